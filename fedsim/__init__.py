@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fedsim.api.folders import open as open  # noqa: A004
     from fedsim.api.results import Comparison, Result
     from fedsim.api.runs import arun, compare, load, run
+    from fedsim.api.sockets import join, serve
     from fedsim.api.studies import StudyResult, study
     from fedsim.api.tracking import track
     from fedsim.errors import DataError, FedsimError, OutputError, RunError, ScenarioError, UserError
@@ -31,6 +32,7 @@ _PLACES = {
     "api.folders": ("open",),
     "api.results": ("Comparison", "Result"),
     "api.runs": ("arun", "compare", "load", "run"),
+    "api.sockets": ("join", "serve"),
     "api.studies": ("StudyResult", "study"),
     "api.tracking": ("track",),
     "errors": ("DataError", "FedsimError", "OutputError", "RunError", "ScenarioError", "UserError"),
@@ -54,8 +56,10 @@ __all__ = [
     "__version__",
     "arun",
     "compare",
+    "join",
     "load",
     "run",
+    "serve",
     "study",
     "track",
 ]

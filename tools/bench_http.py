@@ -23,6 +23,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from statistics import median
 from time import perf_counter
+from typing import Literal
 
 import numpy as np
 from aiohttp import ClientSession, TCPConnector, WSMsgType, web
@@ -42,9 +43,17 @@ LARGE, LARGE_UNDER_WAY = 1_662_000, 4
 LEAST_RATIO = 0.5
 MOST_ERROR = 0.01
 KINDS = Kinds(COMMON)
-BUS = OverheadConfig(protocol="bus")
 
 
+class Streams(OverheadConfig):
+    """What the bus adds within its TCP connections, as a proxy sees it."""
+
+    def wire_bytes(self, payload_bytes: int, direction: Literal["up", "down"], sharing: int = 1) -> int:
+        """Return the bytes that a message takes."""
+        return self.stream_bytes(payload_bytes, direction, sharing)
+
+
+BUS = Streams(protocol="bus")
 MODEL = Model("mlp", {"w": np.ones(SMALL, np.float32)}, {})
 BROADCAST, REPLY = pack(ModelBroadcast.of(MODEL)), pack(ModelUpdate.of(MODEL, num_samples=1))
 Make = Callable[[], bytes]
@@ -273,10 +282,7 @@ async def accounted(name: str, count: int, num: int) -> tuple[str, float]:
     await asyncio.sleep(0.1)
     columns = bus.ledger.columns()
     payload = int(columns["bytes"].sum())
-    modelled = sum(
-        BUS.stream_bytes(int(num_bytes), "up" if up else "down")
-        for num_bytes, up in zip(columns["bytes"], columns["up"], strict=True)
-    )
+    modelled = payload + int(columns["overhead"].sum())
     seen = proxy.num_bytes - before
     await bus.close()
     await proxy.close()

@@ -2,8 +2,9 @@
 
 The server runs by itself in a process; another floods it, all at once, over many sessions:
 
-- honest processes answer what they were asked, small frames and blobs, while nobody receives;
-- hostile ones leave blobs half sent, fetch blobs and do not read them, and send messages as long as allowed;
+- honest processes reply to what they were asked, small frames and large ones, while nobody receives;
+- hostile ones leave large replies half sent, fetch frames and do not read them, and send what nobody asked
+  for, as much at a time as allowed;
 - strangers begin a request and never end it.
 
 Printed are the bytes that the server accounts for, and by how much its resident memory has grown, at their
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import sys
 from contextlib import suppress
 from dataclasses import replace
@@ -29,8 +31,8 @@ from fedsim.bus import Header, Ledger
 from fedsim.bus.http.access import Access, ClientRanges
 from fedsim.bus.http.client import HttpClient
 from fedsim.bus.http.limits import KIB, MIB, HttpLimits
+from fedsim.bus.http.messages import PROTOCOL, entry
 from fedsim.bus.http.server import HttpServer
-from fedsim.bus.http.session import PROTOCOL, encode
 from fedsim.clock import Trace
 from fedsim.params import Model
 from fedsim.runtime.records.recorder import silent
@@ -44,7 +46,6 @@ LIMITS = HttpLimits(
     upload_bytes=48 * MIB,
     session_upload_bytes=16 * MIB,
     inbox_bytes=32 * MIB,
-    outbox_bytes=64 * MIB,
     stall_timeout_s=60.0,
     handshake_timeout_s=30.0,
 )
@@ -56,8 +57,8 @@ SETTLED_S = 1.0
 
 def bound() -> int:
     """Return the most that peers can make the server hold, as its docstring states it."""
-    connections = LIMITS.max_connections * (PER_CONNECTION + LIMITS.max_ws_message)
-    return connections + LIMITS.upload_bytes + LIMITS.inbox_bytes + LIMITS.frame.frame_bytes
+    connections = LIMITS.max_connections * (PER_CONNECTION + LIMITS.batch_bytes)
+    return int(connections + LIMITS.upload_bytes + LIMITS.inbox_bytes + LIMITS.batch_bytes)
 
 
 def resident() -> int:
@@ -99,8 +100,8 @@ async def serve() -> None:
     told = asyncio.ensure_future(lines.readline())
     while not told.done():  # the flood goes on
         await asyncio.sleep(0.01)
-        held = sum(peer.upload_bytes for peer in server._registry)
-        accounted = max(accounted, server._mailbox.num_bytes + held)
+        held = sum(session.held_bytes for session in server._sessions)
+        accounted = max(accounted, server._inbox.num_bytes + held)
         highest = max(highest, resident() - before)
     # Now somebody reads again, and a process that was not part of it is served.
     received = 0
@@ -144,35 +145,34 @@ async def honest(port: int, client: int) -> None:
 
 
 async def hostile(port: int, client: int) -> None:
-    """Leave blobs half sent, fetch blobs without reading them, and send messages as long as allowed."""
+    """Leave large replies half sent, fetch frames without reading them, and send what nobody asked for."""
     url, name = f"http://127.0.0.1:{port}", f"{client:032x}"
-    hello = encode("hello", proto=PROTOCOL, session=name, clients=str(client), last=0, base=0, ready=True)
-    total = LIMITS.frame.frame_bytes
-    connector = aiohttp.TCPConnector(limit=0)
-    async with (
-        aiohttp.ClientSession(headers={"Fedsim-Session": name}, connector=connector) as http,
-        http.ws_connect(f"{url}/bus", max_msg_size=0) as socket,
-    ):
-        await socket.send_bytes(hello)
-        fetching = [await fetch(port, name, number) for number in (1, 4)]
-        for number in range(1, 9):
-            span = {"Content-Range": f"bytes 0-{total - 101}/{total}"}
-            with suppress(aiohttp.ClientError):
-                async with http.put(f"{url}/blob/{number}", data=bytes(total - 100), headers=span):
-                    pass
-        long = encode("told", id=1, at=0, of=1 << 20)
-        while not socket.closed:
-            with suppress(ConnectionError):
-                await socket.send_bytes(long + bytes(LIMITS.max_ws_message - len(long) - 64))
-            await asyncio.sleep(0.05)
-        await asyncio.sleep(3600)
-        del fetching
+    total, connector = LIMITS.frame.frame_bytes, aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(headers={"Fedsim-Session": name}, connector=connector) as http:
+        hello = json.dumps({"protocol": PROTOCOL, "clients": str(client)})
+        async with http.post(f"{url}/join", data=hello), http.get(f"{url}/outbox?after=0&ready=1"):
+            await asyncio.sleep(1)
+            fetching = [await fetch(port, name, f"{client}/{number}") for number in range(2)]
+            assert len(fetching) == 2
+            for number in range(8):
+                span = {"Content-Range": f"bytes 0-{total - 101}/{total}"}
+                with suppress(aiohttp.ClientError):
+                    place = f"{url}/dispatch/{client}/{number}"
+                    async with http.put(place, data=bytes(total - 100), headers=span):
+                        pass
+            unasked = entry("r", client, 999, 0, (0.0, 0.0), None, body=bytes(LIMITS.small_frame_bytes))
+            while True:
+                with suppress(aiohttp.ClientError):
+                    async with http.post(f"{url}/replies?had=0&ready=1", data=unasked * 3):
+                        pass
+                await asyncio.sleep(0.05)
 
 
-async def fetch(port: int, name: str, number: int) -> asyncio.StreamWriter:
-    """Ask for a blob and read nothing of it."""
+async def fetch(port: int, name: str, dispatch: str) -> asyncio.StreamWriter:
+    """Ask for a frame and read nothing of it."""
     _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
-    writer.write(f"GET /blob/{number} HTTP/1.1\r\nHost: localhost\r\nFedsim-Session: {name}\r\n\r\n".encode())
+    request = f"GET /dispatch/{dispatch} HTTP/1.1\r\nHost: localhost\r\nFedsim-Session: {name}\r\n\r\n"
+    writer.write(request.encode())
     return writer
 
 
@@ -182,7 +182,7 @@ async def stranger(port: int) -> None:
         with suppress(OSError):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
             try:
-                writer.write(b"GET /bus HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
+                writer.write(b"GET /outbox HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
                 while True:
                     writer.write(b"x" * 512)
                     await writer.drain()
@@ -217,11 +217,11 @@ async def flood(seconds: float) -> bool:
         print(f"the server has ended with status {status}: {said}")
         return False
     accounted, grown, limit = int(said[0]), int(said[1]), bound()
-    most = LIMITS.inbox_bytes + LIMITS.frame.frame_bytes + LIMITS.upload_bytes
+    most = LIMITS.inbox_bytes + LIMITS.batch_bytes + LIMITS.upload_bytes
     print(f"flood of a server that does not read: afterwards it received {said[2]} answers of {said[3]}")
     print(f"  turned away: {said[4]}")
     fine = accounted <= most and grown <= limit and "'fault'" not in said[4]
-    print(f"  held in its inbox and of blobs, at most  {accounted / MIB:6.1f} MiB of {most / MIB:.0f}")
+    print(f"  held in its inbox and of uploads, at most {accounted / MIB:6.1f} MiB of {most / MIB:.0f}")
     print(f"  growth of its resident memory, at most   {grown / MIB:6.1f} MiB of {limit / MIB:.0f}")
     return fine
 

@@ -1,7 +1,7 @@
-"""Fuzz the decoder of frames and the messages of the aiohttp bus's session, with random and mutated bytes.
+"""Fuzz the decoder of frames and the entries of the aiohttp bus, with random and mutated bytes.
 
-Whatever comes in, only ``DecodeError`` or ``SessionError`` may come out, in bounded time and memory. The
-corpus is the golden frames of ``tests/wire/golden`` and a message of every word. A failing input is printed
+Whatever comes in, only ``DecodeError`` or ``ProtocolError`` may come out, in bounded time and memory. The
+corpus is the golden frames of ``tests/wire/golden`` and entries of every letter. A failing input is printed
 in hexadecimal, and the seed repeats a run::
 
     python tools/fuzz_decoders.py [--seconds 10] [--seed 0]
@@ -20,20 +20,16 @@ from time import perf_counter
 
 import numpy as np
 
-from fedsim.bus import Header
-from fedsim.bus.http.enclosed import read, written
-from fedsim.bus.http.session import (
+from fedsim.bus.http.messages import (
     FROM_CLIENT,
     FROM_SERVER,
-    PROTOCOL,
-    Inbox,
-    Outbox,
-    SessionError,
-    encode,
-    header_values,
-    parse,
+    ProtocolError,
+    Reader,
+    entry,
+    with_tail,
+    without_tail,
 )
-from fedsim.bus.reply_report import Note
+from fedsim.bus.reply_report import Note, read, written
 from fedsim.errors import DecodeError
 from fedsim.rng import Key
 from fedsim.wire import COMMON, Kinds, decode
@@ -44,29 +40,17 @@ MOST_S = 0.25
 """A single input may take so long; a quarter of a second allows for a busy machine."""
 MOST_BYTES = 8 << 20
 """And so much memory at its peak, beside its own bytes."""
-HEADER = header_values(Header(-1, 3, 2, "train", 5, 4, -1))
-ANSWER = header_values(Header(3, -1, 2, "train", 5, 4, -1))
 NOTES = written(
     [Note("info", "student chosen", {"round": 3, "weight": 0.5, "why": None}), Note("warning", "x", {})]
 )
+SPENT = (0.5, 0.25)
 MESSAGES = (
-    encode("hello", proto=PROTOCOL, session="0" * 32, clients="0-9,12", last=0, base=0, ready=True),
-    encode("welcome", resumed=True, last=7, run="f" * 32, finished=False) + b"[run]\nrounds = 3\n",
-    encode("refused", why="no"),
-    encode("ready"),
-    encode("send", n=1, h=HEADER, c=7, a=0) + b"frame",
-    encode("blob", n=2, h=HEADER, b=1 << 20, a=0),
-    encode("none", n=3, h=HEADER, a=0),
-    encode("none", n=4, h=ANSWER, a=0, s=(0.7, 0.5), w=NOTES),
-    encode("send", n=5, h=ANSWER, c=7, a=0, s=(0.0, 0.0), w=NOTES) + b"frame",
-    encode("ack", n=3),
-    encode("bad", n=3, why="spoilt"),
-    encode("ask", id=1, client=3) + b"?",
-    encode("told", id=1, at=0, of=3) + b"yes",
-    encode("fault", id=1, why="no"),
-    encode("alive"),
-    encode("finish"),
-    encode("bye"),
+    entry("d", 1, 3, 5, 2, "train", 4, -1, 5, 7, body=b"frame") + entry("a"),
+    entry("d", 2, 3, 5, 2, "train", 4, -1, 1 << 20, None) + entry("d", 3, 3, 6, 2, "train", 4, 5, None, None),
+    entry("q", 1, 3, body=b"?") + entry("e", True, "the run is over"),
+    entry("r", 3, 5, None, SPENT, NOTES) + entry("r", 3, 5, 7, SPENT, None, body=b"frame"),
+    entry("u", 3, 5, "spoilt"),
+    b"frame" + with_tail((3, 5, None, SPENT, NOTES)),
 )
 TELLING = (
     0x00,
@@ -127,21 +111,17 @@ def read_frame(data: bytes) -> None:
 
 
 def talk(data: bytes) -> None:
-    """Take a message as either side would: parse it, and bring its numbers before an outbox and an inbox."""
-    outbox: Outbox[int] = Outbox(1 << 20, 10)
-    for item in range(5):
-        outbox.add(item, 1)
-    values = parse(data, FROM_CLIENT | FROM_SERVER).values
-    if "n" in values:
-        Inbox(0, gaps=True).accept(values["n"])
-        Inbox(0).accept(values["n"])
-    if "a" in values:
-        outbox.acknowledge(values["a"])
-    if "last" in values:
-        outbox.replay(values["last"])
-    if "w" in values:
-        with suppress(ValueError):
-            read(values["w"])
+    """Read entries in two pieces, as either side would, and their notes; or else a large reply."""
+    reader, half = Reader(FROM_CLIENT | FROM_SERVER, 1 << 16), len(data) // 2
+    try:
+        entries = reader.feed(data[:half]) + reader.feed(data[half:])
+    except ProtocolError:
+        entries = []
+        without_tail(memoryview(data))
+    for letter, values, _ in entries:
+        if letter == "r" and values[-1] is not None:
+            with suppress(ValueError):
+                read(values[-1])
 
 
 def fuzz(
@@ -198,13 +178,13 @@ def peak_bytes(
 
 def main() -> int:
     """Fuzz both; return the exit status."""
-    parser = argparse.ArgumentParser(description="Fuzz frames and the messages of a session.")
+    parser = argparse.ArgumentParser(description="Fuzz frames and entries.")
     parser.add_argument("--seconds", type=float, default=10.0, help="for each of the two (default 10)")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     how = arguments.seconds, arguments.seed
     fine = fuzz("frames", corpus(), read_frame, DecodeError, how)
-    fine &= fuzz("messages", list(MESSAGES), talk, SessionError, how)
+    fine &= fuzz("entries", list(MESSAGES), talk, ProtocolError, how)
     return 0 if fine else 1
 
 

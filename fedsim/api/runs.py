@@ -20,8 +20,9 @@ from fedsim.errors import UserError
 from fedsim.page.showing import comparison_on, run_on
 from fedsim.report.places import RUNS, run_name
 from fedsim.report.record_comparison import check_comparison, record_comparison, write_comparison
-from fedsim.report.record_run import record
+from fedsim.report.record_run import Perform, record
 from fedsim.runtime.records.result import RoundRow
+from fedsim.runtime.run import run as simulate
 from fedsim.scenario import Algorithm, Overrides, Plan, Scenario, Source, load_each, load_scenario
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def run(
         RunError: The run failed.
     """
     loaded = load(scenario, overrides or (), algorithm=algorithm, seed=seed)
-    return call(partial(_run, loaded, out, force, verify, profile, progress, live))
+    return call(partial(record_run, loaded, out, force, verify, progress, profile=profile, live=live))
 
 
 async def arun(
@@ -88,7 +89,9 @@ async def arun(
     ``progress`` is called in another thread. Cancelling ends the run, and leaves nothing half-written.
     """
     loaded = load(scenario, overrides or (), algorithm=algorithm, seed=seed)
-    return await call_async(partial(_run, loaded, out, force, verify, profile, progress, live))
+    return await call_async(
+        partial(record_run, loaded, out, force, verify, progress, profile=profile, live=live)
+    )
 
 
 def compare(
@@ -125,15 +128,18 @@ def compare(
     return call(partial(_compare, loaded, out, force, verify, progress, live))
 
 
-def _run(
+def record_run(
     scenario: Scenario,
     out: str | Path | None,
     force: bool,
     verify: bool,
-    profile: bool,
     progress: Progress | None,
-    live: LivePage | None,
+    *,
+    profile: bool = False,
+    live: LivePage | None = None,
+    perform: Callable[[Plan], Perform] | None = None,
 ) -> Result:
+    """Run a scenario that was loaded; ``perform`` returns what does it, if that is not virtual time."""
     place, temporary = _place(out)
     with _plain_torch():
         plan = Plan.of(scenario, scenario.run.name, verify=verify)
@@ -148,6 +154,8 @@ def _run(
                 observe=observe,
                 known_as=known_as,
                 profile=profile,
+                perform=simulate if perform is None else perform(plan),
+                bus="memory" if perform is None else "http",
             )
     return Result(done.folder, models=done.models, temporary=temporary)
 

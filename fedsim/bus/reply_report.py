@@ -1,11 +1,13 @@
 """What a client process reports with a reply, outside its frame: the time of jobs, and notes for the log.
 
-A note is turned into plain values when it is made, so that later changes of its values do not show. The
-sender of a note may lie, so its length and its values are bounded.
+Nothing of it is a part of the run: no ledger counts it, and no hook sees it. It is taken as often as the
+reply is, which is once. A note is turned into plain values when it is made, so that later changes of its
+values do not show. The sender of a note may lie, so its length and its values are bounded.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -16,6 +18,8 @@ from fedsim.quoting import quoted
 
 MOST_PER_REPLY = 16
 """Most notes with one reply; one more says how many were left out."""
+MOST_TEXT = 8 * 1024
+"""Longest text of all notes with a reply, in characters, which are single bytes."""
 _MOST_EVENT = 200
 _MOST_VALUE = 300
 _MOST_VALUES = 16
@@ -81,6 +85,43 @@ def checked(said: Any) -> Note:
         if not _is_plain(value):
             raise ValueError(f"{name} is {quoted(value)}, which is no value of a note")
     return Note(level, event, values)
+
+
+def written(notes: Sequence[Note], left_out: int = 0) -> str | None:
+    """Return notes as a text that :func:`read` accepts; what is too much is left out, and counted.
+
+    Args:
+        notes: What was noted, as :func:`in_words` gives it.
+        left_out: How many were left out before.
+    """
+    lines: list[str] = []
+    room = MOST_TEXT - 100  # for the last one
+    for note in notes[:MOST_PER_REPLY]:
+        line = json.dumps(note)
+        if len(line) + 2 > room:
+            continue  # a shorter one may yet find room
+        room -= len(line) + 2
+        lines.append(line)
+    if left_out := left_out + len(notes) - len(lines):
+        lines.append(json.dumps(["warning", "notes left out", {"count": left_out}]))
+    return f"[{', '.join(lines)}]" if lines else None
+
+
+def read(text: Any) -> list[Note]:
+    """Return the notes of a text.
+
+    Raises:
+        ValueError: It holds none, or more than is allowed.
+    """
+    if type(text) is not str or len(text) > MOST_TEXT:
+        raise ValueError(f"notes are a text of at most {MOST_TEXT} characters")
+    try:
+        said = json.loads(text)
+    except RecursionError:
+        raise ValueError("notes are nested too deeply") from None
+    if type(said) is not list or len(said) > MOST_PER_REPLY + 1:
+        raise ValueError(f"notes are a list of at most {MOST_PER_REPLY} and the count of the rest")
+    return [checked(one) for one in said]
 
 
 def _is_plain(value: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import sys
@@ -12,7 +11,6 @@ from typing import Any
 
 from fedsim.bus.http.access import ClientRanges
 from fedsim.cli.console import note
-from fedsim.errors import UserError
 from fedsim.processes.addresses_and_tls import client_tls, server_url
 from fedsim.processes.client import ClientProcess
 
@@ -37,13 +35,7 @@ def join(url: str, clients: str, ca: Path | None, quiet: bool, while_fed: bool, 
     )
     if while_fed:
         Thread(target=_end_with_input, daemon=True).start()
-    try:
-        asyncio.run(process.run())
-    except ConnectionError as error:
-        raise UserError(
-            f"{error}. Check that the server runs ('fedsim serve'), the address, and that nothing in between "
-            "keeps you apart; give --patience to wait for longer"
-        ) from None
+    process()
 
 
 def _end_with_input() -> None:

@@ -1,7 +1,8 @@
 """What protocols add to a message on its way: headers of HTTP or WebSocket, TLS records, TCP/IP segments.
 
-Counted in the direction of the message alone: acknowledgements and HTTP's other half travel the other way,
-and handshakes belong to a connection, not to a message.
+Counted in the direction of the message alone, but over fedsim's own bus with the request that fetches it and
+the answer to the one that brings it. TCP's acknowledgements are left out, and handshakes belong to a
+connection, not to a message.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ RECORD_HEADER_BYTES = 22
 HTTP_HEADER_BYTES = {"up": 261, "down": 157}
 """Of aiohttp's POST with a bearer token, and of its answer to a GET."""
 SMALL_FRAME_BYTES = 65_536
-"""fedsim's own bus: a frame up to this length travels in a WebSocket message, a longer one over HTTP."""
-ENVELOPE_BYTES = {"up": 54, "down": 41}
-"""Its delivery envelope, or the notice of a blob: header, number, acknowledgement and checksum or length; and
-what an answer took."""
+"""fedsim's own bus: a frame up to this length travels together with others, a longer one apart."""
+ENTRY_BYTES = {"up": 29, "down": 30}
+"""Beside each frame, or in place of a large one: client, dispatch, checksum, what a reply took, and so on."""
+PIECE_BYTES = {"up": 235, "down": 7}
+"""What small frames that travel together share: a request without a token and its answer, or a chunk."""
 DIGEST_BYTES = 32
-"""Its SHA-256 after a blob."""
-BLOB_HEADER_BYTES = {"up": 226, "down": 138}
-"""Of its PUT without a token, and of its answer to a GET."""
+"""Its SHA-256 behind a large frame."""
+APART_BYTES = {"up": 280, "down": 255}
+"""A request for a large frame, or with one, and its answer, beside their bodies."""
 MASK_BYTES = 4
 """WebSocket: clients mask what they send."""
 
@@ -52,12 +54,18 @@ class OverheadConfig(Config):
             )
         return self
 
-    def wire_bytes(self, payload_bytes: int, direction: Literal["up", "down"]) -> int:
-        """Return the bytes that a message of so many takes on the link, from a client (up) or to it."""
-        num_bytes = self.stream_bytes(payload_bytes, direction)
+    def wire_bytes(self, payload_bytes: int, direction: Literal["up", "down"], sharing: int = 1) -> int:
+        """Return the bytes that a message of so many takes on the link, from a client (up) or to it.
+
+        Args:
+            payload_bytes: Length of its frame.
+            direction: Which way it goes.
+            sharing: Messages that travel together, over fedsim's own bus.
+        """
+        num_bytes = self.stream_bytes(payload_bytes, direction, sharing)
         return num_bytes if self.protocol == "none" else _segmented_bytes(num_bytes, self.tls)
 
-    def stream_bytes(self, payload_bytes: int, direction: Literal["up", "down"]) -> int:
+    def stream_bytes(self, payload_bytes: int, direction: Literal["up", "down"], sharing: int = 1) -> int:
         """Return the bytes that a message of so many is within its TCP connection, before TLS and TCP."""
         if self.protocol == "none":
             return payload_bytes
@@ -65,10 +73,10 @@ class OverheadConfig(Config):
             return HTTP_HEADER_BYTES[direction] + payload_bytes
         if self.protocol == "websocket":
             return _websocket_bytes(payload_bytes, direction)
+        entry_bytes = ENTRY_BYTES[direction] + payload_bytes
         if payload_bytes <= SMALL_FRAME_BYTES:
-            return _websocket_bytes(ENVELOPE_BYTES[direction] + payload_bytes, direction)
-        blob_bytes = BLOB_HEADER_BYTES[direction] + payload_bytes + DIGEST_BYTES
-        return _websocket_bytes(ENVELOPE_BYTES[direction], direction) + blob_bytes
+            return entry_bytes + round(PIECE_BYTES[direction] / sharing)
+        return entry_bytes + APART_BYTES[direction] + DIGEST_BYTES
 
 
 NO_OVERHEAD = OverheadConfig(protocol="none")

@@ -12,7 +12,8 @@ from typing import Any
 from fedsim.bus.http.access import ClientRanges
 from fedsim.bus.http.client import HttpClient
 from fedsim.bus.http.limits import HttpLimits
-from fedsim.bus.http.store import StateFolder
+from fedsim.bus.http.state_folder import StateFolder
+from fedsim.errors import FedsimError, UserError
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.run import kinds_of
 from fedsim.runtime.sockets.handshake import Greeting, check_data, read
@@ -50,12 +51,27 @@ class ClientProcess:
     patience_s: float
     tell: Callable[[str], None] = lambda line: None
 
-    async def run(self) -> None:
+    def __call__(self) -> None:
         """Join, build, host the clients until the run is over.
 
         Raises:
-            ConnectionError: The server is away for good.
-            UserError: It refuses this process, its scenario cannot be built here, or gives other data here.
+            RunError: The run failed, or the server was stopped. UserError: The server is away for good, or
+            refuses this process; its scenario cannot be built here,
+                or gives other data here.
+        """
+        try:
+            asyncio.run(self.run())
+        except ConnectionError as error:
+            raise UserError(
+                f"{error}. Check that the server runs ('fedsim serve'), the address, and that nothing in "
+                "between keeps you apart; give --patience to wait for longer"
+            ) from None
+
+    async def run(self) -> None:
+        """Do it on the running loop.
+
+        Raises:
+            ConnectionError: The server is away for good; otherwise as above.
         """
         folder = None if self.state is None else StateFolder(self.state)
         client = HttpClient(
@@ -66,6 +82,7 @@ class ClientProcess:
             limits=HttpLimits(patience_s=self.patience_s),
             state=folder,
         )
+        why = "it was stopped"
         line = f"nobody answers at {self.url} yet: trying again, for {self.patience_s:g} s at most"
         silence = asyncio.get_running_loop().call_later(SILENCE_S, self.tell, line)
         try:
@@ -77,9 +94,12 @@ class ClientProcess:
             client.kinds = kinds_of(parts)
             await host(parts, client, folder=folder, warn=self._warn)
             self.tell("the run is over")
+        except FedsimError as error:
+            why = str(error)
+            raise
         finally:
             silence.cancel()
-            await client.close()
+            await client.close(why=why)
             if folder is not None:
                 folder.close()
 

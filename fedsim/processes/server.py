@@ -7,16 +7,17 @@ import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from fedsim.bus import Ledger
-from fedsim.bus.http.access import Access, ClientRanges, new_token
+from fedsim.bus.http.access import Access, ClientRanges, is_loopback, new_token
 from fedsim.bus.http.server import HttpServer
 from fedsim.clock import Trace
 from fedsim.data.fingerprints import fingerprint
-from fedsim.errors import UserError
+from fedsim.errors import FedsimError, UserError
 from fedsim.network import OverheadConfig
-from fedsim.processes.addresses_and_tls import Address, reason
+from fedsim.processes.addresses_and_tls import Address, reason, server_tls
 from fedsim.processes.children import ChildProcesses
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.recorder import Log, Observe, unobserved
@@ -28,8 +29,9 @@ from fedsim.scenario.build import Plan
 
 TOLD = {
     "process joined": "the process of clients {clients} has joined",
-    "process gone": "the process of clients {clients} is gone; it may come back",
-    "process left": "the process of clients {clients} has left",
+    "process gone": "the process of clients {clients} is gone: {why}; it may come back",
+    "process left": "the process of clients {clients} has left: {why}",
+    "process refused": "a process was refused: {why}",
     "tokens not read again": "tokens stay as they were: {cause}",
     "clients missing": "beginning without {count} of {of} clients",
 }
@@ -76,7 +78,7 @@ class ServerProcess:
         tls: How to encrypt; None for not at all.
         access: Who may host which clients.
         wait_s: Begin after this time with the clients that have joined; None to wait for all.
-        listening: Called with the address once the server listens.
+        listening: Called with the URL once the server listens.
         tell: Called with a line for a person when a process joins or leaves.
         children: Returns the client processes that this process starts, given the address.
     """
@@ -86,10 +88,45 @@ class ServerProcess:
     tls: ssl.SSLContext | None = None
     access: Access
     wait_s: float | None = None
-    listening: Callable[[Address], None] = lambda address: None
+    listening: Callable[[str], None] = lambda url: None
     tell: Callable[[str], None] | None = None
     children: Callable[[Address], ChildProcesses] = lambda address: ChildProcesses((), {})
     _round: int = field(default=0, init=False)
+
+    @classmethod
+    def at(
+        cls,
+        plan: Plan,
+        address: Address,
+        *,
+        tls_cert: Path | None,
+        tls_key: Path | None,
+        tokens: Path | None,
+        insecure: bool,
+        **options: Any,
+    ) -> ServerProcess:
+        """Return a server at an address.
+
+        Args:
+            plan: What is run.
+            address: Where to listen.
+            tls_cert: Certificate, in PEM.
+            tls_key: Its private key, in PEM.
+            tokens: File of tokens to ask for.
+            insecure: Whether to listen beyond this machine without TLS or without tokens all the same.
+            options: Other attributes.
+
+        Raises:
+            UserError: Files that are no certificate, key or tokens; or everybody could join.
+        """
+        tls = server_tls(tls_cert, tls_key)
+        if not is_loopback(address.host) and not insecure and (tls is None or tokens is None):
+            raise UserError(
+                f"{address} can be reached from other machines: give --tls-cert, --tls-key and --tokens, or "
+                "--insecure if you want everybody there to see and to join this run"
+            )
+        access = Access.open() if tokens is None else Access.from_file(tokens)
+        return cls(plan=plan, address=address, tls=tls, access=access, **options)
 
     @classmethod
     def with_children(cls, plan: Plan, num_processes: int) -> ServerProcess:
@@ -158,9 +195,10 @@ class ServerProcess:
             raise UserError(
                 f"cannot listen at {self.address}: {reason(error)}. Choose another --listen HOST:PORT"
             ) from None
+        why = "it was stopped"
         try:
             here = Address(self.address.host, port)
-            self.listening(here)
+            self.listening(f"{'http' if self.tls is None else 'https'}://{here}")
             async with self.children(here) as children:
                 work = serve(
                     parts,
@@ -176,8 +214,11 @@ class ServerProcess:
                 server.finish()
                 await children.ended()
             return result
+        except FedsimError as error:
+            why = f"it failed: {error}"
+            raise
         finally:
-            await server.close()
+            await server.close(why=why)
 
     def _health(self) -> Mapping[str, Any]:
         return {

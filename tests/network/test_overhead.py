@@ -59,19 +59,20 @@ def test_http_over_tls() -> None:
 
 
 @pytest.mark.parametrize(
-    ("payload", "direction", "stream"),
+    ("payload", "direction", "sharing", "stream"),
     [
-        (84, "down", 2 + 41 + 84),
-        (85, "down", 4 + 41 + 85),
-        (65_536, "up", 10 + 4 + 54 + 65_536),
-        (65_537, "up", 2 + 4 + 54 + 226 + 65_537 + 32),  # a notice, a PUT, a digest
-        (65_537, "down", 2 + 41 + 138 + 65_537 + 32),
+        (84, "down", 1, 7 + 30 + 84),
+        (84, "down", 2, 4 + 30 + 84),  # half of 7 bytes, rounded
+        (65_536, "up", 1, 235 + 29 + 65_536),
+        (100, "up", 100, 2 + 29 + 100),
+        (65_537, "up", 1, 29 + 280 + 65_537 + 32),  # a request, what was spent, a digest
+        (65_537, "down", 1, 30 + 255 + 65_537 + 32),
     ],
 )
-def test_fedsims_own_bus(payload: int, direction: Direction, stream: int) -> None:
+def test_fedsims_own_bus(payload: int, direction: Direction, sharing: int, stream: int) -> None:
     overhead = OverheadConfig(protocol="bus")
-    assert overhead.stream_bytes(payload, direction) == stream
-    assert overhead.wire_bytes(payload, direction) == stream + 52 * -(-stream // 1448)
+    assert overhead.stream_bytes(payload, direction, sharing) == stream
+    assert overhead.wire_bytes(payload, direction, sharing) == stream + 52 * -(-stream // 1448)
 
 
 def test_none_adds_nothing() -> None:

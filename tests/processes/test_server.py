@@ -45,8 +45,15 @@ class Kept:
             {"clients": "0", "resumed": True},
             "the process of clients 0 has joined again",
         ),
-        ("info", "process gone", {"clients": "0"}, "the process of clients 0 is gone; it may come back"),
-        ("info", "process left", {"clients": "0"}, "the process of clients 0 has left"),
+        (
+            *("info", "process gone", {"clients": "0", "why": "it was silent for 40 s"}),
+            "the process of clients 0 is gone: it was silent for 40 s; it may come back",
+        ),
+        (
+            *("info", "process left", {"clients": "0", "why": "other data"}),
+            "the process of clients 0 has left: other data",
+        ),
+        ("warning", "process refused", {"why": "no", "count": 1}, "a process was refused: no"),
         ("warning", "tokens not read again", {"cause": "no"}, "tokens stay as they were: no"),
         ("warning", "clients missing", {"count": 2}, "beginning without 2 of 7 clients"),
         ("info", "round", {"round": 1}, None),

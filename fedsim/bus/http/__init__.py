@@ -1,5 +1,4 @@
-"""The bus over real sockets: WebSocket for control and small frames, HTTP for large ones.
+"""The bus over real sockets: one process serves, others host clients; see DESIGN.md.
 
-One client process hosts any number of clients over one *session*; see :mod:`fedsim.bus.http.session` for the
-rules that both sides keep. Import from the modules: aiohttp is loaded only with ``server`` and ``client``.
+Import from the modules: aiohttp is loaded only with ``server`` and ``client``.
 """

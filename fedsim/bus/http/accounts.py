@@ -1,37 +1,37 @@
-"""The server's books: ledger and trace of frames, and counts of what was sent again or turned away.
+"""What the server enters of each frame in ledger and trace, and what it counts of peers.
 
-What clients' processes say of themselves (:mod:`fedsim.bus.http.enclosed`) is entered beside: notes go to the
-log, marked as theirs; what an answer took goes to the trace in a record of its own, ``spent``, once it has
-come. Of the time since the dispatch was last put on a link, that is
+What client processes report with a reply (:mod:`fedsim.bus.reply_report`) is entered beside: notes go to the
+log, marked as theirs; what the reply took goes to the trace in a record of its own, ``spent``. Of the time
+since the dispatch was last put on a connection, that is
 
-- *upload*, from the first part of a large answer that arrives until it is whole; a small one arrives at once;
-- *download*, until the process says that it has the dispatch, which waits a little for something to go with;
-  at most what, before the upload, the process does not say to have held it;
+- *upload*, from the first bytes of a large reply that arrive until it is whole; a small one arrives at once;
+- *download*, until the process says that it has the dispatch, which it does a little later; at most what,
+  before the upload, the process does not say to have held it;
 - *compute*, in which the process says that a job of the client's was under way or queued for a worker.
 
-Each is bounded by what is left of the time, so nobody can have spent more than has passed.
+Each is bounded by what is left of the time between the records of the trace, so nobody can have spent more.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fedsim.bus.base import Header
-from fedsim.bus.http.enclosed import read
-from fedsim.bus.http.peer import Answered, Ask
+from fedsim.bus.http.sessions import Dispatch
 from fedsim.bus.ledger import OUTCOME_WORDS, Ledger, Outcome
 from fedsim.bus.memory import TRANSFER_END, TRANSFER_START
+from fedsim.bus.reply_report import read
 from fedsim.clock import RecordKind, Trace, now_ns
 from fedsim.network import OverheadConfig
 from fedsim.quoting import MOST_SAID, shortened
 from fedsim.wire import Message, num_parameters
 
 UNREADABLE = "unreadable"
-"""The kind, in ledger and trace, of an answer that cannot be decoded."""
+"""The kind, in ledger and trace, of a reply that cannot be decoded."""
 SPENT = RecordKind("spent", ("client", "dispatch", "download_ns", "compute_ns", "upload_ns"))
-"""Where the time of a dispatch went whose answer has come, as far as it is known."""
+"""Where the time of a dispatch went whose reply has come, as far as it is known."""
 
 
 class Log(Protocol):
@@ -42,6 +42,25 @@ class Log(Protocol):
 
     def warning(self, event: str, **values: Any) -> Any:
         """Note something that a reader may have to know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A reply as it has come.
+
+    Attributes:
+        frame: Its frame; None for a header alone.
+        crc: What its CRC-32 is to be, where it came with others.
+        spent_s: How long the client's process says that it held the dispatch, and that its jobs ran.
+        notes: Notes for the log, as they came; None where there are none.
+        sharing: Replies that came in the same request.
+    """
+
+    frame: bytes | memoryview | None
+    crc: int | None = None
+    spent_s: tuple[float, float] = (0.0, 0.0)
+    notes: Any = None
+    sharing: int = 1
 
 
 class Accounts:
@@ -65,81 +84,79 @@ class Accounts:
         """Enter nothing more; what is done amiss, or once more, is counted all the same."""
         self._is_sealed = True
 
-    def reject(self, cause: str, why: str = "") -> None:
+    def reject(self, cause: str, why: str = "", *, event: str = "peer rejected") -> None:
         """Count something that a peer did; the log tells of the 1st, 2nd, 4th, 8th, ... of each cause."""
         self.rejected[cause] += 1
         count = self.rejected[cause]
         if not count & (count - 1):
-            self._log.warning("peer rejected", cause=cause, count=count, why=shortened(why, MOST_SAID))
+            self._log.warning(event, cause=cause, count=count, why=shortened(why, MOST_SAID))
 
-    def began(self, ask: Ask) -> None:
-        """Enter that a delivery to a client is being put on a link, or once more."""
-        again = ask.has_begun
-        packed = ask.packed
-        if ask.frame is not None and packed is not None:
-            if again:
+    def began(self, dispatch: Dispatch, sharing: int) -> None:
+        """Enter that a dispatch is being put on a connection, or once more, in a piece with others."""
+        packed, frame = dispatch.packed, dispatch.frame
+        if frame is not None and packed is not None:
+            if dispatch.began_ns >= 0:
                 self.retransmitted_frames += 1
             elif not self._is_sealed:
-                ask.row = self._enter(
-                    ask.header, packed.kind, len(ask.frame), packed.num_parameters, packed.is_data
+                header = dispatch.header
+                dispatch.row = self._enter(
+                    header, packed.kind, len(frame), packed.num_parameters, packed.is_data, sharing
                 )
-        # What came before a break was in vain: then it waited for a process. Read once the transfer is
-        # recorded, so that what an answer took lies between the instants of the trace.
-        ask.began_at_s = _now_s()
+        # After the record, so that nothing is measured from before it. What came before a break was in vain.
+        dispatch.began_ns, dispatch.had_ns = now_ns(), -1
 
-    def ended(self, ask: Ask, outcome: Outcome, cause: str = "") -> None:
-        """Enter what became of a delivery to a client; only the first end counts."""
-        if ask.had_at_s < 0:
-            ask.had_at_s = _now_s()
-        if ask.row < 0 or ask.has_ended or self._is_sealed:
+    def ended(self, dispatch: Dispatch, outcome: Outcome, cause: str = "") -> None:
+        """Enter what became of a dispatch on its way; only the first end counts."""
+        if dispatch.had_ns < 0:
+            dispatch.had_ns = now_ns()
+        if dispatch.row < 0 or dispatch.has_ended or self._is_sealed:
             return
-        ask.has_ended = True
-        self._end(ask.header, ask.row, outcome, cause)
+        dispatch.has_ended = True
+        self._end(dispatch.header, dispatch.row, outcome, cause)
 
-    def beside(self, ask: Ask, answer: Answered) -> None:
-        """Enter what an answer took, and what its client's process has noted."""
+    def reported(self, dispatch: Dispatch, reply: Reply) -> None:
+        """Enter what a reply took, and what its client's process has noted."""
         if self._is_sealed:
             return
-        if answer.words is not None:
-            self._note(answer.header, answer.words)
-        if any(spent_ns := _spent_ns(ask, answer)):
-            self._trace.record(SPENT, answer.header.client, answer.header.dispatch, *spent_ns)
+        header = dispatch.header
+        if reply.notes is not None:
+            self._note(header.client, reply.notes)
+        if any(spent_ns := _spent_ns(dispatch, reply.spent_s)):
+            self._trace.record(SPENT, header.client, header.dispatch, *spent_ns)
 
-    def came(self, header: Header, message: Message | None, num_bytes: int, why: str = "") -> None:
-        """Enter an answer that has arrived whole; ``None`` for one that cannot be decoded."""
+    def came(
+        self, header: Header, message: Message | None, num_bytes: int, sharing: int, why: str = ""
+    ) -> None:
+        """Enter a reply that has arrived whole; ``None`` for one that cannot be decoded."""
         if self._is_sealed:
             return
         if message is None:
-            row = self._enter(header, UNREADABLE, num_bytes, 0, False)
+            row = self._enter(header, UNREADABLE, num_bytes, 0, False, sharing)
             self._end(header, row, Outcome.UNDECODABLE, why)
         else:
-            row = self._enter(header, message.KIND, num_bytes, num_parameters(message), message.IS_DATA)
+            parameters = num_parameters(message)
+            row = self._enter(header, message.KIND, num_bytes, parameters, message.IS_DATA, sharing)
             self._end(header, row, Outcome.DELIVERED, "")
 
-    def _note(self, header: Header, words: Any) -> None:
+    def _note(self, client: int, text: Any) -> None:
         try:
-            notes = read(words)
+            notes = read(text)
         except ValueError as error:
-            self.reject("note", f"client {header.client}: {error}")
+            self.reject("note", f"client {client}: {error}")
             return
         for level, event, values in notes:
             say = self._log.warning if level == "warning" else self._log.info
-            say(event, client=header.client, **values, told_by="client")
+            say(event, client=client, **values, told_by="client")
 
-    def _enter(self, header: Header, kind: str, num_bytes: int, parameters: int, is_data: bool) -> int:
+    def _enter(
+        self, header: Header, kind: str, num_bytes: int, parameters: int, is_data: bool, sharing: int
+    ) -> int:
         up = header.sender >= 0
-        added = self._overhead.wire_bytes(num_bytes, "up" if up else "down") - num_bytes
+        added = self._overhead.wire_bytes(num_bytes, "up" if up else "down", sharing) - num_bytes
         row = self._ledger.sent(now_ns(), header, kind, num_bytes, parameters, is_data, added)
         self._trace.record(
-            TRANSFER_START,
-            header.client,
-            header.dispatch,
-            up,
-            kind,
-            num_bytes,
-            parameters,
-            is_data,
-            added,
+            *(TRANSFER_START, header.client, header.dispatch),
+            *(up, kind, num_bytes, parameters, is_data, added),
         )
         return row
 
@@ -149,19 +166,15 @@ class Accounts:
         self._trace.record(TRANSFER_END, header.client, header.dispatch, up, OUTCOME_WORDS[outcome], cause)
 
 
-def _spent_ns(ask: Ask, answer: Answered) -> tuple[int, int, int]:
+def _spent_ns(dispatch: Dispatch, spent_s: tuple[float, float]) -> tuple[int, int, int]:
     """Return how long a dispatch was downloading, computing and uploading."""
-    passed_s = first_s = whole_s = _now_s() - ask.began_at_s
-    if (upload := answer.upload) is not None:  # which a peer may have begun before it was asked
-        first_s = max(0.0, upload.first_at_s - ask.began_at_s)
-        whole_s = max(first_s, upload.whole_at_s - ask.began_at_s)
-    held_s, worked_s = answer.spent_s or (0.0, 0.0)
-    download_s, upload_s = 0.0, whole_s - first_s
-    if ask.frame is not None:
-        download_s = max(0.0, min(ask.had_at_s - ask.began_at_s, first_s - held_s))
-    compute_s = min(worked_s, max(0.0, passed_s - download_s - upload_s))
-    return int(download_s * 1e9), int(compute_s * 1e9), int(upload_s * 1e9)
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()
+    held_ns, worked_ns = (int(seconds * 1e9) for seconds in spent_s)
+    passed_ns = first_ns = whole_ns = now_ns() - dispatch.began_ns
+    if (upload := dispatch.upload) is not None and upload.whole_ns >= 0:
+        first_ns = max(0, upload.first_ns - dispatch.began_ns)
+        whole_ns = max(first_ns, upload.whole_ns - dispatch.began_ns)
+    download_ns, upload_ns = 0, whole_ns - first_ns
+    if dispatch.frame is not None:
+        download_ns = max(0, min(dispatch.had_ns - dispatch.began_ns, first_ns - held_ns))
+    compute_ns = min(worked_ns, max(0, passed_ns - download_ns - upload_ns))
+    return download_ns, compute_ns, upload_ns

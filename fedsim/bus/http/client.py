@@ -1,53 +1,52 @@
-"""A client process's endpoint: one session with the server, kept up over any number of connections."""
+"""A client process's endpoint: one session with the server, whatever becomes of connections."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
 import ssl as tls
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from typing import Any
 
 import aiohttp
 
 from fedsim.bus.base import Delivery, Header
 from fedsim.bus.http.access import ClientRanges
-from fedsim.bus.http.answers import Answer, Answers
-from fedsim.bus.http.arrivals import Arrivals
-from fedsim.bus.http.beside import Beside
-from fedsim.bus.http.enclosed import enclosed
-from fedsim.bus.http.frames import framed
 from fedsim.bus.http.limits import HttpLimits
-from fedsim.bus.http.link import Link
-from fedsim.bus.http.mailbox import Mailbox
-from fedsim.bus.http.opening import heard, open_socket, welcome
-from fedsim.bus.http.probing import Prober, Probing
-from fedsim.bus.http.session import (
-    DELIVERIES,
+from fedsim.bus.http.messages import (
     FROM_SERVER,
-    PROTOCOL,
-    Control,
-    SessionError,
-    encode,
+    Entry,
+    ProtocolError,
+    Reader,
+    framed,
+    header_of,
     sendable,
 )
-from fedsim.bus.http.store import StateFolder
-from fedsim.bus.http.transfer import Backoff, SessionGone, Transfers, jitter, open_http
+from fedsim.bus.http.pending import Arrival, Deliveries, Replies, Reply
+from fedsim.bus.http.requests import LOST, Backoff, Requests, SessionGone, check_status, jitter
+from fedsim.bus.http.state_folder import StateFolder
+from fedsim.bus.http.transfers import Incoming
+from fedsim.bus.inbox import Inbox
 from fedsim.bus.reply_report import Report
-from fedsim.errors import UserError
+from fedsim.errors import RunError, UserError
+from fedsim.network.overhead import DIGEST_BYTES
 from fedsim.wire import SERVER, Kinds, Message, Packed
 
+Prober = Callable[[int, bytes], Awaitable[bytes]]
+"""Answers the observer's question to a client."""
 Reporter = Callable[[Header], Report]
-"""Says what is to be said beside an answer, given its header."""
+"""Says what is to be said beside a reply, given its header."""
 
-_LOST = (aiohttp.ClientError, OSError, SessionError, SessionGone)
+_MOST_SPOILT = 3
+"""So often a frame may arrive with another SHA-256 than its own before it is given up."""
 
 
 class HttpClient:
     """The place on the aiohttp bus of all clients that one process hosts; a :class:`fedsim.bus.Endpoint`.
 
-    Deliveries are received in the order in which the server sent them, each once. Where there is a state
-    folder, an answer goes to the server only once it is durable.
+    Dispatches are received in the order in which the server sent them, each once. Where there is a state
+    folder, a reply goes to the server only once it is durable.
 
     Args:
         url: The server, as ``http://host:port`` or ``https://host:port``.
@@ -57,7 +56,7 @@ class HttpClient:
         token: The secret that grants these clients.
         ssl: How to check the server's certificate; None for the system's way.
         limits: Lengths, times and patience.
-        state: Where answers and states outlive this process.
+        state: Where replies and states outlive this process.
         jitter: Returns numbers from 0 to 1, for pauses between attempts to connect.
 
     Attributes:
@@ -79,64 +78,63 @@ class HttpClient:
         self.limits = limits or HttpLimits()
         self._url = url.rstrip("/")
         self._clients = clients
-        self._token = token
-        self._tls = ssl
         self._state = state
         self._jitter = jitter
-        self._session = secrets.token_hex(16) if state is None else state.session
+        secret = secrets.token_hex(16) if state is None else state.session
+        self._requests = Requests(self._url, secret, token, ssl, self.limits, jitter, self._gone)
         self._run = "" if state is None else state.run
-        self._mailbox = Mailbox(self.limits.inbox_bytes)
-        self._arrivals = Arrivals(
-            clients, self.limits, self._mailbox, lambda key: key in self._answers, self._unusable
+        self._inbox = Inbox(self.limits.inbox_bytes)
+        self._deliveries = Deliveries(self.limits, self._inbox, self._unusable)
+        self._deliveries.kinds = kinds
+        self._replies = Replies(
+            *(self.limits, state, self._deliveries.replied),
+            lambda reply: self._start(self._upload, reply),
+            self._wake_up,
         )
-        self._arrivals.kinds = kinds
-        self._answers = Answers(self.limits, state, self._arrivals.answered)
-        self._probing = Probing(self.limits)
+        self._prober: Prober | None = None
+        self._answering: dict[int, None] = {}
         self._reporter: Reporter = lambda header: Report()
-        self._beside = Beside(_LOST, self._fail)
+        self._slots_down = asyncio.Semaphore(self.limits.transfers_at_once)
+        self._slots_up = asyncio.Semaphore(self.limits.transfers_at_once)
         self._greeting: bytes | None = None
         self._change = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._must_report = True
+        self._report_timer: asyncio.TimerHandle | None = None
         self._is_over = False
         self._failure: Exception | None = None
-        self._closing = False
-        self._talked_at = 0.0
-        self._http: aiohttp.ClientSession | None = None
-        self._link: Link | None = None
-        self._running: list[asyncio.Task[None]] = []
+        self._talked_s = 0.0
+        self._scope: asyncio.Timeout | None = None
+        self._tasks: dict[asyncio.Task[None], None] = {}
 
     # For the runtime
 
     @property
     def kinds(self) -> Kinds | None:
         """The kinds of message that may travel; setting them tells the server that this process is ready."""
-        return self._arrivals.kinds
+        return self._deliveries.kinds
 
     @kinds.setter
     def kinds(self, kinds: Kinds) -> None:
-        is_first, self._arrivals.kinds = self._arrivals.kinds is None, kinds
-        self._arrivals.hand_over()
-        if self._link is not None:
-            self._link.acknowledge_soon()
-            if is_first:
-                self._link.say(encode("ready"))
+        self._deliveries.kinds = kinds
+        self._deliveries.hand_over()
+        self._report()
 
     async def connect(self) -> bytes:
-        """Join the server's run; return its greeting. From then on the connection is kept up.
+        """Join the server's run; return its greeting. From then on the session is kept up.
 
         Raises:
             UserError: The server refuses this process for good, or the state folder is another run's.
             ConnectionError: There was no connection within the patience of the limits.
             RuntimeError: It was called before.
         """
-        if self._running:
+        if self._tasks:
             raise RuntimeError("connect() was called before: it is called once")
-        limits, loop = self.limits, asyncio.get_running_loop()
-        self._http = open_http(self._token, self._tls, limits)
-        self._answers.load()
-        self._running = [
-            loop.create_task(self._guarded(self._stay), name="bus: connection"),
-            loop.create_task(self._guarded(self._answers.keep), name="bus: state"),
-        ]
+        self._requests.open()
+        self._talked_s = asyncio.get_running_loop().time()
+        self._replies.load()
+        for work in (self._stay, self._replies.keep, self._post):
+            self._start(work)
         try:
             while self._greeting is None:
                 if self._failure is not None:
@@ -147,54 +145,55 @@ class HttpClient:
             raise
         return self._greeting
 
-    async def close(self, grace_s: float = 5.0) -> None:
-        """Say goodbye, and close everything."""
-        self._closing = True
-        if self._link is not None and grace_s > 0:
-            self._link.finish(encode("bye"))
-            with suppress(TimeoutError):
+    async def close(self, grace_s: float = 5.0, *, why: str = "it was stopped") -> None:
+        """Say goodbye, and why, and close everything."""
+        if self._tasks and grace_s > 0 and self._requests.joined.is_set() and not self._is_over:
+            with suppress(*LOST, SessionGone):
                 async with asyncio.timeout(grace_s):
-                    await asyncio.shield(self._running[0])
-        for task in self._running:
-            task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
-        if self._http is not None:
-            await self._http.close()
+                    await self._leave(why)
+        while self._tasks:  # one that ends may start another
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._report_timer is not None:
+            self._report_timer.cancel()
+        await self._requests.close()
         self._fail(ConnectionError("this process has closed its connection"))
 
     def send(self, header: Header, message: Message | Packed | None) -> Awaitable[None]:
-        """Start answering now; awaiting the result waits until the frame has left.
+        """Start replying now; awaiting the result waits until the frame has left.
 
         Raises:
-            ValueError: An answer of a client that is not hosted here, or a frame that is too long.
+            ValueError: A reply of a client that is not hosted here, or a frame that is too long.
         """
         if header.sender not in self._clients or header.receiver != SERVER:
             raise ValueError(f"{header}: this process answers the server for the clients {self._clients}")
         _, frame = framed(header, message, self.limits.frame)
-        answer = Answer(header, frame, asyncio.get_running_loop().create_future())
-        answer.beside = enclosed(self._reporter(header), self._arrivals.held_ns(answer.key))
+        held_s = self._deliveries.held_s((header.client, header.dispatch))
+        reply = Reply.of(header, frame, held_s, self._reporter(header))
         if self._failure is not None:
-            answer.released()  # it is lost, and a sender learns of no loss
+            reply.released()  # it is lost, and a sender learns of no loss
         else:
-            self._answers.add(answer)
-        return answer.left
+            self._replies.add(reply)
+        return reply.left
 
     async def receive(self) -> Delivery:
-        """Wait for the next delivery, in the order of the server's sending.
+        """Wait for the next dispatch, in the order of the server's sending.
 
         Raises:
             RuntimeError: Another task is waiting already; a party has one reader.
             ConnectionError: The run is over, or the connection is lost for good.
+            RunError: The server has ended the run before its end.
             UserError: The server refuses this process.
         """
-        return await self._mailbox.receive()
+        return await self._inbox.receive()
 
     def on_probe(self, handler: Prober) -> None:
         """Let a function answer the observer's questions; what it raises is told to the server."""
-        self._probing.handler = handler
+        self._prober = handler
 
     def on_answer(self, reporter: Reporter) -> None:
-        """Let a function say what each answer took and what was noted; it is asked as the answer is sent."""
+        """Let a function say what each reply took and what was noted; it is asked as the reply is sent."""
         self._reporter = reporter
 
     async def over(self) -> None:
@@ -202,6 +201,7 @@ class HttpClient:
 
         Raises:
             ConnectionError: The connection is lost for good.
+            RunError: The server has ended the run before its end.
             UserError: The server refuses this process.
         """
         while not self._is_over:
@@ -209,169 +209,251 @@ class HttpClient:
                 raise self._failure
             await self._change.wait()
 
-    # The connection
-
-    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do the session's work; if it fails, everybody who waits hears of it."""
-        try:
-            await work()
-        except Exception as error:
-            self._fail(error)
+    # Down
 
     async def _stay(self) -> None:
-        """Connect, again and again, until the run is over or patience is: both are a ConnectionError."""
+        """Hold an outbox, again and again, until the run is over or patience is: both are an error."""
         limits, loop = self.limits, asyncio.get_running_loop()
         backoff = Backoff(limits, self._jitter)
-        self._talked_at = loop.time()
         while True:
-            began_at, why = loop.time(), "the connection has ended"
+            began_s, why = loop.time(), "the connection has ended"
             try:
-                await self._converse()
-            except _LOST as error:
+                await self._join()
+                async with asyncio.timeout(None) as self._scope:
+                    await self._listen()
+            except (*LOST, SessionGone) as error:
                 why = str(error) or type(error).__name__
-            if self._is_over or self._closing:
-                raise ConnectionError("the run is over" if self._is_over else "this process has closed")
-            if self._talked_at > began_at:
+            self._scope = None
+            if self._is_over:
+                raise ConnectionError("the run is over")
+            if self._talked_s > began_s:
                 backoff.succeeded()
-            if loop.time() - self._talked_at > limits.patience_s:
+            if loop.time() - self._talked_s > limits.patience_s:
                 raise ConnectionError(f"no connection to {self._url} for {limits.patience_s:g} s: {why}")
             await backoff.pause()
 
-    async def _converse(self) -> None:
-        """Hold one connection until it ends; a UserError is for good, all else worth another attempt."""
-        http, limits = self._http, self.limits
-        assert http is not None  # noqa: S101
-        socket = await open_socket(http, self._url, limits, is_first=self._greeting is None)
-        try:
-            await self._talk(socket, http)
-        finally:
-            await socket.close()
-
-    async def _talk(self, socket: aiohttp.ClientWebSocketResponse, http: aiohttp.ClientSession) -> None:
-        loop = asyncio.get_running_loop()
-        hello = {
-            "proto": PROTOCOL,
-            "session": self._session,
-            "clients": str(self._clients),
-            "last": self._arrivals.last,
-            "base": self._answers.base,
-            "ready": self.kinds is not None,
-        }
-        await socket.send_bytes(encode("hello", **hello))
-        said = await welcome(socket, self._url, self.limits)
-        if said is None or said.word == "bye":
-            return
-        self._welcomed(said)
-        self._talked_at, last = loop.time(), said.values["last"]
-        transfers = Transfers(http, f"{self._url}/blob", self._session, self.limits, self._jitter)
-        try:
-            async with asyncio.timeout(None) as scope:
-
-                def abort() -> None:
-                    scope.reschedule(loop.time())
-
-                self._link = link = Link(socket, self.limits, lambda: self._arrivals.handed_over, abort)
-                self._beside.start(link, self._write, socket, link)
-                self._beside.start(link, self._tend, link)
-                if self.kinds is not None and not hello["ready"]:
-                    link.say(encode("ready"))
-                for number in self._arrivals.unfetched():
-                    self._beside.start(link, self._fetch, link, number, transfers)
-                link.acknowledge_soon()
-                self._answers.begin(
-                    link,
-                    last,
-                    lambda answer: self._beside.start(link, self._answers.send_blob, answer, transfers),
-                )
-                while True:
-                    said = await heard(socket, FROM_SERVER)
-                    if said is None:
-                        return
-                    if said.word == "bye":
-                        await socket.send_bytes(encode("bye"))
-                        return
-                    link.heard()
-                    self._understand(link, said, transfers)
-        finally:
-            self._talked_at = loop.time()
-            self._answers.end()
-            if self._link is not None:
-                self._link.close()
-                self._link = None
-            await self._beside.stop()
-
-    def _welcomed(self, welcome: Control) -> None:
-        if welcome.word == "refused":
-            raise UserError(f"the server refuses this process: {welcome.values['why']}")
-        values = welcome.values
-        if self._run and values["run"] != self._run:
-            how = (
-                "" if self._state is None else f", with an empty state folder in place of {self._state.path}"
-            )
+    async def _join(self) -> None:
+        run, resumed, greeting = await self._requests.join(self._clients, is_first=self._greeting is None)
+        if self._run and run != self._run:
+            folder = self._state and self._state.path
+            how = f", with an empty state folder in place of {folder}" if folder else ""
             raise UserError(f"the server has begun another run: join it anew{how}")
-        self._run = values["run"]
+        self._run = run
         if self._state is not None:
-            self._state.begin(self._run)
-        if not values["resumed"]:
-            self._arrivals.begin_anew()
-        if values["finished"]:
-            self._is_over = True
+            self._state.begin(run)
+        if not resumed:
+            self._deliveries.begin_anew()
         if self._greeting is None:
-            self._greeting = bytes(welcome.body)
+            self._greeting = greeting
+        self._requests.joined.set()
         self._changed()
 
-    def _understand(self, link: Link, said: Control, transfers: Transfers) -> None:
-        word, values = said.word, said.values
-        if word in DELIVERIES:
-            self._answers.acknowledged(values["a"])
-            if self._arrivals.announced(said):
-                self._beside.start(link, self._fetch, link, values["n"], transfers)
-            else:
-                link.acknowledge_soon()
-        elif word == "ack":
-            self._answers.acknowledged(values["n"])
-        elif word == "ask":
-            question = bytes(said.body)
-            self._beside.start(link, self._probing.answer, link, values["id"], values["client"], question)
-        elif word == "finish":
+    async def _listen(self) -> None:
+        """Read the outbox until it ends."""
+        limits, loop = self.limits, asyncio.get_running_loop()
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=limits.handshake_timeout_s, sock_read=limits.silence_s
+        )
+        reader = Reader(FROM_SERVER, limits.small_frame_bytes)
+        path = f"/outbox?after={self._deliveries.last}&ready={self._ready}"
+        async with self._requests.send("GET", path, timeout=timeout) as response:
+            check_status(response, 200)
+            self._report()
+            async for data in response.content.iter_any():
+                self._talked_s = loop.time()
+                for one in reader.feed(data):
+                    self._understand(one)
+
+    def _understand(self, said: Entry) -> None:
+        letter, values, body = said
+        if letter == "d":
+            number, *_, size, crc = values
+            header = header_of(values)
+            if header.receiver not in self._clients or (size or 0) > self.limits.frame.frame_bytes:
+                raise ProtocolError(f"{header} of {size} bytes came to the host of {self._clients}")
+            is_apart = size is not None and crc is None
+            incoming = Incoming(size + DIGEST_BYTES) if is_apart else None
+            arrival = Arrival(header, number, None if crc is None else body, crc, incoming)
+            if self._deliveries.announced(arrival):
+                self._start(self._fetch, arrival)
+            self._report_soon()
+        elif letter == "q" and values[0] not in self._answering:
+            self._answering[values[0]] = None
+            self._start(self._answer, *values, body)
+        elif letter == "e":
+            is_well, why = values
+            if not is_well:
+                raise RunError(f"the server has ended the run: {why}")
+            if not self._is_over:
+                self._start(self._requests.persist, lambda: self._leave(why))
             self._is_over = True
             self._changed()
 
-    async def _write(self, socket: aiohttp.ClientWebSocketResponse, link: Link) -> None:
-        async def transmit(number: int) -> None:
-            made = self._answers.message(number, link.acknowledge())
-            if made is not None:
-                await socket.send_bytes(made[0])
-                made[1].released()
+    async def _leave(self, why: str) -> None:
+        async with self._requests.send("POST", "/leave", data=sendable(why).encode()) as response:
+            check_status(response, 204)
 
-        await link.write(transmit)
-        await socket.close()
+    async def _fetch(self, arrival: Arrival) -> None:
+        """Fetch a frame, from where an earlier attempt has ended."""
+        incoming, header, spoilt = arrival.incoming, arrival.header, 0
+        assert incoming is not None  # noqa: S101
+        frame: memoryview | None = None
 
-    async def _tend(self, link: Link) -> None:
+        async def attempt() -> None:
+            nonlocal frame, spoilt
+            held = incoming.held
+            headers = {"Range": f"bytes={held}-"} if held else {}
+            if not incoming.is_complete:
+                async with self._requests.send("GET", _path_of(header), headers=headers) as response:
+                    check_status(response, 206 if held else 200, 410)
+                    if response.status == 410:
+                        return
+                    async for data in response.content.iter_any():
+                        incoming.add(data)
+            frame = await incoming.verified()
+            if frame is None:
+                spoilt += 1
+                if spoilt < _MOST_SPOILT:
+                    incoming.reset()
+                    raise ConnectionAbortedError("another SHA-256")
+
+        async with self._slots_down:
+            await self._deliveries.room()
+            await self._requests.persist(attempt, lambda: incoming.held)
+        if frame is None and spoilt == _MOST_SPOILT:
+            self._unusable(header, f"{incoming.total} bytes do not have their SHA-256")
+        self._deliveries.fetched(arrival, frame)
+        self._report_soon()
+
+    # Up
+
+    async def _post(self) -> None:
+        """Send small replies, as many at a time as are ready, and signs of life, for ever."""
         while True:
-            await asyncio.sleep(self.limits.heartbeat_s / 4)
-            if not link.tend():
-                link.abort()
-                return
+            batch = self._replies.batch()
+            if not batch and not self._must_report:
+                self._wake.clear()
+                try:
+                    async with asyncio.timeout(self.limits.heartbeat_s):
+                        await self._wake.wait()
+                except TimeoutError:
+                    self._must_report = True
+                continue
+            self._must_report = False
+            if self._report_timer is not None:
+                self._report_timer.cancel()
+                self._report_timer = None
+            data = b"".join(reply.entry() for reply in batch)
 
-    async def _fetch(self, link: Link, number: int, transfers: Transfers) -> None:
-        await self._arrivals.fetch(number, transfers)
-        link.acknowledge_soon()
+            async def attempt(data: bytes = data) -> None:
+                path = f"/replies?had={self._deliveries.had}&ready={self._ready}"
+                async with self._requests.send("POST", path, data=data) as response:
+                    check_status(response, 204)
+
+            await self._requests.persist(attempt)
+            for reply in batch:
+                self._replies.taken(reply)
+
+    async def _upload(self, reply: Reply) -> None:
+        """Send a large reply, of which some may be there unless it is new."""
+        path, outgoing, held = _path_of(reply.header), reply.outgoing(), 0
+        total = outgoing.total
+
+        async def attempt() -> None:
+            nonlocal held
+            if not reply.is_new:
+                async with self._requests.send("HEAD", path) as response:
+                    check_status(response, 200, 410)
+                    if response.status == 410:  # it has been taken
+                        return
+                    held = int(response.headers.get("Fedsim-Held", "0"))
+            reply.is_new = False
+            span = "*" if held == total else f"{held}-{total - 1}"
+            headers = {"Content-Range": f"bytes {span}/{total}", "Content-Length": str(total - held)}
+            data = outgoing.pieces(held, self.limits.chunk_bytes) if held < total else b""
+            async with self._requests.send("PUT", path, headers=headers, data=data) as response:
+                check_status(response, 204, 410)
+
+        async with self._slots_up:
+            await self._requests.persist(attempt, lambda: held)
+        self._replies.taken(reply)
+
+    async def _answer(self, number: int, client: int, question: bytes) -> None:
+        """Answer a question, or say why that cannot be."""
+        async with self._slots_up:
+            failed = 0
+            try:
+                if self._prober is None:
+                    raise RuntimeError("nobody answers probes here")
+                answer = await self._prober(client, question)
+            except Exception as error:
+                answer, failed = sendable(f"{type(error).__name__}: {error}").encode(), 1
+
+            async def pieces() -> AsyncIterator[bytes]:
+                for at in range(0, len(answer), self.limits.chunk_bytes):
+                    yield answer[at : at + self.limits.chunk_bytes]
+
+            async def attempt() -> None:
+                headers, path = {"Content-Length": str(len(answer))}, f"/query/{number}?failed={failed}"
+                async with self._requests.send("PUT", path, headers=headers, data=pieces()) as response:
+                    check_status(response, 204, 410)
+
+            await self._requests.persist(attempt)
+        del self._answering[number]
 
     # How it is done
 
-    def _unusable(self, number: int, why: str) -> None:
-        if self._link is not None:
-            self._link.say(encode("bad", n=number, why=sendable(why)))
+    @property
+    def _ready(self) -> int:
+        return int(self.kinds is not None)
+
+    def _gone(self) -> None:
+        """Join again: the server does not know the session any more."""
+        if self._scope is not None:
+            self._scope.reschedule(asyncio.get_running_loop().time())
+
+    def _start(self, work: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Do something beside; if it fails, everybody who waits hears of it."""
+
+        async def do() -> None:
+            try:
+                await work(*args)
+            except Exception as error:
+                self._fail(error)
+
+        task = asyncio.get_running_loop().create_task(do())
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+
+    def _unusable(self, header: Header, why: str) -> None:
+        self._replies.add(Reply(header.reply(), fault=why))
+
+    def _wake_up(self) -> None:
+        self._wake.set()
+
+    def _report(self) -> None:
+        """Say now which dispatches have come, and whether this process is ready."""
+        self._report_timer = None
+        self._must_report = True
+        self._wake.set()
+
+    def _report_soon(self) -> None:
+        if self._report_timer is None:
+            loop = asyncio.get_running_loop()
+            self._report_timer = loop.call_later(self.limits.report_delay_s, self._report)
 
     def _fail(self, error: Exception) -> None:
         if self._failure is None:
             self._failure = error
-            self._mailbox.fail(error)
-            self._answers.release()
+            self._inbox.fail(error)
+            self._replies.release()
             self._changed()
 
     def _changed(self) -> None:
         """Wake whoever waits for the greeting or the end."""
         self._change.set()
         self._change = asyncio.Event()
+
+
+def _path_of(header: Header) -> str:
+    return f"/dispatch/{header.client}/{header.dispatch}"

@@ -1,16 +1,14 @@
-"""The server's endpoint: listens, and talks with client processes.
+"""The server's endpoint: listens, and answers the requests of client processes.
 
 Nothing that a peer does ends the server: whatever is against the rules is counted in ``rejected`` by its
 cause, and the connection closed. Memory that peers can make it use is bounded by
 
-    max_connections x (1 MiB + chunk_bytes + max_ws_message) + upload_bytes + inbox_bytes + one frame
-    + probes under way x probe_bytes
+    max_connections x (1 MiB + chunk_bytes + batch_bytes) + upload_bytes + inbox_bytes + one batch
 
-where 1 MiB is what aiohttp, asyncio and TLS take at most of what comes on one connection (a read of 256 KiB,
-a read buffer twice that, and the session's own records), and ``chunk_bytes`` what waits to go out there. What
-the server itself sends is held until it is answered, arrays of a broadcast once for all receivers: at most
-``outbox_bytes`` for each session, and what waits for room behind that. An answer is only taken from whom it
-was asked of, once, so ledger, trace and inbox cannot be flooded either.
+where 1 MiB is what aiohttp, asyncio and TLS take at most of what comes on one connection, and ``chunk_bytes``
+what waits to go out there. What the server itself sends is held until it is replied to, arrays of a broadcast
+once for all receivers. A reply is only taken from whom it was asked of, once, so ledger, trace and inbox
+cannot be flooded either.
 """
 
 from __future__ import annotations
@@ -18,28 +16,41 @@ from __future__ import annotations
 import asyncio
 import secrets
 import ssl as tls
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
+from aiohttp import web
+
 from fedsim.bus.base import Delivery, Header
-from fedsim.bus.http.access import Access, ClientRanges
-from fedsim.bus.http.accounts import Accounts, Log
-from fedsim.bus.http.frames import framed, read
-from fedsim.bus.http.front import Front
+from fedsim.bus.http.access import Access, is_loopback
+from fedsim.bus.http.accounts import Accounts, Log, Reply
+from fedsim.bus.http.connections import Connections
+from fedsim.bus.http.handlers import Handlers
 from fedsim.bus.http.limits import HttpLimits
-from fedsim.bus.http.mailbox import Mailbox
-from fedsim.bus.http.peer import Answered, Ask, Peer
-from fedsim.bus.http.probes import Probes
-from fedsim.bus.http.registry import Registry
-from fedsim.bus.http.session import Control, SessionError, encode
+from fedsim.bus.http.messages import entry, framed, read_frame, sendable
+from fedsim.bus.http.sessions import Dispatch, Session, Sessions
+from fedsim.bus.inbox import Inbox
 from fedsim.bus.ledger import Ledger, Outcome
 from fedsim.clock import Trace
-from fedsim.errors import DecodeError
+from fedsim.errors import DecodeError, RunError
 from fedsim.network import NO_OVERHEAD, OverheadConfig
 from fedsim.quoting import MOST_SAID, shortened
 from fedsim.wire import SERVER, Kinds, Message, Packed
+
+OVER = "the run is over"
+
+
+@dataclass(slots=True, eq=False)
+class _Question:
+    """An observer's question to a client, as it travels, and its answer."""
+
+    client: int
+    entry: bytes
+    answer: asyncio.Future[bytes]
 
 
 class HttpServer:
@@ -59,8 +70,9 @@ class HttpServer:
 
     Attributes:
         limits: As given.
+        greeting: As given.
+        run: The name of this run.
         is_closing: Whether nobody is let in any more.
-        rejected: What peers did and must not, by cause.
     """
 
     def __init__(
@@ -78,22 +90,26 @@ class HttpServer:
         health: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         self.limits = limits or HttpLimits()
+        self.greeting = greeting
+        self.run = secrets.token_hex(16)
+        self.is_closing = False
         self._kinds = kinds
-        self._greeting = greeting
         self._num_clients = num_clients
         self._log = log
         self._health = health
-        self._run = secrets.token_hex(16)
         self._accounts = Accounts(ledger, trace, overhead, log)
-        self._registry = Registry(num_clients, self.limits, self._retired)
-        self._mailbox = Mailbox(self.limits.inbox_bytes)
-        self._asked: dict[tuple[int, int], Ask] = {}
-        self._probes = Probes(self.limits)
+        self._sessions = Sessions(num_clients, self.limits, self._retired)
+        self._inbox = Inbox(self.limits.inbox_bytes)
+        self._dispatches: dict[tuple[int, int], Dispatch] = {}
+        self._newest: dict[int, int] = {}
+        self._questions: dict[int, _Question] = {}
+        self._numbers = count(1)
         self._change = asyncio.Event()
-        self._finished = False
-        self.is_closing = False
+        self._end: bytes | None = None
+        self._is_over = False
         access.warn = lambda why: log.warning("tokens not read again", cause=shortened(why, MOST_SAID))
-        self._front = Front(self, access, self.limits, self._registry, self._accounts)
+        self._handlers = Handlers(self, access, self.limits, self._sessions, self._accounts, self._inbox)
+        self._connections = Connections(self._handlers.answer, self.limits, self._accounts.reject)
         self._tending: asyncio.Task[None] | None = None
 
     @property
@@ -109,7 +125,7 @@ class HttpServer:
     @property
     def num_connections(self) -> int:
         """TCP connections that are open."""
-        return self._front.door.num_connections
+        return self._connections.num_connections
 
     # For the runtime
 
@@ -119,72 +135,77 @@ class HttpServer:
         Raises:
             OSError: The address cannot be listened at.
         """
-        port = await self._front.listen(host, port, ssl)
+        self._handlers.is_local = is_loopback(host)
+        port = await self._connections.listen(host, port, ssl)
         self._tending = asyncio.get_running_loop().create_task(self._tend(), name="bus: heartbeats")
         return port
 
-    async def close(self, grace_s: float = 5.0) -> None:
-        """Say goodbye, wait at most so long for what is under way, and close everything.
+    async def close(self, grace_s: float = 5.0, *, why: str = "the server was stopped") -> None:
+        """Tell all processes that it is over, and why; wait at most so long for them; close everything.
 
         Processes that have lost their connection as the run ended may come back meanwhile, and hear of it.
         """
         loop = asyncio.get_running_loop()
-        end = loop.time() + grace_s
-        since = end - 2 * grace_s if self._finished else end
-        self.is_closing = not self._finished
-        if self.is_closing:
-            self._front.lock()
+        end_s = loop.time() + grace_s
+        if not self._is_over:
+            self._connections.lock()
+            self._tell_all(entry("e", False, sendable(why)))
         with suppress(TimeoutError):
-            async with asyncio.timeout_at(end):
-                while self._registry.dismiss(since):
+            async with asyncio.timeout_at(end_s):
+                while any(self._may_hear(session, end_s - 2 * grace_s) for session in self._sessions):
                     await self._change.wait()
         self.is_closing = True
         self._changed()
         if self._tending is not None:
             self._tending.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._tending
-        await self._front.close(max(0.05, end - loop.time()))
-        for ask in list(self._asked.values()):
-            self._lost(ask, "the server has closed")
-        self._probes.close()
-        self._mailbox.fail(ConnectionError("the server has closed"))
+            await asyncio.gather(self._tending, return_exceptions=True)
+        await self._connections.close(max(0.05, end_s - loop.time()))
+        for dispatch in list(self._dispatches.values()):
+            self._lost(dispatch, "the server has closed")
+        for question in self._questions.values():
+            if not question.answer.done():
+                question.answer.set_exception(ConnectionError("the server has closed"))
+        self._inbox.fail(ConnectionError("the server has closed"))
 
     def send(self, header: Header, message: Message | Packed | None) -> Awaitable[None]:
         """Start sending now; awaiting the result waits until the frame has left.
 
         Raises:
-            ValueError: A client that does not exist, a dispatch that was sent before, or a frame that is
-                longer than the limits allow.
+            ValueError: A client that does not exist, a dispatch that is not newer than the last to its
+            client,
+                or a frame that is longer than the limits allow.
         """
-        key = (header.client, header.dispatch)
-        if header.sender != SERVER or not 0 <= header.receiver < self._num_clients or key in self._asked:
+        client, number = header.receiver, header.dispatch
+        newest = self._newest.get(client, -1)
+        if header.sender != SERVER or not 0 <= client < self._num_clients or number <= newest:
             raise ValueError(
-                f"{header}: the server sends each dispatch of a client from 0 to {self._num_clients - 1} once"
+                f"{header}: the server sends each dispatch of a client from 0 to {self._num_clients - 1} "
+                f"once, in the order of their numbers, of which the last was {newest}"
             )
         packed, frame = framed(header, message, self.limits.frame)
         loop = asyncio.get_running_loop()
-        ask = Ask(header, packed, frame, loop.create_future(), loop.time())
-        self._asked[key] = ask
+        dispatch = Dispatch(header, packed, frame, loop.create_future(), loop.time())
+        self._newest[client] = number
+        self._dispatches[client, number] = dispatch
         if self.is_closing:
-            self._lost(ask, "the server has closed")
+            self._lost(dispatch, "the server has closed")
         else:
-            self._registry.put(ask)
-        return ask.left
+            self._sessions.put(dispatch)
+        return dispatch.left
 
     async def receive(self) -> Delivery:
-        """Wait for the next answer, in order of arrival.
+        """Wait for the next reply, in order of arrival.
 
         Raises:
             RuntimeError: Another task is waiting already; a party has one reader.
             ConnectionError: The server has closed.
         """
-        return await self._mailbox.receive()
+        return await self._inbox.receive()
 
     def attended(self, client: int) -> bool:
         """Say whether a process that hosts this client is connected and understands messages."""
-        peer = self._registry.owner(client)
-        return peer is not None and peer.link is not None and peer.is_ready
+        session = self._sessions.owner(client)
+        return session is not None and session.abort is not None and session.is_ready
 
     async def attendance(self, clients: Collection[int]) -> None:
         """Wait until all these clients are attended, at one instant.
@@ -206,9 +227,22 @@ class HttpServer:
             TimeoutError: No answer in time.
             RunError: The process could not answer, and says why.
             ConnectionError: The server has closed.
-            ValueError: A question that is too long for one message.
+            ValueError: A question that is longer than a small frame.
         """
-        return await self._probes.ask(client, question, timeout_s, self._registry.owner(client))
+        if len(question) > (most := self.limits.small_frame_bytes):
+            raise ValueError(f"a question of {len(question)} bytes: at most {most} fit")
+        number = next(self._numbers)
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        asked = _Question(client, entry("q", number, client, body=question), answer)
+        self._questions[number] = asked
+        session = self._sessions.owner(client)
+        if session is not None and session.is_ready:
+            session.say(asked.entry)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await answer
+        finally:
+            del self._questions[number]
 
     def seal(self) -> None:
         """Enter nothing more in ledger and trace: what travels from now on belongs to no run."""
@@ -216,174 +250,167 @@ class HttpServer:
 
     def finish(self) -> None:
         """Tell all processes, those that come back later too, that the run is over, and :meth:`seal`."""
-        self._finished = True
+        self._is_over = True
         self.seal()
-        for peer in self._registry:
-            if peer.link is not None:
-                peer.link.say(encode("finish"))
+        self._tell_all(entry("e", True, OVER))
 
-    # For conversations
-
-    def admitted(self, hello: Control, granted: ClientRanges, token: str | None) -> tuple[Peer, bool]:
-        """Return the session of a process that says hello, and whether it existed before."""
-        return self._registry.admit(hello, granted, token)
-
-    def joined(self, peer: Peer, hello: Control, resumed: bool) -> None:
-        """Welcome a process, and send again what it has not had."""
-        link, last = peer.link, hello.values["last"] if resumed else 0
-        assert link is not None  # noqa: S101
-        replay = peer.outbox.replay(last)  # refuses a number that was never given
-        link.say(
-            encode("welcome", resumed=resumed, last=peer.inbox.last, run=self._run, finished=self._finished)
-            + self._greeting
-        )
-        # What the process has not had goes out again, and is entered again then.
-        peer.unconfirmed = deque(sent for sent in peer.unconfirmed if sent[0] <= last)
-        for number in replay:
-            link.post(number)
-        self._log.info("process joined", clients=shortened(peer.clients), resumed=resumed)
-        # The process that had this session before may have been another, which understood messages already.
-        peer.is_ready = False
-        if hello.values["ready"]:
-            self.readied(peer)
-
-    def readied(self, peer: Peer) -> None:
-        """Note that a process understands messages from now on."""
-        peer.is_ready = True
-        self._changed()
-        self._probes.ask_again(peer)
-
-    def began(self, ask: Ask) -> None:
-        """Enter that a delivery is being put on a link."""
-        self._accounts.began(ask)
-
-    def arrived(self, peer: Peer, number: int) -> None:
-        """Enter that all deliveries up to a number have arrived.
-
-        Raises:
-            SessionError: A number that was never given.
-        """
-        if number > peer.outbox.last:
-            raise SessionError(f"delivery {number} is acknowledged, the last sent is {peer.outbox.last}")
-        for ask in peer.confirmed(number):
-            self._accounts.ended(ask, Outcome.DELIVERED)
-            ask.released()
-
-    def parted(self, peer: Peer) -> None:
-        """Note that a session has no connection now."""
-        for_good = peer.has_left or self._finished
-        self._log.info("process left" if for_good else "process gone", clients=shortened(peer.clients))
-        self._changed()
-
-    def unusable(self, peer: Peer, number: int, why: str) -> bool:
-        """Give up a delivery that a process cannot use; say whether it was one."""
-        ask = peer.outbox.get(number)
-        if ask is None or not ask.has_begun:
-            return False
-        self._accounts.ended(ask, Outcome.UNDECODABLE, shortened(why, MOST_SAID))
-        self._lost(ask, shortened(why, MOST_SAID))
-        return True
-
-    def answered(self, peer: Peer, answer: Answered) -> bool:
-        """Take an answer; say whether somebody had asked for it.
-
-        What nobody asked for, of whom, so, is counted and dropped; what cannot be decoded is entered too.
-        """
-        header = answer.header
-        ask = self._asked.get((header.sender, header.dispatch)) if header.receiver == SERVER else None
-        if header.sender not in peer.clients:
-            self._accounts.reject("client", f"{header} came from the host of {shortened(peer.clients)}")
-        elif ask is None or ask.peer is not peer or not ask.has_begun:
-            self._accounts.reject("unasked", f"{header}")
-        elif ask.header.reply() != header:
-            self._accounts.reject("route", f"{header} came for {ask.header}")
-        else:
-            self._take(ask, answer)
-            return True
-        return False
-
-    def told(self, peer: Peer, said: Control) -> bool:
-        """Take a piece of an answer to a probe, or why there is none; say whether there was such a probe.
-
-        Raises:
-            SessionError: The piece is not the next, or the answer is too long.
-        """
-        return self._probes.told(peer, said)
-
-    def misbehaved(self, error: SessionError) -> None:
-        """Count a peer that broke the rules of its session."""
-        self._accounts.reject("session", str(error))
-
-    def failed(self, error: Exception) -> None:
-        """Note that something here went wrong."""
-        self._accounts.reject("fault", f"{type(error).__name__}: {error}")
-
-    @property
-    def has_room(self) -> bool:
-        """Whether more may be read from sockets."""
-        return self._mailbox.has_room
-
-    async def room(self) -> None:
-        """Wait until more may be read from sockets."""
-        await self._mailbox.room()
-
-    # How it is done
+    # For handlers
 
     def status(self) -> dict[str, Any]:
         """Return what ``GET /health`` tells."""
-        peers = [peer for peer in self._registry if peer.link is not None]
+        here = [session for session in self._sessions if session.abort is not None]
         return {
-            "status": "closing" if self.is_closing else "over" if self._finished else "ok",
-            "sessions": len(self._registry),
-            "connected": len(peers),
-            "clients_attended": sum(len(peer.clients) for peer in peers if peer.is_ready),
+            "status": "closing" if self.is_closing else "over" if self._is_over else "ok",
+            "sessions": len(self._sessions),
+            "connected": len(here),
+            "clients_attended": sum(len(session.clients) for session in here if session.is_ready),
             **self._health(),
         }
 
-    def _take(self, ask: Ask, answer: Answered) -> None:
-        header, frame = answer.header, answer.frame
-        self._accounts.ended(ask, Outcome.DELIVERED)
-        self._accounts.beside(ask, answer)
-        self._forget(ask)
+    def known(self, request: web.BaseRequest) -> None:
+        """Note that a request has shown that its connection may stay."""
+        self._connections.known(request)
+
+    def joined(self, session: Session, resumed: bool) -> None:
+        """Note that a process has joined, or come back."""
+        session.has_left = False
+        self._log.info("process joined", clients=shortened(session.clients), resumed=resumed)
+
+    def opened(self, session: Session, is_ready: bool) -> None:
+        """Note that a session has an outbox, and whether its process understands messages."""
+        session.is_ready = False
+        if self._end is not None:
+            session.say(self._end)
+        self._readied(session, is_ready)
+
+    def parted(self, session: Session) -> None:
+        """Note that a session has no outbox now."""
+        self._changed()
+        if not session.has_left and self._end is None:
+            silent_s = asyncio.get_running_loop().time() - session.heard_s
+            is_silent = silent_s > self.limits.silence_s
+            why = f"it was silent for {silent_s:.0f} s" if is_silent else "its connection broke"
+            self._log.info("process gone", clients=shortened(session.clients), why=why)
+
+    def left(self, session: Session, why: str) -> None:
+        """Note that a process has left, for good as far as it knows."""
+        if not session.has_left:
+            session.has_left = True
+            self._log.info("process left", clients=shortened(session.clients), why=shortened(why, MOST_SAID))
+        if session.abort is not None:
+            session.abort()
+
+    def told(self, session: Session, number: int, is_ready: bool) -> None:
+        """Enter that all dispatches up to a number have arrived, and whether the process understands them."""
+        for dispatch in session.confirmed(number):
+            self._accounts.ended(dispatch, Outcome.DELIVERED)
+            dispatch.released()
+        self._readied(session, is_ready)
+
+    def dispatch_of(self, session: Session, client: int, number: int) -> Dispatch | None:
+        """Return what this session is to reply to; None, and counted, if it is nothing (any more)."""
+        dispatch = self._dispatches.get((client, number))
+        if dispatch is not None and dispatch.session is session and dispatch.began_ns >= 0:
+            return dispatch
+        if client not in session.clients:
+            cause = "client"
+        elif number <= self._newest.get(client, -1) and dispatch is None:
+            cause = "repeated"  # as after a break, when a process cannot know what has arrived
+        else:
+            cause = "unasked"
+        self._accounts.reject(cause, f"{client}-{number} from the host of {shortened(session.clients)}")
+        return None
+
+    def take(self, dispatch: Dispatch, reply: Reply) -> None:
+        """Take the reply to a dispatch."""
+        self._accounts.ended(dispatch, Outcome.DELIVERED)
+        self._accounts.reported(dispatch, reply)
+        self._forget(dispatch)
+        header, frame = dispatch.header.reply(), reply.frame
         if frame is None:
-            self._mailbox.put(Delivery(header, None), 0)
+            self._inbox.put(Delivery(header, None), 0)
             return
         try:
-            message = read(header, frame, self._kinds, self.limits.frame, answer.crc)
+            message = read_frame(header, frame, self._kinds, self.limits.frame, reply.crc)
         except DecodeError as error:
             self._accounts.reject("decode", str(error))
-            self._accounts.came(header, None, len(frame), shortened(error, MOST_SAID))
+            self._accounts.came(header, None, len(frame), reply.sharing, shortened(error, MOST_SAID))
             return
-        self._accounts.came(header, message, len(frame))
-        self._mailbox.put(Delivery(header, message), len(frame))
+        self._accounts.came(header, message, len(frame), reply.sharing)
+        self._inbox.put(Delivery(header, message), len(frame))
 
-    def _lost(self, ask: Ask, cause: str) -> None:
-        self._accounts.ended(ask, Outcome.LOST, cause)
-        self._forget(ask)
+    def unusable(self, dispatch: Dispatch, why: str) -> None:
+        """Give up a dispatch that its process cannot use."""
+        self._accounts.ended(dispatch, Outcome.UNDECODABLE, shortened(why, MOST_SAID))
+        self._lost(dispatch, why)
 
-    def _forget(self, ask: Ask) -> None:
-        self._registry.drop(ask)
-        self._asked.pop((ask.header.client, ask.header.dispatch), None)
-        ask.frame = ask.packed = None
-        ask.released()
+    def asks(self, session: Session, question: int) -> bool:
+        """Say whether this session is to answer a question."""
+        asked = self._questions.get(question)
+        return asked is not None and asked.client in session.clients and not asked.answer.done()
 
-    def _retired(self, peer: Peer, why: str) -> None:
-        self._log.info("process retired", clients=shortened(peer.clients), why=why)
+    def answered(self, question: int, answer: bytes, *, failed: bool) -> None:
+        """Take the answer to a question."""
+        asked = self._questions.get(question)
+        if asked is None or asked.answer.done():
+            return
+        if failed:
+            why = shortened(answer.decode("utf-8", "replace"), MOST_SAID)
+            asked.answer.set_exception(RunError(f"the process of client {asked.client} cannot answer: {why}"))
+        else:
+            asked.answer.set_result(answer)
+
+    # How it is done
+
+    def _readied(self, session: Session, is_ready: bool) -> None:
+        """Note whether a process understands messages; ask what is to be asked of one that does."""
+        if is_ready and not session.is_ready:
+            for question in self._questions.values():
+                if question.client in session.clients and not question.answer.done():
+                    session.say(question.entry)
+        if is_ready != session.is_ready:
+            session.is_ready = is_ready
+            self._changed()
+
+    def _tell_all(self, end: bytes) -> None:
+        self._end = end
+        for session in self._sessions:
+            session.say(end)
+        self._changed()
+
+    def _may_hear(self, session: Session, since_s: float) -> bool:
+        """Say whether a process is connected, or may come back to hear of the end."""
+        if session.abort is not None:
+            return True
+        return self._is_over and not session.has_left and session.gone_s >= since_s
+
+    def _lost(self, dispatch: Dispatch, cause: str) -> None:
+        self._accounts.ended(dispatch, Outcome.LOST, cause)
+        self._forget(dispatch)
+
+    def _forget(self, dispatch: Dispatch) -> None:
+        self._sessions.drop(dispatch)
+        self._dispatches.pop((dispatch.header.client, dispatch.header.dispatch), None)
+        dispatch.frame = dispatch.packed = dispatch.upload = None
+        dispatch.released()
+
+    def _retired(self, session: Session, why: str) -> None:
+        self._log.info("process retired", clients=shortened(session.clients), why=why)
 
     def _changed(self) -> None:
-        """Wake whoever waits for attendance."""
+        """Wake whoever waits for attendance, or for processes to leave."""
         self._change.set()
         self._change = asyncio.Event()
 
     async def _tend(self) -> None:
-        """Look after connections and sessions for ever."""
-        limits = self.limits
+        """Look after sessions for ever."""
+        limits, loop = self.limits, asyncio.get_running_loop()
         while True:
             await asyncio.sleep(limits.heartbeat_s / 4)
-            for peer in self._registry:
-                if peer.link is not None and not peer.link.tend():
+            for session in self._sessions:
+                is_silent = loop.time() - session.heard_s > limits.silence_s
+                if session.abort is not None and is_silent and not session.num_waiting:
                     self._accounts.reject("silent")
-                    peer.link.abort()
-            before_s = asyncio.get_running_loop().time() - limits.session_ttl_s
-            for ask in list(self._registry.lapse(before_s)):
-                self._lost(ask, "nobody hosts the client")
+                    session.abort()
+            for dispatch in list(self._sessions.lapse(loop.time() - limits.session_ttl_s)):
+                self._lost(dispatch, "nobody hosts the client")

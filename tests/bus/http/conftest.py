@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import ssl as tls
 import struct
@@ -34,7 +35,7 @@ QUICK = {
     "handshake_timeout_s": LONGEST_S,
     "heartbeat_s": 5.0,
     "hold_s": 0.001,
-    "ack_delay_s": 0.002,
+    "report_delay_s": 0.002,
     "stall_timeout_s": LONGEST_S,
     "request_timeout_s": LONGEST_S,
     "patience_s": LONGEST_S,
@@ -69,8 +70,8 @@ class Harm:
         reset_every: All connections are reset each time that so many bytes have passed, either way.
         stall_after: After so many bytes, upwards, nothing moves any more.
         stall_down_after: The same, downwards.
-        repeat_up: So many of the next deliveries within WebSocket messages are passed on twice, upwards.
-        repeat_down: The same, downwards.
+        repeat_up: So many of the next requests with small replies reach the server twice.
+        repeat_down: So many of the next outboxes begin with the first dispatch again.
     """
 
     slice_bytes: int = 1 << 16
@@ -82,48 +83,6 @@ class Harm:
     stall_down_after: int | None = None
     repeat_up: int = 0
     repeat_down: int = 0
-
-
-class Messages:
-    """Cuts what travels one way on a connection into WebSocket messages, after the head of its HTTP."""
-
-    WORDS = (b"\xa1t\xa4send", b"\xa1t\xa4blob", b"\xa1t\xa4none")
-
-    def __init__(self) -> None:
-        self._data = bytearray()
-        self._in_head = True
-
-    def feed(self, data: bytes) -> list[tuple[bytes, bool]]:
-        """Return the pieces that are whole now, each with whether it is a delivery."""
-        self._data += data
-        pieces = []
-        while (length := self._length()) and length <= len(self._data):
-            piece = bytes(self._data[:length])
-            del self._data[:length]
-            pieces.append((piece, not self._in_head and self._is_delivery(piece)))
-            self._in_head = False
-        return pieces
-
-    def _length(self) -> int:
-        data = self._data
-        if self._in_head:
-            return data.find(b"\r\n\r\n") + 4 if b"\r\n\r\n" in data else 0
-        if len(data) < 10:  # enough for any length; a shorter message is a last word
-            return len(data) if len(data) >= 2 and len(data) == self._start(data) + (data[1] & 0x7F) else 0
-        short = data[1] & 0x7F
-        wide = {126: 4, 127: 10}.get(short, 2)
-        return self._start(data) + (short if wide == 2 else int.from_bytes(data[2:wide], "big"))
-
-    @staticmethod
-    def _start(data: bytes | bytearray) -> int:
-        return {126: 4, 127: 10}.get(data[1] & 0x7F, 2) + (4 if data[1] & 0x80 else 0)
-
-    def _is_delivery(self, piece: bytes) -> bool:
-        start = self._start(piece)
-        body = piece[start : start + 16]
-        if piece[1] & 0x80:
-            body = bytes(byte ^ piece[start - 4 + place % 4] for place, byte in enumerate(body))
-        return piece[0] & 0x0F == 2 and body[1:8] in self.WORDS
 
 
 @dataclass
@@ -206,8 +165,6 @@ class Proxy:
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, up: bool) -> None:
         harm = self.harm
-        messages: Messages | None = None
-        is_first = True
         while data := await reader.read(harm.slice_bytes):
             await self._open.wait()
             if harm.latency_s or harm.bytes_per_s:
@@ -227,11 +184,8 @@ class Proxy:
                 if harm.stall_down_after is not None and self.down >= harm.stall_down_after:
                     harm.stall_down_after = None
                     await asyncio.sleep(60)
-            if is_first and data.startswith((b"GET /bus", b"HTTP/1.1 101")):
-                messages = Messages()
-            is_first = False
-            if messages is not None:
-                data = b"".join(self._repeated(*piece, up) for piece in messages.feed(data))
+            if up:
+                data = await self._repeated(data)
             self._since_reset += len(data)
             if harm.reset_every and self._since_reset >= harm.reset_every:
                 self._since_reset = 0
@@ -240,21 +194,25 @@ class Proxy:
             writer.write(data)
             await writer.drain()
             await asyncio.sleep(0)  # a stream's read does not wait where it has something: let others run
+        await self._open.wait()
         with suppress(OSError):
             writer.write_eof()
 
-    def _repeated(self, piece: bytes, is_delivery: bool, up: bool) -> bytes:
-        if not is_delivery:
-            return piece
-        if up and self.harm.repeat_up:
+    async def _repeated(self, data: bytes) -> bytes:
+        if data.startswith(b"POST /replies") and self.harm.repeat_up and len(data) < self.harm.slice_bytes:
             self.harm.repeat_up -= 1
             self.repeated_up += 1
-            return piece * 2
-        if not up and self.harm.repeat_down:
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.target)
+            try:
+                writer.write(data)
+                await reader.readline()  # it has been answered before the first copy comes
+            finally:
+                writer.transport.abort()
+        if data.startswith(b"GET /outbox") and self.harm.repeat_down:
             self.harm.repeat_down -= 1
             self.repeated_down += 1
-            return piece * 2
-        return piece
+            return re.sub(rb"after=\d+", b"after=0", data)
+        return data
 
     @staticmethod
     def _reset(writer: asyncio.StreamWriter) -> None:
@@ -269,6 +227,12 @@ async def until(condition: Callable[[], Any]) -> None:
     async with asyncio.timeout(LONGEST_S):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.002)
+
+
+async def within(awaitable: Any, seconds: float = LONGEST_S) -> Any:
+    """Wait for something, but not for ever."""
+    async with asyncio.timeout(seconds):
+        return await awaitable
 
 
 @dataclass
@@ -306,6 +270,7 @@ class World:
         return made
 
     until = staticmethod(until)
+    within = staticmethod(within)
 
     @staticmethod
     def model(num: int, value: float = 0.0) -> Model:
@@ -321,8 +286,8 @@ class World:
         )
 
     @staticmethod
-    def answer(client: HttpClient, delivery: Delivery) -> Awaitable[None]:
-        """Answer with the model that came."""
+    def reply(client: HttpClient, delivery: Delivery) -> Awaitable[None]:
+        """Reply with the model that came."""
         assert isinstance(delivery.message, ModelBroadcast)
         return client.send(delivery.header.reply(), ModelUpdate.of(delivery.message.model, num_samples=1))
 

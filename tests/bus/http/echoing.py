@@ -9,7 +9,7 @@ import sys
 from fedsim.bus.http.access import ClientRanges
 from fedsim.bus.http.client import HttpClient
 from fedsim.bus.http.limits import HttpLimits
-from fedsim.bus.http.store import StateFolder
+from fedsim.bus.http.state_folder import StateFolder
 from fedsim.wire import COMMON, Kinds, ModelUpdate
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from fedsim.bus import Header, Ledger, Outcome
 from fedsim.bus.http import accounts
-from fedsim.bus.http.accounts import Accounts
-from fedsim.bus.http.blobs import Arriving
-from fedsim.bus.http.peer import Answered, Ask, Upload
+from fedsim.bus.http.accounts import Accounts, Reply
+from fedsim.bus.http.sessions import Dispatch, Upload
+from fedsim.bus.http.transfers import Incoming
 from fedsim.clock import Trace
 from fedsim.network import NO_OVERHEAD
 from fedsim.wire import PublicBatch, pack
@@ -25,13 +25,13 @@ def told(
     *,
     had_at_s: float | None,
     upload_s: tuple[float, float] | None,
-    spent_s: tuple[float, float] | None,
+    spent_s: tuple[float, float],
     has_frame: bool = True,
     sent_at_s: tuple[float, ...] = (100.0,),
 ) -> list[tuple[float, ...]]:
     """Return download, compute and upload, s, of a dispatch that leaves at 100 s and is answered at 120 s."""
     now_s = 100.0
-    monkeypatch.setattr(accounts, "_now_s", lambda: now_s)
+    monkeypatch.setattr(accounts, "now_ns", lambda: int(now_s * 1e9))
     trace = Trace(keep=True)
     books = Accounts(Ledger(), trace, NO_OVERHEAD, log=None)  # type: ignore[arg-type]  # nothing is noted
 
@@ -40,18 +40,20 @@ def told(
         packed = pack(PublicBatch(np.arange(3)))
         frame = packed.frame(sender=-1, receiver=3, round=1, exchange="train")
         left: Any = asyncio.get_running_loop().create_future()
-        ask = Ask(DOWN, packed, frame, left, 99.0) if has_frame else Ask(DOWN, None, None, left, 99.0)
+        ask = (
+            Dispatch(DOWN, packed, frame, left, 99.0) if has_frame else Dispatch(DOWN, None, None, left, 99.0)
+        )
         for now_s in sent_at_s:  # noqa: B007 - it is what the clock says
-            books.began(ask)
+            books.began(ask, 1)
         if had_at_s is not None:
             now_s = had_at_s
             books.ended(ask, Outcome.DELIVERED)
         now_s = 120.0
         books.ended(ask, Outcome.DELIVERED)
-        upload = None
         if upload_s is not None:
-            upload = Upload("3-5", Arriving(1), first_at_s=upload_s[0], whole_at_s=upload_s[1])
-        books.beside(ask, Answered(DOWN.reply(), None, None, upload, spent_s))
+            first_ns, whole_ns = (int(seconds * 1e9) for seconds in upload_s)
+            ask.upload = Upload(Incoming(40), first_ns=first_ns, whole_ns=whole_ns)
+        books.reported(ask, Reply(None, spent_s=spent_s))
 
     asyncio.run(main())
     return [tuple(ns / 1e9 for ns in record[4:]) for record in trace.kept if record[1] == "spent"]
@@ -69,7 +71,7 @@ def told(
         # A small answer is there at once.
         (104.0, None, (15.0, 12.0), (4.0, 12.0, 0.0)),
         # Nothing is said: what is not known is not told.
-        (104.0, None, None, (4.0, 0.0, 0.0)),
+        (104.0, None, (0.0, 0.0), (4.0, 0.0, 0.0)),
         # Lies: longer than there was time for, or longer in hand than it was away.
         (104.0, (115.0, 119.0), (10.0, 500.0), (4.0, 12.0, 4.0)),
         (104.0, None, (500.0, 500.0), (0.0, 20.0, 0.0)),
@@ -81,7 +83,7 @@ def told(
 def test_where_time_went(
     had_at_s: float | None,
     upload_s: tuple[float, float] | None,
-    spent_s: tuple[float, float] | None,
+    spent_s: tuple[float, float],
     expected: tuple[float, ...],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

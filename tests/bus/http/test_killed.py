@@ -74,7 +74,7 @@ async def test_answers_come_once_and_states_go_with_them(make_world: Any, start:
         assert [answer.header.dispatch for answer in mine] == [0, 1]
         # Of a state that was ahead of its answer, or behind it, the second answer would tell.
         assert [answer.message.num_samples for answer in mine] == [1, 2]
-    assert not world.server._asked
+    assert not world.server._dispatches
     assert world.ledger.outcomes()["delivered"] == len(world.ledger) == 16
 
 
@@ -87,9 +87,10 @@ async def test_an_upload_goes_on_in_the_next_process(make_world: Any, start: Sta
     world.ask(0, num=4 * LARGE)
     await world.until(lambda: proxy.up - before > 3 * LARGE_BYTES)
     await kill(first)
-    (peer,) = world.server._registry
-    await world.until(lambda: not any(upload.is_busy for upload in peer.uploads.values()))
-    held = peer.upload_bytes
+    (session,) = world.server._sessions
+    (dispatch,) = session.open.values()
+    await world.until(lambda: not dispatch.upload.is_busy)
+    held = session.held_bytes
     assert held > 2 * LARGE_BYTES
     at_kill = proxy.up
     await start(proxy.url)

@@ -11,12 +11,15 @@ def test_a_limit_is_positive() -> None:
         HttpLimits(heartbeat_s=0)
 
 
-def test_a_small_frame_fits_into_a_message() -> None:
-    with pytest.raises(ValueError, match="max_ws_message is 65536"):
-        HttpLimits(max_ws_message=65_536)
+def test_a_small_frame_fits_into_a_request() -> None:
+    with pytest.raises(ValueError, match="batch_bytes is 65536"):
+        HttpLimits(batch_bytes=65_536)
 
 
 def test_aiohttp_is_loaded_only_for_sockets() -> None:
-    light = ("fedsim.bus", *(f"fedsim.bus.http.{name}" for name in ("access", "limits", "session", "store")))
+    light = (
+        "fedsim.bus",
+        *(f"fedsim.bus.http.{name}" for name in ("access", "limits", "messages", "state_folder")),
+    )
     program = f"import sys, {', '.join(light)}; sys.exit('aiohttp' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0  # noqa: S603

@@ -21,7 +21,7 @@ def parts() -> Parts:
     scenario = {
         "run": {"rounds": ROUNDS},
         "data": {"name": "digits", "limit": 300, "global_test": 0.1},
-        "models": {"mlp": {"params": {"hidden": [600]}}},  # 180 kB: models travel as blobs
+        "models": {"mlp": {"params": {"hidden": [600]}}},  # 180 kB: models travel apart
         "fleet": [{"count": CLIENTS, "device": "high"}],
         "evaluation": {"every": ROUNDS},
         "engine": {"workers": 1},
@@ -79,4 +79,4 @@ async def test_each_reply_is_merged_once_under(make_world: Any, in_memory: RunRe
     assert result.ledger.outcomes()["delivered"] == len(result.ledger) == 2 * CLIENTS * ROUNDS
     assert result.ledger.totals().bytes_up == in_memory.ledger.totals().bytes_up
     if fault.startswith(("reset", "stall", "black")):
-        assert proxy.accepted > 1 + 4  # the session's, and a blob's at a time
+        assert proxy.accepted > 1 + 4  # the outbox's, that of replies, and of what travels apart

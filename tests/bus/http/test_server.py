@@ -17,25 +17,20 @@ from fedsim.wire import ModelBroadcast, ModelUpdate, pack
 LARGE = 40_000  # floats: 160 kB, more than fits into a WebSocket message
 
 
-async def within(awaitable: Any, seconds: float = 60.0) -> Any:
-    async with asyncio.timeout(seconds):
-        return await awaitable
-
-
 @pytest.mark.parametrize("num", [1, 10_000, LARGE, 500_000])
 async def test_a_message_goes_down_and_an_answer_up(make_world: Any, num: int) -> None:
     world = await make_world()
     client = await world.join()
     left = world.ask(3, num=num)
-    delivery = await within(client.receive())
-    await within(left)
+    delivery = await world.within(client.receive())
+    await world.within(left)
     assert delivery.header == world.down(3)
     assert isinstance(delivery.message, ModelBroadcast)
     np.testing.assert_array_equal(delivery.message.params["w"], np.full(num, 3, np.float32))
     assert not delivery.message.params["w"].flags.writeable
     assert delivery.message.params["w"].ctypes.data % 16 == 0
-    await within(world.answer(client, delivery))
-    answer = await within(world.server.receive())
+    await world.within(world.reply(client, delivery))
+    answer = await world.within(world.server.receive())
     assert answer.header == world.down(3).reply()
     assert isinstance(answer.message, ModelUpdate)
     np.testing.assert_array_equal(answer.message.params["w"], np.full(num, 3, np.float32))
@@ -47,11 +42,11 @@ async def test_ledger_and_trace_hold_what_the_memory_bus_would_enter(make_world:
     message = ModelBroadcast.of(world.model(LARGE))
     num_bytes = len(pack(message).frame(sender=-1, receiver=3, round=1, exchange="train"))
     world.server.send(world.down(3), message)
-    delivery = await within(client.receive())
+    delivery = await world.within(client.receive())
     update = ModelUpdate.of(message.model, num_samples=2)
     up_bytes = len(pack(update).frame(sender=3, receiver=-1, round=1, exchange="train"))
     client.send(delivery.header.reply(), update)
-    await within(world.server.receive())
+    await world.within(world.server.receive())
     (spent,) = [record[2:] for record in world.trace.kept if record[1] == "spent"]
     assert spent[:2] == (3, 0)
     assert [record[1:] for record in world.trace.kept if record[1] != "spent"] == [
@@ -71,11 +66,11 @@ async def test_ledger_and_trace_hold_what_the_memory_bus_would_enter(make_world:
 async def test_a_header_alone_is_free(make_world: Any) -> None:
     world = await make_world()
     client = await world.join()
-    await within(world.server.send(world.down(1), None))
-    delivery = await within(client.receive())
+    await world.within(world.server.send(world.down(1), None))
+    delivery = await world.within(client.receive())
     assert delivery == Delivery(world.down(1), None)
-    await within(client.send(delivery.header.reply(), None))
-    assert await within(world.server.receive()) == Delivery(world.down(1).reply(), None)
+    await world.within(client.send(delivery.header.reply(), None))
+    assert await world.within(world.server.receive()) == Delivery(world.down(1).reply(), None)
     assert len(world.ledger) == 0
     assert world.trace.kept == []
 
@@ -87,27 +82,27 @@ async def test_a_broadcast_reaches_many_clients_of_two_processes_in_order(make_w
     for client in range(40):
         world.server.send(world.down(client), packed)
     for client in range(40):
-        delivery = await within((one if client < 20 else other).receive())
+        delivery = await world.within((one if client < 20 else other).receive())
         assert delivery.header.receiver == client
-        world.answer(one if client < 20 else other, delivery)
-    answers = [await within(world.server.receive()) for _ in range(40)]
+        world.reply(one if client < 20 else other, delivery)
+    answers = [await world.within(world.server.receive()) for _ in range(40)]
     assert sorted(answer.header.sender for answer in answers) == list(range(40))
-    for start in (0, 20):  # each process's own answers keep their order
-        mine = [a.header.sender for a in answers if start <= a.header.sender < start + 20]
-        assert mine == list(range(start, start + 20))
     assert world.ledger.outcomes()["delivered"] == 80
 
 
-async def test_small_answers_wait_for_large_ones_before_them(make_world: Any) -> None:
+async def test_what_one_client_is_sent_and_replies_keeps_its_order(make_world: Any) -> None:
     world = await make_world()
     client = await world.join()
-    for number, num in enumerate((500_000, 10, LARGE, 10)):
-        world.ask(number, num=num)
-    for number in range(4):
-        delivery = await within(client.receive())
-        assert delivery.header.receiver == number
-        world.answer(client, delivery)
-    assert [(await within(world.server.receive())).header.sender for _ in range(4)] == [0, 1, 2, 3]
+    for dispatch, num in enumerate((500_000, 10, LARGE, 10)):
+        world.ask(0, dispatch, num=num)
+    world.ask(1)
+    for dispatch in range(4):
+        delivery = await world.within(client.receive())
+        assert delivery.header.dispatch == dispatch
+        world.reply(client, delivery)
+    world.reply(client, await world.within(client.receive()))
+    got = [(await world.within(world.server.receive())).header for _ in range(5)]
+    assert [header.dispatch for header in got if header.sender == 0] == [0, 1, 2, 3]
 
 
 async def test_greeting_attendance_and_the_kinds_that_come_later(make_world: Any) -> None:
@@ -115,15 +110,15 @@ async def test_greeting_attendance_and_the_kinds_that_come_later(make_world: Any
     client = world.client("0-4", kinds=None)
     waiting = asyncio.ensure_future(world.server.attendance(range(5)))
     world.ask(2)
-    assert await within(client.connect()) == b"the scenario"
+    assert await world.within(client.connect()) == b"the scenario"
     receiving = asyncio.ensure_future(client.receive())
     await asyncio.sleep(0.02)
     assert not world.server.attended(2)
     assert not waiting.done()
     assert not receiving.done()
     client.kinds = world.kinds
-    await within(waiting)
-    assert (await within(receiving)).header.receiver == 2
+    await world.within(waiting)
+    assert (await world.within(receiving)).header.receiver == 2
     assert [world.server.attended(number) for number in (0, 4, 5)] == [True, True, False]
 
 
@@ -133,7 +128,7 @@ async def test_what_is_sent_before_anybody_hosts_the_client_arrives_later(make_w
     world.ask(0, dispatch=1)
     assert len(world.ledger) == 0  # nothing is on a link
     client = await world.join("0")
-    assert [(await within(client.receive())).header.dispatch for _ in range(2)] == [0, 1]
+    assert [(await world.within(client.receive())).header.dispatch for _ in range(2)] == [0, 1]
 
 
 async def test_probes_are_apart_from_the_ledger(make_world: Any) -> None:
@@ -146,7 +141,9 @@ async def test_probes_are_apart_from_the_ledger(make_world: Any) -> None:
         return b"%d:" % number + question * 200_000
 
     client.on_probe(answer)
-    found = await within(asyncio.gather(*(world.server.probe(number, b"abc", 60.0) for number in range(5))))
+    found = await world.within(
+        asyncio.gather(*(world.server.probe(number, b"abc", 60.0) for number in range(5)))
+    )
     assert found == [b"%d:" % number + b"abc" * 200_000 for number in range(5)]
     with pytest.raises(RunError, match="client 3 cannot answer: ValueError: no such state"):
         await world.server.probe(3, b"fail", 5.0)
@@ -157,38 +154,27 @@ async def test_probes_are_apart_from_the_ledger(make_world: Any) -> None:
     assert len(world.ledger) == 0
 
 
-async def test_a_question_waits_for_the_process(make_world: Any) -> None:
-    world = await make_world()
-    asking = asyncio.ensure_future(world.server.probe(3, b"abc", 60.0))
-    await asyncio.sleep(0)
-
-    async def answer(number: int, question: bytes) -> bytes:
-        return b""
-
-    client = world.client("3")
-    client.on_probe(answer)
-    await client.connect()
-    assert await within(asking) == b""
-
-
 async def test_the_end_of_the_run_is_told(make_world: Any) -> None:
     world = await make_world()
     early = await world.join("0-4")
     world.server.finish()
-    await within(early.over())
+    await world.within(early.over())
+    left = world.ask(7)
     late = await world.join("5-9")
-    await within(late.over())
+    await world.within(late.over())
+    await world.within(left)
+    assert (world.trace.kept, len(world.ledger)) == ([], 0)  # what travels now is entered nowhere
     await world.server.close(1.0)
     with pytest.raises(ConnectionError, match="the run is over"):
-        await within(early.receive())
+        await world.within(early.receive())
     with pytest.raises(ConnectionError, match="closed"):
-        await within(world.server.receive())
+        await world.within(world.server.receive())
 
 
 async def test_health(make_world: Any) -> None:
     world = await make_world()
     await world.join("0-4")
-    await within(world.server.attendance([0]))
+    await world.within(world.server.attendance([0]))
     async with aiohttp.ClientSession() as http, http.get(f"{world.url}/health") as response:
         assert json.loads(await response.text()) == {
             "status": "ok",
@@ -198,17 +184,19 @@ async def test_health(make_world: Any) -> None:
         }
 
 
-async def test_a_full_outbox_makes_the_sender_wait(make_world: Any) -> None:
-    world = await make_world(outbox_count=2)
-    client = await world.join()
-    left = [asyncio.ensure_future(world.ask(0, dispatch)) for dispatch in range(4)]
-    first = await within(client.receive())
-    await within(client.receive())
-    await asyncio.sleep(0.02)
-    assert [one.done() for one in left] == [True, True, False, False]
-    world.answer(client, first)
-    await within(left[2])
-    assert not left[3].done()
+async def test_a_process_that_does_not_read_makes_the_sender_wait_and_is_cut(make_world: Any) -> None:
+    world = await make_world(stall_timeout_s=0.3, heartbeat_s=60.0)
+    proxy = await world.proxy()
+    client = await world.join(url=proxy.url)
+    await world.within(world.server.attendance([0]))
+    proxy.swallow(True)
+    left = [asyncio.ensure_future(world.ask(0, dispatch, num=10_000)) for dispatch in range(200)]
+    await world.until(lambda: world.server.rejected["slow"])
+    assert left[0].done()
+    assert not left[-1].done()
+    proxy.swallow(False)
+    for dispatch in range(200):
+        assert (await world.within(client.receive())).header.dispatch == dispatch
 
 
 async def test_a_full_inbox_stops_reading_until_somebody_receives(make_world: Any) -> None:
@@ -217,10 +205,10 @@ async def test_a_full_inbox_stops_reading_until_somebody_receives(make_world: An
     for number in range(10):
         world.ask(number, num=1000)
     for _ in range(10):
-        world.answer(client, await within(client.receive()))
+        world.reply(client, await world.within(client.receive()))
     await asyncio.sleep(0.03)
-    assert world.server._mailbox.num_bytes < 2 * 5000
-    got = [(await within(world.server.receive())).header.sender for _ in range(10)]
+    assert world.server._inbox.num_bytes < 2 * 5000
+    got = [(await world.within(world.server.receive())).header.sender for _ in range(10)]
     assert got == list(range(10))
 
 
@@ -230,14 +218,14 @@ async def test_a_full_inbox_takes_one_answer_more_of_all_sessions_together(make_
     for number, client in enumerate(clients):
         for dispatch in range(2):
             world.ask(number, dispatch, num=10_000)
-            world.answer(client, await within(client.receive()))
-    await world.until(lambda: world.server._mailbox.num_bytes > 40_000)
+            world.reply(client, await world.within(client.receive()))
+    await world.until(lambda: world.server._inbox.num_bytes > 40_000)
     await asyncio.sleep(0.05)  # and no more comes
-    assert world.server._mailbox.num_bytes < 41_000
+    assert world.server._inbox.num_bytes < 41_000
     got = []
     for _ in range(12):
-        got.append((await within(world.server.receive())).header)
-        assert world.server._mailbox.num_bytes < 41_000
+        got.append((await world.within(world.server.receive())).header)
+        assert world.server._inbox.num_bytes < 41_000
     assert len(set(got)) == 12
 
 

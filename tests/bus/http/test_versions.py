@@ -13,7 +13,6 @@ from aiohttp import web
 
 from fedsim import __version__
 from fedsim.bus.http.access import ClientRanges
-from fedsim.bus.http.session import encode
 from fedsim.data.fingerprints import fingerprint
 from fedsim.errors import UserError
 from fedsim.processes.client import ClientProcess
@@ -106,25 +105,22 @@ async def test_a_server_with_other_data(make_world: Any, part: dict[str, str], m
 async def test_another_protocol(make_world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     world = await make_world(num_clients=4, greeting=greeting())
     with monkeypatch.context() as patched:
-        patched.setattr("fedsim.bus.http.client.PROTOCOL", 7)
-        with pytest.raises(UserError, match=r"speaks protocol 7, this server 2: install the same version"):
+        patched.setattr("fedsim.bus.http.requests.PROTOCOL", 7)
+        with pytest.raises(UserError, match=r"speaks protocol 7, this server 3: install the same version"):
             await join(world.url)
     await goes_on(world)
 
 
-async def test_a_hello_that_the_server_does_not_understand(
+async def test_a_request_to_join_that_the_server_does_not_understand(
     make_world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = await make_world(num_clients=4, greeting=greeting())
 
-    def newer(word: str, **values: Any) -> bytes:
-        return encode(word, **values, more=True) if word == "hello" else encode(word, **values)
-
     with monkeypatch.context() as patched:
-        patched.setattr("fedsim.bus.http.client.encode", newer)
+        patched.setattr("fedsim.bus.http.requests.PROTOCOL", "seven")
         with pytest.raises(UserError, match=r"does not speak this fedsim's protocol .* the same version"):
             await join(world.url)
-    assert world.server.rejected["session"] == 1
+    assert world.server.rejected["protocol"] == 1
     await goes_on(world)
 
 
@@ -159,20 +155,6 @@ async def test_some_other_server(serve: Serve, status: int) -> None:
         await join(url)
 
 
-@pytest.mark.parametrize("word", [b"hello", b"\x81\xa1t\xa7welcome"])
-async def test_some_other_websocket(serve: Serve, word: bytes) -> None:
-    async def talk(request: web.BaseRequest) -> web.WebSocketResponse:
-        socket = web.WebSocketResponse()
-        await socket.prepare(request)
-        await socket.send_bytes(word)
-        await socket.receive()
-        return socket
-
-    url = await serve(talk)
-    with pytest.raises(UserError, match="does not speak this fedsim's protocol"):
-        await join(url)
-
-
 async def test_a_server_that_is_only_busy_is_tried_again(serve: Serve) -> None:
     tries = 0
 
@@ -192,5 +174,5 @@ async def goes_on(world: Any) -> None:
     client = await world.join("0-3")
     world.ask(2)
     async with asyncio.timeout(60):
-        world.answer(client, await client.receive())
+        world.reply(client, await client.receive())
         assert (await world.server.receive()).header.sender == 2

@@ -6,8 +6,7 @@ import numpy as np
 
 from fedsim import clock
 from fedsim.bus import Header
-from fedsim.bus.http.enclosed import enclosed
-from fedsim.bus.reply_report import MOST_PER_REPLY, Note
+from fedsim.bus.reply_report import MOST_PER_REPLY, Note, written
 from fedsim.clock import RecordKind, Trace
 from fedsim.runtime.sockets.client_reports import Reports
 
@@ -88,7 +87,7 @@ def test_notes_without_end_are_bounded_and_counted() -> None:
     report = reports.of(answer(0, 0))
     assert [note.values["number"] for note in report.notes] == list(range(MOST_PER_REPLY))
     assert report.left_out == 9_984
-    last = json.loads(enclosed(report, 0)["w"])[-1]
+    last = json.loads(written(report.notes, report.left_out) or "")[-1]
     assert last == ["warning", "notes left out", {"count": 9_984}]
     assert reports.of(answer(1, 0)).left_out == 0  # each client has its own
     reports.note("again", client=0)

@@ -23,7 +23,7 @@ from fedsim.bus import Ledger
 from fedsim.bus.http.access import Access, ClientRanges, new_token
 from fedsim.bus.http.client import HttpClient
 from fedsim.bus.http.server import HttpServer
-from fedsim.bus.http.store import StateFolder
+from fedsim.bus.http.state_folder import StateFolder
 from fedsim.clock import Trace
 from fedsim.data import FederatedData, LoadContext, Spreading, federate
 from fedsim.data.digits import PLUGIN as DIGITS

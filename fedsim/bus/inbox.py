@@ -1,4 +1,4 @@
-"""Deliveries that wait for their party."""
+"""Deliveries that have come over sockets and wait for their party."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import deque
 from fedsim.bus.base import Delivery
 
 
-class Mailbox:
+class Inbox:
     """What has arrived and was not received yet.
 
     Args:

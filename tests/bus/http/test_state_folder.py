@@ -6,13 +6,24 @@ from typing import Any
 import pytest
 
 from fedsim.bus import Header
-from fedsim.bus.http.store import StateFolder, _save
+from fedsim.bus.http.state_folder import StateFolder
 from fedsim.errors import FileError, UserError
 from fedsim.wire import Frame
 
 UP = Header(3, -1, 2, "train", 5, 4, 1)
-SAID = {"s": (0.7, 0.5), "w": "[]"}
+SAID = (0.7, 0.5), "[]"
+UNSAID = (0.0, 0.0), None
 FRAME = Frame(b"headonetwo", 10)
+
+
+def filled(path: Path) -> None:
+    """Leave a folder with the state of client 4, and a reply of client 3 that its state goes with."""
+    one = StateFolder(path)
+    for client, gone in ((4, True), (3, False)):
+        header = Header(client, -1, 2, "train", 6, 4, 1)
+        one.put(client, b"state")
+        one.turn([(header, FRAME, one.pending(client), *UNSAID)], [header] if gone else [])
+    one.close()
 
 
 def test_session_and_run_are_kept(tmp_path: Path) -> None:
@@ -35,21 +46,21 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     StateFolder(tmp_path).close()
 
 
-def test_a_state_is_durable_with_its_answer(tmp_path: Path) -> None:
+def test_a_state_is_durable_with_its_reply(tmp_path: Path) -> None:
     one = StateFolder(tmp_path)
     one.put(3, b"state")
     one.put(4, b"other")
     assert one.get(3) == b"state"
     assert one.get(9) is None
     alone = Header(4, -1, 2, "train", 0, 0)
-    one.turn([(UP, FRAME, one.pending(3), SAID), (alone, None, one.pending(4), {})], [])
-    one.put(3, b"newer, without an answer")
-    assert one.get(3) == b"newer, without an answer"
+    one.turn([(UP, FRAME, one.pending(3), *SAID), (alone, None, one.pending(4), *UNSAID)], [])
+    one.put(3, b"newer, without an reply")
+    assert one.get(3) == b"newer, without an reply"
     one.close()
     other = StateFolder(tmp_path)
     assert [other.get(client) for client in (3, 4, 5)] == [b"state", b"other", None]
-    (header, frame, said), *others = other.replies()
-    assert (header, said, others) == (UP, SAID, [(alone, None, {})])
+    (header, frame, *said), *others = other.replies()
+    assert (header, tuple(said), others) == (UP, SAID, [(alone, None, *UNSAID)])
     assert frame is not None
     assert frame.join() == b"headonetwo"
     assert len(frame) == 10
@@ -59,35 +70,21 @@ def test_a_state_is_durable_with_its_answer(tmp_path: Path) -> None:
     other.close()
 
 
-def test_another_clients_answer_does_not_stand_for_an_equal_state(tmp_path: Path) -> None:
-    one = StateFolder(tmp_path)
-    one.put(3, b"equal")
-    one.turn([(UP, FRAME, one.pending(3), {})], [])
-    one.close()
-    _save(tmp_path / "states" / "4.new", b"equal")  # a crash, before client 4's answer was written
-    other = StateFolder(tmp_path)
-    assert (other.get(3), other.get(4)) == (b"equal", None)
-    other.close()
-
-
-@pytest.mark.parametrize(
-    ("place", "of"), [("states/5", "3"), ("states/5.new", "3"), ("answers/5-5", "3-5"), ("session", "3")]
-)
-def test_a_file_in_the_place_of_another_is_damaged(tmp_path: Path, place: str, of: str) -> None:
-    one = StateFolder(tmp_path)
-    one.put(3, b"state")
-    one.turn([(UP, FRAME, one.pending(3), {})], [])
-    one.close()
-    (whole,) = tmp_path.rglob(of)
-    (tmp_path / place).write_bytes(whole.read_bytes())
-    with pytest.raises(UserError, match=f"{place}' of the state folder is damaged .it is that of '{of}'"):
+@pytest.mark.parametrize("place", ["states/5", "states/4", "replies/5-5", "session"])
+def test_a_file_in_the_place_of_another_is_damaged(tmp_path: Path, place: str) -> None:
+    filled(tmp_path)
+    whole = (tmp_path / "replies" / "3-6.state").read_bytes()
+    (tmp_path / place).write_bytes(whole)
+    with pytest.raises(
+        UserError, match=f"{place}' of the state folder is damaged .it is that of '3-6.state'"
+    ):
         _use(tmp_path)
 
 
-def test_a_state_that_came_later_does_not_go_with_an_earlier_answer(tmp_path: Path) -> None:
+def test_a_state_that_came_later_does_not_go_with_an_earlier_reply(tmp_path: Path) -> None:
     one = StateFolder(tmp_path)
     one.put(3, b"first")
-    first = UP, FRAME, one.pending(3), SAID
+    first = (UP, FRAME, one.pending(3), *SAID)
     one.put(3, b"second")  # the disk is slow
     one.turn([first], [])
     assert one.get(3) == one.pending(3) == b"second"
@@ -97,47 +94,42 @@ def test_a_state_that_came_later_does_not_go_with_an_earlier_answer(tmp_path: Pa
     other.close()
 
 
-@pytest.mark.parametrize("stands", [True, False])
-def test_a_crash_between_state_and_answer(tmp_path: Path, stands: bool) -> None:
+def test_the_newest_reply_has_the_state_until_it_is_taken(tmp_path: Path) -> None:
     one = StateFolder(tmp_path)
-    one.put(3, b"old")
-    one.turn([(UP, FRAME, one.pending(3), {})], [])
-    one.put(3, b"new")
-    later = Header(3, -1, 3, "train", 6, 5, 1)
-    one.turn([(later, FRAME, one.pending(3), SAID)], [])
+    later, alone = Header(3, -1, 3, "train", 16, 5, 1), Header(3, -1, 3, "train", 17, 6, 1)
+    for header, state in ((UP, b"old"), (later, b"new"), (alone, None)):
+        if state is not None:
+            one.put(3, state)
+        one.turn([(header, FRAME, one.pending(3), *SAID)], [])
     one.close()
-    # As it is before the last move: the new state beside the old one, its answer written or not.
-    states = tmp_path / "states"
-    new = (states / "3").read_bytes()
-    (states / "3.new").write_bytes(new)
-    if not stands:
-        (tmp_path / "answers" / "3-6").unlink()
-        (states / "3").unlink()
-    (states / "3.part").write_bytes(b"half")
-    other = StateFolder(tmp_path)
-    assert other.get(3) == (b"new" if stands else None)
-    assert sorted(path.name for path in states.iterdir()) == (["3"] if stands else [])
-    other.close()
+    (tmp_path / "states" / "3.part").write_bytes(b"half")
+    names = ["3-5.state", "3-16.state", "3-17"]
+    for header in (UP, later, alone, UP):
+        other = StateFolder(tmp_path)
+        assert [path.name for path in other._reply_files()] == names
+        assert other.get(3) == b"new"
+        other.turn([], [header])
+        assert other.get(3) == b"new"
+        other.close()
+        names = names[1:]
+    assert [path.name for path in (tmp_path / "states").iterdir()] == ["3"]
 
 
 def test_a_folder_of_another_version_is_not_called_damaged(tmp_path: Path) -> None:
     StateFolder(tmp_path).close()
     path = tmp_path / "session"
-    path.write_bytes(path.read_bytes().replace(b"fedsim state 4", b"fedsim state 3"))
+    path.write_bytes(path.read_bytes().replace(b"fedsim state 5", b"fedsim state 4"))
     with pytest.raises(UserError, match="is of another version of fedsim"):
         StateFolder(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["session", "states/3", "answers/3-5"])
+@pytest.mark.parametrize("name", ["session", "states/4", "replies/3-6.state"])
 @pytest.mark.parametrize(
     "spoil", [lambda b: b[:-1], lambda b: b + b"x", lambda b: b"", lambda b: b"x" + b[1:]]
 )
 def test_a_damaged_file_is_named(tmp_path: Path, name: str, spoil: object) -> None:
     assert callable(spoil)
-    one = StateFolder(tmp_path)
-    one.put(3, b"state")
-    one.turn([(UP, FRAME, one.pending(3), {})], [])
-    one.close()
+    filled(tmp_path)
     path = tmp_path / name
     path.write_bytes(spoil(path.read_bytes()))
     with pytest.raises(UserError, match=f"{name}' of the state folder is damaged"):
@@ -147,8 +139,8 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str, spoil: object) -> No
 def _use(path: Path) -> None:
     state = StateFolder(path)
     try:
-        state.get(3)
-        state.get(5)
+        for client in (3, 4, 5):
+            state.get(client)
         state.replies()
     finally:
         state.close()
@@ -160,12 +152,9 @@ def test_a_folder_that_cannot_be_one(tmp_path: Path) -> None:
         StateFolder(tmp_path / "file")
 
 
-@pytest.mark.parametrize("name", ["session", "states/3", "answers/3-5", "states/3.part", "lock"])
+@pytest.mark.parametrize("name", ["session", "states/4", "replies/3-6.state", "states/3.part", "lock"])
 def test_a_folder_in_the_place_of_a_file_is_told(tmp_path: Path, name: str) -> None:
-    one = StateFolder(tmp_path)
-    one.put(3, b"state")
-    one.turn([(UP, FRAME, one.pending(3), {})], [])
-    one.close()
+    filled(tmp_path)
     (tmp_path / name).unlink(missing_ok=True)
     (tmp_path / name).mkdir()
     with pytest.raises(FileError, match=rf"cannot (read|use the state folder) .*{name}: Is a directory\. "):
@@ -179,12 +168,12 @@ def _modes(path: Path) -> dict[str, int]:
 
 PRIVATE = {
     ".": 0o700,
-    "answers": 0o700,
-    "answers/3-5": 0o600,
+    "replies": 0o700,
+    "replies/3-6.state": 0o600,
     "lock": 0o600,
     "session": 0o600,
     "states": 0o700,
-    "states/3": 0o600,
+    "states/4": 0o600,
 }
 
 
@@ -197,10 +186,7 @@ def test_nobody_else_can_look_into_a_folder(tmp_path: Path, umask: int, is_there
         folder.chmod(0o777)
     before = os.umask(umask)
     try:
-        one = StateFolder(folder)
-        one.put(3, b"state")
-        one.turn([(UP, FRAME, one.pending(3), {})], [])
-        one.close()
+        filled(folder)
     finally:
         os.umask(before)
     assert _modes(folder) == PRIVATE
@@ -228,12 +214,12 @@ def test_whatever_the_disk_refuses_the_folder_goes_on(tmp_path: Path, disk: Any)
         state, durable = StateFolder(folder), []
         try:
             state.begin("0" * 32)
-            last = max((header.dispatch for header, _, _ in state.replies()), default=0)
+            last = max((header.dispatch for header, *_ in state.replies()), default=0)
             durable.append(state.get(3) or b"")
             for header, after in ((UP, b"one"), (later, b"two")):
                 if header.dispatch > last:
                     state.put(3, after)
-                    state.turn([(header, FRAME, state.pending(3), SAID)], [])
+                    state.turn([(header, FRAME, state.pending(3), *SAID)], [])
             state.turn([], [UP])
             return [*durable, state.get(3) or b""]
         finally:
@@ -241,7 +227,7 @@ def test_whatever_the_disk_refuses_the_folder_goes_on(tmp_path: Path, disk: Any)
 
     with disk.fails(None) as calls:
         assert work(tmp_path / "whole") == [b"", b"two"]
-    assert len(calls) > 30
+    assert len(calls) >= 30
     for number, name in enumerate(calls):
         folder = tmp_path / str(number)
         why = rf"cannot .*{folder}.*: No space left on device\..* start this process again"
@@ -250,5 +236,5 @@ def test_whatever_the_disk_refuses_the_folder_goes_on(tmp_path: Path, disk: Any)
         found, after = work(folder)
         assert (found in (b"", b"one", b"two"), after) == (True, b"two"), (number, name)
         assert {str(p.relative_to(folder)) for p in folder.rglob("*")} == {
-            *("answers", "answers/3-6", "lock", "session", "states", "states/3")
+            *("replies", "replies/3-6.state", "lock", "session", "states", "states/3")
         }

@@ -1,0 +1,128 @@
+"""What has come to a client process and is not handed over, and what it has not got rid of."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fedsim.bus import Header
+from fedsim.bus.http.limits import HttpLimits
+from fedsim.bus.http.pending import Arrival, Deliveries, Replies, Reply
+from fedsim.bus.http.transfers import Incoming
+from fedsim.bus.inbox import Inbox
+from fedsim.bus.reply_report import Note, Report, read
+from fedsim.wire import COMMON, Frame, Kinds
+
+LIMITS = HttpLimits()
+
+
+class Process:
+    """Deliveries of a client process, and what it has received."""
+
+    def __init__(self) -> None:
+        self.inbox = Inbox(LIMITS.inbox_bytes)
+        self.faults: list[Header] = []
+        self.deliveries = Deliveries(LIMITS, self.inbox, lambda header, why: self.faults.append(header))
+        self.deliveries.kinds = Kinds(COMMON)
+
+    def announced(self, number: int, client: int, dispatch: int, *, large: bool = False) -> Arrival | None:
+        """Announce a dispatch; return it if it is to be fetched."""
+        header = Header(-1, client, 1, "train", dispatch, 0)
+        arrival = Arrival(header, number, incoming=Incoming(100_000) if large else None)
+        return arrival if self.deliveries.announced(arrival) else None
+
+    async def received(self) -> tuple[int, int]:
+        header = (await asyncio.wait_for(self.inbox.receive(), 5)).header
+        return header.client, header.dispatch
+
+
+async def test_what_is_announced_again_is_taken_once_and_in_order() -> None:
+    mine = Process()
+    fetched = mine.announced(1, 0, 0, large=True)
+    assert fetched is not None
+    assert mine.announced(2, 1, 0) is None  # waits behind it
+    assert mine.deliveries.had == 0
+    mine.deliveries.begin_anew()
+    assert (mine.deliveries.last, mine.deliveries.had) == (0, 0)
+    assert mine.announced(1, 0, 0, large=True) is None  # it is being fetched already
+    assert mine.announced(2, 1, 0) is None
+    mine.deliveries.fetched(fetched, None)  # the server has it no more
+    assert await mine.received() == (1, 0)
+    assert mine.deliveries.had == mine.deliveries.last == 2
+    for _ in range(2):
+        mine.deliveries.begin_anew()
+        assert mine.announced(1, 1, 0) is None  # it is at work
+    assert mine.announced(2, 2, 0) is None
+    assert await mine.received() == (2, 0)
+
+
+async def test_a_dispatch_that_is_read_after_its_reply_was_taken_is_dropped() -> None:
+    """It can be in the stream of a new outbox while the reply goes, and is answered, beside it."""
+    mine = Process()
+    mine.announced(1, 0, 4)
+    assert await mine.received() == (0, 4)
+    mine.deliveries.replied((0, 4))
+    for dispatch in (4, 3, 5):
+        mine.announced(2, 0, dispatch)
+    assert await mine.received() == (0, 5)
+
+
+async def test_nothing_is_remembered_of_what_is_replied_to_but_its_number() -> None:
+    mine = Process()
+    spoilt = mine.announced(1, 2, 0, large=True)
+    assert spoilt is not None
+    mine.deliveries.fetched(spoilt, memoryview(b"spoilt"))
+    assert [header.client for header in mine.faults] == [2]
+    mine.announced(2, 0, 0)
+    assert mine.deliveries.held_s((0, 0)) >= 0
+    for key in ((0, 0), (2, 0)):
+        mine.deliveries.replied(key)
+    assert mine.deliveries._in_hand == {}
+    assert mine.deliveries._held_bytes == 0
+    assert mine.deliveries.held_s((0, 0)) == 0
+
+
+async def test_of_each_client_one_reply_is_under_way() -> None:
+    uploads, waking, given = list[Reply](), list[bool](), list[tuple[int, int]]()
+    replies = Replies(LIMITS, None, given.append, uploads.append, lambda: waking.append(True))
+
+    def add(client: int, dispatch: int, num_bytes: int = 10) -> Reply:
+        reply = Reply(Header(client, -1, 1, "train", dispatch, 0), Frame(bytes(num_bytes), num_bytes))
+        replies.add(reply)
+        return reply
+
+    first, second, third = add(0, 0), add(0, 1, 100_000), add(0, 2)
+    other = add(1, 0)
+    assert given == [(0, 0), (0, 1), (0, 2), (1, 0)]
+    assert replies.batch() == [first, other]
+    replies.taken(first)
+    assert (uploads, replies.batch()) == ([second], [])
+    replies.taken(second)
+    replies.taken(other)
+    assert replies.batch() == [third]
+    assert [one.left.done() for one in (first, second, third)] == [True, True, False]
+    replies.release()
+    assert third.left.done()
+    assert len(waking) == 3
+
+
+async def test_a_batch_is_bounded() -> None:
+    replies = Replies(LIMITS, None, lambda key: None, lambda reply: None, lambda: None)
+    for client in range(2000):
+        length = 60_000 if client < 20 else 10
+        replies.add(Reply(Header(client, -1, 1, "train", 0, 0), Frame(bytes(length), length)))
+    lengths = []
+    while batch := replies.batch():
+        lengths.append(sum(len(reply.entry()) for reply in batch))
+    assert max(lengths) <= LIMITS.batch_bytes
+    assert len(lengths) < 20
+
+
+@pytest.mark.parametrize("seconds", [0.5, 1e12, -1.0])
+async def test_what_is_said_beside_a_reply(seconds: float) -> None:
+    note = Note("info", "x", {})
+    report = Report(int(seconds * 1e9), [note], 7)
+    reply = Reply.of(Header(0, -1, 1, "train", 0, 0), None, seconds, report)
+    assert reply.spent_s == ({0.5: 0.5, 1e12: 1e9, -1.0: 0.0}[seconds],) * 2
+    assert read(reply.notes) == [note, Note("warning", "notes left out", {"count": 7})]

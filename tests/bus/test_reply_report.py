@@ -1,0 +1,151 @@
+"""What a client process reports beside replies: notes that anybody can read, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsim.bus.reply_report import _OWN, MOST_PER_REPLY, MOST_TEXT, Note, in_words, read, written
+
+CHOSEN = Note("info", "student chosen", {"teacher_round": 3, "weight": 0.5, "found": True, "why": None})
+WARNED = Note("warning", "no validation samples", {"instead": "training loss"})
+
+plain = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=400)
+notes = st.builds(
+    Note,
+    st.sampled_from(["info", "warning"]),
+    st.text(max_size=300),
+    st.dictionaries(st.text(min_size=1, max_size=60), plain | st.lists(plain), max_size=20),
+)
+
+
+def test_notes_go_there_and_back() -> None:
+    assert read(written([CHOSEN, WARNED])) == [CHOSEN, WARNED]
+    assert written([]) is None
+
+
+@given(st.lists(notes, max_size=30))
+def test_whatever_is_noted_can_be_read(said: list[Note]) -> None:
+    text = written([*map(in_words, said)]) or "[]"
+    assert len(text) <= MOST_TEXT
+    assert text.isascii()
+    found = read(text)
+    left_out = [note.values["count"] for note in found if note.event == "notes left out"]
+    assert len(found) - len(left_out) + sum(left_out) == len(said)
+    ordered = map(in_words, said)
+    assert all(its in ordered for its in found[: len(found) - len(left_out)])  # some, in their order
+    assert all(in_words(its) == its for its in found)
+
+
+@pytest.mark.parametrize(
+    ("odd", "instead"),
+    [
+        *((odd, " ") for odd in "\u2028\u2029\x85\n\r\x1c"),
+        *((odd, "?") for odd in "\x9b\x1b\0\u202e\ud800"),
+    ],
+)
+def test_a_note_is_one_line_of_the_log(odd: str, instead: str) -> None:
+    (note,) = read(written([in_words(Note("info", f"a{odd}b", {"c": f"d{odd}é"}))]))
+    assert note == ("info", f"a{instead}b", {"c": f"d{instead}é"})
+    for said in (["info", f"a{odd}b", {}], ["info", "x", {"c": f"d{odd}é"}]):
+        with pytest.raises(ValueError, match="is no"):
+            read(json.dumps([said]))
+
+
+def test_values_that_no_text_holds_are_put_into_words() -> None:
+    values = {
+        "a": np.float32(0.5),
+        "b": float("nan"),
+        "c": 2**70,
+        "d": [1, 2],
+        "Level": 3,
+        "level": 4,
+        "2": "\ud800",
+    }
+    (note,) = read(written([in_words(Note("info", "x", values))]))
+    assert note.values == {"a": 0.5, "b": None, "c": str(2**70), "d": "[1, 2]", "level_": 4, "v2": "?"}
+
+
+def test_what_is_too_much_is_left_out_and_counted() -> None:
+    many = read(written([WARNED] * 40))
+    assert many == [WARNED] * MOST_PER_REPLY + [
+        Note("warning", "notes left out", {"count": 40 - MOST_PER_REPLY})
+    ]
+    long = Note("info", "x", {f"v{number}": "y" * 300 for number in range(16)})
+    found = read(written([long] * 3))
+    assert [note.event for note in found] == ["x", "notes left out"]
+    assert found[-1].values == {"count": 2}
+    assert read(written([WARNED], left_out=7))[1].values == {"count": 7}
+
+
+def test_a_long_note_does_not_hide_those_that_follow() -> None:
+    long = Note("info", "x", {f"v{number}": "é" * 300 for number in range(16)})
+    assert len(json.dumps(in_words(long))) > MOST_TEXT
+    assert read(written([long, CHOSEN, long, WARNED])) == [
+        CHOSEN,
+        WARNED,
+        Note("warning", "notes left out", {"count": 2}),
+    ]
+
+
+def as_text(*said: Any) -> str:
+    return json.dumps(list(said))
+
+
+BAD = [
+    7,
+    "",
+    "no JSON",
+    "[" * 5000,
+    "1" * 5000,
+    '{"a": 1}',
+    as_text("note"),
+    as_text(["info", "x"]),
+    as_text(["error", "x", {}]),
+    as_text([["info"], "x", {}]),
+    as_text(["info", 3, {}]),
+    as_text(["info", "x" * 201, {}]),
+    as_text(["info", "\ud800", {}]),
+    as_text(["info", "x", []]),
+    as_text(["info", "x", {"a": [1]}]),
+    as_text(["info", "x", {"a": {}}]),
+    as_text(["info", "x", {"a": "y" * 301}]),
+    as_text(["info", "x", {"a": "\udfff"}]),
+    as_text(["info", "x", {"a": float("inf")}]),
+    as_text(["info", "x", {"a": 2**63}]),
+    as_text(["info", "a\u2028b", {}]),
+    as_text(["info", "x", {"a": "\x9b"}]),
+    *(as_text(["info", "x", {name: 1}]) for name in (*sorted(_OWN), "A", "", "a b")),
+    as_text(["info", "x", {f"a{number}": 1 for number in range(17)}]),
+    as_text(*([["info", "x", {}]] * (MOST_PER_REPLY + 2))),
+    " " * (MOST_TEXT + 1),
+]
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_what_is_no_note_is_refused(text: Any) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - of many kinds
+        read(text)
+
+
+def test_no_name_that_the_log_uses_is_free() -> None:
+    used = [
+        "args",
+        "at_s",
+        "client",
+        "event",
+        "exc_info",
+        "level",
+        "method_name",
+        "self",
+        "stack_info",
+        "told_by",
+    ]
+    assert sorted(_OWN) == used
+    (note,) = read(written([in_words(Note("info", "x", dict.fromkeys(used, 1)))]))
+    assert list(note.values) == [f"{name}_" for name in used]
