@@ -128,9 +128,9 @@ class Connection:
             of = "of RAY_ADDRESS or of this machine" if address == AUTO else quoted(address)
             raise UserError(
                 f"the Ray cluster {of} cannot be joined ({said}): start one with 'ray start --head', "
-                "and see that this process has its token ('ray get-auth-token') and RAY_AUTH_MODE=token, if it "
-                "asks for one; or, for a run's jobs, write engine.params.address = 'local' for one that lasts "
-                "as long as the run"
+                "and see that this process has its token ('ray get-auth-token') and RAY_AUTH_MODE=token, if "
+                "it asks for one; or, for a run's jobs, write engine.params.address = 'local' for one that "
+                "lasts as long as the run"
             ) from error
 
     @property
