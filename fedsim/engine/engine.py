@@ -332,11 +332,13 @@ def _outcome(executor: Executor, job: Job, real: Promise, place: Callable[[], st
     """Wait for the result of a job; what it raises is an error of fedsim's own."""
     try:
         return executor.wait(real)
-    except (FedsimError, CancelledError):
+    except CancelledError:
         raise
     except Exception as error:
-        kind = type(job).__name__.lower()
-        raise JobError(f"a {kind} job failed{place()}: {type(error).__name__}: {error}") from error
+        if isinstance(error, FedsimError) and not isinstance(error, JobError):
+            raise
+        said = str(error) if isinstance(error, JobError) else f"{type(error).__name__}: {error}"
+        raise JobError(f"a {type(job).__name__.lower()} job failed{place()}: {said}") from error
 
 
 def _late_outcome(executor: Executor, job: Job, real: Promise, place: Callable[[], str]) -> Any:

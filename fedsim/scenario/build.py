@@ -25,6 +25,7 @@ from fedsim.runtime.parts import Parts
 from fedsim.scenario.checks import check, server_label
 from fedsim.scenario.choices import EXECUTOR, PublicSource
 from fedsim.scenario.schema import DataConfig, EngineConfig, Scenario, resolved_toml
+from fedsim.scenario.validation_messages import faults_of
 from fedsim.task import Task
 from fedsim.trackers.base import Tracker
 
@@ -171,13 +172,19 @@ def read_resolved(scenario_toml: str) -> Scenario:
     Raises:
         UserError: It cannot be read here.
     """
+    document: dict[str, Any] = {}
     try:
-        return Scenario.model_validate(tomllib.loads(scenario_toml))
-    except (ValidationError, tomllib.TOMLDecodeError) as error:
-        raise UserError(
-            f"the scenario cannot be read here ({shortened(error, MOST_SAID)}): private plugins that it "
-            "names have to be in the working folder of this process too"
-        ) from None
+        document = tomllib.loads(scenario_toml)
+        return Scenario.model_validate(document)
+    except ValidationError as error:
+        said = "; ".join(f"{fault.path}: {fault.problem}" for fault in faults_of(error, document))
+    except tomllib.TOMLDecodeError as error:
+        said = str(error)
+    raise UserError(
+        f"the scenario cannot be read here ({shortened(said, MOST_SAID)}): private plugins that it names "
+        "have to be in modules that this process can import, such as files of its working folder, and not in "
+        "a notebook or a main script"
+    )
 
 
 def with_own_root(scenario: Scenario, root: str | None = None) -> Scenario:

@@ -48,6 +48,9 @@ CHECK_S = 2.0
 """Time between two looks whether the cluster is there, s."""
 
 
+_GIVEN_UP = "it was given up"
+
+
 class RayRuns:
     """A cluster to which runs go, as a context that leaves it."""
 
@@ -87,15 +90,22 @@ class RayWorker:
         """Have a run done somewhere, and publish its folder here."""
         folder, written = Path(task["folder"]), task["scenario"]
         try:
-            with locked(folder, wait=task["wait"]) as is_mine:
-                if not is_mine:
+            while True:
+                with locked(folder, wait=False) as is_mine:
+                    if is_mine:
+                        if not holds_run(folder, written):
+                            self._fetch({**task, "trackers": []}, folder, tell)
+                            scenario = load_scenario(
+                                tomllib.loads(written), {"run.trackers": task["trackers"]}
+                            )
+                            for tracker in scenario.run.trackers:
+                                track(folder, tracker.make())
+                        return {"finite": read_summary(folder)["finite"]}
+                if not task["wait"]:
                     return {"busy": True}
-                if not holds_run(folder, written):
-                    self._fetch({**task, "trackers": []}, folder, tell)
-                    scenario = load_scenario(tomllib.loads(written), {"run.trackers": task["trackers"]})
-                    for tracker in scenario.run.trackers:
-                        track(folder, tracker.make())
-                return {"finite": read_summary(folder)["finite"]}
+                # Waiting for the lock itself would go on after this worker was told to end.
+                if self._is_over.wait(CHECK_S):
+                    return {"failed": _GIVEN_UP}
         except FedsimError as error:
             return {"failed": str(error)}
         except Exception:
@@ -159,7 +169,7 @@ class RayWorker:
         while True:
             ready, _ = ray.wait([stream], timeout=CHECK_S)
             if self._is_over.is_set():
-                raise RunError("it was given up")
+                raise RunError(_GIVEN_UP)
             if not ready:
                 self._connection.check()
                 continue

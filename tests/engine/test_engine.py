@@ -28,6 +28,7 @@ class Noting(Executor):
     """Does calls at once, or when waited for, and notes what it is asked."""
 
     lazy: ClassVar[bool] = True
+    error: Exception | None = None
 
     def open(self, resources: Resources) -> None:
         self.submitted: list[Due] = []
@@ -43,6 +44,8 @@ class Noting(Executor):
 
     def wait(self, future: Future[Any]) -> Any:
         self.waited_at_ns.append(now_ns())
+        if self.error is not None:
+            raise self.error
         job = self.jobs[future]
         assert isinstance(job, Call)
         return job.function(*job.arguments)
@@ -146,6 +149,12 @@ async def test_an_error_surfaces_when_it_is_due_and_names_its_cause(engine: Engi
         await task
     assert now_ns() == 2 * S
     assert isinstance(caught.value.__cause__, ValueError)
+
+
+async def test_what_an_executor_says_of_a_job_names_the_job_too(engine: Engine, noting: Noting) -> None:
+    noting.error = JobError("five actors have died at it")
+    with pytest.raises(JobError, match=r"^a call job failed: five actors have died at it$"):
+        await run(engine, call(int, "1"), 2.0)
 
 
 async def test_an_error_of_real_work_that_failed_long_ago_surfaces_when_due(real: Engine) -> None:

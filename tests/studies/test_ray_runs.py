@@ -20,6 +20,7 @@ from fedsim.studies import ray_runs
 from fedsim.studies.perform import do_beside
 from fedsim.studies.plan import comparison_plan
 from fedsim.studies.ray_runs import RayRuns, RayWorker
+from fedsim.studies.study_lock import locked
 
 ray = pytest.importorskip("ray")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
@@ -130,3 +131,12 @@ def test_a_run_that_is_lost_is_done_again(
     assert len(attempts) == 3
     assert not (tmp_path / run.label / "half").exists()
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == [run.label]
+
+
+def test_whoever_waits_for_another_study_can_be_ended(tmp_path: Path) -> None:
+    task = {"folder": str(tmp_path / "run"), "scenario": "", "trackers": [], "wait": True}
+    worker = RayWorker(None)  # type: ignore[arg-type]
+    with locked(tmp_path / "run", wait=True):
+        assert worker.do({**task, "wait": False}, print) == {"busy": True}
+        worker.end()
+        assert worker.do(task, print) == {"failed": "it was given up"}

@@ -41,6 +41,9 @@ LENT = 0.25
 CHECK_S = 2.0
 """Time between two looks whether the cluster is there, s."""
 
+LONGEST_CALL_S = 20.0
+"""A call of Ray that has not returned after so long never will, s: the cluster is gone."""
+
 
 @dataclass(eq=False, slots=True)
 class _Stored:
@@ -148,8 +151,9 @@ class ActorPool:
         self._over.set()
         self._inbox.put(lambda: None)
         self._watch.join()
-        self._thread.join(None if self._gone is None else CHECK_S)
-        if self._gone is not None:
+        self._thread.join(LONGEST_CALL_S if self._gone is None else CHECK_S)
+        if self._gone is not None or self._thread.is_alive():
+            self._settle_all(CancelledError())
             return  # there is nothing to end, and nobody who would answer
         for actor in (*self._starting, *self._actors):
             self._place.end(actor.handle)
@@ -200,9 +204,10 @@ class ActorPool:
             self._without_actor_since_s = now_s
         if now_s - self._without_actor_since_s > self._patience_s:
             raise RunError(
-                f"no actor could be started in {self._patience_s:g} s: the cluster has no room for one, or "
-                "its machines are gone; ask for less (engine.params.num_cpus, num_gpus), free resources that "
-                "'ray status' shows as used, or give a larger engine.params.patience"
+                f"no actor was ready after {self._patience_s:g} s: the cluster has no room for one, its "
+                "machines are gone, or building the run's data takes longer; ask for less "
+                "(engine.params.num_cpus, num_gpus), free resources that 'ray status' shows as used, or give "
+                "a larger engine.params.patience"
             )
 
     def _start(self, number: int) -> None:
@@ -226,8 +231,9 @@ class ActorPool:
             self._replace(actor)
             return
         if isinstance(greeting, Failure):
-            error_ = greeting.error()
-            raise RunError(f"an actor cannot be made ready: {type(error_).__name__}: {error_}")
+            behind = greeting.error()
+            said = str(behind) if isinstance(behind, FedsimError) else f"{type(behind).__name__}: {behind}"
+            raise RunError(f"an actor cannot be made ready: {said}")
         self._accept(greeting)
         self._early_deaths = 0
         actor.host = greeting.host

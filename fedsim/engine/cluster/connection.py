@@ -49,6 +49,10 @@ def _an_address(text: str) -> str:
             f"{quoted(text)} is the address of a Ray client, and fedsim has to run on a node of the cluster"
         )
         raise fault(problem, "run it there, such as by 'ray exec', and write 'auto'")
+    host, _, port = text.rpartition(":")
+    if text not in (AUTO, LOCAL) and not (host and port.isdecimal() and 0 < int(port) < 2**16):
+        problem = f"{quoted(text)} is no address of a cluster"
+        raise fault(problem, "write 'auto', 'local', or HOST:PORT of its head, such as '10.0.0.1:6379'")
     return text
 
 
@@ -76,13 +80,23 @@ class Connection:
             raise UserError("the package ray is not installed: pip install 'fedsim[ray]'")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         with _quiet():
-            import ray
-
+            try:
+                import ray
+            except ImportError as error:
+                said = shortened(error, MOST_SAID)
+                raise UserError(
+                    f"the package ray is installed, but cannot be imported ({said}): install it anew with "
+                    "pip install --force-reinstall 'fedsim[ray]'"
+                ) from error
             self.ray: Any = ray
             # A notebook may have joined a cluster itself, and goes on with it afterwards.
             self._is_mine, self._is_closed = not ray.is_initialized(), False
             if self._is_mine:
-                self._join(address, num_cpus)
+                try:
+                    self._join(address, num_cpus)
+                except BaseException:  # Ctrl-C too: what has begun to start is ended
+                    ray.shutdown()
+                    raise
         self._head = ray.get_runtime_context().gcs_address
         if not self._is_mine and address not in (AUTO, LOCAL, self._head):
             raise UserError(
@@ -114,8 +128,9 @@ class Connection:
             of = "of RAY_ADDRESS or of this machine" if address == AUTO else quoted(address)
             raise UserError(
                 f"the Ray cluster {of} cannot be joined ({said}): start one with 'ray start --head', "
-                "and see that this process has its token ('ray get-auth-token'); or, for a run's jobs, write "
-                "engine.params.address = 'local' for one that lasts as long as the run"
+                "and see that this process has its token ('ray get-auth-token') and RAY_AUTH_MODE=token, if "
+                "it asks for one; or, for a run's jobs, write engine.params.address = 'local' for one that "
+                "lasts as long as the run"
             ) from error
 
     @property
@@ -153,16 +168,18 @@ class Connection:
         if not self._is_mine or self._is_closed:
             return
         self._is_closed = True
-        with _quiet():
-            # Beside this thread, as it may never return where the cluster is gone. At the end of the process
-            # Ray would try once more.
-            leaving = threading.Thread(target=self._leave, daemon=True)
-            leaving.start()
-            leaving.join(LEAVE_S)
-            if leaving.is_alive():
-                atexit.unregister(self.ray.shutdown)
-        self._unmute()
-        self._last_words.take_back()
+        try:
+            with _quiet():
+                # Beside this thread, as it may never return where the cluster is gone. At the end of the
+                # process Ray would try once more.
+                leaving = threading.Thread(target=self._leave, daemon=True)
+                leaving.start()
+                leaving.join(LEAVE_S)
+                if leaving.is_alive():
+                    atexit.unregister(self.ray.shutdown)
+        finally:  # after a second Ctrl-C too: the words would be untrue
+            self._unmute()
+            self._last_words.take_back()
 
     def _leave(self) -> None:
         with suppress(Exception):  # of a cluster that is gone

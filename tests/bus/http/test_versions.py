@@ -61,7 +61,10 @@ def here() -> Mapping[str, str]:
         (greeting(format=FORMAT + 1), rf"\(format {FORMAT + 1}\).* the same version on both sides"),
         (b"hello", "no fedsim server: check the address and the port"),
         (b'{"fedsim": 1}', "no fedsim server"),
-        (greeting("[data]\nname = 'lab.secret'\n"), r"(?s)scenario cannot be read here .*private plugins"),
+        (
+            greeting("[data]\nname = 'lab.secret'\n"),
+            r"cannot be read here \(.*; data\.name: no data set .* 'lab\.secret'.*\): private plugins",
+        ),
         (greeting("= rubbish"), "scenario cannot be read here"),
         (greeting(data=[]), "greeting is damaged"),
         (greeting(data={"task": 3}), "greeting is damaged"),

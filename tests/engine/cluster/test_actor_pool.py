@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -211,7 +212,7 @@ def test_an_actor_that_is_not_accepted_ends_the_run(
 
 def test_what_an_actor_cannot_build_ends_the_run(open_pool: Callable[..., ActorPool], stage: Stage) -> None:
     stage.greetings.append(Failure.of(UserError("no such file")))
-    with pytest.raises(RunError, match="cannot be made ready: UserError: no such file"):
+    with pytest.raises(RunError, match="cannot be made ready: no such file"):
         open_pool().ready.result()
 
 
@@ -243,7 +244,7 @@ def test_without_any_actor_patience_ends(stage: Stage, monkeypatch: pytest.Monke
     monkeypatch.setattr(actor_pool, "CHECK_S", 0.0)
     stage.greetings.append("silence")
     pool = ActorPool(stage, 1, lambda greeting: None, patience_s=0.0)
-    with pytest.raises(RunError, match="no actor could be started in 0 s"):
+    with pytest.raises(RunError, match="no actor was ready after 0 s"):
         pool.ready.result()
     pool.close()
     assert stage.ended == 1
@@ -277,6 +278,34 @@ def test_closing_gives_up_what_waits_and_ends_the_actors(
     with pytest.raises(CancelledError):
         promise.future.result()
     assert submitted(pool, [make_fit()])[0].future.cancelled()
+
+
+def test_closing_does_not_wait_for_a_call_that_never_returns(
+    stage: Stage, make_fit: Callable[..., Fit], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actor_pool, "LONGEST_CALL_S", 0.0)
+    is_called, may_return = threading.Event(), threading.Event()
+
+    def blocked(*arguments: object) -> Any:
+        is_called.set()
+        may_return.wait()
+        raise RunError("the cluster is gone")
+
+    monkeypatch.setattr(stage, "do", blocked)
+    pool = ActorPool(stage, 1, lambda greeting: None, patience_s=60.0)
+    (promise,) = submitted(pool, [make_fit()])
+
+    def wait() -> None:
+        with suppress(CancelledError):
+            pool.wait(promise)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    is_called.wait()
+    pool.close()
+    waiting.join()
+    assert isinstance(promise.future.exception(), CancelledError)
+    may_return.set()
 
 
 def test_jobs_are_timed_by_actor(open_pool: Callable[..., ActorPool], make_fit: Callable[..., Fit]) -> None:
