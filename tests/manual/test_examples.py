@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import runpy
@@ -71,6 +72,8 @@ print(comparison)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")
     monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path))
+    pyplot = importlib.import_module("matplotlib.pyplot")
+    pyplot.close("all")  # figures of other tests
     runpy.run_path(str(file), run_name="__main__")
     assert (tmp_path / "accuracy.png").stat().st_size > 10_000
     assert re.search(r"^fedmd +[\d.]+", capsys.readouterr().out, re.M)
