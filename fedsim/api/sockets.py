@@ -10,6 +10,7 @@ from fedsim.api.results import Result
 from fedsim.api.runs import Progress, record_run
 from fedsim.api.threads import call
 from fedsim.bus.http.access import ClientRanges
+from fedsim.errors import UserError
 from fedsim.processes.addresses_and_tls import address, client_tls, server_url
 from fedsim.processes.client import ClientProcess
 from fedsim.processes.server import ServerProcess
@@ -112,8 +113,14 @@ def join(
     Raises:
         RunError: The run failed, or the server was stopped.
         UserError: The server is away for good, or refuses this process; its scenario cannot be built here, or
-            gives other data here.
+            gives other data here; or an argument is out of its range.
     """
+    if workers is not None and workers < 1:
+        raise UserError(
+            f"workers is {workers}: at least 1 job runs at a time; leave it out for the scenario's"
+        )
+    if patience_s <= 0:
+        raise UserError(f"patience_s is {patience_s:g}: write a time greater than 0, in seconds")
     process = ClientProcess(
         url=server_url(url),
         clients=ClientRanges.parse(clients),

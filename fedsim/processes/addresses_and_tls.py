@@ -46,6 +46,7 @@ def server_url(text: str) -> str:
     try:
         parts = urlsplit(text)
         is_url = parts.scheme in ("http", "https") and _is_host(parts.hostname or "") and parts.port != 0
+        is_url = is_url and not any((parts.username, parts.password, parts.query, parts.fragment))
     except ValueError:  # a port that is no number, or brackets around what is no address
         is_url = False
     if not is_url:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ class ClientProcess:
 
     url: str
     clients: ClientRanges
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     tls: ssl.SSLContext | None = None
     state: Path | None = None
     data: Path | None = None
@@ -55,9 +55,9 @@ class ClientProcess:
         """Join, build, host the clients until the run is over.
 
         Raises:
-            RunError: The run failed, or the server was stopped. UserError: The server is away for good, or
-            refuses this process; its scenario cannot be built here,
-                or gives other data here.
+            RunError: The run failed, or the server was stopped.
+            UserError: The server is away for good, or refuses this process; its scenario cannot be built
+                here, or gives other data here.
         """
         try:
             asyncio.run(self.run())

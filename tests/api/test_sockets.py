@@ -64,3 +64,17 @@ def test_who_can_be_reached_from_afar_needs_tls_and_tokens(tiny_scenario: str, t
     file.write_text(tiny_scenario)
     with pytest.raises(UserError, match="can be reached from other machines"):
         fedsim.serve(file, listen="0.0.0.0:0")
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"clients": "a"}, "'a' is no client number"),
+        ({"url": "127.0.0.1:1"}, "no address of a server"),
+        ({"workers": 0}, "workers is 0: at least 1 job"),
+        ({"patience_s": 0.0}, "patience_s is 0: write a time greater than 0"),
+    ],
+)
+def test_arguments_of_join(options: dict[str, Any], match: str) -> None:
+    with pytest.raises(UserError, match=match):
+        fedsim.join(**{"url": "http://127.0.0.1:1", "clients": "0", "tell": quiet, **options})

@@ -38,7 +38,10 @@ def test_urls(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["127.0.0.1:80", "ftp://a", "http://", "http://a..b:80", f"http://{'x' * 70}", "http://a:x", "http://["],
+    [
+        *("127.0.0.1:80", "ftp://a", "http://", "http://a..b:80", f"http://{'x' * 70}", "http://a:x"),
+        *("http://[", "http://me:word@a:80", "http://a?b", "http://a#b"),
+    ],
 )
 def test_what_is_no_url(text: str) -> None:
     with pytest.raises(UserError, match="is no address of a server"):

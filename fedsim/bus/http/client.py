@@ -147,10 +147,13 @@ class HttpClient:
 
     async def close(self, grace_s: float = 5.0, *, why: str = "it was stopped") -> None:
         """Say goodbye, and why, and close everything."""
-        if self._tasks and grace_s > 0 and self._requests.joined.is_set() and not self._is_over:
+        if self._tasks and grace_s > 0 and self._requests.joined.is_set():
             with suppress(*LOST, SessionGone):
                 async with asyncio.timeout(grace_s):
-                    await self._leave(why)
+                    if not self._is_over:
+                        await self._leave(why)
+                    while self._is_over and self._failure is None:
+                        await self._change.wait()  # it says goodbye already; the server then ends the outbox
         while self._tasks:  # one that ends may start another
             for task in self._tasks:
                 task.cancel()
@@ -409,8 +412,9 @@ class HttpClient:
 
     def _gone(self) -> None:
         """Join again: the server does not know the session any more."""
-        if self._scope is not None:
-            self._scope.reschedule(asyncio.get_running_loop().time())
+        scope, self._scope = self._scope, None  # it can be ended once, and several requests may find out
+        if scope is not None:
+            scope.reschedule(asyncio.get_running_loop().time())
 
     def _start(self, work: Callable[..., Awaitable[None]], *args: Any) -> None:
         """Do something beside; if it fails, everybody who waits hears of it."""

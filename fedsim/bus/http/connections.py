@@ -36,6 +36,7 @@ class Connections(web.Server):
             keepalive_timeout=2 * limits.heartbeat_s,
             lingering_time=0.0,
             read_bufsize=1 << 17,
+            auto_decompress=False,  # no body is compressed, and a few bytes could stand for many
             tcp_keepalive=True,
         )
         self._limits = limits

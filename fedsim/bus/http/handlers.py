@@ -298,19 +298,21 @@ class Handlers:
         if reader.num_left:
             raise ProtocolError(f"{reader.num_left} bytes after the last reply")
         self._server.told(session, had, is_ready)
-        if not entries:
-            self._idle(session)
+        is_idle = not entries
         for letter, (client, number, *values), frame in entries:
             await self._room(session)
+            self._check_alive(session)
             dispatch = self._server.dispatch_of(session, client, number)
             if dispatch is None:
-                self._idle(session)
+                is_idle = True
             elif letter == "u":
                 self._server.unusable(dispatch, values[0])
             else:
                 crc, spent_s, notes = values
                 reply = Reply(None if crc is None else frame, crc, spent_s, notes, len(entries))
                 self._server.take(dispatch, reply)
+        if is_idle:  # counted once: a process that repeats many replies after a break must get through
+            self._idle(session)
         return web.Response(status=204)
 
     async def _put(self, request: web.BaseRequest, session: Session, dispatch: Dispatch) -> web.Response:
@@ -353,12 +355,11 @@ class Handlers:
         """Take a large reply that is whole."""
         upload.whole_ns = now_ns()
         whole = await upload.incoming.verified()
+        self._check_alive(session)
         if whole is None:
             dispatch.upload = None
             raise Turned("checksum", 422)
         (client, number, _, spent_s, notes), frame = without_tail(whole)
-        if dispatch.session is not session or dispatch.upload is not upload:
-            return  # its clients have gone to another process meanwhile
         header = dispatch.header
         if (client, number) != (header.client, header.dispatch):
             dispatch.upload = None
@@ -431,6 +432,11 @@ class Handlers:
         finally:
             session.num_waiting -= 1
             self._heard(session)
+
+    def _check_alive(self, session: Session) -> None:
+        """Check that a session was not forgotten while a request waited; its replies are not taken then."""
+        if self._sessions.find(session.secret, session.token) is not session:
+            raise Turned("session", 403)
 
     def _check_held(self, session: Session) -> None:
         """Check that more may be held of large replies and answers."""

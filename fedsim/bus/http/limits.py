@@ -37,7 +37,7 @@ class HttpLimits:
         upload_bytes: Bytes that the server holds of large replies and of answers to questions.
         session_upload_bytes: The same for one session; at least one frame of the longest length fits anyway.
         inbox_bytes: Bytes of frames that wait to be received before reading from sockets stops.
-        idle_rate: Requests and replies that bring nothing that was asked for, per second, on average.
+        idle_rate: Requests per second, on average, that bring nothing, or replies that nobody asked for.
         idle_burst: The same at once.
         answer_bytes: Longest answer to an observer's question.
         patience_s: A client process tries to connect for so long before it gives up.

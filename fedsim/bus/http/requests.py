@@ -136,7 +136,9 @@ class Requests:
         """Send a request; return aiohttp's context of the answer."""
         assert self._http is not None  # noqa: S101
         headers = {**self._headers, **(headers or {})}
-        return self._http.request(method, f"{self.url}{path}", headers=headers, **options)
+        url = f"{self.url}{path}"
+        # No redirect: another server would be told the session's secret.
+        return self._http.request(method, url, headers=headers, allow_redirects=False, **options)
 
     async def persist(
         self, attempt: Callable[[], Awaitable[None]], moved: Callable[[], int] = lambda: 0
@@ -147,7 +149,9 @@ class Requests:
             await self.joined.wait()
             before = moved()
             try:
-                return await attempt()
+                # aiohttp's own limit begins once a body is written, which a dead connection may prevent.
+                async with asyncio.timeout(self._limits.request_timeout_s):
+                    return await attempt()
             except SessionGone:
                 self.joined.clear()  # until the process has joined again, which it does at once
                 self._gone()

@@ -172,8 +172,7 @@ class HttpServer:
 
         Raises:
             ValueError: A client that does not exist, a dispatch that is not newer than the last to its
-            client,
-                or a frame that is longer than the limits allow.
+                client, or a frame that is longer than the limits allow.
         """
         client, number = header.receiver, header.dispatch
         newest = self._newest.get(client, -1)
@@ -318,7 +317,7 @@ class HttpServer:
             cause = "repeated"  # as after a break, when a process cannot know what has arrived
         else:
             cause = "unasked"
-        self._accounts.reject(cause, f"{client}-{number} from the host of {shortened(session.clients)}")
+        self._accounts.reject(cause, f"{client}-{number}")
         return None
 
     def take(self, dispatch: Dispatch, reply: Reply) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from fedsim.bus.base import Header
@@ -109,9 +109,9 @@ class Session:
         answer_bytes: Bytes held of its answers to questions.
     """
 
-    secret: str
+    secret: str = field(repr=False)
     clients: ClientRanges
-    token: str | None
+    token: str | None = field(repr=False)
     limits: HttpLimits
     heard_s: float
     gone_s: float
@@ -322,14 +322,21 @@ class HeldBytes:
     def has_room(self, session: Session) -> bool:
         """Say whether more may be held of a session; lets replies go that nobody is at."""
         limits = self._limits
-        if session.held_bytes >= max(limits.session_upload_bytes, limits.frame.frame_bytes):
+        most = max(limits.session_upload_bytes, limits.frame.frame_bytes)
+        if (held := session.held_bytes) >= most and self._let_go([session], held, most) >= most:
             return False
-        if self._most >= limits.upload_bytes:
+        most = limits.upload_bytes
+        if self._most >= most:
             self._most = sum(one.held_bytes for one in self._sessions)
-            for dispatch in [one for session in self._sessions for one in session.open.values()]:
-                upload = dispatch.upload
-                if self._most >= limits.upload_bytes and upload is not None and not upload.is_busy:
-                    self._most -= upload.incoming.held
-                    dispatch.upload = None
-                    self._reject("evicted")
-        return self._most < limits.upload_bytes
+            self._most = self._let_go(self._sessions, self._most, most)
+        return self._most < most
+
+    def _let_go(self, sessions: Iterable[Session], held: int, most: int) -> int:
+        """Let replies go that nobody is at until less than so much is held; return how much is."""
+        for dispatch in [one for session in sessions for one in session.open.values()]:
+            upload = dispatch.upload
+            if held >= most and upload is not None and not upload.is_busy:
+                held -= upload.incoming.held
+                dispatch.upload = None
+                self._reject("evicted")
+        return held

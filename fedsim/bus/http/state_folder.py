@@ -85,7 +85,7 @@ class StateFolder:
 
     @property
     def run(self) -> str:
-        """The run that the folder belongs to; empty before the first welcome."""
+        """The run that the folder belongs to; empty before the first greeting."""
         return self._run
 
     def close(self) -> None:

@@ -114,3 +114,14 @@ async def test_a_process_that_cannot_answer_says_so(make_world: Any) -> None:
     await world.within(world.server.attendance([0]))
     with pytest.raises(RunError, match="nobody answers probes here"):
         await world.within(world.server.probe(0, b"?", 60.0))
+
+
+async def test_a_process_that_ends_at_once_has_said_that_it_leaves(make_world: Any) -> None:
+    world = await make_world()
+    client = await world.join()
+    await world.until(lambda: world.server.attended(0))
+    world.server.finish()
+    await world.within(client.over())
+    await client.close()
+    await world.within(world.server.close(60.0))
+    assert ("process left", {"clients": "0-9", "why": "the run is over"}) in world.log.lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from fedsim.bus.http.state_folder import StateFolder
 from fedsim.errors import FileError, UserError
-from fedsim.wire import ModelUpdate
+from fedsim.wire import DEFAULT, ModelUpdate
 
 LARGE = 400_000  # floats: 1.6 MB
 
@@ -372,3 +373,43 @@ async def test_a_server_that_goes_away_ends_the_patience(make_world: Any) -> Non
     with pytest.raises(ConnectionError):
         await world.within(client.receive())
     await world.within(client.send(world.down(0).reply(), ModelUpdate.of(world.model(3), num_samples=1)))
+
+
+async def test_large_replies_that_do_not_fit_together_get_through(make_world: Any) -> None:
+    """Each has a share of what a session may hold, and none can go on unless others make way."""
+    few = replace(DEFAULT, frame_bytes=400_000)
+    world = await make_world(frame=few, session_upload_bytes=400_000, chunk_bytes=1 << 14)
+    proxy = await world.proxy(slice_bytes=1 << 14)
+    client = await world.join(url=proxy.url)
+    for number in range(4):
+        world.ask(number, num=75_000)
+    for _ in range(4):
+        world.reply(client, await world.within(client.receive()))
+    replies = [await world.within(world.server.receive(), 20) for _ in range(4)]
+    assert sorted(reply.header.sender for reply in replies) == [0, 1, 2, 3]
+
+
+async def test_a_session_can_be_gone_for_two_requests_at_once(make_world: Any) -> None:
+    world = await make_world()
+    client = await world.join()
+    await world.until(lambda: world.server.attended(0))
+    for _ in range(5):
+        client._gone()
+        await asyncio.sleep(0)
+    world.ask(0)
+    assert (await world.within(client.receive())).header.client == 0
+
+
+async def test_a_request_whose_body_never_leaves_is_repeated(make_world: Any) -> None:
+    world = await make_world()
+    client = await world.join(limits=replace(world.limits, request_timeout_s=0.01))
+    tries = 0
+
+    async def attempt() -> None:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            await asyncio.Event().wait()
+
+    await world.within(client._requests.persist(attempt))
+    assert tries == 3

@@ -148,14 +148,18 @@ async def serve() -> Any:
         await runner.cleanup()
 
 
-@pytest.mark.parametrize("status", [200, 404])
+@pytest.mark.parametrize("status", [200, 307, 404])
 async def test_some_other_server(serve: Serve, status: int) -> None:
+    asked = []
+
     async def page(request: web.BaseRequest) -> web.Response:
-        return web.Response(text="welcome", status=status)
+        asked.append(request.path)
+        return web.Response(text="welcome", status=status, headers={"Location": "/elsewhere"})
 
     url = await serve(page)
     with pytest.raises(UserError, match=rf"is no fedsim server \(status {status}\): check the address"):
         await join(url)
+    assert asked == ["/join"]  # nobody is sent elsewhere, with the session's secret
 
 
 async def test_a_server_that_is_only_busy_is_tried_again(serve: Serve) -> None:
