@@ -1,10 +1,10 @@
-"""Run random scenarios twice each, with everything checked, and recompute what their folders say.
+"""Run random scenarios twice each, once with everything checked, and recompute what their folders say.
 
-A seed fails where a run breaks off with an error that no user has earned, where a second run with another
-number of workers leaves anything else than the first, or where the summary and the tables do not follow from
-the trace (:mod:`check_run_folder`). Each failure is a line, with the scenario and its files below it. A run
-that ends as its scenario says it may (nobody can take part, a round failed for good) is none, nor is a
-scenario that is refused::
+A seed fails where a run breaks off with an error that no user has earned, where a second run, unchecked and
+with another number of workers, leaves anything else than the first, or where the summary and the tables do
+not follow from the trace (:mod:`check_run_folder`). Each failure is a line, with the scenario and its files
+below it. A run that ends as its scenario says it may (nobody can take part, a round failed for good) is none,
+nor is a scenario that is refused::
 
     python tools/check_random_runs.py [--seeds 0-199] [--workers 2]
 """
@@ -75,7 +75,8 @@ def verdict(seed: int, place: Path) -> Verdict:
     with contextlib.chdir(place), warnings.catch_warnings():
         warnings.simplefilter("error")
         ends = [
-            run(folder, number) for folder, number in zip(folders, (workers, workers % 4 + 1), strict=True)
+            run(folders[0], workers, verify=True),
+            run(folders[1], workers % 4 + 1, verify=False),  # also by the shorter ways that this leaves
         ]
     if ends[0] != ends[1]:
         return Verdict(seed, "failed", (f"the first run ended with {ends[0]}, the second with {ends[1]}",))
@@ -88,12 +89,12 @@ def verdict(seed: int, place: Path) -> Verdict:
     return Verdict(seed, "failed" if faults else end, faults)
 
 
-def run(folder: Path, workers: int) -> tuple[str, str]:
+def run(folder: Path, workers: int, *, verify: bool = True) -> tuple[str, str]:
     """Run ``scenario.toml`` into a folder; return how it ended, and why."""
     file = Path("scenario.toml")
     try:
         scenario = load_scenario(file, [f"engine.workers={workers}"])
-        record(Plan.of(scenario, str(file), verify=True), folder)
+        record(Plan.of(scenario, str(file), verify=verify), folder)
     except UserError as error:
         return "refused", str(error)
     except Exception as error:

@@ -93,10 +93,7 @@ class Engine:
             JobError: The job raised; the cause is chained. An error of fedsim's own comes as it is.
             ValueError: A duration that is negative or not finite.
         """
-        if not 0 <= duration_s < inf:
-            raise ValueError(f"a job of {duration_s!r} s: a duration is finite and not negative")
-        name = type(job).__name__.lower()
-        self._trace.record(JOB_START, client, dispatch, name, flops, duration_s)
+        name = self._record_start(job, client, dispatch, flops, duration_s)
         outcome = "cancelled"
         try:
             result = await self._result(job, after_s + duration_s, client, place, flops)
@@ -132,22 +129,33 @@ class Engine:
 
         Returns:
             A function that stops it before its end, where a task would be cancelled.
+
+        Raises:
+            ValueError: A duration that is negative or not finite.
         """
-        self._trace.record(JOB_START, client, dispatch, "fit", flops, duration_s)
+        name = self._record_start(job, client, dispatch, flops, duration_s)
 
         def tell(result: Any, error: Exception | None) -> None:
             running.leave()
             outcome = "done" if error is None else "failed" if isinstance(error, FedsimError) else "cancelled"
-            self._trace.record(JOB_END, client, dispatch, "fit", outcome)
+            self._trace.record(JOB_END, client, dispatch, name, outcome)
             ended(result, error)
 
         def stop() -> None:
             running.leave()
-            self._trace.record(JOB_END, client, dispatch, "fit", "cancelled")
+            self._trace.record(JOB_END, client, dispatch, name, "cancelled")
 
         loop = cast(VirtualTimeLoop, running_loop())
         running = self._start(loop, job, duration_s, client, place, flops, tell)
         return stop
+
+    def _record_start(self, job: Job, client: int, dispatch: int, flops: float, duration_s: float) -> str:
+        """Record that a job starts; return what the trace calls it."""
+        if not 0 <= duration_s < inf:
+            raise ValueError(f"a job of {duration_s!r} s: a duration is finite and not negative")
+        name = type(job).__name__.lower()
+        self._trace.record(JOB_START, client, dispatch, name, flops, duration_s)
+        return name
 
     async def observe(self, job: Job) -> Any:
         """Do a job that costs no virtual time and leaves no trace.

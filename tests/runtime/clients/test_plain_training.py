@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.errors import JobError
 from fedsim.fleet import Availability, Fleet
+from fedsim.fleet.load import ExponentialLoad
 from fedsim.network.naive import PLUGIN as NAIVE
 from fedsim.params import Array
 from fedsim.runtime.clients import plain_training
@@ -113,6 +115,21 @@ def test_clients_may_go_away(on_leave: str, world: Any, served: list[int]) -> No
     assert served
     kinds = {record[1] for record in quick[2]}
     assert kinds >= ({"abandon"} if on_leave == "lost" else {"leave", "return"})
+
+
+def test_devices_may_vary(world: Any, served: list[int]) -> None:
+    fleet = world.make_parts(FEDAVG(FEDAVG.Config()), SIZES).fleet
+    (group,) = fleet.groups
+    columns = {**group.columns, "variation": 0.3}
+    varying = replace(group, columns=columns, loads=(ExponentialLoad(),))
+    changes = {"rounds": 2, "client_timeout_s": 1e6}
+
+    def ways(its: Fleet) -> list[Any]:
+        return both_ways(world, lambda: FEDAVG(FEDAVG.Config()), fleet=its, **changes)
+
+    (quick, long), (steady, _) = ways(Fleet([varying], fleet.server, fleet.server_model)), ways(fleet)
+    assert quick == long != steady
+    assert served
 
 
 def test_a_frame_may_be_lost(world: Any, served: list[int]) -> None:
