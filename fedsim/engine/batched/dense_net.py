@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedsim.engine.batched.exact_products import Ways, ways
+from fedsim.engine.batched.exact_products import Ways, can_pad, can_pad_sums, ways
+from fedsim.engine.batched.feed import OwnRows
 from fedsim.models import Architecture, Net
 from fedsim.params import Array, Tree, freeze
 
@@ -85,6 +87,30 @@ def are_turned(layers: Layers, batch_size: int) -> list[bool]:
         way = ways(batch_size, layer.num_inputs, layer.num_outputs, is_turned=True)
         turned += [way.are_direct(is_first=number == 0), False]
     return turned
+
+
+PADDING_FLOPS = 1e6
+"""So many operations on padding take less time than the kernels' overhead for one more batch."""
+
+
+@cache
+def worth_padding(
+    layers: Layers, are_turned: tuple[bool, ...], num_clients: int, size: int, padded: int
+) -> bool:
+    """Say whether to pad the batches of some clients from one size to another.
+
+    Args:
+        layers: The net.
+        are_turned: Which of the weights lie in memory as turned.
+        num_clients: m.
+        size: Samples in a batch.
+        padded: Rows after padding.
+    """
+    flops = 6 * num_params(layers) * num_clients * (padded - size)
+    return flops <= PADDING_FLOPS and all(
+        can_pad(size, padded, layer.num_inputs, layer.num_outputs, is_turned=is_turned)
+        for layer, is_turned in zip(layers, are_turned, strict=True)
+    )
 
 
 def stack(trees: Sequence[Tree], layers: Layers, turned: Sequence[bool]) -> list[Tensor]:
@@ -175,12 +201,14 @@ class Nets:
 
     public = __call__  # these nets have no buffers
 
-    def backward(self, slopes: Sequence[Tensor | None], out: list[Tensor]) -> None:
+    def backward(self, slopes: Sequence[Tensor | None], out: list[Tensor], own_rows: OwnRows) -> None:
         """Compute the gradients of a loss.
 
         Args:
-            slopes: The loss's gradient with respect to the logits of each call; None where it has none.
+            slopes: The loss's gradient with respect to the logits of each call; None where it has none, zero
+                in rows of padding.
             out: Takes the gradients; laid out like the parameters.
+            own_rows: Which rows are not padding.
         """
         is_first = True
         # The last call first, as autograd does; of three gradients, the order of adding them up shows.
@@ -188,7 +216,7 @@ class Nets:
             if its_slopes is None:
                 continue
             its_out = out if is_first else [torch.empty_like(tensor) for tensor in out]
-            self._backward(its_slopes, values, chosen, its_out)
+            self._backward(its_slopes, values, chosen, its_out, own_rows)
             if not is_first:
                 torch._foreach_add_(out, its_out)
             is_first = False
@@ -196,16 +224,31 @@ class Nets:
             torch._foreach_zero_(out)
 
     def _backward(
-        self, slopes: Tensor, values: Sequence[Tensor], chosen: Sequence[Ways], out: Sequence[Tensor]
+        self,
+        slopes: Tensor,
+        values: Sequence[Tensor],
+        chosen: Sequence[Ways],
+        out: Sequence[Tensor],
+        own_rows: OwnRows,
     ) -> None:
         layers = self._layers
         for number in reversed(range(len(layers))):
             if layers[number].relu:
                 slopes = torch.ops.aten.threshold_backward(slopes, values[number + 1], 0)
             chosen[number].weight_gradients(slopes, values[number], out[2 * number])
-            torch.sum(slopes, 1, out=out[2 * number + 1])
+            _sum_rows(slopes, out[2 * number + 1], own_rows)
             if number:
                 slopes = chosen[number].input_gradients(slopes, self._params[2 * number])
+
+
+def _sum_rows(slopes: Tensor, out: Tensor, own_rows: OwnRows) -> None:
+    """Add up the rows of each client ``[m, b, o]``."""
+    _, padded, num_outputs = slopes.shape
+    if all(size == padded or can_pad_sums(size, padded, num_outputs) for _, size in own_rows):
+        torch.sum(slopes, 1, out=out)
+    else:
+        for clients, size in own_rows:
+            torch.sum(slopes[clients, :size], 1, out=out[clients])
 
 
 def _forward(layers: Layers, params: Sequence[Tensor], x: Tensor) -> tuple[list[Tensor], list[Ways]]:

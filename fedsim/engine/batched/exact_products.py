@@ -3,7 +3,7 @@
 The order in which a library adds up the terms of a product depends on its shape, on how its factors lie in
 memory and on the processor. So the ways of computing a product are tried for each shape on random values,
 once in a process, and the first is taken whose bits are those of one client's product. The last way computes
-one after the other.
+one after the other. In the same manner it is tried whether a batch can be padded to the size of a larger one.
 
 m: clients, b: batch, i: inputs, o: outputs. Weights and their gradients ``[m, o, i]`` are *turned* where they
 lie in memory as ``[m, i, o]``, which is several times faster for small matrices.
@@ -75,6 +75,56 @@ def ways(b: int, i: int, o: int, *, is_turned: bool, is_alone: bool = False) -> 
             _WEIGHT_GRADIENTS, [(slopes, x, torch.empty_like(weight)) for x, slopes, _, weight in trials]
         ),
     )
+
+
+@cache
+def can_pad(b: int, padded: int, i: int, o: int, *, is_turned: bool) -> bool:
+    """Say whether :func:`ways` of a larger batch give a smaller one its own bits.
+
+    Its rows are followed by any others, whose slopes are zero.
+
+    Args:
+        b: Samples in the smaller batch.
+        padded: Samples in the larger one.
+        i: Inputs of the layer.
+        o: Outputs of the layer.
+        is_turned: Whether its weights are.
+    """
+    own, larger = (ways(size, i, o, is_turned=is_turned) for size in (b, padded))
+    generator = torch.Generator().manual_seed(0)
+    for number in range(1 + -(-NUM_VALUES // (NUM_CLIENTS * min(b * i, b * o, i * o)))):
+        x, slopes, bias, weight = (
+            torch.randn(NUM_CLIENTS, *shape, generator=generator)
+            for shape in ((padded, i), (padded, o), (o,), (i, o) if is_turned else (o, i))
+        )
+        slopes[:, b:] = 0
+        if number == 0:  # sums of negative zeros, which a padded positive one would turn
+            x[:, :b] = 0
+            slopes.abs_().neg_()
+            slopes[:, b:] = 0
+        if is_turned:
+            weight = weight.mT
+        x_own, slopes_own = x[:, :b].contiguous(), slopes[:, :b].contiguous()
+        outs = [torch.empty_like(weight) for _ in range(2)]
+        if not (
+            same_bits(larger.outputs(x, weight, bias)[:, :b], own.outputs(x_own, weight, bias))
+            and same_bits(
+                larger.input_gradients(slopes, weight)[:, :b], own.input_gradients(slopes_own, weight)
+            )
+            and same_bits(
+                larger.weight_gradients(slopes, x, outs[0]), own.weight_gradients(slopes_own, x_own, outs[1])
+            )
+        ):
+            return False
+    return True
+
+
+@cache
+def can_pad_sums(b: int, padded: int, o: int) -> bool:
+    """Say whether sums over the rows of slopes ``[m, b, o]`` keep their bits when rows of zeros follow."""
+    slopes = torch.randn(NUM_VALUES, padded, o, generator=torch.Generator().manual_seed(0))
+    slopes[:, b:] = 0
+    return same_bits(slopes.sum(1), slopes[:, :b].contiguous().sum(1))
 
 
 def _first_exact(products: Sequence[Product], trials: Sequence[tuple[Tensor, ...]]) -> Product:

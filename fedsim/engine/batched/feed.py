@@ -1,12 +1,13 @@
 """The batches of many clients that take their n-th steps together.
 
 Clients are sorted by steps and by samples, so those that are at work are the first ones at every step, and
-those whose batches have one size are neighbours. m: clients, b: batch.
+those whose batches have one size are neighbours. Neighbours whose batches are smaller may be padded to that
+size. m: clients, b: batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple, cast
@@ -22,6 +23,12 @@ from fedsim.engine.worker_state import Resources
 from fedsim.params import Array
 from fedsim.rng import Key
 
+OwnRows = Sequence[tuple[slice, int]]
+"""Neighbours by their places, and how many samples each of their batches has without padding."""
+
+CanPad = Callable[[int, int, int], bool]
+"""Says whether to pad the batches of so many clients from one size to another."""
+
 
 class Batches(NamedTuple):
     """The batches that some neighbours meet at a step.
@@ -29,12 +36,15 @@ class Batches(NamedTuple):
     Attributes:
         clients: Whose.
         sizes: b of each stream.
+        own_rows: How many rows are a client's own, by places among these clients. In a padded batch more
+            follow, which are to count for nothing.
         by_stream: Of each stream, samples ``[m, b, ...]`` and labels ``[m, b]``, if any.
         extras: The rows of the extras that follow a stream, ``[m, b, ...]``.
     """
 
     clients: slice
     sizes: tuple[int, ...]
+    own_rows: OwnRows
     by_stream: Mapping[str, Batch]
     extras: Mapping[str, Tensor]
 
@@ -82,17 +92,58 @@ class BatchedFeed:
             self._groups.pop()
         return cast(int, self._groups[-1].clients.stop)
 
-    def at(self, step: int) -> Iterator[Batches]:
-        """Yield the batches of a step, from the first client on; steps are asked for in order."""
+    def at(self, step: int, can_pad: CanPad | None = None) -> Iterator[Batches]:
+        """Yield the batches of a step, from the first client on; steps are asked for in order.
+
+        Args:
+            step: From 0 on.
+            can_pad: Decides on padding, where there is one stream; None for none.
+        """
         groups = range(len(self._groups))
         sizes_of = list(zip(*[stream.sizes(groups, step) for stream in self._streams.values()], strict=True))
-        for sizes, some in groupby(groups, key=sizes_of.__getitem__):
-            alike = list(some)
+        runs = [(list(some), sizes) for sizes, some in groupby(groups, key=sizes_of.__getitem__)]
+        for parts in ([run] for run in runs) if can_pad is None else self._padded(runs, can_pad):
+            sizes = max(sizes for _, sizes in parts)
+            alike = [group for run, _ in parts for group in run]
             batches, extras = {}, dict[str, Tensor]()
-            for name, stream in self._streams.items():
-                batches[name] = stream.batch(alike, step, extras)
-            first, last = self._groups[alike[0]].clients, self._groups[alike[-1]].clients
-            yield Batches(slice(first.start, last.stop), sizes, batches, extras)
+            for (name, stream), size in zip(self._streams.items(), sizes, strict=True):
+                batches[name] = stream.batch(alike, step, size, extras)
+            first = self._clients(alike).start
+            own_rows = [
+                (slice(clients.start - first, clients.stop - first), its_sizes[0])
+                for clients, its_sizes in ((self._clients(run), its_sizes) for run, its_sizes in parts)
+            ]
+            yield Batches(self._clients(alike), sizes, own_rows, batches, extras)
+
+    def _clients(self, groups: Sequence[int]) -> slice:
+        """Return the clients of some neighbours."""
+        return slice(self._groups[groups[0]].clients.start, self._groups[groups[-1]].clients.stop)
+
+    def _padded(self, runs: Sequence[_Run], can_pad: CanPad) -> Iterator[list[_Run]]:
+        """Yield the neighbours whose batches are padded to the size of the largest one among them."""
+        parts: list[_Run] = []
+        for run in runs:
+            if parts and not self._can_join(run, parts, can_pad):
+                yield parts
+                parts = []
+            parts.append(run)
+        yield parts
+
+    def _can_join(self, run: _Run, parts: Sequence[_Run], can_pad: CanPad) -> bool:
+        """Say whether more neighbours can be computed with those before them."""
+        largest = max(run[1], *(sizes for _, sizes in parts))
+        return all(
+            sizes == largest or can_pad(_num_clients(self._clients(groups)), sizes[0], largest[0])
+            for groups, sizes in (*parts, run)
+        )
+
+
+_Run = tuple[list[int], tuple[int, ...]]
+"""Groups, and the sizes of their batches at a step."""
+
+
+def _num_clients(clients: slice) -> int:
+    return cast(int, clients.stop - clients.start)
 
 
 def _grouped(jobs: Sequence[Fit], counts: Sequence[tuple[int, ...]]) -> Iterator[_Alike]:
@@ -156,21 +207,24 @@ class _Stream:
         passes = self._sizes
         return [passes[group][step % len(passes[group])] for group in groups]
 
-    def batch(self, groups: Sequence[int], step: int, extras: dict[str, Tensor]) -> Batch:
-        """Return the batch of groups for which it has one size; add the rows of the stream's extras."""
-        parts = [self._positions(group, step) for group in groups]
+    def batch(self, groups: Sequence[int], step: int, size: int, extras: dict[str, Tensor]) -> Batch:
+        """Return the batch of groups, padded to a size; add the rows of the stream's extras."""
+        parts = [self._positions(group, step, size) for group in groups]
         positions = parts[0] if len(parts) == 1 else np.concatenate(parts)
         for name, values in self._extras.items():
             extras[name] = _chosen(values, self._order[positions])
         labels = None if self._labels is None else torch.from_numpy(self._labels[positions])
         return Batch(_chosen(self._x, self._rows[positions]), labels)
 
-    def _positions(self, group: int, step: int) -> Array:
-        """Return where the samples of a step are among those that all meet, int64 ``[m, b]``."""
+    def _positions(self, group: int, step: int, size: int) -> Array:
+        """Return where the samples of a step are among those that all meet, int64 ``[m, size]``."""
         sizes = self._sizes[group]
         passes, number = divmod(step, len(sizes))
         first = passes * self._counts[group] + number * sizes[0]
-        positions: Array = self._starts[group] + np.arange(first, first + sizes[number])
+        columns = np.arange(first, first + size)
+        if size > sizes[number]:
+            columns[sizes[number] :] = columns[sizes[number] - 1]
+        positions: Array = self._starts[group] + columns
         return positions
 
 

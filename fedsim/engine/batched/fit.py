@@ -111,14 +111,17 @@ class _Tile:
         Which of two NaN a sum takes its sign from depends on the kernel, so such a model is left to others.
         """
         trained = [self._nets[name] for name in self._kind.optimisers]
+        can_pad = trained[0].can_pad if self._losses.are_cross_entropies else None
         shapes: dict[Shape, int] = {}
         for step in range(self._jobs[0].num_steps):
             self._worker.pause_point()
             num_at_work = self._feed.num_at_work(step)
-            for batches in self._feed.at(step):
+            for batches in self._feed.at(step, can_pad):
                 self._take_gradients(step, batches)
-                first, last = batches.clients.start, batches.clients.stop - 1
-                shapes[batches.sizes, first == last] = last
+                first = batches.clients.start
+                for places, size in batches.own_rows:
+                    is_alone = batches.clients.stop - first == 1
+                    shapes[(size, *batches.sizes), is_alone] = first + places.stop - 1
             trees = self._trees_of(slice(0, num_at_work))
             for nets in trained:
                 nets.update(num_at_work, self._kind.step.correct, trees)
@@ -136,7 +139,7 @@ class _Tile:
         nets = {name: tiled.live(clients, with_autograd=with_autograd) for name, tiled in self._nets.items()}
         extras = {**self._trees_of(clients), **batches.extras} if with_autograd else {}
         for name, slopes in self._losses.slopes(step, batches, nets, extras).items():
-            self._nets[name].backward(clients, nets[name], slopes)
+            self._nets[name].backward(clients, nets[name], slopes, batches.own_rows)
 
     def _trees_of(self, clients: slice) -> dict[str, Mapping[str, Tensor]]:
         """Return the extras that are trees, of some clients."""

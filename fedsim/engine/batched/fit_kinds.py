@@ -23,7 +23,7 @@ ELEMENTWISE: tuple[type, ...] = (Sgd, Adam)
 """Optimisers that serve stacked parameters as they are."""
 
 Shape = tuple[tuple[int, ...], bool]
-"""Sizes of the batches of each stream, and whether a client was alone with them."""
+"""Rows of the first stream's batch without padding, rows of each stream's, and whether a client was alone."""
 
 
 @dataclass(slots=True, eq=False)

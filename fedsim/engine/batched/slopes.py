@@ -51,7 +51,7 @@ class Losses:
         if self.are_cross_entropies:
             batch = batches.by_stream[TRAIN]
             logits = nets[MODEL](batch.x)
-            return {MODEL: [self._cross_entropy_slopes(step, batches.clients, logits, batch.labels)]}
+            return {MODEL: [self._cross_entropy_slopes(step, batches, logits, batch.labels)]}
         settings = {name: values[batches.clients] for name, values in self._settings.items()}
         loss: Any = replace(cast(Any, self._loss), **settings) if settings else self._loss
         given = loss(nets, batches.by_stream, extras)
@@ -88,13 +88,20 @@ class Losses:
                     first = end
         return self._values.tolist()
 
-    def _cross_entropy_slopes(self, step: int, clients: slice, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return what autograd would, in fewer steps: most fits descend nothing but the cross-entropy."""
-        labels, batch_size = labels[..., None], logits.shape[1]
+    def _cross_entropy_slopes(self, step: int, batches: Batches, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return what autograd would, in fewer steps: most fits descend nothing but the cross-entropy.
+
+        In rows of padding the slopes are zero.
+        """
+        labels, own_rows = labels[..., None], batches.own_rows
         log_p = torch.log_softmax(logits, -1)
-        # The losses are added up at the end, for all steps at once.
-        self._log_p.setdefault(batch_size, []).append((clients, step, log_p.gather(-1, labels)))
-        slopes = torch.zeros_like(log_p).scatter_(-1, labels, -1.0 / batch_size)
+        given = log_p.gather(-1, labels)
+        slopes = torch.zeros_like(log_p)
+        for places, size in own_rows:
+            # The losses are added up at the end, for all steps at once.
+            clients = slice(batches.clients.start + places.start, batches.clients.start + places.stop)
+            self._log_p.setdefault(size, []).append((clients, step, given[places, :size]))
+            slopes[places, :size].scatter_(-1, labels[places, :size], -1.0 / size)
         return cast(Tensor, torch.ops.aten._log_softmax_backward_data(slopes, log_p, -1, torch.float32))
 
 

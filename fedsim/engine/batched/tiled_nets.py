@@ -8,7 +8,17 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from fedsim.engine.batched.dense_net import Layers, Nets, are_turned, names_of, own, stack, unstack
+from fedsim.engine.batched.dense_net import (
+    Layers,
+    Nets,
+    are_turned,
+    names_of,
+    own,
+    stack,
+    unstack,
+    worth_padding,
+)
+from fedsim.engine.batched.feed import OwnRows
 from fedsim.engine.optimisers import Optimiser, OptimiserState
 from fedsim.engine.steps import Correction
 from fedsim.params import Array, Tree
@@ -48,10 +58,24 @@ class TiledNets:
         params, _ = self._part(clients)
         return Nets(self._layers, params, is_followed=with_autograd and self._optimiser is not None)
 
-    def backward(self, clients: slice, nets: Nets, slopes: Sequence[Tensor | None]) -> None:
-        """Take the gradients of some clients, from their live nets and the slopes of these."""
+    def can_pad(self, num_clients: int, size: int, padded: int) -> bool:
+        """Say whether to pad the batches of some clients: with the same bits, and at a gain."""
+        are_turned = tuple([not weight.is_contiguous() for weight in self._params[::2]])
+        return worth_padding(self._layers, are_turned, num_clients, size, padded)
+
+    def backward(
+        self, clients: slice, nets: Nets, slopes: Sequence[Tensor | None], own_rows: OwnRows
+    ) -> None:
+        """Take the gradients of some clients, from their live nets and the slopes of these.
+
+        Args:
+            clients: Which ones.
+            nets: Their live nets.
+            slopes: Of each call, zero in rows of padding.
+            own_rows: Which rows are not padding.
+        """
         _, gradients = self._part(clients)
-        nets.backward(slopes, gradients)
+        nets.backward(slopes, gradients, own_rows)
 
     def update(self, num_clients: int, correct: Correction | None, extras: Mapping[str, Any]) -> None:
         """Apply the gradients of the first clients, those that are still at work.

@@ -219,7 +219,7 @@ def test_a_shape_is_checked_once_and_for_all_learning_rates() -> None:
     assert first.checks is second.checks
     with one_torch_thread():
         fit_together(jobs_of(worker), worker)
-    assert second.checks.done == {((4,), False)}
+    assert second.checks.done == {((4, 4), False)}
 
 
 def test_a_client_without_samples_fails_as_it_does_by_itself() -> None:

@@ -152,7 +152,8 @@ def test_slopes_and_losses_are_those_of_one_client(name: str, data: st.DataObjec
         SimpleNamespace(step=Descent(loss), trained=trained, num_steps=num_steps) for loss in of_each
     ]
     together = Losses(jobs, task)
-    batches = Batches(slice(0, num_clients), (batch_size, batch_size), world.batches(), {})
+    clients = slice(0, num_clients)
+    batches = Batches(clients, (batch_size, batch_size), [(clients, batch_size)], world.batches(), {})
     for step in range(num_steps):
         nets = world.nets(with_autograd=not together.are_cross_entropies)
         slopes = together.slopes(step, batches, nets, {"teacher": world.teacher})

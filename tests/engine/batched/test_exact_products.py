@@ -1,0 +1,70 @@
+"""Products of many clients at once, and of padded batches, have the bits of one client's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsim.engine.batched import exact_products
+from fedsim.engine.batched.exact_products import can_pad, can_pad_sums, same_bits, ways
+from fedsim.engine.execute import one_torch_thread
+
+
+@given(
+    st.integers(1, 24),
+    st.integers(1, 24),
+    st.integers(1, 90),
+    st.integers(1, 90),
+    st.booleans(),
+    st.integers(0, 2**31),
+)
+def test_a_padded_batch_has_its_own_bits(
+    b: int, more: int, i: int, o: int, is_turned: bool, seed: int
+) -> None:
+    with one_torch_thread():
+        if not can_pad(b, b + more, i, o, is_turned=is_turned):
+            return
+        generator = torch.Generator().manual_seed(seed)
+        num_clients = 2 + seed % 9
+        x, slopes, bias, weight = (
+            torch.randn(num_clients, *shape, generator=generator)
+            for shape in ((b + more, i), (b + more, o), (o,), (i, o) if is_turned else (o, i))
+        )
+        weight = weight.mT if is_turned else weight
+        x.relu_()
+        slopes[:, b:] = 0
+        larger, own = (ways(size, i, o, is_turned=is_turned) for size in (b + more, b))
+        x_own, slopes_own = x[:, :b].contiguous(), slopes[:, :b].contiguous()
+        assert same_bits(larger.outputs(x, weight, bias)[:, :b], own.outputs(x_own, weight, bias))
+        assert same_bits(
+            larger.input_gradients(slopes, weight)[:, :b], own.input_gradients(slopes_own, weight)
+        )
+        of_larger, of_own = (
+            way.weight_gradients(*factors, torch.empty_like(weight))
+            for way, factors in ((larger, (slopes, x)), (own, (slopes_own, x_own)))
+        )
+        assert same_bits(of_larger, of_own)
+        if can_pad_sums(b, b + more, o):
+            assert same_bits(slopes.sum(1), slopes_own.sum(1))
+
+
+def test_full_batches_can_be_padded() -> None:
+    with one_torch_thread():
+        assert can_pad(8, 10, 64, 64, is_turned=True)
+        assert can_pad_sums(5, 10, 64)
+
+
+def test_a_product_that_depends_on_other_rows_cannot_be_padded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def outputs(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return torch.baddbmm(bias[:, None], x, weight.mT) + x.shape[1] * 1e-3
+
+    def changed(b: int, i: int, o: int, *, is_turned: bool) -> exact_products.Ways:
+        return ways(b, i, o, is_turned=is_turned)._replace(outputs=outputs)
+
+    monkeypatch.setattr(exact_products, "ways", changed)
+    can_pad.cache_clear()
+    with one_torch_thread():
+        assert not can_pad(8, 10, 64, 64, is_turned=True)
+    can_pad.cache_clear()

@@ -1,0 +1,97 @@
+"""Which clients meet a batch together, and with how many rows."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from fedsim.data import FederatedData
+from fedsim.data.federated import Holdings
+from fedsim.engine.batched.feed import BatchedFeed, CanPad
+from fedsim.engine.jobs import ClientSamples, Fit, Stream
+from fedsim.engine.losses import TRAIN
+from fedsim.engine.optimisers import Sgd
+from fedsim.engine.steps import Descent
+from fedsim.engine.worker_state import Resources, Worker
+from fedsim.task import Task
+
+Step = list[tuple[int, list[int]]]
+"""Of each batch of a step how many rows it has, and how many of them are each client's own."""
+
+
+def steps(counts: tuple[int, ...], can_pad: CanPad | None, num_steps: int = 1) -> Iterator[Step]:
+    """Yield what clients with so many samples meet in batches of 4."""
+    total = sum(counts)
+    none = Holdings(np.zeros(len(counts) + 1, np.int64), np.arange(0))
+    data = FederatedData(
+        Task((1,), 2),
+        np.arange(total, dtype=np.float32)[:, None],
+        np.zeros(total, np.int64),
+        public=np.arange(0),
+        global_test=np.arange(0),
+        num_clients=len(counts),
+        holdings={"train": Holdings(np.cumsum([0, *counts]), np.arange(total)), "val": none, "test": none},
+    )
+    worker = Worker(Resources.of(data, {}, "cpu"), threading.Event())
+    jobs = [
+        Fit(
+            step=Descent(),
+            models={},
+            trained=(),
+            streams={TRAIN: Stream(ClientSamples(client), 4, shuffled=False)},
+            optimisers={"model": Sgd(0.1)},
+            num_steps=num_steps,
+            seed=client,
+        )
+        for client in range(len(counts))
+    ]
+    feed = BatchedFeed(jobs, [(count,) for count in counts], worker.resources)
+    for step in range(num_steps):
+        feed.num_at_work(step)
+        met: Step = []
+        for batches in feed.at(step, can_pad):
+            own = [size for places, size in batches.own_rows for _ in range(places.start, places.stop)]
+            its = batches.by_stream[TRAIN].x[..., 0].tolist()
+            first = batches.clients.start
+            for client, (rows, size) in enumerate(zip(its, own, strict=True), first):
+                begin = sum(counts[:client]) + 4 * step % counts[client]
+                assert rows[:size] == list(range(begin, begin + size))
+                assert len(rows) == batches.sizes[0]
+            spans = [(first + places.start, first + places.stop) for places, _ in batches.own_rows]
+            assert [stop for _, stop in spans[:-1]] == [start for start, _ in spans[1:]]
+            met.append((batches.sizes[0], own))
+        yield met
+
+
+def test_without_padding_neighbours_with_one_size_meet() -> None:
+    (step,) = steps((9, 6, 3, 3, 2), None)
+    assert step == [(4, [4, 4]), (3, [3, 3]), (2, [2])]
+
+
+def test_smaller_batches_are_padded_to_the_largest() -> None:
+    first, second = steps((9, 6, 6, 5, 4), lambda clients, size, padded: True, 2)
+    assert first == [(4, [4] * 5)]
+    assert second == [(4, [4, 2, 2, 1, 4])]
+
+
+@pytest.mark.parametrize(
+    ("refused", "wanted"),
+    [
+        ((1, 2, 4), [(4, [4]), (2, [2]), (1, [1])]),
+        ((1, 1, 4), [(4, [4, 2]), (1, [1])]),
+        ((1, 2, 3), [(4, [4, 2, 1])]),
+    ],
+)
+def test_what_cannot_be_padded_is_kept_apart(
+    refused: tuple[int, int, int], wanted: list[tuple[int, list[int]]]
+) -> None:
+    (step,) = steps((4, 2, 1), lambda *asked: asked != refused and asked != (1, 1, 2))
+    assert step == wanted
+
+
+def test_those_before_are_padded_too() -> None:
+    (_, second) = steps((5, 6, 7), lambda clients, size, padded: size > 1, 2)
+    assert second == [(1, [1]), (3, [2, 3])]
