@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from itertools import product
 from typing import Any
 from unittest.mock import patch
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedsim import params
-from fedsim.params import Model, Tree, mean_model, spreading, weighted_mean
+from fedsim.params import Form, Model, RowTree, Tree, mean_model, spreading, weighted_mean
 
 FLOATS = st.sampled_from([np.float16, np.float32])
+SMALL = st.floats(-9, 9, width=32)
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)
 
 
@@ -50,6 +52,33 @@ def test_the_mean_by_hand() -> None:
     ]
     mean = weighted_mean(trees, [0.25, 0.75])
     assert _same(mean, _tree(w=_f32(2.5, 5), steps=np.int64(9), on=np.array([False])))
+
+
+@given(
+    hnp.arrays(
+        np.float32, st.tuples(st.integers(1, 4), st.integers(1, 600)), elements=st.floats(-9, 9, width=32)
+    ),
+    st.integers(0, 600),
+)
+def test_trees_in_rows_have_the_mean_of_other_trees(rows: Any, cut: int) -> None:
+    size = rows.shape[1]
+    cut = min(cut, size)
+    form = Form.of({"w": rows[0, :cut].reshape(1, cut), "b": rows[0, cut:]})
+    trees = [RowTree(row.copy(), form) for row in rows]
+    weights = [1 / len(rows)] * len(rows)
+    mean = weighted_mean(trees, weights)
+    assert type(mean) is RowTree
+    assert _same(mean, weighted_mean([dict(tree) for tree in trees], weights))
+
+
+def test_a_tree_in_a_row_is_read_only_and_its_copies_are_plain() -> None:
+    form = Form.of({"w": np.zeros((2, 2), np.float32), "b": np.zeros((), np.float32)})
+    tree = RowTree(np.arange(5, dtype=np.float32), form)
+    assert _same(tree, {"w": np.array([[0, 1], [2, 3]], np.float32), "b": np.array(4, np.float32)})
+    assert not any(array.flags.writeable for array in (tree.row, *tree.values()))
+    copied = deepcopy(tree)
+    assert type(copied) is dict
+    assert _same(copied, tree)
 
 
 @given(_arrays(np.float64), _arrays(np.float32))

@@ -14,7 +14,7 @@ from typing import Literal
 
 from fedsim.engine.jobs import Call, Evaluate, Fit, Fitted, Job, Predict
 from fedsim.errors import JobError
-from fedsim.params import Form, Model, PendingTree, Tree
+from fedsim.params import Form, Model, PendingTree, RowTree, Tree
 from fedsim.walk import instances
 
 Part = Literal["params", "buffers"]
@@ -126,6 +126,8 @@ class _Result:
 
 def _change(before: Form, after: Tree) -> str | None:
     """Return the first difference in names, shapes or dtypes, or None."""
+    if type(after) is RowTree and after.form is before:
+        return None
     if list(before) != list(after):
         return f"names {', '.join(after)} instead of {', '.join(before)}"
     for (name, form), array in zip(before.items(), after.values(), strict=True):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fedsim.engine.batched.exact_products import Ways, can_pad, can_pad_sums, ways
 from fedsim.engine.batched.feed import OwnRows
 from fedsim.models import Architecture, Net
-from fedsim.params import Array, Tree, freeze
+from fedsim.params import Array, Tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,18 +141,15 @@ def _laid_out(tensor: Tensor, is_turned: bool) -> Tensor:
     return tensor.mT.contiguous().mT if is_turned else tensor.contiguous()
 
 
-def unstack(params: Sequence[Tensor], layers: Layers) -> list[dict[str, Array]]:
-    """Return each client's parameters, read-only.
-
-    Each array has memory of its own: a client may hold its model for many rounds, and would otherwise hold
-    those of all clients that were trained with it.
-    """
-    names = names_of(layers)
-    stacked = [tensor.numpy() for tensor in params]
-    return [
-        dict(freeze({name: array.copy() for name, array in zip(names, parts, strict=True)}))
-        for parts in zip(*stacked, strict=True)
-    ]
+def rows_of(params: Sequence[Tensor]) -> Array:
+    """Return the parameters of each client in a row, ``[m, size]``."""
+    rows = np.empty((len(params[0]), sum(tensor[0].numel() for tensor in params)), np.float32)
+    start = 0
+    for tensor in params:
+        of_each = tensor[0].numel()
+        rows[:, start : start + of_each].reshape(tensor.shape)[:] = tensor.numpy()
+        start += of_each
+    return rows
 
 
 def predictions(layers: Layers, params: Sequence[Tensor], x: Tensor) -> Tensor:

@@ -125,11 +125,7 @@ class _Tile:
             trees = self._trees_of(slice(0, num_at_work))
             for nets in trained:
                 nets.update(num_at_work, self._kind.step.correct, trees)
-        are_finite = zip(*[nets.are_finite() for nets in trained], strict=True)
-        fitted = [
-            one if all(its_models) else None
-            for one, its_models in zip(self._fitted(), are_finite, strict=True)
-        ]
+        fitted = self._fitted()
         self._check(fitted, shapes)
         return fitted
 
@@ -148,7 +144,7 @@ class _Tile:
             for name, tree in self._trees.items()
         }
 
-    def _fitted(self) -> list[Fitted]:
+    def _fitted(self) -> list[Fitted | None]:
         names = self._kind.optimisers
         trees = zip(*[self._nets[name].trees() for name in names], strict=True)
         return [
@@ -160,6 +156,8 @@ class _Tile:
                 partial(self._losses.mean, number),
                 job.num_steps,
             )
+            if None not in its_trees
+            else None
             for number, (job, its_trees) in enumerate(zip(self._jobs, trees, strict=True))
         ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,14 +15,14 @@ from fedsim.engine.batched.dense_net import (
     are_turned,
     names_of,
     own,
+    rows_of,
     stack,
-    unstack,
     worth_padding,
 )
 from fedsim.engine.batched.feed import OwnRows
 from fedsim.engine.optimisers import Optimiser, OptimiserState
 from fedsim.engine.steps import Correction
-from fedsim.params import Array, Tree
+from fedsim.params import Form, RowTree, Tree
 
 
 class TiledNets:
@@ -38,6 +39,7 @@ class TiledNets:
         self, layers: Layers, trees: Sequence[Tree], batch_size: int, optimiser: Optimiser | None
     ) -> None:
         self._layers = layers
+        self._form = Form.of({name: trees[0][name] for name in names_of(layers)})
         self._turned = are_turned(layers, batch_size)
         self._optimiser = optimiser
         self._params, self._gradients = stack(trees, layers, self._turned), list[Tensor]()
@@ -96,16 +98,18 @@ class TiledNets:
                 moves = correct(cast(Any, Nets(self._layers, params)), moves, extras)
         cast(Optimiser, self._optimiser).update(params, moves, self._state)
 
-    def are_finite(self) -> list[bool]:
-        """Say of each client whether its parameters are finite."""
-        if bool(torch.stack([param.sum() for param in self._params]).isfinite().all()):
-            return [True] * len(self._params[0])
-        sums = torch.stack([param.flatten(1).sum(1) for param in self._params])
-        return cast("list[bool]", sums.isfinite().all(0).tolist())
+    def trees(self) -> list[RowTree | None]:
+        """Return each client's parameters, or None where their sum is not finite.
 
-    def trees(self) -> list[dict[str, Array]]:
-        """Return each client's parameters, read-only."""
-        return unstack(self._params, self._layers)
+        Each tree has memory of its own: a client may hold its model for many rounds, and would otherwise hold
+        those of all clients that were trained with it.
+        """
+        rows = rows_of(self._params)
+        are_finite = np.isfinite(rows.sum(1)).tolist()
+        return [
+            RowTree(row.copy(), self._form) if is_finite else None
+            for row, is_finite in zip(rows, are_finite, strict=True)
+        ]
 
     def _part(self, clients: slice) -> tuple[list[Tensor], list[Tensor]]:
         """Return the parameters and the gradients of some clients."""

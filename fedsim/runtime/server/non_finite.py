@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsim.params import NON_FINITE, out_of_range
+from fedsim.params import NON_FINITE, PendingTree, RowTree, out_of_range
 from fedsim.walk import is_leaf, parts
 from fedsim.wire import Message
 
@@ -56,11 +56,23 @@ def _finder(cls: type) -> Callable[[Any, Any], _Fault | None]:
         return _in_array
     if issubclass(cls, float | np.floating):
         return _in_number
+    if cls is PendingTree:
+        return _in_pending
+    if cls is RowTree:
+        return _in_row
     return _in_nothing if is_leaf(cls) else _in_parts
 
 
 def _in_array(value: Any, before: Any) -> _Fault | None:
     return None if (fault := out_of_range(value)) is None else ("", fault)
+
+
+def _in_pending(value: Any, before: Any) -> _Fault | None:
+    return _find(value.computed(), before)
+
+
+def _in_row(value: Any, before: Any) -> _Fault | None:
+    return None if out_of_range(value.row) is None else _in_parts(value, before)
 
 
 def _in_number(value: Any, before: Any) -> _Fault | None:

@@ -42,7 +42,7 @@ from fedsim.models import Architecture, ModelPlugin, Net
 from fedsim.models.base import dense, named
 from fedsim.models.linear import PLUGIN as LINEAR
 from fedsim.models.mlp import PLUGIN as MLP
-from fedsim.params import Model
+from fedsim.params import Model, count
 from fedsim.rng import Key
 from fedsim.task import Task
 
@@ -191,8 +191,12 @@ def test_models_are_read_only_and_hold_nothing_of_others() -> None:
     worker = world((64, 33, 10), (5, 6, 7))
     with one_torch_thread():
         models = [fitted.model for fitted in fit_together(jobs_of(worker), worker)]
+    for model in models:
+        (row,) = {id(array.base): array.base for array in model.params.values()}.values()
+        assert isinstance(row, np.ndarray)
+        assert row.flags.owndata
+        assert row.size == count(model.params)
     for array in (array for model in models for array in model.params.values()):
-        assert array.flags.owndata
         assert array.flags.c_contiguous
         assert not array.flags.writeable
 

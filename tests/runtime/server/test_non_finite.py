@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedsim.params import Model, Tree
+from fedsim.params import Form, Model, PendingTree, RowTree, Tree
 from fedsim.runtime.server.non_finite import non_finite, spoiled
 from fedsim.wire import Message, message
 
@@ -37,6 +37,17 @@ def _mixed(**changes: Any) -> Mixed:
 def test_finite_messages_pass() -> None:
     assert non_finite(_mixed()) is None
     assert non_finite(_mixed(maybe=np.zeros(0), values=np.zeros(0, np.float32))) is None
+
+
+@pytest.mark.parametrize("value", [1.0, 1e19, 3e38, np.nan])
+def test_a_tree_in_a_row_is_judged_as_any_other(value: float) -> None:
+    row = np.array([0.0, value, 1e19, 1e19, 1e19, 1e19], np.float32)
+    form = Form.of({"w": row[:2], "b": row[2:]})
+    tree = RowTree(row, form)
+    wanted = non_finite(_mixed(tree=dict(tree)))
+    assert non_finite(_mixed(tree=tree)) == wanted
+    assert non_finite(_mixed(tree=PendingTree(form, lambda: tree))) == wanted
+    assert (wanted is None) == (value <= 1e19)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
