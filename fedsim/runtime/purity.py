@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedsim.errors import InvariantError
-from fedsim.params import PendingTree
+from fedsim.params import PendingTree, RowTree
 from fedsim.walk import octets, parts
 
 
@@ -50,7 +50,7 @@ def _add(update: Callable[[bytes | memoryview], None], value: Any) -> None:
         return
     if type(value) is PendingTree:
         value = value.computed()
-    cls = type(value)
+    cls = dict if type(value) is RowTree else type(value)  # how a tree lies in memory is no difference
     if issubclass(cls, np.ndarray | np.generic) and value.dtype.kind in "biufcSU":
         array = octets(np.asarray(value))
         # With its length before it, no piece runs into the next one.
