@@ -13,6 +13,8 @@ machine that is slow for a while is slow for all.
 
 ``--variants`` measures variations of W1, each against a bare loop that trains likewise, and sets their ratios
 in proportion to that of W1. ``--memory`` compares the peak memory of fresh processes that run W2.
+``--device cuda`` trains on a GPU, fedsim and the bare loop alike; the limits are for a CPU of two cores, so
+none is applied there.
 """
 
 from __future__ import annotations
@@ -35,7 +37,6 @@ from bench_train_bare import Instant, Samples, Training, cnn, fedavg, logistic, 
 from numpy.typing import NDArray
 from torch import nn
 
-from fedsim.data import FederatedData
 from fedsim.data.client_split import Split
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.result import RoundRow
@@ -67,7 +68,7 @@ class Case:
         training: What the bare loop trains in a round.
         scenario: Tables of the scenario.
         rounds: Rounds of a run, unless told otherwise.
-        limit: Highest ratio of fedsim's time a round to the bare loop's.
+        limit: Highest ratio of fedsim's time a round to the bare loop's; None: any.
         limited: Executions of which the fastest counts.
         overrides: What differs from the tables, by path.
     """
@@ -77,7 +78,7 @@ class Case:
     training: Training
     scenario: Mapping[str, Any]
     rounds: int
-    limit: float
+    limit: float | None
     limited: tuple[str, ...]
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
@@ -85,6 +86,12 @@ class Case:
         """Return what a run is made of."""
         given = {"run.rounds": rounds or self.rounds, **self.overrides, **overrides}
         return build(load_scenario(self.scenario, given))
+
+    def on(self, device: str) -> Case:
+        """Return it on a device; limits are for the CPU."""
+        if device == "cpu":
+            return self
+        return replace(self, limit=None, overrides={**self.overrides, "engine.device": device})
 
     @property
     def window(self) -> int:
@@ -192,17 +199,20 @@ def fedsim_ends(parts: Parts, asked: int, profiler: cProfile.Profile | None = No
     return ends
 
 
-def bare_ends(case: Case, data: FederatedData, rounds: int) -> list[Instant]:
+def bare_ends(case: Case, parts: Parts) -> list[Instant]:
     """Train the same samples in the bare loop, and return the instant at which each round has ended."""
+    data = parts.data
 
     def samples(split: Split, client: int) -> Samples:
         rows = data.indices(client, split)
-        return torch.from_numpy(data.x[rows]), torch.from_numpy(data.y[rows])
+        x, y = torch.from_numpy(data.x[rows]), torch.from_numpy(data.y[rows])
+        return x.to(parts.device), y.to(parts.device)
 
     everyone = range(data.num_clients)
     clients = [samples("train", client) for client in everyone]
     x, y = zip(*(samples("test", client) for client in everyone), strict=True)
-    return fedavg(case.net(), clients, (torch.cat(x), torch.cat(y)), case.training, rounds)
+    net, test = case.net().to(parts.device), (torch.cat(x), torch.cat(y))
+    return fedavg(net, clients, test, case.training, parts.num_rounds)
 
 
 def seconds_a_round(ends: Sequence[Instant], window: int) -> NDArray[np.float64]:
@@ -219,10 +229,7 @@ def measure(
     for repeat in range(repeats):
         for case, side in sides if repeat % 2 else reversed(sides):
             parts = case.parts(rounds, **EXECUTIONS.get(side, {}))
-            if side == "bare":
-                ends = bare_ends(case, parts.data, parts.num_rounds)
-            else:
-                ends = fedsim_ends(parts, case.training.asked)
+            ends = bare_ends(case, parts) if side == "bare" else fedsim_ends(parts, case.training.asked)
             timings[case.name][side].append(seconds_a_round(ends, case.window))
     return timings
 
@@ -248,9 +255,10 @@ def compare(case: Case, rounds: int | None, repeats: int) -> bool:
     return _verdict(f"  {' or '.join(case.limited)}: {best:.2f}", best, case.limit)
 
 
-def compare_variants(rounds: int | None, repeats: int) -> bool:
+def compare_variants(rounds: int | None, repeats: int, device: str) -> bool:
     """Measure the variations of W1; print them; say whether all keep the limit."""
-    cases = variants()
+    cases = [case.on(device) for case in variants()]
+    limit = None if cases[0].limit is None else VARIANT_LIMIT
     timings = measure(cases, cases[0].limited, rounds, repeats)
     best = {
         case.name: np.min([ratios(timings[case.name], side) for side in case.limited], axis=0)
@@ -262,7 +270,7 @@ def compare_variants(rounds: int | None, repeats: int) -> bool:
         relative, relative_processor = np.median(best[case.name] / best[cases[0].name], axis=0)
         print(f"{case.name:26s} bare {_ms(timings[case.name]['bare'])}, ratio {ratio:.2f} ({processor:.2f}),")
         text = f"    {relative:.2f} ({relative_processor:.2f}) times that of W1"
-        kept &= _verdict(text, relative, VARIANT_LIMIT)
+        kept &= _verdict(text, relative, limit)
     return kept
 
 
@@ -299,7 +307,10 @@ def _ms(timings: Sequence[NDArray[np.float64]]) -> str:
     return f"{1e3 * np.median(timings, axis=0)[0]:7.1f} ms"
 
 
-def _verdict(text: str, ratio: float, limit: float) -> bool:
+def _verdict(text: str, ratio: float, limit: float | None) -> bool:
+    if limit is None:
+        print(text, flush=True)
+        return True
     print(f"{text} (limit {limit}{'' if ratio <= limit else ', missed'})", flush=True)
     return ratio <= limit
 
@@ -316,7 +327,13 @@ def main() -> int:
     parser.add_argument("--variants", action="store_true", help="measure variations of W1 instead")
     parser.add_argument("--memory", action="store_true", help="measure peak memory instead")
     parser.add_argument("--profile", choices=CASES, help="profile a workload instead")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where both sides train")
     arguments = parser.parse_args()
+    device: str = arguments.device
+    if device == "cuda" and not torch.cuda.is_available():
+        parser.error("--device cuda: torch finds no CUDA device on this computer")
+    if device == "cuda" and (arguments.check or arguments.memory):
+        parser.error("--device cuda: --check and --memory are for the CPU, leave them out")
     rounds, repeats = arguments.rounds, arguments.repeats
     least = 6 if arguments.variants else 2
     if (rounds or least) < least:
@@ -324,14 +341,14 @@ def main() -> int:
     torch.set_num_threads(1)
     kept = True
     if arguments.profile:
-        profile(CASES[arguments.profile], rounds)
+        profile(CASES[arguments.profile].on(device), rounds)
     elif arguments.memory:
         kept = compare_memory()
     elif arguments.variants:
-        kept = compare_variants(rounds, repeats)
+        kept = compare_variants(rounds, repeats, device)
     else:
         for name in arguments.only:
-            kept &= compare(CASES[name], rounds, repeats)
+            kept &= compare(CASES[name].on(device), rounds, repeats)
     print(f"load of the machine over the last minute: {os.getloadavg()[0]:.1f}")
     return int(arguments.check and not kept)
 

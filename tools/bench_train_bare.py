@@ -75,7 +75,7 @@ def fedavg(
 
     Args:
         net: Trained in place.
-        clients: Training samples of each client.
+        clients: Training samples of each client, on the net's device.
         test: On which the global model is evaluated, if it is.
         training: What is trained in a round.
         rounds: How many rounds.
@@ -101,6 +101,8 @@ def fedavg(
             with torch.no_grad():
                 torch._foreach_copy_(params, model)
                 evaluate(net, test)
+        if model[0].is_cuda:
+            torch.cuda.synchronize()
         ends.append(now())
     return ends
 

@@ -14,6 +14,8 @@ from math import lcm
 import torch
 from torch import Tensor
 
+from fedsim.to_device import to_device
+
 
 @dataclass(frozen=True, slots=True)
 class Pass:
@@ -56,7 +58,7 @@ class Pass:
                 order = torch.arange(self.num_samples)
             else:
                 order = torch.randperm(self.num_samples, generator=generator)
-            yield order[:used].to(device)
+            yield order[:used] if device is None else to_device(order[:used], device)
 
 
 def num_steps(passes: Sequence[Pass], epochs: int | None, steps: int | None) -> int:

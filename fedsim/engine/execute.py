@@ -23,11 +23,13 @@ from fedsim.engine.jobs import Call, Evaluate, Extra, Fit, Fitted, Job, Predict,
 from fedsim.engine.losses import Batch, label_loss
 from fedsim.engine.optimisers import OptimiserState, keep, resume
 from fedsim.engine.steps import Work
-from fedsim.engine.worker_state import BoundNet, Worker, to_tensor, to_tree
+from fedsim.engine.worker_state import BoundNet, Worker, to_numbers, to_tensor, to_tree
 from fedsim.errors import JobError
 from fedsim.models.dropout import drawing_from
 from fedsim.params import Array, Model, Tree, unwarned
 from fedsim.rng import Key
+
+CPU = torch.device("cpu")
 
 BLOCK_BYTES = 4 * 2**20
 """Samples of so many bytes are gathered at once: each gathering costs the same, however little it brings."""
@@ -89,7 +91,7 @@ def fit(job: Fit, worker: Worker) -> Fitted:
             losses.append(job.step(work, {name: feed.next(extras) for name, feed in feeds.items()}))
     models = {name: _model(job.models[name].architecture, nets[name]) for name in job.trained}
     kept = _kept(job, nets, states)
-    return Fitted(models, fmean(map(float, losses)), job.num_steps, kept, to_tree(work.outputs))
+    return Fitted(models, fmean(to_numbers(losses)), job.num_steps, kept, to_tree(work.outputs))
 
 
 def unfitted(job: Fit) -> Fitted:
@@ -104,8 +106,12 @@ def _begun(job: Fit, name: str, net: BoundNet, worker: Worker) -> OptimiserState
     if not tree:
         return job.optimisers[name].start(list(net.params.values()))
     device = worker.resources.device
-    # In the layout of the parameters, since kernels round otherwise in another.
-    slots = {slot: to_tensor(array, device, channels_last=net.channels_last) for slot, array in tree.items()}
+    # In the layout of the parameters, since kernels round otherwise in another. Counts of steps stay on the
+    # CPU: they have no dimension.
+    slots = {
+        slot: to_tensor(array, device if array.ndim else CPU, channels_last=net.channels_last)
+        for slot, array in tree.items()
+    }
     return resume(job.optimisers[name], net.params, slots)
 
 
@@ -137,8 +143,11 @@ def evaluate(job: Evaluate, worker: Worker) -> list[Score]:
 
 
 def _score(net: BoundNet, samples: Samples, job: Evaluate, worker: Worker) -> Score:
-    correct, total, loss, has_classes = 0, 0, 0.0, True
-    counted: list[Confusion] = []
+    total, loss, has_classes = 0, 0.0, True
+    # All stay on the device until the end: reading one would wait for it.
+    losses: list[Tensor] = []
+    hits: list[Tensor] = []
+    pairs: list[Tensor] = []
     for x, y in _chunks(samples, job.batch_size, worker):
         if y is None:
             raise ValueError(
@@ -148,12 +157,19 @@ def _score(net: BoundNet, samples: Samples, job: Evaluate, worker: Worker) -> Sc
         has_classes = not y.is_floating_point()
         if has_classes:
             predicted = logits.argmax(1)
-            correct += int((predicted == y).sum())
+            hits.append((predicted == y).sum())
             if job.per_class:
-                counted.append(Confusion.of(y.cpu().numpy(), predicted.cpu().numpy(), logits.shape[1]))
-        loss += float(label_loss(logits, y, reduction="sum"))
+                pairs.append(torch.stack([y, predicted]))
+        losses.append(label_loss(logits, y, reduction="sum"))
         total += len(y)
-    return Score(correct if has_classes else None, total, loss, Confusion.sum(counted))
+    for one in to_numbers(losses):
+        loss += one  # not by sum(), which rounds otherwise from Python 3.12 on
+    correct = int(sum(to_numbers(hits))) if has_classes else None
+    confusion = None
+    if pairs:
+        labels, predicted_labels = torch.cat(pairs, 1).cpu().numpy()
+        confusion = Confusion.of(labels, predicted_labels, logits.shape[1])
+    return Score(correct, total, loss, confusion)
 
 
 class _Feed:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,6 +38,7 @@ from fedsim.errors import UserError
 from fedsim.models import Architecture, Architectures, Net
 from fedsim.models.cpu_kernels import is_faster_channels_last, pool_before_relu
 from fedsim.params import Array, Model, Tree, freeze
+from fedsim.to_device import to_device
 
 
 def choose_repeatable_kernels(device: torch.device) -> None:
@@ -76,8 +77,9 @@ def to_tensor(array: Array, device: torch.device, *, channels_last: bool = False
     # A copy even on the CPU: the array may be read-only, which no tensor can be.
     if channels_last and array.ndim == 4:
         # Torch's own conversion would leave the layout of a single channel as it is.
-        return torch.from_numpy(np.array(array.transpose(0, 2, 3, 1), order="C")).to(device).movedim(3, 1)
-    return torch.from_numpy(np.array(array, order="C")).to(device)
+        last = torch.from_numpy(np.array(array.transpose(0, 2, 3, 1), order="C"))
+        return to_device(last, device).movedim(3, 1)
+    return to_device(torch.from_numpy(np.array(array, order="C")), device)
 
 
 def shared_tensor(array: Array, device: torch.device) -> Tensor:
@@ -89,8 +91,34 @@ def shared_tensor(array: Array, device: torch.device) -> Tensor:
 
 
 def to_tree(tensors: Mapping[str, Tensor]) -> Tree:
-    """Return frozen arrays over the tensors' memory, which nobody else may write into any more."""
-    return freeze({name: tensor.detach().cpu().contiguous().numpy() for name, tensor in tensors.items()})
+    """Return frozen arrays over the tensors' memory, which nobody else may write into any more.
+
+    Of tensors elsewhere than on the CPU they are copies.
+    """
+    values = {name: tensor.detach() for name, tensor in tensors.items()}
+    away = {name: tensor for name, tensor in values.items() if not tensor.is_cpu}
+    if away:
+        values |= zip(away, fetched(list(away.values())), strict=True)
+    return freeze({name: tensor.contiguous().numpy() for name, tensor in values.items()})
+
+
+def to_numbers(scalars: Sequence[Tensor]) -> list[float]:
+    """Return the values of scalars of one device."""
+    if not scalars or scalars[0].is_cpu:
+        return list(map(float, scalars))
+    values: list[float] = torch.stack(list(scalars)).tolist()
+    return values
+
+
+def fetched(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return copies on the CPU of tensors of one device; the host waits for the device once."""
+    together = torch.cat([tensor.reshape(-1).view(torch.uint8) for tensor in tensors]).cpu()
+    parts = torch.split(together, [tensor.nbytes for tensor in tensors])
+    # With memory of its own each, which begins where its type may.
+    return [
+        part.clone().view(tensor.dtype).view(tensor.shape)
+        for part, tensor in zip(parts, tensors, strict=True)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from fedsim.errors import InvariantError
+from fedsim.to_device import to_device
 
 # Each thread has a value of its own.
 _GENERATOR: ContextVar[torch.Generator | None] = ContextVar("fedsim_dropout_generator", default=None)
@@ -67,4 +68,4 @@ class Dropout(nn.Module):
                 "it into evaluation mode with net.eval()"
             )
         keep = torch.empty(x.shape, dtype=x.dtype).bernoulli_(1 - self.p, generator=generator)
-        return x * keep.div_(1 - self.p).to(x.device)
+        return x * to_device(keep.div_(1 - self.p), x.device)

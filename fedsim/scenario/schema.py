@@ -243,7 +243,8 @@ class EngineConfig(Config):
     workers: ranges.Workers | Literal["auto"] = "auto"
     """Jobs that run at once; auto: one for each core, at most 8."""
     batching: Batching = "auto"
-    """Whether jobs of many clients that are alike may be computed together (auto) or one by one (off)."""
+    """Whether jobs of many clients that are alike may be computed together (auto) or one by one (off); on
+    CUDA they are computed one by one."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where jobs run."""
 

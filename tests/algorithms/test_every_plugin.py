@@ -20,7 +20,10 @@ from fedsim import walk
 from fedsim.algorithms.base import About, Algorithm, Exchange
 from fedsim.algorithms.local import Local, LocalConfig
 from fedsim.clock import running
-from fedsim.engine.jobs import Fit
+from fedsim.engine.executors.base import ExecutorConfig
+from fedsim.engine.executors.threads import Threads
+from fedsim.engine.jobs import Fit, Job
+from fedsim.engine.worker_state import Resources
 from fedsim.params import Model
 from fedsim.plugins import available
 from fedsim.runtime.clients.host import ClientHost
@@ -29,6 +32,7 @@ from fedsim.runtime.parts import EvaluationConfig
 from fedsim.runtime.run import RunResult
 from fedsim.runtime.server.non_finite import spoiled
 from fedsim.wire import Message, Packed
+from tests.engine.device_waits import device_waits
 
 FOUND = available("fedsim.algorithms")
 FEW: dict[str, Any] = {"lambdas": [0.0, 0.5], "temperatures": [1.0, 5.0], "distill_epochs": 3}
@@ -131,6 +135,29 @@ def test_leaves_arguments_untouched_and_repeats_itself(
 def test_another_seed_is_another_run(name: str, world: Any, usual: Callable[[str], RunResult]) -> None:
     other = world.run(world.algorithm(name, **QUICK.get(name, {})), seed=1, rounds=2)
     assert other.model_hash != usual(name).model_hash
+
+
+class Keeping(Threads):
+    """Keeps one of the fits of each step."""
+
+    def open(self, resources: Resources) -> None:
+        super().open(resources)
+        self.resources, self.fits = resources, dict[Any, Fit]()
+
+    def submit(self, job: Job, *others: Any, **more: Any) -> Any:
+        if isinstance(job, Fit) and job.num_steps:
+            self.fits.setdefault((type(job.step), tuple(job.streams), tuple(job.extras)), job)
+        return super().submit(job, *others, **more)
+
+
+@main_else_slow
+def test_no_step_waits_for_a_device(name: str, world: Any) -> None:
+    executor = Keeping(ExecutorConfig())
+    world.run(world.algorithm(name, **QUICK.get(name, {})), rounds=2, executor=executor)
+    assert executor.fits
+    for job in executor.fits.values():
+        few, many = (device_waits(replace(job, num_steps=count), executor.resources) for count in (2, 4))
+        assert few == many
 
 
 @main_else_slow

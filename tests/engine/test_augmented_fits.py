@@ -33,7 +33,7 @@ from fedsim.engine.jobs import (
 )
 from fedsim.engine.losses import MODEL, TRAIN, Batch, Batches
 from fedsim.engine.optimisers import Sgd
-from fedsim.engine.steps import Work
+from fedsim.engine.steps import Descent, Work
 from fedsim.engine.worker_state import Resources, Worker
 from fedsim.models import Architecture, process_memory
 from fedsim.models.linear import PLUGIN as LINEAR
@@ -41,6 +41,7 @@ from fedsim.params import Array
 from fedsim.plugins import load
 from fedsim.rng import Key
 from fedsim.task import Task
+from tests.engine.device_waits import device_waits
 
 TASK = Task((1, 2, 3), 3)
 
@@ -192,3 +193,10 @@ def test_private_augmentations_are_counted_in_each_run(
     assert len({key(()), key(ALL), key(made("flip")), key(made("crop"))}) == 4
     assert key(made("flip")) == key(made("flip"))
     assert key((Mine(ALL[0].config),)) is None
+
+
+def test_what_is_drawn_waits_for_no_device(worker_of: Callable[[Augmentations], Worker]) -> None:
+    worker = worker_of(ALL)
+    job = fit(worker, ClientSamples(0), Descent())
+    few, many = (device_waits(replace(job, num_steps=count), worker.resources) for count in (3, 12))
+    assert few == many == ["copy to the CPU"] * 2

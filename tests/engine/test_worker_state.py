@@ -20,7 +20,7 @@ from fedsim.engine.jobs import (
     Samples,
     Stream,
 )
-from fedsim.engine.worker_state import Resources, StoppedError, Worker, to_tensor, to_tree
+from fedsim.engine.worker_state import Resources, StoppedError, Worker, fetched, to_tensor, to_tree
 from fedsim.errors import UserError
 from fedsim.models import Architecture
 from fedsim.models.cnn import PLUGIN as CNN
@@ -46,6 +46,22 @@ def test_a_tree_is_read_only() -> None:
     tree = to_tree({"w": torch.ones(2, requires_grad=True)})
     assert not tree["w"].flags.writeable
     assert tree["w"].tolist() == [1, 1]
+
+
+def test_what_is_fetched_at_once_is_equal_and_its_own() -> None:
+    tensors = [
+        torch.tensor([True, False, True]),  # after these three bytes nothing is aligned any more
+        torch.arange(3),
+        torch.tensor(-0.0),
+        torch.empty(0, 2),
+        torch.rand(2, 3, 4, 5).contiguous(memory_format=torch.channels_last),
+        torch.rand(3, 2, dtype=torch.float64).T,
+    ]
+    for copy, tensor in zip(fetched(tensors), tensors, strict=True):
+        assert (copy.dtype, copy.shape) == (tensor.dtype, tensor.shape)
+        assert copy.numpy().tobytes() == tensor.contiguous().numpy().tobytes()
+        assert copy.data_ptr() % copy.itemsize == 0
+        assert copy.untyped_storage().nbytes() == tensor.nbytes
 
 
 def test_samples_are_found_where_they_belong(resources: Resources, data: FederatedData) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedsim.config import Config
 from fedsim.data.augmentations.base import Augmentation
+from fedsim.to_device import to_device
 
 
 class CropConfig(Config):
@@ -33,7 +34,7 @@ class Crop(Augmentation[CropConfig]):
         """Return the images, each moved by its own two draws."""
         padding, device = self.config.padding, images.device
         number, _, height, width = images.shape
-        corners = torch.randint(2 * padding + 1, (number, 2), generator=generator).to(device)
+        corners = to_device(torch.randint(2 * padding + 1, (number, 2), generator=generator), device)
         rows = corners[:, :1] + torch.arange(height, device=device)
         columns = corners[:, 1:] + torch.arange(width, device=device)
         each = torch.arange(number, device=device).view(-1, 1, 1)

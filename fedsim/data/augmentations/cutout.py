@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fedsim.config import Config
 from fedsim.data.augmentations.base import Augmentation
+from fedsim.to_device import to_device
 
 
 class CutoutConfig(Config):
@@ -34,7 +35,7 @@ class Cutout(Augmentation[CutoutConfig]):
         rows = self._covered(torch.randint(height, (number, 1), generator=generator), height)
         columns = self._covered(torch.randint(width, (number, 1), generator=generator), width)
         covered = rows[:, :, None] & columns[:, None]
-        return images.masked_fill(covered.to(images.device)[:, None], 0.0)
+        return images.masked_fill(to_device(covered, images.device)[:, None], 0.0)
 
     def _covered(self, centres: Tensor, length: int) -> Tensor:
         """Return which rows, or columns, squares around centres ``[b, 1]`` cover, ``[b, length]``."""

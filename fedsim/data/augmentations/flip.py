@@ -8,6 +8,7 @@ from torch import Tensor
 from fedsim.config import Config
 from fedsim.data.augmentations.base import Augmentation
 from fedsim.ranges import Share
+from fedsim.to_device import to_device
 
 
 class FlipConfig(Config):
@@ -25,7 +26,8 @@ class Flip(Augmentation[FlipConfig]):
     def transformed(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Return the images, some of them mirrored."""
         are_flipped = torch.rand(len(images), generator=generator) < self.config.probability
-        return torch.where(are_flipped.to(images.device).view(-1, 1, 1, 1), images.flip(-1), images)
+        are_flipped = to_device(are_flipped, images.device).view(-1, 1, 1, 1)
+        return torch.where(are_flipped, images.flip(-1), images)
 
 
 PLUGIN = Flip

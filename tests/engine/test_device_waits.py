@@ -1,0 +1,123 @@
+"""On a device, a step waits for nothing: the host waits at the end of a job alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fedsim.engine.jobs import (
+    ClientSamples,
+    Evaluate,
+    Extra,
+    Fit,
+    GlobalTest,
+    Predict,
+    PublicSamples,
+    Stream,
+    per_sample,
+)
+from fedsim.engine.losses import Batches, divergence
+from fedsim.engine.optimisers import Adam, Clipped, Optimiser, Sgd, cosine
+from fedsim.engine.steps import NUM_SAMPLES, Descent, GradientSum, Work
+from fedsim.engine.worker_state import Resources
+from fedsim.params import Model
+from tests.engine.device_waits import device_waits
+
+OPTIMISERS: tuple[Optimiser, ...] = (
+    Sgd(0.1),
+    Sgd(0.1, momentum=0.9, weight_decay=0.01),
+    Adam(0.01),
+    Clipped(Adam(0.01, weight_decay=0.01), 0.5),
+    cosine(Sgd(0.1), 12),
+)
+
+
+def same_waits(job: Fit, resources: Resources) -> list[str]:
+    """Return what a fit waits for, which is the same for one pass and for many."""
+    few, many = (device_waits(replace(job, num_steps=count), resources) for count in (3, 7))
+    assert few == many
+    return few
+
+
+@pytest.mark.parametrize(
+    ("label", "optimiser"),
+    [*((label, Sgd(0.1)) for label in ("norm", "tied", "lstm")), *(("mlp", one) for one in OPTIMISERS)],
+)
+def test_a_fit_waits_for_its_models_and_its_losses(
+    label: str,
+    optimiser: Optimiser,
+    resources: Resources,
+    make_fit: Callable[..., Fit],
+    start: Callable[..., Model],
+) -> None:
+    model = start(label)
+    waits = same_waits(make_fit(models={"model": model}, optimiser=optimiser), resources)
+    assert waits == ["copy to the CPU"] * (2 + bool(model.buffers))
+
+
+def test_no_optimiser_that_goes_on_waits_for_its_counts(
+    resources: Resources, make_fit: Callable[..., Fit], start: Callable[..., Model]
+) -> None:
+    params = start().params
+    kept = {f"{slot}/{name}": array for slot in ("first", "second") for name, array in params.items()}
+    kept |= {f"steps/{name}": np.array(3, np.float32) for name in params}
+    job = make_fit(optimiser=Adam(0.01), states={"model": kept})
+    assert len(same_waits(job, resources)) == 3  # the state as well
+
+
+def test_what_follows_a_stream_and_what_a_step_leaves_wait_for_nothing(
+    resources: Resources, make_fit: Callable[..., Fit], start: Callable[..., Model]
+) -> None:
+    public = Stream(PublicSamples(np.arange(8)), 4)
+    teacher = per_sample(np.zeros((8, 3), np.float32), "public")
+    assert same_waits(
+        make_fit(step=Descent(divergence), streams={"public": public}, extras={"teacher": teacher}), resources
+    )
+    outputs = {name: np.zeros_like(array) for name, array in start().params.items()}
+    job = make_fit(step=GradientSum(), extras={NUM_SAMPLES: Extra(np.array(11, np.float32))}, outputs=outputs)
+    assert same_waits(job, resources)
+
+
+@pytest.mark.parametrize("per_class", [False, True])
+def test_an_evaluation_waits_as_often_for_many_batches(
+    per_class: bool, resources: Resources, start: Callable[..., Model]
+) -> None:
+    parts = (ClientSamples(0), GlobalTest())
+    few, many = (
+        device_waits(Evaluate(start(), parts, size, per_class=per_class), resources) for size in (100, 2)
+    )
+    assert few == many == ["copy to the CPU"] * (2 + per_class) * len(parts)
+
+
+def test_a_prediction_waits_once(resources: Resources, start: Callable[..., Model]) -> None:
+    assert device_waits(Predict(start(), ClientSamples(0), 2), resources) == ["copy to the CPU"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Does on the device's back what makes the host wait."""
+
+    what: str
+
+    def __call__(self, work: Work, batches: Batches) -> Tensor:
+        loss, x = Descent()(work, batches), batches["train"].x
+        if self.what == "number":
+            float(loss)
+        elif self.what == "copy to the device":
+            x + torch.ones(6).to(x.device)
+        elif self.what == "copy to the CPU":
+            x.cpu()
+        else:
+            x[torch.arange(2)]
+        return loss
+
+
+@pytest.mark.parametrize("what", ["number", "copy to the device", "copy to the CPU", "aten.index.Tensor"])
+def test_steps_that_wait_are_found(what: str, resources: Resources, make_fit: Callable[..., Fit]) -> None:
+    waits = device_waits(make_fit(step=Reading(what), num_steps=5), resources)
+    assert waits.count(what) == 5 + 2 * (what == "copy to the CPU")
