@@ -8,7 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from fedsim.engine.batched.dense_net import Layers, Nets, are_turned, names_of, own, stack, unstack
+from fedsim.engine.batched.stacked_net import Nets, StackedNet, own, stack, unstack
 from fedsim.engine.optimisers import Optimiser, OptimiserState
 from fedsim.engine.steps import Correction
 from fedsim.params import Array, Tree
@@ -18,19 +18,19 @@ class TiledNets:
     """Nets of m clients, and of those that are trained the gradients and the optimiser's state.
 
     Args:
-        layers: The net.
+        net: How they are computed.
         trees: Parameters of each client.
         batch_size: Size of the largest batch.
         optimiser: Applies the gradients; None for teachers.
     """
 
     def __init__(
-        self, layers: Layers, trees: Sequence[Tree], batch_size: int, optimiser: Optimiser | None
+        self, net: StackedNet, trees: Sequence[Tree], batch_size: int, optimiser: Optimiser | None
     ) -> None:
-        self._layers = layers
-        self._turned = are_turned(layers, batch_size)
+        self._net = net
+        self._turned = net.are_turned(batch_size)
         self._optimiser = optimiser
-        self._params, self._gradients = stack(trees, layers, self._turned), list[Tensor]()
+        self._params, self._gradients = stack(trees, net.names, self._turned), list[Tensor]()
         if optimiser is not None:
             self._params = own(self._params, self._turned)
             self._gradients = [torch.empty_like(param) for param in self._params]
@@ -41,12 +41,13 @@ class TiledNets:
 
     def like_params(self, trees: Sequence[Tree]) -> dict[str, Tensor]:
         """Return trees of each client like the parameters, laid out like these."""
-        return dict(zip(names_of(self._layers), stack(trees, self._layers, self._turned), strict=True))
+        return dict(zip(self._net.names, stack(trees, self._net.names, self._turned), strict=True))
 
     def live(self, clients: slice, *, with_autograd: bool) -> Nets:
         """Return the nets of some clients, as losses see them; autograd never follows teachers."""
         params, _ = self._part(clients)
-        return Nets(self._layers, params, is_followed=with_autograd and self._optimiser is not None)
+        is_trained = self._optimiser is not None
+        return self._net.live(params, is_trained=is_trained, is_followed=with_autograd and is_trained)
 
     def backward(self, clients: slice, nets: Nets, slopes: Sequence[Tensor | None]) -> None:
         """Take the gradients of some clients, from their live nets and the slopes of these."""
@@ -69,19 +70,19 @@ class TiledNets:
         params, moves = self._part(clients)
         if correct is not None:
             with torch.no_grad():
-                moves = correct(cast(Any, Nets(self._layers, params)), moves, extras)
+                moves = correct(cast(Any, self._net.live(params)), moves, extras)
         cast(Optimiser, self._optimiser).update(params, moves, self._state)
 
     def are_finite(self) -> list[bool]:
         """Say of each client whether its parameters are finite."""
         if bool(torch.stack([param.sum() for param in self._params]).isfinite().all()):
             return [True] * len(self._params[0])
-        sums = torch.stack([param.flatten(1).sum(1) for param in self._params])
+        sums = torch.stack([param.reshape(len(param), -1).sum(1) for param in self._params])
         return cast("list[bool]", sums.isfinite().all(0).tolist())
 
     def trees(self) -> list[dict[str, Array]]:
         """Return each client's parameters, read-only."""
-        return unstack(self._params, self._layers)
+        return unstack(self._params, self._net.names)
 
     def _part(self, clients: slice) -> tuple[list[Tensor], list[Tensor]]:
         """Return the parameters and the gradients of some clients."""
