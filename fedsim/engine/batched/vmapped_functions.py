@@ -9,7 +9,7 @@ every value is rounded by itself, in whatever company it is. Elsewhere they depe
   They are safe where one client's values fill whole blocks, or where stacking does not join its rows.
 
 What is not safe is computed for one client after the other. A function that is not known here is refused, and
-so is the net. m: clients.
+so is the net.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from torch.overrides import TorchFunctionMode
 from fedsim.engine.batched.exact_products import NUM_CLIENTS, NUM_VALUES, same_bits
 
 BLOCK = 64
-"""A multiple of the number of values for which torch's elementwise kernels have instructions, twice over."""
+"""A multiple of as many values as torch's elementwise kernels compute at once, on any processor."""
 
 _EXACT = """
     abs add arange argmax broadcast_to cat chunk clamp clone contiguous detach dim div embedding eq expand
@@ -91,7 +91,7 @@ class SafeFunctions(TorchFunctionMode):
         """Call a function that is safe; another for one client after the other."""
         kwargs = kwargs or {}
         # A factor of the second summand is multiplied and added at once, or not.
-        if (function in EXACT and "alpha" not in kwargs) or function.__name__ == "__get__":
+        if (function in EXACT and "alpha" not in kwargs) or function.__name__ == "__get__":  # an attribute
             return function(*args, **kwargs)
         tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
         if function in BLOCKWISE and len(tensors) == 1:

@@ -179,6 +179,7 @@ def kind_of(job: Fit, worker: Worker) -> Kind:
     return kind
 
 
+@settings(max_examples=max(1, settings().max_examples // 3))
 @given(
     name=st.sampled_from([*VALUES, *TEXTS]),
     width=st.integers(2, 40),
@@ -214,7 +215,7 @@ def test_training_at_once_keeps_the_bits(
                 assert one.model.params[leaf].tobytes() == array.tobytes()
 
 
-@settings(max_examples=max(1, settings().max_examples // 2))
+@settings(max_examples=max(1, settings().max_examples // 4))
 @given(name=st.sampled_from([*VALUES, *TEXTS]), width=st.integers(2, 40), batch_size=st.integers(1, 60))
 def test_evaluating_at_once_keeps_the_bits(name: str, width: int, batch_size: int) -> None:
     sizes, make = [7] * 17 + [3], {**VALUES, **TEXTS}[name]
