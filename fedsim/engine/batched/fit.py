@@ -2,9 +2,9 @@
 
 Fits of one kind (:func:`fedsim.engine.batched.fit_kinds.batch_key`) are cut into tiles that stay in the
 processor's cache. The clients of a tile take their n-th steps together; those whose batches have one size at
-a step are computed at once: the nets as a :class:`fedsim.engine.batched.stacked_net.StackedNet` says, and what
-the loss does with their logits by its own code (:func:`fedsim.engine.losses.serves_many`). A tile in which
-this would gain nothing, since too few clients have batches of one size, is done one by one.
+a step are computed at once: the nets by a :class:`fedsim.engine.batched.stacked_net.StackedNet`, and what the
+loss does with their logits by its own code (:func:`fedsim.engine.losses.serves_many`). A tile in which this
+would gain nothing, since too few clients have batches of one size, is done one by one.
 
 A tile with a batch size that is new to its kind is checked: some of its clients are also trained by
 :func:`fedsim.engine.execute.fit`. Where a bit differs, fits of this kind are done one by one from then on.

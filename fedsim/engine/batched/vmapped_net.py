@@ -70,8 +70,8 @@ class VmappedNet(StackedNet):
     """
 
     tile_bytes = 16 * 2**20  # calls cost more than what does not stay in the processor's cache
-    fewest = 4
-    fewest_predicting = 16
+    fewest = 6
+    fewest_predicting = 24
     least_share = 0.6
 
     def __init__(self, architecture: Architecture) -> None:

@@ -362,7 +362,7 @@ class Private(ModelPlugin[Any]):
 @pytest.mark.parametrize("name", NETS)
 def test_nets_are_known_by_their_structure(name: str) -> None:
     make, is_known = NETS[name]
-    worker = world((6, 3), (7, 9, 9, 9, 9))
+    worker = world((6, 3), (7, *[9] * 6))
     architecture = Architecture("net", Private(make), worker.resources.data.task)
     worker = Worker(replace(worker.resources, architectures={"net": architecture}), threading.Event())
     jobs = jobs_of(worker)

@@ -184,7 +184,7 @@ def kind_of(job: Fit, worker: Worker) -> Kind:
     name=st.sampled_from([*VALUES, *TEXTS]),
     width=st.integers(2, 40),
     size=st.integers(1, 30),
-    num_alike=st.integers(4, 9),
+    num_alike=st.integers(6, 9),
     others=st.lists(st.integers(1, 30), max_size=2),
     batch_size=st.integers(1, 20),
     epochs=st.integers(1, 2),
@@ -218,7 +218,7 @@ def test_training_at_once_keeps_the_bits(
 @settings(max_examples=max(1, settings().max_examples // 4))
 @given(name=st.sampled_from([*VALUES, *TEXTS]), width=st.integers(2, 40), batch_size=st.integers(1, 60))
 def test_evaluating_at_once_keeps_the_bits(name: str, width: int, batch_size: int) -> None:
-    sizes, make = [7] * 17 + [3], {**VALUES, **TEXTS}[name]
+    sizes, make = [7] * 25 + [3], {**VALUES, **TEXTS}[name]
     worker = world(lambda: make(width), sizes, is_text=name in TEXTS)
     architecture = worker.resources.architectures["net"]
     models = [architecture.initial(Key.root(seed)) for seed in range(len(sizes))]
