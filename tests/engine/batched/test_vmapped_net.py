@@ -207,10 +207,10 @@ def test_training_at_once_keeps_the_bits(
     with one_torch_thread():
         together = fit_together(jobs, worker)
         assert not kind.checks.num_differences  # else they were done one by one
-        assert kind.checks.done or others
+        assert kind.checks.done or others or not any(one.model.is_finite() for one in together)
         for one, job in zip(together, jobs, strict=True):
             its = fit(job, worker)
-            assert one.loss == its.loss
+            assert np.float64(one.loss).tobytes() == np.float64(its.loss).tobytes()
             for leaf, array in its.model.params.items():
                 assert one.model.params[leaf].tobytes() == array.tobytes()
 
