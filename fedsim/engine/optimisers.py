@@ -171,7 +171,7 @@ class ClippedEach(Clipped):
 
     def _shortened(self, gradients: list[Tensor]) -> list[Tensor]:
         # However they lie in memory, in the order of one client's elements: in another a sum has other bits.
-        norms = [torch.linalg.vector_norm(one.flatten(1).contiguous(), dim=1) for one in gradients]
+        norms = [torch.linalg.vector_norm(one.reshape(len(one), -1).contiguous(), dim=1) for one in gradients]
         factors = self._factor(torch.linalg.vector_norm(torch.stack(norms, 1), dim=1))
         return [one * factors.view(-1, *[1] * (one.ndim - 1)) for one in gradients]
 

@@ -1,23 +1,21 @@
 """Fully connected nets of many clients, computed at once.
 
-The parameters of a net are a list of tensors: weight and bias of each layer, with one client after the other
-along the first dimension. m: clients, b: batch, i: inputs, o: outputs, N: classes.
+The parameters of a net are weight and bias of each layer. m: clients, b: batch, i: inputs, o: outputs,
+N: classes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedsim.engine.batched.exact_products import Ways, can_pad, can_pad_sums, ways
 from fedsim.engine.batched.feed import OwnRows
+from fedsim.engine.batched.stacked_net import Nets, StackedNet
 from fedsim.models import Architecture, Net
-from fedsim.params import Array, Tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,143 +68,71 @@ def _dense_layers(net: Net) -> Layers | None:
     return tuple(layers) if is_plain else None
 
 
-def names_of(layers: Layers) -> list[str]:
-    """Return the names of the parameters, in their order."""
-    return [f"{layer.name}.{leaf}" for layer in layers for leaf in ("weight", "bias")]
-
-
-def num_params(layers: Layers) -> int:
-    """Return how many scalars the parameters of one client have."""
-    return sum((layer.num_inputs + 1) * layer.num_outputs for layer in layers)
-
-
-def are_turned(layers: Layers, batch_size: int) -> list[bool]:
-    """Say of each parameter whether it is laid out turned, since products of such a batch are faster then."""
-    turned = []
-    for number, layer in enumerate(layers):
-        way = ways(batch_size, layer.num_inputs, layer.num_outputs, is_turned=True)
-        turned += [way.are_direct(is_first=number == 0), False]
-    return turned
-
-
 PADDING_FLOPS = 1e6
 """So many operations on padding take less time than the kernels' overhead for one more batch."""
 
 
-@cache
-def worth_padding(
-    layers: Layers, are_turned: tuple[bool, ...], num_clients: int, size: int, padded: int
-) -> bool:
-    """Say whether to pad the batches of some clients from one size to another.
+class DenseNet(StackedNet):
+    """How nets of such layers are computed at once."""
 
-    Args:
-        layers: The net.
-        are_turned: Which of the weights lie in memory as turned.
-        num_clients: m.
-        size: Samples in a batch.
-        padded: Rows after padding.
-    """
-    flops = 6 * num_params(layers) * num_clients * (padded - size)
-    return flops <= PADDING_FLOPS and all(
-        can_pad(size, padded, layer.num_inputs, layer.num_outputs, is_turned=is_turned)
-        for layer, is_turned in zip(layers, are_turned, strict=True)
-    )
+    tile_bytes = 4 * 2**20  # more does not stay in the processor's cache
+    fewest = fewest_predicting = 2
+    least_share = 0.0
 
+    def __init__(self, layers: Layers) -> None:
+        self.layers = layers
+        self.names = tuple([f"{layer.name}.{leaf}" for layer in layers for leaf in ("weight", "bias")])
+        self.num_params = sum((layer.num_inputs + 1) * layer.num_outputs for layer in layers)
+        self.num_values = layers[0].num_inputs + sum(layer.num_outputs for layer in layers)
 
-def stack(trees: Sequence[Tree], layers: Layers, turned: Sequence[bool]) -> list[Tensor]:
-    """Return the clients' parameters ``[m, ...]``, not to be written into.
+    def are_turned(self, batch_size: int) -> list[bool]:
+        """Say of each parameter whether products of such a batch are faster if it is laid out turned."""
+        turned = []
+        for number, layer in enumerate(self.layers):
+            way = ways(batch_size, layer.num_inputs, layer.num_outputs, is_turned=True)
+            turned += [way.are_direct(is_first=number == 0), False]
+        return turned
 
-    Args:
-        trees: Parameters of each client; they take one client's memory where all are one tree.
-        layers: The net.
-        turned: Which parameters are laid out turned.
-    """
-    first, num_clients = trees[0], len(trees)
-    kept = trees[:1] if all(tree is first for tree in trees) else trees
-    stacked = []
-    for name, is_turned in zip(names_of(layers), turned, strict=True):
-        shape = first[name].shape
-        # A copy in any case: torch takes no read-only array.
-        tensor = torch.from_numpy(np.concatenate([tree[name] for tree in kept])).view(len(kept), *shape)
-        stacked.append(_laid_out(tensor, is_turned).expand(num_clients, *shape))
-    return stacked
+    def can_pad(self, params: Sequence[Tensor], num_clients: int, size: int, padded: int) -> bool:
+        """Say whether to pad batches: where no bit changes, and rows cost less than another batch."""
+        flops = 6 * self.num_params * num_clients * (padded - size)
+        return flops <= PADDING_FLOPS and all(
+            can_pad(
+                size,
+                padded,
+                layer.num_inputs,
+                layer.num_outputs,
+                is_turned=not params[2 * number].is_contiguous(),
+            )
+            for number, layer in enumerate(self.layers)
+        )
 
-
-def own(stacked: Sequence[Tensor], turned: Sequence[bool]) -> list[Tensor]:
-    """Return the clients' parameters, each with memory of its own."""
-    return [_laid_out(tensor, is_turned) for tensor, is_turned in zip(stacked, turned, strict=True)]
-
-
-def _laid_out(tensor: Tensor, is_turned: bool) -> Tensor:
-    return tensor.mT.contiguous().mT if is_turned else tensor.contiguous()
+    def live(
+        self,
+        params: Sequence[Tensor],
+        *,
+        is_trained: bool = False,
+        is_followed: bool = False,
+    ) -> DenseNets:
+        """Return the nets of m clients."""
+        return DenseNets(self, params, is_followed=is_followed)
 
 
-def rows_of(params: Sequence[Tensor]) -> Array:
-    """Return the parameters of each client in a row, ``[m, size]``."""
-    rows = np.empty((len(params[0]), sum(tensor[0].numel() for tensor in params)), np.float32)
-    start = 0
-    for tensor in params:
-        of_each = tensor[0].numel()
-        rows[:, start : start + of_each].reshape(tensor.shape)[:] = tensor.numpy()
-        start += of_each
-    return rows
+class DenseNets(Nets):
+    """Fully connected nets, of whose passes it is remembered what the backward pass needs."""
 
-
-def predictions(layers: Layers, params: Sequence[Tensor], x: Tensor) -> Tensor:
-    """Return the logits ``[m, b, N]`` of samples ``[m, b, i]``."""
-    values, _ = _forward(layers, params, x)
-    return values[-1]
-
-
-class Nets:
-    """A net of each of many clients: the live model of losses that serve many.
-
-    Args:
-        layers: The net.
-        params: Parameters of m clients.
-        is_followed: Whether autograd is to follow what becomes of the logits.
-
-    Attributes:
-        logits: Of each call, ``[m, b, N]``.
-    """
-
-    def __init__(self, layers: Layers, params: Sequence[Tensor], *, is_followed: bool = False) -> None:
-        self.logits: list[Tensor] = []
-        self._layers = layers
-        self._params = params
-        self._is_followed = is_followed
+    def __init__(self, net: DenseNet, params: Sequence[Tensor], *, is_followed: bool = False) -> None:
+        super().__init__(net.names, params, is_followed=is_followed)
+        self._layers = net.layers
         self._passes: list[tuple[list[Tensor], list[Ways]]] = []
 
-    @property
-    def params(self) -> dict[str, Tensor]:
-        """Parameters by name, each ``[m, ...]``."""
-        return dict(zip(names_of(self._layers), self._params, strict=True))
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Return the logits of samples ``[m, b, ...]``.
-
-        Raises:
-            ValueError: The samples are what a trained model gives, whose gradients would end here.
-        """
-        if x.requires_grad:
-            raise ValueError("a loss that serves many passes one trained model's outputs to another model")
+    def _outputs(self, x: Tensor) -> Tensor:
         values, chosen = _forward(self._layers, self._params, x.flatten(2))
         self._passes.append((values, chosen))
-        logits = values[-1].detach().requires_grad_() if self._is_followed else values[-1]
-        self.logits.append(logits)
-        return logits
-
-    public = __call__  # these nets have no buffers
+        return values[-1]
 
     def backward(self, slopes: Sequence[Tensor | None], out: list[Tensor], own_rows: OwnRows) -> None:
-        """Compute the gradients of a loss.
-
-        Args:
-            slopes: The loss's gradient with respect to the logits of each call; None where it has none, zero
-                in rows of padding.
-            out: Takes the gradients; laid out like the parameters.
-            own_rows: Which rows are not padding.
-        """
+        """Compute the gradients of a loss."""
         is_first = True
         # The last call first, as autograd does; of three gradients, the order of adding them up shows.
         for its_slopes, (values, chosen) in zip(reversed(slopes), reversed(self._passes), strict=True):

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsim.engine.batched.dense_net import Layers, layers_of, num_params, predictions, stack
 from fedsim.engine.batched.feed import rows_of
-from fedsim.engine.batched.fit import TILE_BYTES
+from fedsim.engine.batched.stacked_net import StackedNet, stack
+from fedsim.engine.batched.vmapped_net import stacked_net_of
 from fedsim.engine.confusion import Confusion
 from fedsim.engine.execute import evaluate, predict
 from fedsim.engine.jobs import ClientSamples, Evaluate, GlobalTest, InlineSamples, Predict, Samples, Score
@@ -33,14 +33,14 @@ class Kind:
     """What predictions, or evaluations, that are done together have in common.
 
     Attributes:
-        layers: Of the net.
+        net: How it is computed.
         batch_size: Samples of a full batch.
         per_class: Of evaluations, whether samples are counted by class; None for predictions.
         checked: Numbers of samples at which a model's results have been computed both ways.
         differing: Those at which they differed; models that meet so many are done one by one.
     """
 
-    layers: Layers
+    net: StackedNet
     batch_size: int
     per_class: bool | None = None
     checked: set[int] = field(default_factory=set)
@@ -62,8 +62,8 @@ def evaluation_key(job: Predict | Evaluate, resources: Resources) -> Hashable | 
 
 @lru_cache(maxsize=1024)
 def _kind(architecture: Architecture, batch_size: int, per_class: bool | None) -> Kind | None:
-    layers = layers_of(architecture)
-    return None if layers is None else Kind(layers, batch_size, per_class)
+    net = stacked_net_of(architecture, is_trained=False)
+    return None if net is None else Kind(net, batch_size, per_class)
 
 
 def predict_together(jobs: Sequence[Predict], worker: Worker) -> list[Array]:
@@ -106,7 +106,7 @@ def _together(
             alike = list(some)
             size = _tile_size(kind, count)
             for tile in (alike[start : start + size] for start in range(0, len(alike), size)):
-                if len(tile) == 1 or not count or count in kind.differing:
+                if len(tile) < kind.net.fewest_predicting or not count or count in kind.differing:
                     continue
                 models = [jobs[number].model for number in tile]
                 with unwarned():
@@ -125,8 +125,8 @@ def _together(
 
 
 def _tile_size(kind: Kind, num_samples: int) -> int:
-    widths = kind.layers[0].num_inputs + sum(layer.num_outputs for layer in kind.layers)
-    return max(2, TILE_BYTES // (4 * (num_params(kind.layers) + min(num_samples, kind.batch_size) * widths)))
+    values = min(num_samples, kind.batch_size) * kind.net.num_values
+    return max(2, kind.net.tile_bytes // (4 * (kind.net.num_params + values)))
 
 
 def _bits(result: Any) -> Any:
@@ -138,15 +138,16 @@ def _chunks(
 ) -> Iterator[tuple[Tensor, Array]]:
     """Yield logits ``[m, b, N]`` of each batch, and where its samples are in the pool, ``[m, b]``."""
     x, _ = cast("tuple[Tensor, Tensor]", worker.resources.pool)
-    params = stack([model.params for model in models], kind.layers, [False] * 2 * len(kind.layers))
+    names = kind.net.names
+    params = stack([model.params for model in models], names, [False] * len(names))
     are_one = all(some is rows[0] for some in rows)
     positions = np.stack(rows[:1] if are_one else rows)
     for start in range(0, positions.shape[1], kind.batch_size):
         worker.pause_point()
         part = positions[:, start : start + kind.batch_size]
-        chosen = x.index_select(0, torch.from_numpy(part.reshape(-1))).view(*part.shape, -1)
-        chosen = chosen.expand(len(models), -1, -1)
-        yield predictions(kind.layers, params, chosen), np.broadcast_to(part, (len(models), part.shape[1]))
+        chosen = x.index_select(0, torch.from_numpy(part.reshape(-1))).view(*part.shape, *x.shape[1:])
+        chosen = chosen.expand(len(models), *chosen.shape[1:])
+        yield kind.net.live(params)(chosen), np.broadcast_to(part, (len(models), part.shape[1]))
 
 
 def _logits(

@@ -86,6 +86,21 @@ class BatchedFeed:
         """Size of the largest batch."""
         return max(stream.most for stream in self._streams.values())
 
+    def share_of(self, fewest: int) -> float:
+        """Return the share of all clients' steps that at least so many take at once, before the first one."""
+        together = total = 0
+        for step in range(self._groups[0].num_steps):
+            at_work = [number for number, group in enumerate(self._groups) if group.num_steps > step]
+            sizes = list(
+                zip(*[stream.sizes(at_work, step) for stream in self._streams.values()], strict=True)
+            )
+            for _, some in groupby(zip(sizes, at_work, strict=True), key=lambda pair: pair[0]):
+                slices = [self._groups[number].clients for _, number in some]
+                num_clients = slices[-1].stop - slices[0].start
+                total += num_clients
+                together += num_clients if num_clients >= fewest else 0
+        return together / total
+
     def num_at_work(self, step: int) -> int:
         """Return how many clients, from the first on, have this step."""
         while self._groups[-1].num_steps <= step:

@@ -2,8 +2,9 @@
 
 Fits of one kind (:func:`fedsim.engine.batched.fit_kinds.batch_key`) are cut into tiles that stay in the
 processor's cache. The clients of a tile take their n-th steps together; those whose batches have one size at
-a step are computed at once: the nets by exact products, and what the loss does with their logits by its own
-code (:func:`fedsim.engine.losses.serves_many`).
+a step are computed at once: the nets by a :class:`fedsim.engine.batched.stacked_net.StackedNet`, and what the
+loss does with their logits by its own code (:func:`fedsim.engine.losses.serves_many`). A tile in which this
+would gain nothing, since too few clients have batches of one size, is done one by one.
 
 A tile with a batch size that is new to its kind is checked: some of its clients are also trained by
 :func:`fedsim.engine.execute.fit`. Where a bit differs, fits of this kind are done one by one from then on.
@@ -18,7 +19,6 @@ from typing import Any, cast
 import numpy as np
 from torch import Tensor
 
-from fedsim.engine.batched.dense_net import num_params
 from fedsim.engine.batched.feed import BatchedFeed, Batches
 from fedsim.engine.batched.fit_kinds import Kind, Shape, batch_key
 from fedsim.engine.batched.slopes import Losses
@@ -27,9 +27,6 @@ from fedsim.engine.execute import fit
 from fedsim.engine.jobs import Fit, Fitted
 from fedsim.engine.worker_state import Worker
 from fedsim.params import Model, Tree, unwarned
-
-TILE_BYTES = 4 * 2**20
-"""What a tile's parameters, gradients, optimisers and batches may take: more does not stay in the cache."""
 
 
 def fit_together(jobs: Sequence[Fit], worker: Worker) -> list[Fitted]:
@@ -53,17 +50,21 @@ def fit_together(jobs: Sequence[Fit], worker: Worker) -> list[Fitted]:
             key=lambda number: (jobs[number].num_steps, counts[number]),
             reverse=True,
         )
+        fewest = max(net.fewest for net in kind.nets.values())
+        least_share = max(net.least_share for net in kind.nets.values())
         size = _tile_size(kind, [max(its_counts) for its_counts in zip(*counts, strict=True)])
         for start in range(0, len(order), size):
             if kind.checks.num_differences:
                 break
             tile = order[start : start + size]
-            if len(tile) == 1:
+            if len(tile) < fewest:
+                continue
+            some = [jobs[number] for number in tile]
+            feed = BatchedFeed(some, [counts[number] for number in tile], worker.resources)
+            if least_share and feed.share_of(fewest) < least_share:
                 continue
             with unwarned():
-                done = _Tile(
-                    kind, [jobs[number] for number in tile], [counts[number] for number in tile], worker
-                ).fit()
+                done = _Tile(kind, some, feed, worker).fit()
             if not kind.checks.num_differences:
                 fitted |= {number: one for number, one in zip(tile, done, strict=True) if one is not None}
     return [fitted[number] if number in fitted else fit(job, worker) for number, job in enumerate(jobs)]
@@ -73,30 +74,27 @@ def _tile_size(kind: Kind, most_samples: Sequence[int]) -> int:
     """Return how many clients to train at once."""
     batch = sum(min(both) for both in zip(kind.batch_sizes, most_samples, strict=True))
     scalars = 0
-    for name, layers in kind.layers.items():
+    for name, net in kind.nets.items():
         optimiser = kind.optimisers.get(name)
-        scalars += num_params(layers) * (2 + len(optimiser.start([]).slots) if optimiser else 1)
-        scalars += batch * (layers[0].num_inputs + sum(2 * layer.num_outputs for layer in layers))
-    return max(2, TILE_BYTES // (4 * scalars))
+        scalars += net.num_params * (2 + len(optimiser.start([]).slots) if optimiser else 1)
+        scalars += 2 * batch * net.num_values
+    return max(2, min(net.tile_bytes for net in kind.nets.values()) // (4 * scalars))
 
 
 class _Tile:
     """Clients that are trained at once, in the order of :class:`fedsim.engine.batched.feed.BatchedFeed`."""
 
-    def __init__(
-        self, kind: Kind, jobs: Sequence[Fit], counts: Sequence[tuple[int, ...]], worker: Worker
-    ) -> None:
-        self._kind, self._jobs, self._worker = kind, jobs, worker
-        self._feed = BatchedFeed(jobs, counts, worker.resources)
+    def __init__(self, kind: Kind, jobs: Sequence[Fit], feed: BatchedFeed, worker: Worker) -> None:
+        self._kind, self._jobs, self._feed, self._worker = kind, jobs, feed, worker
         self._losses = Losses(jobs, worker.resources.data.task)
         self._nets = {
             name: TiledNets(
-                layers,
+                net,
                 [job.models[name].params for job in jobs],
                 self._feed.most,
                 kind.optimisers.get(name),
             )
-            for name, layers in kind.layers.items()
+            for name, net in kind.nets.items()
         }
         first, *_ = self._nets.values()
         self._trees = {

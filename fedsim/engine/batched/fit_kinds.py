@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedsim.engine.batched.dense_net import Layers, layers_of
+from fedsim.engine.batched.stacked_net import StackedNet
+from fedsim.engine.batched.vmapped_net import stacked_net_of
 from fedsim.engine.jobs import Extra, Fit, InlineSamples, PublicSamples, Samples
 from fedsim.engine.losses import can_serve_many
 from fedsim.engine.optimisers import Adam, Clipped, ClippedEach, Optimiser, Scheduled, Sgd
@@ -44,14 +45,14 @@ class Kind:
     """What fits that are done together have in common.
 
     Attributes:
-        layers: Of each model's net.
+        nets: How each model's net is computed.
         optimisers: Of each model that is trained.
         step: What a step does; losses may differ in settings.
         batch_sizes: Of each stream.
         checks: Shared by kinds that differ in numbers only.
     """
 
-    layers: Mapping[str, Layers]
+    nets: Mapping[str, StackedNet]
     optimisers: Mapping[str, Optimiser]
     step: Descent
     batch_sizes: tuple[int, ...]
@@ -125,14 +126,17 @@ def _kind(
     of_many = [_of_many(optimiser) for optimiser in optimisers]
     if None in of_many:
         return None
-    known = {name: layers_of(architecture) for name, architecture in form.models}
-    layers = {name: found for name, found in known.items() if found is not None}
+    known = {
+        name: stacked_net_of(architecture, is_trained=name in form.trained)
+        for name, architecture in form.models
+    }
+    nets = {name: found for name, found in known.items() if found is not None}
     (_, first), *_ = form.models
-    if len(layers) < len(known) or not all(_is_usual(samples, first.task) for _, samples in form.streams):
+    if len(nets) < len(known) or not all(_is_usual(samples, first.task) for _, samples in form.streams):
         return None
     by_name = dict(zip(form.trained, filter(None, of_many), strict=True))
     checks = _checks(form, tuple([optimiser.counted_as for optimiser in optimisers]))
-    return Kind(layers, by_name, form.step, tuple([size for size, _ in batches]), checks)
+    return Kind(nets, by_name, form.step, tuple([size for size, _ in batches]), checks)
 
 
 def _of_many(optimiser: Optimiser) -> Optimiser | None:

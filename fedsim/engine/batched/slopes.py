@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsim.engine.batched.dense_net import Nets
 from fedsim.engine.batched.feed import Batches
+from fedsim.engine.batched.stacked_net import Nets
 from fedsim.engine.cross_entropies import sums_of_losses
 from fedsim.engine.execute import one_torch_thread
 from fedsim.engine.jobs import Fit

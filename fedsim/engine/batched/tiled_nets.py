@@ -9,17 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsim.engine.batched.dense_net import (
-    Layers,
-    Nets,
-    are_turned,
-    names_of,
-    own,
-    rows_of,
-    stack,
-    worth_padding,
-)
 from fedsim.engine.batched.feed import OwnRows
+from fedsim.engine.batched.stacked_net import Nets, StackedNet, own, stack, unstacked_rows
 from fedsim.engine.optimisers import Optimiser, OptimiserState
 from fedsim.engine.steps import Correction
 from fedsim.params import Form, RowTree, Tree
@@ -29,20 +20,20 @@ class TiledNets:
     """Nets of m clients, and of those that are trained the gradients and the optimiser's state.
 
     Args:
-        layers: The net.
+        net: How they are computed.
         trees: Parameters of each client.
         batch_size: Size of the largest batch.
         optimiser: Applies the gradients; None for teachers.
     """
 
     def __init__(
-        self, layers: Layers, trees: Sequence[Tree], batch_size: int, optimiser: Optimiser | None
+        self, net: StackedNet, trees: Sequence[Tree], batch_size: int, optimiser: Optimiser | None
     ) -> None:
-        self._layers = layers
-        self._form = Form.of({name: trees[0][name] for name in names_of(layers)})
-        self._turned = are_turned(layers, batch_size)
+        self._net = net
+        self._form = Form.of({name: trees[0][name] for name in net.names})
+        self._turned = net.are_turned(batch_size)
         self._optimiser = optimiser
-        self._params, self._gradients = stack(trees, layers, self._turned), list[Tensor]()
+        self._params, self._gradients = stack(trees, net.names, self._turned), list[Tensor]()
         if optimiser is not None:
             self._params = own(self._params, self._turned)
             self._gradients = [torch.empty_like(param) for param in self._params]
@@ -53,17 +44,17 @@ class TiledNets:
 
     def like_params(self, trees: Sequence[Tree]) -> dict[str, Tensor]:
         """Return trees of each client like the parameters, laid out like these."""
-        return dict(zip(names_of(self._layers), stack(trees, self._layers, self._turned), strict=True))
+        return dict(zip(self._net.names, stack(trees, self._net.names, self._turned), strict=True))
 
     def live(self, clients: slice, *, with_autograd: bool) -> Nets:
         """Return the nets of some clients, as losses see them; autograd never follows teachers."""
         params, _ = self._part(clients)
-        return Nets(self._layers, params, is_followed=with_autograd and self._optimiser is not None)
+        is_trained = self._optimiser is not None
+        return self._net.live(params, is_trained=is_trained, is_followed=with_autograd and is_trained)
 
     def can_pad(self, num_clients: int, size: int, padded: int) -> bool:
         """Say whether to pad the batches of some clients: with the same bits, and at a gain."""
-        are_turned = tuple([not weight.is_contiguous() for weight in self._params[::2]])
-        return worth_padding(self._layers, are_turned, num_clients, size, padded)
+        return self._net.can_pad(self._params, num_clients, size, padded)
 
     def backward(
         self, clients: slice, nets: Nets, slopes: Sequence[Tensor | None], own_rows: OwnRows
@@ -95,7 +86,7 @@ class TiledNets:
         params, moves = self._part(clients)
         if correct is not None:
             with torch.no_grad():
-                moves = correct(cast(Any, Nets(self._layers, params)), moves, extras)
+                moves = correct(cast(Any, self._net.live(params)), moves, extras)
         cast(Optimiser, self._optimiser).update(params, moves, self._state)
 
     def trees(self) -> list[RowTree | None]:
@@ -104,7 +95,7 @@ class TiledNets:
         Each tree has memory of its own: a client may hold its model for many rounds, and would otherwise hold
         those of all clients that were trained with it.
         """
-        rows = rows_of(self._params)
+        rows = unstacked_rows(self._params)
         are_finite = np.isfinite(rows.sum(1)).tolist()
         return [
             RowTree(row.copy(), self._form) if is_finite else None

@@ -342,13 +342,13 @@ NETS: Mapping[str, tuple[Callable[[], Net], bool]] = {
     "chain": (lambda: Net(named(flatten=nn.Flatten(), **dense(6, 4, 4)), nn.Linear(4, 3)), True),
     "no ReLU": (lambda: Net(named(one=nn.Linear(6, 4)), nn.Linear(4, 3)), True),
     "ReLU at the end": (lambda: Net(named(), named(out=nn.Linear(6, 3), relu=nn.ReLU())), True),
-    "ReLU first": (lambda: Net(named(relu=nn.ReLU()), nn.Linear(6, 3)), False),
-    "no bias": (lambda: Net(named(one=nn.Linear(6, 4, bias=False)), nn.Linear(4, 3)), False),
+    "ReLU first": (lambda: Net(named(relu=nn.ReLU()), nn.Linear(6, 3)), True),
+    "no bias": (lambda: Net(named(one=nn.Linear(6, 4, bias=False)), nn.Linear(4, 3)), True),
     "norm": (lambda: Net(named(one=nn.Linear(6, 4), norm=nn.BatchNorm1d(4)), nn.Linear(4, 3)), False),
-    "tanh": (lambda: Net(named(one=nn.Linear(6, 4), tanh=nn.Tanh()), nn.Linear(4, 3)), False),
-    "identity": (lambda: Net(named(one=nn.Linear(6, 3)), nn.Identity()), False),
+    "tanh": (lambda: Net(named(one=nn.Linear(6, 4), tanh=nn.Tanh()), nn.Linear(4, 3)), True),
+    "identity": (lambda: Net(named(one=nn.Linear(6, 3)), nn.Identity()), True),
     "hook": (_hooked, False),
-    "shared": (_shared, False),
+    "shared": (_shared, True),
 }
 
 
@@ -366,7 +366,7 @@ class Private(ModelPlugin[Any]):
 @pytest.mark.parametrize("name", NETS)
 def test_nets_are_known_by_their_structure(name: str) -> None:
     make, is_known = NETS[name]
-    worker = world((6, 3), (7, 9, 9))
+    worker = world((6, 3), (7, *[9] * 6))
     architecture = Architecture("net", Private(make), worker.resources.data.task)
     worker = Worker(replace(worker.resources, architectures={"net": architecture}), threading.Event())
     jobs = jobs_of(worker)
