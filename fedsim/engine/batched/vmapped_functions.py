@@ -1,7 +1,7 @@
 """What the functions of a net become under ``vmap``, so that each client's results keep their bits.
 
-Torch's ``vmap`` computes a function once on stacked tensors. The bits of one client's call that has where
-every value is rounded by itself, in whatever company it is. Elsewhere they depend on the function:
+Torch's ``vmap`` computes a function once on stacked tensors. Where every value is rounded by itself, the
+result has the bits of one client's call. Elsewhere this depends on the function:
 
 - Sums and products add up terms in an order that depends on shapes. They are tried on random values for each
   shape, once in a process.
