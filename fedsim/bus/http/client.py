@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import ssl as tls
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -16,22 +16,24 @@ from fedsim.bus.http.access import ClientRanges
 from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.messages import (
     FROM_SERVER,
+    MOST_SPENT_S,
     Entry,
     ProtocolError,
     Reader,
+    Reply,
     framed,
     header_of,
     sendable,
 )
-from fedsim.bus.http.pending import Arrival, Deliveries, Replies, Reply
-from fedsim.bus.http.requests import LOST, Backoff, Requests, SessionGone, check_status, jitter
+from fedsim.bus.http.pending import Arrival, Deliveries, Replies
+from fedsim.bus.http.requests import LOST, Backoff, Requests, SessionGone, jitter
 from fedsim.bus.http.state_folder import StateFolder
-from fedsim.bus.http.transfers import Incoming
+from fedsim.bus.http.transfers import Incoming, Outgoing
 from fedsim.bus.inbox import Inbox
-from fedsim.bus.reply_report import Report
+from fedsim.bus.reply_report import Report, written
 from fedsim.errors import RunError, UserError
 from fedsim.network.overhead import DIGEST_BYTES
-from fedsim.wire import SERVER, Kinds, Message, Packed
+from fedsim.wire import SERVER, Frame, Kinds, Message, Packed
 
 Prober = Callable[[int, bytes], Awaitable[bytes]]
 """Answers the observer's question to a client."""
@@ -95,6 +97,7 @@ class HttpClient:
         self._answering: dict[int, None] = {}
         self._reporter: Reporter = lambda header: Report()
         self._slots_down = asyncio.Semaphore(self.limits.transfers_at_once)
+        self._slots_asked = asyncio.Semaphore(self.limits.transfers_at_once)
         self._slots_up = asyncio.Semaphore(self.limits.transfers_at_once)
         self._greeting: bytes | None = None
         self._change = asyncio.Event()
@@ -172,13 +175,20 @@ class HttpClient:
         if header.sender not in self._clients or header.receiver != SERVER:
             raise ValueError(f"{header}: this process answers the server for the clients {self._clients}")
         _, frame = framed(header, message, self.limits.frame)
-        held_s = self._deliveries.held_s((header.client, header.dispatch))
-        reply = Reply.of(header, frame, held_s, self._reporter(header))
+        loop, key = asyncio.get_running_loop(), (header.client, header.dispatch)
+        report, left = self._reporter(header), loop.create_future()
+        spent_s = (
+            min(max(0.0, seconds), MOST_SPENT_S)
+            for seconds in (self._deliveries.held_s(key), report.compute_ns / 1e9)
+        )
+        held_s, worked_s = spent_s
+        notes = written(report.notes, report.left_out)
+        reply = Reply(key, frame, (held_s, worked_s), notes, at_s=loop.time(), left=left)
         if self._failure is not None:
             reply.released()  # it is lost, and a sender learns of no loss
         else:
             self._replies.add(reply)
-        return reply.left
+        return left
 
     async def receive(self) -> Delivery:
         """Wait for the next dispatch, in the order of the server's sending.
@@ -259,8 +269,7 @@ class HttpClient:
         )
         reader = Reader(FROM_SERVER, limits.small_frame_bytes)
         path = f"/outbox?after={self._deliveries.last}&ready={self._ready}"
-        async with self._requests.send("GET", path, timeout=timeout) as response:
-            check_status(response, 200)
+        async with self._requests.send("GET", path, 200, timeout=timeout) as response:
             self._report()
             async for data in response.content.iter_any():
                 self._talked_s = loop.time()
@@ -270,13 +279,12 @@ class HttpClient:
     def _understand(self, said: Entry) -> None:
         letter, values, body = said
         if letter == "d":
-            number, *_, size, crc = values
+            number, *_, size = values
             header = header_of(values)
             if header.receiver not in self._clients or (size or 0) > self.limits.frame.frame_bytes:
                 raise ProtocolError(f"{header} of {size} bytes came to the host of {self._clients}")
-            is_apart = size is not None and crc is None
-            incoming = Incoming(size + DIGEST_BYTES) if is_apart else None
-            arrival = Arrival(header, number, None if crc is None else body, crc, incoming)
+            incoming = Incoming(size + DIGEST_BYTES) if size and not body else None
+            arrival = Arrival(header, number, body or None, incoming)
             if self._deliveries.announced(arrival):
                 self._start(self._fetch, arrival)
             self._report_soon()
@@ -293,8 +301,8 @@ class HttpClient:
             self._changed()
 
     async def _leave(self, why: str) -> None:
-        async with self._requests.send("POST", "/leave", data=sendable(why).encode()) as response:
-            check_status(response, 204)
+        async with self._requests.send("POST", "/leave", 204, data=sendable(why).encode()):
+            pass
 
     async def _fetch(self, arrival: Arrival) -> None:
         """Fetch a frame, from where an earlier attempt has ended."""
@@ -307,8 +315,8 @@ class HttpClient:
             held = incoming.held
             headers = {"Range": f"bytes={held}-"} if held else {}
             if not incoming.is_complete:
-                async with self._requests.send("GET", _path_of(header), headers=headers) as response:
-                    check_status(response, 206 if held else 200, 410)
+                path, status = f"/dispatch/{header.client}/{header.dispatch}", 206 if held else 200
+                async with self._requests.send("GET", path, status, 410, headers=headers) as response:
                     if response.status == 410:
                         return
                     async for data in response.content.iter_any():
@@ -346,36 +354,41 @@ class HttpClient:
             if self._report_timer is not None:
                 self._report_timer.cancel()
                 self._report_timer = None
-            data = b"".join(reply.entry() for reply in batch)
+            now_s = asyncio.get_running_loop().time()
+            data = b"".join(reply.entry(now_s) for reply in batch)
 
             async def attempt(data: bytes = data) -> None:
                 path = f"/replies?had={self._deliveries.had}&ready={self._ready}"
-                async with self._requests.send("POST", path, data=data) as response:
-                    check_status(response, 204)
+                async with self._requests.send("POST", path, 204, data=data):
+                    pass
 
             await self._requests.persist(attempt)
             for reply in batch:
                 self._replies.taken(reply)
 
     async def _upload(self, reply: Reply) -> None:
-        """Send a large reply, of which some may be there unless it is new."""
-        path, outgoing, held = _path_of(reply.header), reply.outgoing(), 0
+        """Send a large reply or answer, of which some may be there unless it is new."""
+        outgoing, held = Outgoing(reply.parts()), 0
         total = outgoing.total
+
+        async def put(start: int) -> int | None:
+            """Send what follows; return how much is there if that cannot be, None once all is taken."""
+            span = "*" if start == total else f"{start}-{total - 1}"
+            headers = {"Content-Range": f"bytes {span}/{total}", "Content-Length": str(total - start)}
+            data = outgoing.pieces(start, self.limits.chunk_bytes) if start < total else b""
+            async with self._requests.send(
+                "PUT", reply.path, 204, 409, 410, headers=headers, data=data
+            ) as response:
+                return int(response.headers["Fedsim-Held"]) if response.status == 409 else None
 
         async def attempt() -> None:
             nonlocal held
-            if not reply.is_new:
-                async with self._requests.send("HEAD", path) as response:
-                    check_status(response, 200, 410)
-                    if response.status == 410:  # it has been taken
-                        return
-                    held = int(response.headers.get("Fedsim-Held", "0"))
+            there = 0 if reply.is_new else await put(total)
             reply.is_new = False
-            span = "*" if held == total else f"{held}-{total - 1}"
-            headers = {"Content-Range": f"bytes {span}/{total}", "Content-Length": str(total - held)}
-            data = outgoing.pieces(held, self.limits.chunk_bytes) if held < total else b""
-            async with self._requests.send("PUT", path, headers=headers, data=data) as response:
-                check_status(response, 204, 410)
+            if there is not None:
+                held = there
+                if await put(held) is not None:
+                    raise ConnectionAbortedError("another request is at it")
 
         async with self._slots_up:
             await self._requests.persist(attempt, lambda: held)
@@ -383,25 +396,18 @@ class HttpClient:
 
     async def _answer(self, number: int, client: int, question: bytes) -> None:
         """Answer a question, or say why that cannot be."""
-        async with self._slots_up:
-            failed = 0
+        async with self._slots_asked:  # few answers are here at a time
+            answer, fault = b"", None
             try:
                 if self._prober is None:
                     raise RuntimeError("nobody answers probes here")
                 answer = await self._prober(client, question)
             except Exception as error:
-                answer, failed = sendable(f"{type(error).__name__}: {error}").encode(), 1
-
-            async def pieces() -> AsyncIterator[bytes]:
-                for at in range(0, len(answer), self.limits.chunk_bytes):
-                    yield answer[at : at + self.limits.chunk_bytes]
-
-            async def attempt() -> None:
-                headers, path = {"Content-Length": str(len(answer))}, f"/query/{number}?failed={failed}"
-                async with self._requests.send("PUT", path, headers=headers, data=pieces()) as response:
-                    check_status(response, 204, 410)
-
-            await self._requests.persist(attempt)
+                fault = sendable(f"{type(error).__name__}: {error}")
+                answer = fault.encode()
+            left = asyncio.get_running_loop().create_future()
+            self._replies.add(Reply((number,), Frame(answer, len(answer)), fault=fault, left=left))
+            await left
         del self._answering[number]
 
     # How it is done
@@ -430,7 +436,7 @@ class HttpClient:
         task.add_done_callback(self._tasks.pop)
 
     def _unusable(self, header: Header, why: str) -> None:
-        self._replies.add(Reply(header.reply(), fault=why))
+        self._replies.add(Reply((header.client, header.dispatch), fault=sendable(why)))
 
     def _wake_up(self) -> None:
         self._wake.set()
@@ -457,7 +463,3 @@ class HttpClient:
         """Wake whoever waits for the greeting or the end."""
         self._change.set()
         self._change = asyncio.Event()
-
-
-def _path_of(header: Header) -> str:
-    return f"/dispatch/{header.client}/{header.dispatch}"

@@ -39,7 +39,6 @@ class HttpLimits:
         inbox_bytes: Bytes of frames that wait to be received before reading from sockets stops.
         idle_rate: Requests per second, on average, that bring nothing, or replies that nobody asked for.
         idle_burst: The same at once.
-        answer_bytes: Longest answer to an observer's question.
         patience_s: A client process tries to connect for so long before it gives up.
         backoff_first_s: Mean of the first pause between two attempts, doubled at each further one.
         backoff_cap_s: Longest pause between two attempts.
@@ -66,7 +65,6 @@ class HttpLimits:
     inbox_bytes: int = GIB
     idle_rate: float = 200.0
     idle_burst: int = 400
-    answer_bytes: int = GIB
     patience_s: float = 600.0
     backoff_first_s: float = 0.25
     backoff_cap_s: float = 20.0

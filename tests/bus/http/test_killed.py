@@ -88,8 +88,7 @@ async def test_an_upload_goes_on_in_the_next_process(make_world: Any, start: Sta
     await world.until(lambda: proxy.up - before > 3 * LARGE_BYTES)
     await kill(first)
     (session,) = world.server._sessions
-    (dispatch,) = session.open.values()
-    await world.until(lambda: not dispatch.upload.is_busy)
+    await world.until(lambda: not session.uploads[0, 0].is_busy)
     held = session.held_bytes
     assert held > 2 * LARGE_BYTES
     at_kill = proxy.up

@@ -79,7 +79,7 @@ class Talk(RuleBasedStateMachine):
     async def begin(self) -> None:
         """Start a process, and work out what it has to receive and what the server has."""
         self.state = StateFolder(Path(self.folders[-1].name))
-        durable = {(header.client, header.dispatch) for header, *_ in self.state.replies()}
+        durable = {reply.key for reply in self.state.replies()}
         self.client = self.world.client(
             f"0-{CLIENTS - 1}", url=self.proxy.url, state=self.state, jitter=lambda: 0.0
         )
@@ -208,7 +208,7 @@ class Talk(RuleBasedStateMachine):
         assert sorted(self.received, key=lambda key: key[1]) == self.asked
         assert not server._dispatches
         assert not server._inbox.num_bytes
-        self.do(self.world.until(lambda: not len(self.client._replies)))
+        self.do(self.world.until(lambda: not self.client._replies._lines))
         self.do(self.world.until(lambda: not self.state._reply_files()))
         assert ledger.outcomes()["delivered"] == len(ledger) == 2 * self.framed
         assert not any(session.open or session.held_bytes for session in server._sessions)

@@ -101,7 +101,7 @@ async def test_bad_notes_are_counted_and_the_reply_is_taken(make_world: Any, mon
     for dispatch, text in enumerate(("no JSON", '[["error", "x", {}]]', None)):
         with monkeypatch.context() as patched:
             if text is not None:
-                patched.setattr("fedsim.bus.http.pending.written", lambda notes, left_out, text=text: text)
+                patched.setattr("fedsim.bus.http.client.written", lambda notes, left_out, text=text: text)
             world.ask(3, dispatch)
             world.reply(client, await world.within(client.receive()))
             await world.within(world.server.receive())

@@ -108,7 +108,7 @@ async def test_a_certificate_that_is_not_trusted(
 ) -> None:
     world = await make_encrypted()
     for authority in (client_tls(certified("other")[0]), None):
-        with pytest.raises(UserError, match=r"does not show a certificate .*self.signed.*give .* with --ca"):
+        with pytest.raises(UserError, match=r"does not show a certificate .*self.signed.*give .* authority"):
             await world.within(world.join(ssl=authority))
     await world.join(ssl=client_tls(certified("server")[0]))
 

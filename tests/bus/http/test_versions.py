@@ -109,7 +109,7 @@ async def test_another_protocol(make_world: Any, monkeypatch: pytest.MonkeyPatch
     world = await make_world(num_clients=4, greeting=greeting())
     with monkeypatch.context() as patched:
         patched.setattr("fedsim.bus.http.requests.PROTOCOL", 7)
-        with pytest.raises(UserError, match=r"speaks protocol 7, this server 3: install the same version"):
+        with pytest.raises(UserError, match=r"speaks protocol 7, this server 4: install the same version"):
             await join(world.url)
     await goes_on(world)
 
