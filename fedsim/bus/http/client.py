@@ -205,7 +205,7 @@ class HttpClient:
         """Let a function answer the observer's questions; what it raises is told to the server."""
         self._prober = handler
 
-    def on_answer(self, reporter: Reporter) -> None:
+    def on_reply(self, reporter: Reporter) -> None:
         """Let a function say what each reply took and what was noted; it is asked as the reply is sent."""
         self._reporter = reporter
 

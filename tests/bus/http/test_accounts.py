@@ -28,7 +28,7 @@ def told(
     has_frame: bool = True,
     sent_at_s: tuple[float, ...] = (100.0,),
 ) -> list[tuple[float, ...]]:
-    """Return download, compute and upload, s, of a dispatch that leaves at 100 s and is replied to at 120 s."""
+    """Return download, compute and upload, in s, of a dispatch sent at 100 s whose reply comes at 120 s."""
     now_s = 100.0
     monkeypatch.setattr(accounts, "now_ns", lambda: int(now_s * 1e9))
     trace = Trace(keep=True)

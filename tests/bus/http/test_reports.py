@@ -30,7 +30,7 @@ EXPECTED = [
 async def test_notes_come_with_the_reply(make_world: Any, num: int | None) -> None:
     world = await make_world()
     client = await world.join()
-    client.on_answer(lambda header: Report(0, [CHOSEN, WARNED]))
+    client.on_reply(lambda header: Report(0, [CHOSEN, WARNED]))
     if num is None:
         world.server.send(world.down(3), None)
         client.send((await world.within(client.receive())).header.reply(), None)
@@ -46,7 +46,7 @@ async def test_notes_come_once_however_often_the_reply_does(make_world: Any) -> 
     world = await make_world()
     proxy = await world.proxy(repeat_up=20)
     client = await world.join(url=proxy.url)
-    client.on_answer(lambda header: Report(0, [Note("info", f"of {header.dispatch}", {})]))
+    client.on_reply(lambda header: Report(0, [Note("info", f"of {header.dispatch}", {})]))
     for dispatch in range(6):
         world.ask(3, dispatch)
         world.reply(client, await world.within(client.receive()))
@@ -63,7 +63,7 @@ async def test_notes_outlive_the_process(make_world: Any, tmp_path: Path) -> Non
     proxy = await world.proxy()
     state = StateFolder(tmp_path)
     first = await world.join(url=proxy.url, state=state)
-    first.on_answer(lambda header: Report(0, [CHOSEN, WARNED]))
+    first.on_reply(lambda header: Report(0, [CHOSEN, WARNED]))
     world.ask(3)
     delivery = await world.within(first.receive())
     proxy.swallow(True)
@@ -85,7 +85,7 @@ async def test_notes_outlive_the_process(make_world: Any, tmp_path: Path) -> Non
 async def test_what_is_noted_for_no_run_is_not_taken(make_world: Any) -> None:
     world = await make_world()
     client = await world.join()
-    client.on_answer(lambda header: Report(0, [CHOSEN]))
+    client.on_reply(lambda header: Report(0, [CHOSEN]))
     world.ask(3)
     delivery = await world.within(client.receive())
     world.server.seal()
@@ -97,7 +97,7 @@ async def test_what_is_noted_for_no_run_is_not_taken(make_world: Any) -> None:
 async def test_bad_notes_are_counted_and_the_reply_is_taken(make_world: Any, monkeypatch: Any) -> None:
     world = await make_world()
     client = await world.join()
-    client.on_answer(lambda header: Report(0, [WARNED]))
+    client.on_reply(lambda header: Report(0, [WARNED]))
     for dispatch, text in enumerate(("no JSON", '[["error", "x", {}]]', None)):
         with monkeypatch.context() as patched:
             if text is not None:
@@ -125,7 +125,7 @@ def instant(world: Any, kind: str, up: bool) -> int:
 async def test_a_process_that_works_before_it_says_that_it_has_the_dispatch(make_world: Any) -> None:
     world = await make_world(report_delay_s=60.0)  # so that it says so with the reply
     client = await world.join()
-    client.on_answer(lambda header: Report(30_000_000))
+    client.on_reply(lambda header: Report(30_000_000))
     await world.within(world.server.attendance([3]))
     world.ask(3)
     delivery = await world.within(client.receive())
@@ -158,7 +158,7 @@ async def test_an_upload_is_as_long_as_its_parts_take_to_come(make_world: Any) -
 async def test_a_liar_spends_no_more_than_has_passed(make_world: Any) -> None:
     world = await make_world()
     client = await world.join()
-    client.on_answer(lambda header: Report(10**15))
+    client.on_reply(lambda header: Report(10**15))
     world.ask(3)
     world.reply(client, await world.within(client.receive()))
     await world.within(world.server.receive())
@@ -170,7 +170,7 @@ async def test_a_liar_spends_no_more_than_has_passed(make_world: Any) -> None:
 async def test_a_header_alone_is_not_downloaded(make_world: Any) -> None:
     world = await make_world()
     client = await world.join()
-    client.on_answer(lambda header: Report(1_000_000))
+    client.on_reply(lambda header: Report(1_000_000))
     world.server.send(world.down(3), None)
     delivery = await world.within(client.receive())
     await asyncio.sleep(0.002)

@@ -72,7 +72,7 @@ def here() -> Mapping[str, str]:
         (greeting(verify=1), "greeting is damaged"),
         (
             greeting(),
-            r"the data here are not those of the server: task \(.*, unknown there\).* --data or FEDSIM_DATA",
+            r"the data here are not those of the server: task \(.*, unknown there\).* or FEDSIM_DATA",
         ),
     ],
 )

@@ -22,10 +22,13 @@ from fedsim.params import Model
 from fedsim.runtime.clients.host import Held
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.run import kinds_of, run
-from fedsim.runtime.sockets import state_encoding
-from fedsim.runtime.sockets.join import host
-from fedsim.runtime.sockets.serve import serve, unused
+from fedsim.runtime.sockets import join, state_encoding
+from fedsim.runtime.sockets import serve as serving
+from fedsim.runtime.sockets.serve import unused
 from fedsim.wire import Packed, decode, pack
+
+host: Any = join.host  # these tests have connections of their own
+serve: Any = serving.serve
 
 
 class Inbox:
@@ -106,7 +109,7 @@ class Side(Inbox):
         self.handler = handler
         self.middle.hosts |= dict.fromkeys(self.clients, self)
 
-    def on_answer(self, reporter: Callable[[Header], Any]) -> None:
+    def on_reply(self, reporter: Callable[[Header], Any]) -> None:
         self.reporter = reporter
 
     async def over(self) -> None:
