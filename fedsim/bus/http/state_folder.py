@@ -159,8 +159,8 @@ class StateFolder:
             if others := sorted({path.name for path in self.path.iterdir()} - _OWN):
                 raise UserError(
                     f"the state folder {quoted(str(self.path), MOST_SAID)} is open to other "
-                    f"users and holds more than states ({others[0]!r}): give --state a folder of its own, "
-                    "which will be closed to them"
+                    f"users and holds more than states ({others[0]!r}): give the states a folder of their "
+                    "own, which will be closed to others"
                 )
             restrict(folder)
 
