@@ -128,7 +128,7 @@ async def honest(port: int, client: int) -> None:
     """Answer everything."""
     made = HttpClient(
         f"http://127.0.0.1:{port}",
-        clients=ClientRanges.of([client]),
+        clients=ClientRanges.parse(str(client)),
         kinds=Kinds(COMMON),
         limits=replace(LIMITS, backoff_first_s=0.05, backoff_cap_s=0.2, inbox_bytes=1 << 30),
     )

@@ -96,8 +96,8 @@ def client_tls(authority: str | Path | None) -> ssl.SSLContext | None:
         return ssl.create_default_context(cafile=authority)
     except (OSError, ssl.SSLError) as error:
         raise UserError(
-            f"the certificate to trust (ca), {shortened(authority, MOST_SAID)}: {reason(error)}. Give that of "
-            "the authority, or of the server itself, in PEM"
+            f"the certificate to trust (ca), {shortened(authority, MOST_SAID)}: {reason(error)}. Give that "
+            "of the authority, or of the server itself, in PEM"
         ) from None
 
 

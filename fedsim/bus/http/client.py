@@ -31,7 +31,7 @@ from fedsim.bus.http.state_folder import StateFolder
 from fedsim.bus.http.transfers import Incoming, Outgoing
 from fedsim.bus.inbox import Inbox
 from fedsim.bus.reply_report import Report, written
-from fedsim.errors import RunError, UserError
+from fedsim.errors import DecodeError, RunError, UserError
 from fedsim.network.overhead import DIGEST_BYTES
 from fedsim.wire import SERVER, Frame, Kinds, Message, Packed
 
@@ -39,9 +39,6 @@ Prober = Callable[[int, bytes], Awaitable[bytes]]
 """Answers the observer's question to a client."""
 Reporter = Callable[[Header], Report]
 """Says what is to be said beside a reply, given its header."""
-
-_MOST_SPOILT = 3
-"""So often a frame may arrive with another SHA-256 than its own before it is given up."""
 
 
 class HttpClient:
@@ -88,10 +85,11 @@ class HttpClient:
         self._inbox = Inbox(self.limits.inbox_bytes)
         self._deliveries = Deliveries(self.limits, self._inbox, self._unusable)
         self._deliveries.kinds = kinds
+        self._wake = asyncio.Event()
         self._replies = Replies(
             *(self.limits, state, self._deliveries.replied),
             lambda reply: self._start(self._upload, reply),
-            self._wake_up,
+            self._wake.set,
         )
         self._prober: Prober | None = None
         self._answering: dict[int, None] = {}
@@ -101,9 +99,8 @@ class HttpClient:
         self._slots_up = asyncio.Semaphore(self.limits.transfers_at_once)
         self._greeting: bytes | None = None
         self._change = asyncio.Event()
-        self._wake = asyncio.Event()
         self._must_report = True
-        self._report_timer: asyncio.TimerHandle | None = None
+        self._has_news = False
         self._is_over = False
         self._failure: Exception | None = None
         self._talked_s = 0.0
@@ -151,7 +148,7 @@ class HttpClient:
     async def close(self, grace_s: float = 5.0, *, why: str = "it was stopped") -> None:
         """Say goodbye, and why, and close everything."""
         if self._tasks and grace_s > 0 and self._requests.joined.is_set():
-            with suppress(*LOST, SessionGone):
+            with suppress(*LOST, SessionGone, UserError):  # nobody is told any more
                 async with asyncio.timeout(grace_s):
                     if not self._is_over:
                         await self._leave(why)
@@ -161,8 +158,6 @@ class HttpClient:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._report_timer is not None:
-            self._report_timer.cancel()
         await self._requests.close()
         self._fail(ConnectionError("this process has closed its connection"))
 
@@ -305,34 +300,16 @@ class HttpClient:
             pass
 
     async def _fetch(self, arrival: Arrival) -> None:
-        """Fetch a frame, from where an earlier attempt has ended."""
-        incoming, header, spoilt = arrival.incoming, arrival.header, 0
+        header, incoming = arrival.header, arrival.incoming
         assert incoming is not None  # noqa: S101
-        frame: memoryview | None = None
-
-        async def attempt() -> None:
-            nonlocal frame, spoilt
-            held = incoming.held
-            headers = {"Range": f"bytes={held}-"} if held else {}
-            if not incoming.is_complete:
-                path, status = f"/dispatch/{header.client}/{header.dispatch}", 206 if held else 200
-                async with self._requests.send("GET", path, status, 410, headers=headers) as response:
-                    if response.status == 410:
-                        return
-                    async for data in response.content.iter_any():
-                        incoming.add(data)
-            frame = await incoming.verified()
-            if frame is None:
-                spoilt += 1
-                if spoilt < _MOST_SPOILT:
-                    incoming.reset()
-                    raise ConnectionAbortedError("another SHA-256")
-
+        frame = None
         async with self._slots_down:
             await self._deliveries.room()
-            await self._requests.persist(attempt, lambda: incoming.held)
-        if frame is None and spoilt == _MOST_SPOILT:
-            self._unusable(header, f"{incoming.total} bytes do not have their SHA-256")
+            try:
+                path = f"/dispatch/{header.client}/{header.dispatch}"
+                frame = await self._requests.download(path, incoming)
+            except DecodeError as error:
+                self._unusable(header, str(error))
         self._deliveries.fetched(arrival, frame)
         self._report_soon()
 
@@ -344,16 +321,14 @@ class HttpClient:
             batch = self._replies.batch()
             if not batch and not self._must_report:
                 self._wake.clear()
+                delay_s = self.limits.report_delay_s if self._has_news else self.limits.heartbeat_s
                 try:
-                    async with asyncio.timeout(self.limits.heartbeat_s):
+                    async with asyncio.timeout(delay_s):
                         await self._wake.wait()
                 except TimeoutError:
                     self._must_report = True
                 continue
-            self._must_report = False
-            if self._report_timer is not None:
-                self._report_timer.cancel()
-                self._report_timer = None
+            self._must_report = self._has_news = False
             now_s = asyncio.get_running_loop().time()
             data = b"".join(reply.entry(now_s) for reply in batch)
 
@@ -367,31 +342,8 @@ class HttpClient:
                 self._replies.taken(reply)
 
     async def _upload(self, reply: Reply) -> None:
-        """Send a large reply or answer, of which some may be there unless it is new."""
-        outgoing, held = Outgoing(reply.parts()), 0
-        total = outgoing.total
-
-        async def put(start: int) -> int | None:
-            """Send what follows; return how much is there if that cannot be, None once all is taken."""
-            span = "*" if start == total else f"{start}-{total - 1}"
-            headers = {"Content-Range": f"bytes {span}/{total}", "Content-Length": str(total - start)}
-            data = outgoing.pieces(start, self.limits.chunk_bytes) if start < total else b""
-            async with self._requests.send(
-                "PUT", reply.path, 204, 409, 410, headers=headers, data=data
-            ) as response:
-                return int(response.headers["Fedsim-Held"]) if response.status == 409 else None
-
-        async def attempt() -> None:
-            nonlocal held
-            there = 0 if reply.is_new else await put(total)
-            reply.is_new = False
-            if there is not None:
-                held = there
-                if await put(held) is not None:
-                    raise ConnectionAbortedError("another request is at it")
-
         async with self._slots_up:
-            await self._requests.persist(attempt, lambda: held)
+            await self._requests.upload(reply.path, Outgoing(reply.parts()), is_new=reply.is_new)
         self._replies.taken(reply)
 
     async def _answer(self, number: int, client: int, question: bytes) -> None:
@@ -438,19 +390,15 @@ class HttpClient:
     def _unusable(self, header: Header, why: str) -> None:
         self._replies.add(Reply((header.client, header.dispatch), fault=sendable(why)))
 
-    def _wake_up(self) -> None:
-        self._wake.set()
-
     def _report(self) -> None:
         """Say now which dispatches have come, and whether this process is ready."""
-        self._report_timer = None
         self._must_report = True
         self._wake.set()
 
     def _report_soon(self) -> None:
-        if self._report_timer is None:
-            loop = asyncio.get_running_loop()
-            self._report_timer = loop.call_later(self.limits.report_delay_s, self._report)
+        if not self._has_news:
+            self._has_news = True
+            self._wake.set()
 
     def _fail(self, error: Exception) -> None:
         if self._failure is None:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from fedsim.bus.http.access import Access, ClientRanges, names_loopback
+from fedsim.bus.http.access import Access, ClientRanges, bearer_token, names_loopback
 from fedsim.bus.http.accounts import Accounts
 from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.messages import (
@@ -27,6 +27,7 @@ from fedsim.bus.http.messages import (
     Reader,
     dispatch_entry,
     entry,
+    read_join,
     read_large,
     sendable,
 )
@@ -34,9 +35,7 @@ from fedsim.bus.http.sessions import Dispatch, Refusal, Session, Sessions, Uploa
 from fedsim.bus.http.transfers import Incoming, content_range, range_start
 from fedsim.bus.inbox import Inbox
 from fedsim.clock import now_ns
-from fedsim.errors import UserError
 from fedsim.network.overhead import DIGEST_BYTES
-from fedsim.quoting import shortened
 
 if TYPE_CHECKING:
     from fedsim.bus.http.server import HttpServer
@@ -46,7 +45,6 @@ SESSION, RUN, RESUMED, HELD = "Fedsim-Session", "Fedsim-Run", "Fedsim-Resumed", 
 how many bytes of a large reply it holds."""
 _ALIVE = entry("a")
 _MOST_JOIN = 160 * 1024
-_SECRET = re.compile(r"[0-9a-f]{32}")
 _NUMBER = re.compile(r"[0-9]{1,16}")
 _PLACE = re.compile(r"/dispatch/([0-9]{1,10})/([0-9]{1,10})|/query/([0-9]{1,16})")
 
@@ -118,7 +116,7 @@ class Handlers:
             response = web.Response(text=json.dumps(self._server.status()), content_type="application/json")
             response.force_close()
             return response
-        token = _bearer(request.headers.get("Authorization"))
+        token = bearer_token(request.headers.get("Authorization"))
         granted = self._access.grant(token)
         if granted is None:
             raise Turned("access", 401)
@@ -171,7 +169,7 @@ class Handlers:
             body = await self._body(request, None, _MOST_JOIN)
         headers = {RUN: self._server.run}
         try:
-            protocol, clients = _read_join(body, secret)
+            protocol, clients = read_join(body, secret)
             if protocol != PROTOCOL:
                 raise Refusal(
                     f"the process speaks protocol {protocol}, this server {PROTOCOL}: "
@@ -285,8 +283,8 @@ class Handlers:
 
     async def _put(self, request: web.BaseRequest, session: Session, place: tuple[int, ...]) -> web.Response:
         """Take a large reply or answer, or some of it; without any of it, say how much is here."""
-        of = self._server.dispatch_of if len(place) == 2 else self._server.question_of
-        if of(session, *place) is None:
+        asked = self._server.dispatch_of if len(place) == 2 else self._server.questions.of
+        if not asked(session, *place):
             return web.Response(status=410)  # it has been taken, or is another process's
         span = content_range(request.headers.get("Content-Range"))
         if span is None or request.content_length != span[1] - span[0]:
@@ -379,18 +377,6 @@ class Handlers:
             raise Turned("rate", 429, f"more than {self._limits.idle_rate:g} idle requests per second")
 
 
-def _read_join(body: bytes, secret: str) -> tuple[int, ClientRanges]:
-    """Return the protocol and the clients of a request to join; no clients of another protocol."""
-    try:
-        said: Any = json.loads(body)
-        protocol, text = said["protocol"], said["clients"]
-        if type(protocol) is not int or type(text) is not str or not _SECRET.fullmatch(secret):
-            raise ValueError("a session's secret, a protocol and clients are needed")
-        return protocol, ClientRanges.parse(text) if protocol == PROTOCOL else ClientRanges(())
-    except (ValueError, TypeError, KeyError, RecursionError, UserError) as error:
-        raise ProtocolError(f"join: {shortened(error)}") from None
-
-
 def _position(request: web.BaseRequest, session: Session, name: str) -> tuple[int, bool]:
     """Return up to which number a process has its outbox, and whether it understands messages."""
     query = request.rel_url.query
@@ -398,11 +384,6 @@ def _position(request: web.BaseRequest, session: Session, name: str) -> tuple[in
     if not _NUMBER.fullmatch(number) or int(number) > session.last or is_ready not in ("0", "1"):
         raise ProtocolError(f"{name}={number:.20}, ready={is_ready}: the last number is {session.last}")
     return int(number), is_ready == "1"
-
-
-def _bearer(header: str | None) -> str | None:
-    scheme, _, token = (header or "").partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else None
 
 
 def _abort(request: web.BaseRequest) -> None:

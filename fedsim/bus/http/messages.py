@@ -26,6 +26,8 @@ SHA-256 of all (:mod:`fedsim.bus.http.transfers`).
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,7 +37,8 @@ from zlib import crc32
 import msgpack
 
 from fedsim.bus.base import Header
-from fedsim.errors import DecodeError, FedsimError
+from fedsim.bus.http.access import ClientRanges
+from fedsim.errors import DecodeError, FedsimError, UserError
 from fedsim.quoting import printable, quoted, shortened
 from fedsim.wire import Envelope, Frame, Kinds, Limits, Message, Packed, decode, pack
 
@@ -46,6 +49,7 @@ MOST_TEXT = 1024
 MOST_SPENT_S = 1e9
 LENGTHS = struct.Struct(">HII")
 """Before each entry: the length of the head, and length and CRC-32 of the body."""
+_SECRET = re.compile(r"[0-9a-f]{32}")
 _HEAD_LENGTH = struct.Struct(">H")
 _SMALL: dict[str, Any] = {
     "max_str_len": 8192,
@@ -117,6 +121,27 @@ FROM_CLIENT = frozenset("rus")
 _pack = msgpack.Packer(use_single_float=True).pack
 
 
+def join_request(clients: ClientRanges) -> bytes:
+    """Return the body of a request to join."""
+    return json.dumps({"protocol": PROTOCOL, "clients": str(clients)}).encode()
+
+
+def read_join(body: bytes, secret: str) -> tuple[int, ClientRanges]:
+    """Return the protocol and the clients of a request to join; no clients of another protocol.
+
+    Raises:
+        ProtocolError: It is no such request.
+    """
+    try:
+        said: Any = json.loads(body)
+        protocol, text = said["protocol"], said["clients"]
+        if type(protocol) is not int or type(text) is not str or not _SECRET.fullmatch(secret):
+            raise ValueError("a session's secret, a protocol and clients are needed")
+        return protocol, ClientRanges.parse(text) if protocol == PROTOCOL else ClientRanges(())
+    except (ValueError, TypeError, KeyError, RecursionError, UserError) as error:
+        raise ProtocolError(f"join: {shortened(error)}") from None
+
+
 def entry(letter: str, *values: Any, body: bytes = b"") -> bytes:
     """Return an entry as it travels."""
     head = _pack((letter, *values))
@@ -164,7 +189,7 @@ class Reply:
         state: The state of the client that becomes durable with it, if any does.
         at_s: When it was given.
         left: Done when the frame has left, or never will; None where nobody waits for it.
-        is_new: Whether nothing of it was ever sent.
+        is_new: Whether no earlier process may have sent some of it.
     """
 
     key: tuple[int, ...]

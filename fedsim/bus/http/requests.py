@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -15,13 +14,16 @@ import aiohttp
 
 from fedsim.bus.http.access import ClientRanges
 from fedsim.bus.http.limits import HttpLimits
-from fedsim.bus.http.messages import PROTOCOL, ProtocolError
-from fedsim.errors import UserError
+from fedsim.bus.http.messages import ProtocolError, join_request
+from fedsim.bus.http.transfers import Incoming, Outgoing
+from fedsim.errors import DecodeError, UserError
 from fedsim.quoting import MOST_SAID, printable, shortened
 
 LOST = (aiohttp.ClientError, OSError, ProtocolError)
 """Errors after which trying again may help."""
 _MOST_GREETING = 64 << 20
+_MOST_SPOILT = 3
+"""So often bytes may arrive with another SHA-256 than their own before they are given up."""
 _PLAIN = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")
 """What OpenSSL says, depending on its version, of an answer that is no TLS."""
 
@@ -166,6 +168,59 @@ class Requests:
                     backoff.succeeded()
             await backoff.pause()
 
+    async def download(self, path: str, incoming: Incoming) -> memoryview | None:
+        """Fetch bytes, from where an earlier attempt has ended; None where the server has them no more.
+
+        Raises:
+            DecodeError: They did not have their SHA-256, however often they came.
+        """
+        frame: memoryview | None = None
+        spoilt = 0
+
+        async def attempt() -> None:
+            nonlocal frame, spoilt
+            held = incoming.held
+            headers = {"Range": f"bytes={held}-"} if held else {}
+            if not incoming.is_complete:
+                async with self.send("GET", path, 206 if held else 200, 410, headers=headers) as response:
+                    if response.status == 410:
+                        return
+                    async for data in response.content.iter_any():
+                        incoming.add(data)
+            frame = await incoming.verified()
+            if frame is None:
+                spoilt += 1
+                if spoilt == _MOST_SPOILT:
+                    raise DecodeError(f"{incoming.total} bytes do not have their SHA-256")
+                incoming.reset()
+                raise ConnectionAbortedError("another SHA-256")
+
+        await self.persist(attempt, lambda: incoming.held)
+        return frame
+
+    async def upload(self, path: str, outgoing: Outgoing, *, is_new: bool) -> None:
+        """Send bytes, of which some may be there unless they are new."""
+        total, held = outgoing.total, 0
+
+        async def put(start: int) -> int | None:
+            """Send what follows; return how much is there if that cannot be, None once all is taken."""
+            span = "*" if start == total else f"{start}-{total - 1}"
+            headers = {"Content-Range": f"bytes {span}/{total}", "Content-Length": str(total - start)}
+            data = outgoing.pieces(start, self._limits.chunk_bytes) if start < total else b""
+            async with self.send("PUT", path, 204, 409, 410, headers=headers, data=data) as response:
+                return int(response.headers["Fedsim-Held"]) if response.status == 409 else None
+
+        async def attempt() -> None:
+            nonlocal held, is_new
+            there = 0 if is_new else await put(total)
+            is_new = False
+            if there is not None:
+                held = there
+                if await put(held) is not None:
+                    raise ConnectionAbortedError("another request is at it")
+
+        await self.persist(attempt, lambda: held)
+
     async def join(self, clients: ClientRanges, *, is_first: bool) -> tuple[str, bool, bytes]:
         """Join; return the run, whether the server knew the session, and its greeting.
 
@@ -177,11 +232,10 @@ class Requests:
             UserError: Trying again is of no use.
             aiohttp.ClientError, OSError, ProtocolError: It may help.
         """
-        data = json.dumps({"protocol": PROTOCOL, "clients": str(clients)}).encode()
         try:
             async with (
                 asyncio.timeout(self._limits.handshake_timeout_s),
-                self.send("POST", "/join", data=data) as response,
+                self.send("POST", "/join", data=join_request(clients)) as response,
             ):
                 if (response.content_length or 0) > _MOST_GREETING:
                     raise ProtocolError(f"a greeting of {response.content_length} bytes")

@@ -19,8 +19,6 @@ import ssl as tls
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from itertools import count
 from typing import Any
 
 from fedsim.bus.base import Delivery, Header
@@ -30,25 +28,16 @@ from fedsim.bus.http.connections import Connections
 from fedsim.bus.http.handlers import Handlers
 from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.messages import Entry, entry, framed, read_frame, sendable
-from fedsim.bus.http.sessions import Dispatch, Session, Sessions
+from fedsim.bus.http.sessions import Dispatch, Questions, Session, Sessions
 from fedsim.bus.inbox import Inbox
 from fedsim.bus.ledger import Ledger, Outcome
 from fedsim.clock import Trace
-from fedsim.errors import DecodeError, RunError
+from fedsim.errors import DecodeError
 from fedsim.network import NO_OVERHEAD, OverheadConfig
 from fedsim.quoting import MOST_SAID, shortened
 from fedsim.wire import SERVER, Kinds, Message, Packed
 
 OVER = "the run is over"
-
-
-@dataclass(slots=True, eq=False)
-class Question:
-    """An observer's question to a client, as it travels, and its answer."""
-
-    client: int
-    entry: bytes
-    answer: asyncio.Future[bytes]
 
 
 class HttpServer:
@@ -71,6 +60,8 @@ class HttpServer:
         greeting: As given.
         run: The name of this run.
         is_closing: Whether nobody is let in any more.
+        questions: The observer's.
+        connections: Those of client processes, and of strangers.
     """
 
     def __init__(
@@ -102,8 +93,7 @@ class HttpServer:
         self._inbox = Inbox(self.limits.inbox_bytes)
         self._dispatches: dict[tuple[int, int], Dispatch] = {}
         self._newest: dict[int, int] = {}
-        self._questions: dict[int, Question] = {}
-        self._numbers = count(1)
+        self.questions = Questions()
         self._change = asyncio.Event()
         self._end: bytes | None = None
         self._is_over = False
@@ -162,9 +152,7 @@ class HttpServer:
         await self.connections.close(max(0.05, end_s - loop.time()))
         for dispatch in list(self._dispatches.values()):
             self._lost(dispatch, "the server has closed")
-        for question in self._questions.values():
-            if not question.answer.done():
-                question.answer.set_exception(ConnectionError("the server has closed"))
+        self.questions.close()
         self._inbox.fail(ConnectionError("the server has closed"))
 
     def send(self, header: Header, message: Message | Packed | None) -> Awaitable[None]:
@@ -231,18 +219,15 @@ class HttpServer:
         """
         if len(question) > (most := self.limits.small_frame_bytes):
             raise ValueError(f"a question of {len(question)} bytes: at most {most} fit")
-        number = next(self._numbers)
-        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        asked = Question(client, entry("q", number, client, body=question), answer)
-        self._questions[number] = asked
+        asked = self.questions.ask(client, question)
         session = self._sessions.owner(client)
         if session is not None and session.is_ready:
             session.say(asked.entry)
         try:
             async with asyncio.timeout(timeout_s):
-                return await answer
+                return await asked.answer
         finally:
-            del self._questions[number]
+            self.questions.forget(asked)
 
     def seal(self) -> None:
         """Enter nothing more in ledger and trace: what travels from now on belongs to no run."""
@@ -317,12 +302,6 @@ class HttpServer:
         self._accounts.reject(cause, f"{client}-{number}")
         return None
 
-    def question_of(self, session: Session, number: int) -> Question | None:
-        """Return the question that this session is to answer; None if it is nothing (any more)."""
-        asked = self._questions.get(number)
-        is_open = asked is not None and asked.client in session.clients and not asked.answer.done()
-        return asked if is_open else None
-
     def take(self, session: Session, one: Entry, sharing: int = 1, first_ns: int = -1) -> bool:
         """Take what a process has sent up; say whether it was asked for.
 
@@ -334,7 +313,7 @@ class HttpServer:
         """
         if one.letter == "s":
             number, is_answered = one.values
-            return self._answered(session, number, is_answered, bytes(one.body))
+            return self.questions.take(session, number, is_answered, bytes(one.body))
         dispatch = self.dispatch_of(session, *one.values[:2])
         if dispatch is None:
             return False
@@ -359,25 +338,13 @@ class HttpServer:
         self._inbox.put(Delivery(header, message), num_bytes)
         return True
 
-    def _answered(self, session: Session, number: int, is_answered: bool, said: bytes) -> bool:
-        asked = self.question_of(session, number)
-        if asked is None:
-            return False
-        if is_answered:
-            asked.answer.set_result(said)
-        else:
-            why = shortened(sendable(said.decode("utf-8", "replace")), MOST_SAID)
-            asked.answer.set_exception(RunError(f"the process of client {asked.client} cannot answer: {why}"))
-        return True
-
     # How it is done
 
     def _readied(self, session: Session, is_ready: bool) -> None:
         """Note whether a process understands messages; ask what is to be asked of one that does."""
         if is_ready and not session.is_ready:
-            for question in self._questions.values():
-                if question.client in session.clients and not question.answer.done():
-                    session.say(question.entry)
+            for question in self.questions.of(session):
+                session.say(question.entry)
         if is_ready != session.is_ready:
             session.is_ready = is_ready
             self._changed()

@@ -1,4 +1,4 @@
-"""Which process hosts which client, and the dispatches that are not replied to."""
+"""Which process hosts which client, dispatches that are not replied to, and questions without an answer."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count
 
 from fedsim.bus.base import Header
 from fedsim.bus.http.access import ClientRanges
 from fedsim.bus.http.limits import HttpLimits
+from fedsim.bus.http.messages import entry, sendable
 from fedsim.bus.http.transfers import Incoming, Outgoing
-from fedsim.quoting import shortened
+from fedsim.errors import RunError
+from fedsim.quoting import MOST_SAID, shortened
 from fedsim.wire import Frame, Packed
 
 
@@ -328,3 +331,55 @@ class Sessions:
                     del session.uploads[key]
                     self._evicted()
         return held < most
+
+
+@dataclass(slots=True, eq=False)
+class Question:
+    """An observer's question to a client, as it travels, and its answer."""
+
+    number: int
+    client: int
+    entry: bytes
+    answer: asyncio.Future[bytes]
+
+
+class Questions:
+    """The observer's questions that are not answered."""
+
+    def __init__(self) -> None:
+        self._asked: dict[int, Question] = {}
+        self._numbers = count(1)
+
+    def ask(self, client: int, question: bytes) -> Question:
+        """Return a new question."""
+        number, answer = next(self._numbers), asyncio.get_running_loop().create_future()
+        asked = Question(number, client, entry("q", number, client, body=question), answer)
+        self._asked[number] = asked
+        return asked
+
+    def forget(self, asked: Question) -> None:
+        """Take no answer any more."""
+        del self._asked[asked.number]
+
+    def of(self, session: Session, number: int | None = None) -> list[Question]:
+        """Return what a session is to answer, or one question of these."""
+        asked = self._asked.values() if number is None else filter(None, (self._asked.get(number),))
+        return [one for one in asked if one.client in session.clients and not one.answer.done()]
+
+    def take(self, session: Session, number: int, is_answered: bool, said: bytes) -> bool:
+        """Take an answer, or why there is none; say whether it was asked for."""
+        for asked in self.of(session, number):
+            if is_answered:
+                asked.answer.set_result(said)
+            else:
+                why = shortened(sendable(said.decode("utf-8", "replace")), MOST_SAID)
+                error = RunError(f"the process of client {asked.client} cannot answer: {why}")
+                asked.answer.set_exception(error)
+            return True
+        return False
+
+    def close(self) -> None:
+        """Let nobody wait any more."""
+        for asked in self._asked.values():
+            if not asked.answer.done():
+                asked.answer.set_exception(ConnectionError("the server has closed"))

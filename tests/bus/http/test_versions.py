@@ -32,6 +32,9 @@ device = "high"
 """
 
 
+SEVEN = b'{"protocol": 7, "clients": ""}'
+
+
 async def join(url: str) -> None:
     """Join as ``fedsim join`` does."""
     process = ClientProcess(
@@ -108,7 +111,7 @@ async def test_a_server_with_other_data(make_world: Any, part: dict[str, str], m
 async def test_another_protocol(make_world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     world = await make_world(num_clients=4, greeting=greeting())
     with monkeypatch.context() as patched:
-        patched.setattr("fedsim.bus.http.requests.PROTOCOL", 7)
+        patched.setattr("fedsim.bus.http.requests.join_request", lambda clients: SEVEN)
         with pytest.raises(UserError, match=r"speaks protocol 7, this server 4: install the same version"):
             await join(world.url)
     await goes_on(world)
@@ -120,7 +123,7 @@ async def test_a_request_to_join_that_the_server_does_not_understand(
     world = await make_world(num_clients=4, greeting=greeting())
 
     with monkeypatch.context() as patched:
-        patched.setattr("fedsim.bus.http.requests.PROTOCOL", "seven")
+        patched.setattr("fedsim.bus.http.requests.join_request", lambda clients: b"{}")
         with pytest.raises(UserError, match=r"does not speak this fedsim's protocol .* the same version"):
             await join(world.url)
     assert world.server.rejected["protocol"] == 1
