@@ -97,11 +97,14 @@ class Log:
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, dict[str, Any]]] = []
+        self.warned: list[str] = []
 
     def info(self, event: str, **values: Any) -> None:
         self.lines.append((event, values))
 
-    warning = info
+    def warning(self, event: str, **values: Any) -> None:
+        self.info(event, **values)
+        self.warned.append(event)
 
     def of(self, event: str) -> list[dict[str, Any]]:
         return [values for name, values in self.lines if name == event]

@@ -32,6 +32,7 @@ async def test_notes_come_with_the_reply(world: Any, num: int) -> None:
     await world.echo(client)
     await world.taken()
     assert noted(world) == EXPECTED
+    assert world.log.warned == [NOTES[1].event]
     assert not world.server.rejected
     world.ask(3, 1, num=num)
     delivery = await world.got(client)

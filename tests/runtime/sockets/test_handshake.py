@@ -26,7 +26,10 @@ def greeting(**changes: Any) -> bytes:
         (greeting(format=FORMAT + 1), rf"\(format {FORMAT + 1}\).* the same version on both sides"),
         (b"hello", "no fedsim server: check the address and the port"),
         (b'{"fedsim": 1}', "no fedsim server"),
-        *((greeting(data=data), "greeting is damaged") for data in ([], {"task": 3}, {"task": "x" * 301})),
+        *(
+            (greeting(data=bad), "greeting is damaged")
+            for bad in (["task"], {"task": 3}, {"task": "x" * 301})
+        ),
         (greeting(verify=1), "greeting is damaged"),
     ],
 )
