@@ -162,7 +162,7 @@ class HttpClient:
             ValueError: A reply of a client that is not hosted here, or a frame that is too long.
         """
         if header.sender not in self._clients or header.receiver != SERVER:
-            raise ValueError(f"{header}: this process answers the server for the clients {self._clients}")
+            raise ValueError(f"{header}: this process replies to the server for the clients {self._clients}")
         _, frame = framed(header, message, self.limits.frame)
         loop, key = asyncio.get_running_loop(), (header.client, header.dispatch)
         report, left = self._reporter(header), loop.create_future()
