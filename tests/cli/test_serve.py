@@ -199,7 +199,7 @@ def test_a_run_with_tokens_over_tls(shell: Shell, call: Call, here: Path) -> Non
     shares = ("--clients", "0-3", "--patience", "20 s")
     mistakes = {
         "does not show a certificate that this process trusts": (url, *shares),
-        "give the authority's with --ca": (url, *shares, "--ca", other),
+        "give the certificate of its authority (ca)": (url, *shares, "--ca", other),
         "encrypts: write https://": (url.replace("https", "http"), *shares),
         "does not know this token": (url, *shares, "--ca", certificate, "--token", secret + "x"),
         "asks for a token": (url, *shares, "--ca", certificate),

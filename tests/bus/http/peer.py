@@ -8,12 +8,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from typing import Any
-from zlib import crc32
 
 import aiohttp
 
-from fedsim.bus.http.messages import FROM_SERVER, PROTOCOL, Entry, Reader, entry, with_tail
-from fedsim.wire import ModelUpdate, pack
+from fedsim.bus.http.messages import FROM_SERVER, PROTOCOL, Entry, Reader, Reply, entry
+from fedsim.wire import Frame, ModelUpdate, pack
 
 NAME = "0123456789abcdef" * 2
 """The secret of its session."""
@@ -31,15 +30,14 @@ def up(world: Any, client: int, num: int = 10) -> bytes:
     return pack(update).frame(sender=client, receiver=-1, round=1, exchange="train").join()
 
 
-def small(
-    world: Any, client: int, dispatch: int = 0, frame: bytes | None = None, crc: int | None = None
-) -> bytes:
+def small(world: Any, client: int, dispatch: int = 0, frame: bytes | None = None) -> bytes:
     frame = up(world, client) if frame is None else frame
-    return entry("r", client, dispatch, crc32(frame) if crc is None else crc, SPENT, None, body=frame)
+    return entry("r", client, dispatch, SPENT, None, body=frame)
 
 
 def large(world: Any, client: int) -> bytes:
-    whole = up(world, client, LARGE) + with_tail((client, 0, None, SPENT, None))
+    frame = up(world, client, LARGE)
+    whole = b"".join(Reply((client, 0), Frame(frame, len(frame)), SPENT).parts())
     return whole + sha256(whole).digest()
 
 

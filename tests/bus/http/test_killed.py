@@ -87,8 +87,8 @@ async def test_an_upload_goes_on_in_the_next_process(make_world: Any, start: Sta
     world.ask(0, num=4 * LARGE)
     await world.until(lambda: proxy.up - before > 3 * LARGE_BYTES)
     await kill(first)
-    (dispatch,) = world.server._dispatches.values()
-    await world.until(lambda: not dispatch.upload.is_busy)
+    (session,) = world.server._sessions
+    await world.until(lambda: not session.uploads[0, 0].is_busy)
     held = world.held_bytes
     assert held > 2 * LARGE_BYTES
     at_kill = proxy.up

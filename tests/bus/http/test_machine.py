@@ -77,7 +77,7 @@ class Talk(RuleBasedStateMachine):
     async def begin(self) -> None:
         """Start a process, and work out what it has to receive and what the server has."""
         self.state = StateFolder(Path(self.folders[-1].name))
-        durable = {(header.client, header.dispatch) for header, *_ in self.state.replies()}
+        durable = {reply.key for reply in self.state.replies()}
         self.client = self.world.client(
             f"0-{CLIENTS - 1}", url=self.proxy.url, state=self.state, jitter=lambda: 0.5
         )

@@ -27,7 +27,7 @@ def noted(world: Any) -> list[tuple[str, dict[str, Any]]]:
 @pytest.mark.parametrize("num", [0, 10, LARGE])
 async def test_notes_come_with_the_reply(world: Any, num: int) -> None:
     client = await world.join()
-    client.on_answer(lambda header: Report(0, NOTES))
+    client.on_reply(lambda header: Report(0, NOTES))
     world.ask(3, num=num)
     await world.echo(client)
     await world.taken()
@@ -45,7 +45,7 @@ async def test_notes_come_with_the_reply(world: Any, num: int) -> None:
 async def test_notes_come_once_however_often_the_reply_does(world: Any) -> None:
     proxy = await world.proxy(repeat_up=20)
     client = await world.join(url=proxy.url)
-    client.on_answer(lambda header: Report(0, [Note("info", f"of {header.dispatch}", {})]))
+    client.on_reply(lambda header: Report(0, [Note("info", f"of {header.dispatch}", {})]))
     for dispatch in range(6):
         world.ask(3, dispatch)
         await world.echo(client)
@@ -61,7 +61,7 @@ async def test_notes_outlive_the_process(world: Any, tmp_path: Path) -> None:
     proxy = await world.proxy()
     with closing(StateFolder(tmp_path)) as state:
         first = await world.join(url=proxy.url, state=state)
-        first.on_answer(lambda header: Report(0, NOTES))
+        first.on_reply(lambda header: Report(0, NOTES))
         world.ask(3)
         delivery = await world.got(first)
         proxy.swallow(True)
@@ -82,9 +82,9 @@ async def test_bad_notes_are_counted_and_the_reply_is_taken(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = await world.join()
-    client.on_answer(lambda header: Report(0, NOTES))
+    client.on_reply(lambda header: Report(0, NOTES))
     for dispatch, text in enumerate(("no JSON", '[["error", "x", {}]]')):
-        monkeypatch.setattr("fedsim.bus.http.pending.written", lambda notes, left_out, text=text: text)
+        monkeypatch.setattr("fedsim.bus.http.client.written", lambda notes, left_out, text=text: text)
         world.ask(3, dispatch)
         await world.echo(client)
         await world.taken()
@@ -99,7 +99,7 @@ async def spent(world: Any, compute_ns: int, num: int, after_s: float = 0.0) -> 
     """Return download, compute and upload of a reply given so late, and how long it all took, s."""
     proxy = await world.proxy()
     client = await world.join(url=proxy.url)
-    client.on_answer(lambda header: Report(compute_ns))
+    client.on_reply(lambda header: Report(compute_ns))
     await world.within(world.server.attendance([3]))
     began_s = asyncio.get_running_loop().time()
     world.ask(3, num=num)

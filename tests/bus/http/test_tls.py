@@ -83,7 +83,7 @@ async def test_who_does_not_agree_about_encryption_is_told(
     world, plain = await make_encrypted(), await make_world()
     named, key = certified("elsewhere", "DNS:example.org")
     elsewhere = await make_world(encrypt=server_tls(named, key))
-    unknown = r"does not show a certificate .*self.signed.*give .* with --ca"
+    unknown = r"does not show a certificate .*self.signed.*give .* authority"
     mistakes: list[tuple[Any, str, ssl.SSLContext | None, str]] = [
         (world, world.url, client_tls(certified("other")[0]), unknown),
         (world, world.url, None, unknown),

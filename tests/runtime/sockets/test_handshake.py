@@ -44,7 +44,7 @@ def test_data_are_compared(world: Any) -> None:
     check_data(said, world.make_data([3, 4]))
     with pytest.raises(UserError, match=r"server: labels \(13 of int64 both, with other values\)\. Both"):
         check_data(said, replace(data, y=1 - data.y))
-    other = r"samples \(14 of float32 here, 13 of float32 there\); .*; who holds.* --data or FEDSIM_DATA"
+    other = r"samples \(14 of float32 here, 13 of float32 there\); .*; who holds.* or FEDSIM_DATA"
     with pytest.raises(UserError, match=other):
         check_data(said, world.make_data([4, 4]))
     with pytest.raises(UserError, match="unknown there"):

@@ -53,7 +53,7 @@ def play(parts: Any, asks: Asks, shelf: Any = None, *, message: Any = None, **op
 
     async def hosted(world: World, probed: list[Any]) -> list[Any]:
         client, reports = await world.join("0-2"), list[Any]()
-        send, on_answer = client.send, client.on_answer
+        send, on_reply = client.send, client.on_reply
 
         def sent(header: Header, reply: Any) -> Any:
             if shelf is not None:
@@ -65,9 +65,9 @@ def play(parts: Any, asks: Asks, shelf: Any = None, *, message: Any = None, **op
                 reports.append((header, reporter(header)))
                 return reports[-1][1]
 
-            on_answer(report)
+            on_reply(report)
 
-        client.send, client.on_answer = sent, noting  # type: ignore[method-assign, assignment]
+        client.send, client.on_reply = sent, noting  # type: ignore[method-assign, assignment]
         hosting = asyncio.ensure_future(host(parts, client, folder=shelf, **options))
 
         async def ask() -> None:
@@ -128,7 +128,8 @@ def test_what_is_in_the_folder_must_be_a_state(world: Any) -> None:
 
 
 def test_a_store_brings_back_what_it_was_given(world: Any) -> None:
-    store = FolderStore(Shelf(), world.make_parts(world.Scripted()))
+    shelf: Any = Shelf()
+    store = FolderStore(shelf, world.make_parts(world.Scripted()))
     assert store.load(0) is None
     held = Held(4, world.Diary((1, 2), 3), world.Diary((1, 2), -1))
     store.save(0, held)
