@@ -51,7 +51,7 @@ QUICK: dict[str, dict[str, Any]] = {
 def data() -> FederatedData:
     key = Key.root(7)
     spreading = Spreading(
-        num_clients=CLIENTS, shares=(0.7, 0.1, 0.2), public_size=40, global_test_share=0.1, limit=400
+        num_clients=CLIENTS, shares=(0.7, 0.1, 0.2), public_size=20, global_test_share=0.1, limit=240
     )
     dataset = DIGITS(DIGITS.Config()).load(LoadContext(None, CLIENTS, key))
     return federate(dataset, DIRICHLET(DIRICHLET.Config(alpha=0.5)), spreading, key)
