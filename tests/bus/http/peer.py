@@ -31,7 +31,8 @@ def up(world: Any, client: int, num: int = 10) -> bytes:
 
 
 def small(world: Any, client: int, dispatch: int = 0, frame: bytes | None = None) -> bytes:
-    return entry("r", client, dispatch, SPENT, None, body=frame or up(world, client))
+    frame = up(world, client) if frame is None else frame
+    return entry("r", client, dispatch, SPENT, None, body=frame)
 
 
 def large(world: Any, client: int) -> bytes:
@@ -70,11 +71,6 @@ class Peer:
         """Send a part of a large reply, of which the bytes before it are there."""
         place = f"bytes {start}-{start + len(body) - 1}/{total or len(body)}"
         return await self.request("PUT", f"/dispatch/{client}/0", body, **{"Content-Range": place})
-
-    async def num_held(self, total: int, path: str = "/dispatch/0/0") -> int:
-        """Return how much the server has of a large reply of so many bytes."""
-        assert await self.request("PUT", path, b"", **{"Content-Range": f"bytes */{total}"}) == 409
-        return int(self.held or "")
 
     async def asked(self, *clients: int) -> None:
         """Let the server ask clients, and wait until that has come."""

@@ -60,6 +60,7 @@ def test_a_token_grants_its_clients_and_the_file_does_not_hold_it(tmp_path: Path
     path = tmp_path / "tokens"
     path.write_text(f"# site A\n{line}\n\n{other_line}  # site B\n")
     access = Access.from_file(path)
+    assert secret != other
     assert access.grant(secret) == clients
     assert access.grant(other) == ClientRanges.parse("5")
     assert secret not in path.read_text()
@@ -91,10 +92,6 @@ def test_a_file_that_changes_is_read_again_and_one_that_is_spoilt_is_told_once(t
     assert access.grant(second) is None
 
 
-def test_tokens_differ() -> None:
-    assert len({new_token(ClientRanges.parse("0"))[0] for _ in range(10)}) == 10
-
-
 def test_an_open_access_grants_everything() -> None:
     granted = Access.open().grant(None)
     assert granted is not None
@@ -111,15 +108,12 @@ def test_an_open_access_grants_everything() -> None:
         (f"md5:{'0' * 64} 0-9", "line 1: not a token"),
         (f"\nsha256:{'0' * 64}", "line 2: not a token"),
         (f"sha256:{'0' * 64} x", "'x' is no client number"),
+        (None, "fedsim token new"),
     ],
 )
-def test_a_file_that_is_none(tmp_path: Path, text: str, problem: str) -> None:
+def test_a_file_that_is_none(tmp_path: Path, text: str | None, problem: str) -> None:
     path = tmp_path / "tokens"
-    path.write_text(text)
+    if text is not None:
+        path.write_text(text)
     with pytest.raises(UserError, match=problem):
         Access.from_file(path)
-
-
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="fedsim token new"):
-        Access.from_file(tmp_path / "tokens")

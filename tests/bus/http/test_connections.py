@@ -23,11 +23,14 @@ async def test_slow_peers_are_turned_out(world: Any) -> None:
     async with peer(world) as bad:
         await bad.asked(0)
         head = f"PUT /dispatch/0/0 HTTP/1.1\r\nHost: localhost\r\nFedsim-Session: {NAME}\r\n"
-        await say(
-            world, f"{head}Content-Range: bytes 0-9999/10000\r\nContent-Length: 10000\r\n\r\nabc".encode()
-        )
+        head += "Content-Range: bytes 0-9999/10000\r\nContent-Length: 10000\r\n\r\n"
+        stalled = asyncio.ensure_future(say(world, f"{head}abc".encode()))
+        await world.until(lambda: world.held_bytes == 3)
+        assert await bad.put(bytes(9997), start=3, total=10_000) == 409  # a request is at it
+        await stalled
         assert world.server.rejected["slow"] == 3
-        assert await bad.num_held(10_000) == 3
+        assert await bad.put(bytes(9990), start=10, total=10_000) == 409
+        assert bad.held == "3"
         assert await bad.put(bytes(9997), start=3, total=10_000) == 422  # its place was given back
     await world.until(lambda: world.server.num_connections == 0)
 

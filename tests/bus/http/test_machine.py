@@ -17,6 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -214,5 +215,6 @@ class Talk(RuleBasedStateMachine):
         self.do(self.kill())
 
 
-def test_every_message_arrives_once_and_in_order_whatever_happens() -> None:
-    run_state_machine_as_test(Talk, settings=settings(stateful_step_count=30))
+@pytest.mark.parametrize("examples", [12, pytest.param(100, marks=pytest.mark.slow)])
+def test_every_message_arrives_once_and_in_order_whatever_happens(examples: int) -> None:
+    run_state_machine_as_test(Talk, settings=settings(stateful_step_count=30, max_examples=examples))

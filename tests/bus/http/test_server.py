@@ -147,13 +147,15 @@ async def test_the_end_of_the_run_is_told(world: Any) -> None:
         await world.taken()
 
 
-async def test_a_process_that_does_not_read_makes_the_sender_wait_and_is_cut(world: Any) -> None:
+async def test_a_process_that_does_not_read_makes_the_sender_wait_and_is_cut(make_world: Any) -> None:
+    world = await make_world(heartbeat_s=600.0, handshake_timeout_s=1000.0)  # nothing else cuts it
     proxy = await world.proxy()
-    client = await world.join(url=proxy.url, limits=world.limits)
+    client = await world.join(url=proxy.url)
     await world.within(world.server.attendance([0]))
     proxy.swallow(True)
     left = [asyncio.ensure_future(world.ask(0, dispatch, num=10_000)) for dispatch in range(200)]
-    await world.until(lambda: world.server.rejected["slow"])
+    await world.until(lambda: world.server.rejected)
+    assert world.server.rejected == {"slow": 1}
     assert (left[0].done(), left[-1].done()) == (True, False)
     proxy.swallow(False)
     for dispatch in range(200):

@@ -1,5 +1,7 @@
 import os
 import stat
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -86,17 +88,6 @@ def test_a_state_is_durable_with_its_reply(tmp_path: Path) -> None:
     other.close()
 
 
-@pytest.mark.parametrize("place", ["states/5", "states/4", "replies/5-5", "session"])
-def test_a_file_in_the_place_of_another_is_damaged(tmp_path: Path, place: str) -> None:
-    filled(tmp_path)
-    whole = (tmp_path / "replies" / "3-6.state").read_bytes()
-    (tmp_path / place).write_bytes(whole)
-    with pytest.raises(
-        UserError, match=f"{place}' of the state folder is damaged .it is that of '3-6.state'"
-    ):
-        _use(tmp_path)
-
-
 def test_a_state_that_came_later_does_not_go_with_an_earlier_reply(tmp_path: Path) -> None:
     one = StateFolder(tmp_path)
     one.put(3, b"first")
@@ -131,50 +122,57 @@ def test_the_newest_reply_has_the_state_until_it_is_taken(tmp_path: Path) -> Non
     assert [path.name for path in (tmp_path / "states").iterdir()] == ["3"]
 
 
-def test_a_folder_of_another_version_is_not_called_damaged(tmp_path: Path) -> None:
-    StateFolder(tmp_path).close()
+SPOILT: dict[str, Callable[[bytes], bytes]] = {
+    "without its last byte": lambda whole: whole[:-1],
+    "with one more": lambda whole: whole + b"x",
+    "empty": lambda whole: b"",
+    "another first byte": lambda whole: b"x" + whole[1:],
+}
+
+
+def check_use(path: Path, error: type[Exception], match: str) -> None:
+    """Check that who uses the folder is told what is wrong."""
+
+    def use() -> None:
+        with closing(StateFolder(path)) as state:
+            for client in (3, 4, 5):
+                state.get(client)
+            state.replies()
+
+    with pytest.raises(error, match=match):
+        use()
+
+
+def test_what_is_damaged_is_named(tmp_path: Path) -> None:
+    filled(tmp_path)
+    for name in ("session", "states/4", "replies/3-6.state"):
+        path, whole = tmp_path / name, (tmp_path / name).read_bytes()
+        for spoil in SPOILT.values():
+            path.write_bytes(spoil(whole))
+            check_use(tmp_path, UserError, f"{name}' of the state folder is damaged")
+        path.write_bytes(whole)
+    whole = (tmp_path / "replies" / "3-6.state").read_bytes()
+    for name in ("states/5", "states/4", "replies/5-5", "session"):  # a file in the place of another
+        path = tmp_path / name
+        before = path.read_bytes() if path.exists() else None
+        path.write_bytes(whole)
+        check_use(tmp_path, UserError, f"{name}' of the state folder is damaged .it is that of '3-6.state'")
+        path.unlink() if before is None else path.write_bytes(before)
     path = tmp_path / "session"
     path.write_bytes(path.read_bytes().replace(b"fedsim state 6", b"fedsim state 5"))
-    with pytest.raises(UserError, match="is of another version of fedsim"):
-        StateFolder(tmp_path)
+    check_use(tmp_path, UserError, "is of another version of fedsim")
 
 
-@pytest.mark.parametrize("name", ["session", "states/4", "replies/3-6.state"])
-@pytest.mark.parametrize(
-    "spoil", [lambda b: b[:-1], lambda b: b + b"x", lambda b: b"", lambda b: b"x" + b[1:]]
-)
-def test_a_damaged_file_is_named(tmp_path: Path, name: str, spoil: object) -> None:
-    assert callable(spoil)
-    filled(tmp_path)
-    path = tmp_path / name
-    path.write_bytes(spoil(path.read_bytes()))
-    with pytest.raises(UserError, match=f"{name}' of the state folder is damaged"):
-        _use(tmp_path)
-
-
-def _use(path: Path) -> None:
-    state = StateFolder(path)
-    try:
-        for client in (3, 4, 5):
-            state.get(client)
-        state.replies()
-    finally:
-        state.close()
-
-
-def test_a_folder_that_cannot_be_one(tmp_path: Path) -> None:
+def test_what_is_no_file_or_no_folder_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(FileError, match=r"cannot use the state folder .*file: Not a directory"):
-        StateFolder(tmp_path / "file")
-
-
-@pytest.mark.parametrize("name", ["session", "states/4", "replies/3-6.state", "states/3.part", "lock"])
-def test_a_folder_in_the_place_of_a_file_is_told(tmp_path: Path, name: str) -> None:
-    filled(tmp_path)
-    (tmp_path / name).unlink(missing_ok=True)
-    (tmp_path / name).mkdir()
-    with pytest.raises(FileError, match=rf"cannot (read|use the state folder) .*{name}: Is a directory\. "):
-        _use(tmp_path)
+    check_use(tmp_path / "file", FileError, r"cannot use the state folder .*file: Not a directory")
+    for number, name in enumerate(("session", "states/4", "replies/3-6.state", "states/3.part", "lock")):
+        folder = tmp_path / str(number)
+        filled(folder)
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).mkdir()
+        why = rf"cannot (read|use the state folder) .*{name}: Is a directory\. "
+        check_use(folder, FileError, why)
 
 
 def _modes(path: Path) -> dict[str, int]:

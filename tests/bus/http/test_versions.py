@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from typing import Any
 
@@ -46,17 +45,16 @@ async def test_a_server_with_other_data_is_left(make_world: Any, tiny_scenario: 
 
 
 @pytest.mark.parametrize(
-    ("protocol", "problem", "rejected"),
+    ("said", "problem", "rejected"),
     [
-        (7, r"speaks protocol 7, this server 4: install the same version", "refused"),
-        ("seven", r"does not speak this fedsim's protocol .* the same version", "protocol"),
+        (b'{"protocol": 7, "clients": ""}', "speaks protocol 7, this server 4: install the same", "refused"),
+        (b"{}", r"does not speak this fedsim's protocol .* the same version", "protocol"),
     ],
 )
 async def test_another_protocol(
-    make_world: Any, monkeypatch: pytest.MonkeyPatch, protocol: Any, problem: str, rejected: str
+    make_world: Any, monkeypatch: pytest.MonkeyPatch, said: bytes, problem: str, rejected: str
 ) -> None:
     world = await make_world(num_clients=4)
-    said = json.dumps({"protocol": protocol, "clients": "0-1"}).encode()
     with monkeypatch.context() as patched:
         patched.setattr("fedsim.bus.http.requests.join_request", lambda clients: said)
         with pytest.raises(UserError, match=problem):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import cache
 from pathlib import Path
@@ -51,7 +51,7 @@ QUICK: dict[str, dict[str, Any]] = {
 def data() -> FederatedData:
     key = Key.root(7)
     spreading = Spreading(
-        num_clients=CLIENTS, shares=(0.7, 0.1, 0.2), public_size=40, global_test_share=0.1, limit=400
+        num_clients=CLIENTS, shares=(0.7, 0.1, 0.2), public_size=20, global_test_share=0.1, limit=240
     )
     dataset = DIGITS(DIGITS.Config()).load(LoadContext(None, CLIENTS, key))
     return federate(dataset, DIRICHLET(DIRICHLET.Config(alpha=0.5)), spreading, key)
@@ -85,6 +85,7 @@ def over_http(
     folder: Path | None = None,
     prepare: Callable[[World], None] = lambda world: None,
     change: Callable[[Any], None] = lambda client: None,
+    harm: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> tuple[RunResult, World]:
     """Run with a connection for each share of the clients, each with an engine of its own.
@@ -95,6 +96,7 @@ def over_http(
         folder: Where they keep states.
         prepare: Changes the server's side before anybody joins.
         change: Changes the endpoint of each process.
+        harm: What a proxy between the two sides does.
         options: Those of :func:`fedsim.runtime.sockets.serve.serve`.
 
     Returns:
@@ -105,11 +107,12 @@ def over_http(
         parts = make()
         world = await new_world(num_clients=parts.data.num_clients, kinds=kinds_of(parts))
         prepare(world)
+        url = None if harm is None else (await world.proxy(**harm)).url
         tasks: list[asyncio.Task[Any]] = []
         try:
             for share in shares:
                 state = None if folder is None else ends.enter_context(closing(StateFolder(folder / share)))
-                client = await world.join(share, state=state)
+                client = await world.join(share, url, state=state)
                 change(client)
                 tasks.append(asyncio.create_task(host(make(), client, folder=state)))
             serving = serve(

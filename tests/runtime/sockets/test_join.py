@@ -19,13 +19,11 @@ from fedsim.errors import FileError, InvariantError, RunError, UserError
 from fedsim.runtime.clients.host import Held
 from fedsim.runtime.purity import fingerprint
 from fedsim.runtime.run import kinds_of
-from fedsim.runtime.sockets import join, state_encoding
+from fedsim.runtime.sockets import state_encoding
+from fedsim.runtime.sockets.join import FolderStore, host
 from fedsim.runtime.sockets.remote_states import QUESTION
 from fedsim.wire import SERVER
 from tests.bus.http.conftest import SkippingLoop, World, new_world, within
-
-FolderStore: Any = join.FolderStore  # these tests have connections and folders of their own
-host: Any = join.host
 
 Asks = list[tuple[int, int, int]]
 """Client, dispatch, and the newest dispatch that was merged."""
@@ -130,7 +128,8 @@ def test_what_is_in_the_folder_must_be_a_state(world: Any) -> None:
 
 
 def test_a_store_brings_back_what_it_was_given(world: Any) -> None:
-    store = FolderStore(Shelf(), world.make_parts(world.Scripted()))
+    shelf: Any = Shelf()
+    store = FolderStore(shelf, world.make_parts(world.Scripted()))
     assert store.load(0) is None
     held = Held(4, world.Diary((1, 2), 3), world.Diary((1, 2), -1))
     store.save(0, held)

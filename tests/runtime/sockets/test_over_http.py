@@ -25,6 +25,7 @@ from fedsim.engine.training_config import TrainingConfig
 from fedsim.params import Model, Tree, freeze, weighted_mean
 from fedsim.plugins import available
 from fedsim.runtime.clients.host import ClientHost, Held
+from fedsim.runtime.parts import Parts
 from fedsim.runtime.purity import fingerprint
 from fedsim.runtime.records.dispatch_phases import PHASES
 from fedsim.runtime.records.result import RunResult
@@ -123,6 +124,37 @@ def test_kept_optimisers_and_phases(name: str, width: int, tmp_path: Path) -> No
         assert (upload_ns > 0) == (width == 400)  # a small frame is there at once
     passed = columns["ended_at_s"] - columns["asked_at_s"]
     np.testing.assert_allclose(sum(columns[f"{phase}_s"] for phase in PHASES), passed, atol=1e-6)
+
+
+FAULTS: dict[str, dict[str, Any]] = {
+    "resets": {"slice_bytes": 1 << 13, "reset_every": 400_000},
+    "one reset": {"reset_after": 500_000},
+    "latency": {"latency_s": 0.1},
+    "bandwidth": {"bytes_per_s": 1e6},
+    "slicing": {"slice_bytes": 700},
+    "a stall": {"stall_after": 600_000},
+    "a stall downwards": {"stall_down_after": 600_000},
+    "repeats": {"repeat_up": 100, "repeat_down": 100},
+}
+"""Of which all but the first are slow tests: tests/bus/http/test_faults.py has each for single replies."""
+
+
+@pytest.mark.parametrize(
+    "fault", [pytest.param(one, marks=[] if one == "resets" else pytest.mark.slow) for one in FAULTS]
+)
+def test_each_reply_is_merged_once_under(fault: str) -> None:
+    def make() -> Parts:
+        return parts("fedavg", width=400, rounds=4, clients_per_round=CLIENTS)
+
+    here, (there, _) = run(make()), over_http(make, ["0-3"], harm=FAULTS[fault])
+    assert there.model_hash == here.model_hash
+    assert payload(there) == payload(here)
+    assert [(row.asked, row.merged) for row in there.rounds] == [(CLIENTS, CLIENTS)] * 4
+    assert there.by_client["merged"].tolist() == [4] * CLIENTS
+    assert not there.drops
+    assert not there.rejections
+    # One row for each dispatch and reply, however often it travelled.
+    assert there.ledger.outcomes()["delivered"] == len(there.ledger) == 2 * CLIENTS * 4
 
 
 def test_work_without_frames_is_seen_too() -> None:
