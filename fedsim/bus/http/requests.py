@@ -208,7 +208,12 @@ class Requests:
             headers = {"Content-Range": f"bytes {span}/{total}", "Content-Length": str(total - start)}
             data = outgoing.pieces(start, self._limits.chunk_bytes) if start < total else b""
             async with self.send("PUT", path, 204, 409, 410, headers=headers, data=data) as response:
-                return int(response.headers["Fedsim-Held"]) if response.status == 409 else None
+                if response.status != 409:
+                    return None
+                held = response.headers.get("Fedsim-Held", "")
+                if not held.isdecimal() or int(held) > total:
+                    raise ProtocolError(f"{held:.20} bytes held of {total}")
+                return int(held)
 
         async def attempt() -> None:
             nonlocal held, is_new
