@@ -32,6 +32,17 @@ def quoted(value: Any, most: int = MOST_QUOTED) -> str:
     return shortened(repr(value), most)
 
 
+def printable(value: object) -> str:
+    """Return a value's text fit for one line of a terminal or a log, whoever wrote it.
+
+    Line ends become spaces; control characters and lone surrogates become ``?``.
+    """
+    text = str(value)
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else " " if one.isspace() else "?" for one in text)
+
+
 def with_type(error: Exception) -> str:
     """Return what a message says of an error of somebody else's code: its type, and its text shortened."""
     return f"{type(error).__name__}: {shortened(error, MOST_SAID)}"

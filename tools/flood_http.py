@@ -128,7 +128,7 @@ async def honest(port: int, client: int) -> None:
     """Answer everything."""
     made = HttpClient(
         f"http://127.0.0.1:{port}",
-        clients=ClientRanges.of([client]),
+        clients=ClientRanges.parse(str(client)),
         kinds=Kinds(COMMON),
         limits=replace(LIMITS, backoff_first_s=0.05, backoff_cap_s=0.2, inbox_bytes=1 << 30),
     )
@@ -160,7 +160,7 @@ async def hostile(port: int, client: int) -> None:
                     place = f"{url}/dispatch/{client}/{number}"
                     async with http.put(place, data=bytes(total - 100), headers=span):
                         pass
-            unasked = entry("r", client, 999, 0, (0.0, 0.0), None, body=bytes(LIMITS.small_frame_bytes))
+            unasked = entry("r", client, 999, (0.0, 0.0), None, body=bytes(LIMITS.small_frame_bytes))
             while True:
                 with suppress(aiohttp.ClientError):
                     async with http.post(f"{url}/replies?had=0&ready=1", data=unasked * 3):

@@ -25,14 +25,14 @@ from fedsim.bus.http.messages import (
     FROM_SERVER,
     ProtocolError,
     Reader,
+    Reply,
     entry,
-    with_tail,
-    without_tail,
+    read_large,
 )
 from fedsim.bus.reply_report import Note, read, written
 from fedsim.errors import DecodeError
 from fedsim.rng import Key
-from fedsim.wire import COMMON, Kinds, decode
+from fedsim.wire import COMMON, Frame, Kinds, decode
 
 GOLDEN = Path(__file__).parent.parent / "tests" / "wire" / "golden"
 KINDS = Kinds(COMMON)
@@ -45,12 +45,12 @@ NOTES = written(
 )
 SPENT = (0.5, 0.25)
 MESSAGES = (
-    entry("d", 1, 3, 5, 2, "train", 4, -1, 5, 7, body=b"frame") + entry("a"),
-    entry("d", 2, 3, 5, 2, "train", 4, -1, 1 << 20, None) + entry("d", 3, 3, 6, 2, "train", 4, 5, None, None),
+    entry("d", 1, 3, 5, 2, "train", 4, -1, 5, body=b"frame") + entry("a"),
+    entry("d", 2, 3, 5, 2, "train", 4, -1, 1 << 20) + entry("d", 3, 3, 6, 2, "train", 4, 5, None),
     entry("q", 1, 3, body=b"?") + entry("e", True, "the run is over"),
-    entry("r", 3, 5, None, SPENT, NOTES) + entry("r", 3, 5, 7, SPENT, None, body=b"frame"),
-    entry("u", 3, 5, "spoilt"),
-    b"frame" + with_tail((3, 5, None, SPENT, NOTES)),
+    entry("r", 3, 5, SPENT, NOTES) + entry("r", 3, 5, SPENT, None, body=b"frame"),
+    entry("u", 3, 5, "spoilt") + entry("s", 7, True, body=b"held"),
+    b"".join(Reply((3, 5), Frame(b"frame", 5), SPENT, NOTES).parts()),
 )
 TELLING = (
     0x00,
@@ -117,7 +117,7 @@ def talk(data: bytes) -> None:
         entries = reader.feed(data[:half]) + reader.feed(data[half:])
     except ProtocolError:
         entries = []
-        without_tail(memoryview(data))
+        read_large(memoryview(data))
     for letter, values, _ in entries:
         if letter == "r" and values[-1] is not None:
             with suppress(ValueError):

@@ -69,13 +69,12 @@ def serve(
     where = address(listen)
 
     def perform(plan: Plan) -> ServerProcess:
-        cert, key, file = (None if one is None else Path(one) for one in (tls_cert, tls_key, tokens))
-        return ServerProcess.at(
-            plan,
-            where,
-            tls_cert=cert,
-            tls_key=key,
-            tokens=file,
+        return ServerProcess(
+            plan=plan,
+            address=where,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            tokens=tokens,
             insecure=insecure,
             wait_s=wait_s,
             listening=listening,
@@ -125,7 +124,7 @@ def join(
         url=server_url(url),
         clients=ClientRanges.parse(clients),
         token=token,
-        tls=client_tls(None if ca is None else Path(ca)),
+        tls=client_tls(ca),
         state=None if state is None else Path(state),
         data=None if data is None else Path(data),
         workers=workers,

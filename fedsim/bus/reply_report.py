@@ -8,13 +8,13 @@ values do not show. The sender of a note may lie, so its length and its values a
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any, NamedTuple
 
 from fedsim.numerals import scalar
-from fedsim.quoting import quoted
+from fedsim.quoting import printable, quoted
 
 MOST_PER_REPLY = 16
 """Most notes with one reply; one more says how many were left out."""
@@ -72,19 +72,11 @@ def checked(said: Any) -> Note:
     Raises:
         ValueError: :func:`in_words` could not have made such a note.
     """
-    if type(said) is not list or len(said) != 3:
-        raise ValueError(f"{quoted(said)} is no note")
-    level, event, values = said
-    if level not in _LEVELS or not _is_text(event, _MOST_EVENT):
-        raise ValueError(f"{quoted(level)} {quoted(event)} is no level and event")
-    if type(values) is not dict or len(values) > _MOST_VALUES:
-        raise ValueError(f"{quoted(values)} are no values of a note")
-    for name, value in values.items():
-        if not _NAME.fullmatch(name) or name in _OWN:
-            raise ValueError(f"{quoted(name)} names no value of a note")
-        if not _is_plain(value):
-            raise ValueError(f"{name} is {quoted(value)}, which is no value of a note")
-    return Note(level, event, values)
+    if type(said) is list and len(said) == 3 and type(said[1]) is str and type(said[2]) is dict:
+        note = Note(*said)
+        if note.level in _LEVELS and in_words(note) == note:
+            return note
+    raise ValueError(f"{quoted(said)} is no note")
 
 
 def written(notes: Sequence[Note], left_out: int = 0) -> str | None:
@@ -124,18 +116,6 @@ def read(text: Any) -> list[Note]:
     return [checked(one) for one in said]
 
 
-def _is_plain(value: Any) -> bool:
-    if type(value) is int:
-        return -(2**63) <= value < 2**63
-    if type(value) is float:
-        return math.isfinite(value)
-    return value is None or type(value) is bool or _is_text(value, _MOST_VALUE)
-
-
-def _is_text(value: Any, most: int) -> bool:
-    return type(value) is str and len(value) <= most and value.isprintable()
-
-
 def _named(name: str) -> str:
     """Return a name that the log accepts."""
     lower = re.sub("[^a-z0-9_]", "_", name.lower())
@@ -146,12 +126,11 @@ def _named(name: str) -> str:
 def _plain(value: Any) -> Any:
     """Return a value that the log accepts: a plain scalar, or text."""
     value = scalar(value)
-    return value if _is_plain(value) else _short(str(value), _MOST_VALUE)
+    if value is None or type(value) is bool:
+        return value
+    is_number = -(2**63) <= value < 2**63 if type(value) is int else type(value) is float and isfinite(value)
+    return value if is_number else _short(str(value), _MOST_VALUE)
 
 
 def _short(text: str, most: int) -> str:
-    """Return a text for one line of a log: without line ends, control characters and lone surrogates."""
-    text = text[:most]
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() else " " if one.isspace() else "?" for one in text)
+    return printable(text[:most])

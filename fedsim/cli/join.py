@@ -16,16 +16,7 @@ from fedsim.processes.client import ClientProcess
 
 
 def join(url: str, clients: str, ca: Path | None, quiet: bool, while_fed: bool, **settings: Any) -> None:
-    """Host clients until the run is over.
-
-    Args:
-        url: The server's.
-        clients: The clients to host, such as ``0-9,12``.
-        ca: A certificate to trust, instead of those that the system trusts.
-        quiet: Print nothing.
-        while_fed: End when the standard input does.
-        settings: The rest of a :class:`ClientProcess`.
-    """
+    """Host clients until the run is over; ``settings`` are the rest of a :class:`ClientProcess`."""
     process = ClientProcess(
         url=server_url(url),
         clients=ClientRanges.parse(clients),

@@ -24,9 +24,9 @@ def serve(
 ) -> None:
     """Run a scenario as the server of processes that join."""
     plan, folder = planned(options, "http")
-    perform = ServerProcess.at(
-        plan,
-        listen,
+    perform = ServerProcess(
+        plan=plan,
+        address=listen,
         tls_cert=tls_cert,
         tls_key=tls_key,
         tokens=tokens,

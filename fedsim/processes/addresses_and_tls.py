@@ -62,7 +62,7 @@ def _is_host(name: str) -> bool:
         return False
 
 
-def server_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
+def server_tls(certificate: str | Path | None, key: str | Path | None) -> ssl.SSLContext | None:
     """Return how a server encrypts; None if it does not.
 
     Raises:
@@ -71,7 +71,7 @@ def server_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | N
     if certificate is None and key is None:
         return None
     if certificate is None or key is None:
-        raise UserError("--tls-cert and --tls-key belong together: give both")
+        raise UserError("a certificate and its key (tls_cert, tls_key) belong together: give both")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     try:
@@ -84,7 +84,7 @@ def server_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | N
     return context
 
 
-def client_tls(authority: Path | None) -> ssl.SSLContext | None:
+def client_tls(authority: str | Path | None) -> ssl.SSLContext | None:
     """Return whom a client trusts; None for those that the system does.
 
     Raises:
@@ -96,8 +96,8 @@ def client_tls(authority: Path | None) -> ssl.SSLContext | None:
         return ssl.create_default_context(cafile=authority)
     except (OSError, ssl.SSLError) as error:
         raise UserError(
-            f"--ca {shortened(authority, MOST_SAID)}: {reason(error)}. Give the certificate of the "
-            "authority, or of the server itself, in PEM"
+            f"the certificate to trust (ca), {shortened(authority, MOST_SAID)}: {reason(error)}. Give that "
+            "of the authority, or of the server itself, in PEM"
         ) from None
 
 

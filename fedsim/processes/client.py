@@ -14,6 +14,7 @@ from fedsim.bus.http.client import HttpClient
 from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.state_folder import StateFolder
 from fedsim.errors import FedsimError, UserError
+from fedsim.quoting import printable
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.run import kinds_of
 from fedsim.runtime.sockets.handshake import Greeting, check_data, read
@@ -64,7 +65,7 @@ class ClientProcess:
         except ConnectionError as error:
             raise UserError(
                 f"{error}. Check that the server runs ('fedsim serve'), the address, and that nothing in "
-                "between keeps you apart; give --patience to wait for longer"
+                "between keeps you apart; or give more patience"
             ) from None
 
     async def run(self) -> None:
@@ -88,7 +89,7 @@ class ClientProcess:
         try:
             greeting = read(await client.connect())
             silence.cancel()
-            self.tell(f"joined {self.url} for the clients {self.clients}: {greeting.algorithm}")
+            self.tell(f"joined {self.url} for the clients {self.clients}: {printable(greeting.algorithm)}")
             # Beside the loop, which has heartbeats to send meanwhile.
             parts = await asyncio.to_thread(self.build, greeting)
             client.kinds = kinds_of(parts)

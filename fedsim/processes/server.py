@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -68,65 +67,52 @@ class _PrintingLog:
             self.tell(TOLD[event].format(**values, of=self.num_clients) + again)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class ServerProcess:
     """The server of a run over sockets; :func:`fedsim.report.record_run.record` calls it as its ``perform``.
 
     Attributes:
         plan: What is run.
         address: Where to listen.
-        tls: How to encrypt; None for not at all.
-        access: Who may host which clients.
+        tls_cert: Certificate, in PEM.
+        tls_key: Its private key, in PEM.
+        tokens: File of tokens to ask for.
+        insecure: Whether to listen beyond this machine without TLS or without tokens all the same.
+        access: Who may host which clients; None for what the file of tokens says, or everybody without one.
         wait_s: Begin after this time with the clients that have joined; None to wait for all.
         listening: Called with the URL once the server listens.
         tell: Called with a line for a person when a process joins or leaves.
         children: Returns the client processes that this process starts, given the address.
+
+    Raises:
+        UserError: Files that are no certificate, key or tokens; or everybody could join.
     """
 
     plan: Plan
     address: Address
-    tls: ssl.SSLContext | None = None
-    access: Access
+    tls_cert: str | Path | None = None
+    tls_key: str | Path | None = None
+    tokens: str | Path | None = None
+    insecure: bool = False
+    access: Access | None = None
     wait_s: float | None = None
     listening: Callable[[str], None] = lambda url: None
     tell: Callable[[str], None] | None = None
     children: Callable[[Address], ChildProcesses] = lambda address: ChildProcesses((), {})
     _round: int = field(default=0, init=False)
 
-    @classmethod
-    def at(
-        cls,
-        plan: Plan,
-        address: Address,
-        *,
-        tls_cert: Path | None,
-        tls_key: Path | None,
-        tokens: Path | None,
-        insecure: bool,
-        **options: Any,
-    ) -> ServerProcess:
-        """Return a server at an address.
-
-        Args:
-            plan: What is run.
-            address: Where to listen.
-            tls_cert: Certificate, in PEM.
-            tls_key: Its private key, in PEM.
-            tokens: File of tokens to ask for.
-            insecure: Whether to listen beyond this machine without TLS or without tokens all the same.
-            options: Other attributes.
-
-        Raises:
-            UserError: Files that are no certificate, key or tokens; or everybody could join.
-        """
-        tls = server_tls(tls_cert, tls_key)
-        if not is_loopback(address.host) and not insecure and (tls is None or tokens is None):
+    def __post_init__(self) -> None:
+        self._tls = server_tls(self.tls_cert, self.tls_key)
+        self._access = self.access or (
+            Access.open() if self.tokens is None else Access.from_file(self.tokens)
+        )
+        is_safe = self.insecure or (self._tls is not None and not self._access.is_open)
+        if not is_safe and not is_loopback(self.address.host):
             raise UserError(
-                f"{address} can be reached from other machines: give --tls-cert, --tls-key and --tokens, or "
-                "--insecure if you want everybody there to see and to join this run"
+                f"{self.address} can be reached from other machines: give a certificate and its key "
+                "(tls_cert, tls_key) and tokens, or say insecure if you want everybody there to see and to "
+                "join this run"
             )
-        access = Access.open() if tokens is None else Access.from_file(tokens)
-        return cls(plan=plan, address=address, tls=tls, access=access, **options)
 
     @classmethod
     def with_children(cls, plan: Plan, num_processes: int) -> ServerProcess:
@@ -182,23 +168,23 @@ class ServerProcess:
             kinds=kinds_of(parts),
             ledger=ledger,
             trace=trace,
-            overhead=OverheadConfig(protocol="bus", tls=self.tls is not None),
-            access=self.access,
+            overhead=OverheadConfig(protocol="bus", tls=self._tls is not None),
+            access=self._access,
             greeting=Greeting(self.plan.scenario_toml, self.plan.algorithm, data, parts.verify).encode(),
             num_clients=parts.data.num_clients,
             log=log,
             health=self._health,
         )
         try:
-            port = await server.start(self.address.host, self.address.port, self.tls)
+            port = await server.start(self.address.host, self.address.port, self._tls)
         except OSError as error:
             raise UserError(
-                f"cannot listen at {self.address}: {reason(error)}. Choose another --listen HOST:PORT"
+                f"cannot listen at {self.address}: {reason(error)}. Choose another HOST:PORT to listen at"
             ) from None
         why = "it was stopped"
         try:
             here = Address(self.address.host, port)
-            self.listening(f"{'http' if self.tls is None else 'https'}://{here}")
+            self.listening(f"{'http' if self._tls is None else 'https'}://{here}")
             async with self.children(here) as children:
                 work = serve(
                     parts,

@@ -65,18 +65,6 @@ class ClientRanges:
             raise UserError(f"{len(found)} ranges of clients: write at most {MOST_RANGES}")
         return ClientRanges(_merged(found))
 
-    @staticmethod
-    def of(clients: Iterator[int] | range | list[int] | tuple[int, ...]) -> ClientRanges:
-        """Return the ranges of some client numbers, in any order.
-
-        Raises:
-            ValueError: A number that no client has.
-        """
-        numbers = list(clients)
-        if bad := [client for client in numbers if not 0 <= client <= MOST_CLIENT]:
-            raise ValueError(f"{bad[0]} is no client number: they go from 0 to {MOST_CLIENT}")
-        return ClientRanges(_merged([(client, client) for client in numbers]))
-
     def __contains__(self, client: object) -> bool:
         if not isinstance(client, int):
             return False
@@ -205,6 +193,12 @@ def names_loopback(header: str) -> bool:
     """
     found = _HOST.fullmatch(header)
     return found is not None and is_loopback(found[1] or found[2])
+
+
+def bearer_token(header: str | None) -> str | None:
+    """Return the token of an ``Authorization`` header; None without one."""
+    scheme, _, token = (header or "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
 
 
 def _version(file: Path) -> _Version:

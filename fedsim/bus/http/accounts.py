@@ -4,7 +4,7 @@ What client processes report with a reply (:mod:`fedsim.bus.reply_report`) is en
 log, marked as theirs; what the reply took goes to the trace in a record of its own, ``spent``. Of the time
 since the dispatch was last put on a connection, that is
 
-- *upload*, from the first bytes of a large reply that arrive until it is whole; a small one arrives at once;
+- *upload*, from the first bytes of a large reply that arrive until it is taken; a small one arrives at once;
 - *download*, until the process says that it has the dispatch, which it does a little later; at most what,
   before the upload, the process does not say to have held it;
 - *compute*, in which the process says that a job of the client's was under way or queued for a worker.
@@ -15,7 +15,6 @@ Each is bounded by what is left of the time between the records of the trace, so
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fedsim.bus.base import Header
@@ -44,25 +43,6 @@ class Log(Protocol):
         """Note something that a reader may have to know."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A reply as it has come.
-
-    Attributes:
-        frame: Its frame; None for a header alone.
-        crc: What its CRC-32 is to be, where it came with others.
-        spent_s: How long the client's process says that it held the dispatch, and that its jobs ran.
-        notes: Notes for the log, as they came; None where there are none.
-        sharing: Replies that came in the same request.
-    """
-
-    frame: bytes | memoryview | None
-    crc: int | None = None
-    spent_s: tuple[float, float] = (0.0, 0.0)
-    notes: Any = None
-    sharing: int = 1
-
-
 class Accounts:
     """Enters every frame once: one to a client when it is first sent, one to the server when it is whole.
 
@@ -85,10 +65,13 @@ class Accounts:
         self._is_sealed = True
 
     def reject(self, cause: str, why: str = "", *, event: str = "peer rejected") -> None:
-        """Count something that a peer did; the log tells of the 1st, 2nd, 4th, 8th, ... of each cause."""
+        """Count something that a peer did; the log tells of the 1st, 2nd, 4th, 8th, ... of each cause.
+
+        It tells nothing of what is ``repeated``, as every process does after a connection has broken.
+        """
         self.rejected[cause] += 1
         count = self.rejected[cause]
-        if not count & (count - 1):
+        if not count & (count - 1) and cause != "repeated":
             self._log.warning(event, cause=cause, count=count, why=shortened(why, MOST_SAID))
 
     def began(self, dispatch: Dispatch, sharing: int) -> None:
@@ -114,14 +97,23 @@ class Accounts:
         dispatch.has_ended = True
         self._end(dispatch.header, dispatch.row, outcome, cause)
 
-    def reported(self, dispatch: Dispatch, reply: Reply) -> None:
-        """Enter what a reply took, and what its client's process has noted."""
+    def reported(
+        self, dispatch: Dispatch, spent_s: tuple[float, float], notes: Any, first_ns: int = -1
+    ) -> None:
+        """Enter what a reply took, and what its client's process has noted.
+
+        Args:
+            dispatch: What it replies to.
+            spent_s: For how long the process says that it held the dispatch, and that its jobs ran.
+            notes: Notes for the log, as they came; None where there are none.
+            first_ns: When the first bytes of a large reply came; negative for a small one.
+        """
         if self._is_sealed:
             return
         header = dispatch.header
-        if reply.notes is not None:
-            self._note(header.client, reply.notes)
-        if any(spent_ns := _spent_ns(dispatch, reply.spent_s)):
+        if notes is not None:
+            self._note(header.client, notes)
+        if any(spent_ns := _spent_ns(dispatch, spent_s, first_ns)):
             self._trace.record(SPENT, header.client, header.dispatch, *spent_ns)
 
     def came(
@@ -131,12 +123,11 @@ class Accounts:
         if self._is_sealed:
             return
         if message is None:
-            row = self._enter(header, UNREADABLE, num_bytes, 0, False, sharing)
-            self._end(header, row, Outcome.UNDECODABLE, why)
+            entered, outcome = (UNREADABLE, num_bytes, 0, False, sharing), Outcome.UNDECODABLE
         else:
-            parameters = num_parameters(message)
-            row = self._enter(header, message.KIND, num_bytes, parameters, message.IS_DATA, sharing)
-            self._end(header, row, Outcome.DELIVERED, "")
+            entered = (message.KIND, num_bytes, num_parameters(message), message.IS_DATA, sharing)
+            outcome = Outcome.DELIVERED
+        self._end(header, self._enter(header, *entered), outcome, why)
 
     def _note(self, client: int, text: Any) -> None:
         try:
@@ -166,15 +157,12 @@ class Accounts:
         self._trace.record(TRANSFER_END, header.client, header.dispatch, up, OUTCOME_WORDS[outcome], cause)
 
 
-def _spent_ns(dispatch: Dispatch, spent_s: tuple[float, float]) -> tuple[int, int, int]:
+def _spent_ns(dispatch: Dispatch, spent_s: tuple[float, float], first_ns: int) -> tuple[int, int, int]:
     """Return how long a dispatch was downloading, computing and uploading."""
     held_ns, worked_ns = (int(seconds * 1e9) for seconds in spent_s)
-    passed_ns = first_ns = whole_ns = now_ns() - dispatch.began_ns
-    if (upload := dispatch.upload) is not None and upload.whole_ns >= 0:
-        first_ns = max(0, upload.first_ns - dispatch.began_ns)
-        whole_ns = max(first_ns, upload.whole_ns - dispatch.began_ns)
-    download_ns, upload_ns = 0, whole_ns - first_ns
+    passed_ns = now_ns() - dispatch.began_ns
+    before_ns = passed_ns if first_ns < 0 else max(0, first_ns - dispatch.began_ns)
+    download_ns, upload_ns = 0, passed_ns - before_ns
     if dispatch.frame is not None:
-        download_ns = max(0, min(dispatch.had_ns - dispatch.began_ns, first_ns - held_ns))
-    compute_ns = min(worked_ns, max(0, passed_ns - download_ns - upload_ns))
-    return download_ns, compute_ns, upload_ns
+        download_ns = max(0, min(dispatch.had_ns - dispatch.began_ns, before_ns - held_ns))
+    return download_ns, min(worked_ns, max(0, before_ns - download_ns)), upload_ns

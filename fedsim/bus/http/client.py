@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import ssl as tls
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -19,27 +19,25 @@ from fedsim.bus.http.messages import (
     Entry,
     ProtocolError,
     Reader,
+    Reply,
     framed,
     header_of,
     sendable,
 )
-from fedsim.bus.http.pending import Arrival, Deliveries, Replies, Reply
-from fedsim.bus.http.requests import LOST, Backoff, Requests, SessionGone, check_status, jitter
+from fedsim.bus.http.pending import Arrival, Deliveries, Replies
+from fedsim.bus.http.requests import LOST, Backoff, Requests, SessionGone, jitter
 from fedsim.bus.http.state_folder import StateFolder
-from fedsim.bus.http.transfers import Incoming
+from fedsim.bus.http.transfers import Incoming, Outgoing
 from fedsim.bus.inbox import Inbox
-from fedsim.bus.reply_report import Report
-from fedsim.errors import RunError, UserError
+from fedsim.bus.reply_report import Report, written
+from fedsim.errors import DecodeError, RunError, UserError
 from fedsim.network.overhead import DIGEST_BYTES
-from fedsim.wire import SERVER, Kinds, Message, Packed
+from fedsim.wire import SERVER, Frame, Kinds, Message, Packed
 
 Prober = Callable[[int, bytes], Awaitable[bytes]]
 """Answers the observer's question to a client."""
 Reporter = Callable[[Header], Report]
 """Says what is to be said beside a reply, given its header."""
-
-_MOST_SPOILT = 3
-"""So often a frame may arrive with another SHA-256 than its own before it is given up."""
 
 
 class HttpClient:
@@ -55,12 +53,9 @@ class HttpClient:
             received, and the server does not count on this process.
         token: The secret that grants these clients.
         ssl: How to check the server's certificate; None for the system's way.
-        limits: Lengths, times and patience.
+        limits: Lengths, times and patience; an attribute, too.
         state: Where replies and states outlive this process.
         jitter: Returns numbers from 0 to 1, for pauses between attempts to connect.
-
-    Attributes:
-        limits: As given.
     """
 
     def __init__(
@@ -86,24 +81,23 @@ class HttpClient:
         self._inbox = Inbox(self.limits.inbox_bytes)
         self._deliveries = Deliveries(self.limits, self._inbox, self._unusable)
         self._deliveries.kinds = kinds
+        self._wake = asyncio.Event()
         self._replies = Replies(
             *(self.limits, state, self._deliveries.replied),
             lambda reply: self._start(self._upload, reply),
-            self._wake_up,
+            self._wake.set,
         )
         self._prober: Prober | None = None
         self._answering: dict[int, None] = {}
         self._reporter: Reporter = lambda header: Report()
-        self._slots_down = asyncio.Semaphore(self.limits.transfers_at_once)
-        self._slots_up = asyncio.Semaphore(self.limits.transfers_at_once)
+        slots = (asyncio.Semaphore(self.limits.transfers_at_once) for _ in range(3))
+        self._slots_down, self._slots_up, self._slots_asked = slots
         self._greeting: bytes | None = None
         self._change = asyncio.Event()
-        self._wake = asyncio.Event()
         self._must_report = True
-        self._report_timer: asyncio.TimerHandle | None = None
-        self._is_over = False
+        self._has_news = False
+        self._is_over, self._talked_s = False, 0.0
         self._failure: Exception | None = None
-        self._talked_s = 0.0
         self._scope: asyncio.Timeout | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
 
@@ -148,7 +142,7 @@ class HttpClient:
     async def close(self, grace_s: float = 5.0, *, why: str = "it was stopped") -> None:
         """Say goodbye, and why, and close everything."""
         if self._tasks and grace_s > 0 and self._requests.joined.is_set():
-            with suppress(*LOST, SessionGone):
+            with suppress(*LOST, SessionGone, UserError):  # nobody is told any more
                 async with asyncio.timeout(grace_s):
                     if not self._is_over:
                         await self._leave(why)
@@ -158,8 +152,6 @@ class HttpClient:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._report_timer is not None:
-            self._report_timer.cancel()
         await self._requests.close()
         self._fail(ConnectionError("this process has closed its connection"))
 
@@ -170,15 +162,18 @@ class HttpClient:
             ValueError: A reply of a client that is not hosted here, or a frame that is too long.
         """
         if header.sender not in self._clients or header.receiver != SERVER:
-            raise ValueError(f"{header}: this process answers the server for the clients {self._clients}")
+            raise ValueError(f"{header}: this process replies to the server for the clients {self._clients}")
         _, frame = framed(header, message, self.limits.frame)
-        held_s = self._deliveries.held_s((header.client, header.dispatch))
-        reply = Reply.of(header, frame, held_s, self._reporter(header))
+        loop, key = asyncio.get_running_loop(), (header.client, header.dispatch)
+        report, left = self._reporter(header), loop.create_future()
+        spent_s = self._deliveries.held_s(key), report.compute_ns / 1e9
+        notes = written(report.notes, report.left_out)
+        reply = Reply(key, frame, spent_s, notes, at_s=loop.time(), left=left)
         if self._failure is not None:
             reply.released()  # it is lost, and a sender learns of no loss
         else:
             self._replies.add(reply)
-        return reply.left
+        return left
 
     async def receive(self) -> Delivery:
         """Wait for the next dispatch, in the order of the server's sending.
@@ -195,7 +190,7 @@ class HttpClient:
         """Let a function answer the observer's questions; what it raises is told to the server."""
         self._prober = handler
 
-    def on_answer(self, reporter: Reporter) -> None:
+    def on_reply(self, reporter: Reporter) -> None:
         """Let a function say what each reply took and what was noted; it is asked as the reply is sent."""
         self._reporter = reporter
 
@@ -246,8 +241,7 @@ class HttpClient:
             self._state.begin(run)
         if not resumed:
             self._deliveries.begin_anew()
-        if self._greeting is None:
-            self._greeting = greeting
+        self._greeting = greeting if self._greeting is None else self._greeting
         self._requests.joined.set()
         self._changed()
 
@@ -259,8 +253,7 @@ class HttpClient:
         )
         reader = Reader(FROM_SERVER, limits.small_frame_bytes)
         path = f"/outbox?after={self._deliveries.last}&ready={self._ready}"
-        async with self._requests.send("GET", path, timeout=timeout) as response:
-            check_status(response, 200)
+        async with self._requests.send("GET", path, 200, timeout=timeout) as response:
             self._report()
             async for data in response.content.iter_any():
                 self._talked_s = loop.time()
@@ -270,15 +263,14 @@ class HttpClient:
     def _understand(self, said: Entry) -> None:
         letter, values, body = said
         if letter == "d":
-            number, *_, size, crc = values
+            number, *_, size = values
             header = header_of(values)
             if header.receiver not in self._clients or (size or 0) > self.limits.frame.frame_bytes:
                 raise ProtocolError(f"{header} of {size} bytes came to the host of {self._clients}")
-            is_apart = size is not None and crc is None
-            incoming = Incoming(size + DIGEST_BYTES) if is_apart else None
-            arrival = Arrival(header, number, None if crc is None else body, crc, incoming)
+            incoming = Incoming(size + DIGEST_BYTES) if size and not body else None
+            arrival = Arrival(header, number, body or None, incoming)
             if self._deliveries.announced(arrival):
-                self._start(self._fetch, arrival)
+                self._start(self._fetch, arrival, incoming)
             self._report_soon()
         elif letter == "q" and values[0] not in self._answering:
             self._answering[values[0]] = None
@@ -293,38 +285,18 @@ class HttpClient:
             self._changed()
 
     async def _leave(self, why: str) -> None:
-        async with self._requests.send("POST", "/leave", data=sendable(why).encode()) as response:
-            check_status(response, 204)
+        async with self._requests.send("POST", "/leave", 204, data=sendable(why).encode()):
+            pass
 
-    async def _fetch(self, arrival: Arrival) -> None:
-        """Fetch a frame, from where an earlier attempt has ended."""
-        incoming, header, spoilt = arrival.incoming, arrival.header, 0
-        assert incoming is not None  # noqa: S101
-        frame: memoryview | None = None
-
-        async def attempt() -> None:
-            nonlocal frame, spoilt
-            held = incoming.held
-            headers = {"Range": f"bytes={held}-"} if held else {}
-            if not incoming.is_complete:
-                async with self._requests.send("GET", _path_of(header), headers=headers) as response:
-                    check_status(response, 206 if held else 200, 410)
-                    if response.status == 410:
-                        return
-                    async for data in response.content.iter_any():
-                        incoming.add(data)
-            frame = await incoming.verified()
-            if frame is None:
-                spoilt += 1
-                if spoilt < _MOST_SPOILT:
-                    incoming.reset()
-                    raise ConnectionAbortedError("another SHA-256")
-
+    async def _fetch(self, arrival: Arrival, incoming: Incoming) -> None:
+        header, frame = arrival.header, None
         async with self._slots_down:
             await self._deliveries.room()
-            await self._requests.persist(attempt, lambda: incoming.held)
-        if frame is None and spoilt == _MOST_SPOILT:
-            self._unusable(header, f"{incoming.total} bytes do not have their SHA-256")
+            try:
+                path = f"/dispatch/{header.client}/{header.dispatch}"
+                frame = await self._requests.download(path, incoming)
+            except DecodeError as error:
+                self._unusable(header, str(error))
         self._deliveries.fetched(arrival, frame)
         self._report_soon()
 
@@ -336,72 +308,45 @@ class HttpClient:
             batch = self._replies.batch()
             if not batch and not self._must_report:
                 self._wake.clear()
+                delay_s = self.limits.report_delay_s if self._has_news else self.limits.heartbeat_s
                 try:
-                    async with asyncio.timeout(self.limits.heartbeat_s):
+                    async with asyncio.timeout(delay_s):
                         await self._wake.wait()
                 except TimeoutError:
                     self._must_report = True
                 continue
-            self._must_report = False
-            if self._report_timer is not None:
-                self._report_timer.cancel()
-                self._report_timer = None
-            data = b"".join(reply.entry() for reply in batch)
+            self._must_report = self._has_news = False
+            now_s = asyncio.get_running_loop().time()
+            data = b"".join(reply.entry(now_s) for reply in batch)
 
             async def attempt(data: bytes = data) -> None:
                 path = f"/replies?had={self._deliveries.had}&ready={self._ready}"
-                async with self._requests.send("POST", path, data=data) as response:
-                    check_status(response, 204)
+                async with self._requests.send("POST", path, 204, data=data):
+                    pass
 
             await self._requests.persist(attempt)
             for reply in batch:
                 self._replies.taken(reply)
 
     async def _upload(self, reply: Reply) -> None:
-        """Send a large reply, of which some may be there unless it is new."""
-        path, outgoing, held = _path_of(reply.header), reply.outgoing(), 0
-        total = outgoing.total
-
-        async def attempt() -> None:
-            nonlocal held
-            if not reply.is_new:
-                async with self._requests.send("HEAD", path) as response:
-                    check_status(response, 200, 410)
-                    if response.status == 410:  # it has been taken
-                        return
-                    held = int(response.headers.get("Fedsim-Held", "0"))
-            reply.is_new = False
-            span = "*" if held == total else f"{held}-{total - 1}"
-            headers = {"Content-Range": f"bytes {span}/{total}", "Content-Length": str(total - held)}
-            data = outgoing.pieces(held, self.limits.chunk_bytes) if held < total else b""
-            async with self._requests.send("PUT", path, headers=headers, data=data) as response:
-                check_status(response, 204, 410)
-
         async with self._slots_up:
-            await self._requests.persist(attempt, lambda: held)
+            await self._requests.upload(reply.path, Outgoing(reply.parts()), is_new=reply.is_new)
         self._replies.taken(reply)
 
     async def _answer(self, number: int, client: int, question: bytes) -> None:
         """Answer a question, or say why that cannot be."""
-        async with self._slots_up:
-            failed = 0
+        async with self._slots_asked:  # few answers are here at a time
+            answer, fault = b"", None
             try:
                 if self._prober is None:
                     raise RuntimeError("nobody answers probes here")
                 answer = await self._prober(client, question)
             except Exception as error:
-                answer, failed = sendable(f"{type(error).__name__}: {error}").encode(), 1
-
-            async def pieces() -> AsyncIterator[bytes]:
-                for at in range(0, len(answer), self.limits.chunk_bytes):
-                    yield answer[at : at + self.limits.chunk_bytes]
-
-            async def attempt() -> None:
-                headers, path = {"Content-Length": str(len(answer))}, f"/query/{number}?failed={failed}"
-                async with self._requests.send("PUT", path, headers=headers, data=pieces()) as response:
-                    check_status(response, 204, 410)
-
-            await self._requests.persist(attempt)
+                fault = sendable(f"{type(error).__name__}: {error}")
+                answer = fault.encode()
+            left = asyncio.get_running_loop().create_future()
+            self._replies.add(Reply((number,), Frame(answer, len(answer)), fault=fault, left=left))
+            await left
         del self._answering[number]
 
     # How it is done
@@ -430,21 +375,17 @@ class HttpClient:
         task.add_done_callback(self._tasks.pop)
 
     def _unusable(self, header: Header, why: str) -> None:
-        self._replies.add(Reply(header.reply(), fault=why))
-
-    def _wake_up(self) -> None:
-        self._wake.set()
+        self._replies.add(Reply((header.client, header.dispatch), fault=sendable(why)))
 
     def _report(self) -> None:
         """Say now which dispatches have come, and whether this process is ready."""
-        self._report_timer = None
         self._must_report = True
         self._wake.set()
 
     def _report_soon(self) -> None:
-        if self._report_timer is None:
-            loop = asyncio.get_running_loop()
-            self._report_timer = loop.call_later(self.limits.report_delay_s, self._report)
+        if not self._has_news:
+            self._has_news = True
+            self._wake.set()
 
     def _fail(self, error: Exception) -> None:
         if self._failure is None:
@@ -457,7 +398,3 @@ class HttpClient:
         """Wake whoever waits for the greeting or the end."""
         self._change.set()
         self._change = asyncio.Event()
-
-
-def _path_of(header: Header) -> str:
-    return f"/dispatch/{header.client}/{header.dispatch}"

@@ -27,7 +27,6 @@ class HttpLimits:
         max_handshakes: Most connections that have not shown a valid token yet; the oldest makes way.
         handshake_timeout_s: A connection shows a valid token within this time.
         heartbeat_s: Who has sent nothing for so long sends a sign of life.
-        heartbeat_misses: After so many silent heartbeats the other side counts as gone.
         hold_s: A session that has lost its connection keeps its clients from other processes for this time.
         session_ttl_s: A session without a connection is forgotten, with all it holds, after this time.
         report_delay_s: A client process says this long after a dispatch has come that it has, at the latest.
@@ -39,7 +38,6 @@ class HttpLimits:
         inbox_bytes: Bytes of frames that wait to be received before reading from sockets stops.
         idle_rate: Requests per second, on average, that bring nothing, or replies that nobody asked for.
         idle_burst: The same at once.
-        answer_bytes: Longest answer to an observer's question.
         patience_s: A client process tries to connect for so long before it gives up.
         backoff_first_s: Mean of the first pause between two attempts, doubled at each further one.
         backoff_cap_s: Longest pause between two attempts.
@@ -54,7 +52,6 @@ class HttpLimits:
     max_handshakes: int = 500
     handshake_timeout_s: float = 10.0
     heartbeat_s: float = 20.0
-    heartbeat_misses: int = 2
     hold_s: float = 10.0
     session_ttl_s: float = 3600.0
     report_delay_s: float = 0.02
@@ -66,7 +63,6 @@ class HttpLimits:
     inbox_bytes: int = GIB
     idle_rate: float = 200.0
     idle_burst: int = 400
-    answer_bytes: int = GIB
     patience_s: float = 600.0
     backoff_first_s: float = 0.25
     backoff_cap_s: float = 20.0
@@ -85,5 +81,5 @@ class HttpLimits:
 
     @property
     def silence_s(self) -> float:
-        """After so long without a word the other side counts as gone."""
-        return self.heartbeat_s * self.heartbeat_misses
+        """After so long without a word, or two signs of life, the other side counts as gone."""
+        return 2 * self.heartbeat_s

@@ -1,52 +1,56 @@
 """What travels in the outbox and in requests with replies: entries, each with a head and perhaps a body.
 
-An entry is the length of its head (2 bytes), that of its body (4 bytes), the head, and the body. The head is
-a msgpack array: a letter, and exactly the values of that letter; anything else is a :class:`ProtocolError`. A
-*spent* pair has the seconds for which a client's process held a dispatch and for which its jobs ran. Notes
-for the server's log are looked at apart (:mod:`fedsim.bus.reply_report`): bad ones do not break these rules.
+An entry is the length of its head (2 bytes), the length (4 bytes) and the CRC-32 (4 bytes) of its body, the
+head, and the body. The head is a msgpack array: a letter, and exactly the values of that letter; anything
+else is a :class:`ProtocolError`. A *spent* pair has the seconds for which a client's process held a dispatch
+and for which its jobs ran. Notes for the server's log are looked at apart (:mod:`fedsim.bus.reply_report`):
+bad ones do not break these rules.
 
 ====== ============ ====================================================================================
 letter from         values; body
 ====== ============ ====================================================================================
 d      server       number in the outbox, client, dispatch, round, exchange, turn, merged, length of the
-                    frame or nil, CRC-32 of the frame or nil; the frame if there is a CRC-32
+                    frame or nil; a small frame
 q      server       number of the question, client; the observer's question
 a      server       nothing: a sign of life
 e      server       whether the run has come to its end, and the reason; nothing follows
-r      client       client, dispatch, CRC-32 of the frame or nil, spent, notes or nil; the frame
+r      client       client, dispatch, spent, notes or nil; the frame, if there is one
 u      client       client, dispatch, why the frame of the dispatch cannot be used
+s      client       number of the question, whether it could be answered; the answer, or why there is none
 ====== ============ ====================================================================================
 
-A large reply is one body: the frame, the head of its ``r``, the length of that (2 bytes), and the SHA-256 of
-all (:mod:`fedsim.bus.http.transfers`).
+A large reply or answer is one body: that of the entry, its head, the length of that (2 bytes), and the
+SHA-256 of all (:mod:`fedsim.bus.http.transfers`).
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
+import re
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 from zlib import crc32
 
 import msgpack
 
 from fedsim.bus.base import Header
-from fedsim.errors import DecodeError, FedsimError
-from fedsim.quoting import quoted, shortened
+from fedsim.bus.http.access import ClientRanges
+from fedsim.errors import DecodeError, FedsimError, UserError
+from fedsim.quoting import printable, quoted, shortened
 from fedsim.wire import Envelope, Frame, Kinds, Limits, Message, Packed, decode, pack
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Version of all that the two sides say to each other."""
-MOST_NUMBER = 2**53
-"""Highest number in an outbox, of a question, and of bytes."""
 MOST_HEAD = 16_384
 MOST_TEXT = 1024
 MOST_SPENT_S = 1e9
-LENGTHS = struct.Struct(">HI")
-"""Before each entry."""
+LENGTHS = struct.Struct(">HII")
+"""Before each entry: the length of the head, and length and CRC-32 of the body."""
+_SECRET = re.compile(r"[0-9a-f]{32}")
 _HEAD_LENGTH = struct.Struct(">H")
-_HIGHEST = 2**31 - 1
-_MOST_EXCHANGE = 256
 _SMALL: dict[str, Any] = {
     "max_str_len": 8192,
     "max_array_len": 10,
@@ -69,33 +73,21 @@ class Entry(NamedTuple):
 
     letter: str
     values: tuple[Any, ...]
-    body: bytes
+    body: bytes | memoryview
 
 
 Check = Callable[[Any], bool]
 
 
-def _number(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= MOST_NUMBER
+def _integer(least: int, most: int) -> Check:
+    return lambda value: type(value) is int and least <= value <= most
 
 
-def _index(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= _HIGHEST
+def _is_line(value: Any) -> bool:
+    return type(value) is str and len(value) <= MOST_TEXT and value.isprintable()
 
 
-def _index_or_none(value: Any) -> bool:
-    return type(value) is int and -1 <= value <= _HIGHEST
-
-
-def _optional(value: Any) -> bool:
-    return value is None or _number(value)
-
-
-def _text(most: int) -> Check:
-    return lambda value: type(value) is str and len(value) <= most
-
-
-def _spent(value: Any) -> bool:
+def _is_spent(value: Any) -> bool:
     return type(value) is tuple and len(value) == 2 and all(map(_is_time, value))
 
 
@@ -103,54 +95,61 @@ def _is_time(value: Any) -> bool:
     return type(value) is float and 0 <= value <= MOST_SPENT_S
 
 
+def _is_flag(value: Any) -> bool:
+    return type(value) is bool
+
+
+_NUMBER = _integer(0, 2**53)
+_INDEX, _INDEX_OR_NONE = (_integer(least, 2**31 - 1) for least in (0, -1))
 _CHECKS: dict[str, tuple[Check, ...]] = {
     "d": (
-        *(_number, _index, _index, _index_or_none, _text(_MOST_EXCHANGE), _index, _index_or_none),
-        *(_optional, _optional),
+        *(_NUMBER, _INDEX, _INDEX, _INDEX_OR_NONE),
+        lambda value: type(value) is str and len(value) <= 256,
+        *(_INDEX, _INDEX_OR_NONE),
+        lambda value: value is None or _NUMBER(value),
     ),
-    "q": (_number, _index),
+    "q": (_NUMBER, _INDEX),
     "a": (),
-    "e": (lambda value: type(value) is bool, _text(MOST_TEXT)),
-    "r": (_index, _index, _optional, _spent, lambda value: True),
-    "u": (_index, _index, _text(MOST_TEXT)),
+    "e": (_is_flag, _is_line),
+    "r": (_INDEX, _INDEX, _is_spent, lambda value: True),
+    "u": (_INDEX, _INDEX, _is_line),
+    "s": (_NUMBER, _is_flag),
 }
+_WITH_BODY = frozenset("dqrs")
 FROM_SERVER = frozenset("dqae")
-FROM_CLIENT = frozenset("ru")
+FROM_CLIENT = frozenset("rus")
 _pack = msgpack.Packer(use_single_float=True).pack
+
+
+def join_request(clients: ClientRanges) -> bytes:
+    """Return the body of a request to join."""
+    return json.dumps({"protocol": PROTOCOL, "clients": str(clients)}).encode()
+
+
+def read_join(body: bytes, secret: str) -> tuple[int, ClientRanges]:
+    """Return the protocol and the clients of a request to join; no clients of another protocol.
+
+    Raises:
+        ProtocolError: It is no such request.
+    """
+    try:
+        said: Any = json.loads(body)
+        protocol, text = said["protocol"], said["clients"]
+        if type(protocol) is not int or type(text) is not str or not _SECRET.fullmatch(secret):
+            raise ValueError("a session's secret, a protocol and clients are needed")
+        return protocol, ClientRanges.parse(text) if protocol == PROTOCOL else ClientRanges(())
+    except (ValueError, TypeError, KeyError, RecursionError, UserError) as error:
+        raise ProtocolError(f"join: {shortened(error)}") from None
 
 
 def entry(letter: str, *values: Any, body: bytes = b"") -> bytes:
     """Return an entry as it travels."""
     head = _pack((letter, *values))
-    return b"".join((LENGTHS.pack(len(head), len(body)), head, body))
+    return b"".join((LENGTHS.pack(len(head), len(body), crc32(body)), head, body))
 
 
-def dispatch_entry(number: int, header: Header, frame: Frame | None, *, is_small: bool) -> bytes:
-    """Return the entry of a dispatch, with its frame if it is a small one."""
-    values = (
-        *(number, header.receiver, header.dispatch, header.round, header.exchange, header.turn),
-        *(header.merged, None if frame is None else len(frame)),
-    )
-    if frame is None or not is_small:
-        return entry("d", *values, None)
-    body = frame.join()
-    return entry("d", *values, crc32(body), body=body)
-
-
-def header_of(values: tuple[Any, ...]) -> Header:
-    """Return the header of a dispatch, given the values of its entry."""
-    _, client, dispatch, round_, exchange, turn, merged, _, _ = values
-    return Header(-1, client, round_, exchange, dispatch, turn, merged)
-
-
-def with_tail(values: tuple[Any, ...]) -> bytes:
-    """Return what follows the frame of a large reply, before its SHA-256."""
-    head = bytes(_pack(("r", *values)))
-    return head + _HEAD_LENGTH.pack(len(head))
-
-
-def without_tail(whole: memoryview) -> tuple[tuple[Any, ...], memoryview]:
-    """Return the values and the frame of a large reply that has arrived.
+def read_large(whole: memoryview) -> Entry:
+    """Return a large entry of a client process, whose body is not copied.
 
     Raises:
         ProtocolError: It is none.
@@ -158,11 +157,83 @@ def without_tail(whole: memoryview) -> tuple[tuple[Any, ...], memoryview]:
     end = len(whole) - _HEAD_LENGTH.size
     (length,) = _HEAD_LENGTH.unpack(whole[end:]) if end >= 0 else (0,)
     if not 0 < length <= min(end, MOST_HEAD):
-        raise ProtocolError("a large reply without what was spent on it")
-    letter, values = _parsed(bytes(whole[end - length : end]), FROM_CLIENT)
-    if letter != "r":
-        raise ProtocolError(f"{letter!r} follows a frame where a reply belongs")
-    return values, whole[: end - length]
+        raise ProtocolError("a large reply without its head")
+    return _read(whole[end - length : end], FROM_CLIENT, whole[: end - length])
+
+
+def dispatch_entry(number: int, header: Header, frame: Frame | None, *, is_small: bool) -> bytes:
+    """Return the entry of a dispatch, with its frame if it is a small one."""
+    return entry(
+        *("d", number, header.receiver, header.dispatch, header.round, header.exchange, header.turn),
+        *(header.merged, None if frame is None else len(frame)),
+        body=frame.join() if frame is not None and is_small else b"",
+    )
+
+
+def header_of(values: tuple[Any, ...]) -> Header:
+    """Return the header of a dispatch, given the values of its entry."""
+    _, client, dispatch, round_, exchange, turn, merged, _ = values
+    return Header(-1, client, round_, exchange, dispatch, turn, merged)
+
+
+@dataclass(slots=True, eq=False)
+class Reply:
+    """What a client process sends up: a reply, why the frame of a dispatch is of no use, or an answer.
+
+    Attributes:
+        key: Client and dispatch, or the number of the observer's question.
+        frame: The reply's frame, or the answer; None for a header alone.
+        spent_s: For how long the dispatch was held when the reply was given, and its jobs ran.
+        notes: Notes for the server's log.
+        fault: Why the frame of the dispatch cannot be used, or why there is no answer.
+        state: The state of the client that becomes durable with it, if any does.
+        at_s: When it was given.
+        left: Done when the frame has left, or never will; None where nobody waits for it.
+        is_new: Whether no earlier process may have sent some of it.
+    """
+
+    key: tuple[int, ...]
+    frame: Frame | None = None
+    spent_s: tuple[float, float] = (0.0, 0.0)
+    notes: str | None = None
+    fault: str | None = None
+    state: bytes | None = None
+    at_s: float = 0.0
+    left: asyncio.Future[None] | None = None
+    is_new: bool = True
+
+    @property
+    def line(self) -> tuple[int, int]:
+        """Of replies with the same, one is under way at a time: those of a client."""
+        return len(self.key), self.key[0]
+
+    @property
+    def path(self) -> str:
+        """Where a large one goes."""
+        return f"/query/{self.key[0]}" if len(self.key) == 1 else f"/dispatch/{self.key[0]}/{self.key[1]}"
+
+    def entry(self, now_s: float) -> bytes:
+        """Return a small one as it leaves now; what it has waited for counts as held."""
+        held_s, worked_s = self.spent_s
+        return entry(
+            *self._head((held_s + now_s - self.at_s, worked_s)),
+            body=b"" if self.frame is None else self.frame.join(),
+        )
+
+    def parts(self) -> tuple[bytes | memoryview, ...]:
+        """Return a large one as it travels before its SHA-256, always the same."""
+        head = bytes(_pack(self._head(self.spent_s)))
+        return (*(() if self.frame is None else self.frame.parts), head, _HEAD_LENGTH.pack(len(head)))
+
+    def released(self) -> None:
+        """Note that the frame has left."""
+        if self.left is not None and not self.left.done():
+            self.left.set_result(None)
+
+    def _head(self, spent_s: tuple[float, float]) -> tuple[Any, ...]:
+        if len(self.key) == 1:
+            return "s", *self.key, self.fault is None
+        return ("r", *self.key, spent_s, self.notes) if self.fault is None else ("u", *self.key, self.fault)
 
 
 class Reader:
@@ -193,55 +264,44 @@ class Reader:
         found, at = list[Entry](), 0
         with memoryview(self._data) as view:
             while at + LENGTHS.size <= len(view):
-                head, body = LENGTHS.unpack_from(view, at)
-                if head > MOST_HEAD or body > self._most_body:
-                    raise ProtocolError(f"an entry of {head} and {body} bytes")
+                head, length, crc = LENGTHS.unpack_from(view, at)
+                if head > MOST_HEAD or length > self._most_body:
+                    raise ProtocolError(f"an entry of {head} and {length} bytes")
                 start = at + LENGTHS.size + head
-                if start + body > len(view):
+                if start + length > len(view):
                     break
-                letter, values = _parsed(bytes(view[at + LENGTHS.size : start]), self._letters)
-                _check_body(letter, values, body)
                 # Copied once, so that its arrays lie where a frame's arrays lie: at multiples of 16 bytes.
-                found.append(Entry(letter, values, bytes(view[start : start + body])))
-                at = start + body
+                body = bytes(view[start : start + length])
+                if crc32(body) != crc:
+                    raise ProtocolError(f"{length} bytes do not have the checksum {crc}")
+                found.append(_read(view[at + LENGTHS.size : start], self._letters, body))
+                at = start + length
         del self._data[:at]
         return found
 
 
-def _parsed(head: bytes, letters: frozenset[str]) -> tuple[str, tuple[Any, ...]]:
+def _read(head: memoryview, letters: frozenset[str], body: bytes | memoryview) -> Entry:
     try:  # it is short, so this takes little memory
         parsed = msgpack.unpackb(head, use_list=False, **_SMALL)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise ProtocolError(f"not a head: {shortened(error)}") from None
-    if type(parsed) is not tuple:
-        raise ProtocolError(f"a head is one array, not {quoted(parsed)}")
-    letter = parsed[0] if parsed else None
+    letter = parsed[0] if type(parsed) is tuple and parsed else None
     if type(letter) is not str or letter not in letters:
-        raise ProtocolError(f"{quoted(letter)} may not come from there")
-    checks = _CHECKS[letter]
-    values = parsed[1:]
+        raise ProtocolError(f"{quoted(parsed)} may not come from there")
+    checks, values = _CHECKS[letter], parsed[1:]
     if len(values) != len(checks):
         raise ProtocolError(f"{letter}: {len(values)} values, not {len(checks)}")
     for place, (check, value) in enumerate(zip(checks, values, strict=True)):
         if not check(value):
             raise ProtocolError(f"{letter}[{place}]: {quoted(value)} is not allowed there")
-    return letter, values
-
-
-def _check_body(letter: str, values: tuple[Any, ...], num_bytes: int) -> None:
-    if letter == "d":
-        has_body = values[-1] is not None
-        fits = num_bytes == values[-2] if has_body else not num_bytes
-    else:
-        has_body = letter == "q" or (letter == "r" and values[2] is not None)
-        fits = has_body or not num_bytes
-    if not fits:
-        raise ProtocolError(f"{letter}: {num_bytes} bytes follow where none or others belong")
+    if body and (letter not in _WITH_BODY or (letter == "d" and len(body) != values[-1])):
+        raise ProtocolError(f"{letter}: {len(body)} bytes follow where none or others belong")
+    return Entry(letter, values, body)
 
 
 def sendable(text: object) -> str:
     """Return a text that fits into an entry."""
-    return str(text).encode("utf-8", "replace").decode("utf-8")[:MOST_TEXT]
+    return printable(text)[:MOST_TEXT]
 
 
 def framed(
@@ -265,19 +325,13 @@ def framed(
     return packed, frame
 
 
-def read_frame(
-    header: Header, frame: bytes | memoryview, kinds: Kinds, limits: Limits, crc: int | None = None
-) -> Message:
+def read_frame(header: Header, frame: bytes | memoryview, kinds: Kinds, limits: Limits) -> Message:
     """Return the message of a frame.
 
     Raises:
-        DecodeError: It is not what its checksum says, cannot be decoded, or its envelope names another route
-            than the header.
+        DecodeError: It cannot be decoded, or its envelope names another route than the header.
     """
-    view = memoryview(frame)
-    if crc is not None and crc32(view) != crc:
-        raise DecodeError(f"frame: its {len(view)} bytes do not have the checksum {crc}")
-    envelope, message = decode(view, kinds, limits)
+    envelope, message = decode(memoryview(frame), kinds, limits)
     route = Envelope(envelope.kind, header.sender, header.receiver, header.round, header.exchange)
     if envelope != route:
         raise DecodeError(f"envelope: {envelope} came where {route} belongs")

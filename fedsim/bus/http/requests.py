@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,13 +14,16 @@ import aiohttp
 
 from fedsim.bus.http.access import ClientRanges
 from fedsim.bus.http.limits import HttpLimits
-from fedsim.bus.http.messages import PROTOCOL, ProtocolError
-from fedsim.errors import UserError
-from fedsim.quoting import MOST_SAID, shortened
+from fedsim.bus.http.messages import ProtocolError, join_request
+from fedsim.bus.http.transfers import Incoming, Outgoing
+from fedsim.errors import DecodeError, UserError
+from fedsim.quoting import MOST_SAID, printable, shortened
 
 LOST = (aiohttp.ClientError, OSError, ProtocolError)
 """Errors after which trying again may help."""
 _MOST_GREETING = 64 << 20
+_MOST_SPOILT = 3
+"""So often bytes may arrive with another SHA-256 than their own before they are given up."""
 _PLAIN = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")
 """What OpenSSL says, depending on its version, of an answer that is no TLS."""
 
@@ -46,19 +49,6 @@ def open_http(token: str | None, context: ssl.SSLContext | None, limits: HttpLim
         auto_decompress=False,
         read_bufsize=1 << 18,
     )
-
-
-def check_status(response: aiohttp.ClientResponse, *allowed: int) -> None:
-    """Check an answer.
-
-    Raises:
-        SessionGone: The server does not know the session.
-        ConnectionAbortedError: Another status than those allowed; trying again may help.
-    """
-    if response.status == 403:
-        raise SessionGone
-    if response.status not in allowed:
-        raise ConnectionAbortedError(f"status {response.status}")
 
 
 class Backoff:
@@ -114,7 +104,7 @@ class Requests:
         gone: Callable[[], None],
     ) -> None:
         self.joined = asyncio.Event()
-        self.url = url
+        self._url = url
         self._headers = {"Fedsim-Session": secret}
         self._token = token
         self._tls = tls
@@ -132,13 +122,31 @@ class Requests:
         if self._http is not None:
             await self._http.close()
 
-    def send(self, method: str, path: str, *, headers: Any = None, **options: Any) -> Any:
-        """Send a request; return aiohttp's context of the answer."""
+    @asynccontextmanager
+    async def send(
+        self, method: str, path: str, *allowed: int, headers: Mapping[str, str] | None = None, **options: Any
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request; give its answer, of one of these statuses, if any are given.
+
+        Raises:
+            SessionGone: The server does not know the session.
+            UserError: It does not know the token any more.
+            ConnectionAbortedError: Another status than those allowed; trying again may help.
+            aiohttp.ClientError, OSError: There is no answer; likewise.
+        """
         assert self._http is not None  # noqa: S101
         headers = {**self._headers, **(headers or {})}
-        url = f"{self.url}{path}"
         # No redirect: another server would be told the session's secret.
-        return self._http.request(method, url, headers=headers, allow_redirects=False, **options)
+        async with self._http.request(
+            method, f"{self._url}{path}", headers=headers, allow_redirects=False, **options
+        ) as response:
+            if allowed and response.status not in allowed:
+                if response.status == 403:
+                    raise SessionGone
+                if response.status == 401:
+                    raise UserError(self._refusal(401))
+                raise ConnectionAbortedError(f"status {response.status}")
+            yield response
 
     async def persist(
         self, attempt: Callable[[], Awaitable[None]], moved: Callable[[], int] = lambda: 0
@@ -160,6 +168,64 @@ class Requests:
                     backoff.succeeded()
             await backoff.pause()
 
+    async def download(self, path: str, incoming: Incoming) -> memoryview | None:
+        """Fetch bytes, from where an earlier attempt has ended; None where the server has them no more.
+
+        Raises:
+            DecodeError: They did not have their SHA-256, however often they came.
+        """
+        frame: memoryview | None = None
+        spoilt = 0
+
+        async def attempt() -> None:
+            nonlocal frame, spoilt
+            held = incoming.held
+            headers = {"Range": f"bytes={held}-"} if held else {}
+            if not incoming.is_complete:
+                async with self.send("GET", path, 206 if held else 200, 410, headers=headers) as response:
+                    if response.status == 410:
+                        return
+                    async for data in response.content.iter_any():
+                        incoming.add(data)
+            frame = await incoming.verified()
+            if frame is None:
+                spoilt += 1
+                if spoilt == _MOST_SPOILT:
+                    raise DecodeError(f"{incoming.total} bytes do not have their SHA-256")
+                incoming.reset()
+                raise ConnectionAbortedError("another SHA-256")
+
+        await self.persist(attempt, lambda: incoming.held)
+        return frame
+
+    async def upload(self, path: str, outgoing: Outgoing, *, is_new: bool) -> None:
+        """Send bytes, of which some may be there unless they are new."""
+        total, held = outgoing.total, 0
+
+        async def put(start: int) -> int | None:
+            """Send what follows; return how much is there if that cannot be, None once all is taken."""
+            span = "*" if start == total else f"{start}-{total - 1}"
+            headers = {"Content-Range": f"bytes {span}/{total}", "Content-Length": str(total - start)}
+            data = outgoing.pieces(start, self._limits.chunk_bytes) if start < total else b""
+            async with self.send("PUT", path, 204, 409, 410, headers=headers, data=data) as response:
+                if response.status != 409:
+                    return None
+                held = response.headers.get("Fedsim-Held", "")
+                if not held.isdecimal() or int(held) > total:
+                    raise ProtocolError(f"{held:.20} bytes held of {total}")
+                return int(held)
+
+        async def attempt() -> None:
+            nonlocal held, is_new
+            there = 0 if is_new else await put(total)
+            is_new = False
+            if there is not None:
+                held = there
+                if await put(held) is not None:
+                    raise ConnectionAbortedError("another request is at it")
+
+        await self.persist(attempt, lambda: held)
+
     async def join(self, clients: ClientRanges, *, is_first: bool) -> tuple[str, bool, bytes]:
         """Join; return the run, whether the server knew the session, and its greeting.
 
@@ -171,102 +237,73 @@ class Requests:
             UserError: Trying again is of no use.
             aiohttp.ClientError, OSError, ProtocolError: It may help.
         """
-        data = json.dumps({"protocol": PROTOCOL, "clients": str(clients)}).encode()
         try:
             async with (
                 asyncio.timeout(self._limits.handshake_timeout_s),
-                self.send("POST", "/join", data=data) as response,
+                self.send("POST", "/join", data=join_request(clients)) as response,
             ):
                 if (response.content_length or 0) > _MOST_GREETING:
                     raise ProtocolError(f"a greeting of {response.content_length} bytes")
-                said, headers = await response.read(), response.headers
+                said, run = await response.read(), response.headers.get("Fedsim-Run")
         except aiohttp.ClientError as error:
-            await _explained(error, self.url, self._limits, is_first=is_first)
+            if why := await self._mistake(error, is_first=is_first):
+                raise UserError(why) from None
             raise
-        run = headers.get("Fedsim-Run")
-        _check_joined(
-            *(response.status, said.decode("utf-8", "replace"), self.url),
-            has_token=self._token is not None,
-            is_fedsim=run is not None,
-            is_first=is_first,
-        )
-        return run or "", headers.get("Fedsim-Resumed") == "1", said
+        if response.status == 200 and run is not None:
+            return run, response.headers.get("Fedsim-Resumed") == "1", said
+        text = printable(said.decode("utf-8", "replace"))
+        if why := self._refusal(response.status, text, is_fedsim=run is not None, is_first=is_first):
+            raise UserError(why)
+        raise ConnectionAbortedError(f"status {response.status}: {shortened(text)}")
 
+    def _refusal(self, status: int, said: str = "", *, is_fedsim: bool = True, is_first: bool = False) -> str:
+        """Return what a person has to know of an answer; nothing where trying again may help."""
+        there = f"the server at {self._url}"
+        if status == 401:
+            problem = "asks for a token" if self._token is None else "does not know this token (any more)"
+            return f"{there} {problem}: ask for one made with `fedsim token new`, and join with it"
+        if status == 421:
+            return (
+                f"{there} asks for no token, and so answers only who calls it by a loopback name or address: "
+                "write 127.0.0.1 or localhost in place of the name, or give the server a file of tokens"
+            )
+        if status == 409 and is_fedsim:
+            return f"the server refuses this process: {said}"
+        if status == 400 and said.startswith("join:"):
+            return (
+                f"what answers at {self._url} does not speak this fedsim's protocol "
+                f"({shortened(said, MOST_SAID)}): check the address, and install the same version of fedsim "
+                "on both sides"
+            )
+        if is_first and status < 500:
+            return (
+                f"what answers at {self._url} is no fedsim server (status {status}): check the address and "
+                "the port"
+            )
+        return ""
 
-async def _explained(error: aiohttp.ClientError, url: str, limits: HttpLimits, *, is_first: bool) -> None:
-    """Look for what a person has to change after a request has failed.
-
-    Args:
-        error: What was raised.
-        url: The server's address.
-        limits: Times.
-        is_first: Whether nothing was ever heard of the server, so that the address itself may be wrong.
-
-    Raises:
-        UserError: The two sides do not agree about encryption or names.
-    """
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        raise UserError(
-            f"the server at {url} does not show a certificate that this process trusts "
-            f"({shortened(error.certificate_error, MOST_SAID)}): give the authority's with --ca, and the "
-            "server's address as its certificate names it"
-        ) from None
-    if isinstance(error, aiohttp.ClientConnectorSSLError):  # a handshake that is cut off may succeed yet
-        if any(sign in str(error) for sign in _PLAIN):
-            raise UserError(
-                f"the server at {url} does not encrypt: write http:// in place of https://, or start it with "
-                "--tls-cert and --tls-key"
-            ) from None
-    elif (
-        is_first
-        and isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
-        and await _encrypts(url, limits.handshake_timeout_s)
-    ):
-        raise UserError(f"the server at {url} encrypts: write https:// in place of http://") from None
-
-
-def _check_joined(
-    status: int, said: str, url: str, *, has_token: bool, is_fedsim: bool, is_first: bool
-) -> None:
-    """Check the answer to a request to join.
-
-    Args:
-        status: Its status.
-        said: Its text.
-        url: The server's address.
-        has_token: Whether a token was shown.
-        is_fedsim: Whether a fedsim server has answered.
-        is_first: Whether nothing was ever heard of the server.
-
-    Raises:
-        UserError: Trying again is of no use.
-        ConnectionAbortedError: It may help.
-    """
-    if status == 200 and is_fedsim:
-        return
-    if status == 401:
-        problem = "does not know this token" if has_token else "asks for a token"
-        raise UserError(
-            f"the server at {url} {problem}: ask for one made with `fedsim token new`, and give it with "
-            "--token or FEDSIM_TOKEN"
-        )
-    if status == 421:
-        raise UserError(
-            f"the server at {url} asks for no token, and so answers only who calls it by a loopback name "
-            "or address: write 127.0.0.1 or localhost in place of the name, or start it with --tokens"
-        )
-    if status == 409 and is_fedsim:
-        raise UserError(f"the server refuses this process: {said}")
-    if status == 400 and said.startswith("join:"):
-        raise UserError(
-            f"what answers at {url} does not speak this fedsim's protocol ({shortened(said, MOST_SAID)}): "
-            "check the address, and install the same version of fedsim on both sides"
-        )
-    if is_first and status < 500:
-        raise UserError(
-            f"what answers at {url} is no fedsim server (status {status}): check the address and the port"
-        )
-    raise ConnectionAbortedError(f"status {status}: {shortened(said)}")
+    async def _mistake(self, error: aiohttp.ClientError, *, is_first: bool) -> str:
+        """Return what a person has to change after a request has failed; nothing where it may yet succeed."""
+        there = f"the server at {self._url}"
+        if isinstance(error, aiohttp.ClientConnectorCertificateError):
+            return (
+                f"{there} does not show a certificate that this process trusts "
+                f"({shortened(error.certificate_error, MOST_SAID)}): give the certificate of its authority "
+                "(ca), and the server's address as its certificate names it"
+            )
+        if isinstance(error, aiohttp.ClientConnectorSSLError):  # a handshake that is cut off may succeed yet
+            if any(sign in str(error) for sign in _PLAIN):
+                return (
+                    f"{there} does not encrypt: write http:// in place of https://, or give the server a "
+                    "certificate and its key"
+                )
+        elif (
+            is_first
+            and isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError)
+            and await _encrypts(self._url, self._limits.handshake_timeout_s)
+        ):
+            return f"{there} encrypts: write https:// in place of http://"
+        return ""
 
 
 async def _encrypts(url: str, patience_s: float) -> bool:

@@ -19,38 +19,25 @@ import ssl as tls
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from itertools import count
 from typing import Any
-
-from aiohttp import web
 
 from fedsim.bus.base import Delivery, Header
 from fedsim.bus.http.access import Access, is_loopback
-from fedsim.bus.http.accounts import Accounts, Log, Reply
+from fedsim.bus.http.accounts import Accounts, Log
 from fedsim.bus.http.connections import Connections
 from fedsim.bus.http.handlers import Handlers
 from fedsim.bus.http.limits import HttpLimits
-from fedsim.bus.http.messages import entry, framed, read_frame, sendable
-from fedsim.bus.http.sessions import Dispatch, Session, Sessions
+from fedsim.bus.http.messages import Entry, entry, framed, read_frame, sendable
+from fedsim.bus.http.sessions import Dispatch, Questions, Session, Sessions
 from fedsim.bus.inbox import Inbox
 from fedsim.bus.ledger import Ledger, Outcome
 from fedsim.clock import Trace
-from fedsim.errors import DecodeError, RunError
+from fedsim.errors import DecodeError
 from fedsim.network import NO_OVERHEAD, OverheadConfig
 from fedsim.quoting import MOST_SAID, shortened
 from fedsim.wire import SERVER, Kinds, Message, Packed
 
 OVER = "the run is over"
-
-
-@dataclass(slots=True, eq=False)
-class _Question:
-    """An observer's question to a client, as it travels, and its answer."""
-
-    client: int
-    entry: bytes
-    answer: asyncio.Future[bytes]
 
 
 class HttpServer:
@@ -73,6 +60,8 @@ class HttpServer:
         greeting: As given.
         run: The name of this run.
         is_closing: Whether nobody is let in any more.
+        questions: The observer's.
+        connections: Those of client processes, and of strangers.
     """
 
     def __init__(
@@ -98,18 +87,19 @@ class HttpServer:
         self._log = log
         self._health = health
         self._accounts = Accounts(ledger, trace, overhead, log)
-        self._sessions = Sessions(num_clients, self.limits, self._retired)
+        self._sessions = Sessions(
+            *(num_clients, self.limits, self._retired), lambda: self._accounts.reject("evicted")
+        )
         self._inbox = Inbox(self.limits.inbox_bytes)
         self._dispatches: dict[tuple[int, int], Dispatch] = {}
         self._newest: dict[int, int] = {}
-        self._questions: dict[int, _Question] = {}
-        self._numbers = count(1)
+        self.questions = Questions()
         self._change = asyncio.Event()
         self._end: bytes | None = None
         self._is_over = False
         access.warn = lambda why: log.warning("tokens not read again", cause=shortened(why, MOST_SAID))
         self._handlers = Handlers(self, access, self.limits, self._sessions, self._accounts, self._inbox)
-        self._connections = Connections(self._handlers.answer, self.limits, self._accounts.reject)
+        self.connections = Connections(self._handlers.answer, self.limits, self._accounts.reject)
         self._tending: asyncio.Task[None] | None = None
 
     @property
@@ -125,7 +115,7 @@ class HttpServer:
     @property
     def num_connections(self) -> int:
         """TCP connections that are open."""
-        return self._connections.num_connections
+        return self.connections.num_connections
 
     # For the runtime
 
@@ -136,7 +126,7 @@ class HttpServer:
             OSError: The address cannot be listened at.
         """
         self._handlers.is_local = is_loopback(host)
-        port = await self._connections.listen(host, port, ssl)
+        port = await self.connections.listen(host, port, ssl)
         self._tending = asyncio.get_running_loop().create_task(self._tend(), name="bus: heartbeats")
         return port
 
@@ -148,7 +138,7 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         end_s = loop.time() + grace_s
         if not self._is_over:
-            self._connections.lock()
+            self.connections.lock()
             self._tell_all(entry("e", False, sendable(why)))
         with suppress(TimeoutError):
             async with asyncio.timeout_at(end_s):
@@ -159,12 +149,10 @@ class HttpServer:
         if self._tending is not None:
             self._tending.cancel()
             await asyncio.gather(self._tending, return_exceptions=True)
-        await self._connections.close(max(0.05, end_s - loop.time()))
+        await self.connections.close(max(0.05, end_s - loop.time()))
         for dispatch in list(self._dispatches.values()):
             self._lost(dispatch, "the server has closed")
-        for question in self._questions.values():
-            if not question.answer.done():
-                question.answer.set_exception(ConnectionError("the server has closed"))
+        self.questions.close()
         self._inbox.fail(ConnectionError("the server has closed"))
 
     def send(self, header: Header, message: Message | Packed | None) -> Awaitable[None]:
@@ -183,7 +171,8 @@ class HttpServer:
             )
         packed, frame = framed(header, message, self.limits.frame)
         loop = asyncio.get_running_loop()
-        dispatch = Dispatch(header, packed, frame, loop.create_future(), loop.time())
+        is_small = frame is None or len(frame) <= self.limits.small_frame_bytes
+        dispatch = Dispatch(header, packed, frame, loop.create_future(), loop.time(), is_small)
         self._newest[client] = number
         self._dispatches[client, number] = dispatch
         if self.is_closing:
@@ -230,18 +219,15 @@ class HttpServer:
         """
         if len(question) > (most := self.limits.small_frame_bytes):
             raise ValueError(f"a question of {len(question)} bytes: at most {most} fit")
-        number = next(self._numbers)
-        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        asked = _Question(client, entry("q", number, client, body=question), answer)
-        self._questions[number] = asked
+        asked = self.questions.ask(client, question)
         session = self._sessions.owner(client)
         if session is not None and session.is_ready:
             session.say(asked.entry)
         try:
             async with asyncio.timeout(timeout_s):
-                return await answer
+                return await asked.answer
         finally:
-            del self._questions[number]
+            self.questions.forget(asked)
 
     def seal(self) -> None:
         """Enter nothing more in ledger and trace: what travels from now on belongs to no run."""
@@ -265,10 +251,6 @@ class HttpServer:
             "clients_attended": sum(len(session.clients) for session in here if session.is_ready),
             **self._health(),
         }
-
-    def known(self, request: web.BaseRequest) -> None:
-        """Note that a request has shown that its connection may stay."""
-        self._connections.known(request)
 
     def joined(self, session: Session, resumed: bool) -> None:
         """Note that a process has joined, or come back."""
@@ -320,53 +302,49 @@ class HttpServer:
         self._accounts.reject(cause, f"{client}-{number}")
         return None
 
-    def take(self, dispatch: Dispatch, reply: Reply) -> None:
-        """Take the reply to a dispatch."""
+    def take(self, session: Session, one: Entry, sharing: int = 1, first_ns: int = -1) -> bool:
+        """Take what a process has sent up; say whether it was asked for.
+
+        Args:
+            session: The process's.
+            one: The entry.
+            sharing: Entries that came in the same request.
+            first_ns: When the first bytes of a large one came; negative for a small one.
+        """
+        if one.letter == "s":
+            number, is_answered = one.values
+            return self.questions.take(session, number, is_answered, bytes(one.body))
+        dispatch = self.dispatch_of(session, *one.values[:2])
+        if dispatch is None:
+            return False
+        if one.letter == "u":
+            why = one.values[2]
+            self._accounts.ended(dispatch, Outcome.UNDECODABLE, shortened(why, MOST_SAID))
+            self._lost(dispatch, why)
+            return True
         self._accounts.ended(dispatch, Outcome.DELIVERED)
-        self._accounts.reported(dispatch, reply)
+        _, _, spent_s, notes = one.values
+        self._accounts.reported(dispatch, spent_s, notes, first_ns)
         self._forget(dispatch)
-        header, frame = dispatch.header.reply(), reply.frame
-        if frame is None:
-            self._inbox.put(Delivery(header, None), 0)
-            return
-        try:
-            message = read_frame(header, frame, self._kinds, self.limits.frame, reply.crc)
-        except DecodeError as error:
-            self._accounts.reject("decode", str(error))
-            self._accounts.came(header, None, len(frame), reply.sharing, shortened(error, MOST_SAID))
-            return
-        self._accounts.came(header, message, len(frame), reply.sharing)
-        self._inbox.put(Delivery(header, message), len(frame))
-
-    def unusable(self, dispatch: Dispatch, why: str) -> None:
-        """Give up a dispatch that its process cannot use."""
-        self._accounts.ended(dispatch, Outcome.UNDECODABLE, shortened(why, MOST_SAID))
-        self._lost(dispatch, why)
-
-    def asks(self, session: Session, question: int) -> bool:
-        """Say whether this session is to answer a question."""
-        asked = self._questions.get(question)
-        return asked is not None and asked.client in session.clients and not asked.answer.done()
-
-    def answered(self, question: int, answer: bytes, *, failed: bool) -> None:
-        """Take the answer to a question."""
-        asked = self._questions.get(question)
-        if asked is None or asked.answer.done():
-            return
-        if failed:
-            why = shortened(answer.decode("utf-8", "replace"), MOST_SAID)
-            asked.answer.set_exception(RunError(f"the process of client {asked.client} cannot answer: {why}"))
-        else:
-            asked.answer.set_result(answer)
+        header, message, num_bytes = dispatch.header.reply(), None, len(one.body)
+        if num_bytes:
+            try:
+                message = read_frame(header, one.body, self._kinds, self.limits.frame)
+            except DecodeError as error:
+                self._accounts.reject("decode", str(error))
+                self._accounts.came(header, None, num_bytes, sharing, shortened(error, MOST_SAID))
+                return True
+            self._accounts.came(header, message, num_bytes, sharing)
+        self._inbox.put(Delivery(header, message), num_bytes)
+        return True
 
     # How it is done
 
     def _readied(self, session: Session, is_ready: bool) -> None:
         """Note whether a process understands messages; ask what is to be asked of one that does."""
         if is_ready and not session.is_ready:
-            for question in self._questions.values():
-                if question.client in session.clients and not question.answer.done():
-                    session.say(question.entry)
+            for question in self.questions.of(session):
+                session.say(question.entry)
         if is_ready != session.is_ready:
             session.is_ready = is_ready
             self._changed()
@@ -388,9 +366,12 @@ class HttpServer:
         self._forget(dispatch)
 
     def _forget(self, dispatch: Dispatch) -> None:
+        key = dispatch.header.client, dispatch.header.dispatch
         self._sessions.drop(dispatch)
-        self._dispatches.pop((dispatch.header.client, dispatch.header.dispatch), None)
-        dispatch.frame = dispatch.packed = dispatch.upload = None
+        self._dispatches.pop(key, None)
+        if dispatch.session is not None:
+            dispatch.session.uploads.pop(key, None)
+        dispatch.frame = dispatch.packed = None
         dispatch.released()
 
     def _retired(self, session: Session, why: str) -> None:

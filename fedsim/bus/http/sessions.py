@@ -1,46 +1,52 @@
-"""Which process hosts which client, and the dispatches that are not replied to."""
+"""Which process hosts which client, dispatches that are not replied to, and questions without an answer."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import count
 
 from fedsim.bus.base import Header
 from fedsim.bus.http.access import ClientRanges
 from fedsim.bus.http.limits import HttpLimits
+from fedsim.bus.http.messages import entry, sendable
 from fedsim.bus.http.transfers import Incoming, Outgoing
-from fedsim.quoting import shortened
+from fedsim.errors import RunError
+from fedsim.quoting import MOST_SAID, shortened
 from fedsim.wire import Frame, Packed
 
 
 class Refusal(Exception):  # noqa: N818
-    """A process is told to go away for good; the text says why."""
+    """A process is told to go away; the text says why.
 
+    Attributes:
+        status: 409 for good, 503 if it may come back later.
+    """
 
-class Busy(Exception):  # noqa: N818
-    """A process may come back later."""
+    def __init__(self, why: str, status: int = 409) -> None:
+        super().__init__(why)
+        self.status = status
 
 
 @dataclass(slots=True, eq=False)
 class Upload:
-    """A large reply on its way up.
+    """A large reply or answer on its way up.
 
     Attributes:
         incoming: Its bytes.
         is_busy: Whether a request is at it.
         first_ns: When its first bytes came; negative before.
-        whole_ns: When it was whole; negative before.
     """
 
     incoming: Incoming
     is_busy: bool = False
     first_ns: int = -1
-    whole_ns: int = -1
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Dispatch:
     """A dispatch to a client, until its reply is taken.
 
@@ -50,13 +56,13 @@ class Dispatch:
         frame: Its frame, likewise.
         left: Done when the frame has left, or never will.
         at_s: When it was sent.
+        is_small: Whether its frame goes with the outbox, or there is none.
         row: Its row in the ledger; -1 before it was put on a connection, and for a header alone.
         began_ns: When it was last put on a connection; negative before.
         had_ns: When it was first known to have arrived; negative before.
         has_ended: Whether its end is in the ledger.
         session: The process that it goes to; None while there is none.
         number: Its number in that process's outbox.
-        upload: Its reply on the way, if that is large.
     """
 
     header: Header
@@ -64,25 +70,23 @@ class Dispatch:
     frame: Frame | None
     left: asyncio.Future[None]
     at_s: float
+    is_small: bool = True
     row: int = -1
     began_ns: int = -1
     had_ns: int = -1
     has_ended: bool = False
     session: Session | None = None
     number: int = 0
-    upload: Upload | None = None
-    _outgoing: Outgoing | None = None
 
     def released(self) -> None:
         """Note that the frame has left."""
         if not self.left.done():
             self.left.set_result(None)
 
-    def outgoing(self, frame: Frame) -> Outgoing:
-        """Return the frame as it is fetched, whose SHA-256 is computed once."""
-        if self._outgoing is None:
-            self._outgoing = Outgoing(frame.parts)
-        return self._outgoing
+    @cached_property
+    def outgoing(self) -> Outgoing:
+        """The frame as it is fetched, whose SHA-256 is computed once."""
+        return Outgoing(self.frame.parts if self.frame is not None else ())
 
 
 @dataclass(slots=True, eq=False)
@@ -94,19 +98,20 @@ class Session:
         clients: The clients that it hosts.
         token: What it showed when it joined; every later request shows the same.
         limits: Its rates.
+        heard_s: When it was last heard of.
+        gone_s: Since when it has no outbox.
         open: The dispatches to it that are not settled, by number, ascending.
         last: The highest number given.
         queue: What the outbox has to write: dispatches, and entries.
         wake: Set when there is something.
         unconfirmed: Dispatches written and not known to have arrived, ascending.
+        uploads: Large replies and answers on their way, by client and dispatch, or by question.
         abort: Breaks the connection of its outbox; None while it has none.
         is_ready: Whether it understands messages already.
         has_left: Whether it has left, for good as far as it knows.
-        heard_s: When it was last heard of.
-        gone_s: Since when it has no outbox.
+        is_forgotten: Whether its clients may have gone to another.
         num_requests: Requests under way, beside the outbox.
         num_waiting: Those of them that wait for somebody to receive.
-        answer_bytes: Bytes held of its answers to questions.
     """
 
     secret: str = field(repr=False)
@@ -120,20 +125,20 @@ class Session:
     queue: deque[Dispatch | bytes] = field(default_factory=deque)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     unconfirmed: deque[Dispatch] = field(default_factory=deque)
+    uploads: dict[tuple[int, ...], Upload] = field(default_factory=dict)
     abort: Callable[[], None] | None = None
     is_ready: bool = False
     has_left: bool = False
+    is_forgotten: bool = False
     num_requests: int = 0
     num_waiting: int = 0
-    answer_bytes: int = 0
     _tokens: float = 0.0
     _at_s: float = float("-inf")
 
     @property
     def held_bytes(self) -> int:
-        """Bytes held of its large replies and its answers."""
-        uploads = (one.upload.incoming.held for one in self.open.values() if one.upload is not None)
-        return sum(uploads) + self.answer_bytes
+        """Bytes held of its large replies and answers."""
+        return sum(upload.incoming.held for upload in self.uploads.values())
 
     def put(self, dispatch: Dispatch) -> None:
         """Send a dispatch."""
@@ -165,8 +170,8 @@ class Session:
 
     def may_idle(self, now_s: float) -> bool:
         """Take one of the requests that may bring nothing; False where there were too many."""
-        burst = self.limits.idle_burst
-        self._tokens = min(burst, self._tokens + (now_s - self._at_s) * self.limits.idle_rate)
+        limits = self.limits
+        self._tokens = min(limits.idle_burst, self._tokens + (now_s - self._at_s) * limits.idle_rate)
         self._at_s = now_s
         if self._tokens < 1:
             return False
@@ -185,12 +190,20 @@ class Sessions:
         num_clients: Clients are numbered below it.
         limits: Most sessions, and the limits of each.
         retired: Is told of a session that is forgotten, and why.
+        evicted: Is told that a reply was let go, for others.
     """
 
-    def __init__(self, num_clients: int, limits: HttpLimits, retired: Callable[[Session, str], None]) -> None:
+    def __init__(
+        self,
+        num_clients: int,
+        limits: HttpLimits,
+        retired: Callable[[Session, str], None],
+        evicted: Callable[[], None] = lambda: None,
+    ) -> None:
         self._num_clients = num_clients
         self._limits = limits
         self._retired = retired
+        self._evicted = evicted
         self._sessions: dict[str, Session] = {}
         self._owner: dict[int, Session] = {}
         self._homeless: dict[int, dict[int, Dispatch]] = {}
@@ -205,9 +218,9 @@ class Sessions:
         """Return the session that hosts a client."""
         return self._owner.get(client)
 
-    def find(self, secret: str | None, token: str | None) -> Session | None:
+    def find(self, secret: str, token: str | None) -> Session | None:
         """Return the session of a secret; None where there is none, or it showed another token."""
-        session = self._sessions.get(secret or "")
+        session = self._sessions.get(secret)
         return session if session is not None and session.token == token else None
 
     def put(self, dispatch: Dispatch) -> None:
@@ -235,8 +248,8 @@ class Sessions:
         """Return the session of a process that joins, and whether it existed before.
 
         Raises:
-            Refusal: It may not have what it wants.
-            Busy: There are too many sessions, or the process of its clients may come back.
+            Refusal: It may not have what it wants, or not yet: there are too many sessions, or the process of
+                its clients may come back.
         """
         if clients.highest >= self._num_clients:
             raise Refusal(
@@ -256,7 +269,8 @@ class Sessions:
         for other in others:
             self._check_gone(other, now_s)
         if len(self._sessions) - len(others) >= self._limits.max_sessions:
-            raise Busy(f"{len(self._sessions)} sessions are open, the limit is {self._limits.max_sessions}")
+            most = self._limits.max_sessions
+            raise Refusal(f"{len(self._sessions)} sessions are open, the limit is {most}", 503)
         for other in others:
             self.retire(other, "it was away, and another process has taken its clients over")
         session = Session(secret, clients, token, self._limits, now_s, now_s)
@@ -271,11 +285,11 @@ class Sessions:
 
     def retire(self, session: Session, why: str) -> None:
         """Forget a session; its dispatches wait for whoever hosts their clients next."""
+        session.is_forgotten = True
         del self._sessions[session.secret]
         for client in session.clients:
             del self._owner[client]
         for dispatch in session.open.values():
-            dispatch.upload = None
             self.put(dispatch)
         self._retired(session, why)
 
@@ -289,6 +303,15 @@ class Sessions:
             self.drop(dispatch)
             yield dispatch
 
+    def make_room(self, session: Session) -> bool:
+        """Say whether more may be held of large replies and answers of a session.
+
+        Those that no request is at are let go where there is no room: they are sent anew.
+        """
+        limits = self._limits
+        most = max(limits.session_upload_bytes, limits.frame.frame_bytes)
+        return self._is_below(most, [session]) and self._is_below(limits.upload_bytes, list(self))
+
     def _check_gone(self, other: Session, now_s: float) -> None:
         if other.abort is not None:
             raise Refusal(
@@ -297,46 +320,66 @@ class Sessions:
                 f"the server notices after {self._limits.silence_s:g} s of silence: start this one again then"
             )
         if not other.has_left and now_s < other.gone_s + self._limits.hold_s:
-            raise Busy(f"the process of the clients {shortened(other.clients)} may come back")
+            raise Refusal(f"the process of the clients {shortened(other.clients)} may come back", 503)
+
+    def _is_below(self, most: int, sessions: list[Session]) -> bool:
+        held = sum(session.held_bytes for session in sessions)
+        for session in sessions if held >= most else ():
+            for key, upload in list(session.uploads.items()):
+                if held >= most and not upload.is_busy:
+                    held -= upload.incoming.held
+                    del session.uploads[key]
+                    self._evicted()
+        return held < most
 
 
-class HeldBytes:
-    """What is held of large replies and answers, over all sessions.
+@dataclass(slots=True, eq=False)
+class Question:
+    """An observer's question to a client, as it travels, and its answer."""
 
-    Args:
-        limits: How much may be.
-        sessions: Who holds it.
-        reject: Counts what was let go.
-    """
+    number: int
+    client: int
+    entry: bytes
+    answer: asyncio.Future[bytes]
 
-    def __init__(self, limits: HttpLimits, sessions: Sessions, reject: Callable[[str], None]) -> None:
-        self._limits = limits
-        self._sessions = sessions
-        self._reject = reject
-        self._most = 0  # never less than what is held: what is taken is subtracted when it matters
 
-    def add(self, num_bytes: int) -> None:
-        """Count bytes that have come."""
-        self._most += num_bytes
+class Questions:
+    """The observer's questions that are not answered."""
 
-    def has_room(self, session: Session) -> bool:
-        """Say whether more may be held of a session; lets replies go that nobody is at."""
-        limits = self._limits
-        most = max(limits.session_upload_bytes, limits.frame.frame_bytes)
-        if (held := session.held_bytes) >= most and self._let_go([session], held, most) >= most:
-            return False
-        most = limits.upload_bytes
-        if self._most >= most:
-            self._most = sum(one.held_bytes for one in self._sessions)
-            self._most = self._let_go(self._sessions, self._most, most)
-        return self._most < most
+    def __init__(self) -> None:
+        self._asked: dict[int, Question] = {}
+        self._numbers = count(1)
 
-    def _let_go(self, sessions: Iterable[Session], held: int, most: int) -> int:
-        """Let replies go that nobody is at until less than so much is held; return how much is."""
-        for dispatch in [one for session in sessions for one in session.open.values()]:
-            upload = dispatch.upload
-            if held >= most and upload is not None and not upload.is_busy:
-                held -= upload.incoming.held
-                dispatch.upload = None
-                self._reject("evicted")
-        return held
+    def ask(self, client: int, question: bytes) -> Question:
+        """Return a new question."""
+        number, answer = next(self._numbers), asyncio.get_running_loop().create_future()
+        asked = Question(number, client, entry("q", number, client, body=question), answer)
+        self._asked[number] = asked
+        return asked
+
+    def forget(self, asked: Question) -> None:
+        """Take no answer any more."""
+        del self._asked[asked.number]
+
+    def of(self, session: Session, number: int | None = None) -> list[Question]:
+        """Return what a session is to answer, or one question of these."""
+        asked = self._asked.values() if number is None else filter(None, (self._asked.get(number),))
+        return [one for one in asked if one.client in session.clients and not one.answer.done()]
+
+    def take(self, session: Session, number: int, is_answered: bool, said: bytes) -> bool:
+        """Take an answer, or why there is none; say whether it was asked for."""
+        for asked in self.of(session, number):
+            if is_answered:
+                asked.answer.set_result(said)
+            else:
+                why = shortened(sendable(said.decode("utf-8", "replace")), MOST_SAID)
+                error = RunError(f"the process of client {asked.client} cannot answer: {why}")
+                asked.answer.set_exception(error)
+            return True
+        return False
+
+    def close(self) -> None:
+        """Let nobody wait any more."""
+        for asked in self._asked.values():
+            if not asked.answer.done():
+                asked.answer.set_exception(ConnectionError("the server has closed"))

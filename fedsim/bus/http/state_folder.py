@@ -22,13 +22,13 @@ from typing import Any
 
 import msgpack
 
-from fedsim.bus.base import Header
+from fedsim.bus.http.messages import Reply
 from fedsim.durable import restrict, telling, write
 from fedsim.errors import UserError
 from fedsim.quoting import MOST_SAID, quoted
 from fedsim.wire import Frame
 
-_MAGIC = b"fedsim state 5\n"
+_MAGIC = b"fedsim state 6\n"
 _MEND = (
     "Make room there, or mend what the system says, and start this process again: it goes on from its state "
     "folder, and nothing is lost"
@@ -39,10 +39,6 @@ _OWN = frozenset({"replies", "lock", "session", "session.part", "states"})
 _REPLY = re.compile(r"(\d{1,10})-(\d{1,10})(\.state)?")
 _SIZES = struct.Struct(">IQ")
 """Of what describes a reply, and of its frame."""
-
-Kept = tuple[Header, Frame | None, bytes | None, tuple[float, float], str | None]
-"""A reply; the state of its client that goes with it: the one that was pending when it was given; what was
-spent on it, and its notes."""
 
 
 class StateFolder:
@@ -66,6 +62,7 @@ class StateFolder:
         self._states = self.path / "states"
         self._new: dict[int, bytes] = {}
         self._kept: dict[int, list[Path]] = {}  # by client, the replies that states go with, oldest first
+        self._turning = threading.Lock()  # held while files are written, which may outlast who asked for it
         self._changing = threading.Lock()  # states are set on the loop and made durable beside it
         self._lock = -1
         try:
@@ -89,10 +86,11 @@ class StateFolder:
         return self._run
 
     def close(self) -> None:
-        """Let another process use the folder."""
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        """Let another process use the folder, once nothing is being written any more."""
+        with self._turning:
+            if self._lock >= 0:
+                os.close(self._lock)
+                self._lock = -1
 
     def begin(self, run: str) -> None:
         """Note which run the folder belongs to."""
@@ -123,8 +121,8 @@ class StateFolder:
         """Return the state that goes with the client's reply that is given now; None for one that stands."""
         return self._new.get(client)
 
-    def replies(self) -> list[tuple[Header, Frame | None, tuple[float, float], str | None]]:
-        """Return the replies that are kept, by client and dispatch: header, frame, what was spent, notes.
+    def replies(self) -> list[Reply]:
+        """Return the replies that are kept, by client and dispatch, without the states that go with them.
 
         Raises:
             UserError: A file is damaged.
@@ -132,19 +130,21 @@ class StateFolder:
         with self._telling():
             return [_read_reply(path)[0] for path in self._reply_files()]
 
-    def turn(self, replies: Sequence[Kept], gone: Sequence[Header]) -> None:
+    def turn(self, replies: Sequence[Reply], gone: Sequence[tuple[int, ...]]) -> None:
         """Make replies durable, each with its client's new state, and forget others; blocks on the disk."""
-        with self._telling():
+        with self._turning, self._telling():
+            if self._lock < 0:  # whoever asked for it was cancelled, and another process may be at work
+                return
             for reply in replies:
-                self._keep(*reply)
-            for header in gone:
-                client, path = header.client, self._place(header, has_state=True)
+                self._keep(reply)
+            for key in gone:
+                path = self._place(key, has_state=True)
                 with self._changing:
-                    if path in (kept := self._kept.get(client, [])):
+                    if path in (kept := self._kept.get(key[0], [])):
                         kept.remove(path)
-                        path.replace(self._states / str(client))
+                        path.replace(self._states / str(key[0]))
                         continue
-                self._place(header, has_state=False).unlink(missing_ok=True)
+                self._place(key, has_state=False).unlink(missing_ok=True)
 
     def _telling(self) -> AbstractContextManager[None]:
         return telling(self.path, _MEND, doing="use the state folder")
@@ -161,8 +161,8 @@ class StateFolder:
             if others := sorted({path.name for path in self.path.iterdir()} - _OWN):
                 raise UserError(
                     f"the state folder {quoted(str(self.path), MOST_SAID)} is open to other "
-                    f"users and holds more than states ({others[0]!r}): give --state a folder of its own, "
-                    "which will be closed to them"
+                    f"users and holds more than states ({others[0]!r}): give the states a folder of their "
+                    "own, which will be closed to others"
                 )
             restrict(folder)
 
@@ -178,16 +178,10 @@ class StateFolder:
                 "give each its own"
             ) from None
 
-    def _keep(
-        self,
-        header: Header,
-        frame: Frame | None,
-        state: bytes | None,
-        spent_s: tuple[float, float],
-        notes: str | None,
-    ) -> None:
-        client, path = header.client, self._place(header, has_state=state is not None)
-        said = msgpack.packb([_values(header), frame is not None, spent_s, notes])
+    def _keep(self, reply: Reply) -> None:
+        client, frame, state = reply.key[0], reply.frame, reply.state
+        path = self._place(reply.key, has_state=state is not None)
+        said = msgpack.packb([reply.key, frame is not None, reply.spent_s, reply.notes])
         parts = () if frame is None else frame.parts
         _save(path, _SIZES.pack(len(said), sum(map(len, parts))), said, *parts, state or b"")
         if state is not None:
@@ -196,8 +190,8 @@ class StateFolder:
                 if self._new.get(client) is state:
                     del self._new[client]
 
-    def _place(self, header: Header, *, has_state: bool) -> Path:
-        return self._replies / f"{header.client}-{header.dispatch}{'.state' if has_state else ''}"
+    def _place(self, key: tuple[int, ...], *, has_state: bool) -> Path:
+        return self._replies / f"{key[0]}-{key[1]}{'.state' if has_state else ''}"
 
     def _reply_files(self) -> list[Path]:
         found = [match for path in self._replies.iterdir() if (match := _REPLY.fullmatch(path.name))]
@@ -257,30 +251,22 @@ def _read(path: Path, names: str) -> memoryview:
     return memoryview(whole)[start + len(name) + 1 :]
 
 
-def _read_reply(
-    path: Path,
-) -> tuple[tuple[Header, Frame | None, tuple[float, float], str | None], bytes | None]:
+def _read_reply(path: Path) -> tuple[Reply, bytes | None]:
     """Return a reply, and the state that goes with it; also from the file that is now the state's."""
     is_state = path.parent.name == "states"
     whole = _read(path, rf"{path.name}-\d+\.state" if is_state else re.escape(path.name))
     try:
         length, frame_bytes = _SIZES.unpack_from(whole)
         frame_at = _SIZES.size + length
-        values, has_frame, (held_s, worked_s), notes = msgpack.unpackb(whole[_SIZES.size : frame_at])
-        header = Header(*values)
+        (client, dispatch), has_frame, (held_s, worked_s), notes = msgpack.unpackb(
+            whole[_SIZES.size : frame_at]
+        )
     except (ValueError, TypeError, struct.error, msgpack.UnpackException) as error:
         raise _damaged(path, error) from None
     end = frame_at + frame_bytes
     frame = Frame(bytes(whole[frame_at:end]), frame_bytes) if has_frame else None
-    state = bytes(whole[end:]) if is_state or path.suffix else None
-    return (header, frame, (held_s, worked_s), notes), state
-
-
-def _values(header: Header) -> tuple[Any, ...]:
-    return (
-        *(header.sender, header.receiver, header.round, header.exchange),
-        *(header.dispatch, header.turn, header.merged),
-    )
+    reply = Reply((client, dispatch), frame, (held_s, worked_s), notes, is_new=False)
+    return reply, bytes(whole[end:]) if is_state or path.suffix else None
 
 
 def _damaged(path: Path, why: object) -> UserError:

@@ -1,6 +1,6 @@
-"""What a client process reports of its clients' work with each answer: how long jobs ran, and what was noted.
+"""What a client process reports of its clients' work with each reply: how long jobs ran, and what was noted.
 
-A client does one thing at a time, so what it notes belongs to the answer that it gives next.
+A client does one thing at a time, so what it notes belongs to the reply that it gives next.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Reports:
         trace.listen({"job_start": self._began, "job_end": self._ended})
 
     def warn(self, event: str, *, client: int, **values: Any) -> None:
-        """Keep what a reader of the run's log may have to know, for the client's next answer."""
+        """Keep what a reader of the run's log may have to know, for the client's next reply."""
         self._keep(Note("warning", event, values), client)
 
     def note(self, event: str, *, client: int, **values: Any) -> None:
@@ -46,7 +46,7 @@ class Reports:
         self._keep(Note("info", event, values), client)
 
     def of(self, header: Header) -> Report:
-        """Return what is to be reported with an answer, and forget it."""
+        """Return what is to be reported with a reply, and forget it."""
         work = self._work.pop((header.client, header.dispatch), None)
         return Report(
             0 if work is None else work.spent_ns,
@@ -57,7 +57,7 @@ class Reports:
     def _keep(self, note: Note, client: int) -> None:
         notes = self._notes.setdefault(client, [])
         if len(notes) < MOST_PER_REPLY:
-            notes.append(in_words(note))  # now: a list may change until the answer, and a tensor is large
+            notes.append(in_words(note))  # now: a list may change until the reply, and a tensor is large
         else:
             self._left_out[client] += 1  # a hook that notes without end takes up no more
 

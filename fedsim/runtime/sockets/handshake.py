@@ -15,7 +15,8 @@ from fedsim import __version__
 from fedsim.data import FederatedData
 from fedsim.data.fingerprints import differences, fingerprint
 from fedsim.errors import UserError
-from fedsim.quoting import quoted
+from fedsim.quoting import printable, quoted
+from fedsim.runtime.sockets.annotation_check import fits, hints_of
 
 FORMAT = 2
 """Of greetings, and of what processes of a run say to one another beside frames."""
@@ -67,16 +68,14 @@ def read(data: bytes) -> Greeting:
         raise UserError("what answers there is no fedsim server: check the address and the port")
     if (version, said.get("format")) != (__version__, FORMAT):
         raise UserError(
-            f"the server runs fedsim {version:.40} (format {quoted(said.get('format'))}), this is fedsim "
-            f"{__version__} (format {FORMAT}): install the same version on both sides"
+            f"the server runs fedsim {printable(version[:40])} (format {quoted(said.get('format'))}), "
+            f"this is fedsim {__version__} (format {FORMAT}): install the same version on both sides"
         )
-    scenario, algorithm = said.get("scenario"), said.get("algorithm")
-    parts, verify = said.get("data"), said.get("verify")
-    if not (isinstance(scenario, str) and isinstance(algorithm, str) and isinstance(verify, bool)):
-        raise _damaged()
-    if not (isinstance(parts, dict) and all(_is_short(word) for part in parts.items() for word in part)):
-        raise _damaged()
-    return Greeting(scenario, algorithm, parts, verify)
+    values: dict[str, Any] = {name: said.get(name) for name in hints_of(Greeting)}
+    is_whole = all(fits(values[name], hint) for name, hint in hints_of(Greeting).items())
+    if not is_whole or any(not _is_short_line(word) for part in values["data"].items() for word in part):
+        raise UserError("the server's greeting is damaged: check that both sides are the same fedsim")
+    return Greeting(**values)
 
 
 def check_data(greeting: Greeting, data: FederatedData) -> None:
@@ -88,14 +87,11 @@ def check_data(greeting: Greeting, data: FederatedData) -> None:
     if found := differences(fingerprint(data), greeting.data):
         raise UserError(
             f"the data here are not those of the server: {'; '.join(found)}. Both sides build them from the "
-            "server's scenario, so files or versions differ: give the server's files with --data or "
-            "FEDSIM_DATA, and install the same versions of numpy, scikit-learn and torchvision on both sides"
+            "server's scenario, so files or versions differ: give the folder of the server's files (data, "
+            "or FEDSIM_DATA), and install the same versions of numpy, scikit-learn and torchvision on both "
+            "sides"
         )
 
 
-def _is_short(word: Any) -> bool:
-    return isinstance(word, str) and len(word) <= _MOST_PART
-
-
-def _damaged() -> UserError:
-    return UserError("the server's greeting is damaged: check that both sides are the same fedsim")
+def _is_short_line(word: str) -> bool:
+    return len(word) <= _MOST_PART and word.isprintable()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from fedsim.algorithms.contexts import Warn, ignored
-from fedsim.bus import Endpoint, Header, Ledger
-from fedsim.bus.reply_report import Report
+from fedsim.bus import Ledger
 from fedsim.clock import Trace, start_clock
 from fedsim.errors import DecodeError, FedsimError, RunError, UserError
 from fedsim.params import unwarned
@@ -23,32 +21,9 @@ from fedsim.runtime.sockets.client_reports import Reports
 from fedsim.runtime.sockets.remote_states import QUESTION
 from fedsim.runtime.tasks import Tasks
 
-
-class Client(Endpoint, Protocol):
-    """The clients' side of a bus between processes, connected already."""
-
-    def on_probe(self, handler: Callable[[int, bytes], Awaitable[bytes]]) -> None:
-        """Let a function answer what the observer asks of a client."""
-
-    def on_answer(self, reporter: Callable[[Header], Report]) -> None:
-        """Let a function say what each answer took and what was noted; it is asked as the answer is sent."""
-
-    async def over(self) -> None:
-        """Return when the server has said that the run is over.
-
-        Raises:
-            ConnectionError: The server is away for good.
-        """
-
-
-class Folder(Protocol):
-    """A folder of states."""
-
-    def get(self, client: int) -> bytes | None:
-        """Return what was put last, if anything."""
-
-    def put(self, client: int, state: bytes) -> None:
-        """Keep this together with the client's next answer."""
+if TYPE_CHECKING:
+    from fedsim.bus.http.client import HttpClient
+    from fedsim.bus.http.state_folder import StateFolder
 
 
 class FolderStore:
@@ -59,7 +34,7 @@ class FolderStore:
         parts: What the run is made of.
     """
 
-    def __init__(self, folder: Folder, parts: Parts) -> None:
+    def __init__(self, folder: StateFolder, parts: Parts) -> None:
         self._folder = folder
         self._classes = state_encoding.classes_of(parts.algorithm)
 
@@ -71,15 +46,16 @@ class FolderStore:
             UserError: What is in the folder is no state of this algorithm.
         """
         data = self._folder.get(client)
-        if data is None:
-            return None
         try:
-            return state_encoding.decode_held(data, self._classes)
+            return None if data is None else state_encoding.decode_held(data, self._classes)
         except DecodeError as error:
-            raise UserError(_damaged(client, str(error))) from None
+            raise UserError(
+                f"the state of client {client} in the state folder is none of this run's algorithm "
+                f"({error}): give another folder, or remove this one to begin anew"
+            ) from None
 
     def save(self, client: int, held: Held) -> None:
-        """Keep what a client holds, as soon as its next answer is safe.
+        """Keep what a client holds, as soon as its next reply is safe.
 
         Raises:
             RunError: It cannot leave the process.
@@ -87,7 +63,9 @@ class FolderStore:
         self._folder.put(client, _encoded(client, held))
 
 
-async def host(parts: Parts, client: Client, *, folder: Folder | None = None, warn: Warn = ignored) -> None:
+async def host(
+    parts: Parts, client: HttpClient, *, folder: StateFolder | None = None, warn: Warn = ignored
+) -> None:
     """Host clients until the run is over; the connection stays as it is.
 
     Args:
@@ -132,7 +110,7 @@ async def host(parts: Parts, client: Client, *, folder: Folder | None = None, wa
                 await hosted.run()
 
         client.on_probe(answer)
-        client.on_answer(reports.of)
+        client.on_reply(reports.of)
         with unwarned():
             tasks.start(take(), "client host")
             await tasks.until(client.over())
@@ -151,10 +129,3 @@ def _encoded(client: int, held: Held) -> bytes:
 
 async def _fail(error: FedsimError) -> None:
     raise error
-
-
-def _damaged(client: int, what: str) -> str:
-    return (
-        f"the state of client {client} in the state folder is none of this run's algorithm ({what}): give "
-        "another folder, or remove this one to begin anew"
-    )

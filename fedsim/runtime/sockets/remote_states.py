@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from fedsim.algorithms.contexts import Initial
 from fedsim.clock import Trace
@@ -19,6 +19,9 @@ from fedsim.runtime.records.recorder import Log
 from fedsim.runtime.sockets import state_encoding
 from fedsim.walk import instances
 
+if TYPE_CHECKING:
+    from fedsim.bus.http.server import HttpServer
+
 QUESTION = b"held"
 """What the observer asks a client's process: the bytes of what the client holds, or none if nothing."""
 
@@ -27,24 +30,6 @@ PATIENCE_S = 30.0
 
 AT_ONCE = 64
 """Clients of whom the observer asks at once."""
-
-
-class Probed(Protocol):
-    """What the observer needs of the server's bus."""
-
-    def attended(self, client: int) -> bool:
-        """Say whether a process is there for a client."""
-
-    async def attendance(self, clients: Collection[int]) -> None:
-        """Wait until one is for each of these."""
-
-    async def probe(self, client: int, question: bytes, timeout_s: float) -> bytes:
-        """Ask a client's process.
-
-        Raises:
-            ConnectionError, TimeoutError: It has not answered.
-            RunError: It says that it cannot.
-        """
 
 
 class RemoteStates:
@@ -63,7 +48,7 @@ class RemoteStates:
     """
 
     def __init__(
-        self, parts: Parts, bus: Probed, contexts: Contexts, initial: Initial, trace: Trace, log: Log
+        self, parts: Parts, bus: HttpServer, contexts: Contexts, initial: Initial, trace: Trace, log: Log
     ) -> None:
         self._bus = bus
         self._contexts = contexts

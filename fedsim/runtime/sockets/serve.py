@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from fedsim.bus import Endpoint, Ledger
+from fedsim.bus import Ledger
 from fedsim.clock import Trace, start_clock
 from fedsim.errors import RunError
 from fedsim.fleet import Fleet
@@ -24,18 +24,11 @@ from fedsim.runtime.records.recorder import Log, Observe, Recorder, silent, unob
 from fedsim.runtime.records.result import RoundRow, RunResult
 from fedsim.runtime.run import open_engine
 from fedsim.runtime.server.actor import ServerActor
-from fedsim.runtime.sockets.remote_states import Probed, RemoteStates
+from fedsim.runtime.sockets.remote_states import RemoteStates
 from fedsim.runtime.tasks import Tasks
 
-
-class Server(Endpoint, Probed, Protocol):
-    """The server's side of a bus between processes, started already.
-
-    What it receives are answers to what was sent, each at most once.
-    """
-
-    def seal(self) -> None:
-        """Enter nothing more in ledger and trace: what travels from now on belongs to no run."""
+if TYPE_CHECKING:
+    from fedsim.bus.http.server import HttpServer
 
 
 def unused(parts: Parts) -> str | None:
@@ -55,7 +48,7 @@ def unused(parts: Parts) -> str | None:
 
 async def serve(
     parts: Parts,
-    server: Server,
+    server: HttpServer,
     *,
     ledger: Ledger,
     trace: Trace,
@@ -117,7 +110,7 @@ async def serve(
         engine.close()
 
 
-async def _gather(parts: Parts, server: Server, wait_s: float | None, log: Log) -> None:
+async def _gather(parts: Parts, server: HttpServer, wait_s: float | None, log: Log) -> None:
     """Wait for the clients that can take part."""
     clients = parts.eligible().tolist()
     try:

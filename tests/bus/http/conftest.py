@@ -1,14 +1,12 @@
-"""Real sockets on this machine: a server, client processes within this one, and a proxy that does harm."""
+"""A server and client processes within one process, over real sockets, in time that skips."""
 
 from __future__ import annotations
 
 import asyncio
-import re
-import socket
+import selectors
 import ssl as tls
-import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,210 +21,93 @@ from fedsim.bus.http.server import HttpServer
 from fedsim.clock import Trace
 from fedsim.params import Model
 from fedsim.wire import COMMON, Kinds, ModelBroadcast, ModelUpdate
+from tests.bus.http.proxy import Proxy
+
+GRACE_S = 0.0005
+"""More than this machine takes to bring bytes from one of its sockets to another."""
+LONGEST_S = 10_000.0
+"""More than anything takes that a test waits for, in the time of :class:`SkippingLoop`."""
 
 
-def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    return {"stock": asyncio.new_event_loop}
+class SkippingLoop(asyncio.SelectorEventLoop):
+    """Waits for sockets and threads, and not for its clock.
+
+    Where nothing comes from a socket for :data:`GRACE_S` and no thread is at work, it skips the time until
+    the next timer is due. So limits are those of real runs, and a busy machine makes nobody late.
+
+    Attributes:
+        num_busy: Threads at work; who waits for another process counts it here.
+    """
+
+    def __init__(self) -> None:
+        selector = selectors.DefaultSelector()
+        super().__init__(selector)
+        self.num_busy = 0
+        self._skipped_s = 0.0
+        self._awaited: dict[asyncio.Future[None], Callable[[], Any]] = {}
+        self._real_select = selector.select
+        selector.select = self._select  # type: ignore[method-assign, assignment]
+
+    def time(self) -> float:
+        return super().time() + self._skipped_s
+
+    async def until(self, condition: Callable[[], Any]) -> None:
+        """Wait until something is so, which is looked at whenever anything has happened."""
+        future: asyncio.Future[None] = self.create_future()
+        self._awaited[future] = condition
+        try:
+            await within(future)
+        finally:
+            del self._awaited[future]
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        future = super().run_in_executor(executor, func, *args)
+        self.num_busy += 1
+        future.add_done_callback(self._ended)
+        return future
+
+    def _ended(self, _: asyncio.Future[Any]) -> None:
+        self.num_busy -= 1
+
+    def _select(self, timeout: float | None) -> Any:
+        for future, condition in self._awaited.items():
+            if not future.done() and condition():
+                future.set_result(None)
+                timeout = 0
+        if timeout is None or timeout <= GRACE_S or self.num_busy:
+            return self._real_select(timeout)
+        if not (found := self._real_select(GRACE_S)):
+            self._skipped_s += timeout - GRACE_S
+        return found
 
 
-LONGEST_S = 60.0
-"""More than anything takes on any machine, however busy; nobody waits for it unless a test fails."""
-QUICK = {
-    "handshake_timeout_s": LONGEST_S,
-    "heartbeat_s": 5.0,
-    "hold_s": 0.001,
-    "report_delay_s": 0.002,
-    "stall_timeout_s": LONGEST_S,
-    "request_timeout_s": LONGEST_S,
-    "patience_s": LONGEST_S,
-    "backoff_first_s": 0.005,
-    "backoff_cap_s": 0.02,
-}
-"""Pauses take little real time. What gives up does so after long; a test that is about it sets less."""
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], SkippingLoop]]:
+    return {"skipping": SkippingLoop}
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Wait until something is so."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SkippingLoop)
+    await loop.until(condition)
 
 
 class Log:
-    """Keeps what is noted."""
+    """Keeps what is noted, as (event, values)."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, dict[str, Any]]] = []
+        self.warned: list[str] = []
 
     def info(self, event: str, **values: Any) -> None:
         self.lines.append((event, values))
 
     def warning(self, event: str, **values: Any) -> None:
-        self.lines.append((event, values))
+        self.info(event, **values)
+        self.warned.append(event)
 
-
-@dataclass
-class Harm:
-    """What a proxy does to a connection, in one direction or both.
-
-    Attributes:
-        slice_bytes: Bytes are passed on in pieces of this length.
-        latency_s: And each piece so much later.
-        bytes_per_s: And no faster.
-        reset_after: After so many bytes, upwards, the connection is reset; then once only.
-        reset_every: All connections are reset each time that so many bytes have passed, either way.
-        stall_after: After so many bytes, upwards, nothing moves any more.
-        stall_down_after: The same, downwards.
-        repeat_up: So many of the next requests with small replies reach the server twice.
-        repeat_down: So many of the next outboxes begin with the first dispatch again.
-    """
-
-    slice_bytes: int = 1 << 16
-    latency_s: float = 0.0
-    bytes_per_s: float = 0.0
-    reset_after: int | None = None
-    reset_every: int = 0
-    stall_after: int | None = None
-    stall_down_after: int | None = None
-    repeat_up: int = 0
-    repeat_down: int = 0
-
-
-@dataclass
-class Proxy:
-    """A TCP proxy; counts what it passes on."""
-
-    target: int
-    harm: Harm = field(default_factory=Harm)
-    up: int = 0
-    down: int = 0
-    accepted: int = 0
-    port: int = 0
-    repeated_up: int = 0
-    repeated_down: int = 0
-    _since_reset: int = 0
-    _is_closed: bool = False
-    _open: asyncio.Event = field(default_factory=asyncio.Event)
-    _server: asyncio.Server | None = None
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    _writers: list[asyncio.StreamWriter] = field(default_factory=list)
-
-    async def start(self) -> Proxy:
-        self._open.set()
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def swallow(self, everything: bool) -> None:
-        """Let nothing through from now on, or everything again."""
-        if everything:
-            self._open.clear()
-        else:
-            self._open.set()
-
-    def reset_all(self) -> None:
-        """Reset every connection."""
-        for writer in self._writers:
-            self._reset(writer)
-        self._writers.clear()
-
-    async def close(self) -> None:
-        self._is_closed = True
-        if self._server is not None:
-            self._server.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._is_closed:  # it was accepted just before
-            self._reset(writer)
-            return
-        self.accepted += 1
-        task = asyncio.get_running_loop().create_task(self._pass_on(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        ends = [writer]
-        try:
-            there, away = await asyncio.open_connection("127.0.0.1", self.target)
-            ends.append(away)
-            self._writers += ends
-            with suppress(OSError):
-                await asyncio.gather(self._pump(reader, away, True), self._pump(there, writer, False))
-            for end in ends:
-                end.close()
-                with suppress(OSError):
-                    await end.wait_closed()
-        except OSError:
-            pass  # nobody is there
-        finally:
-            for end in ends:
-                if not end.is_closing():  # it was cancelled
-                    self._reset(end)
-
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, up: bool) -> None:
-        harm = self.harm
-        while data := await reader.read(harm.slice_bytes):
-            await self._open.wait()
-            if harm.latency_s or harm.bytes_per_s:
-                pause_s = len(data) / harm.bytes_per_s if harm.bytes_per_s else 0.0
-                await asyncio.sleep(harm.latency_s + pause_s)
-            if up:
-                self.up += len(data)
-                if harm.reset_after is not None and self.up >= harm.reset_after:
-                    harm.reset_after = None
-                    self.reset_all()
-                    return
-                if harm.stall_after is not None and self.up >= harm.stall_after:
-                    harm.stall_after = None
-                    await asyncio.sleep(60)
-            else:
-                self.down += len(data)
-                if harm.stall_down_after is not None and self.down >= harm.stall_down_after:
-                    harm.stall_down_after = None
-                    await asyncio.sleep(60)
-            if up:
-                data = await self._repeated(data)
-            self._since_reset += len(data)
-            if harm.reset_every and self._since_reset >= harm.reset_every:
-                self._since_reset = 0
-                self.reset_all()
-                return
-            writer.write(data)
-            await writer.drain()
-            await asyncio.sleep(0)  # a stream's read does not wait where it has something: let others run
-        await self._open.wait()
-        with suppress(OSError):
-            writer.write_eof()
-
-    async def _repeated(self, data: bytes) -> bytes:
-        if data.startswith(b"POST /replies") and self.harm.repeat_up and len(data) < self.harm.slice_bytes:
-            self.harm.repeat_up -= 1
-            self.repeated_up += 1
-            reader, writer = await asyncio.open_connection("127.0.0.1", self.target)
-            try:
-                writer.write(data)
-                await reader.readline()  # it has been answered before the first copy comes
-            finally:
-                writer.transport.abort()
-        if data.startswith(b"GET /outbox") and self.harm.repeat_down:
-            self.harm.repeat_down -= 1
-            self.repeated_down += 1
-            return re.sub(rb"after=\d+", b"after=0", data)
-        return data
-
-    @staticmethod
-    def _reset(writer: asyncio.StreamWriter) -> None:
-        sock = writer.get_extra_info("socket")
-        if sock is not None and sock.fileno() >= 0:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        writer.transport.abort()
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    """Wait until something is so."""
-    async with asyncio.timeout(LONGEST_S):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.002)
+    def of(self, event: str) -> list[dict[str, Any]]:
+        return [values for name, values in self.lines if name == event]
 
 
 async def within(awaitable: Any, seconds: float = LONGEST_S) -> Any:
@@ -245,9 +126,9 @@ class World:
     log: Log
     port: int
     limits: HttpLimits
-    scheme: str = "http"
+    scheme: str
+    kinds: Kinds
     _ends: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
-    kinds: Kinds = field(default_factory=lambda: Kinds(COMMON))
 
     @property
     def url(self) -> str:
@@ -261,11 +142,11 @@ class World:
 
     async def join(self, clients: str = "0-9", url: str | None = None, **options: Any) -> HttpClient:
         made = self.client(clients, url, **options)
-        await made.connect()
+        await within(made.connect())
         return made
 
-    async def proxy(self, harm: Harm | None = None, **of_harm: Any) -> Proxy:
-        made = await Proxy(self.port, harm or Harm(**of_harm)).start()
+    async def proxy(self, **harm: Any) -> Proxy:
+        made = await Proxy(self.port, **harm).start()
         self._ends.append(made.close)
         return made
 
@@ -281,15 +162,76 @@ class World:
         return Header(-1, client, 1, "train", dispatch, dispatch)
 
     def ask(self, client: int, dispatch: int = 0, num: int = 10) -> Awaitable[None]:
-        return self.server.send(
-            self.down(client, dispatch), ModelBroadcast.of(self.model(num, client + dispatch / 8))
-        )
+        """Send a model of so many floats, whose value tells client and dispatch; for 0 a header alone."""
+        message = ModelBroadcast.of(self.model(num, client + dispatch / 8)) if num else None
+        return self.server.send(self.down(client, dispatch), message)
 
     @staticmethod
     def reply(client: HttpClient, delivery: Delivery) -> Awaitable[None]:
-        """Reply with the model that came."""
-        assert isinstance(delivery.message, ModelBroadcast)
-        return client.send(delivery.header.reply(), ModelUpdate.of(delivery.message.model, num_samples=1))
+        """Reply with what came."""
+        message: Any = delivery.message
+        update = None if message is None else ModelUpdate.of(message.model, num_samples=1)
+        return client.send(delivery.header.reply(), update)
+
+    async def got(self, client: HttpClient) -> Delivery:
+        """Return the next dispatch of a process."""
+        found: Delivery = await within(client.receive())
+        return found
+
+    async def echo(self, client: HttpClient, count: int = 1) -> None:
+        """Reply to the next dispatches of a process with what came."""
+        for _ in range(count):
+            self.reply(client, await self.got(client))
+
+    @asynccontextmanager
+    async def echoing(self, client: HttpClient) -> AsyncIterator[None]:
+        """Reply to all dispatches of a process with what came, meanwhile."""
+
+        async def echo() -> None:
+            while True:
+                self.reply(client, await client.receive())
+
+        task = asyncio.ensure_future(echo())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def taken(self) -> Delivery:
+        """Return the next reply at the server, which must be what :meth:`ask` has sent."""
+        found: Any = await within(self.server.receive())
+        if found.message is not None:
+            header, values = found.header, found.message.params["w"]
+            expected = np.full(len(values), header.sender + header.dispatch / 8, np.float32)
+            np.testing.assert_array_equal(values, expected)
+        return found  # type: ignore[no-any-return]
+
+    async def still_works(self, client: int = 5) -> None:
+        """Exchange something large with an honest process, which is new."""
+        honest = await self.join(f"{client}")
+        self.ask(client, 1000, num=40_000)
+        while (delivery := await self.got(honest)).header.dispatch != 1000:
+            pass
+        self.reply(honest, delivery)
+        assert (await self.taken()).header.dispatch == 1000
+
+    # What tests look at from inside, and nowhere else
+
+    @property
+    def num_open(self) -> int:
+        """Dispatches whose replies are not taken."""
+        return len(self.server._dispatches)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes held of large replies that are not whole."""
+        return sum(session.held_bytes for session in self.server._sessions)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of replies that nobody has received."""
+        return self.server._inbox.num_bytes
 
     async def close(self) -> None:
         for end in reversed(self._ends):
@@ -308,9 +250,9 @@ async def new_world(
 ) -> World:
     """Start a server; whoever asks for it closes it."""
     ledger, trace, log = Ledger(), Trace(keep=True), Log()
-    options = HttpLimits(**{**QUICK, **limits})
+    options, kinds = HttpLimits(**limits), kinds or Kinds(COMMON)
     server = HttpServer(
-        kinds=kinds or Kinds(COMMON),
+        kinds=kinds,
         ledger=ledger,
         trace=trace,
         access=access or Access.open(),
@@ -320,13 +262,7 @@ async def new_world(
         log=log,
     )
     port = await server.start("127.0.0.1", 0, encrypt)
-    return World(server, ledger, trace, log, port, options, "http" if encrypt is None else "https")
-
-
-@pytest.fixture
-def unmanaged_world() -> Callable[..., Awaitable[World]]:
-    """For a test with loops of its own, which closes what it makes."""
-    return new_world
+    return World(server, ledger, trace, log, port, options, "http" if encrypt is None else "https", kinds)
 
 
 @pytest.fixture
@@ -339,16 +275,17 @@ async def make_world() -> AsyncIterator[Callable[..., Awaitable[World]]]:
 
     before = asyncio.all_tasks()
     yield make
+    before.add(asyncio.current_task())  # type: ignore[arg-type]  # there is one
     for world in made:
-        async with asyncio.timeout(LONGEST_S):
-            await world.close()
-
-    def left() -> set[asyncio.Task[Any]]:
-        return asyncio.all_tasks() - before - {asyncio.current_task()}
-
+        await within(world.close())
     with suppress(TimeoutError):
-        await until(lambda: not left())
-    assert not left(), f"tasks are left behind: {left()}"
+        await until(lambda: asyncio.all_tasks() <= before)
+    assert asyncio.all_tasks() <= before, "tasks are left behind"
     for world in made:
         world.ledger.check()
         assert world.server.rejected["fault"] == 0, world.log.lines
+
+
+@pytest.fixture
+async def world(make_world: Callable[..., Awaitable[World]]) -> World:
+    return await make_world()

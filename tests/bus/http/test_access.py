@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from fedsim.bus.http.access import MOST_CLIENT, Access, ClientRanges, new_token
 from fedsim.errors import UserError
 
-numbers = st.sets(st.integers(0, 40), max_size=20)
+numbers = st.sets(st.integers(0, 40), min_size=1, max_size=20)
 
 
 @pytest.mark.parametrize(
@@ -40,19 +40,16 @@ def test_ranges_are_bounded_in_number() -> None:
 
 @given(numbers, numbers)
 def test_ranges_behave_as_sets(one: set[int], other: set[int]) -> None:
-    mine, its = ClientRanges.of(tuple(one)), ClientRanges.of(tuple(other))
+    mine, its = (ClientRanges.parse(",".join(map(str, numbers))) for numbers in (one, other))
     assert list(mine) == sorted(one)
     assert len(mine) == len(one)
     assert [number in mine for number in range(-1, 42)] == [number in one for number in range(-1, 42)]
     assert mine.covers(its) == (other <= one)
-    assert mine.highest == max(one, default=-1)
-    if one:
-        assert ClientRanges.parse(str(mine)) == mine
+    assert mine.highest == max(one)
+    assert ClientRanges.parse(str(mine)) == mine
 
 
 def test_no_client_has_such_a_number() -> None:
-    with pytest.raises(ValueError, match="-1 is no client number"):
-        ClientRanges.of([-1])
     assert "3" not in ClientRanges.parse("0-9")
 
 
@@ -63,6 +60,7 @@ def test_a_token_grants_its_clients_and_the_file_does_not_hold_it(tmp_path: Path
     path = tmp_path / "tokens"
     path.write_text(f"# site A\n{line}\n\n{other_line}  # site B\n")
     access = Access.from_file(path)
+    assert secret != other
     assert access.grant(secret) == clients
     assert access.grant(other) == ClientRanges.parse("5")
     assert secret not in path.read_text()
@@ -94,10 +92,6 @@ def test_a_file_that_changes_is_read_again_and_one_that_is_spoilt_is_told_once(t
     assert access.grant(second) is None
 
 
-def test_tokens_differ() -> None:
-    assert len({new_token(ClientRanges.parse("0"))[0] for _ in range(10)}) == 10
-
-
 def test_an_open_access_grants_everything() -> None:
     granted = Access.open().grant(None)
     assert granted is not None
@@ -114,15 +108,12 @@ def test_an_open_access_grants_everything() -> None:
         (f"md5:{'0' * 64} 0-9", "line 1: not a token"),
         (f"\nsha256:{'0' * 64}", "line 2: not a token"),
         (f"sha256:{'0' * 64} x", "'x' is no client number"),
+        (None, "fedsim token new"),
     ],
 )
-def test_a_file_that_is_none(tmp_path: Path, text: str, problem: str) -> None:
+def test_a_file_that_is_none(tmp_path: Path, text: str | None, problem: str) -> None:
     path = tmp_path / "tokens"
-    path.write_text(text)
+    if text is not None:
+        path.write_text(text)
     with pytest.raises(UserError, match=problem):
         Access.from_file(path)
-
-
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="fedsim token new"):
-        Access.from_file(tmp_path / "tokens")

@@ -17,6 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -29,6 +30,7 @@ from hypothesis.stateful import (
 
 from fedsim.bus import Delivery
 from fedsim.bus.http.state_folder import StateFolder
+from tests.bus.http.conftest import SkippingLoop, new_world, within
 
 Key = tuple[int, int]
 """Client and dispatch."""
@@ -37,16 +39,13 @@ CLIENTS = 3
 SIZES = {"header": 0, "small": 10, "large": 20_000}  # floats
 COUNTS = st.integers(1, 4)
 MOST_AT_ONCE = 4
-LONGEST_S = 60.0
 
 
 class Talk(RuleBasedStateMachine):
-    new_world: Callable[..., Awaitable[Any]]
-
     def __init__(self) -> None:
         super().__init__()
         self.ends = ExitStack()
-        self.loop = asyncio.new_event_loop()
+        self.loop = SkippingLoop()
         self.executor = ThreadPoolExecutor(2)
         self.loop.set_default_executor(self.executor)
         self.folders: list[TemporaryDirectory[str]] = []
@@ -59,15 +58,15 @@ class Talk(RuleBasedStateMachine):
         self.is_stalled = False
 
     def do(self, work: Awaitable[Any]) -> Any:
-        async def within() -> Any:
-            async with asyncio.timeout(LONGEST_S):
-                return await work
+        return self.loop.run_until_complete(within(work))
 
-        return self.loop.run_until_complete(within())
+    async def called(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Call something on the loop."""
+        function(*arguments)
 
     @initialize()
     def start(self) -> None:
-        self.world = self.do(self.new_world(num_clients=CLIENTS, chunk_bytes=1 << 14, idle_burst=10**6))
+        self.world = self.do(new_world(num_clients=CLIENTS, chunk_bytes=1 << 14, idle_burst=10**6))
         self.proxy = self.do(self.world.proxy(slice_bytes=1 << 13))
         self.forget()
         self.do(self.begin())
@@ -79,9 +78,9 @@ class Talk(RuleBasedStateMachine):
     async def begin(self) -> None:
         """Start a process, and work out what it has to receive and what the server has."""
         self.state = StateFolder(Path(self.folders[-1].name))
-        durable = {(header.client, header.dispatch) for header, *_ in self.state.replies()}
+        durable = {reply.key for reply in self.state.replies()}
         self.client = self.world.client(
-            f"0-{CLIENTS - 1}", url=self.proxy.url, state=self.state, jitter=lambda: 0.0
+            f"0-{CLIENTS - 1}", url=self.proxy.url, state=self.state, jitter=lambda: 0.5
         )
         await self.client.connect()
         waiting = set(self.world.server._dispatches)
@@ -110,7 +109,7 @@ class Talk(RuleBasedStateMachine):
             self.asked.append(key)
             self.coming.add(key)
             self.framed += size != "header"
-            self.do(self.send_down(key, SIZES[size]))
+            self.do(self.called(self.world.ask, *key, SIZES[size]))
 
     @precondition(lambda self: not self.is_stalled)
     @rule(count=COUNTS)
@@ -131,7 +130,7 @@ class Talk(RuleBasedStateMachine):
             if deliveries:
                 delivery = deliveries.popleft()
                 self.going.add((delivery.header.client, delivery.header.dispatch))
-                self.do(self.send_up(delivery))
+                self.do(self.called(self.world.reply, self.client, delivery))
 
     @precondition(lambda self: not self.is_stalled)
     @rule(count=COUNTS)
@@ -153,7 +152,7 @@ class Talk(RuleBasedStateMachine):
     @precondition(lambda self: self.asked)
     @rule(num_bytes=st.sampled_from([1, 100, 500, 5_000, 50_000, 100_000]))
     def cut_in_the_middle(self, num_bytes: int) -> None:
-        self.proxy.harm.reset_after = self.proxy.up + num_bytes
+        self.proxy.reset_after = self.proxy.up + num_bytes
 
     @precondition(lambda self: self.asked and not self.is_stalled)
     @rule()
@@ -170,9 +169,9 @@ class Talk(RuleBasedStateMachine):
     @rule(up=st.booleans())
     def repeat(self, up: bool) -> None:
         if up:
-            self.proxy.harm.repeat_up += 1
+            self.proxy.repeat_up += 1
         else:
-            self.proxy.harm.repeat_down += 1
+            self.proxy.repeat_down += 1
 
     @precondition(lambda self: self.asked)
     @rule(remembers=st.booleans())
@@ -206,31 +205,16 @@ class Talk(RuleBasedStateMachine):
         self.take(len(self.going))
         server, ledger = self.world.server, self.world.ledger
         assert sorted(self.received, key=lambda key: key[1]) == self.asked
-        assert not server._dispatches
-        assert not server._inbox.num_bytes
-        self.do(self.world.until(lambda: not len(self.client._replies)))
-        self.do(self.world.until(lambda: not self.state._reply_files()))
+        assert not self.world.num_open
+        assert not self.world.waiting_bytes
+        self.do(self.world.until(lambda: not any((self.state.path / "replies").iterdir())))
         assert ledger.outcomes()["delivered"] == len(ledger) == 2 * self.framed
-        assert not any(session.open or session.held_bytes for session in server._sessions)
+        assert not self.world.held_bytes
         # What was sent again, or had been asked of a process that is gone, is known and dropped.
         assert not {"fault", "client", "decode", "refused"} & set(server.rejected), server.rejected
         self.do(self.kill())
 
-    async def send_down(self, key: Key, num: int) -> None:
-        if num:
-            self.world.ask(*key, num)
-        else:
-            self.world.server.send(self.world.down(*key), None)
 
-    async def send_up(self, delivery: Delivery) -> None:
-        if delivery.message is None:
-            self.client.send(delivery.header.reply(), None)
-        else:
-            self.world.reply(self.client, delivery)
-
-
-def test_every_message_arrives_once_and_in_order_whatever_happens(unmanaged_world: Any) -> None:
-    class TalkHere(Talk):
-        new_world = staticmethod(unmanaged_world)
-
-    run_state_machine_as_test(TalkHere, settings=settings(stateful_step_count=30))
+@pytest.mark.parametrize("examples", [12, pytest.param(100, marks=pytest.mark.slow)])
+def test_every_message_arrives_once_and_in_order_whatever_happens(examples: int) -> None:
+    run_state_machine_as_test(Talk, settings=settings(stateful_step_count=30, max_examples=examples))

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from fedsim.bus import Header
 from fedsim.bus.http.limits import HttpLimits
-from fedsim.bus.http.pending import Arrival, Deliveries, Replies, Reply
+from fedsim.bus.http.messages import Reply
+from fedsim.bus.http.pending import Arrival, Deliveries, Replies
 from fedsim.bus.http.transfers import Incoming
 from fedsim.bus.inbox import Inbox
-from fedsim.bus.reply_report import Note, Report, read
 from fedsim.wire import COMMON, Frame, Kinds
 
 LIMITS = HttpLimits()
@@ -20,10 +18,10 @@ LIMITS = HttpLimits()
 class Process:
     """Deliveries of a client process, and what it has received."""
 
-    def __init__(self) -> None:
-        self.inbox = Inbox(LIMITS.inbox_bytes)
+    def __init__(self, limits: HttpLimits = LIMITS) -> None:
+        self.inbox = Inbox(limits.inbox_bytes)
         self.faults: list[Header] = []
-        self.deliveries = Deliveries(LIMITS, self.inbox, lambda header, why: self.faults.append(header))
+        self.deliveries = Deliveries(limits, self.inbox, lambda header, why: self.faults.append(header))
         self.deliveries.kinds = Kinds(COMMON)
 
     def announced(self, number: int, client: int, dispatch: int, *, large: bool = False) -> Arrival | None:
@@ -83,12 +81,24 @@ async def test_nothing_is_remembered_of_what_is_replied_to_but_its_number() -> N
     assert mine.deliveries.held_s((0, 0)) == 0
 
 
+async def test_a_large_frame_does_not_wait_for_small_ones_that_come_after_it() -> None:
+    """They are handed over after it."""
+    mine = Process(HttpLimits(inbox_bytes=100))
+    large = mine.announced(1, 0, 0, large=True)
+    assert large is not None
+    for number in range(2, 5):
+        header = Header(-1, number, 1, "train", 0, 0)
+        assert not mine.deliveries.announced(Arrival(header, number, bytes(60)))
+    await asyncio.wait_for(mine.deliveries.room(), 5)
+
+
 async def test_of_each_client_one_reply_is_under_way() -> None:
-    uploads, waking, given = list[Reply](), list[bool](), list[tuple[int, int]]()
+    uploads, waking, given = list[Reply](), list[bool](), list[tuple[int, ...]]()
     replies = Replies(LIMITS, None, given.append, uploads.append, lambda: waking.append(True))
 
     def add(client: int, dispatch: int, num_bytes: int = 10) -> Reply:
-        reply = Reply(Header(client, -1, 1, "train", dispatch, 0), Frame(bytes(num_bytes), num_bytes))
+        left = asyncio.get_running_loop().create_future()
+        reply = Reply((client, dispatch), Frame(bytes(num_bytes), num_bytes), left=left)
         replies.add(reply)
         return reply
 
@@ -101,28 +111,24 @@ async def test_of_each_client_one_reply_is_under_way() -> None:
     replies.taken(second)
     replies.taken(other)
     assert replies.batch() == [third]
-    assert [one.left.done() for one in (first, second, third)] == [True, True, False]
+    assert [is_gone(one) for one in (first, second, third)] == [True, True, False]
     replies.release()
-    assert third.left.done()
+    assert is_gone(third)
     assert len(waking) == 3
+
+
+def is_gone(reply: Reply) -> bool:
+    assert reply.left is not None
+    return reply.left.done()
 
 
 async def test_a_batch_is_bounded() -> None:
     replies = Replies(LIMITS, None, lambda key: None, lambda reply: None, lambda: None)
     for client in range(2000):
         length = 60_000 if client < 20 else 10
-        replies.add(Reply(Header(client, -1, 1, "train", 0, 0), Frame(bytes(length), length)))
+        replies.add(Reply((client, 0), Frame(bytes(length), length)))
     lengths = []
     while batch := replies.batch():
-        lengths.append(sum(len(reply.entry()) for reply in batch))
+        lengths.append(sum(len(reply.entry(0.0)) for reply in batch))
     assert max(lengths) <= LIMITS.batch_bytes
     assert len(lengths) < 20
-
-
-@pytest.mark.parametrize("seconds", [0.5, 1e12, -1.0])
-async def test_what_is_said_beside_a_reply(seconds: float) -> None:
-    note = Note("info", "x", {})
-    report = Report(int(seconds * 1e9), [note], 7)
-    reply = Reply.of(Header(0, -1, 1, "train", 0, 0), None, seconds, report)
-    assert reply.spent_s == ({0.5: 0.5, 1e12: 1e9, -1.0: 0.0}[seconds],) * 2
-    assert read(reply.notes) == [note, Note("warning", "notes left out", {"count": 7})]

@@ -9,7 +9,7 @@ import pytest
 from fedsim.bus import Header
 from fedsim.bus.http.access import ALL_CLIENTS, ClientRanges
 from fedsim.bus.http.limits import HttpLimits
-from fedsim.bus.http.sessions import Busy, Dispatch, Refusal, Session, Sessions
+from fedsim.bus.http.sessions import Dispatch, Refusal, Session, Sessions
 
 
 class World:
@@ -35,7 +35,7 @@ async def test_a_process_between_two_connections_keeps_its_clients() -> None:
     world = World()
     first, resumed = world.admit("a")
     assert not resumed
-    with pytest.raises(Busy, match="0-4 may come back"):
+    with pytest.raises(Refusal, match="0-4 may come back"):
         world.admit("b")
     assert world.admit("a") == (first, True)
     for clients, token in (("0-3", None), ("0-4", "token")):
@@ -64,7 +64,7 @@ async def test_sessions_are_bounded_and_lapse() -> None:
     world = World(max_sessions=2)
     world.admit("a", "0")
     world.admit("b", "1")
-    with pytest.raises(Busy, match="2 sessions are open, the limit is 2"):
+    with pytest.raises(Refusal, match="2 sessions are open, the limit is 2"):
         world.admit("c", "2")
     late = [world.put(0, 0), world.put(7, 0)]
     assert list(world.sessions.lapse(asyncio.get_running_loop().time() - 1)) == []

@@ -1,28 +1,36 @@
 import os
 import stat
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fedsim.bus import Header
+from fedsim.bus.http.messages import Reply
 from fedsim.bus.http.state_folder import StateFolder
 from fedsim.errors import FileError, UserError
 from fedsim.wire import Frame
 
-UP = Header(3, -1, 2, "train", 5, 4, 1)
+UP = 3, 5
 SAID = (0.7, 0.5), "[]"
 UNSAID = (0.0, 0.0), None
 FRAME = Frame(b"headonetwo", 10)
+
+
+def reply(
+    folder: StateFolder, key: tuple[int, int] = UP, said: Any = SAID, frame: Frame | None = FRAME
+) -> Reply:
+    spent_s, notes = said
+    return Reply(key, frame, spent_s, notes, state=folder.pending(key[0]))
 
 
 def filled(path: Path) -> None:
     """Leave a folder with the state of client 4, and a reply of client 3 that its state goes with."""
     one = StateFolder(path)
     for client, gone in ((4, True), (3, False)):
-        header = Header(client, -1, 2, "train", 6, 4, 1)
         one.put(client, b"state")
-        one.turn([(header, FRAME, one.pending(client), *UNSAID)], [header] if gone else [])
+        one.turn([reply(one, (client, 6), UNSAID)], [(client, 6)] if gone else [])
     one.close()
 
 
@@ -46,45 +54,44 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     StateFolder(tmp_path).close()
 
 
+def test_nothing_is_written_into_a_folder_that_was_let_go(tmp_path: Path) -> None:
+    """A thread may begin with it when its process has been stopped already."""
+    one = StateFolder(tmp_path)
+    one.close()
+    one.turn([reply(one)], [])
+    other = StateFolder(tmp_path)
+    assert other.replies() == []
+    other.close()
+
+
 def test_a_state_is_durable_with_its_reply(tmp_path: Path) -> None:
     one = StateFolder(tmp_path)
     one.put(3, b"state")
     one.put(4, b"other")
     assert one.get(3) == b"state"
     assert one.get(9) is None
-    alone = Header(4, -1, 2, "train", 0, 0)
-    one.turn([(UP, FRAME, one.pending(3), *SAID), (alone, None, one.pending(4), *UNSAID)], [])
+    one.turn([reply(one), reply(one, (4, 0), UNSAID, None)], [])
     one.put(3, b"newer, without an reply")
     assert one.get(3) == b"newer, without an reply"
     one.close()
     other = StateFolder(tmp_path)
     assert [other.get(client) for client in (3, 4, 5)] == [b"state", b"other", None]
-    (header, frame, *said), *others = other.replies()
-    assert (header, tuple(said), others) == (UP, SAID, [(alone, None, *UNSAID)])
-    assert frame is not None
-    assert frame.join() == b"headonetwo"
-    assert len(frame) == 10
+    kept, alone = other.replies()
+    assert (kept.key, kept.spent_s, kept.notes) == (UP, *SAID)
+    assert (alone.key, alone.spent_s, alone.notes, alone.frame) == ((4, 0), *UNSAID, None)
+    assert kept.frame is not None
+    assert kept.frame.join() == b"headonetwo"
+    assert len(kept.frame) == 10
     other.turn([], [UP])
     assert len(other.replies()) == 1
     assert other.get(3) == b"state"
     other.close()
 
 
-@pytest.mark.parametrize("place", ["states/5", "states/4", "replies/5-5", "session"])
-def test_a_file_in_the_place_of_another_is_damaged(tmp_path: Path, place: str) -> None:
-    filled(tmp_path)
-    whole = (tmp_path / "replies" / "3-6.state").read_bytes()
-    (tmp_path / place).write_bytes(whole)
-    with pytest.raises(
-        UserError, match=f"{place}' of the state folder is damaged .it is that of '3-6.state'"
-    ):
-        _use(tmp_path)
-
-
 def test_a_state_that_came_later_does_not_go_with_an_earlier_reply(tmp_path: Path) -> None:
     one = StateFolder(tmp_path)
     one.put(3, b"first")
-    first = (UP, FRAME, one.pending(3), *SAID)
+    first = reply(one)
     one.put(3, b"second")  # the disk is slow
     one.turn([first], [])
     assert one.get(3) == one.pending(3) == b"second"
@@ -96,69 +103,76 @@ def test_a_state_that_came_later_does_not_go_with_an_earlier_reply(tmp_path: Pat
 
 def test_the_newest_reply_has_the_state_until_it_is_taken(tmp_path: Path) -> None:
     one = StateFolder(tmp_path)
-    later, alone = Header(3, -1, 3, "train", 16, 5, 1), Header(3, -1, 3, "train", 17, 6, 1)
-    for header, state in ((UP, b"old"), (later, b"new"), (alone, None)):
+    later, alone = (3, 16), (3, 17)
+    for key, state in ((UP, b"old"), (later, b"new"), (alone, None)):
         if state is not None:
             one.put(3, state)
-        one.turn([(header, FRAME, one.pending(3), *SAID)], [])
+        one.turn([reply(one, key)], [])
     one.close()
     (tmp_path / "states" / "3.part").write_bytes(b"half")
     names = ["3-5.state", "3-16.state", "3-17"]
-    for header in (UP, later, alone, UP):
+    for key in (UP, later, alone, UP):
         other = StateFolder(tmp_path)
         assert [path.name for path in other._reply_files()] == names
         assert other.get(3) == b"new"
-        other.turn([], [header])
+        other.turn([], [key])
         assert other.get(3) == b"new"
         other.close()
         names = names[1:]
     assert [path.name for path in (tmp_path / "states").iterdir()] == ["3"]
 
 
-def test_a_folder_of_another_version_is_not_called_damaged(tmp_path: Path) -> None:
-    StateFolder(tmp_path).close()
+SPOILT: dict[str, Callable[[bytes], bytes]] = {
+    "without its last byte": lambda whole: whole[:-1],
+    "with one more": lambda whole: whole + b"x",
+    "empty": lambda whole: b"",
+    "another first byte": lambda whole: b"x" + whole[1:],
+}
+
+
+def check_use(path: Path, error: type[Exception], match: str) -> None:
+    """Check that who uses the folder is told what is wrong."""
+
+    def use() -> None:
+        with closing(StateFolder(path)) as state:
+            for client in (3, 4, 5):
+                state.get(client)
+            state.replies()
+
+    with pytest.raises(error, match=match):
+        use()
+
+
+def test_what_is_damaged_is_named(tmp_path: Path) -> None:
+    filled(tmp_path)
+    for name in ("session", "states/4", "replies/3-6.state"):
+        path, whole = tmp_path / name, (tmp_path / name).read_bytes()
+        for spoil in SPOILT.values():
+            path.write_bytes(spoil(whole))
+            check_use(tmp_path, UserError, f"{name}' of the state folder is damaged")
+        path.write_bytes(whole)
+    whole = (tmp_path / "replies" / "3-6.state").read_bytes()
+    for name in ("states/5", "states/4", "replies/5-5", "session"):  # a file in the place of another
+        path = tmp_path / name
+        before = path.read_bytes() if path.exists() else None
+        path.write_bytes(whole)
+        check_use(tmp_path, UserError, f"{name}' of the state folder is damaged .it is that of '3-6.state'")
+        path.unlink() if before is None else path.write_bytes(before)
     path = tmp_path / "session"
-    path.write_bytes(path.read_bytes().replace(b"fedsim state 5", b"fedsim state 4"))
-    with pytest.raises(UserError, match="is of another version of fedsim"):
-        StateFolder(tmp_path)
+    path.write_bytes(path.read_bytes().replace(b"fedsim state 6", b"fedsim state 5"))
+    check_use(tmp_path, UserError, "is of another version of fedsim")
 
 
-@pytest.mark.parametrize("name", ["session", "states/4", "replies/3-6.state"])
-@pytest.mark.parametrize(
-    "spoil", [lambda b: b[:-1], lambda b: b + b"x", lambda b: b"", lambda b: b"x" + b[1:]]
-)
-def test_a_damaged_file_is_named(tmp_path: Path, name: str, spoil: object) -> None:
-    assert callable(spoil)
-    filled(tmp_path)
-    path = tmp_path / name
-    path.write_bytes(spoil(path.read_bytes()))
-    with pytest.raises(UserError, match=f"{name}' of the state folder is damaged"):
-        _use(tmp_path)
-
-
-def _use(path: Path) -> None:
-    state = StateFolder(path)
-    try:
-        for client in (3, 4, 5):
-            state.get(client)
-        state.replies()
-    finally:
-        state.close()
-
-
-def test_a_folder_that_cannot_be_one(tmp_path: Path) -> None:
+def test_what_is_no_file_or_no_folder_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(FileError, match=r"cannot use the state folder .*file: Not a directory"):
-        StateFolder(tmp_path / "file")
-
-
-@pytest.mark.parametrize("name", ["session", "states/4", "replies/3-6.state", "states/3.part", "lock"])
-def test_a_folder_in_the_place_of_a_file_is_told(tmp_path: Path, name: str) -> None:
-    filled(tmp_path)
-    (tmp_path / name).unlink(missing_ok=True)
-    (tmp_path / name).mkdir()
-    with pytest.raises(FileError, match=rf"cannot (read|use the state folder) .*{name}: Is a directory\. "):
-        _use(tmp_path)
+    check_use(tmp_path / "file", FileError, r"cannot use the state folder .*file: Not a directory")
+    for number, name in enumerate(("session", "states/4", "replies/3-6.state", "states/3.part", "lock")):
+        folder = tmp_path / str(number)
+        filled(folder)
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).mkdir()
+        why = rf"cannot (read|use the state folder) .*{name}: Is a directory\. "
+        check_use(folder, FileError, why)
 
 
 def _modes(path: Path) -> dict[str, int]:
@@ -207,19 +221,19 @@ def test_a_folder_with_other_things_is_not_taken_from_others(tmp_path: Path) -> 
 
 
 def test_whatever_the_disk_refuses_the_folder_goes_on(tmp_path: Path, disk: Any) -> None:
-    later = Header(3, -1, 3, "train", 6, 5, 1)
+    later = 3, 6
 
     def work(folder: Path) -> list[bytes]:
         """Take up what is there, and do what is left; return the states that were durable in turn."""
         state, durable = StateFolder(folder), []
         try:
             state.begin("0" * 32)
-            last = max((header.dispatch for header, *_ in state.replies()), default=0)
+            last = max((one.key[1] for one in state.replies()), default=0)
             durable.append(state.get(3) or b"")
-            for header, after in ((UP, b"one"), (later, b"two")):
-                if header.dispatch > last:
+            for key, after in ((UP, b"one"), (later, b"two")):
+                if key[1] > last:
                     state.put(3, after)
-                    state.turn([(header, FRAME, state.pending(3), *SAID)], [])
+                    state.turn([reply(state, key)], [])
             state.turn([], [UP])
             return [*durable, state.get(3) or b""]
         finally:

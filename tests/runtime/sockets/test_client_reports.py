@@ -3,6 +3,7 @@ import weakref
 from typing import Any
 
 import numpy as np
+import pytest
 
 from fedsim import clock
 from fedsim.bus import Header
@@ -35,23 +36,23 @@ def told(*records: tuple[Any, ...]) -> Reports:
     return reports
 
 
-def test_jobs_one_after_the_other_add_up() -> None:
-    reports = told((1, "+", 0, 0), (3, "-", 0, 0), (10, "+", 0, 0), (11, "-", 0, 0))
-    assert reports.of(answer(0, 0)).compute_ns == 3_000_000_000
-    assert reports.of(answer(0, 0)).compute_ns == 0  # it was told
-
-
-def test_jobs_at_the_same_time_count_once() -> None:
-    reports = told((1, "+", 0, 0), (2, "+", 0, 0), (3, "-", 0, 0), (5, "-", 0, 0))
-    assert reports.of(answer(0, 0)).compute_ns == 4_000_000_000
-
-
-def test_each_dispatch_has_its_own() -> None:
-    reports = told(
-        (1, "+", 0, 0), (1, "+", 1, 0), (2, "-", 0, 0), (2, "+", 0, 1), (4, "-", 1, 0), (7, "-", 0, 1)
-    )
-    spent = [reports.of(answer(*of)).compute_ns for of in ((0, 0), (1, 0), (0, 1), (2, 0))]
-    assert spent == [1_000_000_000, 3_000_000_000, 5_000_000_000, 0]
+@pytest.mark.parametrize(
+    ("records", "spent_s"),
+    [
+        ([(1, "+", 0, 0), (3, "-", 0, 0), (10, "+", 0, 0), (11, "-", 0, 0)], {(0, 0): 3}),
+        ([(1, "+", 0, 0), (2, "+", 0, 0), (3, "-", 0, 0), (5, "-", 0, 0)], {(0, 0): 4}),
+        (
+            [(1, "+", 0, 0), (1, "+", 1, 0), (2, "-", 0, 0), (2, "+", 0, 1), (4, "-", 1, 0), (7, "-", 0, 1)],
+            {(0, 0): 1, (1, 0): 3, (0, 1): 5, (2, 0): 0},
+        ),
+    ],
+    ids=["one after the other", "at the same time", "of several dispatches"],
+)
+def test_how_long_jobs_ran(records: Any, spent_s: dict[tuple[int, int], int]) -> None:
+    reports = told(*records)
+    for of, seconds in spent_s.items():
+        assert reports.of(answer(*of)).compute_ns == seconds * 1_000_000_000
+        assert reports.of(answer(*of)).compute_ns == 0  # it was told
 
 
 def test_the_end_of_a_job_that_was_reported_before_is_no_fault() -> None:
@@ -94,19 +95,16 @@ def test_notes_without_end_are_bounded_and_counted() -> None:
     assert reports.of(answer(0, 1)) == (0, [Note("info", "again", {})], 0)  # and it was told
 
 
-def test_what_happens_after_a_note_does_not_show() -> None:
+def test_a_note_keeps_its_values_and_nothing_alive() -> None:
     reports = Reports(Trace())
-    chosen = [1, 2]
-    reports.note("chosen", client=0, clients=chosen)
-    chosen.append(3)
-    assert reports.of(answer(0, 0)).notes == [Note("info", "chosen", {"clients": "[1, 2]"})]
-
-
-def test_a_note_keeps_nothing_alive() -> None:
-    reports = Reports(Trace())
-    array = np.arange(3)
+    chosen, array = [1, 2], np.arange(3)
     gone = weakref.ref(array)
+    reports.note("chosen", client=0, clients=chosen)
     reports.warn("odd", client=0, weights=array)
+    chosen.append(3)
     del array
     assert gone() is None
-    assert reports.of(answer(0, 0)).notes == [Note("warning", "odd", {"weights": "[0 1 2]"})]
+    assert reports.of(answer(0, 0)).notes == [
+        Note("info", "chosen", {"clients": "[1, 2]"}),
+        Note("warning", "odd", {"weights": "[0 1 2]"}),
+    ]

@@ -3,9 +3,10 @@ from typing import Any
 
 import pytest
 
+from fedsim import __version__
 from fedsim.data.fingerprints import fingerprint
 from fedsim.errors import UserError
-from fedsim.runtime.sockets.handshake import Greeting, check_data, read
+from fedsim.runtime.sockets.handshake import FORMAT, Greeting, check_data, read
 
 
 @pytest.mark.parametrize("verify", [True, False])
@@ -14,23 +15,37 @@ def test_a_greeting_comes_as_it_was_sent(verify: bool, world: Any) -> None:
     assert read(said.encode()) == said
 
 
-def test_the_same_data_are_fine(world: Any) -> None:
-    check_data(Greeting("", "", fingerprint(world.make_data([3, 4]))), world.make_data([3, 4]))
+def greeting(**changes: Any) -> bytes:
+    return Greeting("[run]", "fedavg", **changes).encode()
 
 
-def test_other_data_are_an_error_that_says_what_differs(world: Any) -> None:
+@pytest.mark.parametrize(
+    ("said", "match"),
+    [
+        (greeting(fedsim="99.1"), rf"runs fedsim 99.1 .* this is fedsim {__version__} .* the same version"),
+        (greeting(format=FORMAT + 1), rf"\(format {FORMAT + 1}\).* the same version on both sides"),
+        (b"hello", "no fedsim server: check the address and the port"),
+        (b'{"fedsim": 1}', "no fedsim server"),
+        *(
+            (greeting(data=bad), "greeting is damaged")
+            for bad in (["task"], {"task": 3}, {"task": "x" * 301})
+        ),
+        (greeting(verify=1), "greeting is damaged"),
+    ],
+)
+def test_a_greeting_that_is_none_for_this_version(said: bytes, match: str) -> None:
+    with pytest.raises(UserError, match=match):
+        read(said)
+
+
+def test_data_are_compared(world: Any) -> None:
     data = world.make_data([3, 4])
     said = Greeting("", "", fingerprint(data))
-    with pytest.raises(
-        UserError, match=r"server: labels \(13 of int64 both, with other values\)\. Both sides"
-    ):
+    check_data(said, world.make_data([3, 4]))
+    with pytest.raises(UserError, match=r"server: labels \(13 of int64 both, with other values\)\. Both"):
         check_data(said, replace(data, y=1 - data.y))
-    with pytest.raises(
-        UserError, match=r"samples \(14 of float32 here, 13 of float32 there\); .*; who holds"
-    ):
+    other = r"samples \(14 of float32 here, 13 of float32 there\); .*; who holds.* or FEDSIM_DATA"
+    with pytest.raises(UserError, match=other):
         check_data(said, world.make_data([4, 4]))
-
-
-def test_a_server_that_says_nothing_of_its_data_is_not_trusted(world: Any) -> None:
     with pytest.raises(UserError, match="unknown there"):
-        check_data(Greeting("", ""), world.make_data([3, 4]))
+        check_data(Greeting("", ""), data)

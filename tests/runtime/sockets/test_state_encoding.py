@@ -1,4 +1,4 @@
-"""States as bytes: whole round trips, of every algorithm too, and nothing but states comes back."""
+"""States as bytes: whole round trips, and nothing but states comes back; algorithms: test_over_http.py."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal
 
 import msgpack
@@ -16,30 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedsim.algorithms.base import Algorithm, mirrored
-from fedsim.algorithms.contexts import ClientContext
-from fedsim.data import LoadContext, Spreading, federate
-from fedsim.data.digits import PLUGIN as DIGITS
-from fedsim.data.partitions.dirichlet_class import PLUGIN as DIRICHLET
-from fedsim.engine.executors.base import ExecutorConfig
-from fedsim.engine.executors.threads import PLUGIN as THREADS
+from fedsim.algorithms.base import mirrored
 from fedsim.engine.jobs import ClientSamples, InlineSamples, PublicSamples, Samples
-from fedsim.engine.training_config import TrainingConfig
 from fedsim.errors import DecodeError
-from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
-from fedsim.models import Architecture
-from fedsim.models.mlp import PLUGIN as MLP
-from fedsim.network.none import PLUGIN as NONE
 from fedsim.params import Model
-from fedsim.plugins import available
-from fedsim.rng import Key
-from fedsim.runtime.clients.host import ClientHost, Held
-from fedsim.runtime.parts import Parts
-from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
-from fedsim.runtime.policies.selectors.uniform import PLUGIN as UNIFORM
+from fedsim.runtime.clients.host import Held
 from fedsim.runtime.purity import fingerprint
-from fedsim.runtime.run import run
-from fedsim.runtime.sockets.state_encoding import WORD, StateLimits, classes_of, decode, decode_held, encode
+from fedsim.runtime.sockets.state_encoding import WORD, StateLimits, decode, decode_held, encode
 
 
 @dataclass(frozen=True)
@@ -135,11 +117,11 @@ def _like(value: Any) -> Any:
     return type(value), repr(value)
 
 
-@pytest.mark.parametrize("number", [np.float32(0.1), np.int64(-3), np.bool_(True), np.float64("nan")])
-def test_a_scalar_of_numpy_keeps_its_type(number: Any) -> None:
-    after = decode(encode((number,)), ())[0]
-    assert type(after) is type(number)
-    assert after.tobytes() == number.tobytes()
+def test_a_scalar_of_numpy_keeps_its_type() -> None:
+    for number in (np.float32(0.1), np.int64(-3), np.bool_(True), np.float64("nan")):
+        after = decode(encode((number,)), ())[0]
+        assert type(after) is type(number)
+        assert after.tobytes() == number.tobytes()
 
 
 @pytest.mark.parametrize(
@@ -277,76 +259,6 @@ def test_spoilt_bytes_are_a_state_or_a_decode_error(data: Any) -> None:
 def test_annotations_that_cannot_be_resolved_ask_for_nothing() -> None:
     cls: Any = dataclass(frozen=True)(type("Odd", (), {"__annotations__": {"x": "Nowhere"}}))
     assert decode(encode(cls(3)), (cls,)).x == 3
-
-
-# Every algorithm
-
-FEW: dict[str, Any] = {"lambdas": [0.5], "temperatures": [1.0], "distill_epochs": 1}
-SETTINGS: dict[str, dict[str, Any]] = {"persfl": FEW, "persfl_gd": FEW, "fedet": {"server_lr": 0.05}}
-ALGORITHMS = {found.name: found.plugin for found in available("fedsim.algorithms")}
-SOON = ("fedavg", "fedmd", "ktpfl", "fedme", "scaffold")
-"""One of each form of exchange; the others are slow tests."""
-
-
-@cache
-def _data() -> Any:
-    dataset = DIGITS(DIGITS.Config()).load(LoadContext(None, 3, Key.root(7)))
-    partition = DIRICHLET(DIRICHLET.Config(alpha=0.5))
-    return federate(
-        dataset,
-        partition,
-        Spreading(num_clients=3, shares=(0.7, 0.1, 0.2), public_size=20, limit=150),
-        Key.root(7),
-    )
-
-
-def _parts(algorithm: Algorithm[Any, Any, Any]) -> Parts:
-    data = _data()
-    return Parts(
-        algorithm=algorithm,
-        data=data,
-        fleet=build_fleet(
-            [GroupConfig(count=3, device="low")], ServerConfig(), Key.root(3), default_model="m"
-        ),
-        architectures={"m": Architecture("m", MLP(MLP.Config(hidden=(4,))), data.task)},
-        network=NONE(NONE.Config()),
-        executor=THREADS(ExecutorConfig()),
-        selector=UNIFORM(UNIFORM.Config()),
-        pacing=SYNCHRONOUS(SYNCHRONOUS.Config()),
-        training=TrainingConfig(lr=0.1, batch_size=16),
-        rounds=1,
-    )
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in SOON else pytest.mark.slow) for name in ALGORITHMS]
-)
-def test_states_of_every_algorithm_come_back(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    plugin = ALGORITHMS[name]
-    algorithm: Any = plugin(plugin.Config(**SETTINGS.get(name, {})))
-    hosts: list[ClientHost] = []
-    begin = ClientHost.__init__
-    joined: list[Any] = []
-
-    def note(self: ClientHost, *arguments: Any) -> None:
-        hosts.append(self)
-        begin(self, *arguments)
-
-    join = algorithm.join
-
-    def joining(client: ClientContext) -> Any:
-        joined.append(join(client))
-        return joined[-1]
-
-    monkeypatch.setattr(ClientHost, "__init__", note)
-    algorithm.join = joining
-    run(_parts(algorithm))
-    classes = (Held, *classes_of(algorithm))
-    kept = [hosts[0].held(client) for client in range(3)]
-    assert joined
-    for held in [Held(0, one, one) for one in joined] + [one for one in kept if one is not None]:
-        after = decode(encode(held), classes)
-        assert fingerprint(after) == fingerprint(held)
 
 
 def test_what_optimisers_hold_comes_back() -> None:
