@@ -151,7 +151,7 @@ def test_a_process_with_other_data_is_told_what_differs(shell: Shell, here: Path
     other = shell.start("join", url, "--clients", "0-3", "--data", "elsewhere")
     assert other.ends() == 2
     assert "server: samples (40 of float32 both, with other values)." in other.said()
-    assert "with --data or FEDSIM_DATA" in other.said()
+    assert "or FEDSIM_DATA" in other.said()
     join = shell.start("join", url, "--clients", "0-3")
     assert serve.ends() == 0, serve.said()
     assert join.ends() == 0, join.said()

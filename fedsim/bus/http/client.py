@@ -16,7 +16,6 @@ from fedsim.bus.http.access import ClientRanges
 from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.messages import (
     FROM_SERVER,
-    MOST_SPENT_S,
     Entry,
     ProtocolError,
     Reader,
@@ -54,12 +53,9 @@ class HttpClient:
             received, and the server does not count on this process.
         token: The secret that grants these clients.
         ssl: How to check the server's certificate; None for the system's way.
-        limits: Lengths, times and patience.
+        limits: Lengths, times and patience; an attribute, too.
         state: Where replies and states outlive this process.
         jitter: Returns numbers from 0 to 1, for pauses between attempts to connect.
-
-    Attributes:
-        limits: As given.
     """
 
     def __init__(
@@ -94,16 +90,14 @@ class HttpClient:
         self._prober: Prober | None = None
         self._answering: dict[int, None] = {}
         self._reporter: Reporter = lambda header: Report()
-        self._slots_down = asyncio.Semaphore(self.limits.transfers_at_once)
-        self._slots_asked = asyncio.Semaphore(self.limits.transfers_at_once)
-        self._slots_up = asyncio.Semaphore(self.limits.transfers_at_once)
+        slots = (asyncio.Semaphore(self.limits.transfers_at_once) for _ in range(3))
+        self._slots_down, self._slots_up, self._slots_asked = slots
         self._greeting: bytes | None = None
         self._change = asyncio.Event()
         self._must_report = True
         self._has_news = False
-        self._is_over = False
+        self._is_over, self._talked_s = False, 0.0
         self._failure: Exception | None = None
-        self._talked_s = 0.0
         self._scope: asyncio.Timeout | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
 
@@ -168,17 +162,13 @@ class HttpClient:
             ValueError: A reply of a client that is not hosted here, or a frame that is too long.
         """
         if header.sender not in self._clients or header.receiver != SERVER:
-            raise ValueError(f"{header}: this process answers the server for the clients {self._clients}")
+            raise ValueError(f"{header}: this process replies to the server for the clients {self._clients}")
         _, frame = framed(header, message, self.limits.frame)
         loop, key = asyncio.get_running_loop(), (header.client, header.dispatch)
         report, left = self._reporter(header), loop.create_future()
-        spent_s = (
-            min(max(0.0, seconds), MOST_SPENT_S)
-            for seconds in (self._deliveries.held_s(key), report.compute_ns / 1e9)
-        )
-        held_s, worked_s = spent_s
+        spent_s = self._deliveries.held_s(key), report.compute_ns / 1e9
         notes = written(report.notes, report.left_out)
-        reply = Reply(key, frame, (held_s, worked_s), notes, at_s=loop.time(), left=left)
+        reply = Reply(key, frame, spent_s, notes, at_s=loop.time(), left=left)
         if self._failure is not None:
             reply.released()  # it is lost, and a sender learns of no loss
         else:
@@ -251,8 +241,7 @@ class HttpClient:
             self._state.begin(run)
         if not resumed:
             self._deliveries.begin_anew()
-        if self._greeting is None:
-            self._greeting = greeting
+        self._greeting = greeting if self._greeting is None else self._greeting
         self._requests.joined.set()
         self._changed()
 
@@ -281,7 +270,7 @@ class HttpClient:
             incoming = Incoming(size + DIGEST_BYTES) if size and not body else None
             arrival = Arrival(header, number, body or None, incoming)
             if self._deliveries.announced(arrival):
-                self._start(self._fetch, arrival)
+                self._start(self._fetch, arrival, incoming)
             self._report_soon()
         elif letter == "q" and values[0] not in self._answering:
             self._answering[values[0]] = None
@@ -299,10 +288,8 @@ class HttpClient:
         async with self._requests.send("POST", "/leave", 204, data=sendable(why).encode()):
             pass
 
-    async def _fetch(self, arrival: Arrival) -> None:
-        header, incoming = arrival.header, arrival.incoming
-        assert incoming is not None  # noqa: S101
-        frame = None
+    async def _fetch(self, arrival: Arrival, incoming: Incoming) -> None:
+        header, frame = arrival.header, None
         async with self._slots_down:
             await self._deliveries.room()
             try:

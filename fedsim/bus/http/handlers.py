@@ -285,6 +285,7 @@ class Handlers:
         """Take a large reply or answer, or some of it; without any of it, say how much is here."""
         asked = self._server.dispatch_of if len(place) == 2 else self._server.questions.of
         if not asked(session, *place):
+            session.uploads.pop(place, None)
             return web.Response(status=410)  # it has been taken, or is another process's
         span = content_range(request.headers.get("Content-Range"))
         if span is None or request.content_length != span[1] - span[0]:

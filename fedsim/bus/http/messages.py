@@ -215,8 +215,10 @@ class Reply:
     def entry(self, now_s: float) -> bytes:
         """Return a small one as it leaves now; what it has waited for counts as held."""
         held_s, worked_s = self.spent_s
-        spent_s = min(held_s + now_s - self.at_s, MOST_SPENT_S), worked_s
-        return entry(*self._head(spent_s), body=b"" if self.frame is None else self.frame.join())
+        return entry(
+            *self._head((held_s + now_s - self.at_s, worked_s)),
+            body=b"" if self.frame is None else self.frame.join(),
+        )
 
     def parts(self) -> tuple[bytes | memoryview, ...]:
         """Return a large one as it travels before its SHA-256, always the same."""

@@ -29,19 +29,21 @@ class Arrival:
         number: Its number in the outbox; 0 if it was announced in a session that is gone.
         frame: Its frame; None for a header alone, and until it has come.
         incoming: Its frame on the way, if that is to be fetched.
+        held_bytes: Bytes of a frame that was fetched.
     """
 
     header: Header
     number: int
     frame: bytes | memoryview | None = None
     incoming: Incoming | None = None
+    held_bytes: int = 0
 
 
 class Deliveries:
     """Hands dispatches over in order, once each.
 
     Args:
-        limits: While ``inbox_bytes`` of frames are not replied to no further one is fetched.
+        limits: While ``inbox_bytes`` of fetched frames are not replied to no further one is fetched.
         inbox: Where they are handed over.
         unusable: Is told of a dispatch whose frame cannot be used, and why.
 
@@ -96,7 +98,9 @@ class Deliveries:
 
     def fetched(self, arrival: Arrival, frame: bytes | memoryview | None) -> None:
         """Take the frame of a dispatch; None for a header alone, and where the server has it no more."""
-        if frame is not None:
+        if arrival.incoming is not None and frame is not None:
+            # Small ones do not count: they may wait for this one, which must not wait for them.
+            arrival.held_bytes = len(frame)
             self._held_bytes += len(frame)
         elif arrival.incoming is not None:
             del self._arrivals[arrival.header.client, arrival.header.dispatch]
@@ -112,14 +116,13 @@ class Deliveries:
             if arrival.incoming is not None:
                 return
             del self._arrivals[key]
-            num_bytes = 0 if frame is None else len(frame)
-            self._in_hand[key] = num_bytes, asyncio.get_running_loop().time()
+            self._in_hand[key] = arrival.held_bytes, asyncio.get_running_loop().time()
             try:
                 message = None if frame is None else read_frame(header, frame, kinds, self._limits.frame)
             except DecodeError as error:
                 self._unusable(header, str(error))
             else:
-                self._inbox.put(Delivery(header, message), num_bytes)
+                self._inbox.put(Delivery(header, message), 0 if frame is None else len(frame))
 
     def held_s(self, key: Key) -> float:
         """Return how long ago a dispatch was handed over; 0 for one that was not, or is replied to."""

@@ -133,6 +133,8 @@ class StateFolder:
     def turn(self, replies: Sequence[Reply], gone: Sequence[tuple[int, ...]]) -> None:
         """Make replies durable, each with its client's new state, and forget others; blocks on the disk."""
         with self._turning, self._telling():
+            if self._lock < 0:  # whoever asked for it was cancelled, and another process may be at work
+                return
             for reply in replies:
                 self._keep(reply)
             for key in gone:

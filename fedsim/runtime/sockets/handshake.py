@@ -15,7 +15,7 @@ from fedsim import __version__
 from fedsim.data import FederatedData
 from fedsim.data.fingerprints import differences, fingerprint
 from fedsim.errors import UserError
-from fedsim.quoting import quoted
+from fedsim.quoting import printable, quoted
 from fedsim.runtime.sockets.annotation_check import fits, hints_of
 
 FORMAT = 2
@@ -68,12 +68,12 @@ def read(data: bytes) -> Greeting:
         raise UserError("what answers there is no fedsim server: check the address and the port")
     if (version, said.get("format")) != (__version__, FORMAT):
         raise UserError(
-            f"the server runs fedsim {version:.40} (format {quoted(said.get('format'))}), this is fedsim "
-            f"{__version__} (format {FORMAT}): install the same version on both sides"
+            f"the server runs fedsim {printable(version[:40])} (format {quoted(said.get('format'))}), "
+            f"this is fedsim {__version__} (format {FORMAT}): install the same version on both sides"
         )
     values: dict[str, Any] = {name: said.get(name) for name in hints_of(Greeting)}
     is_whole = all(fits(values[name], hint) for name, hint in hints_of(Greeting).items())
-    if not is_whole or any(len(word) > _MOST_PART for part in values["data"].items() for word in part):
+    if not is_whole or any(not _is_short_line(word) for part in values["data"].items() for word in part):
         raise UserError("the server's greeting is damaged: check that both sides are the same fedsim")
     return Greeting(**values)
 
@@ -91,3 +91,7 @@ def check_data(greeting: Greeting, data: FederatedData) -> None:
             "or FEDSIM_DATA), and install the same versions of numpy, scikit-learn and torchvision on both "
             "sides"
         )
+
+
+def _is_short_line(word: str) -> bool:
+    return len(word) <= _MOST_PART and word.isprintable()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -58,6 +59,7 @@ BODIES = {
     "an endless time": entry("r", 0, 0, (0.0, 2e9), None),
     "a time that is no float": entry("r", 0, 0, (0, 0.0), None),
     "a frame that is too long to come with others": entry("r", 0, 0, SPENT, None, body=bytes(70_000)),
+    "a reason that is no line": entry("u", 0, 0, "\x1b[2J"),
     "a long reason": entry("u", 0, 0, "x" * 2000),
     "half an entry": entry("u", 0, 0, "why")[:-1],
 }
@@ -157,6 +159,20 @@ async def test_tokens(make_world: Any) -> None:
     for token, status in ((other, 403), ("wrong", 401), (secret, 410)):
         async with peer(world, joins=False, token=token) as one:
             assert await one.request("GET", "/dispatch/2/0") == status, token
+
+
+async def test_a_process_whose_token_is_withdrawn_ends_with_the_reason(
+    make_world: Any, tmp_path: Path
+) -> None:
+    (secret, line), (_, other) = (new_token(ClientRanges.parse("0-9")) for _ in range(2))
+    file = tmp_path / "tokens"
+    file.write_text(f"{line}\n")
+    world = await make_world(access=Access.from_file(file))
+    client = await world.join(token=secret)
+    file.write_text(f"{other}\n# of another length\n")
+    world.ask(3)
+    with pytest.raises(UserError, match=r"does not know this token \(any more\)"):
+        await world.within(client.over())
 
 
 async def test_replies_of_clients_of_others_are_refused(world: Any) -> None:

@@ -18,10 +18,10 @@ LIMITS = HttpLimits()
 class Process:
     """Deliveries of a client process, and what it has received."""
 
-    def __init__(self) -> None:
-        self.inbox = Inbox(LIMITS.inbox_bytes)
+    def __init__(self, limits: HttpLimits = LIMITS) -> None:
+        self.inbox = Inbox(limits.inbox_bytes)
         self.faults: list[Header] = []
-        self.deliveries = Deliveries(LIMITS, self.inbox, lambda header, why: self.faults.append(header))
+        self.deliveries = Deliveries(limits, self.inbox, lambda header, why: self.faults.append(header))
         self.deliveries.kinds = Kinds(COMMON)
 
     def announced(self, number: int, client: int, dispatch: int, *, large: bool = False) -> Arrival | None:
@@ -79,6 +79,17 @@ async def test_nothing_is_remembered_of_what_is_replied_to_but_its_number() -> N
     assert mine.deliveries._in_hand == {}
     assert mine.deliveries._held_bytes == 0
     assert mine.deliveries.held_s((0, 0)) == 0
+
+
+async def test_a_large_frame_does_not_wait_for_small_ones_that_come_after_it() -> None:
+    """They are handed over after it."""
+    mine = Process(HttpLimits(inbox_bytes=100))
+    large = mine.announced(1, 0, 0, large=True)
+    assert large is not None
+    for number in range(2, 5):
+        header = Header(-1, number, 1, "train", 0, 0)
+        assert not mine.deliveries.announced(Arrival(header, number, bytes(60)))
+    await asyncio.wait_for(mine.deliveries.room(), 5)
 
 
 async def test_of_each_client_one_reply_is_under_way() -> None:

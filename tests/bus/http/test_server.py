@@ -191,7 +191,7 @@ async def test_what_cannot_be_sent_is_refused(make_world: Any) -> None:
         world.ask(0)
     with pytest.raises(ValueError, match="from 0 to 3"):
         world.ask(4)
-    with pytest.raises(ValueError, match="this process answers"):
+    with pytest.raises(ValueError, match="this process replies"):
         client.send(world.down(7).reply(), None)
 
 

@@ -54,6 +54,16 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     StateFolder(tmp_path).close()
 
 
+def test_nothing_is_written_into_a_folder_that_was_let_go(tmp_path: Path) -> None:
+    """A thread may begin with it when its process has been stopped already."""
+    one = StateFolder(tmp_path)
+    one.close()
+    one.turn([reply(one)], [])
+    other = StateFolder(tmp_path)
+    assert other.replies() == []
+    other.close()
+
+
 def test_a_state_is_durable_with_its_reply(tmp_path: Path) -> None:
     one = StateFolder(tmp_path)
     one.put(3, b"state")
