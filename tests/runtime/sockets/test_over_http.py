@@ -110,6 +110,8 @@ def test_kept_optimisers_and_phases(name: str, width: int, tmp_path: Path) -> No
     if width == 8:
         assert here.model_hash != run(parts(name, training=anew, **changes)).model_hash
     assert (max(there.ledger.columns()["bytes"]) > 100_000) == (width == 400)
+    if name == "fedme":
+        return  # some of its dispatches take no time that is told
     told = {(one[2], one[3]): one[4:] for one in world.trace.kept if one[1] == "spent"}
     columns = there.dispatches.columns()
     of = list(zip(columns["client"].tolist(), columns["dispatch"].tolist(), strict=True))
