@@ -1,15 +1,16 @@
 """Predicting and evaluating with many clients' small nets at once, with the bits of one at a time.
 
-Models that meet as many samples are computed together, in tiles that stay in the processor's cache. As in
-:mod:`fedsim.engine.batched.fit`, each new number of samples is checked, and what differs is done one by one.
+Models that meet as many samples are computed together, in tiles that stay in the processor's cache; so is one
+model that meets many clients' samples. As in :mod:`fedsim.engine.batched.fit`, each new number of samples is
+checked, and what differs is done one by one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -54,7 +55,7 @@ def evaluation_key(job: Predict | Evaluate, resources: Resources) -> Hashable | 
     if isinstance(job, Predict):
         if isinstance(job.samples, InlineSamples):
             return None
-    elif len(job.parts) != 1 or not isinstance(job.parts[0], ClientSamples | GlobalTest):
+    elif not job.parts or not all(isinstance(part, ClientSamples | GlobalTest) for part in job.parts):
         return None
     per_class = job.per_class if isinstance(job, Evaluate) else None
     return _kind(resources.architectures[job.model.architecture], job.batch_size, per_class)
@@ -73,7 +74,8 @@ def predict_together(jobs: Sequence[Predict], worker: Worker) -> list[Array]:
         jobs: Predictions of one :func:`evaluation_key`.
         worker: Its thread has one torch thread.
     """
-    return _together(jobs, [job.samples for job in jobs], _logits, predict, worker)
+    done = _together(jobs, [job.samples for job in jobs], _logits, predict, worker)
+    return [predict(job, worker) if one is None else one for job, one in zip(jobs, done, strict=True)]
 
 
 def evaluate_together(jobs: Sequence[Evaluate], worker: Worker) -> list[list[Score]]:
@@ -83,7 +85,16 @@ def evaluate_together(jobs: Sequence[Evaluate], worker: Worker) -> list[list[Sco
         jobs: Evaluations of one :func:`evaluation_key`.
         worker: Its thread has one torch thread.
     """
-    return _together(jobs, [job.parts[0] for job in jobs], _scores, evaluate, worker)
+    of_parts = [replace(job, parts=(part,)) for job in jobs for part in job.parts]
+    done = iter(_together(of_parts, [one.parts[0] for one in of_parts], _scores, evaluate, worker))
+    return [_completed(job, list(islice(done, len(job.parts))), worker) for job in jobs]
+
+
+def _completed(job: Evaluate, done: Sequence[list[Score] | None], worker: Worker) -> list[Score]:
+    """Return a job's scores: of the parts that were not done together from one evaluation."""
+    left = tuple(part for part, scores in zip(job.parts, done, strict=True) if scores is None)
+    others = iter(evaluate(replace(job, parts=left), worker) if left else ())
+    return [next(others) if scores is None else scores[0] for scores in done]
 
 
 J = TypeVar("J", Predict, Evaluate)
@@ -96,7 +107,8 @@ def _together(
     compute: Callable[[Kind, Sequence[Model], Sequence[Array], Worker], Sequence[R] | None],
     compute_one: Callable[[J, Worker], R],
     worker: Worker,
-) -> list[R]:
+) -> list[R | None]:
+    """Return the results of those that can be done with others."""
     kind = evaluation_key(jobs[0], worker.resources)
     results: dict[int, R] = {}
     if isinstance(kind, Kind):
@@ -119,9 +131,7 @@ def _together(
                         continue
                     kind.checked.add(count)
                 results |= zip(tile, done, strict=True)
-    return [
-        results[number] if number in results else compute_one(job, worker) for number, job in enumerate(jobs)
-    ]
+    return [results.get(number) for number in range(len(jobs))]
 
 
 def _tile_size(kind: Kind, num_samples: int) -> int:

@@ -35,7 +35,7 @@ def run_together(jobs: Sequence[Any], worker: Worker) -> tuple[list[Any], bool]:
     Raises:
         KeyboardInterrupt: Somebody pressed Ctrl-C.
     """
-    if len(jobs) > 1:
+    if len(jobs) > 1 or (isinstance(jobs[0], Evaluate) and len(jobs[0].parts) > 1):
         with suppress(Exception), own_generators_only(worker.resources.device), unwarned():
             match jobs[0]:
                 case Fit():

@@ -110,8 +110,12 @@ def test_results_are_those_of_one_at_a_time(
             assert not logits.flags.writeable
         assert not the_kind(predictions, worker).differing
         if source != "public":
-            scores = evaluate_together(evaluations, worker)
-            assert scores == [evaluate(job, worker) for job in evaluations]
+            shared = [
+                Evaluate(nets[0], tuple(all_samples), batch_size, per_class),
+                Evaluate(nets[1], tuple(all_samples[:2]), batch_size, per_class),
+            ]
+            for jobs in (evaluations, shared, shared[:1]):
+                assert evaluate_together(jobs, worker) == [evaluate(job, worker) for job in jobs]
             assert not the_kind(evaluations, worker).differing
 
 
@@ -127,6 +131,23 @@ def test_a_difference_ends_the_computing_at_once(monkeypatch: pytest.MonkeyPatch
         assert evaluate_together(jobs, worker) == expected
 
 
+def test_what_is_left_of_a_job_is_one_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = world((20, 20, 5), (7, 8, 9, 9, 10))
+    (model,) = models(worker, 1)
+    job = Evaluate(model, tuple(ClientSamples(client, "test") for client in range(5)), 256)
+    parts: list[tuple[Samples, ...]] = []
+
+    def noted(job: Evaluate, worker: Worker) -> Any:
+        parts.append(job.parts)
+        return evaluate(job, worker)
+
+    monkeypatch.setattr(evaluation, "evaluate", noted)
+    with one_torch_thread():
+        assert evaluate_together([job], worker) == [evaluate(job, worker)]
+    own = job.parts
+    assert parts == [(own[3],), (own[0], own[1], own[4])]  # the first is the check
+
+
 def test_what_is_not_known_is_done_by_itself() -> None:
     worker = world((20, 20, 5), (7,))
     (model,) = models(worker, 1)
@@ -138,7 +159,8 @@ def test_what_is_not_known_is_done_by_itself() -> None:
     for job in (
         Predict(model, inline, 4),
         Evaluate(model, (inline,), 4),
-        Evaluate(model, (own, own), 4),
+        Evaluate(model, (own, inline), 4),
+        Evaluate(model, (), 4),
         Evaluate(model, (PublicSamples(np.arange(3)),), 4),
     ):
         assert evaluation_key(job, resources) is None
