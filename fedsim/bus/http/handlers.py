@@ -181,8 +181,7 @@ class Handlers:
             self._accounts.reject(cause, str(refusal), event="process refused")
             return web.Response(status=refusal.status, headers=headers, text=str(refusal))
         self._known(request, session)
-        if resumed:
-            self._idle(session)
+        self._idle(session)
         self._server.joined(session, resumed)
         headers[RESUMED] = str(int(resumed))
         return web.Response(body=self._server.greeting, headers=headers)

@@ -1,6 +1,6 @@
 """What travels in the outbox and in requests with replies: entries, each with a head and perhaps a body.
 
-An entry is the length of its head (2 bytes), the length (4 bytes) and the CRC-32 (4 bytes) of its body, the
+An entry is the lengths of its head (2 bytes) and of its body (4 bytes), the CRC-32 of both (4 bytes), the
 head, and the body. The head is a msgpack array: a letter, and exactly the values of that letter; anything
 else is a :class:`ProtocolError`. A *spent* pair has the seconds for which a client's process held a dispatch
 and for which its jobs ran. Notes for the server's log are looked at apart (:mod:`fedsim.bus.reply_report`):
@@ -48,7 +48,7 @@ MOST_HEAD = 16_384
 MOST_TEXT = 1024
 MOST_SPENT_S = 1e9
 LENGTHS = struct.Struct(">HII")
-"""Before each entry: the length of the head, and length and CRC-32 of the body."""
+"""Before each entry: the lengths of head and body, and the CRC-32 of both."""
 _SECRET = re.compile(r"[0-9a-f]{32}")
 _HEAD_LENGTH = struct.Struct(">H")
 _SMALL: dict[str, Any] = {
@@ -145,7 +145,7 @@ def read_join(body: bytes, secret: str) -> tuple[int, ClientRanges]:
 def entry(letter: str, *values: Any, body: bytes = b"") -> bytes:
     """Return an entry as it travels."""
     head = _pack((letter, *values))
-    return b"".join((LENGTHS.pack(len(head), len(body), crc32(body)), head, body))
+    return b"".join((LENGTHS.pack(len(head), len(body), crc32(body, crc32(head))), head, body))
 
 
 def read_large(whole: memoryview) -> Entry:
@@ -206,6 +206,12 @@ class Reply:
     def line(self) -> tuple[int, int]:
         """Of replies with the same, one is under way at a time: those of a client."""
         return len(self.key), self.key[0]
+
+    @property
+    def most_bytes(self) -> int:
+        """So many bytes a small one has as an entry, at most; a character of a fault has up to 4."""
+        num_bytes = 0 if self.frame is None else len(self.frame)
+        return 512 + num_bytes + len(self.notes or "") + 4 * len(self.fault or "")
 
     @property
     def path(self) -> str:
@@ -272,15 +278,16 @@ class Reader:
                     break
                 # Copied once, so that its arrays lie where a frame's arrays lie: at multiples of 16 bytes.
                 body = bytes(view[start : start + length])
-                if crc32(body) != crc:
-                    raise ProtocolError(f"{length} bytes do not have the checksum {crc}")
-                found.append(_read(view[at + LENGTHS.size : start], self._letters, body))
+                said = bytes(view[at + LENGTHS.size : start])
+                if crc32(body, crc32(said)) != crc:
+                    raise ProtocolError(f"{head} and {length} bytes do not have the checksum {crc}")
+                found.append(_read(said, self._letters, body))
                 at = start + length
         del self._data[:at]
         return found
 
 
-def _read(head: memoryview, letters: frozenset[str], body: bytes | memoryview) -> Entry:
+def _read(head: bytes | memoryview, letters: frozenset[str], body: bytes | memoryview) -> Entry:
     try:  # it is short, so this takes little memory
         parsed = msgpack.unpackb(head, use_list=False, **_SMALL)
     except (ValueError, TypeError, msgpack.UnpackException) as error:

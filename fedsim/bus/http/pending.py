@@ -67,8 +67,8 @@ class Deliveries:
     @property
     def had(self) -> int:
         """The number up to which all dispatches have come."""
-        first = next(iter(self._arrivals.values()), None)
-        return self.last if first is None else min(self.last, max(0, first.number - 1))
+        # A new session may number what is here in another order.
+        return max(0, min((self.last, *(one.number - 1 for one in self._arrivals.values()))))
 
     def begin_anew(self) -> None:
         """Expect all dispatches again, from a session that is new to the server."""
@@ -188,8 +188,7 @@ class Replies:
         found, num_bytes = list[Reply](), 0
         while self._small and num_bytes <= self._limits.batch_bytes:
             reply = self._small[0]
-            num_bytes += self._limits.batch_bytes // 16 if reply.notes else 512
-            num_bytes += 0 if reply.frame is None else len(reply.frame)
+            num_bytes += reply.most_bytes
             if not found or num_bytes <= self._limits.batch_bytes:
                 found.append(self._small.popleft())
         return found

@@ -108,6 +108,7 @@ class Session:
         uploads: Large replies and answers on their way, by client and dispatch, or by question.
         abort: Breaks the connection of its outbox; None while it has none.
         is_ready: Whether it understands messages already.
+        has_begun: Whether it has had an outbox, and so the answer to its join.
         has_left: Whether it has left, for good as far as it knows.
         is_forgotten: Whether its clients may have gone to another.
         num_requests: Requests under way, beside the outbox.
@@ -128,6 +129,7 @@ class Session:
     uploads: dict[tuple[int, ...], Upload] = field(default_factory=dict)
     abort: Callable[[], None] | None = None
     is_ready: bool = False
+    has_begun: bool = False
     has_left: bool = False
     is_forgotten: bool = False
     num_requests: int = 0
@@ -157,7 +159,7 @@ class Session:
         """Begin with an outbox; what has a higher number than the process has read goes (again)."""
         if self.abort is not None:  # it has come back before its old connection was known to be dead
             self.abort()
-        self.abort = abort
+        self.abort, self.has_begun = abort, True
         self.queue = deque(one for number, one in self.open.items() if number > after)
         # What the process has not had is entered again when it goes out.
         self.unconfirmed = deque(one for one in self.unconfirmed if one.number <= after)
@@ -245,7 +247,7 @@ class Sessions:
     def admit(
         self, secret: str, clients: ClientRanges, granted: ClientRanges, token: str | None
     ) -> tuple[Session, bool]:
-        """Return the session of a process that joins, and whether it existed before.
+        """Return the session of a process that joins, and whether the process knows that it exists.
 
         Raises:
             Refusal: It may not have what it wants, or not yet: there are too many sessions, or the process of
@@ -263,7 +265,7 @@ class Sessions:
         if known is not None:
             if known.token != token or known.clients != clients:
                 raise Refusal("this session belongs to another process: join anew")
-            return known, True
+            return known, known.has_begun
         now_s = asyncio.get_running_loop().time()
         others = dict.fromkeys(self._owner[client] for client in clients if client in self._owner)
         for other in others:

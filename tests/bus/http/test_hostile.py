@@ -221,16 +221,16 @@ async def test_large_replies_are_bounded(make_world: Any, limits: dict[str, int]
 async def test_too_many_requests_that_bring_nothing_are_turned_away(make_world: Any) -> None:
     world = await make_world(idle_rate=1e-9, idle_burst=20)
     async with peer(world) as bad:
-        assert [await bad.replies(b"") for _ in range(25)] == [204] * 19 + [429] * 6  # and one for the outbox
+        assert [await bad.replies(b"") for _ in range(25)] == [204] * 18 + [429] * 7  # and join and outbox
         await bad.asked(3)
         assert await bad.replies(small(world, 3)) == 204  # what was asked for is taken all the same
-    assert world.server.rejected == {"rate": 6}
+    assert world.server.rejected == {"rate": 7}
     assert any("idle requests per second" in str(line) for line in world.log.lines)
 
 
 async def test_replies_that_are_repeated_count_once_for_a_request(make_world: Any) -> None:
     """A process that hears no answer repeats all that it sent; however much, that must get through."""
-    world = await make_world(idle_rate=1e-9, idle_burst=5)
+    world = await make_world(idle_rate=1e-9, idle_burst=6)
     async with peer(world) as good:
         await good.asked(*range(10))
         body = b"".join(small(world, number) for number in range(10))

@@ -83,7 +83,7 @@ def test_what_a_process_sends_up(reply: Reply, expected: object) -> None:
 
 
 def head(data: bytes, body: bytes = b"") -> bytes:
-    return LENGTHS.pack(len(data), len(body), crc32(body)) + data + body
+    return LENGTHS.pack(len(data), len(body), crc32(data + body)) + data + body
 
 
 @pytest.mark.parametrize(
@@ -126,3 +126,12 @@ def test_any_bytes_are_entries_or_a_protocol_error(noise: bytes, insert: bytes, 
 
 def test_any_text_can_be_sent() -> None:
     assert sendable("\ud800" + "x" * 2000) == "?" + "x" * 1023
+
+
+def test_no_other_entry_is_read_after_a_bit_has_flipped() -> None:
+    whole = dispatch_entry(9, DOWN, None, is_small=True)
+    for place in range(8 * len(whole)):
+        spoilt = bytearray(whole)
+        spoilt[place // 8] ^= 1 << place % 8
+        with suppress(ProtocolError):
+            assert Reader(FROM_SERVER, 1000).feed(bytes(spoilt)) == []

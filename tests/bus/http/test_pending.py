@@ -132,3 +132,28 @@ async def test_a_batch_is_bounded() -> None:
         lengths.append(sum(len(reply.entry(0.0)) for reply in batch))
     assert max(lengths) <= LIMITS.batch_bytes
     assert len(lengths) < 20
+
+
+async def test_a_batch_is_bounded_whatever_is_told_beside_frames() -> None:
+    replies = Replies(LIMITS, None, lambda key: None, lambda reply: None, lambda: None)
+    for client in range(200):
+        replies.add(Reply((client, 0), fault="\N{GRINNING FACE}" * 1024))
+        replies.add(Reply((client, 1), notes="x" * 8192))
+    lengths = []
+    while batch := replies.batch():
+        lengths.append(sum(len(reply.entry(0.0)) for reply in batch))
+        for reply in batch:
+            replies.taken(reply)
+    assert LIMITS.batch_bytes * 0.8 < max(lengths) <= LIMITS.batch_bytes
+
+
+async def test_what_is_on_its_way_has_not_come_though_a_new_session_numbers_in_another_order() -> None:
+    mine = Process()
+    fetched = [mine.announced(number, client, 0, large=True) for number, client in ((1, 1), (2, 0))]
+    mine.deliveries.begin_anew()
+    for number, client in ((1, 0), (2, 1)):
+        assert mine.announced(number, client, 0, large=True) is None
+    assert mine.deliveries.had == 0
+    assert fetched[0] is not None
+    mine.deliveries.fetched(fetched[0], None)
+    assert mine.deliveries.had == 0
