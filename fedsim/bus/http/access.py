@@ -166,9 +166,16 @@ class Access:
             return
         self._version = version
         try:
-            self._granted = _read(self._file)
+            granted = _read(self._file)
+            if version is not None and not version[1]:  # as an editor leaves a file that it is about to write
+                raise UserError(
+                    f"the file of tokens {quoted(str(self._file), MOST_SAID)} is empty, so the tokens before "
+                    "stay: to withdraw all of them, leave a line with a # in it"
+                )
         except UserError as error:
             self.warn(str(error))
+        else:
+            self._granted = granted
 
 
 def new_token(clients: ClientRanges) -> tuple[str, str]:

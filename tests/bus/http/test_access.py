@@ -88,6 +88,9 @@ def test_a_file_that_changes_is_read_again_and_one_that_is_spoilt_is_told_once(t
     assert access.grant(first) is not None
     path.write_text(other_line)
     assert access.grant(first) is None
+    path.write_text("")
+    assert access.grant(second) is not None
+    assert "is empty, so the tokens before stay" in told.pop()
     path.write_text("# nobody any more\n")
     assert access.grant(second) is None
 
