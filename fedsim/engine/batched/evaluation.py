@@ -28,6 +28,9 @@ from fedsim.engine.worker_state import Resources, Worker
 from fedsim.models import Architecture
 from fedsim.params import Array, Model, freeze, unwarned
 
+PARTS_AT_ONCE = 4096
+"""So many sets of samples are prepared before it is looked whether the run is over."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kind:
@@ -85,9 +88,14 @@ def evaluate_together(jobs: Sequence[Evaluate], worker: Worker) -> list[list[Sco
         jobs: Evaluations of one :func:`evaluation_key`.
         worker: Its thread has one torch thread.
     """
-    of_parts = [replace(job, parts=(part,)) for job in jobs for part in job.parts]
-    done = iter(_together(of_parts, [one.parts[0] for one in of_parts], _scores, evaluate, worker))
-    return [_completed(job, list(islice(done, len(job.parts))), worker) for job in jobs]
+    pairs = ((job, part) for job in jobs for part in job.parts)
+    done: list[list[Score] | None] = []
+    while some := [(replace(job, parts=(part,)), part) for job, part in islice(pairs, PARTS_AT_ONCE)]:
+        worker.pause_point()
+        of_parts, parts = zip(*some, strict=True)
+        done += _together(of_parts, parts, _scores, evaluate, worker)
+    scores = iter(done)
+    return [_completed(job, list(islice(scores, len(job.parts))), worker) for job in jobs]
 
 
 def _completed(job: Evaluate, done: Sequence[list[Score] | None], worker: Worker) -> list[Score]:

@@ -97,11 +97,10 @@ def can_pad(b: int, padded: int, i: int, o: int, *, is_turned: bool) -> bool:
             torch.randn(NUM_CLIENTS, *shape, generator=generator)
             for shape in ((padded, i), (padded, o), (o,), (i, o) if is_turned else (o, i))
         )
-        slopes[:, b:] = 0
         if number == 0:  # sums of negative zeros, which a padded positive one would turn
             x[:, :b] = 0
             slopes.abs_().neg_()
-            slopes[:, b:] = 0
+        slopes[:, b:] = 0
         if is_turned:
             weight = weight.mT
         x_own, slopes_own = x[:, :b].contiguous(), slopes[:, :b].contiguous()
