@@ -38,13 +38,14 @@ from fedsim.engine.optimisers import Adam, Clipped, Optimiser, Scheduled, Sgd, c
 from fedsim.engine.steps import Descent
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.engine.worker_state import Resources, StoppedError, Worker
-from fedsim.models import Architecture, ModelPlugin, Net
+from fedsim.models import Architecture, Net
 from fedsim.models.base import dense, named
 from fedsim.models.linear import PLUGIN as LINEAR
 from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.params import Model, count
 from fedsim.rng import Key
 from fedsim.task import Task
+from tests.engine.batched.private_net import Private
 
 WIDTHS = ((1, 1, 2), (50, 5), (64, 10), (64, 64, 10), (65, 33, 7), (33, 129, 101, 10), (784, 128, 10))
 DIVERGING = Sgd(1e30)
@@ -350,17 +351,6 @@ NETS: Mapping[str, tuple[Callable[[], Net], bool]] = {
     "hook": (_hooked, False),
     "shared": (_shared, True),
 }
-
-
-class Private(ModelPlugin[Any]):
-    """A net made by a function."""
-
-    def __init__(self, make: Callable[[], Net]) -> None:
-        super().__init__(LINEAR.Config())
-        self._make = make
-
-    def build(self, task: Task) -> Net:
-        return self._make()
 
 
 @pytest.mark.parametrize("name", NETS)

@@ -26,12 +26,12 @@ from fedsim.engine.jobs import ClientSamples, Evaluate, Fit, GlobalTest, Predict
 from fedsim.engine.optimisers import Adam, Clipped, Optimiser, Sgd
 from fedsim.engine.steps import Descent
 from fedsim.engine.worker_state import Resources, Worker
-from fedsim.models import Architecture, ModelPlugin, Net
+from fedsim.models import Architecture, Net
 from fedsim.models.base import named
-from fedsim.models.linear import PLUGIN as LINEAR
 from fedsim.params import Array
 from fedsim.rng import Key
 from fedsim.task import Task
+from tests.engine.batched.private_net import Private
 
 CLASSES = 3
 VOCABULARY = 11
@@ -116,17 +116,6 @@ TEXTS: Mapping[str, Callable[[int], Net]] = {
     "attention": lambda width: Net(named(attention=Attention(width)), nn.Linear(width, CLASSES)),
 }
 OPTIMISERS: tuple[Optimiser, ...] = (Sgd(0.1), Sgd(0.1, 0.9, 0.01), Adam(0.01), Clipped(Sgd(0.1), 0.3))
-
-
-class Private(ModelPlugin[Any]):
-    """A net made by a function."""
-
-    def __init__(self, make: Callable[[], Net]) -> None:
-        super().__init__(LINEAR.Config())
-        self._make = make
-
-    def build(self, task: Task) -> Net:
-        return self._make()
 
 
 def world(make: Callable[[], Net], sizes: Sequence[int], *, is_text: bool = False) -> Worker:
