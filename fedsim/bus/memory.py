@@ -67,24 +67,18 @@ class MemoryBus:
 
     def send(self, header: Header, message: Message | Packed | None) -> Departure:
         """Put a message on its way; see :class:`fedsim.bus.base.Endpoint`."""
-        left = Departure()
         if (
             self.presence is not None
             and header.sender == SERVER
             and not self.presence.expect(header.receiver, header.dispatch)
         ):
-            left.happen()  # nobody is there to take it: no frame is put on a link
-            return left
+            return HAS_LEFT  # nobody is there to take it: no frame is put on a link
         if message is None:
             self.deliver(Delivery(header, None))
-            left.happen()
-            return left
-        packed = message if isinstance(message, Packed) else pack(message)
-        frame = packed.frame(
-            sender=header.sender, receiver=header.receiver, round=header.round, exchange=header.exchange
-        )
-        self._launch(header, packed, frame, left)
-        return left
+            return HAS_LEFT
+        transfer = _Transfer(self, header, message if isinstance(message, Packed) else pack(message))
+        self._launch(transfer)
+        return transfer
 
     def pause(self, client: int) -> None:
         """Hold all transfers from and to a client, also those that begin later."""
@@ -96,12 +90,13 @@ class MemoryBus:
         """Let a client's transfers go on, or restart them; what a restarted one has sent is lost."""
         self._away.discard(client)
         for transfer in self._of(client):
+            passage = transfer.passage
             if restart:
-                transfer.passage.cancel()
-                self.ended(transfer.header, transfer.row, Outcome.LOST, "restarted")
-                self._launch(transfer.header, transfer.packed, transfer.frame, transfer.released)
+                passage.cancel()
+                self.ended(transfer, Outcome.LOST, "restarted")
+                self._launch(transfer)
             else:
-                transfer.passage.resume()
+                passage.resume()
 
     def cancel(self, client: int, cause: str) -> None:
         """Cancel all transfers from and to a client; their frames are lost."""
@@ -112,18 +107,19 @@ class MemoryBus:
     def _of(self, client: int) -> list[_Transfer]:
         return list(self._under_way.get(client, {}).values())
 
-    def _launch(self, header: Header, packed: Packed, frame: Frame, released: Departure) -> None:
+    def _launch(self, transfer: _Transfer) -> None:
+        """Put a frame on its link, as one more row of the ledger."""
+        header, packed, frame = transfer.header, transfer.packed, transfer.frame
         num_bytes, up, client = len(frame), header.sender >= 0, header.client
         wire_bytes = self._wire_bytes(num_bytes, "up" if up else "down")
         what = packed.kind, num_bytes, packed.num_parameters, packed.is_data, wire_bytes - num_bytes
-        row = self.ledger.sent(now_ns(), header, *what)
+        transfer.row = row = self.ledger.sent(now_ns(), header, *what)
         self.trace.record(TRANSFER_START, client, header.dispatch, up, *what)
-        transfer = _Transfer(self, header, packed, frame, row, released)
         parcel = Parcel(header.sender, header.receiver, wire_bytes, frame)
-        transfer.passage = self.carrier.carry(parcel, transfer)
+        transfer.passage = passage = self.carrier.carry(parcel, transfer)
         self._under_way.setdefault(client, {})[row] = transfer
         if client in self._away:
-            transfer.passage.pause()
+            passage.pause()
 
     def read(self, header: Header, frame: Frame | bytes) -> Message:
         """Return the message of a frame that has arrived.
@@ -142,16 +138,15 @@ class MemoryBus:
                 raise InvariantError(f"a frame of kind {message.KIND!r} decodes differently once joined")
         return message
 
-    def ended(self, header: Header, row: int, outcome: Outcome, cause: str = "") -> None:
+    def ended(self, transfer: _Transfer, outcome: Outcome, cause: str = "") -> None:
         """Enter the end of a transfer, or of a further copy, in ledger and trace."""
+        header, row = transfer.header, transfer.row
         kind = TRANSFER_END if self.ledger.ended(now_ns(), row, outcome) else TRANSFER_COPY
         client = header.client
         of_client = self._under_way.get(client)
-        if of_client is not None:
-            transfer = of_client.pop(row, None)
-            if transfer is not None:
-                # The two hold each other, and the frame: without this it would wait for the cyclic collector.
-                del transfer.passage
+        if of_client is not None and of_client.pop(row, None) is not None:
+            # The two hold each other, and the frame: without this it would wait for the cyclic collector.
+            del transfer.passage
             if not of_client:
                 del self._under_way[client]
         self.trace.record(kind, client, header.dispatch, header.sender >= 0, OUTCOME_WORDS[outcome], cause)
@@ -218,64 +213,85 @@ class MemoryEndpoint:
 
 
 class Departure:
-    """Whether a frame has left; a future is made only where somebody waits for it."""
+    """Whether a frame has left; a future is made only where somebody waits for it.
 
-    __slots__ = ("_future", "_has_happened", "_tell")
+    Attributes:
+        has_left: Whether it has.
+    """
 
-    def __init__(self) -> None:
-        self._has_happened = False
+    __slots__ = ("_future", "_tell", "has_left")
+
+    def __init__(self, has_left: bool) -> None:
+        self.has_left = has_left
         self._tell: Callable[[], object] | None = None
         self._future: asyncio.Future[None] | None = None
 
     def then(self, tell: Callable[[], object]) -> None:
         """Call a function when the frame has left; the one function that is told."""
-        if self._has_happened:
+        if self.has_left:
             tell()
         else:
             self._tell = tell
 
-    def happen(self) -> None:
-        """The frame has left."""
-        if self._tell is not None and not self._has_happened:
+    def left(self) -> None:
+        """Note that the frame has left."""
+        if self._tell is not None and not self.has_left:
             self._tell()
-        self._has_happened = True
+        self.has_left = True
         if self._future is not None and not self._future.done():
             self._future.set_result(None)
 
     def __await__(self) -> Generator[Any, None, None]:
-        if not self._has_happened:
+        if not self.has_left:
             if self._future is None:
                 self._future = running_loop().create_future()
             yield from self._future
 
 
-@dataclass(slots=True, eq=False)
-class _Transfer:
-    """Listens to the passage of one frame and tells the bus."""
+HAS_LEFT = Departure(True)
+"""Of what puts no frame on a link."""
 
-    _bus: MemoryBus
-    header: Header
-    packed: Packed
-    frame: Frame
+
+class _Transfer(Departure):
+    """One frame on its way; listens to its passage and tells the bus.
+
+    Attributes:
+        header: Of the delivery.
+        packed: The message.
+        frame: The frame.
+        row: Its row in the ledger; a frame that is restarted gets another one.
+        passage: Through the network, while it is under way.
+    """
+
+    __slots__ = ("_bus", "_is_delivered", "frame", "header", "packed", "passage", "row")
+
     row: int
-    released: Departure
-    passage: Passage = field(init=False)
-    _delivered: bool = False
+    passage: Passage
 
-    def left(self) -> None:
-        self.released.happen()
+    def __init__(self, bus: MemoryBus, header: Header, packed: Packed) -> None:
+        self.has_left = False
+        self._tell = None
+        self._future = None
+        self._bus = bus
+        self._is_delivered = False
+        self.header = header
+        self.packed = packed
+        self.frame = packed.frame(
+            sender=header.sender, receiver=header.receiver, round=header.round, exchange=header.exchange
+        )
 
     def arrived(self, parcel: Parcel) -> None:
+        """Take a copy of the frame."""
         bus, header = self._bus, self.header
         try:
             message = self._read(parcel.payload)
         except DecodeError as error:
-            bus.ended(header, self.row, Outcome.UNDECODABLE, str(error))
+            bus.ended(self, Outcome.UNDECODABLE, str(error))
             bus.dismiss(header)
             return
-        bus.ended(header, self.row, Outcome.DELIVERED)
-        if not self._delivered:
-            self._delivered = True
+        bus.ended(self, Outcome.DELIVERED)
+        if not self._is_delivered:
+            self._is_delivered = True
             bus.deliver(Delivery(header, message))
 
     def _read(self, payload: Any) -> Message:
@@ -290,6 +306,7 @@ class _Transfer:
         return message
 
     def lost(self, cause: str) -> None:
+        """Give the frame up."""
         self.left()  # or the sender would wait for ever
-        self._bus.ended(self.header, self.row, Outcome.LOST, cause)
+        self._bus.ended(self, Outcome.LOST, cause)
         self._bus.dismiss(self.header)
