@@ -15,12 +15,12 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import partial
 from math import inf
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
-from fedsim.clock import EventClass, RecordKind, Trace, VirtualTimeLoop, running_loop
+from fedsim.clock import EventClass, RecordKind, Trace, VirtualTimeLoop, now_ns, running_loop
 from fedsim.engine.cost import Costs
 from fedsim.engine.executors.base import Executor, Promise
-from fedsim.engine.jobs import Fit, Job
+from fedsim.engine.jobs import Fit, Fitted, Job
 from fedsim.engine.pending_fit import PendingFits, can_wait, compute_inputs
 from fedsim.engine.usual_fits import UsualFits
 from fedsim.engine.worker_state import Resources
@@ -28,10 +28,6 @@ from fedsim.errors import FedsimError, JobError
 
 JOB_START = RecordKind("job_start", ("client", "dispatch", "job", "flops", "duration_s"))
 JOB_END = RecordKind("job_end", ("client", "dispatch", "job", "outcome"))
-
-
-Ended: TypeAlias = Callable[[Any, Exception | None], object]
-"""Called with a job's result, or with what it raised."""
 
 
 def _nowhere() -> str:
@@ -107,47 +103,32 @@ class Engine:
 
     def begin(
         self,
-        job: Fit,
+        running: RunningFit,
+        fit: Fit,
         *,
         client: int,
         dispatch: int,
         flops: float,
         duration_s: float,
         place: Callable[[], str],
-        ended: Ended,
-    ) -> Callable[[], None]:
-        """Do a fit in virtual time and call a function at its end: :meth:`run` without a task that waits.
+    ) -> None:
+        """Do a fit in virtual time and tell an object of its end: :meth:`run` without a task that waits.
 
         Args:
-            job: The fit.
+            running: What is told; it may be at one fit at a time.
+            fit: The fit.
             client: Address of the party whose device it is.
             dispatch: Number of the dispatch to it.
             flops: What the job costs, for the trace.
             duration_s: How long it takes.
             place: Gives the words for whose job it is, for an error.
-            ended: Called at its end with its result, or with what it raised.
-
-        Returns:
-            A function that stops it before its end, where a task would be cancelled.
 
         Raises:
             ValueError: A duration that is negative or not finite.
         """
-        name = self._record_start(job, client, dispatch, flops, duration_s)
-
-        def tell(result: Any, error: Exception | None) -> None:
-            running.leave()
-            outcome = "done" if error is None else "failed" if isinstance(error, FedsimError) else "cancelled"
-            self._trace.record(JOB_END, client, dispatch, name, outcome)
-            ended(result, error)
-
-        def stop() -> None:
-            running.leave()
-            self._trace.record(JOB_END, client, dispatch, name, "cancelled")
-
-        loop = cast(VirtualTimeLoop, running_loop())
-        running = self._start(loop, job, duration_s, client, place, flops, tell)
-        return stop
+        running._name = self._record_start(fit, client, dispatch, flops, duration_s)
+        running._dispatch = dispatch
+        running._start(self, cast(VirtualTimeLoop, running_loop()), fit, duration_s, client, place, flops)
 
     def _record_start(self, job: Job, client: int, dispatch: int, flops: float, duration_s: float) -> str:
         """Record that a job starts; return what the trace calls it."""
@@ -193,10 +174,10 @@ class Engine:
     ) -> Any:
         loop = running_loop()
         if isinstance(loop, VirtualTimeLoop):
-            future: asyncio.Future[Any] = loop.create_future()
-            running = self._start(loop, job, duration_s, client, place, flops, partial(_settle, future))
+            running = _Awaited(loop.create_future())
+            running._start(self, loop, job, duration_s, client, place, flops)
             try:
-                return await future
+                return await running.future
             finally:
                 running.leave()
         real = self._submit(job, 0, flops)
@@ -212,26 +193,6 @@ class Engine:
         step_flops = flops / job.num_steps if flops and isinstance(job, Fit) and job.num_steps else flops
         return self.executor.submit(job, (due_ns, self._sequence), step_flops=step_flops)
 
-    def _start(
-        self,
-        loop: VirtualTimeLoop,
-        job: Job,
-        duration_s: float,
-        client: int | None,
-        place: Callable[[], str],
-        flops: float | None,
-        ended: Ended,
-    ) -> _Running:
-        """Start a job in virtual time; whoever does leaves it when it has ended or is given up."""
-        duration_ns = round(duration_s * 1e9)
-        real = self._submit(job, loop.now_ns + duration_ns, flops)
-        running = _Running(loop, self.executor, job, real, duration_ns, place, self._pending, ended)
-        if client is not None:
-            running.enter(self._at_work, client, self._sequence)
-            if client in self._away:
-                running.pause()
-        return running
-
     def _threads(self) -> ThreadPoolExecutor:
         """Return the threads that wait on a real loop: one for each job that can be under way.
 
@@ -245,95 +206,150 @@ class Engine:
 class _Running:
     """A job under way in virtual time, and the timer of its end."""
 
-    def __init__(
+    __slots__ = (
+        "_client",
+        "_due_ns",
+        "_duration_ns",
+        "_engine",
+        "_has_ended",
+        "_job",
+        "_number",
+        "_place",
+        "_promise",
+        "_remaining_ns",
+        "_timer",
+    )
+
+    _timer: asyncio.TimerHandle | None
+    _due_ns: int
+
+    def _start(
         self,
+        engine: Engine,
         loop: VirtualTimeLoop,
-        executor: Executor,
         job: Job,
-        real: Promise,
-        duration_ns: int,
+        duration_s: float,
+        client: int | None,
         place: Callable[[], str],
-        pending: PendingFits,
-        ended: Ended,
+        flops: float | None,
     ) -> None:
-        self._loop = loop
-        self._executor = executor
+        """Start the job; whoever does calls :meth:`leave` when it has ended or is given up."""
+        duration_ns = round(duration_s * 1e9)
+        self._engine = engine
         self._job = job
-        self._real = real
         self._place = place
-        self._pending = pending
-        self._ended = ended
         self._has_ended = False
-        self._place_at_work: tuple[AtWork, int, int] | None = None
         self._duration_ns = self._remaining_ns = duration_ns
-        self._go_on()
+        self._client = client
+        self._promise = engine._submit(job, loop.now_ns + duration_ns, flops)
+        self._number = engine._sequence
+        self._go_on(loop)
+        if client is not None:
+            engine._at_work.setdefault(client, {})[self._number] = self
+            if client in engine._away:
+                self.pause()
 
-    def enter(self, at_work: AtWork, client: int, number: int) -> None:
-        """Enter it into the jobs of its client, from which it takes itself out."""
-        at_work.setdefault(client, {})[number] = self
-        self._place_at_work = at_work, client, number
-
-    def _go_on(self) -> None:
-        self._due_ns = self._loop.now_ns + self._remaining_ns
-        self._timer: asyncio.TimerHandle | None = self._loop.call_at_ns(
-            self._due_ns, self._end, event_class=EventClass.JOIN
-        )
+    def _go_on(self, loop: VirtualTimeLoop) -> None:
+        self._due_ns = due_ns = loop.now_ns + self._remaining_ns
+        self._timer = loop.call_at_ns(due_ns, self._end, event_class=EventClass.JOIN)
 
     def pause(self) -> None:
         """Hold it; without effect on one that is held."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-            self._remaining_ns = self._due_ns - self._loop.now_ns
+            self._remaining_ns = self._due_ns - now_ns()
 
     def resume(self, *, restart: bool) -> None:
         """Go on with what remains, or with all of it."""
         if self._timer is None and not self._has_ended:
             self._remaining_ns = self._duration_ns if restart else self._remaining_ns
-            self._go_on()
+            self._go_on(cast(VirtualTimeLoop, running_loop()))
 
     def leave(self) -> None:
-        """Forget it; give it up, unless it has ended."""
+        """Forget the job; give it up, unless it has ended."""
         if self._timer is not None:
             self._timer.cancel()
         if not self._has_ended:
-            self._real.cancel()
-        del self._ended  # which may hold this object: nothing waits for the collector
-        if self._place_at_work is not None:
-            at_work, client, number = self._place_at_work
-            mine = at_work[client]
-            del mine[number]
+            self._promise.cancel()
+        del self._job, self._promise, self._place  # of which a pending result holds what it needs
+        if self._client is not None:
+            at_work = self._engine._at_work
+            mine = at_work[self._client]
+            del mine[self._number]
             if not mine:
-                del at_work[client]
+                del at_work[self._client]
 
     def _end(self) -> None:
         """Give the result; where it cannot be pending, block until it is there, as nothing else does."""
         self._timer = None
         self._has_ended = True
-        job, ended = self._job, self._ended
+        job, promise, place, engine = self._job, self._promise, self._place, self._engine
         try:
             if isinstance(job, Fit) and can_wait(job):
-                # Without a reference to this object, which holds the result: nothing waits for the collector.
-                compute = partial(_late_outcome, self._executor, job, self._real, self._place)
-                result: Any = self._pending.fitted(job, compute, self._real.cancel)
+                # Without a reference to this object, which may hold the result: nothing waits for the
+                # collector.
+                compute = partial(_late_outcome, engine.executor, job, promise, place)
+                result: Any = engine._pending.fitted(job, compute, promise.cancel)
             else:
-                result = _outcome(self._executor, job, self._real, self._place)
+                result = _outcome(engine.executor, job, promise, place)
         except Exception as error:
-            ended(None, error)
+            self._tell(None, error)
         else:
-            ended(result, None)
+            self._tell(result, None)
+
+    def _tell(self, result: Any, error: Exception | None) -> None:
+        """Give the job's result, or what it raised."""
+        raise NotImplementedError
+
+
+class _Awaited(_Running):
+    """A job that a task waits for.
+
+    Args:
+        future: Gives the result.
+    """
+
+    __slots__ = ("future",)
+
+    def __init__(self, future: asyncio.Future[Any]) -> None:
+        self.future = future
+
+    def _tell(self, result: Any, error: Exception | None) -> None:
+        if error is None:
+            self.future.set_result(result)
+        else:
+            self.future.set_exception(error)
+
+
+class RunningFit(_Running):
+    """A fit that no task waits for: a subclass says what happens at its end. See :meth:`Engine.begin`."""
+
+    __slots__ = ("_dispatch", "_name")
+
+    _dispatch: int
+    _name: str
+
+    def ended(self, fitted: Fitted | None, error: Exception | None) -> None:
+        """Take the result, or what the fit raised."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """End the fit before its time, where a task would be cancelled."""
+        self._leave("cancelled")
+
+    def _tell(self, result: Any, error: Exception | None) -> None:
+        outcome = "done" if error is None else "failed" if isinstance(error, FedsimError) else "cancelled"
+        self._leave(outcome)
+        self.ended(result, error)
+
+    def _leave(self, outcome: str) -> None:
+        self.leave()
+        self._engine._trace.record(JOB_END, self._client, self._dispatch, self._name, outcome)
 
 
 AtWork = dict[int, dict[int, _Running]]
 """The jobs under way, by client and by number."""
-
-
-def _settle(future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
-    """Give a job's result to whoever awaits it."""
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)
 
 
 def _outcome(executor: Executor, job: Job, real: Promise, place: Callable[[], str]) -> Any:

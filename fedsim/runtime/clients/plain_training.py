@@ -18,7 +18,7 @@ from fedsim.bus import Delivery
 from fedsim.bus.memory import MemoryEndpoint
 from fedsim.clock import running_loop
 from fedsim.engine.cost import duration_s
-from fedsim.engine.engine import Engine
+from fedsim.engine.engine import Engine, RunningFit
 from fedsim.engine.jobs import Fitted
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.rng import Key
@@ -96,27 +96,27 @@ class PlainTraining:
         return self._key.child(client, turn)
 
 
-class PlainWork:
+class PlainWork(RunningFit):
     """What one client is at, as long as such deliveries wait for it."""
 
-    __slots__ = ("_num_samples", "_of", "_over", "_stop", "_waiting")
+    __slots__ = ("_is_training", "_num_samples", "_of", "_over", "_waiting")
 
     def __init__(self, of: PlainTraining, waiting: deque[Delivery], over: Over) -> None:
         self._of = of
         self._waiting = waiting
         self._over: Over | None = over  # None once it is over
-        self._stop: Callable[[], None] | None = None  # while the client trains
+        self._is_training = False
         of.tasks.add(self)
         running_loop().call_soon(self._begin)
 
     def cancel(self) -> None:
         """End it, where a cancelled task would end."""
         if self._over is not None:
-            self._end()
-            if self._stop is not None:
-                running_loop().call_soon(self._stop)
+            self._finish()
+            if self._is_training:
+                running_loop().call_soon(self.stop)
 
-    def _end(self) -> None:
+    def _finish(self) -> None:
         self._over = None
         self._of.tasks.remove(self)
 
@@ -144,20 +144,22 @@ class PlainWork:
         device = parts.fleet.device(client)
         if device.variation or device.load is not None:
             key = key.child("load", header.dispatch, 1)
-        self._stop = engine.begin(
+        engine.begin(
+            self,
             fit,
             client=client,
             dispatch=header.dispatch,
             flops=effort.total.flops,
             duration_s=duration_s(device, effort, key),
             place=partial(_place, client, header.round),
-            ended=self._trained,
         )
+        self._is_training = True
 
-    def _trained(self, fitted: Fitted, error: Exception | None) -> None:
-        self._stop = None
-        if error is not None:
-            self._fail(error)
+    def ended(self, fitted: Fitted | None, error: Exception | None) -> None:
+        """Send what the fit gives, or fail with it."""
+        self._is_training = False
+        if fitted is None:
+            self._fail(cast(Exception, error))
             return
         reply = ModelUpdate.of(fitted.model, self._num_samples)
         self._of.endpoint.send(self._waiting[0].header.reply(), reply).then(self._replied)
@@ -174,7 +176,7 @@ class PlainWork:
             over(self)
 
     def _fail(self, error: Exception) -> None:
-        self._end()
+        self._finish()
         self._of.tasks.fail(error)
 
 
