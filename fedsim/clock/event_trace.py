@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, Protocol
 
 import msgpack
 
+from fedsim.clock.loop import of_thread
 from fedsim.clock.sleep_and_wait import now_ns
 from fedsim.errors import DataError, RunError
 from fedsim.quoting import MOST_SAID, shortened
@@ -121,7 +122,8 @@ class Trace:
             raise ValueError(
                 f"{kind.name!r} has the fields {kind.fields}, but {len(values)} value(s) were given"
             )
-        at_ns = now_ns()
+        virtual = of_thread.loop
+        at_ns = now_ns() if virtual is None else virtual.now_ns
         if at_ns > _LAST_NS:
             raise RunError(
                 "virtual time has passed 292 years, and no record holds a later instant: give shorter "

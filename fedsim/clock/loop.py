@@ -97,11 +97,15 @@ class Timer(Handle, asyncio.TimerHandle):
 
 
 class VirtualTimeLoop(ServingLoop):
-    """A complete asyncio loop on virtual time: no input or output, no threads, no signals."""
+    """A complete asyncio loop on virtual time: no input or output, no threads, no signals.
+
+    Attributes:
+        now_ns: Virtual time in nanoseconds; the loop alone sets it. No property, since every event reads it.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._now_ns = 0
+        self.now_ns = 0
         self._heap: list[tuple[int, int, int, Timer]] = []
         self._turns = 0
         self._cancelled_timers = 0
@@ -117,18 +121,13 @@ class VirtualTimeLoop(ServingLoop):
     # ---- time and scheduling
 
     @property
-    def now_ns(self) -> int:
-        """Virtual time in nanoseconds."""
-        return self._now_ns
-
-    @property
     def events_run(self) -> int:
         """Callbacks run so far, as of the last time that none was runnable."""
         return self._events_run
 
     def time(self) -> float:
         """Return virtual time in seconds, the nearest float to :attr:`now_ns`."""
-        return self._now_ns / 1_000_000_000
+        return self.now_ns / 1_000_000_000
 
     def call_soon(
         self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
@@ -163,7 +162,7 @@ class VirtualTimeLoop(ServingLoop):
         context: Context | None = None,
     ) -> Timer:
         """Schedule ``callback`` ``delay`` seconds from now, to the nanosecond; a negative delay is 0."""
-        when_ns = self._now_ns + to_ns(delay)
+        when_ns = self.now_ns + to_ns(delay)
         return self.call_at_ns(when_ns, callback, *args, context=context)
 
     def call_at(
@@ -201,8 +200,8 @@ class VirtualTimeLoop(ServingLoop):
         """
         if get_ident() != self._owner:
             self._refuse_caller("call_at")
-        if when_ns < self._now_ns:
-            when_ns = self._now_ns
+        if when_ns < self.now_ns:
+            when_ns = self.now_ns
         timer = Timer.__new__(Timer)
         timer._callback = callback
         timer._args = args
@@ -290,8 +289,8 @@ class VirtualTimeLoop(ServingLoop):
                     self._cancelled_timers -= 1
                 else:
                     raise DeadlockError(deadlock_report(self.time(), self.pending_tasks()))
-                if when_ns != self._now_ns:
-                    self._now_ns = when_ns
+                if when_ns != self.now_ns:
+                    self.now_ns = when_ns
                     # So that one comparison per event is enough to start the tally, and to stop at the limit.
                     self._watch_from = watch_from = events + LIVELOCK_LIMIT - _WATCHED_EVENTS
                     if self._tally:

@@ -50,7 +50,7 @@ def now_ns() -> int:
         RuntimeError: When no loop is running.
     """
     virtual = of_thread.loop
-    return virtual._now_ns if virtual is not None else int(now_s() * 1e9)
+    return virtual.now_ns if virtual is not None else int(now_s() * 1e9)
 
 
 def now_s() -> float:
@@ -61,7 +61,7 @@ def now_s() -> float:
     """
     virtual = of_thread.loop
     if virtual is not None:
-        return virtual._now_ns / 1_000_000_000
+        return virtual.now_ns / 1_000_000_000
     loop = asyncio.get_running_loop()
     return loop.time() - _started_s.get(loop, 0.0)
 
@@ -77,7 +77,7 @@ def call_after(
     """
     virtual = of_thread.loop
     if virtual is not None:
-        when_ns = virtual._now_ns + to_ns(seconds)
+        when_ns = virtual.now_ns + to_ns(seconds)
         return virtual.call_at_ns(when_ns, callback, *args, event_class=event_class)
     return asyncio.get_running_loop().call_later(seconds, callback, *args)
 

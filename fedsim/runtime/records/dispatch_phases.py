@@ -70,14 +70,19 @@ class Underway:
 
     def begin(self, at_ns: int, phase: int) -> None:
         """Begin something of a phase."""
-        self.advance(at_ns)
+        # As in advance, without a call: this and the next are told of every frame and job.
+        now = self.phase
+        self.spent_ns[AWAY if self.is_away and now else now] += at_ns - self.since_ns
+        self.since_ns = at_ns
         self.active[phase] += 1
         if phase > self.phase:
             self.phase = phase
 
     def end(self, at_ns: int, phase: int) -> None:
         """End it."""
-        self.advance(at_ns)
+        now = self.phase
+        self.spent_ns[AWAY if self.is_away and now else now] += at_ns - self.since_ns
+        self.since_ns = at_ns
         active = self.active
         active[phase] -= 1
         while self.phase and not active[self.phase]:
@@ -107,8 +112,22 @@ class UnderwayInSpans(Underway):
 
     def advance(self, at_ns: int) -> None:
         """Count the time since the last event."""
-        self._add(AWAY if self.is_away and self.phase else self.phase, self.since_ns, at_ns)
+        self._pass(at_ns)
         Underway.advance(self, at_ns)
+
+    def begin(self, at_ns: int, phase: int) -> None:
+        """Begin something of a phase."""
+        self._pass(at_ns)
+        Underway.begin(self, at_ns, phase)
+
+    def end(self, at_ns: int, phase: int) -> None:
+        """End it."""
+        self._pass(at_ns)
+        Underway.end(self, at_ns, phase)
+
+    def _pass(self, at_ns: int) -> None:
+        """Remember the phase since the last event."""
+        self._add(AWAY if self.is_away and self.phase else self.phase, self.since_ns, at_ns)
 
     def told(self, at_ns: int, download_ns: int, compute_ns: int, upload_ns: int) -> None:
         """Replace what events have shown, which knows when the download began; the upload ends now.
