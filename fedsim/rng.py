@@ -50,7 +50,10 @@ class Key:
         """
         digest = self.digest
         for name in names:
-            word = b"s" + name.encode() if isinstance(name, str) else b"i%d" % index(name)
+            if type(name) is int:  # as mostly
+                word = b"i%d" % name
+            else:
+                word = b"s" + name.encode() if isinstance(name, str) else b"i%d" % index(name)
             digest = blake2b(word, digest_size=16, key=digest).digest()
         return Key(digest)
 

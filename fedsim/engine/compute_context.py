@@ -152,14 +152,14 @@ class ComputeContext:
         changes = step, trained, streams, extras, outputs, keeping
         if isinstance(models, Model) and changes == _AS_USUAL and not isinstance(optimiser, Mapping):
             num_samples = self._engine.resources.data.num_samples(self.client, "train")
-            job, fit_work = self._engine.usual_fits.make(
-                *(models, self.client, num_samples, self.training, seed),
+            like = self._engine.usual_fits.like(
+                *(models, self.client, num_samples, self.training),
                 epochs=epochs,
                 steps=steps,
                 optimiser=optimiser,
                 public_buffers=public_buffers,
             )
-            usual: Fitted = await self._do(job, fit_work)
+            usual: Fitted = await self._do(like.of(models, self.client, seed), like.work)
             return usual
         if epochs is None and steps is None:
             epochs, steps = self.training.epochs, self.training.steps

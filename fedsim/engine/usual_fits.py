@@ -7,6 +7,7 @@ in whose samples they train on alone share all that is found out of them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from fedsim.engine.cost import Costs, FitWork
 from fedsim.engine.jobs import ClientSamples, Fit, PublicBuffers, Stream
@@ -27,8 +28,45 @@ _TRAINED = (MODEL,)
 _Kind = tuple[str, int, int, int | None, int | None, PublicBuffers, Optimiser]
 
 
+@dataclass(frozen=True, slots=True)
+class UsualFit:
+    """What usual fits have in common.
+
+    Attributes:
+        work: What they come to.
+        optimisers: What applies gradients.
+        batch_size: Samples of a full batch.
+        public_buffers: As in :class:`fedsim.engine.jobs.Fit`.
+    """
+
+    work: FitWork
+    optimisers: Mapping[str, Optimiser]
+    batch_size: int
+    public_buffers: PublicBuffers
+
+    def of(self, model: Model, client: int, seed: int) -> Fit:
+        """Return one of them.
+
+        Args:
+            model: Start values.
+            client: Whose samples.
+            seed: Of the fit's generators.
+        """
+        return Fit(
+            step=DEFAULT_STEP,
+            models={MODEL: model},
+            trained=_TRAINED,
+            streams={TRAIN: Stream(ClientSamples(client), self.batch_size)},
+            optimisers=self.optimisers,
+            num_steps=self.work.num_steps,
+            seed=seed,
+            public_buffers=self.public_buffers,
+            like=self.work,
+        )
+
+
 class UsualFits:
-    """Makes usual fits.
+    """Finds out what usual fits have in common.
 
     Args:
         costs: Counts what they come to.
@@ -36,29 +74,27 @@ class UsualFits:
 
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
-        self._kinds: dict[_Kind, tuple[FitWork, Mapping[str, Optimiser]]] = {}
+        self._kinds: dict[_Kind, UsualFit] = {}
 
-    def make(
+    def like(
         self,
         model: Model,
         client: int,
         num_samples: int,
         training: TrainingConfig,
-        seed: int,
         *,
         epochs: int | None = None,
         steps: int | None = None,
         optimiser: Optimiser | None = None,
         public_buffers: PublicBuffers | None = None,
-    ) -> tuple[Fit, FitWork]:
-        """Return a fit, and what it has in common with those that are like it.
+    ) -> UsualFit:
+        """Return what a fit has in common with those that are like it; one object for all of them.
 
         Args:
             model: Start values.
             client: Whose samples.
             num_samples: How many training samples it has.
             training: How to train.
-            seed: Of the fit's generators.
             epochs: Passes over the samples. Without ``epochs`` and ``steps``, the work of ``training``.
             steps: Mini-batches, instead of ``epochs``.
             optimiser: By default that of ``training``.
@@ -70,30 +106,18 @@ class UsualFits:
         buffers = training.public_buffers if public_buffers is None else public_buffers
         chosen = training.make_optimiser() if optimiser is None else optimiser
         kind = model.architecture, num_samples, batch_size, epochs, steps, buffers, chosen
-        models, streams = {MODEL: model}, {TRAIN: Stream(ClientSamples(client), batch_size)}
-        known = self._kinds.get(kind)
-        if known is None:
-            optimisers: Mapping[str, Optimiser] = {MODEL: chosen}
-            work = self._costs.fit_work(
-                DEFAULT_STEP, models, _TRAINED, streams, {}, {}, optimisers, buffers, epochs, steps
-            )
-            # A copy, which is theirs alone: what fits of other optimisers cost is the same, what they do not.
-            work = FitWork(work.shape, work.passes, work.num_steps)
-            if training.changes_by_step:
-                optimisers = {MODEL: lasting(chosen, work.num_steps)}
-            if len(self._kinds) == MOST_KINDS:  # a scheduled rate is another in each round
-                self._kinds.clear()
-            known = self._kinds[kind] = work, optimisers
-        work, optimisers = known
-        fit = Fit(
-            step=DEFAULT_STEP,
-            models=models,
-            trained=_TRAINED,
-            streams=streams,
-            optimisers=optimisers,
-            num_steps=work.num_steps,
-            seed=seed,
-            public_buffers=buffers,
-            like=work,
+        if (known := self._kinds.get(kind)) is not None:
+            return known
+        streams = {TRAIN: Stream(ClientSamples(client), batch_size)}
+        optimisers: Mapping[str, Optimiser] = {MODEL: chosen}
+        work = self._costs.fit_work(
+            DEFAULT_STEP, {MODEL: model}, _TRAINED, streams, {}, {}, optimisers, buffers, epochs, steps
         )
-        return fit, work
+        # A copy, which is theirs alone: what fits of other optimisers cost is the same, what they do not.
+        work = FitWork(work.shape, work.passes, work.num_steps)
+        if training.changes_by_step:
+            optimisers = {MODEL: lasting(chosen, work.num_steps)}
+        if len(self._kinds) == MOST_KINDS:  # a scheduled rate is another in each round
+            self._kinds.clear()
+        self._kinds[kind] = usual = UsualFit(work, optimisers, batch_size, buffers)
+        return usual

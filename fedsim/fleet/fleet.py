@@ -35,6 +35,8 @@ from fedsim.rng import Key
 
 Column = float | NDArray[np.float32]
 
+_LABEL, _LOAD = Device._fields.index("label"), Device._fields.index("load")
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -52,8 +54,8 @@ class Group:
         load_rows: For each client of the group the place of its law among them.
         places: For each client of the group the place of its architecture among ``models``.
         traces: By quantity, ``up`` or ``down``, what the links follow over time; its column then holds means.
-        constants: By attribute of a device, the values that all clients have.
-        variables: The other attributes, with a value for each client.
+        common: The attributes of a device in order, where all clients have the same value.
+        variables: Places of the other attributes, each with a value for each client.
     """
 
     label: str
@@ -67,15 +69,16 @@ class Group:
     load_rows: NDArray[np.integer]
     places: NDArray[np.integer]
     traces: Mapping[str, LinkTraces] = field(default_factory=dict)
-    constants: Mapping[str, float] = field(init=False, repr=False)
-    variables: Sequence[tuple[str, NDArray[np.float64]]] = field(init=False, repr=False)
+    common: Sequence[Any] = field(init=False, repr=False)
+    variables: Sequence[tuple[int, NDArray[np.float64]]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         # Told apart once, since a device is asked for at every dispatch.
-        named = {QUANTITIES[name].attribute: column for name, column in self.columns.items()}
-        constants = {name: column for name, column in named.items() if isinstance(column, float)}
-        variables = [(name, column) for name, column in named.items() if not isinstance(column, float)]
-        object.__setattr__(self, "constants", constants)
+        named: dict[str, Any] = {**Device._field_defaults, "label": "", "load": None}
+        named |= {QUANTITIES[name].attribute: column for name, column in self.columns.items()}
+        columns = [named[name] for name in Device._fields]
+        variables = [(place, one) for place, one in enumerate(columns) if isinstance(one, np.ndarray)]
+        object.__setattr__(self, "common", columns)
         object.__setattr__(self, "variables", variables)
 
     def model(self, offset: int) -> str:
@@ -94,11 +97,12 @@ class Group:
 
     def device(self, offset: int) -> Device:
         """Return the device of the client ``start + offset``."""
-        values: dict[str, Any] = dict(self.constants)
-        for attribute, column in self.variables:
-            values[attribute] = column.item(offset)
-        label, load = self.row_labels[self.rows.item(offset)], self.loads[self.load_rows.item(offset)]
-        return Device(**values, label=label, load=load)
+        values = list(self.common)
+        for place, column in self.variables:
+            values[place] = column.item(offset)
+        values[_LABEL] = self.row_labels[self.rows.item(offset)]
+        values[_LOAD] = self.loads[self.load_rows.item(offset)]
+        return Device._make(values)
 
 
 class Fleet:

@@ -69,17 +69,17 @@ def test_what_is_remembered_of_fits_does_not_grow_with_rounds(
     for module in (usual_fits, threads):
         monkeypatch.setattr(module, "MOST_KINDS", 1)
     kinds, keys = list[dict[Any, Any]](), list[dict[Any, Any]]()
-    make, batch_key = UsualFits.make, THREADS._batch_key
+    like, batch_key = UsualFits.like, THREADS._batch_key
 
     def noting(self: Any, *arguments: Any, **options: Any) -> Any:
         kinds.append(self._kinds)
-        return make(self, *arguments, **options)
+        return like(self, *arguments, **options)
 
     def noting_key(self: Any, job: Any) -> Any:
         keys.append(self._keys)
         return batch_key(self, job)
 
-    monkeypatch.setattr(UsualFits, "make", noting)
+    monkeypatch.setattr(UsualFits, "like", noting)
     monkeypatch.setattr(THREADS, "_batch_key", noting_key)
     bounded = world.run(world.algorithm("fedavg"), **settings)
     assert (len(kinds[-1]), len(keys[-1])) == (1, 1)

@@ -20,7 +20,8 @@ from fedsim.clock import running_loop
 from fedsim.engine.cost import duration_s
 from fedsim.engine.engine import Engine, RunningFit
 from fedsim.engine.jobs import Fitted
-from fedsim.engine.training_config import TrainingConfig
+from fedsim.engine.usual_fits import UsualFit
+from fedsim.params import Model
 from fedsim.rng import Key
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.tasks import Tasks
@@ -69,7 +70,8 @@ class PlainTraining:
         self.tasks = tasks
         self._exchanges = exchanges
         self._key = parts.key.child("client")
-        self._in_round: tuple[int, TrainingConfig] = (0, parts.training)
+        self._round = 0
+        self._fits: dict[tuple[str, int], UsualFit] = {}  # of the round, by architecture and samples
 
     def serves(self, delivery: Delivery) -> bool:
         """Say whether a delivery asks for nothing but such training."""
@@ -85,11 +87,23 @@ class PlainTraining:
         """
         return PlainWork(self, waiting, over)
 
-    def training(self, round: int) -> TrainingConfig:  # noqa: A002
-        """Return how clients train in a round."""
-        if self._in_round[0] != round:
-            self._in_round = round, self.parts.training.in_round(round, self.parts.num_rounds)
-        return self._in_round[1]
+    def fits(self, model: Model, client: int, num_samples: int, round: int) -> UsualFit:  # noqa: A002
+        """Return what the fits of a round have in common that start from models of one architecture.
+
+        Args:
+            model: Start values.
+            client: Whose samples.
+            num_samples: How many it has.
+            round: The round.
+        """
+        if self._round != round:
+            self._round = round
+            self._fits.clear()
+        kind = model.architecture, num_samples
+        if (known := self._fits.get(kind)) is None:
+            training = self.parts.training.in_round(round, self.parts.num_rounds)
+            known = self._fits[kind] = self.engine.usual_fits.like(model, client, num_samples, training)
+        return known
 
     def key(self, client: int, turn: int) -> Key:
         """Return what names the generators of a client's turn."""
@@ -129,18 +143,14 @@ class PlainWork(RunningFit):
             self._fail(error)
 
     def _train(self, delivery: Delivery) -> None:
-        of, header, message = self._of, delivery.header, delivery.message
+        of, header = self._of, delivery.header
         client, engine, parts = header.receiver, of.engine, of.parts
+        model = cast(ModelBroadcast, delivery.message).model
+        self._num_samples = num_samples = parts.data.num_samples(client, "train")
         key = of.key(client, header.turn)
-        self._num_samples = parts.data.num_samples(client, "train")
-        fit, work = engine.usual_fits.make(
-            cast(ModelBroadcast, message).model,
-            client,
-            self._num_samples,
-            of.training(header.round),
-            key.child("train").seed,
-        )
-        effort = engine.costs.work(fit, work)
+        fits = of.fits(model, client, num_samples, header.round)
+        fit = fits.of(model, client, key.child("train").seed)
+        effort = fits.work.effort or engine.costs.work(fit, fits.work)
         device = parts.fleet.device(client)
         if device.variation or device.load is not None:
             key = key.child("load", header.dispatch, 1)
