@@ -297,7 +297,7 @@ def weighted_mean(trees: Sequence[Tree], weights: Sequence[float]) -> Tree:
             f"weights of a mean are non-negative and sum to one: the smallest is {min(weights)!r}, "
             f"the sum {sum(weights)!r}"
         )
-    trees = [tree.computed() if isinstance(tree, PendingTree) else tree for tree in trees]
+    trees = [tree.computed() if type(tree) is PendingTree else tree for tree in trees]
     first = trees[0]
     if type(first) is RowTree and all(type(tree) is RowTree and tree.form is first.form for tree in trees):
         return RowTree(_summed([cast(RowTree, tree).row for tree in trees], weights), first.form)

@@ -132,14 +132,15 @@ class Ledger:
         overhead_bytes: int = 0,
     ) -> int:
         """Enter a frame that is being put on a link at an instant; return its row."""
-        up, words = header.sender >= 0, self._words
+        sender, words = header.sender, self._words
+        up = sender >= 0
         row = len(self._outcome)
         self._sent.frombytes(
             _SENT_ROW.pack(
                 at_ns,
                 num_bytes,
                 num_parameters,
-                header.client,
+                sender if up else header.receiver,
                 header.round,
                 header.dispatch,
                 overhead_bytes,

@@ -110,7 +110,7 @@ class MemoryBus:
     def _launch(self, transfer: _Transfer) -> None:
         """Put a frame on its link, as one more row of the ledger."""
         header, packed, frame = transfer.header, transfer.packed, transfer.frame
-        num_bytes, up, client = len(frame), header.sender >= 0, header.client
+        num_bytes, client, up = frame.num_bytes, transfer.client, transfer.up
         wire_bytes = self._wire_bytes(num_bytes, "up" if up else "down")
         what = packed.kind, num_bytes, packed.num_parameters, packed.is_data, wire_bytes - num_bytes
         transfer.row = row = self.ledger.sent(now_ns(), header, *what)
@@ -140,16 +140,16 @@ class MemoryBus:
 
     def ended(self, transfer: _Transfer, outcome: Outcome, cause: str = "") -> None:
         """Enter the end of a transfer, or of a further copy, in ledger and trace."""
-        header, row = transfer.header, transfer.row
+        row, client = transfer.row, transfer.client
         kind = TRANSFER_END if self.ledger.ended(now_ns(), row, outcome) else TRANSFER_COPY
-        client = header.client
         of_client = self._under_way.get(client)
         if of_client is not None and of_client.pop(row, None) is not None:
             # The two hold each other, and the frame: without this it would wait for the cyclic collector.
             del transfer.passage
             if not of_client:
                 del self._under_way[client]
-        self.trace.record(kind, client, header.dispatch, header.sender >= 0, OUTCOME_WORDS[outcome], cause)
+        dispatch, word = transfer.header.dispatch, OUTCOME_WORDS[outcome]
+        self.trace.record(kind, client, dispatch, transfer.up, word, cause)
 
     def deliver(self, delivery: Delivery) -> None:
         """Put a delivery into the inbox of its receiver."""
@@ -259,11 +259,13 @@ class _Transfer(Departure):
         header: Of the delivery.
         packed: The message.
         frame: The frame.
+        client: Of the delivery.
+        up: Whether it goes to the server.
         row: Its row in the ledger; a frame that is restarted gets another one.
         passage: Through the network, while it is under way.
     """
 
-    __slots__ = ("_bus", "_is_delivered", "frame", "header", "packed", "passage", "row")
+    __slots__ = ("_bus", "_is_delivered", "client", "frame", "header", "packed", "passage", "row", "up")
 
     row: int
     passage: Passage
@@ -276,8 +278,11 @@ class _Transfer(Departure):
         self._is_delivered = False
         self.header = header
         self.packed = packed
+        sender, receiver = header.sender, header.receiver
+        self.up = sender >= 0
+        self.client = sender if self.up else receiver
         self.frame = packed.frame(
-            sender=header.sender, receiver=header.receiver, round=header.round, exchange=header.exchange
+            sender=sender, receiver=receiver, round=header.round, exchange=header.exchange
         )
 
     def arrived(self, parcel: Parcel) -> None:

@@ -46,6 +46,7 @@ class FluidCarrier:
         self._down = ServerLink(server_up or links.server_up_bps, links.down_bps, links.down_trace, down)
         self._up = ServerLink(server_down or links.server_down_bps, links.up_bps, links.up_trace, up)
         self._carried = 0
+        self._loop: VirtualTimeLoop | None = None
 
     def carry(self, parcel: Parcel, listener: Listener) -> Passage:
         """Start the transfer; it leaves and arrives at one instant, when the last byte has crossed.
@@ -58,9 +59,10 @@ class FluidCarrier:
             raise ValueError(
                 f"a parcel from {sender} to {receiver}: the fluid network joins the server (-1) with clients"
             )
+        if self._loop is None:
+            self._loop = self._down.loop = self._up.loop = _loop()
         self._carried += 1
         client, link = (sender, self._up) if receiver < 0 else (receiver, self._down)
-        link.loop = _loop()
         latency_ns = round((float(self._latency_s[client]) + self._server_latency_s) * 1e9)
         return FluidPassage(self._carried, link, client, latency_ns, parcel, listener)
 

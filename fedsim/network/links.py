@@ -30,13 +30,14 @@ class InGroups:
     """
 
     def __init__(self, groups: Sequence[tuple[int, float | Array]]) -> None:
-        self._columns = [column for _, column in groups]
+        # A constant, or what gives the number of the n-th client of the group.
+        self._columns = [column if isinstance(column, float) else column.item for _, column in groups]
         self._starts = list(accumulate((num for num, _ in groups), initial=0))
 
     def __getitem__(self, client: int) -> float:
         place = bisect_right(self._starts, client) - 1
         column = self._columns[place]
-        return column if isinstance(column, float) else column.item(client - self._starts[place])
+        return column if isinstance(column, float) else column(client - self._starts[place])
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,19 +52,22 @@ class Frame:
         head: The envelope with the first array's padding and header, or the arguments of ``_head`` for it.
         num_bytes: Length of all parts.
         packed: Has the arrays, shared by all frames of a message; None where all bytes are in the head.
+
+    Attributes:
+        num_bytes: Length of all parts.
     """
 
-    __slots__ = ("_head", "_num_bytes", "_packed")
+    __slots__ = ("_head", "_packed", "num_bytes")
 
     def __init__(
         self, head: bytes | tuple[bytes, int, int, int, bytes], num_bytes: int, packed: Packed | None = None
     ) -> None:
         self._head = head
-        self._num_bytes = num_bytes
+        self.num_bytes = num_bytes
         self._packed = packed
 
     def __len__(self) -> int:
-        return self._num_bytes
+        return self.num_bytes
 
     @property
     def head(self) -> bytes:

@@ -11,10 +11,9 @@ What a client holds in mirrored fields counts only once the server has merged th
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Protocol
 
 from fedsim.algorithms.base import Exchange, Local, unmirrored
@@ -87,7 +86,7 @@ class ClientHost:
     store: Store | None = None
     plain_training: PlainTraining | None = field(default=None, init=False)
     _held: dict[int, Held] = field(default_factory=dict, init=False)
-    _waiting: dict[int, deque[Delivery]] = field(default_factory=dict, init=False)
+    _waiting: dict[int, list[Delivery]] = field(default_factory=dict, init=False)
     _serving: dict[int, Work] = field(default_factory=dict, init=False)
 
     @cached_property
@@ -107,8 +106,8 @@ class ClientHost:
         if client in self._waiting:
             self._waiting[client].append(delivery)
         else:
-            self._waiting[client] = deque([delivery])
-            self._start(client, self._waiting[client])
+            self._waiting[client] = waiting = [delivery]
+            self._start(client, waiting)
 
     def abandon(self, client: int) -> None:
         """End what a client is at, and forget what waits for it; its state stays as it was before."""
@@ -132,11 +131,11 @@ class ClientHost:
         """Return states, for the observer; ``clients`` gives the newest merged dispatch of each."""
         return [self.state_of(client, merged) for client, merged in clients.items()]
 
-    def _start(self, client: int, waiting: deque[Delivery]) -> None:
+    def _start(self, client: int, waiting: list[Delivery]) -> None:
         """Let a client begin with what waits for it."""
         plain = self.plain_training
         if plain is not None and plain.serves(waiting[0]):
-            self._serving[client] = plain.start(waiting, partial(self._plain_is_over, client))
+            self._serving[client] = plain.start(client, waiting, self._plain_is_over)
         else:
             self._serving[client] = self.tasks.start(self._serve(client), name=f"client {client}")
 
@@ -154,7 +153,7 @@ class ClientHost:
         try:
             while waiting:
                 await self._reply(waiting[0])
-                waiting.popleft()
+                del waiting[0]
         finally:
             # A task that was given up may end after the next one has begun.
             if self._waiting.get(client) is waiting:

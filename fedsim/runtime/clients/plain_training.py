@@ -7,7 +7,6 @@ definition: ``verify`` always runs it, every event is where it would be with it,
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeAlias, cast
@@ -22,7 +21,6 @@ from fedsim.engine.engine import Engine, RunningFit
 from fedsim.engine.jobs import Fitted
 from fedsim.engine.usual_fits import UsualFit
 from fedsim.params import Model
-from fedsim.rng import Key
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.tasks import Tasks
 from fedsim.wire import ModelBroadcast, ModelUpdate
@@ -55,7 +53,7 @@ def plain_training(
     return PlainTraining(parts, frozenset(names), engine, endpoint, tasks)
 
 
-Over: TypeAlias = Callable[["PlainWork"], object]
+Over: TypeAlias = Callable[[int, "PlainWork"], object]
 
 
 class PlainTraining:
@@ -69,7 +67,7 @@ class PlainTraining:
         self.endpoint = endpoint
         self.tasks = tasks
         self._exchanges = exchanges
-        self._key = parts.key.child("client")
+        self.key = parts.key.child("client")
         self._round = 0
         self._fits: dict[tuple[str, int], UsualFit] = {}  # of the round, by architecture and samples
 
@@ -77,15 +75,16 @@ class PlainTraining:
         """Say whether a delivery asks for nothing but such training."""
         return delivery.header.exchange in self._exchanges and type(delivery.message) is ModelBroadcast
 
-    def start(self, waiting: deque[Delivery], over: Over) -> PlainWork:
+    def start(self, client: int, waiting: list[Delivery], over: Over) -> PlainWork:
         """Let a client begin with what waits for it, where a task would begin.
 
         Args:
+            client: The client.
             waiting: Its deliveries, of which the first is one that this serves. Each is taken out when its
                 reply has left.
-            over: Called when none is left, or one that this does not serve comes next.
+            over: Called with the client when none is left, or one that this does not serve comes next.
         """
-        return PlainWork(self, waiting, over)
+        return PlainWork(self, client, waiting, over)
 
     def fits(self, model: Model, client: int, num_samples: int, round: int) -> UsualFit:  # noqa: A002
         """Return what the fits of a round have in common that start from models of one architecture.
@@ -105,18 +104,19 @@ class PlainTraining:
             known = self._fits[kind] = self.engine.usual_fits.like(model, client, num_samples, training)
         return known
 
-    def key(self, client: int, turn: int) -> Key:
-        """Return what names the generators of a client's turn."""
-        return self._key.child(client, turn)
-
 
 class PlainWork(RunningFit):
-    """What one client is at, as long as such deliveries wait for it."""
+    """What one client is at, as long as such deliveries wait for it.
 
-    __slots__ = ("_is_training", "_num_samples", "_of", "_over", "_waiting")
+    Attributes:
+        client: The client.
+    """
 
-    def __init__(self, of: PlainTraining, waiting: deque[Delivery], over: Over) -> None:
+    __slots__ = ("_is_training", "_num_samples", "_of", "_over", "_waiting", "client")
+
+    def __init__(self, of: PlainTraining, client: int, waiting: list[Delivery], over: Over) -> None:
         self._of = of
+        self.client = client
         self._waiting = waiting
         self._over: Over | None = over  # None once it is over
         self._is_training = False
@@ -144,10 +144,10 @@ class PlainWork(RunningFit):
 
     def _train(self, delivery: Delivery) -> None:
         of, header = self._of, delivery.header
-        client, engine, parts = header.receiver, of.engine, of.parts
+        client, engine, parts = self.client, of.engine, of.parts
         model = cast(ModelBroadcast, delivery.message).model
         self._num_samples = num_samples = parts.data.num_samples(client, "train")
-        key = of.key(client, header.turn)
+        key = of.key.child(client, header.turn)
         fits = of.fits(model, client, num_samples, header.round)
         fit = fits.of(model, client, key.child("train").seed)
         effort = fits.work.effort or engine.costs.work(fit, fits.work)
@@ -178,12 +178,12 @@ class PlainWork(RunningFit):
         over, waiting = self._over, self._waiting
         if over is None:
             return
-        waiting.popleft()
+        del waiting[0]
         if waiting and self._of.serves(waiting[0]):
             running_loop().call_soon(self._begin)
         else:
             self._over = None
-            over(self)
+            over(self.client, self)
 
     def _fail(self, error: Exception) -> None:
         self._finish()

@@ -184,13 +184,14 @@ class ServerActor:
         # A message for many is packed once.
         distinct = {id(message): message for message in messages.values()}
         packed = {key: None if message is None else pack(message) for key, message in distinct.items()}
+        version = self.version
         return [
             self._dispatches.send(
                 client,
                 exchange.name,
                 packed[id(messages[client])],
                 round=self._round,
-                version=self.version,
+                version=version,
                 merged=self.merged[client],
             )
             for client in sorted(messages)
@@ -335,13 +336,13 @@ class ServerActor:
     def _collect(self, exchange: Exchange, dispatches: Sequence[OpenDispatch]) -> list[Reply]:
         """Close dispatches; return the replies that are there and can be merged, ascending by client."""
         replies = []
-        context = self._context("vet")
+        context, version = self._context("vet"), self.version
         for dispatch in dispatches:
             self._dispatches.close(dispatch)
             reply = dispatch.reply.result() if dispatch.reply.done() else None
             if reply is None:
                 continue
-            if staleness := self.version - reply.version:  # others were merged since the dispatch
+            if staleness := version - reply.version:  # others were merged since the dispatch
                 discount = self.parts.pacing.discount(staleness)
                 reply = replace(reply, staleness=staleness, discount=discount)
             reason = misfit(self.parts, context, self.state, exchange, reply)

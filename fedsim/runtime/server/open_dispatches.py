@@ -77,7 +77,7 @@ class OpenDispatches:
         self._num_clients = num_clients
         self._leases = Timeouts(timeout_s, self._expire)
         self._open: dict[tuple[int, int], OpenDispatch] = {}
-        self._busy = np.zeros(num_clients, np.int16)  # open dispatches of each client that are not released
+        self._busy = array("h", [0]) * num_clients  # open dispatches of each client that are not released
         # By exchange: how many dispatches each client has had.
         self._turns: dict[str, array[int]] = defaultdict(lambda: array("i", [0]) * num_clients)
         self._took_s: dict[str, array[float]] = {}  # by exchange; negative where it is not known
@@ -85,7 +85,7 @@ class OpenDispatches:
 
     def busy(self) -> Array:
         """Return the clients with an open dispatch that is not released, ascending."""
-        return np.flatnonzero(self._busy)
+        return np.flatnonzero(np.frombuffer(self._busy, np.int16))
 
     def predicted_s(self, exchange: Exchange, clients: Sequence[int]) -> list[float]:
         """Return how long clients are predicted to take: as long as last, or as they were waited for.
@@ -130,8 +130,8 @@ class OpenDispatches:
         """
         turns = self._turns[exchange]
         turn = turns[client]
-        number = sum([of_exchange[client] for of_exchange in self._turns.values()])
-        turns[client] += 1
+        number = turn if len(self._turns) == 1 else sum(counts[client] for counts in self._turns.values())
+        turns[client] = turn + 1
         header = Header(SERVER, client, round, exchange, number, turn, merged)
         dispatch = OpenDispatch(header, version, now_s(), running_loop().create_future())
         dispatch.lease = self._leases.start(dispatch)
@@ -144,7 +144,7 @@ class OpenDispatches:
     def take(self, delivery: Delivery) -> None:
         """Settle the dispatch that a reply belongs to; one that nobody waits for any more is late."""
         header = delivery.header
-        client, number = header.client, header.dispatch
+        client, number = header.sender, header.dispatch
         dispatch = self._open.get((client, number))
         if dispatch is None or dispatch.reply.done():
             self._trace.record(LATE, client, number)
@@ -160,7 +160,7 @@ class OpenDispatches:
         if dispatch.released:
             return
         dispatch.released = True
-        self._busy[dispatch.client] -= 1
+        self._busy[dispatch.header.receiver] -= 1
 
     def close(self, dispatch: OpenDispatch, cause: str = "too late", *, discarded: bool = False) -> None:
         """Forget a dispatch; without a reply until now, or if that is ``discarded``, it counts as dropped.
@@ -168,19 +168,21 @@ class OpenDispatches:
         Raises:
             InvariantError: It was closed before.
         """
-        client, number = dispatch.client, dispatch.header.dispatch
+        header = dispatch.header
+        client, number = header.receiver, header.dispatch
         if self._open.pop((client, number), None) is None:
             raise InvariantError(
                 f"dispatch {number} of client {client} was merged before: a pacing merges each dispatch once"
             )
         self.release(dispatch)
-        self._leases.cancel(dispatch.lease)
-        if not dispatch.reply.done():
+        reply = dispatch.reply
+        if not reply.done():
+            self._leases.cancel(dispatch.lease)
             # It takes at least as long as it was waited for; were it forgotten, predictions would creep down.
-            if (took_s := self._took_s.get(dispatch.header.exchange)) is not None:
+            if (took_s := self._took_s.get(header.exchange)) is not None:
                 took_s[client] = max(took_s[client], now_s() - dispatch.sent_at_s)
             self._drop(dispatch, cause)
-        elif discarded and dispatch.reply.result() is not None:
+        elif discarded and reply.result() is not None:
             self._drop(dispatch, cause)
 
     def discard_all(self, cause: str) -> None:

@@ -37,9 +37,9 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     clients: list[int] = []
     start = plain_training.PlainTraining.start
 
-    def noting(self: Any, waiting: Any, over: Any) -> Any:
-        clients.append(waiting[0].header.receiver)
-        return start(self, waiting, over)
+    def noting(self: Any, client: int, waiting: Any, over: Any) -> Any:
+        clients.append(client)
+        return start(self, client, waiting, over)
 
     monkeypatch.setattr(plain_training.PlainTraining, "start", noting)
     return clients
