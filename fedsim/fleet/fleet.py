@@ -133,6 +133,8 @@ class Fleet:
         self._stop = self.groups[-1].stop
         # A group whose devices are all alike has one record for all.
         self._alike = [group.device(0) if group.is_uniform else None for group in self.groups]
+        labels = {label for group in self.groups for label in group.models}
+        self._only_model = labels.pop() if len(labels) == 1 else None
 
     def __len__(self) -> int:
         return self._stop
@@ -158,6 +160,8 @@ class Fleet:
 
     def model(self, client: int) -> str:
         """Return the label of the client's architecture; :exc:`IndexError` if there is no such client."""
+        if self._only_model is not None and 0 <= client < self._stop:
+            return self._only_model
         group = self.groups[self.group(client)]
         return group.model(client - group.start)
 

@@ -31,6 +31,7 @@ class FluidPassage(Flow):
 
     _bits: float  # that have not crossed, when it last stood still
     _timer: asyncio.TimerHandle | None
+    # When the last bit is across, it arrives at that instant, unless it is stopped before.
     _state: Literal["waiting", "flowing", "across", "paused", "over"]
 
     def __init__(
@@ -47,10 +48,11 @@ class FluidPassage(Flow):
         self._start()
 
     def _start(self) -> None:
-        if self._latency_ns > 0:
+        latency_ns = self._latency_ns
+        if latency_ns > 0:
             self._state = "waiting"
             loop = self._link.loop
-            self._timer = loop.call_at_ns(loop.now_ns + self._latency_ns, self._flow)
+            self._timer = loop.call_at_ns(loop.now_ns + latency_ns, self._flow)
         else:
             self._flow()
 
@@ -59,16 +61,13 @@ class FluidPassage(Flow):
         self._state = "flowing"
         self._link.join(self, self._bits)
 
-    def cross(self) -> None:
-        """Note that the last bit is across; :meth:`arrive` follows at this instant, unless it is stopped."""
-        self._state = "across"
-        self._bits = 0.0
-
     def arrive(self) -> None:
         """Tell the listener, unless the parcel was stopped at this very instant."""
         if self._state == "across":
             listener, parcel = self._listener, self._parcel
-            self._finish()  # first, so that what the listener begins meets a passage that is over
+            # First, so that what the listener begins meets a passage that is over.
+            self._state = "over"
+            del self._listener, self._parcel
             listener.left()
             listener.arrived(parcel)
 
@@ -190,7 +189,8 @@ class ServerLink:
             self._wake(now_ns)
         elif fastest_bps > 0:
             end_ns = self._end_ns(star.now_s + bits / fastest_bps)
-            self._wake(end_ns if end_ns > now_ns else now_ns)
+            if end_ns < self._tick_ns:  # mostly others end before it
+                self._wake(end_ns if end_ns > now_ns else now_ns)
 
     def leave(self, flow: FluidPassage) -> float:
         """Take a flow out before its end and return the bits that it has to go."""
@@ -299,7 +299,8 @@ class ServerLink:
         finished = self._finished()
         for flow in finished:
             self._forget(flow)
-            flow.cross()
+            flow._state = "across"
+            flow._bits = 0.0
         # All of them are across before the first listener hears of it, which may stop another of them.
         for flow in finished:
             flow.arrive()

@@ -12,11 +12,12 @@ from fedsim.params import Array, ArrayForm, Model, PendingTree, Tree
 
 def unlike(model: Model, wanted: Model) -> str | None:
     """Say how a model differs from what is wanted in label, names, shapes or dtypes; None if it does not."""
-    if model.architecture != wanted.architecture:
-        return f"architecture {model.architecture!r}, not {wanted.architecture!r}"
-    return unlike_tree(model.params, wanted.params, wanted.architecture) or unlike_tree(
-        model.buffers, wanted.buffers, wanted.architecture
-    )
+    label = wanted.architecture
+    if model.architecture != label:
+        return f"architecture {model.architecture!r}, not {label!r}"
+    if (fault := unlike_tree(model.params, wanted.params, label)) is not None:
+        return fault
+    return unlike_tree(model.buffers, wanted.buffers, label) if model.buffers or wanted.buffers else None
 
 
 def unlike_tree(tree: Tree, wanted: Tree, label: str) -> str | None:

@@ -20,7 +20,9 @@ from fedsim.wire import Message
 def non_finite(message: Message) -> str | None:
     """Return which field of a message holds what cannot be computed with, and what that is, or None."""
     for name in message.PLAN.inexact:
-        if (found := _find(getattr(message, name), None)) is not None:
+        value = getattr(message, name)
+        cls: type = type(value)
+        if (found := _finder(cls)(value, None)) is not None:
             return f"{name} holds {found[1]}"
     return None
 
@@ -84,6 +86,8 @@ def _in_nothing(value: Any, before: Any) -> None:
 
 
 def _in_parts(value: Any, before: Any) -> _Fault | None:
+    if not value and type(value) is dict:  # as the buffers of most nets
+        return None
     former = _NOTHING if before is None else parts(before)
     for name, part in parts(value).items():
         known, cls = former.get(name), part.__class__
