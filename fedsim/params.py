@@ -176,7 +176,8 @@ def selected(tree: Tree, names: Sequence[str]) -> Tree:
 
 def freeze(tree: Tree) -> Tree:
     """Mark every array read-only, in place, and return the tree."""
-    if type(tree) is PendingTree or type(tree) is RowTree:
+    cls = type(tree)
+    if cls is PendingTree or cls is RowTree:
         return tree  # computed trees come frozen
     for array in tree.values():
         if isinstance(array, np.ndarray):  # arithmetic on arrays without dimensions gives scalars, which are

@@ -48,7 +48,10 @@ class Timeouts(Generic[T]):
     def start(self, item: T) -> Timeout[T]:
         """Start a timeout for something (not None)."""
         loop = of_thread.loop
-        timeout = Timeout(item, now_ns() + self._lasts_ns, 0 if loop is None else loop.take_turn())
+        if loop is None:
+            timeout = Timeout(item, now_ns() + self._lasts_ns, 0)
+        else:
+            timeout = Timeout(item, loop.now_ns + self._lasts_ns, loop.take_turn())
         self._queue.append(timeout)
         if self._timer is None:
             self._set_timer()

@@ -40,22 +40,20 @@ class PendingFits:
             compute: Gives the result; called at most once, unless it raises.
             cancel: Called instead where nobody can look at the result any more.
         """
-        result = _Result(compute, cancel)
-        models = {name: self._model(result, name, job.models[name]) for name in job.trained}
+        result, models = _Result(compute, cancel), {}
+        for name in job.trained:
+            start = job.models[name]
+            label = start.architecture
+            params = self._tree(result, name, label, "params", start.params) if start.params else {}
+            buffers = self._tree(result, name, label, "buffers", start.buffers) if start.buffers else {}
+            models[name] = Model(label, params, buffers)
         outputs: Tree = {}
         if job.outputs:
             form = Form.of(job.outputs)
             outputs = PendingTree(form, partial(result.outputs, form))
         return Fitted(models, result.loss, job.num_steps, outputs=outputs)
 
-    def _model(self, result: _Result, name: str, start: Model) -> Model:
-        label = start.architecture
-        params = self._tree(result, name, label, "params", start.params)
-        return Model(label, params, self._tree(result, name, label, "buffers", start.buffers))
-
     def _tree(self, result: _Result, name: str, label: str, part: Part, start: Tree) -> Tree:
-        if not start:
-            return {}
         known, form = self._forms.get((label, part), (None, None))
         if known is not start or form is None:
             form = Form.of(start)

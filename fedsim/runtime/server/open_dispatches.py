@@ -133,7 +133,8 @@ class OpenDispatches:
         number = turn if len(self._turns) == 1 else sum(counts[client] for counts in self._turns.values())
         turns[client] = turn + 1
         header = Header(SERVER, client, round, exchange, number, turn, merged)
-        dispatch = OpenDispatch(header, version, now_s(), running_loop().create_future())
+        loop = running_loop()
+        dispatch = OpenDispatch(header, version, now_s(), asyncio.Future(loop=loop))
         dispatch.lease = self._leases.start(dispatch)
         self._open[client, number] = dispatch
         self._busy[client] += 1
