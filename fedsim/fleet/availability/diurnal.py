@@ -42,6 +42,8 @@ STEP = 900 * TICKS_PER_S
 STEPS = 96
 """Steps of a day."""
 
+_UINT64 = 2**64 - 1
+
 _ZONE = re.compile(r"([+-])(0\d|1[0-4]):(00|15|30|45)")
 
 
@@ -114,6 +116,7 @@ class _Days(Availability):
         middles = (np.arange(STEPS) + 0.5) * 900
         day = [1 + config.amplitude * cos(2 * pi * (middle - config.peak) / 86400) for middle in middles]
         self._probabilities = config.share * np.array(day)
+        self._day: list[float] = self._probabilities.tolist()
         self._periods = lognormal_periods((config.keeps,), config.sigma, key.child("tape"))
         self._starts = key.child("places").numpy().integers(0, self._periods.length, num)
         ahead = np.array([_steps_ahead(zone) % STEPS for zone in config.zones], np.uint8)
@@ -123,31 +126,38 @@ class _Days(Availability):
         self.time_scale_s = 86400.0 if config.swing > 1 else config.keeps * exp(config.sigma**2 / 2)
 
     def _states(self, clients: Array, tick: int) -> Array:
-        willingness, _ = self._willingness(clients, tick)
+        willingness = self._willingness(clients, tick)
         step = (tick // STEP % STEPS + self._ahead[clients]) % STEPS
         states: Array = willingness < self._probabilities[step]
         return states
 
     def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
-        willingness, left = self._willingness(np.array([client]), tick)
+        # As for many clients, but in Python's numbers, which take less time for one.
+        periods = self._periods
+        rounds, place = divmod(self._starts.item(client) + tick, periods.length)
+        passed = periods.passed_at(place)
+        willingness = uniform_of(self._seed, int(client), passed + rounds * len(periods.instants))
+        new = tick + min(periods.instants.item(passed), periods.length) - place
         first = tick // STEP
-        steps = first + int(self._ahead[client]) + np.arange(STEPS)
-        is_there = willingness < self._probabilities[steps % STEPS]
-        changes = np.flatnonzero(is_there != is_there[0])
-        new = tick + int(left[0])
-        return bool(is_there[0]), min(new, (first + int(changes[0])) * STEP) if len(changes) else new
+        local = first + self._ahead.item(client)
+        is_there = willingness < self._day[local % STEPS]
+        for step in range(1, STEPS):
+            at = (first + step) * STEP
+            if at >= new:
+                break
+            if (willingness < self._day[(local + step) % STEPS]) != is_there:
+                return is_there, at
+        return is_there, new
 
-    def _willingness(self, clients: Array, tick: int) -> tuple[Array, Array]:
-        """Return the clients' willingness, and for how many ticks they keep it."""
+    def _willingness(self, clients: Array, tick: int) -> Array:
+        """Return the clients' willingness, ``[n]``."""
         periods = self._periods
         rounds, rest = divmod(tick, periods.length)
         places = self._starts[clients] + rest
         rounds_of = rounds + (places >= periods.length)
         places = places % periods.length
-        passed = periods.passed(places)
-        left = np.minimum(periods.instants[passed], periods.length) - places
         # The intervals that a client has known are numbered on and on, over the rounds of the loop.
-        return uniform(self._seed, clients, passed + rounds_of * len(periods.instants)), left
+        return uniform(self._seed, clients, periods.passed(places) + rounds_of * len(periods.instants))
 
 
 def uniform(seed: int, *counters: Array) -> Array:
@@ -166,6 +176,17 @@ def uniform(seed: int, *counters: Array) -> Array:
         state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         state = state ^ (state >> np.uint64(31))
     return (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def uniform_of(seed: int, *counters: int) -> float:
+    """Return what :func:`uniform` does for one row of counters."""
+    state = seed
+    for counter in counters:
+        state = (state + (counter + 1) * 0x9E3779B97F4A7C15) & _UINT64
+        state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 & _UINT64
+        state = (state ^ (state >> 27)) * 0x94D049BB133111EB & _UINT64
+        state ^= state >> 31
+    return (state >> 11) * 2.0**-53
 
 
 PLUGIN = Diurnal

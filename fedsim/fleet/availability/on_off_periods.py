@@ -43,8 +43,11 @@ class Periods:
         self.instants = np.append(instants, np.iinfo(np.int64).max)
 
     def passed_at(self, place: int) -> int:
-        """Return how many instants lie at or before one place."""
-        return int(np.searchsorted(self.instants, place, side="right"))
+        """Return how many instants lie at or before one place, below ``length``."""
+        count: int = self._before.item(place // self._width)
+        while self.instants.item(count) <= place:
+            count += 1
+        return count
 
     def passed(self, places: Array) -> Array:
         """Return how many instants lie at or before each of the places ``[n]``, all below ``length``."""

@@ -145,7 +145,7 @@ class ServerActor:
         Raises:
             RunError: No client will ever be available.
         """
-        await self._selection.wait_for_candidates(until)
+        await self._selection.wait_for_candidates(until, self._round)
 
     @property
     def clients(self) -> Sequence[int]:

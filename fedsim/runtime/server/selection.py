@@ -53,6 +53,8 @@ class Selection:
         self._selections = 0
         self._absences = Absences(parts.fleet.availability)
         self._memory: dict[str, Any] = {}  # of the selector
+        # Among whom somebody was there: mostly asked for again at once, by a selection.
+        self._found: Candidates | None = None
         self._question = told_losses.question(parts.algorithm, parts.selector)
         of_cohort = told_losses.exchange_of_cohort(parts.algorithm)
         exchange = "" if of_cohort is None else of_cohort.name
@@ -60,20 +62,29 @@ class Selection:
             parts.selector.wants, parts.data.num_clients, exchange, trace, dispatches.took_s
         )
 
-    async def wait_for_candidates(self, until: Sequence[asyncio.Future[Any]]) -> None:
+    async def wait_for_candidates(
+        self,
+        until: Sequence[asyncio.Future[Any]],
+        round: int,  # noqa: A002
+    ) -> None:
         """Wait until at least one client can be selected, or one of ``until`` is done.
 
         Where all clients have an open dispatch, there is nobody to wait for: it returns at once.
+
+        Args:
+            until: Ends the waiting.
+            round: The round's number.
 
         Raises:
             RunError: No client will ever be available.
         """
         num_waits = 0
         while not self._parts.fleet.is_always_there:
-            candidates = self._candidates(self._eligible)
+            candidates = self._candidates(self._eligible, round)
             free, at_s = candidates.free, candidates.at_s
             is_unknown = len(self._absences.unknown(free, at_s)) > 0
             if not len(free) or (is_unknown and candidates.any(self._key.child("someone"))):
+                self._found = candidates
                 break
             next_s = self._absences.next_return_s(free, at_s)
             num_waits += 1
@@ -130,14 +141,22 @@ class Selection:
             )
         return [int(client) for client in chosen]
 
-    def _candidates(self, eligible: Array, round: int = 0) -> Candidates:  # noqa: A002
+    def _candidates(self, eligible: Array, round: int) -> Candidates:  # noqa: A002
         """Return which of some eligible clients can be selected now."""
         data, fleet = self._parts.data, self._parts.fleet
+        busy, at_s = self._dispatches.busy(), now_s()
+        found, self._found = self._found, None  # held no longer: it may have numbers for each client
+        if (
+            found is not None
+            and (found.eligible is eligible and found.at_s == at_s and found.round == round)
+            and np.array_equal(found.busy, busy)
+        ):
+            return found
         return Candidates(
             eligible,
-            self._dispatches.busy(),
+            busy,
             None if fleet.is_always_there else fleet.availability,
-            now_s(),
+            at_s,
             lambda clients: data.sizes("train")[clients],
             self.known,
             round,
