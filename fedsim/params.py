@@ -382,8 +382,9 @@ class Model:
     buffers: Tree = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        freeze(self.params)
-        freeze(self.buffers)
+        for tree in (self.params, self.buffers):
+            if type(tree) is not PendingTree and tree:
+                freeze(tree)
 
     def compute(self) -> None:
         """Compute what is pending."""
