@@ -20,6 +20,7 @@ from torch import Tensor
 from fedsim.engine.batched.feed import rows_of
 from fedsim.engine.batched.stacked_net import StackedNet, stack
 from fedsim.engine.batched.vmapped_net import stacked_net_of
+from fedsim.engine.batched.ways import NOT_FINITE, OTHER_BITS, TOGETHER, TOO_FEW, Ways
 from fedsim.engine.confusion import Confusion
 from fedsim.engine.execute import evaluate, predict
 from fedsim.engine.jobs import ClientSamples, Evaluate, GlobalTest, InlineSamples, Predict, Samples, Score
@@ -70,39 +71,51 @@ def _kind(architecture: Architecture, batch_size: int, per_class: bool | None) -
     return None if net is None else Kind(net, batch_size, per_class)
 
 
-def predict_together(jobs: Sequence[Predict], worker: Worker) -> list[Array]:
+def predict_together(jobs: Sequence[Predict], worker: Worker, ways: Ways | None = None) -> list[Array]:
     """Return the logits of each; bit for bit those of :func:`fedsim.engine.execute.predict`.
 
     Args:
         jobs: Predictions of one :func:`evaluation_key`.
         worker: Its thread has one torch thread.
+        ways: Counts how many were done in which way.
     """
     done = _together(jobs, [job.samples for job in jobs], _logits, predict, worker)
-    return [predict(job, worker) if one is None else one for job, one in zip(jobs, done, strict=True)]
+    if ways is not None:
+        ways.update([one if isinstance(one, str) else TOGETHER for one in done])
+    return [
+        predict(job, worker) if isinstance(one, str) else one for job, one in zip(jobs, done, strict=True)
+    ]
 
 
-def evaluate_together(jobs: Sequence[Evaluate], worker: Worker) -> list[list[Score]]:
+def evaluate_together(
+    jobs: Sequence[Evaluate], worker: Worker, ways: Ways | None = None
+) -> list[list[Score]]:
     """Return the scores of each, which are those of :func:`fedsim.engine.execute.evaluate`.
 
     Args:
         jobs: Evaluations of one :func:`evaluation_key`.
         worker: Its thread has one torch thread.
+        ways: Counts how many were done in which way; of a job with several parts, in that of the first one
+            that was not done with others.
     """
     pairs = ((job, part) for job in jobs for part in job.parts)
-    done: list[list[Score] | None] = []
+    done: list[list[Score] | str] = []
     while some := [(replace(job, parts=(part,)), part) for job, part in islice(pairs, PARTS_AT_ONCE)]:
         worker.pause_point()
         of_parts, parts = zip(*some, strict=True)
         done += _together(of_parts, parts, _scores, evaluate, worker)
-    scores = iter(done)
-    return [_completed(job, list(islice(scores, len(job.parts))), worker) for job in jobs]
+    each = iter(done)
+    by_job = [list(islice(each, len(job.parts))) for job in jobs]
+    if ways is not None:
+        ways.update([next((one for one in its if isinstance(one, str)), TOGETHER) for its in by_job])
+    return [_completed(job, its, worker) for job, its in zip(jobs, by_job, strict=True)]
 
 
-def _completed(job: Evaluate, done: Sequence[list[Score] | None], worker: Worker) -> list[Score]:
+def _completed(job: Evaluate, done: Sequence[list[Score] | str], worker: Worker) -> list[Score]:
     """Return a job's scores: of the parts that were not done together from one evaluation."""
-    left = tuple(part for part, scores in zip(job.parts, done, strict=True) if scores is None)
+    left = tuple(part for part, scores in zip(job.parts, done, strict=True) if isinstance(scores, str))
     others = iter(evaluate(replace(job, parts=left), worker) if left else ())
-    return [next(others) if scores is None else scores[0] for scores in done]
+    return [next(others) if isinstance(scores, str) else scores[0] for scores in done]
 
 
 J = TypeVar("J", Predict, Evaluate)
@@ -115,10 +128,10 @@ def _together(
     compute: Callable[[Kind, Sequence[Model], Sequence[Array], Worker], Sequence[R] | None],
     compute_one: Callable[[J, Worker], R],
     worker: Worker,
-) -> list[R | None]:
-    """Return the results of those that can be done with others."""
+) -> list[R | str]:
+    """Return the result of each, or why it is to be done by itself."""
     kind = evaluation_key(jobs[0], worker.resources)
-    results: dict[int, R] = {}
+    results: list[R | str] = [TOO_FEW] * len(jobs)
     if isinstance(kind, Kind):
         rows = [rows_of(some, worker.resources) for some in samples]
         order = sorted(range(len(jobs)), key=lambda number: len(rows[number]))
@@ -126,20 +139,30 @@ def _together(
             alike = list(some)
             size = _tile_size(kind, count)
             for tile in (alike[start : start + size] for start in range(0, len(alike), size)):
-                if len(tile) < kind.net.fewest_predicting or not count or count in kind.differing:
+                if len(tile) < kind.net.fewest_predicting or not count:
+                    continue
+                if count in kind.differing:
+                    _note(results, tile, [OTHER_BITS] * len(tile))
                     continue
                 models = [jobs[number].model for number in tile]
                 with unwarned():
                     done = compute(kind, models, [rows[number] for number in tile], worker)
                 if done is None:
+                    _note(results, tile, [NOT_FINITE] * len(tile))
                     continue
                 if count not in kind.checked:
                     if _bits(compute_one(jobs[tile[-1]], worker)) != _bits(done[-1]):
                         kind.differing.add(count)
+                        _note(results, tile, [OTHER_BITS] * len(tile))
                         continue
                     kind.checked.add(count)
-                results |= zip(tile, done, strict=True)
-    return [results.get(number) for number in range(len(jobs))]
+                _note(results, tile, done)
+    return results
+
+
+def _note(results: list[Any], tile: Sequence[int], found: Sequence[Any]) -> None:
+    for number, one in zip(tile, found, strict=True):
+        results[number] = one
 
 
 def _tile_size(kind: Kind, num_samples: int) -> int:

@@ -23,24 +23,26 @@ from fedsim.engine.batched.feed import BatchedFeed, Batches
 from fedsim.engine.batched.fit_kinds import Kind, Shape, batch_key
 from fedsim.engine.batched.slopes import Losses
 from fedsim.engine.batched.tiled_nets import TiledNets
+from fedsim.engine.batched.ways import NOT_FINITE, OTHER_BITS, TOGETHER, TOO_FEW, Ways
 from fedsim.engine.execute import fit
 from fedsim.engine.jobs import Fit, Fitted
 from fedsim.engine.worker_state import Worker
 from fedsim.params import Model, Tree, unwarned
 
 
-def fit_together(jobs: Sequence[Fit], worker: Worker) -> list[Fitted]:
+def fit_together(jobs: Sequence[Fit], worker: Worker, ways: Ways | None = None) -> list[Fitted]:
     """Train all at once; each result is, bit for bit, that of :func:`fedsim.engine.execute.fit`.
 
     Args:
         jobs: Fits of one kind; any number of samples and of steps.
         worker: Its thread has one torch thread.
+        ways: Counts how many were done in which way.
 
     Raises:
         StoppedError: The run is over.
     """
     kind = batch_key(jobs[0], worker.resources)
-    fitted: dict[int, Fitted] = {}
+    fitted: dict[int, Fitted | None] = {}
     if isinstance(kind, Kind):
         num_samples = worker.resources.num_samples
         counts = [tuple([num_samples(one.samples) for one in job.streams.values()]) for job in jobs]
@@ -66,8 +68,13 @@ def fit_together(jobs: Sequence[Fit], worker: Worker) -> list[Fitted]:
             with unwarned():
                 done = _Tile(kind, some, feed, worker).fit()
             if not kind.checks.num_differences:
-                fitted |= {number: one for number, one in zip(tile, done, strict=True) if one is not None}
-    return [fitted[number] if number in fitted else fit(job, worker) for number, job in enumerate(jobs)]
+                fitted |= zip(tile, done, strict=True)
+    if ways is not None:
+        ways.update([NOT_FINITE if one is None else TOGETHER for one in fitted.values()])
+        if num_left := len(jobs) - len(fitted):
+            has_differed = isinstance(kind, Kind) and kind.checks.num_differences
+            ways[OTHER_BITS if has_differed else TOO_FEW] += num_left
+    return [fitted.get(number) or fit(job, worker) for number, job in enumerate(jobs)]
 
 
 def _tile_size(kind: Kind, most_samples: Sequence[int]) -> int:

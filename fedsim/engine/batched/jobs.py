@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from fedsim.engine.batched import evaluation, fit, fit_kinds
+from fedsim.engine.batched.ways import ALONE, FAILED, Ways
 from fedsim.engine.execute import own_generators_only, run
 from fedsim.engine.jobs import Evaluate, Fit, Job, Predict
 from fedsim.engine.worker_state import Resources, Worker
@@ -24,27 +25,30 @@ def batch_key(job: Job, resources: Resources) -> Hashable | None:
             return None
 
 
-def run_together(jobs: Sequence[Any], worker: Worker) -> tuple[list[Any], bool]:
+def run_together(jobs: Sequence[Any], worker: Worker) -> tuple[list[Any], Ways]:
     """Run jobs of one :func:`batch_key`.
 
     Where jobs fail together each of them is run by itself, so that only those fail whose fault it is.
 
     Returns:
-        Each one's result, or the exception that it raised; and whether they were run together.
+        Each one's result, or the exception that it raised; and how many were run in which way.
 
     Raises:
         KeyboardInterrupt: Somebody pressed Ctrl-C.
     """
-    if len(jobs) > 1 or (isinstance(jobs[0], Evaluate) and len(jobs[0].parts) > 1):
+    ways = Ways()
+    can_be_together = len(jobs) > 1 or (isinstance(jobs[0], Evaluate) and len(jobs[0].parts) > 1)
+    if can_be_together:
         with suppress(Exception), own_generators_only(worker.resources.device), unwarned():
             match jobs[0]:
                 case Fit():
-                    return list(fit.fit_together(jobs, worker)), True
+                    return list(fit.fit_together(jobs, worker, ways)), ways
                 case Predict():
-                    return list(evaluation.predict_together(jobs, worker)), True
+                    return list(evaluation.predict_together(jobs, worker, ways)), ways
                 case Evaluate():
-                    return list(evaluation.evaluate_together(jobs, worker)), True
-    return [_run(job, worker) for job in jobs], False
+                    return list(evaluation.evaluate_together(jobs, worker, ways)), ways
+    by_themselves = {FAILED if can_be_together else ALONE: len(jobs)}
+    return [_run(job, worker) for job in jobs], Ways(by_themselves)
 
 
 def _run(job: Job, worker: Worker) -> Any:

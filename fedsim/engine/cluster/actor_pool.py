@@ -338,7 +338,7 @@ class ActorPool:
         amount = sum(wanted.amount for wanted in call.wanted)
         self._rates.learn(call.wanted[0].kind, amount, done.took_s)
         name = str(call.wanted[0].kind[0])
-        self.jobs_done[name]["together" if done.together else "by themselves"] += len(call.wanted)
+        self.jobs_done[name].update(done.ways)
         if self.job_times is not None:
             began_ns = self.job_times.now_ns() - round(done.took_s * 1e9)
             self.job_times.done(name, len(call.wanted), began_ns, f"actor {actor.number}")

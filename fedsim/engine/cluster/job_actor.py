@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from fedsim import __version__
 from fedsim.data.fingerprints import Fingerprint, fingerprint
 from fedsim.engine.batched.jobs import run_together
+from fedsim.engine.batched.ways import Ways
 from fedsim.engine.cluster.numeric_fingerprint import NumericFingerprint, numeric_fingerprint
 from fedsim.engine.cluster.packing import Failure, PackedResult, final, packed_result, unpacked
 from fedsim.engine.worker_state import Resources, Worker, choose_repeatable_kernels, pin_thread
@@ -47,12 +48,12 @@ class Done:
 
     Attributes:
         results: Each one's result, or its failure.
-        together: Whether they were done together.
+        ways: How many were done in which way.
         took_s: Real time, s.
     """
 
     results: Sequence[Any]
-    together: bool
+    ways: Mapping[str, int]
     took_s: float
 
 
@@ -91,10 +92,11 @@ class JobActor:
         """
         jobs = unpacked(octets, trees)
         began_s = perf_counter()
-        results, together = list[Any](), False
+        results, ways = list[Any](), Ways()
         with self._worker.on_its_stream():
             for some in [jobs] if alike else [[job] for job in jobs]:
-                done, together = run_together(some, self._worker)
+                done, its_ways = run_together(some, self._worker)
                 results += done
+                ways += its_ways
         results = [final(result) for result in results]
-        return packed_result(Done(results, together, perf_counter() - began_s))
+        return packed_result(Done(results, dict(ways), perf_counter() - began_s))

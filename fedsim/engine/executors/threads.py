@@ -19,6 +19,7 @@ from contextvars import copy_context
 from typing import Any
 
 from fedsim.engine.batched.jobs import batch_key, run_together
+from fedsim.engine.batched.ways import Ways
 from fedsim.engine.execute import one_torch_thread
 from fedsim.engine.executors.base import Due, Executor, Promise
 from fedsim.engine.jobs import Fit, Job
@@ -210,19 +211,15 @@ class Threads(Executor):
         if not begun:
             return
         try:
-            results, are_together = self._run([job for _, job in begun], self._worker)
+            results, ways = self._run([job for _, job in begun], self._worker)
         except BaseException as error:  # Ctrl-C
             for one, _ in begun:
                 one.result = error
             raise
         one, job = begun[0]
-        if one.key is None:
-            way = "no batched form"
-        elif len(begun) == 1:
-            way = "alone"
-        else:
-            way = "together" if are_together else "failed together"
-        self._jobs_done[type(job).__name__.lower()][way] += len(begun)
+        self._jobs_done[type(job).__name__.lower()].update(
+            ways if one.key is not None else {"no batched form": len(begun)}
+        )
         for (one, _), result in zip(begun, results, strict=True):
             one.result = result
 
@@ -242,8 +239,8 @@ class Threads(Executor):
         else:
             future.set_result(result)
 
-    def _run(self, jobs: Sequence[Job], worker: Worker) -> tuple[list[Any], bool]:
-        """Run jobs that are alike; return their results, or what they raised, and if they ran together."""
+    def _run(self, jobs: Sequence[Job], worker: Worker) -> tuple[list[Any], Ways]:
+        """Run jobs that are alike; return their results, or what they raised, and in which ways they ran."""
         times = self.job_times
         began_ns = 0 if times is None else times.now_ns()
         self._at_work.is_so = True

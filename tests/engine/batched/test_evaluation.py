@@ -15,6 +15,7 @@ from fedsim.data import FederatedData
 from fedsim.data.federated import Holdings
 from fedsim.engine.batched import evaluation
 from fedsim.engine.batched.evaluation import Kind, evaluate_together, evaluation_key, predict_together
+from fedsim.engine.batched.ways import Ways
 from fedsim.engine.execute import evaluate, one_torch_thread, predict
 from fedsim.engine.jobs import (
     ClientSamples,
@@ -128,7 +129,8 @@ def test_a_difference_ends_the_computing_at_once(monkeypatch: pytest.MonkeyPatch
         assert evaluate_together(jobs, worker) == expected
         assert the_kind(jobs, worker).differing == {7, 9}
         monkeypatch.setattr(evaluation, "_scores", None)
-        assert evaluate_together(jobs, worker) == expected
+        assert evaluate_together(jobs, worker, ways := Ways()) == expected
+    assert ways == {"other bits together": 5}
 
 
 def test_what_is_left_of_a_job_is_one_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +145,8 @@ def test_what_is_left_of_a_job_is_one_evaluation(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(evaluation, "evaluate", noted)
     with one_torch_thread():
-        assert evaluate_together([job], worker) == [evaluate(job, worker)]
+        assert evaluate_together([job], worker, ways := Ways()) == [evaluate(job, worker)]
+    assert ways == {"too few alike": 1}
     own = job.parts
     assert parts == [(own[3],), (own[0], own[1], own[4])]  # the first is the check
 

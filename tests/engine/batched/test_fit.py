@@ -21,6 +21,7 @@ from fedsim.engine.batched import fit as batched_fit
 from fedsim.engine.batched import slopes
 from fedsim.engine.batched.fit import fit_together
 from fedsim.engine.batched.fit_kinds import Kind, batch_key
+from fedsim.engine.batched.ways import Ways
 from fedsim.engine.cross_entropies import sums_of_losses
 from fedsim.engine.execute import fit, one_torch_thread
 from fedsim.engine.jobs import (
@@ -213,7 +214,22 @@ def test_a_difference_ends_the_training_at_once(monkeypatch: pytest.MonkeyPatch)
         assert [bits(one) for one in fit_together(jobs, worker)] == right
         assert kind.checks.num_differences
         monkeypatch.delattr(batched_fit, "_Tile")
-        assert [bits(one) for one in fit_together(jobs, worker)] == right
+        ways = Ways()
+        assert [bits(one) for one in fit_together(jobs, worker, ways)] == right
+    assert ways == {"other bits together": 4}
+
+
+def test_each_way_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = world((64, 10), (5, 6, 7))
+    model, counted = start(worker), []
+    infinite = replace(model, params={name: leaf + np.inf for name, leaf in model.params.items()})
+    with one_torch_thread():
+        for its_start, tile_size in ((model, 3), (model, 2), (infinite, 3)):
+            monkeypatch.setattr(batched_fit, "_tile_size", lambda *_, size=tile_size: size)
+            ways = Ways()
+            fit_together(jobs_of(worker, models={"model": its_start}), worker, ways)
+            counted.append(dict(ways))
+    assert counted == [{"together": 3}, {"together": 2, "too few alike": 1}, {"not finite": 3}]
 
 
 def test_a_shape_is_checked_once_and_for_all_learning_rates() -> None:

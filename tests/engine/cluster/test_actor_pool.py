@@ -75,8 +75,8 @@ def test_results_are_those_of_jobs_run_here(
     assert pool.wait(promises[5]) == run(others[1], worker)
     assert pool.jobs_done == {
         "fit": {"together": 4},
-        "predict": {"by themselves": 1},
-        "evaluate": {"by themselves": 1},
+        "predict": {"alone": 1},
+        "evaluate": {"alone": 1},
     }
 
 
