@@ -129,7 +129,7 @@ def test_kept_optimisers_and_phases(name: str, width: int, tmp_path: Path) -> No
 
 
 FAULTS: dict[str, dict[str, Any]] = {
-    "resets": {"slice_bytes": 1 << 13, "reset_every": 400_000},
+    "resets": {"slice_bytes": 1 << 13, "reset_after": 200_000, "reset_again": 200_000},
     "one reset": {"reset_after": 500_000},
     "latency": {"latency_s": 0.1},
     "bandwidth": {"bytes_per_s": 1e6},
