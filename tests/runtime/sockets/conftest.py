@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from fedsim.algorithms.contexts import Warn, ignored
 from fedsim.bus.http.state_folder import StateFolder
 from fedsim.data import FederatedData, LoadContext, Spreading, federate
 from fedsim.data.digits import PLUGIN as DIGITS
@@ -29,8 +30,10 @@ from fedsim.runtime.records.result import RunResult
 from fedsim.runtime.run import kinds_of
 from fedsim.runtime.sockets.join import host
 from fedsim.runtime.sockets.serve import serve
+from fedsim.runtime.tasks import Tasks
 from tests.bus.http.conftest import SkippingLoop, World, new_world, within
 
+T = TypeVar("T")
 CLIENTS = 4
 SOON = ("fedavg", "fedmd", "ktpfl", "fedme", "scaffold")
 """One algorithm of each form of exchange; the others are slow tests."""
@@ -78,55 +81,81 @@ def parts(name: str, *, width: int = 8, **changes: Any) -> Parts:
     return Parts(**{**made, **changes})
 
 
-def over_http(
+def hosted(
+    parts: Parts,
     make: Callable[[], Parts],
     shares: Sequence[str],
+    use: Callable[[World], Coroutine[Any, Any, T]],
     *,
     folder: Path | None = None,
-    prepare: Callable[[World], None] = lambda world: None,
+    shelf: Any = None,
     change: Callable[[Any], None] = lambda client: None,
     harm: Mapping[str, Any] | None = None,
-    **options: Any,
-) -> tuple[RunResult, World]:
-    """Run with a connection for each share of the clients, each with an engine of its own.
+    warn: Warn = ignored,
+) -> T:
+    """Return what comes of a server's side while processes host clients, each with an engine of its own.
 
     Args:
-        make: Returns the parts, for each side anew.
-        shares: Clients of each process.
-        folder: Where they keep states.
-        prepare: Changes the server's side before anybody joins.
-        change: Changes the endpoint of each process.
+        parts: The server's.
+        make: Returns the parts of each process.
+        shares: Clients of each.
+        use: What is done with the server's side.
+        folder: Where they keep states and replies.
+        shelf: Where they keep states, if there is no folder.
+        change: Changes the endpoint of each.
         harm: What a proxy between the two sides does.
-        options: Those of :func:`fedsim.runtime.sockets.serve.serve`.
-
-    Returns:
-        The result, and the server's side, closed.
+        warn: Is told what clients warn of.
     """
 
-    async def main(ends: ExitStack) -> tuple[RunResult, World]:
-        parts = make()
+    async def main(ends: ExitStack) -> T:
         world = await new_world(num_clients=parts.data.num_clients, kinds=kinds_of(parts))
-        prepare(world)
         url = None if harm is None else (await world.proxy(**harm)).url
-        tasks: list[asyncio.Task[Any]] = []
-        try:
+        tasks = Tasks()
+
+        async def whole() -> T:
+            hosting = []
             for share in shares:
                 state = None if folder is None else ends.enter_context(closing(StateFolder(folder / share)))
                 client = await world.join(share, url, state=state)
                 change(client)
-                tasks.append(asyncio.create_task(host(make(), client, folder=state)))
-            serving = serve(
-                parts, world.server, ledger=world.ledger, trace=world.trace, log=world.log, **options
-            )
-            result: RunResult = await within(serving)
+                work = host(make(), client, folder=state or shelf, warn=warn)
+                hosting.append(tasks.start(work, share))
+            result = await use(world)
             world.server.finish()
-            await within(asyncio.gather(*tasks))
+            await asyncio.gather(*hosting)
+            return result
+
+        try:
+            return await within(tasks.until(whole()))
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
             await world.close()
-        return result, world
 
     with ExitStack() as ends, asyncio.Runner(loop_factory=SkippingLoop) as runner:
         return runner.run(main(ends))
+
+
+def over_http(
+    make: Callable[[], Parts],
+    shares: Sequence[str],
+    *,
+    prepare: Callable[[World], None] = lambda world: None,
+    wait_s: float | None = None,
+    **options: Any,
+) -> tuple[RunResult, World]:
+    """Run with a connection for each share of the clients; return the result, and the server's side, closed.
+
+    Args:
+        make: Returns the parts, for each side anew.
+        shares: Clients of each process.
+        prepare: Changes the server's side before the run.
+        wait_s: How long to wait for clients.
+        options: Those of :func:`hosted`.
+    """
+    parts = make()
+
+    async def use(world: World) -> tuple[RunResult, World]:
+        prepare(world)
+        common: Any = {"ledger": world.ledger, "trace": world.trace, "log": world.log, "wait_s": wait_s}
+        return await serve(parts, world.server, **common), world
+
+    return hosted(parts, make, shares, use, **options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -18,12 +17,12 @@ from fedsim.engine.training_config import TrainingConfig
 from fedsim.errors import FileError, InvariantError, RunError, UserError
 from fedsim.runtime.clients.host import Held
 from fedsim.runtime.purity import fingerprint
-from fedsim.runtime.run import kinds_of
 from fedsim.runtime.sockets import state_encoding
-from fedsim.runtime.sockets.join import FolderStore, host
+from fedsim.runtime.sockets.join import FolderStore
 from fedsim.runtime.sockets.remote_states import QUESTION
 from fedsim.wire import SERVER
-from tests.bus.http.conftest import SkippingLoop, World, new_world, within
+from tests.bus.http.conftest import World
+from tests.runtime.sockets.conftest import hosted
 
 Asks = list[tuple[int, int, int]]
 """Client, dispatch, and the newest dispatch that was merged."""
@@ -50,9 +49,9 @@ def play(parts: Any, asks: Asks, shelf: Any = None, *, message: Any = None, **op
     Returns:
         The reports that came with replies, what clients 0 to 2 hold, and the answer to another question.
     """
+    reports = list[Any]()
 
-    async def hosted(world: World, probed: list[Any]) -> list[Any]:
-        client, reports = await world.join("0-2"), list[Any]()
+    def change(client: Any) -> None:
         send, on_reply = client.send, client.on_reply
 
         def sent(header: Header, reply: Any) -> Any:
@@ -67,35 +66,18 @@ def play(parts: Any, asks: Asks, shelf: Any = None, *, message: Any = None, **op
 
             on_reply(report)
 
-        client.send, client.on_reply = sent, noting  # type: ignore[method-assign, assignment]
-        hosting = asyncio.ensure_future(host(parts, client, folder=shelf, **options))
+        client.send, client.on_reply = sent, noting
 
-        async def ask() -> None:
-            for number, dispatch, merged in asks:
-                world.server.send(Header(SERVER, number, 1, "talk", dispatch, dispatch, merged), message)
-            for _ in asks:
-                await world.server.receive()
-            probed.extend([await world.server.probe(number, QUESTION, 60.0) for number in range(3)])
-            probed.append(await world.server.probe(1, b"something else", 60.0))
-            world.server.finish()
+    async def ask(world: World) -> list[bytes]:
+        for number, dispatch, merged in asks:
+            world.server.send(Header(SERVER, number, 1, "talk", dispatch, dispatch, merged), message)
+        for _ in asks:
+            await world.server.receive()
+        questions = [(0, QUESTION), (1, QUESTION), (2, QUESTION), (1, b"something else")]
+        return [await world.server.probe(number, question, 60.0) for number, question in questions]
 
-        asking = asyncio.ensure_future(ask())
-        try:
-            await within(hosting)
-        finally:
-            asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
-        return reports
-
-    async def main() -> Any:
-        world, probed = await new_world(num_clients=3, kinds=kinds_of(parts)), list[Any]()
-        try:
-            return await hosted(world, probed), probed
-        finally:
-            await world.close()
-
-    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
-        return runner.run(main())
+    probed = hosted(parts, lambda: parts, ["0-2"], ask, change=change, shelf=shelf, **options)
+    return reports, probed
 
 
 def test_hosts_until_the_run_is_over(world: Any) -> None:
