@@ -255,9 +255,7 @@ async def new_world(
     """Start a server; whoever asks for it closes it."""
     common: dict[str, Any] = {"limits": HttpLimits(**limits), "kinds": kinds or Kinds(COMMON)}
     common |= {"ledger": Ledger(), "trace": Trace(keep=True), "log": Log()}
-    server = HttpServer(
-        access=access or Access.open(), greeting=greeting, num_clients=num_clients, **common
-    )
+    server = HttpServer(access=access or Access.open(), greeting=greeting, num_clients=num_clients, **common)
     port = await server.start("127.0.0.1", 0, encrypt)
     url = f"{'http' if encrypt is None else 'https'}://127.0.0.1:{port}"
     return World(server=server, port=port, url=url, **common)

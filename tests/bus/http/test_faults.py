@@ -128,9 +128,7 @@ async def test_another_process_takes_clients_over_once_theirs_is_known_to_be_dea
     first = await world.join("0-4", url=proxy.url, kinds=None)
     await check_refused()
     first.kinds = world.kinds
-    deliveries = [
-        await world.asked(first, number, num=APART if number % 2 else SMALL) for number in range(5)
-    ]
+    deliveries = [await world.asked(first, number, num=APART if number % 2 else SMALL) for number in range(5)]
     world.reply(first, deliveries[2])
     await world.taken()
     proxy.swallow(True)  # it is cut off, as by a machine that lost its power: nobody closes the connection
