@@ -13,7 +13,9 @@ import pytest
 from fedsim.bus.http.access import Access, ClientRanges, new_token
 from fedsim.bus.http.requests import open_http
 from fedsim.errors import UserError
+from fedsim.processes.addresses_and_tls import client_tls, server_tls
 from tests.bus.http.peer import NAME, peer, say
+from tests.conftest import Certify
 
 
 async def test_slow_peers_are_turned_out(world: Any) -> None:
@@ -108,11 +110,18 @@ def _called(name: str, *arguments: Any) -> aiohttp.ClientSession:
     return http
 
 
-@pytest.mark.parametrize(("attempts", "most"), [(300, 20), pytest.param(10_000, 500, marks=pytest.mark.slow)])
-async def test_a_crowd_of_connections(make_world: Any, attempts: int, most: int) -> None:
-    """Connections that say nothing make way for each other, while somebody honest is served."""
-    world = await make_world(max_handshakes=most - 5, max_connections=most)
-    client = await world.join("0-8")
+@pytest.mark.parametrize(
+    ("attempts", "most", "is_encrypted"),
+    [(300, 20, False), (100, 20, True), pytest.param(10_000, 500, False, marks=pytest.mark.slow)],
+)
+async def test_a_crowd_of_connections(
+    make_world: Any, certify: Certify, attempts: int, most: int, is_encrypted: bool
+) -> None:
+    """Connections that say nothing, not even a TLS handshake, make way, while somebody honest is served."""
+    encrypt = server_tls(*certify("server")) if is_encrypted else None
+    trusted = client_tls(certify("server")[0]) if is_encrypted else None
+    world = await make_world(max_handshakes=most - 5, max_connections=most, encrypt=encrypt)
+    client = await world.join("0-8", ssl=trusted)
     crowd: list[asyncio.StreamWriter] = []
     silent: set[asyncio.Task[bytes]] = set()
     highest = 0
@@ -130,9 +139,8 @@ async def test_a_crowd_of_connections(make_world: Any, attempts: int, most: int)
     assert most / 2 < highest <= most
     assert world.server.rejected["connections"] >= attempts - most
     assert world.server.attended(3)
-    late = await world.join("9")  # a newcomer gets in, too
-    world.ask(9, attempts)
-    assert (await world.got(late)).header.dispatch == attempts
+    late = await world.join("9", ssl=trusted)  # a newcomer gets in, too
+    assert (await world.asked(late, 9, attempts)).header.dispatch == attempts
+    await world.until(lambda: not silent)  # those that are left are turned out when their time is up
     for writer in crowd:
         writer.transport.abort()
-    await world.until(lambda: not silent)

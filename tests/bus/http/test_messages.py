@@ -95,9 +95,14 @@ def head(data: bytes, body: bytes = b"") -> bytes:
         (entry("r"), FROM_CLIENT, "0 values, not 4"),
         (entry("u", 1, -1, "why"), FROM_CLIENT, r"u\[1\]: -1"),
         (entry("u", 1.0, 1, "why"), FROM_CLIENT, r"u\[0\]: 1.0"),
-        (entry("r", 1, 1, (float("nan"), 0.0), None), FROM_CLIENT, r"r\[2\]"),
+        *(
+            (entry("r", 1, 1, times, None), FROM_CLIENT, r"r\[2\]")
+            for times in ((float("nan"), 0.0), (0.0, -1.0), (0.0, 2e9), (0, 0.0))
+        ),
+        (entry("r", 1, True, SPENT, None), FROM_CLIENT, r"r\[1\]: True"),
+        (entry("r", 0, 2**31, SPENT, None), FROM_CLIENT, r"r\[1\]: 2147483648"),
         (entry("u", 1, 1, "why", body=b"x"), FROM_CLIENT, "1 bytes follow"),
-        (entry("u", 1, 1, "\x1b[2J"), FROM_CLIENT, r"u\[2\]"),
+        *((entry("u", 1, 1, why), FROM_CLIENT, r"u\[2\]") for why in ("\x1b[2J", "x" * 2000)),
         (entry("r", 1, 1, SPENT, None, body=b"xy")[:-1] + b"z", FROM_CLIENT, "2 bytes do not have"),
         (entry("d", 1, 3, 0, 1, "t" * 257, 0, -1, None), FROM_SERVER, r"d\[4\]"),
         (entry("d", 1, 3, 0, 1, "train", 0, 2**40, None), FROM_SERVER, r"d\[6\]"),

@@ -71,7 +71,7 @@ async def test_a_broadcast_reaches_many_clients_of_two_processes_in_order(make_w
 
 
 async def test_what_one_client_is_sent_and_replies_keeps_its_order(world: Any) -> None:
-    """A large frame takes longer than a small one that comes after it. One is sent before anybody has joined."""
+    """A large frame takes longer than a small one that comes after it; one was sent before the join."""
     world.ask(0)
     client = await world.join()
     for dispatch, num in enumerate((LARGE, LARGE, 10), 1):
