@@ -72,21 +72,6 @@ async def test_each_reply_comes_once_and_unharmed_where_the_link(
         assert proxy.accepted > 2 or proxy.repeated > 8
 
 
-async def test_a_black_hole_loses_and_repeats_nothing(world: Any) -> None:
-    proxy = await world.proxy()
-    client = await world.join(url=proxy.url)
-    exchanging = asyncio.ensure_future(exchange(world, client, 10, APART))
-    for _ in range(2):
-        before = proxy.up
-        await world.until(lambda before=before: proxy.up > before + 500_000 or exchanging.done())
-        assert not exchanging.done()
-        proxy.swallow(True)
-        await world.until(lambda: not world.server.attended(0))
-        proxy.swallow(False)
-    await exchanging
-    assert world.server.rejected["silent"] >= 1
-
-
 async def test_a_transfer_goes_on_where_it_was(make_world: Any) -> None:
     world = await make_world(chunk_bytes=1 << 16)
     proxy = await world.proxy(slice_bytes=1 << 14)
