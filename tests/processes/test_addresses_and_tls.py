@@ -54,12 +54,9 @@ def test_certificates_come_in_pairs_and_are_files(tmp_path: Path) -> None:
     for pair in ((tmp_path, None), (None, tmp_path)):
         with pytest.raises(UserError, match="belong together"):
             server_tls(*pair)
-    with pytest.raises(UserError, match="no such file"):
-        server_tls(tmp_path / "a", tmp_path / "b")
-    with pytest.raises(UserError, match="no such file"):
-        client_tls(tmp_path / "a")
     (tmp_path / "rubbish").write_text("rubbish")
-    with pytest.raises(UserError, match="PEM"):
-        server_tls(tmp_path / "rubbish", tmp_path / "rubbish")
-    with pytest.raises(UserError, match="PEM"):
-        client_tls(tmp_path / "rubbish")
+    for name, problem in (("missing", "no such file"), ("rubbish", "PEM")):
+        with pytest.raises(UserError, match=problem):
+            server_tls(tmp_path / name, tmp_path / name)
+        with pytest.raises(UserError, match=problem):
+            client_tls(tmp_path / name)
