@@ -1,4 +1,4 @@
-"""Large frames on their way: bytes followed by their SHA-256, which either side may break off and go on with."""
+"""Large frames on their way: bytes followed by their SHA-256, which may be broken off and gone on with."""
 
 from __future__ import annotations
 

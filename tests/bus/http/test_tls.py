@@ -16,6 +16,7 @@ import pytest
 from fedsim.bus.http.access import Access, ClientRanges, new_token
 from fedsim.errors import UserError
 from fedsim.processes.addresses_and_tls import client_tls, server_tls
+from tests.bus.http.peer import say
 
 OPENSSL = shutil.which("openssl")
 pytestmark = pytest.mark.skipif(OPENSSL is None, reason="openssl is not here: it makes the certificates")
@@ -129,3 +130,10 @@ async def test_those_who_never_shake_hands_are_bounded_too(make_encrypted: Any, 
     for _, writer in crowd:
         writer.transport.abort()
     await asyncio.gather(*ended, return_exceptions=True)
+
+
+async def test_a_handshake_that_fails_is_forgotten_at_once(make_encrypted: Any) -> None:
+    world = await make_encrypted()
+    assert await say(world, b"GET /health HTTP/1.1\r\n\r\n") == b""
+    await world.until(lambda: world.server.num_connections == 0)
+    assert world.server.rejected["slow"] == 0
