@@ -307,7 +307,7 @@ class Handlers:
                 data = await self._more(request, session)
                 if upload.first_ns < 0:
                     upload.first_ns = now_ns()
-                incoming.add(data)
+                await incoming.add(data)
             if incoming.is_complete:
                 whole = await incoming.verified()
                 self._check_alive(session)

@@ -164,7 +164,6 @@ class Replies:
         self._lines: dict[tuple[int, int], deque[Reply]] = {}
         self._small: deque[Reply] = deque()
         self._to_keep: deque[Reply] = deque()
-        self._to_forget: list[Key] = []
         self._keep = asyncio.Event()
 
     def load(self) -> None:
@@ -202,21 +201,18 @@ class Replies:
             self._launch(line[0])
         else:
             del self._lines[reply.line]
-        if self._is_kept(reply):
-            self._to_forget.append(reply.key)
-            self._keep.set()
+        if self._state is not None and self._is_kept(reply):
+            self._state.forget(reply.key)
 
     async def keep(self) -> None:
-        """Make replies durable, and forget them in the state folder, for ever."""
-        state = self._state
-        while state is not None:
+        """Make replies durable, for ever."""
+        while self._state is not None:
             self._keep.clear()
-            if not self._to_keep and not self._to_forget:
+            if not self._to_keep:
                 await self._keep.wait()
                 continue
-            replies, gone = list(self._to_keep), self._to_forget
-            self._to_forget = []
-            await asyncio.to_thread(state.turn, replies, gone)
+            replies = list(self._to_keep)
+            await self._state.keep(replies)
             for reply in replies:
                 self._to_keep.popleft()
                 reply.state = None

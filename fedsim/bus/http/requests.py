@@ -186,7 +186,7 @@ class Requests:
                     if response.status == 410:
                         return
                     async for data in response.content.iter_any():
-                        incoming.add(data)
+                        await incoming.add(data)
             frame = await incoming.verified()
             if frame is None:
                 spoilt += 1

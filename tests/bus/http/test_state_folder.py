@@ -1,3 +1,4 @@
+import asyncio
 import os
 import stat
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from fedsim.errors import FileError, UserError
 from fedsim.wire import Frame
 
 UP = 3, 5
-SAID = (0.7, 0.5), "[]"
+SAID = (0.75, 0.5), "[]"
 UNSAID = (0.0, 0.0), None
 FRAME = Frame(b"headonetwo", 10)
 
@@ -25,12 +26,18 @@ def reply(
     return Reply(key, frame, spent_s, notes, state=folder.pending(key[0]))
 
 
+def keep(folder: StateFolder, *replies: Reply) -> None:
+    asyncio.run(folder.keep(replies))
+
+
 def filled(path: Path) -> None:
     """Leave a folder with the state of client 4, and a reply of client 3 that its state goes with."""
     one = StateFolder(path)
     for client, gone in ((4, True), (3, False)):
         one.put(client, b"state")
-        one.turn([reply(one, (client, 6), UNSAID)], [(client, 6)] if gone else [])
+        keep(one, reply(one, (client, 6), UNSAID))
+        if gone:
+            one.forget((client, 6))
     one.close()
 
 
@@ -58,7 +65,7 @@ def test_nothing_is_written_into_a_folder_that_was_let_go(tmp_path: Path) -> Non
     """A thread may begin with it when its process has been stopped already."""
     one = StateFolder(tmp_path)
     one.close()
-    one.turn([reply(one)], [])
+    keep(one, reply(one))
     other = StateFolder(tmp_path)
     assert other.replies() == []
     other.close()
@@ -70,7 +77,7 @@ def test_a_state_is_durable_with_its_reply(tmp_path: Path) -> None:
     one.put(4, b"other")
     assert one.get(3) == b"state"
     assert one.get(9) is None
-    one.turn([reply(one), reply(one, (4, 0), UNSAID, None)], [])
+    keep(one, reply(one), reply(one, (4, 0), UNSAID, None))
     one.put(3, b"newer, without an reply")
     assert one.get(3) == b"newer, without an reply"
     one.close()
@@ -82,7 +89,7 @@ def test_a_state_is_durable_with_its_reply(tmp_path: Path) -> None:
     assert kept.frame is not None
     assert kept.frame.join() == b"headonetwo"
     assert len(kept.frame) == 10
-    other.turn([], [UP])
+    other.forget(UP)
     assert len(other.replies()) == 1
     assert other.get(3) == b"state"
     other.close()
@@ -93,7 +100,7 @@ def test_a_state_that_came_later_does_not_go_with_an_earlier_reply(tmp_path: Pat
     one.put(3, b"first")
     first = reply(one)
     one.put(3, b"second")  # the disk is slow
-    one.turn([first], [])
+    keep(one, first)
     assert one.get(3) == one.pending(3) == b"second"
     one.close()
     other = StateFolder(tmp_path)
@@ -107,7 +114,7 @@ def test_the_newest_reply_has_the_state_until_it_is_taken(tmp_path: Path) -> Non
     for key, state in ((UP, b"old"), (later, b"new"), (alone, None)):
         if state is not None:
             one.put(3, state)
-        one.turn([reply(one, key)], [])
+        keep(one, reply(one, key))
     one.close()
     (tmp_path / "states" / "3.part").write_bytes(b"half")
     names = ["3-5.state", "3-16.state", "3-17"]
@@ -115,7 +122,7 @@ def test_the_newest_reply_has_the_state_until_it_is_taken(tmp_path: Path) -> Non
         other = StateFolder(tmp_path)
         assert [path.name for path in other._reply_files()] == names
         assert other.get(3) == b"new"
-        other.turn([], [key])
+        other.forget(key)
         assert other.get(3) == b"new"
         other.close()
         names = names[1:]
@@ -152,14 +159,21 @@ def test_what_is_damaged_is_named(tmp_path: Path) -> None:
             check_use(tmp_path, UserError, f"{name}' of the state folder is damaged")
         path.write_bytes(whole)
     whole = (tmp_path / "replies" / "3-6.state").read_bytes()
-    for name in ("states/5", "states/4", "replies/5-5", "session"):  # a file in the place of another
+    for name in (
+        "states/5",
+        "states/4",
+        "replies/5-5",
+        "replies/3-7",
+        "session",
+    ):  # a file in the place of another
         path = tmp_path / name
         before = path.read_bytes() if path.exists() else None
         path.write_bytes(whole)
-        check_use(tmp_path, UserError, f"{name}' of the state folder is damaged .it is that of '3-6.state'")
+        why = "it is that of dispatch 6" if name == "replies/3-7" else "its checksum is wrong"
+        check_use(tmp_path, UserError, f"{name}' of the state folder is damaged .{why}")
         path.unlink() if before is None else path.write_bytes(before)
     path = tmp_path / "session"
-    path.write_bytes(path.read_bytes().replace(b"fedsim state 6", b"fedsim state 5"))
+    path.write_bytes(path.read_bytes().replace(b"fedsim state 7", b"fedsim state 6"))
     check_use(tmp_path, UserError, "is of another version of fedsim")
 
 
@@ -233,8 +247,8 @@ def test_whatever_the_disk_refuses_the_folder_goes_on(tmp_path: Path, disk: Any)
             for key, after in ((UP, b"one"), (later, b"two")):
                 if key[1] > last:
                     state.put(3, after)
-                    state.turn([reply(state, key)], [])
-            state.turn([], [UP])
+                    keep(state, reply(state, key))
+            state.forget(UP)
             return [*durable, state.get(3) or b""]
         finally:
             state.close()

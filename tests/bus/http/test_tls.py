@@ -13,6 +13,7 @@ import pytest
 from fedsim.bus.http.access import Access, ClientRanges, new_token
 from fedsim.errors import UserError
 from fedsim.processes.addresses_and_tls import client_tls, server_tls
+from tests.bus.http.peer import say
 from tests.conftest import Certify
 
 LARGE = 100_000  # floats: 400 kB, fetched apart
@@ -73,3 +74,10 @@ async def test_who_does_not_agree_about_encryption_is_told(
         await world.within(asyncio.open_connection("127.0.0.1", world.port, ssl=old))
     await world.join(ssl=trusted)  # both go on
     await plain.join()
+
+
+async def test_a_handshake_that_fails_is_forgotten_at_once(make_encrypted: Any) -> None:
+    world = await make_encrypted()
+    assert await say(world, b"GET /health HTTP/1.1\r\n\r\n") == b""
+    await world.until(lambda: world.server.num_connections == 0)
+    assert world.server.rejected["slow"] == 0
