@@ -81,15 +81,20 @@ async def test_nothing_is_remembered_of_what_is_replied_to_but_its_number() -> N
     assert mine.deliveries.held_s((0, 0)) == 0
 
 
-async def test_a_large_frame_does_not_wait_for_small_ones_that_come_after_it() -> None:
-    """They are handed over after it."""
+async def test_a_large_frame_waits_for_large_ones_before_it_and_for_no_small_ones_after_it() -> None:
     mine = Process(HttpLimits(inbox_bytes=100))
     large = mine.announced(1, 0, 0, large=True)
     assert large is not None
-    for number in range(2, 5):
+    for number in range(2, 5):  # they are handed over after it
         header = Header(-1, number, 1, "train", 0, 0)
         assert not mine.deliveries.announced(Arrival(header, number, bytes(60)))
     await asyncio.wait_for(mine.deliveries.room(), 5)
+    mine.deliveries.fetched(large, memoryview(bytes(200)))
+    waiting = asyncio.ensure_future(mine.deliveries.room())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    mine.deliveries.replied((0, 0))
+    await asyncio.wait_for(waiting, 5)
 
 
 async def test_of_each_client_one_reply_is_under_way() -> None:
@@ -124,27 +129,19 @@ def is_gone(reply: Reply) -> bool:
 
 async def test_a_batch_is_bounded() -> None:
     replies = Replies(LIMITS, None, lambda key: None, lambda reply: None, lambda: None)
-    for client in range(2000):
+    for client in range(2000):  # whatever is told beside frames
         length = 60_000 if client < 20 else 10
         replies.add(Reply((client, 0), Frame(bytes(length), length)))
-    lengths = []
-    while batch := replies.batch():
-        lengths.append(sum(len(reply.entry(0.0)) for reply in batch))
-    assert max(lengths) <= LIMITS.batch_bytes
-    assert len(lengths) < 20
-
-
-async def test_a_batch_is_bounded_whatever_is_told_beside_frames() -> None:
-    replies = Replies(LIMITS, None, lambda key: None, lambda reply: None, lambda: None)
-    for client in range(200):
-        replies.add(Reply((client, 0), fault="\N{GRINNING FACE}" * 1024))
-        replies.add(Reply((client, 1), notes="x" * 8192))
+        if client < 200:
+            replies.add(Reply((client, 1), fault="\N{GRINNING FACE}" * 1024))
+            replies.add(Reply((client, 2), notes="x" * 8192))
     lengths = []
     while batch := replies.batch():
         lengths.append(sum(len(reply.entry(0.0)) for reply in batch))
         for reply in batch:
             replies.taken(reply)
     assert LIMITS.batch_bytes * 0.8 < max(lengths) <= LIMITS.batch_bytes
+    assert len(lengths) <= 20
 
 
 async def test_what_is_on_its_way_has_not_come_though_a_new_session_numbers_in_another_order() -> None:
