@@ -3,82 +3,54 @@
 from __future__ import annotations
 
 import asyncio
+import tomllib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import ExitStack, closing
-from functools import cache
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from fedsim.algorithms.contexts import Warn, ignored
 from fedsim.bus.http.state_folder import StateFolder
-from fedsim.data import FederatedData, LoadContext, Spreading, federate
-from fedsim.data.digits import PLUGIN as DIGITS
-from fedsim.data.partitions.dirichlet_class import PLUGIN as DIRICHLET
-from fedsim.engine.executors.base import ExecutorConfig
-from fedsim.engine.executors.threads import PLUGIN as THREADS
-from fedsim.engine.training_config import TrainingConfig
-from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
-from fedsim.models import Architecture
-from fedsim.models.mlp import PLUGIN as MLP
-from fedsim.network.none import PLUGIN as NONE
-from fedsim.plugins import load
-from fedsim.rng import Key
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
-from fedsim.runtime.policies.selectors.uniform import PLUGIN as UNIFORM
 from fedsim.runtime.records.result import RunResult
 from fedsim.runtime.run import kinds_of
 from fedsim.runtime.sockets.join import host
 from fedsim.runtime.sockets.serve import serve
 from fedsim.runtime.tasks import Tasks
+from fedsim.scenario import Scenario, build
 from tests.bus.http.conftest import SkippingLoop, World, new_world, within
 
 T = TypeVar("T")
 CLIENTS = 4
+SCENARIO = """
+run = { seed = 3, rounds = 2 }
+data = { name = "digits", limit = 240, global_test = 0.1, public.size = 20 }
+training = { lr = 0.1, batch_size = 16 }
+participation = { clients_per_round = 3, client_timeout = "60 s" }
+network.model = "none"
+[[fleet]]
+count = 4
+device = "high"
+"""
 SOON = ("fedavg", "fedmd", "ktpfl", "fedme", "scaffold")
 """One algorithm of each form of exchange; the others are slow tests."""
 FEW = {"lambdas": [0.0, 0.5], "temperatures": [1.0, 5.0], "distill_epochs": 3}
 QUICK: dict[str, dict[str, Any]] = {
-    "persfl": FEW,
-    "persfl_gd": FEW,
+    **dict.fromkeys(("persfl", "persfl_gd"), FEW),
+    **dict.fromkeys(("feddf", "pfeddf", "fedet"), {"server_steps": 5}),
     "fedme": {"finetune_epochs": 1},
     "fedgkt": {"server_epochs": 2},
-    "feddf": {"server_steps": 5},
-    "pfeddf": {"server_steps": 5},
-    "fedet": {"server_steps": 5},
 }
 """Settings for what takes long by default and means the same with less."""
 
 
-@cache
-def data() -> FederatedData:
-    key = Key.root(7)
-    spreading = Spreading(
-        num_clients=CLIENTS, shares=(0.7, 0.1, 0.2), public_size=20, global_test_share=0.1, limit=240
-    )
-    dataset = DIGITS(DIGITS.Config()).load(LoadContext(None, CLIENTS, key))
-    return federate(dataset, DIRICHLET(DIRICHLET.Config(alpha=0.5)), spreading, key)
-
-
 def parts(name: str, *, width: int = 8, **changes: Any) -> Parts:
     """Return parts of two rounds on the digits; ``changes`` replaces any of them."""
-    plugin: Any = load("fedsim.algorithms", name)
-    group = GroupConfig(count=CLIENTS, device="high")
-    made: dict[str, Any] = {
-        "algorithm": plugin(plugin.Config(**QUICK.get(name, {}))),
-        "data": data(),
-        "fleet": build_fleet([group], ServerConfig(), Key.root(3), default_model="mlp"),
-        "architectures": {"mlp": Architecture("mlp", MLP(MLP.Config(hidden=(width,))), data().task)},
-        "network": NONE(NONE.Config()),
-        "executor": THREADS(ExecutorConfig()),
-        "selector": UNIFORM(UNIFORM.Config()),
-        "pacing": SYNCHRONOUS(SYNCHRONOUS.Config()),
-        "training": TrainingConfig(lr=0.1, batch_size=16),
-        "rounds": 2,
-        "clients_per_round": 3,
-        "client_timeout_s": 60.0,
-    }
-    return Parts(**{**made, **changes})
+    scenario = tomllib.loads(SCENARIO)
+    scenario["algorithm"] = {"name": name, "params": QUICK.get(name, {})}
+    scenario["models"] = {"mlp": {"params": {"hidden": [width]}}}
+    return replace(build(Scenario.model_validate(scenario)), **changes)
 
 
 def hosted(

@@ -22,7 +22,7 @@ from fedsim.runtime.records.result import RunResult
 from fedsim.runtime.run import run
 from fedsim.runtime.sockets.state_encoding import classes_of, decode_held, encode
 from tests.bus.http.conftest import Log
-from tests.runtime.sockets.conftest import CLIENTS, SOON, data, over_http, parts
+from tests.runtime.sockets.conftest import CLIENTS, SOON, over_http, parts
 
 SHARES = ["0,2", "1,3"]
 
@@ -145,29 +145,25 @@ def test_work_without_frames_is_seen_too() -> None:
 
 
 def test_what_clients_note_is_in_the_servers_log_as_in_memory() -> None:
+    warned = "no validation samples"
+
     def of_clients(log: Log) -> list[str]:
-        noted = [(event, values) for event, values in log.lines if event in ("student chosen", WARNED)]
+        noted = [(event, values) for event, values in log.lines if event in ("student chosen", warned)]
         for _, values in noted:
             values.pop("told_by", None)
         return sorted(map(str, noted))
 
-    few = replace(data(), holdings={**data().holdings, "val": Holdings(*none_at(2))})
+    # Client 2 has no validation samples.
+    data = parts("persfl").data
+    val, indices = data.holdings["val"], data.holdings["val"].flat
+    assert indices is not None
+    first, end = val.offsets[2:4]
+    offsets = np.where(np.arange(CLIENTS + 1) > 2, val.offsets - (end - first), val.offsets)
+    few = Holdings(offsets, np.delete(indices, slice(first, end)))
+    without = replace(data, holdings={**data.holdings, "val": few})
     here = Log()
-    run(parts("persfl", data=few), log=here)
-    _, world = over_http(lambda: parts("persfl", data=few), SHARES)
+    run(parts("persfl", data=without), log=here)
+    _, world = over_http(lambda: parts("persfl", data=without), SHARES)
     assert of_clients(world.log) == of_clients(here)
-    assert set(world.log.warned) == set(here.warned) == {WARNED}
+    assert set(world.log.warned) == set(here.warned) == {warned}
     assert here.of("student chosen")
-
-
-WARNED = "no validation samples"
-
-
-def none_at(client: int) -> tuple[Any, Any]:
-    """Return validation samples of which a client has none."""
-    one = data().holdings["val"]
-    assert one.flat is not None
-    first, end = one.offsets[client : client + 2]
-    offsets = one.offsets.copy()
-    offsets[client + 1 :] -= end - first
-    return offsets, np.delete(one.flat, slice(first, end))
