@@ -1,7 +1,5 @@
 """What a client process reports beside replies: notes that anybody can read, and nothing else."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from typing import Any

@@ -1,7 +1,5 @@
 """A server and client processes within one process, over real sockets, in time that skips."""
 
-from __future__ import annotations
-
 import asyncio
 import selectors
 import ssl as tls

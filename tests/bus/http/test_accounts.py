@@ -1,7 +1,5 @@
 """Where the time of a dispatch went: what the server has seen, and what a process says, bounded by that."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Connections that say nothing, no HTTP, or what web pages say: closed, counted, and not shown."""
 
-from __future__ import annotations
-
 import asyncio
 from functools import partial
 from typing import Any

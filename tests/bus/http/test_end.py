@@ -1,7 +1,5 @@
 """The end of a run, and of a server: who hears of it, who is waited for, and what is entered no more."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

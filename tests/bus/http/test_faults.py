@@ -1,7 +1,5 @@
 """Connections that break, stall, trickle and come back; processes that are killed."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from contextlib import closing

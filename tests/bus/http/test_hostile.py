@@ -1,7 +1,5 @@
 """Peers that do what they must not: each is counted, none stops the server, and memory stays bounded."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from hashlib import sha256

@@ -6,8 +6,6 @@ waits for what has to happen. Which rules may come depends on the earlier rules 
 was when its process was killed.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable

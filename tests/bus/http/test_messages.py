@@ -1,7 +1,5 @@
 """Entries and large replies, there and back, and what are none."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from hashlib import sha256
 from typing import Any

@@ -1,7 +1,5 @@
 """What has come to a client process and is not handed over, and what it has not got rid of."""
 
-from __future__ import annotations
-
 import asyncio
 
 from fedsim.bus import Header

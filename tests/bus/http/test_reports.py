@@ -1,7 +1,5 @@
 """What comes with replies: notes come once, and no more time is spent than has passed."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Both ways over loopback, without faults."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

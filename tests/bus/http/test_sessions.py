@@ -1,7 +1,5 @@
 """Who gets which clients."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """The bus over TLS, with a certificate made here; and what a person hears where two sides do not agree."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import ssl

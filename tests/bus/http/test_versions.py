@@ -1,7 +1,5 @@
 """Two sides that do not fit: the process that joins is told plainly, and the server goes on."""
 
-from __future__ import annotations
-
 import tomllib
 from typing import Any
 

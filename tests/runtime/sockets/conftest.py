@@ -1,7 +1,5 @@
 """Runs over real sockets on one loop, and what they are made of."""
 
-from __future__ import annotations
-
 import asyncio
 import tomllib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -38,7 +36,7 @@ SOON = ("fedavg", "fedmd", "ktpfl", "fedme", "scaffold")
 FEW = {"lambdas": [0.0, 0.5], "temperatures": [1.0, 5.0], "distill_epochs": 3}
 QUICK: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("persfl", "persfl_gd"), FEW),
-    **dict.fromkeys(("feddf", "pfeddf", "fedet"), {"server_steps": 5}),
+    **{name: {"server_steps": 5} for name in ("feddf", "pfeddf", "fedet")},
     "fedme": {"finetune_epochs": 1},
     "fedgkt": {"server_epochs": 2},
 }

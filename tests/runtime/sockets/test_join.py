@@ -1,7 +1,5 @@
 """A client process: states that outlive it, and replies that are the same when they are given twice."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The same run over real sockets, on one loop: the models and the bytes of payload are those of memory."""
 
-from __future__ import annotations
-
 from collections import Counter
 from contextlib import closing
 from dataclasses import replace

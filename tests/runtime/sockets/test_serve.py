@@ -1,7 +1,5 @@
 """The server's side of a run in real time: robust where processes are away, silent, or lie."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
