@@ -31,7 +31,7 @@ from fedsim.bus.http.messages import (
     read_large,
     sendable,
 )
-from fedsim.bus.http.sessions import Dispatch, Refusal, Session, Sessions, Upload
+from fedsim.bus.http.sessions import Dispatch, Key, Refused, Session, Sessions, Upload
 from fedsim.bus.http.transfers import Incoming, content_range, range_start
 from fedsim.bus.inbox import Inbox
 from fedsim.clock import now_ns
@@ -47,14 +47,6 @@ _ALIVE = entry("a")
 _MOST_JOIN = 160 * 1024
 _NUMBER = re.compile(r"[0-9]{1,16}")
 _PLACE = re.compile(r"/dispatch/([0-9]{1,10})/([0-9]{1,10})|/query/([0-9]{1,16})")
-
-
-class Turned(Exception):  # noqa: N818
-    """A request is turned away, with a status, and counted."""
-
-    def __init__(self, cause: str, status: int, why: str = "") -> None:
-        super().__init__(why or f"status {status}")
-        self.cause, self.status = cause, status
 
 
 class Handlers:
@@ -85,14 +77,10 @@ class Handlers:
         """Answer one request, whatever it is; nothing is raised but cancellation."""
         try:
             return await self._route(request)
-        except Turned as turned:
-            self._accounts.reject(turned.cause, str(turned))
-            response = web.Response(status=turned.status)
-            response.force_close()
-            return response
         except ProtocolError as error:
-            self._accounts.reject("protocol", str(error))
-            response = web.Response(status=400, text=str(error))
+            event = "process refused" if error.cause in ("refused", "busy") else "peer rejected"
+            self._accounts.reject(error.cause, str(error), event=event)
+            response = web.Response(status=error.status, text=str(error), headers={RUN: self._server.run})
             response.force_close()
             return response
         except TimeoutError:
@@ -109,9 +97,9 @@ class Handlers:
     async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
         path, method = request.rel_url.path, request.method
         if "Origin" in request.headers:
-            raise Turned("origin", 403)
+            raise Refused(cause="origin", status=403)
         if self.is_local and self._access.is_open and not names_loopback(request.headers.get("Host", "")):
-            raise Turned("host", 421)
+            raise Refused(cause="host", status=421)
         if (method, path) == ("GET", "/health"):
             response = web.Response(text=json.dumps(self._server.status()), content_type="application/json")
             response.force_close()
@@ -119,25 +107,28 @@ class Handlers:
         token = bearer_token(request.headers.get("Authorization"))
         granted = self._access.grant(token)
         if granted is None:
-            raise Turned("access", 401)
+            raise Refused(cause="access", status=401)
         if self._server.is_closing:
-            raise Turned("closing", 503)
+            raise Refused(cause="closing", status=503)
         token = None if self._access.is_open else token
         secret = request.headers.get(SESSION, "")
         if (method, path) == ("POST", "/join"):
             return await self._join(request, secret, granted, token)
         session = self._sessions.find(secret, token)
         if session is None:
-            raise Turned("session", 403)
+            raise Refused(cause="session", status=403)
         self._known(request, session)
         if (method, path) == ("GET", "/outbox"):
             return await self._outbox(request, session)
         if session.num_requests >= 4 * self._limits.transfers_at_once:
-            raise Turned("requests", 429)
+            raise Refused(cause="requests", status=429)
         session.num_requests += 1
         try:
             async with asyncio.timeout(self._limits.request_timeout_s):
                 answer = await self._handle(request, session, method, path)
+        except ProtocolError:
+            self._idle(session)
+            raise
         finally:
             session.num_requests -= 1
         if answer.status >= 400:
@@ -159,31 +150,25 @@ class Handlers:
         if method == "PUT" and place:
             return await self._put(request, session, place)
         if method == "GET" and len(place) == 2:
-            return await self._get(request, session, *place)
-        raise Turned("path", 404)
+            return await self._get(request, session, place)
+        raise Refused(cause="path", status=404)
 
     async def _join(
         self, request: web.BaseRequest, secret: str, granted: ClientRanges, token: str | None
     ) -> web.Response:
         async with asyncio.timeout(self._limits.handshake_timeout_s):
             body = await self._body(request, None, _MOST_JOIN)
-        headers = {RUN: self._server.run}
-        try:
-            protocol, clients = read_join(body, secret)
-            if protocol != PROTOCOL:
-                raise Refusal(
-                    f"the process speaks protocol {protocol}, this server {PROTOCOL}: "
-                    "install the same version of fedsim at both sides"
-                )
-            session, resumed = self._sessions.admit(secret, clients, granted, token)
-        except Refusal as refusal:
-            cause = "refused" if refusal.status == 409 else "busy"
-            self._accounts.reject(cause, str(refusal), event="process refused")
-            return web.Response(status=refusal.status, headers=headers, text=str(refusal))
+        protocol, clients = read_join(body, secret)
+        if protocol != PROTOCOL:
+            raise Refused(
+                f"the process speaks protocol {protocol}, this server {PROTOCOL}: "
+                "install the same version of fedsim at both sides"
+            )
+        session, resumed = self._sessions.admit(secret, clients, granted, token)
         self._known(request, session)
         self._idle(session)
         self._server.joined(session, resumed)
-        headers[RESUMED] = str(int(resumed))
+        headers = {RUN: self._server.run, RESUMED: str(int(resumed))}
         return web.Response(body=self._server.greeting, headers=headers)
 
     # Down
@@ -198,7 +183,7 @@ class Handlers:
         response = web.StreamResponse()
         response.enable_chunked_encoding()
         await response.prepare(request)
-        session.begin(abort, after)
+        session.begin(abort, after, self._sessions.dispatches.values())
         self._server.opened(session, is_ready)
         try:
             while session.abort is abort:
@@ -218,7 +203,7 @@ class Handlers:
             one = session.queue.popleft()
             if isinstance(one, bytes):
                 entries.append(one)
-            elif session.open.get(one.number) is one:  # not settled meanwhile
+            elif one.key in self._sessions.dispatches:  # not settled meanwhile
                 entries.append(dispatch_entry(one.number, one.header, one.frame, is_small=one.is_small))
                 dispatches.append(one)
             else:
@@ -241,11 +226,9 @@ class Handlers:
             if one.is_small:
                 one.released()
 
-    async def _get(
-        self, request: web.BaseRequest, session: Session, client: int, number: int
-    ) -> web.StreamResponse:
-        dispatch = self._server.dispatch_of(session, client, number)
-        if dispatch is None or dispatch.frame is None:
+    async def _get(self, request: web.BaseRequest, session: Session, place: Key) -> web.StreamResponse:
+        dispatch = self._server.asked(session, place)
+        if not isinstance(dispatch, Dispatch) or dispatch.frame is None:
             return web.Response(status=410)
         start, outgoing = range_start(request.headers.get("Range")), dispatch.outgoing
         if start is None or start >= outgoing.total:
@@ -280,18 +263,17 @@ class Handlers:
             self._idle(session)
         return web.Response(status=204)
 
-    async def _put(self, request: web.BaseRequest, session: Session, place: tuple[int, ...]) -> web.Response:
+    async def _put(self, request: web.BaseRequest, session: Session, place: Key) -> web.Response:
         """Take a large reply or answer, or some of it; without any of it, say how much is here."""
-        asked = self._server.dispatch_of if len(place) == 2 else self._server.questions.of
-        if not asked(session, *place):
+        if self._server.asked(session, place) is None:
             session.uploads.pop(place, None)
             return web.Response(status=410)  # it has been taken, or is another process's
         span = content_range(request.headers.get("Content-Range"))
         if span is None or request.content_length != span[1] - span[0]:
-            raise Turned("range", 400)
+            raise Refused(cause="range", status=400)
         start, end, total = span
         if not DIGEST_BYTES < total <= self._limits.frame.frame_bytes + MOST_HEAD:
-            raise Turned("size", 413)
+            raise Refused(cause="size", status=413)
         upload = session.uploads.get(place)
         if upload is None or (upload.incoming.total != total and not upload.is_busy):
             upload = session.uploads[place] = Upload(Incoming(total))
@@ -303,7 +285,7 @@ class Handlers:
             while incoming.held < end:
                 await self._room(session)
                 if not self._sessions.make_room(session):
-                    raise Turned("full", 503)
+                    raise Refused(cause="full", status=503)
                 data = await self._more(request, session)
                 if upload.first_ns < 0:
                     upload.first_ns = now_ns()
@@ -313,10 +295,10 @@ class Handlers:
                 self._check_alive(session)
                 session.uploads.pop(place, None)
                 if whole is None:
-                    raise Turned("checksum", 422)
+                    raise Refused(cause="checksum", status=422)
                 one = read_large(whole)
-                if place != one.values[: len(place)]:
-                    raise ProtocolError(f"{one.letter}: {one.values[:2]} came to {place}")
+                if place != one.key:
+                    raise ProtocolError(f"{one.letter}: {one.key} came to {place}")
                 self._server.take(session, one, first_ns=upload.first_ns)
         finally:
             upload.is_busy = False
@@ -328,7 +310,7 @@ class Handlers:
         """Return a whole body of known length."""
         length = request.content_length
         if length is None or length > most:
-            raise Turned("size", 413)
+            raise Refused(cause="size", status=413)
         pieces = bytearray()
         while len(pieces) < length:
             pieces += await self._more(request, session)
@@ -354,15 +336,15 @@ class Handlers:
                 while not self._inbox.has_room:  # who waits wakes with all others, and one may fill it again
                     await self._inbox.room()
         except TimeoutError:
-            raise Turned("full", 503) from None
+            raise Refused(cause="full", status=503) from None
         finally:
             session.num_waiting -= 1
             self._heard(session)
 
     def _check_alive(self, session: Session) -> None:
         """Check that a session was not forgotten while a request waited; its replies are not taken then."""
-        if session.is_forgotten:
-            raise Turned("session", 403)
+        if self._sessions.find(session.secret, session.token) is not session:
+            raise Refused(cause="session", status=403)
 
     def _known(self, request: web.BaseRequest, session: Session) -> None:
         self._server.connections.known(request)
@@ -374,7 +356,7 @@ class Handlers:
     def _idle(self, session: Session) -> None:
         """Count what has brought nothing that was asked for."""
         if not session.may_idle(asyncio.get_running_loop().time()):
-            raise Turned("rate", 429, f"more than {self._limits.idle_rate:g} idle requests per second")
+            raise Refused(f"more than {self._limits.idle_rate:g} idle requests per second", "rate", 429)
 
 
 def _position(request: web.BaseRequest, session: Session, name: str) -> tuple[int, bool]:

@@ -59,7 +59,15 @@ _SMALL: dict[str, Any] = {
 
 
 class ProtocolError(FedsimError):
-    """A peer breaks the rules: it is counted, and its connection closed."""
+    """A peer breaks the rules: it is counted, and its connection closed.
+
+    Attributes:
+        cause: As what the server counts it.
+        status: How the server answers.
+    """
+
+    cause = "protocol"
+    status = 400
 
 
 class Entry(NamedTuple):
@@ -74,6 +82,11 @@ class Entry(NamedTuple):
     letter: str
     values: tuple[Any, ...]
     body: bytes | memoryview
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        """Of one that goes up: client and dispatch, or the number of the question."""
+        return self.values[: 1 if self.letter == "s" else 2]
 
 
 Check = Callable[[Any], bool]

@@ -58,6 +58,7 @@ class StateFolder:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
+        self.session = self.run = ""
         self._replies = self.path / "replies"
         self._states = self.path / "states"
         self._new: dict[int, bytes] = {}

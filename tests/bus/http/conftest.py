@@ -223,7 +223,7 @@ class World:
     @property
     def num_open(self) -> int:
         """Dispatches whose replies are not taken."""
-        return len(self.server._dispatches)
+        return len(self.server._sessions.dispatches)
 
     @property
     def held_bytes(self) -> int:

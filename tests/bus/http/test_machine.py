@@ -79,7 +79,7 @@ class Talk(RuleBasedStateMachine):
             f"0-{CLIENTS - 1}", url=self.proxy.url, state=self.state, jitter=lambda: 0.5
         )
         await self.client.connect()
-        waiting = set(self.world.server._dispatches)
+        waiting = set(self.world.server._sessions.dispatches)
         self.coming = waiting - durable
         self.going = set(self.asked) - set(self.received) - self.coming
         for deliveries in self.in_hand.values():
