@@ -5,7 +5,6 @@ import selectors
 import ssl as tls
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -114,19 +113,38 @@ async def within(awaitable: Any, seconds: float = LONGEST_S) -> Any:
         return await awaitable
 
 
-@dataclass
 class World:
     """A server and whoever joins it; closed at the end of a test, with nothing left over."""
 
-    server: HttpServer
-    ledger: Ledger
-    trace: Trace
-    log: Log
-    port: int
     url: str
-    limits: HttpLimits
-    kinds: Kinds
-    _ends: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
+    port: int
+
+    def __init__(
+        self,
+        *,
+        access: Access | None = None,
+        num_clients: int = 10,
+        greeting: bytes = b"the scenario",
+        kinds: Kinds | None = None,
+        **limits: Any,
+    ) -> None:
+        self.ledger, self.trace, self.log = Ledger(), Trace(keep=True), Log()
+        self.limits, self.kinds = HttpLimits(**limits), kinds or Kinds(COMMON)
+        self.server = HttpServer(
+            kinds=self.kinds,
+            ledger=self.ledger,
+            trace=self.trace,
+            access=access or Access.open(),
+            limits=self.limits,
+            greeting=greeting,
+            num_clients=num_clients,
+            log=self.log,
+        )
+        self._ends: list[Callable[[], Awaitable[None]]] = []
+
+    async def start(self, encrypt: tls.SSLContext | None) -> None:
+        self.port = await self.server.start("127.0.0.1", 0, encrypt)
+        self.url = f"{'http' if encrypt is None else 'https'}://127.0.0.1:{self.port}"
 
     def client(self, clients: str = "0-9", url: str | None = None, **options: Any) -> HttpClient:
         options = {"kinds": self.kinds, "limits": self.limits, **options}
@@ -241,22 +259,11 @@ class World:
         await self.server.close(0.2)
 
 
-async def new_world(
-    *,
-    access: Access | None = None,
-    num_clients: int = 10,
-    greeting: bytes = b"the scenario",
-    kinds: Kinds | None = None,
-    encrypt: tls.SSLContext | None = None,
-    **limits: Any,
-) -> World:
+async def new_world(encrypt: tls.SSLContext | None = None, **options: Any) -> World:
     """Start a server; whoever asks for it closes it."""
-    common: dict[str, Any] = {"limits": HttpLimits(**limits), "kinds": kinds or Kinds(COMMON)}
-    common |= {"ledger": Ledger(), "trace": Trace(keep=True), "log": Log()}
-    server = HttpServer(access=access or Access.open(), greeting=greeting, num_clients=num_clients, **common)
-    port = await server.start("127.0.0.1", 0, encrypt)
-    url = f"{'http' if encrypt is None else 'https'}://127.0.0.1:{port}"
-    return World(server=server, port=port, url=url, **common)
+    world = World(**options)
+    await world.start(encrypt)
+    return world
 
 
 @pytest.fixture

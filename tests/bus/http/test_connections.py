@@ -1,16 +1,11 @@
 """Connections that say nothing, no HTTP, or what web pages say: closed, counted, and not shown."""
 
 import asyncio
-from functools import partial
 from typing import Any
-from unittest.mock import patch
 
-import aiohttp
 import pytest
 
 from fedsim.bus.http.access import Access, ClientRanges, new_token
-from fedsim.bus.http.requests import open_http
-from fedsim.errors import UserError
 from fedsim.processes.addresses_and_tls import client_tls, server_tls
 from tests.bus.http.peer import NAME, peer, say
 from tests.conftest import Certify
@@ -92,20 +87,6 @@ async def test_without_tokens_a_server_is_called_by_a_loopback_name(make_world: 
             (_, status, *_) = (await say(world, f"GET /health {request}\r\n".encode())).split()
             assert int(status) == (421 if access.is_open and host in OTHER else 200), host
         assert world.server.rejected["host"] == (len(OTHER) if access.is_open else 0)
-
-
-async def test_a_process_that_calls_the_server_by_another_name_is_told(world: Any) -> None:
-    with (
-        patch("fedsim.bus.http.requests.open_http", partial(_called, "evil.example")),
-        pytest.raises(UserError, match="answers only who calls it by a loopback name"),
-    ):
-        await world.join()
-
-
-def _called(name: str, *arguments: Any) -> aiohttp.ClientSession:
-    http = open_http(*arguments)
-    http.headers["Host"] = name
-    return http
 
 
 @pytest.mark.parametrize(

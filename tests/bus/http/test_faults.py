@@ -20,6 +20,7 @@ SMALL, APART, LARGE = 50, 40_000, 400_000  # floats: frames that travel together
 
 async def exchange(world: Any, client: Any, rounds: int, num: int, clients: int = 4) -> None:
     """Ask several clients several times, and check that each reply comes once, unharmed."""
+    client.on_reply(lambda header: Report(0, [Note("info", "noted", {})]))
     async with world.echoing(client):
         for dispatch in range(rounds):
             for number in range(clients):
@@ -27,6 +28,7 @@ async def exchange(world: Any, client: Any, rounds: int, num: int, clients: int 
             assert await world.senders(clients) == list(range(clients))
     await world.until(lambda: world.ledger.outcomes()["delivered"] == 2 * rounds * clients)
     assert len(world.ledger) == 2 * rounds * clients
+    assert len(world.log.of("noted")) == rounds * clients
     assert not world.waiting_bytes
     assert not world.num_open
 

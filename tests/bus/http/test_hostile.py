@@ -119,8 +119,13 @@ async def test_a_reply_that_cannot_be_read_is_entered_and_settled(world: Any) ->
         spoilt = (up(world, 0)[:-1], b"\xc1" + up(world, 1)[1:], up(world, 9))
         body = b"".join(small(world, number, frame=frame) for number, frame in enumerate(spoilt))
         assert await bad.replies(body) == 204
-    assert world.server.rejected == {"decode": 3}
-    assert world.ledger.outcomes() == {"in_flight": 0, "lost": 0, "undecodable": 3, "delivered": 3}
+        await bad.asked(3, 4)  # but for notes that are none the reply is taken
+        notes = ("no JSON", '[["error", "x", {}]]')
+        body = b"".join(entry("r", 3 + number, 0, SPENT, text) for number, text in enumerate(notes))
+        assert await bad.replies(body) == 204
+        assert await world.senders(2) == [3, 4]
+    assert world.server.rejected == {"decode": 3, "note": 2}
+    assert world.ledger.outcomes() == {"in_flight": 0, "lost": 0, "undecodable": 3, "delivered": 5}
     assert not world.num_open
     await world.still_works()
 

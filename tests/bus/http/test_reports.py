@@ -36,33 +36,6 @@ async def test_notes_come_with_the_reply(world: Any, num: int) -> None:
     assert noted(world) == EXPECTED  # what is noted for no run is not taken
 
 
-async def test_notes_come_once_however_often_the_reply_does(world: Any) -> None:
-    proxy = await world.proxy(repeat_up=20)
-    client = await world.join(url=proxy.url)
-    client.on_reply(lambda header: Report(0, [Note("info", f"of {header.dispatch}", {})]))
-    for dispatch in range(6):
-        world.reply(client, await world.asked(client, 3, dispatch))
-        await world.taken()
-        if dispatch % 2:
-            proxy.reset_all()
-    assert [event for event, _ in noted(world)] == [f"of {dispatch}" for dispatch in range(6)]
-    assert proxy.repeated >= 6
-    await world.until(lambda: world.server.rejected["repeated"] >= 3)
-
-
-async def test_bad_notes_are_counted_and_the_reply_is_taken(
-    world: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client = await world.join()
-    client.on_reply(lambda header: Report(0, NOTES))
-    for dispatch, text in enumerate(("no JSON", '[["error", "x", {}]]')):
-        monkeypatch.setattr("fedsim.bus.http.client.written", lambda notes, left_out, text=text: text)
-        world.reply(client, await world.asked(client, 3, dispatch))
-        await world.taken()
-    assert world.server.rejected == {"note": 2}
-    assert not noted(world)
-
-
 async def test_times_are_what_both_sides_have_seen(make_world: Any) -> None:
     """A large upload is as long as its parts take to come, a small one no time. More: test_accounts.py."""
     # The process says with the first reply, not before, that it has had the dispatch.

@@ -55,11 +55,15 @@ async def test_another_protocol(
 
 
 @pytest.mark.parametrize(
-    "statuses",
-    [(200,), (307,), (404,), (503, 503, 404)],
-    ids=["another page", "one that leads elsewhere", "none", "one that is only busy at first"],
+    ("statuses", "problem"),
+    [
+        pytest.param((200,), r"no fedsim server \(status 200\): check the address", id="another page"),
+        pytest.param((307,), "no fedsim server", id="one that leads elsewhere"),
+        pytest.param((503, 503, 404), r"server \(status 404\)", id="none, and one that is busy at first"),
+        pytest.param((421,), "only who calls it by a loopback name", id="one that is called by another name"),
+    ],
 )
-async def test_some_other_server(statuses: tuple[int, ...]) -> None:
+async def test_some_other_server(statuses: tuple[int, ...], problem: str) -> None:
     asked = list[str]()
 
     async def page(request: web.BaseRequest) -> web.Response:
@@ -71,7 +75,6 @@ async def test_some_other_server(statuses: tuple[int, ...]) -> None:
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        problem = rf"is no fedsim server \(status {statuses[-1]}\): check the address"
         with pytest.raises(UserError, match=problem):
             await join(f"http://127.0.0.1:{runner.addresses[0][1]}")
     finally:
