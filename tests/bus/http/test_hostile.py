@@ -130,16 +130,19 @@ async def test_a_reply_that_cannot_be_read_is_entered_and_settled(world: Any) ->
     await world.still_works()
 
 
-async def test_tokens(make_world: Any) -> None:
+async def test_tokens(make_world: Any, tmp_path: Path) -> None:
     secret, line = new_token(ClientRanges.parse("0-4"))
     other, other_line = new_token(ClientRanges.parse("5-9"))
-    world = await make_world(access=Access.from_lines([line, other_line]))
-    with pytest.raises(UserError, match="asks for a token"):
-        await world.join("0-4")
-    with pytest.raises(UserError, match="does not know this token"):
-        await world.join("0-4", token=secret + "x")
-    with pytest.raises(UserError, match="grants the clients 0-4, not all of 3-5"):
-        await world.join("3-5", token=secret)
+    file = tmp_path / "tokens"
+    file.write_text(f"{line}\n{other_line}\n")
+    world = await make_world(access=Access.from_file(file))
+    for clients, token, why in (
+        ("0-4", None, "asks for a token"),
+        ("0-4", secret + "x", "does not know this token"),
+        ("3-5", secret, "grants the clients 0-4, not all of 3-5"),
+    ):
+        with pytest.raises(UserError, match=why):
+            await world.join(clients, token=token)
     assert world.server.rejected["access"] == 2
     async with peer(world, joins=False, token=secret) as owner:
         assert await owner.request("POST", "/join", hello(clients="0-4")) == 200
@@ -150,26 +153,16 @@ async def test_tokens(make_world: Any) -> None:
     for token, status in ((other, 403), ("wrong", 401), (secret, 410)):
         async with peer(world, joins=False, token=token) as one:
             assert await one.request("GET", "/dispatch/2/0") == status, token
-
-
-async def test_a_process_whose_token_is_withdrawn_ends_with_the_reason(
-    make_world: Any, tmp_path: Path
-) -> None:
-    (secret, line), (_, other) = (new_token(ClientRanges.parse("0-9")) for _ in range(2))
-    file = tmp_path / "tokens"
-    file.write_text(f"{line}\n")
-    world = await make_world(access=Access.from_file(file))
-    client = await world.join(token=secret)
-    file.write_text(f"{other}\n# of another length\n")
-    world.ask(3)
+    client = await world.join("5-9", token=other)
+    file.write_text(f"{line}\n")  # the other is withdrawn
+    world.ask(7)
     with pytest.raises(UserError, match=r"does not know this token \(any more\)"):
         await world.within(client.over())
 
 
 async def test_replies_of_clients_of_others_are_refused(world: Any) -> None:
     victim = await world.join("5-9")
-    world.ask(7, num=LARGE)
-    delivery = await world.got(victim)
+    delivery = await world.asked(victim, 7, num=LARGE)
     async with peer(world, joins=False) as bad:
         assert await bad.request("POST", "/join", hello(clients="0-4")) == 200
         assert await bad.put(large(world, 7), 7) == 410

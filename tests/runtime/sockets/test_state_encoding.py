@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import msgpack
@@ -33,11 +34,6 @@ class Page:
     split: Literal["train", "test"] = "train"
     samples: Samples | None = None
     anything: Any = None
-
-
-@dataclass
-class Loose:
-    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +119,7 @@ def _like(value: Any) -> Any:
         (TypeError, "list", [[1]]),
         (TypeError, "set", [{1, 2}]),
         (TypeError, "bytes", [b"bytes"]),
-        (TypeError, r"state\[1\].x: a Loose", [(1, {"x": Loose()})]),
+        (TypeError, r"state\[1\].x: a SimpleNamespace", [(1, {"x": SimpleNamespace()})]),
         (TypeError, "a key is", [{(1,): 2}, {True: 2}]),
         (TypeError, "dtype", [np.array(["text"]), np.array([None])]),
         (TypeError, "builtin", [len]),
