@@ -13,39 +13,22 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Proxy:
-    """A TCP proxy that counts what it passes on, and does harm to it.
+    """A TCP proxy that counts what it passes on, and does harm to it."""
 
-    Attributes:
-        target: The port to which it passes on.
-        slice_bytes: Bytes are passed on in pieces of this length.
-        latency_s: And each piece so much later.
-        bytes_per_s: And no faster.
-        reset_after: After so many bytes, upwards, all connections are reset.
-        reset_again: And again each time that so many more have passed.
-        stall_after: After so many bytes, upwards, one direction of a connection moves no more; once only.
-        stall_down_after: The same, downwards.
-        repeat_up: So many of the next requests with small replies reach the server twice.
-        repeat_down: So many of the next outboxes begin with the first dispatch again.
-        up: Bytes passed on, upwards.
-        down: The same, downwards.
-        accepted: Connections.
-        repeated: Requests repeated so far.
-    """
-
-    target: int
-    slice_bytes: int = 1 << 16
-    latency_s: float = 0.0
-    bytes_per_s: float = math.inf
-    reset_after: float = math.inf
-    reset_again: float = math.inf
-    stall_after: float = math.inf
-    stall_down_after: float = math.inf
-    repeat_up: int = 0
-    repeat_down: int = 0
-    up: int = 0
-    down: int = 0
-    accepted: int = 0
-    repeated: int = 0
+    target: int  # the port to which it passes on
+    slice_bytes: int = 1 << 16  # bytes are passed on in pieces of this length,
+    latency_s: float = 0.0  # each so much later,
+    bytes_per_s: float = math.inf  # and no faster
+    reset_after: float = math.inf  # after so many bytes, upwards, all connections are reset,
+    reset_again: float = math.inf  # and again each time that so many more have passed
+    stall_after: float = math.inf  # after so many, upwards, one direction of a connection moves no more, once
+    stall_down_after: float = math.inf  # the same, downwards
+    repeat_up: int = 0  # so many of the next requests with small replies reach the server twice
+    repeat_down: int = 0  # so many of the next outboxes begin with the first dispatch again
+    up: int = 0  # bytes passed on, upwards
+    down: int = 0  # the same, downwards
+    accepted: int = 0  # connections
+    repeated: int = 0  # requests repeated so far
     url: str = ""
     _open: asyncio.Event = field(default_factory=asyncio.Event)
     _server: asyncio.Server | None = None

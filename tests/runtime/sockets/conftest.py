@@ -63,14 +63,14 @@ def hosted(
     harm: Mapping[str, Any] | None = None,
     warn: Warn = ignored,
 ) -> T:
-    """Return what comes of a server's side while processes host clients, each with an engine of its own.
+    """Return what comes of using a server's side while processes host clients, each with its own engine.
 
     Args:
         parts: The server's.
         make: Returns the parts of each process.
         shares: Clients of each.
-        use: What is done with the server's side.
-        folder: Where they keep states and replies.
+        use: Is given the server's side.
+        folder: Where processes keep states and replies.
         shelf: Where they keep states, if there is no folder.
         change: Changes the endpoint of each.
         harm: What a proxy between the two sides does.
@@ -112,14 +112,9 @@ def over_http(
     wait_s: float | None = None,
     **options: Any,
 ) -> tuple[RunResult, World]:
-    """Run with a connection for each share of the clients; return the result, and the server's side, closed.
+    """Run with a process for each share of the clients; return the result, and the server's side, closed.
 
-    Args:
-        make: Returns the parts, for each side anew.
-        shares: Clients of each process.
-        prepare: Changes the server's side before the run.
-        wait_s: How long to wait for clients.
-        options: Those of :func:`hosted`.
+    Each side makes its parts, and ``prepare`` changes the server's; options are those of :func:`hosted`.
     """
     parts = make()
 
