@@ -92,58 +92,92 @@ async def test_a_large_frame_does_not_wait_for_small_ones_that_come_after_it() -
     await asyncio.wait_for(mine.deliveries.room(), 5)
 
 
-async def test_of_each_client_one_reply_is_under_way() -> None:
-    uploads, waking, given = list[Reply](), list[bool](), list[tuple[int, ...]]()
-    replies = Replies(LIMITS, None, given.append, uploads.append, lambda: waking.append(True))
+class Bringing:
+    """Replies of a client process, and what it has done with them."""
 
-    def add(client: int, dispatch: int, num_bytes: int = 10) -> Reply:
-        left = asyncio.get_running_loop().create_future()
-        reply = Reply((client, dispatch), Frame(bytes(num_bytes), num_bytes), left=left)
-        replies.add(reply)
-        return reply
+    def __init__(self) -> None:
+        self.uploads: list[Reply] = []
+        self.waking = 0
+        self.given: list[tuple[int, ...]] = []
+        self.replies = Replies(LIMITS, None, self.given.append, self.upload, self.wake)
 
-    first, second, third = add(0, 0), add(0, 1, 100_000), add(0, 2)
-    other = add(1, 0)
-    assert given == [(0, 0), (0, 1), (0, 2), (1, 0)]
-    assert replies.batch() == [first, other]
-    replies.taken(first)
-    assert (uploads, replies.batch()) == ([second], [])
-    replies.taken(second)
-    replies.taken(other)
-    assert replies.batch() == [third]
-    assert [is_gone(one) for one in (first, second, third)] == [True, True, False]
-    replies.release()
-    assert is_gone(third)
-    assert len(waking) == 3
+    def wake(self) -> None:
+        self.waking += 1
+
+    async def upload(self, reply: Reply) -> None:
+        self.uploads.append(reply)
+        await taken(reply)
+
+    async def add(self, *replies: Reply) -> None:
+        for reply in replies:
+            reply.left = asyncio.get_running_loop().create_future()
+            self.tasks.append(asyncio.ensure_future(self.replies.bring(reply)))
+        await settled()
+
+    async def __aenter__(self) -> Bringing:
+        self.tasks: list[asyncio.Future[None]] = []
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
 
 
-def is_gone(reply: Reply) -> bool:
+async def taken(reply: Reply) -> None:
     assert reply.left is not None
-    return reply.left.done()
+    await asyncio.shield(reply.left)
+
+
+async def settled() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def sized(client: int, dispatch: int, num_bytes: int) -> Reply:
+    return Reply((client, dispatch), Frame(bytes(num_bytes), num_bytes))
+
+
+async def test_of_each_client_one_reply_is_under_way() -> None:
+    async with Bringing() as mine:
+        first, second, third = sized(0, 0, 10), sized(0, 1, 100_000), sized(0, 2, 10)
+        other = sized(1, 0, 10)
+        await mine.add(first, second, third, other)
+        assert mine.given == [(0, 0), (0, 1), (0, 2), (1, 0)]
+        assert mine.replies.batch() == [first, other]
+        assert not mine.uploads
+        first.released()
+        await settled()
+        assert (mine.uploads, mine.replies.batch()) == ([second], [])
+        second.released()
+        other.released()
+        await settled()
+        assert mine.replies.batch() == [third]
+        assert mine.waking == 3
+
+
+async def batches(replies: list[Reply]) -> list[int]:
+    """Return the lengths of the requests in which replies travel."""
+    lengths = []
+    async with Bringing() as mine:
+        await mine.add(*replies)
+        while batch := mine.replies.batch():
+            lengths.append(sum(len(reply.entry(0.0)) for reply in batch))
+            for reply in batch:
+                reply.released()
+            await settled()
+    return lengths
 
 
 async def test_a_batch_is_bounded() -> None:
-    replies = Replies(LIMITS, None, lambda key: None, lambda reply: None, lambda: None)
-    for client in range(2000):
-        length = 60_000 if client < 20 else 10
-        replies.add(Reply((client, 0), Frame(bytes(length), length)))
-    lengths = []
-    while batch := replies.batch():
-        lengths.append(sum(len(reply.entry(0.0)) for reply in batch))
+    lengths = await batches([sized(client, 0, 60_000 if client < 20 else 10) for client in range(2000)])
     assert max(lengths) <= LIMITS.batch_bytes
     assert len(lengths) < 20
 
 
 async def test_a_batch_is_bounded_whatever_is_told_beside_frames() -> None:
-    replies = Replies(LIMITS, None, lambda key: None, lambda reply: None, lambda: None)
-    for client in range(200):
-        replies.add(Reply((client, 0), fault="\N{GRINNING FACE}" * 1024))
-        replies.add(Reply((client, 1), notes="x" * 8192))
-    lengths = []
-    while batch := replies.batch():
-        lengths.append(sum(len(reply.entry(0.0)) for reply in batch))
-        for reply in batch:
-            replies.taken(reply)
+    faults = [Reply((client, 0), fault="\N{GRINNING FACE}" * 1024) for client in range(200)]
+    lengths = await batches(faults + [Reply((client, 1), notes="x" * 8192) for client in range(200)])
     assert LIMITS.batch_bytes * 0.8 < max(lengths) <= LIMITS.batch_bytes
 
 
