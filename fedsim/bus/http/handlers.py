@@ -289,7 +289,7 @@ class Handlers:
                 data = await self._more(request, session)
                 if upload.first_ns < 0:
                     upload.first_ns = now_ns()
-                await incoming.add(data)
+                incoming.add(data)
             if incoming.is_complete:
                 whole = await incoming.verified()
                 self._check_alive(session)

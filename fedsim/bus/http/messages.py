@@ -200,9 +200,9 @@ class Reply:
         notes: Notes for the server's log.
         fault: Why the frame of the dispatch cannot be used, or why there is no answer.
         state: The state of the client that becomes durable with it, if any does.
-        at_s: When it was given.
-        left: Done when the frame has left, or never will; None where nobody waits for it.
         is_new: Whether no earlier process may have sent some of it.
+        at_s: When it was given.
+        left: Done when the server has taken it, or never will.
     """
 
     key: tuple[int, ...]
@@ -211,9 +211,9 @@ class Reply:
     notes: str | None = None
     fault: str | None = None
     state: bytes | None = None
+    is_new: bool = True
     at_s: float = 0.0
     left: asyncio.Future[None] | None = None
-    is_new: bool = True
 
     @property
     def line(self) -> tuple[int, int]:

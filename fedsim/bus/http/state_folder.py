@@ -15,7 +15,6 @@ import re
 import secrets
 import struct
 import threading
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -117,14 +116,13 @@ class StateFolder:
         with self._telling():
             return [_read_reply(path)[0] for path in self._reply_files()]
 
-    async def keep(self, replies: Sequence[Reply]) -> None:
-        """Make replies durable, each with its client's new state."""
-        await asyncio.to_thread(self._write, replies)
-        for reply in replies:
-            if reply.state is not None:
-                self._kept.setdefault(reply.key[0], []).append(self._place(reply.key, has_state=True))
-                if self._new.get(reply.key[0]) is reply.state:
-                    del self._new[reply.key[0]]
+    async def keep(self, reply: Reply) -> None:
+        """Make a reply durable, with its client's new state."""
+        await asyncio.to_thread(self._write, reply)
+        if reply.state is not None:
+            self._kept.setdefault(reply.key[0], []).append(self._place(reply.key, has_state=True))
+            if self._new.get(reply.key[0]) is reply.state:
+                del self._new[reply.key[0]]
 
     def forget(self, key: tuple[int, ...]) -> None:
         """Forget a reply; the state that goes with it stays."""
@@ -168,14 +166,13 @@ class StateFolder:
                 "give each its own"
             ) from None
 
-    def _write(self, replies: Sequence[Reply]) -> None:
+    def _write(self, reply: Reply) -> None:
         with self._writing:
             if self._lock < 0:  # whoever asked for it was cancelled, and another process may be at work
                 return
-            for reply in replies:
-                path, parts = self._place(reply.key, has_state=reply.state is not None), reply.parts()
-                length = _LENGTH.pack(sum(map(len, parts)))
-                _save(path, str(reply.key[0]), length, *parts, reply.state or b"")
+            path, parts = self._place(reply.key, has_state=reply.state is not None), reply.parts()
+            length = _LENGTH.pack(sum(map(len, parts)))
+            _save(path, str(reply.key[0]), length, *parts, reply.state or b"")
 
     def _place(self, key: tuple[int, ...], *, has_state: bool) -> Path:
         return self._replies / f"{key[0]}-{key[1]}{'.state' if has_state else ''}"

@@ -97,7 +97,7 @@ class Incoming:
         """Whether all bytes are here."""
         return self.held == self.total
 
-    async def add(self, data: bytes) -> None:
+    def add(self, data: bytes) -> None:
         """Take the next bytes.
 
         Raises:
@@ -108,20 +108,21 @@ class Incoming:
             raise ProtocolError(f"a transfer of {self.total} bytes goes on after its end")
         self._view[self.held : end] = data
         self.held = end
-        if end - self._hashed >= _HASHED_AT_ONCE:
-            await self._hash()
+        if end - self._hashed >= _HASHED_AT_ONCE and (self._job is None or self._job.done()):
+            self._hash()
 
     async def verified(self) -> memoryview | None:
         """Return all bytes before the SHA-256, read-only; None if they are not what it says."""
-        for _ in range(2):  # what is left, and its end
-            await self._hash()
         body, digest = self._view[:-DIGEST_BYTES], self._view[-DIGEST_BYTES:]
-        return body.toreadonly() if compare_digest(self._digest.digest(), bytes(digest)) else None
+        while True:
+            if self._job is not None:
+                await asyncio.shield(self._job)  # it goes on though its request is broken off
+            if self._hashed == len(body):
+                return body.toreadonly() if compare_digest(self._digest.digest(), bytes(digest)) else None
+            self._hash()
 
-    async def _hash(self) -> None:
-        """Begin to hash what has come, once what came before is hashed."""
-        if self._job is not None:
-            await asyncio.shield(self._job)  # it goes on though its request is broken off
+    def _hash(self) -> None:
+        """Begin to hash what has come."""
         start, self._hashed = self._hashed, min(self.held, self.total - DIGEST_BYTES)
         piece = self._view[start : self._hashed]
         self._job = asyncio.get_running_loop().run_in_executor(None, self._digest.update, piece)

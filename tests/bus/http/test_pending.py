@@ -1,6 +1,8 @@
 """What has come to a client process and is not handed over, and what it has not got rid of."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from fedsim.bus import Header
 from fedsim.bus.http.limits import HttpLimits
@@ -95,49 +97,61 @@ async def test_a_large_frame_waits_for_large_ones_before_it_and_for_no_small_one
     await asyncio.wait_for(waiting, 5)
 
 
+@asynccontextmanager
+async def bringing(*given: Reply) -> AsyncIterator[tuple[Replies, list[Reply], list[tuple[int, ...]]]]:
+    """Bring replies; give those that upload, and the keys of those that are safe, in turn."""
+    uploads, safe = list[Reply](), list[tuple[int, ...]]()
+
+    async def upload(reply: Reply) -> None:
+        uploads.append(reply)
+        await reply.left  # type: ignore[misc]  # all have it
+
+    replies = Replies(LIMITS, None, safe.append, upload, lambda: None)
+    for reply in given:
+        reply.left = asyncio.get_running_loop().create_future()
+    tasks = [asyncio.ensure_future(replies.bring(reply)) for reply in given]
+    await settled()
+    yield replies, uploads, safe
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def settled() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def sized(client: int, dispatch: int, num_bytes: int) -> Reply:
+    return Reply((client, dispatch), Frame(bytes(num_bytes), num_bytes))
+
+
 async def test_of_each_client_one_reply_is_under_way() -> None:
-    uploads, waking, given = list[Reply](), list[bool](), list[tuple[int, ...]]()
-    replies = Replies(LIMITS, None, given.append, uploads.append, lambda: waking.append(True))
-
-    def add(client: int, dispatch: int, num_bytes: int = 10) -> Reply:
-        left = asyncio.get_running_loop().create_future()
-        reply = Reply((client, dispatch), Frame(bytes(num_bytes), num_bytes), left=left)
-        replies.add(reply)
-        return reply
-
-    first, second, third = add(0, 0), add(0, 1, 100_000), add(0, 2)
-    other = add(1, 0)
-    assert given == [(0, 0), (0, 1), (0, 2), (1, 0)]
-    assert replies.batch() == [first, other]
-    replies.taken(first)
-    assert (uploads, replies.batch()) == ([second], [])
-    replies.taken(second)
-    replies.taken(other)
-    assert replies.batch() == [third]
-    assert [is_gone(one) for one in (first, second, third)] == [True, True, False]
-    replies.release()
-    assert is_gone(third)
-    assert len(waking) == 3
-
-
-def is_gone(reply: Reply) -> bool:
-    assert reply.left is not None
-    return reply.left.done()
+    first, second, third, other = sized(0, 0, 10), sized(0, 1, 100_000), sized(0, 2, 10), sized(1, 0, 10)
+    async with bringing(first, second, third, other) as (replies, uploads, safe):
+        assert safe == [(0, 0), (0, 1), (0, 2), (1, 0)]
+        assert replies.batch() == [first, other]
+        assert not uploads
+        first.released()
+        await settled()
+        assert (uploads, replies.batch()) == ([second], [])
+        second.released()
+        await settled()
+        assert replies.batch() == [third]
 
 
 async def test_a_batch_is_bounded() -> None:
-    replies = Replies(LIMITS, None, lambda key: None, lambda reply: None, lambda: None)
-    for client in range(2000):  # whatever is told beside frames
-        length = 60_000 if client < 20 else 10
-        replies.add(Reply((client, 0), Frame(bytes(length), length)))
-        if client < 200:
-            replies.add(Reply((client, 1), fault="\N{GRINNING FACE}" * 1024))
-            replies.add(Reply((client, 2), notes="x" * 8192))
+    given = [sized(client, 0, 60_000 if client < 20 else 10) for client in range(2000)]
+    for client in range(200):  # and whatever is told beside frames
+        given.append(Reply((client, 1), fault="\N{GRINNING FACE}" * 1024))
+        given.append(Reply((client, 2), notes="x" * 8192))
     lengths = []
-    while batch := replies.batch():
-        lengths.append(sum(len(reply.entry(0.0)) for reply in batch))
-        for reply in batch:
-            replies.taken(reply)
+    async with bringing(*given) as (replies, _, _):
+        while batch := replies.batch():
+            lengths.append(sum(len(reply.entry(0.0)) for reply in batch))
+            for reply in batch:
+                reply.released()
+            await settled()
     assert LIMITS.batch_bytes * 0.8 < max(lengths) <= LIMITS.batch_bytes
     assert len(lengths) <= 20
 

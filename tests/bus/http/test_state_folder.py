@@ -28,7 +28,8 @@ def reply(
 
 
 def keep(folder: StateFolder, *replies: Reply) -> None:
-    asyncio.run(folder.keep(replies))
+    for one in replies:
+        asyncio.run(folder.keep(one))
 
 
 def filled(path: Path) -> None:

@@ -50,7 +50,7 @@ async def test_what_arrives_is_verified_however_it_comes(num_bytes: int, most: i
     for spoil in (True, False):
         whole = frame + sha256(frame + b"x" * spoil).digest()
         for at in range(0, len(whole), most):
-            await arriving.add(whole[at : at + most])
+            arriving.add(whole[at : at + most])
             await asyncio.sleep(0)
         assert arriving.is_complete
         found = await arriving.verified()
@@ -59,7 +59,7 @@ async def test_what_arrives_is_verified_however_it_comes(num_bytes: int, most: i
             assert bytes(found) == frame
             assert found.readonly
         with pytest.raises(ProtocolError, match="goes on after its end"):
-            await arriving.add(b"x")
+            arriving.add(b"x")
         if spoil:
             arriving.reset()
             assert arriving.held == 0
