@@ -9,7 +9,6 @@ was when its process was killed.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -44,8 +43,6 @@ class Talk(RuleBasedStateMachine):
         super().__init__()
         self.ends = ExitStack()
         self.loop = SkippingLoop()
-        self.executor = ThreadPoolExecutor(2)
-        self.loop.set_default_executor(self.executor)
         self.asked: list[Key] = []
         self.framed = 0
         self.coming: set[Key] = set()  # the process will receive them
@@ -90,11 +87,7 @@ class Talk(RuleBasedStateMachine):
         await asyncio.sleep(0)
         self.proxy.reset_all()  # its connections end with a process; it does not take its leave
         await closing
-        # Files that a thread was writing at that moment are written, or were not begun.
-        ended, self.executor = self.executor, ThreadPoolExecutor(2)
-        self.loop.set_default_executor(self.executor)
-        ended.shutdown(wait=True)
-        self.state.close()
+        self.state.close()  # files that a thread is writing at that moment are written, or are not begun
 
     # Rules
 
