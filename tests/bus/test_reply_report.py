@@ -68,10 +68,11 @@ def test_what_is_too_much_is_left_out_and_counted() -> None:
     assert read(written([long, CHOSEN, long, WARNED])) == [CHOSEN, WARNED, left_out(2)]
 
 
+VALUES: tuple[Any, ...] = ([1], {}, "y" * 301, "\udfff", "\x9b", float("inf"), 2**63)
 PARTS: list[Any] = [
     *("note", ["info", "x"], ["error", "x", {}], [["info"], "x", {}], ["info", "x", []]),
     *(["info", event, {}] for event in (3, "x" * 201, "\ud800", "a\u2028b")),
-    *(["info", "x", {"a": value}] for value in ([1], {}, "y" * 301, "\udfff", "\x9b", float("inf"), 2**63)),
+    *(["info", "x", {"a": value}] for value in VALUES),
     *(["info", "x", {name: 1}] for name in (*sorted(_OWN), "A", "", "a b")),
     ["info", "x", {f"a{number}": 1 for number in range(17)}],
 ]

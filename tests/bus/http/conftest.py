@@ -34,6 +34,7 @@ class SkippingLoop(asyncio.SelectorEventLoop):
 
     Attributes:
         num_busy: Threads at work; who waits for another process counts it here.
+        awaited: What is waited for, see :func:`until`.
     """
 
     def __init__(self) -> None:
@@ -41,21 +42,12 @@ class SkippingLoop(asyncio.SelectorEventLoop):
         super().__init__(selector)
         self.num_busy = 0
         self._skipped_s = 0.0
-        self._awaited: dict[asyncio.Future[None], Callable[[], Any]] = {}
+        self.awaited: dict[asyncio.Future[None], Callable[[], Any]] = {}
         self._real_select = selector.select
         selector.select = self._select  # type: ignore[method-assign, assignment]
 
     def time(self) -> float:
         return super().time() + self._skipped_s
-
-    async def until(self, condition: Callable[[], Any]) -> None:
-        """Wait until something is so, which is looked at whenever anything has happened."""
-        future: asyncio.Future[None] = self.create_future()
-        self._awaited[future] = condition
-        try:
-            await within(future)
-        finally:
-            del self._awaited[future]
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         future = super().run_in_executor(executor, func, *args)
@@ -67,7 +59,7 @@ class SkippingLoop(asyncio.SelectorEventLoop):
         self.num_busy -= 1
 
     def _select(self, timeout: float | None) -> Any:
-        for future, condition in self._awaited.items():
+        for future, condition in self.awaited.items():
             if not future.done() and condition():
                 future.set_result(None)
                 timeout = 0
@@ -83,10 +75,15 @@ def pytest_asyncio_loop_factories() -> dict[str, Callable[[], SkippingLoop]]:
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    """Wait until something is so."""
+    """Wait until something is so, which is looked at whenever anything has happened."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SkippingLoop)
-    await loop.until(condition)
+    future: asyncio.Future[None] = loop.create_future()
+    loop.awaited[future] = condition
+    try:
+        await within(future)
+    finally:
+        del loop.awaited[future]
 
 
 class Log:

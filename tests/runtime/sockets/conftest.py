@@ -96,7 +96,8 @@ def hosted(
             return result
 
         try:
-            return await within(tasks.until(whole()))
+            result: T = await within(tasks.until(whole()))
+            return result
         finally:
             await world.close()
 

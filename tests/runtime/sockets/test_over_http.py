@@ -93,9 +93,8 @@ def test_kept_optimisers_and_phases(name: str, width: int, tmp_path: Path) -> No
     assert sorted(told) == sorted(of)
     assert (columns["download_s"] > 0).all()
     assert (columns["compute_s"] > 0).all()
-    assert {upload_ns > 0 for _, _, upload_ns in told.values()} == {
-        width == 400
-    }  # a small one is there at once
+    # A small frame is there at once.
+    assert {upload_ns > 0 for _, _, upload_ns in told.values()} == {width == 400}
     passed = columns["ended_at_s"] - columns["asked_at_s"]
     np.testing.assert_allclose(sum(columns[f"{phase}_s"] for phase in PHASES), passed, atol=1e-6)
 

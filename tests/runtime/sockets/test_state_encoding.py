@@ -174,7 +174,7 @@ REFUSED: dict[str, list[bytes]] = {
     "damaged: an extension of type 5": [_bytes(msgpack.ExtType(5, b""))],
     "left over": [_bytes(None) + b"\0"],
     "none of the values": [
-        *(_bytes(tree) for tree in ([], ["x"], b"", {}, ["r"])),
+        *map(_bytes, ([], ["x"], b"", {}, ["r"])),
         *(_bytes(tree, NONE_LEFT) for tree in (["a", True], ["s", 0])),
     ],
     "without a value": [_bytes(["m", 1])],
@@ -229,7 +229,8 @@ def test_what_optimisers_hold_comes_back() -> None:
     assert decode_held(encode(Held(0, None, None)), ()).optimisers == {}
 
 
-OPTIMISERS = (None, (), {"train": np.zeros(3)}, {0: {}}, {"train": {"momentum/a": 1.0}}, {"a": {"b": {}}})
+MOMENTUM = {"train": {"momentum/a": 1.0}}
+OPTIMISERS: tuple[Any, ...] = (None, (), {"train": np.zeros(3)}, {0: {}}, MOMENTUM, {"a": {"b": {"c": 1}}})
 OLDER = _bytes(["r", f"{Held.__module__}.Held", *("dispatch", 0, "merged", None, "otherwise", None)])
 
 
