@@ -53,21 +53,6 @@ async def test_a_dispatch_goes_down_and_a_reply_up(world: Any, num: int) -> None
     assert world.server.retransmitted_frames == 0
 
 
-async def test_a_broadcast_reaches_many_clients_of_two_processes_in_order(make_world: Any) -> None:
-    world = await make_world(num_clients=40)
-    processes = await world.join("0-19"), await world.join("20-39")
-    packed = pack(ModelBroadcast.of(world.model(LARGE, 7)))
-    for client in range(40):
-        world.server.send(world.down(client), packed)
-    for client in range(40):
-        delivery = await world.got(processes[client // 20])
-        assert delivery.header.receiver == client
-        world.reply(processes[client // 20], delivery)
-    replies = [await world.within(world.server.receive()) for _ in range(40)]
-    assert sorted(reply.header.sender for reply in replies) == list(range(40))
-    assert world.ledger.outcomes()["delivered"] == 80
-
-
 async def test_greeting_attendance_and_the_kinds_that_come_later(world: Any) -> None:
     client = world.client("0-4", kinds=None)
     waiting = asyncio.ensure_future(world.server.attendance(range(5)))
