@@ -74,8 +74,8 @@ async def test_what_travels_after_the_seal_is_entered_nowhere(world: Any) -> Non
 
 
 async def test_a_server_that_is_away_ends_the_patience(make_world: Any, unused_tcp_port: int) -> None:
-    world = await make_world(patience_s=3.0)
-    with pytest.raises(ConnectionError, match=r"no connection to .* for 3 s"):
+    world = await make_world(patience_s=2.0)
+    with pytest.raises(ConnectionError, match=r"no connection to .* for 2 s"):
         await world.join(url=f"http://127.0.0.1:{unused_tcp_port}")
     proxy = await world.proxy(reset_after=1)
     client = await world.join(url=proxy.url)  # the second attempt succeeds
