@@ -67,6 +67,7 @@ class Dispatch:
         has_ended: Whether its end is in the ledger.
         session: The process that it goes to; None while there is none.
         number: Its number in that process's outbox.
+        key: Client and dispatch.
     """
 
     header: Header
@@ -82,10 +83,8 @@ class Dispatch:
     session: Session | None = None
     number: int = 0
 
-    @property
-    def key(self) -> Key:
-        """Client and dispatch."""
-        return self.header.client, self.header.dispatch
+    def __post_init__(self) -> None:
+        self.key: Key = (self.header.client, self.header.dispatch)
 
     def released(self) -> None:
         """Note that the frame has left."""

@@ -106,15 +106,14 @@ class Bringing:
 
     async def upload(self, reply: Reply) -> None:
         self.uploads.append(reply)
-        await taken(reply)
+        await self.uploaded.wait()
 
     async def add(self, *replies: Reply) -> None:
-        for reply in replies:
-            reply.left = asyncio.get_running_loop().create_future()
-            self.tasks.append(asyncio.ensure_future(self.replies.bring(reply)))
+        self.tasks += [asyncio.ensure_future(self.replies.bring(reply)) for reply in replies]
         await settled()
 
     async def __aenter__(self) -> Bringing:
+        self.uploaded = asyncio.Event()
         self.tasks: list[asyncio.Future[None]] = []
         return self
 
@@ -122,11 +121,6 @@ class Bringing:
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
-
-
-async def taken(reply: Reply) -> None:
-    assert reply.left is not None
-    await asyncio.shield(reply.left)
 
 
 async def settled() -> None:
@@ -146,11 +140,11 @@ async def test_of_each_client_one_reply_is_under_way() -> None:
         assert mine.given == [(0, 0), (0, 1), (0, 2), (1, 0)]
         assert mine.replies.batch() == [first, other]
         assert not mine.uploads
-        first.released()
+        mine.replies.taken([first])
         await settled()
         assert (mine.uploads, mine.replies.batch()) == ([second], [])
-        second.released()
-        other.released()
+        mine.uploaded.set()
+        mine.replies.taken([other])
         await settled()
         assert mine.replies.batch() == [third]
         assert mine.waking == 3
@@ -163,8 +157,7 @@ async def batches(replies: list[Reply]) -> list[int]:
         await mine.add(*replies)
         while batch := mine.replies.batch():
             lengths.append(sum(len(reply.entry(0.0)) for reply in batch))
-            for reply in batch:
-                reply.released()
+            mine.replies.taken(batch)
             await settled()
     return lengths
 
