@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedsim.algorithms.contexts import Initial
+from fedsim.bus import Log
 from fedsim.clock import Trace
 from fedsim.errors import DecodeError, RunError
 from fedsim.models import Architectures
@@ -15,7 +16,6 @@ from fedsim.quoting import MOST_SAID, quoted, shortened
 from fedsim.runtime.clients.contexts import Contexts
 from fedsim.runtime.clients.host import Held
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.records.recorder import Log
 from fedsim.runtime.sockets import state_encoding
 from fedsim.walk import instances
 

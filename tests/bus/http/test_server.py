@@ -60,7 +60,7 @@ async def test_ledger_and_trace_hold_what_the_memory_bus_would_enter(world: Any)
     assert (totals.parameters_down, totals.parameters_up) == (LARGE, LARGE)
     assert world.ledger.outcomes()["delivered"] == len(world.ledger) == 2
     assert not world.server.rejected
-    assert world.server.retransmitted_frames == 0
+    assert world.server._accounts.retransmitted_frames == 0
 
 
 async def test_a_broadcast_reaches_many_clients_of_two_processes_in_order(make_world: Any) -> None:
