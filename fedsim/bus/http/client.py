@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import ssl as tls
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -131,8 +131,8 @@ class HttpClient:
         self._talked_s = asyncio.get_running_loop().time()
         for reply in () if self._state is None else self._state.replies():
             self._give(reply)
-        for work in (self._stay, self._post):
-            self._start(work)
+        self._start(self._stay())
+        self._start(self._post())
         try:
             while self._greeting is None:
                 if self._failure is not None:
@@ -273,18 +273,18 @@ class HttpClient:
                 raise ProtocolError(f"{header} of {size} bytes came to the host of {self._clients}")
             incoming = Incoming(size + DIGEST_BYTES) if size and not body else None
             arrival = Arrival(header, number, body or None, incoming)
-            if self._deliveries.announced(arrival):
-                self._start(self._fetch, arrival, incoming)
+            if self._deliveries.announced(arrival) and incoming is not None:
+                self._start(self._fetch(arrival, incoming))
             self._report(self.limits.report_delay_s)
         elif letter == "q" and values[0] not in self._answering:
             self._answering[values[0]] = None
-            self._start(self._answer, *values, body)
+            self._start(self._answer(values[0], values[1], bytes(body)))
         elif letter == "e":
             is_well, why = values
             if not is_well:
                 raise RunError(f"the server has ended the run: {why}")
             if not self._is_over:
-                self._start(self._requests.persist, lambda: self._leave(why))
+                self._start(self._requests.persist(lambda: self._leave(why)))
             self._is_over = True
             self._changed()
 
@@ -321,8 +321,7 @@ class HttpClient:
                     pass
 
             await self._requests.persist(attempt)
-            for reply in batch:
-                reply.released()
+            self._replies.taken(batch)
 
     async def _upload(self, reply: Reply) -> None:
         async with self._slots_up:
@@ -358,26 +357,26 @@ class HttpClient:
     def _give(self, reply: Reply) -> asyncio.Future[None]:
         """Begin to bring a reply to the server; the result is done when it was taken, or never will be."""
         loop = asyncio.get_running_loop()
-        reply.at_s, reply.left = loop.time(), loop.create_future()
+        reply.at_s, left = loop.time(), loop.create_future()
         if self._failure is not None:
-            reply.released()  # it is lost, and a sender learns of no loss
+            left.set_result(None)  # it is lost, and a sender learns of no loss
         else:
-            self._start(self._replies.bring, reply).add_done_callback(lambda _: reply.released())
-        return reply.left
+            self._start(self._replies.bring(reply), left)
+        return left
 
-    def _start(self, work: Callable[..., Awaitable[None]], *args: Any) -> asyncio.Task[None]:
+    def _start(self, work: Coroutine[Any, Any, None], left: asyncio.Future[None] | None = None) -> None:
         """Do something beside; if it fails, everybody who waits hears of it."""
 
-        async def do() -> None:
-            try:
-                await work(*args)
-            except Exception as error:
+        def ended(task: asyncio.Task[None]) -> None:
+            del self._tasks[task]
+            if left is not None and not left.done():
+                left.set_result(None)
+            if not task.cancelled() and isinstance(error := task.exception(), Exception):
                 self._fail(error)
 
-        task = asyncio.get_running_loop().create_task(do())
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
-        return task
+        task.add_done_callback(ended)
 
     def _unusable(self, header: Header, why: str) -> None:
         self._give(Reply((header.client, header.dispatch), fault=sendable(why)))

@@ -32,7 +32,7 @@ from fedsim.bus.http.messages import (
     sendable,
 )
 from fedsim.bus.http.sessions import Dispatch, Key, Refused, Session, Sessions, Upload
-from fedsim.bus.http.transfers import Incoming, content_range, range_start
+from fedsim.bus.http.transfers import content_range, range_start
 from fedsim.bus.inbox import Inbox
 from fedsim.clock import now_ns
 from fedsim.network.overhead import DIGEST_BYTES
@@ -117,41 +117,45 @@ class Handlers:
         session = self._sessions.find(secret, token)
         if session is None:
             raise Refused(cause="session", status=403)
-        self._known(request, session)
+        self._server.connections.known(request)
+        session.heard()
         if (method, path) == ("GET", "/outbox"):
             return await self._outbox(request, session)
-        if session.num_requests >= 4 * self._limits.transfers_at_once:
-            raise Refused(cause="requests", status=429)
         session.num_requests += 1
         try:
+            if session.num_requests > 4 * self._limits.transfers_at_once:
+                raise Refused(cause="requests", status=429)
             async with asyncio.timeout(self._limits.request_timeout_s):
                 answer = await self._handle(request, session, method, path)
         except ProtocolError:
-            self._idle(session)
+            session.idle()
             raise
         finally:
             session.num_requests -= 1
         if answer.status >= 400:
-            self._idle(session)
+            session.idle()
         return answer
 
     async def _handle(
         self, request: web.BaseRequest, session: Session, method: str, path: str
     ) -> web.StreamResponse:
+        match = _PLACE.fullmatch(path)
+        place = tuple(int(number) for number in match.groups() if number is not None) if match else ()
         if (method, path) == ("POST", "/replies"):
             return await self._replies(request, session)
         if (method, path) == ("POST", "/leave"):
-            self._idle(session)
-            why = await self._body(request, session, 4 * MOST_TEXT)
-            self._server.left(session, sendable(why.decode("utf-8", "replace")))
-            return web.Response(status=204)
-        match = _PLACE.fullmatch(path)
-        place = tuple(int(number) for number in match.groups() if number is not None) if match else ()
+            return await self._leave(request, session)
         if method == "PUT" and place:
             return await self._put(request, session, place)
         if method == "GET" and len(place) == 2:
             return await self._get(request, session, place)
         raise Refused(cause="path", status=404)
+
+    async def _leave(self, request: web.BaseRequest, session: Session) -> web.Response:
+        session.idle()
+        why = await self._body(request, session, 4 * MOST_TEXT)
+        self._server.left(session, sendable(why.decode("utf-8", "replace")))
+        return web.Response(status=204)
 
     async def _join(
         self, request: web.BaseRequest, secret: str, granted: ClientRanges, token: str | None
@@ -165,8 +169,9 @@ class Handlers:
                 "install the same version of fedsim at both sides"
             )
         session, resumed = self._sessions.admit(secret, clients, granted, token)
-        self._known(request, session)
-        self._idle(session)
+        self._server.connections.known(request)
+        session.heard()
+        session.idle()
         self._server.joined(session, resumed)
         headers = {RUN: self._server.run, RESUMED: str(int(resumed))}
         return web.Response(body=self._server.greeting, headers=headers)
@@ -175,7 +180,7 @@ class Handlers:
 
     async def _outbox(self, request: web.BaseRequest, session: Session) -> web.StreamResponse:
         after, is_ready = _position(request, session, "after")
-        self._idle(session)
+        session.idle()
 
         def abort() -> None:
             _abort(request)
@@ -239,7 +244,7 @@ class Handlers:
         async for piece in outgoing.pieces(start, self._limits.chunk_bytes):
             async with asyncio.timeout(self._limits.stall_timeout_s):
                 await response.write(piece)
-            self._heard(session)
+            session.heard()
         await response.write_eof()
         dispatch.released()
         return response
@@ -260,7 +265,7 @@ class Handlers:
             self._check_alive(session)
             is_idle |= not self._server.take(session, one, len(entries))
         if is_idle:  # counted once: a process that repeats many replies after a break must get through
-            self._idle(session)
+            session.idle()
         return web.Response(status=204)
 
     async def _put(self, request: web.BaseRequest, session: Session, place: Key) -> web.Response:
@@ -275,23 +280,22 @@ class Handlers:
         if not DIGEST_BYTES < total <= self._limits.frame.frame_bytes + MOST_HEAD:
             raise Refused(cause="size", status=413)
         upload = session.uploads.get(place)
-        if upload is None or (upload.incoming.total != total and not upload.is_busy):
-            upload = session.uploads[place] = Upload(Incoming(total))
-        incoming = upload.incoming
-        if upload.is_busy or incoming.total != total or incoming.held != start:
-            return web.Response(status=409, headers={HELD: str(incoming.held)})
+        if upload is None or (upload.total != total and not upload.is_busy):
+            upload = session.uploads[place] = Upload(total)
+        if upload.is_busy or upload.total != total or upload.held != start:
+            return web.Response(status=409, headers={HELD: str(upload.held)})
         upload.is_busy = True
         try:
-            while incoming.held < end:
+            while upload.held < end:
                 await self._room(session)
                 if not self._sessions.make_room(session):
                     raise Refused(cause="full", status=503)
                 data = await self._more(request, session)
                 if upload.first_ns < 0:
                     upload.first_ns = now_ns()
-                incoming.add(data)
-            if incoming.is_complete:
-                whole = await incoming.verified()
+                upload.add(data)
+            if upload.is_complete:
+                whole = await upload.verified()
                 self._check_alive(session)
                 session.uploads.pop(place, None)
                 if whole is None:
@@ -323,7 +327,7 @@ class Handlers:
         if not data:
             raise ProtocolError("a request ends before its body")
         if session is not None:
-            self._heard(session)
+            session.heard()
         return data
 
     async def _room(self, session: Session) -> None:
@@ -339,24 +343,12 @@ class Handlers:
             raise Refused(cause="full", status=503) from None
         finally:
             session.num_waiting -= 1
-            self._heard(session)
+            session.heard()
 
     def _check_alive(self, session: Session) -> None:
         """Check that a session was not forgotten while a request waited; its replies are not taken then."""
         if self._sessions.find(session.secret, session.token) is not session:
             raise Refused(cause="session", status=403)
-
-    def _known(self, request: web.BaseRequest, session: Session) -> None:
-        self._server.connections.known(request)
-        self._heard(session)
-
-    def _heard(self, session: Session) -> None:
-        session.heard_s = asyncio.get_running_loop().time()
-
-    def _idle(self, session: Session) -> None:
-        """Count what has brought nothing that was asked for."""
-        if not session.may_idle(asyncio.get_running_loop().time()):
-            raise Refused(f"more than {self._limits.idle_rate:g} idle requests per second", "rate", 429)
 
 
 def _position(request: web.BaseRequest, session: Session, name: str) -> tuple[int, bool]:

@@ -202,7 +202,7 @@ class Reply:
         state: The state of the client that becomes durable with it, if any does.
         is_new: Whether no earlier process may have sent some of it.
         at_s: When it was given.
-        left: Done when the server has taken it, or never will.
+        taken: Done when the server has taken a small one; None before it is on its way.
     """
 
     key: tuple[int, ...]
@@ -213,7 +213,7 @@ class Reply:
     state: bytes | None = None
     is_new: bool = True
     at_s: float = 0.0
-    left: asyncio.Future[None] | None = None
+    taken: asyncio.Future[None] | None = None
 
     @property
     def line(self) -> tuple[int, int]:
@@ -243,11 +243,6 @@ class Reply:
         """Return a large one as it travels before its SHA-256, always the same."""
         head = bytes(_pack(self._head(self.spent_s)))
         return (*(() if self.frame is None else self.frame.parts), head, _HEAD_LENGTH.pack(len(head)))
-
-    def released(self) -> None:
-        """Note that the frame has left."""
-        if self.left is not None and not self.left.done():
-            self.left.set_result(None)
 
     def _head(self, spent_s: tuple[float, float]) -> tuple[Any, ...]:
         if len(self.key) == 1:

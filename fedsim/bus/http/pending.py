@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
@@ -178,15 +178,15 @@ class Replies:
             if reply.frame is not None and len(reply.frame) > self._limits.small_frame_bytes:
                 await self._upload(reply)
             else:
+                reply.taken = asyncio.get_running_loop().create_future()
                 self._small.append(reply)
                 self._wake()
-                assert reply.left is not None  # noqa: S101
-                await asyncio.shield(reply.left)
+                await reply.taken
             if state is not None:
                 state.forget(reply.key)
 
     def batch(self) -> list[Reply]:
-        """Return small replies that travel together; whoever sends them says when they are taken."""
+        """Return small replies that travel together; whoever sends them calls :meth:`taken`."""
         found, num_bytes = list[Reply](), 0
         while self._small and num_bytes <= self._limits.batch_bytes:
             reply = self._small[0]
@@ -194,3 +194,9 @@ class Replies:
             if not found or num_bytes <= self._limits.batch_bytes:
                 found.append(self._small.popleft())
         return found
+
+    def taken(self, batch: Sequence[Reply]) -> None:
+        """Go on after small replies that the server has taken."""
+        for reply in batch:
+            if reply.taken is not None and not reply.taken.done():  # cancelled, that is
+                reply.taken.set_result(None)

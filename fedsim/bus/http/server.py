@@ -16,15 +16,14 @@ from __future__ import annotations
 import asyncio
 import secrets
 import ssl as tls
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from itertools import count
 from typing import Any
 
-from fedsim.bus.base import Delivery, Header
+from fedsim.bus.base import Delivery, Header, Log
 from fedsim.bus.http.access import Access, is_loopback
-from fedsim.bus.http.accounts import Accounts, Log
+from fedsim.bus.http.accounts import Accounts
 from fedsim.bus.http.connections import Connections
 from fedsim.bus.http.handlers import Handlers
 from fedsim.bus.http.limits import HttpLimits
@@ -61,6 +60,7 @@ class HttpServer:
         greeting: As given.
         run: The name of this run.
         is_closing: Whether nobody is let in any more.
+        rejected: What peers did and must not, by cause.
         connections: Those of client processes, and of strangers.
     """
 
@@ -87,6 +87,7 @@ class HttpServer:
         self._log = log
         self._health = health
         self._accounts = Accounts(ledger, trace, overhead, log)
+        self.rejected = self._accounts.rejected
         self._sessions = Sessions(
             *(num_clients, self.limits, self._retired), lambda: self._accounts.reject("evicted")
         )
@@ -101,16 +102,6 @@ class HttpServer:
         self._handlers = Handlers(self, access, self.limits, self._sessions, self._accounts, self._inbox)
         self.connections = Connections(self._handlers.answer, self.limits, self._accounts.reject)
         self._tending: asyncio.Task[None] | None = None
-
-    @property
-    def rejected(self) -> Counter[str]:
-        """What peers did and must not, by cause."""
-        return self._accounts.rejected
-
-    @property
-    def retransmitted_frames(self) -> int:
-        """Frames that went to a client once more, after a break; the ledger does not count them."""
-        return self._accounts.retransmitted_frames
 
     @property
     def num_connections(self) -> int:

@@ -35,19 +35,16 @@ Key = tuple[int, ...]
 """Client and dispatch, or the number of an observer's question."""
 
 
-@dataclass(slots=True, eq=False)
-class Upload:
+class Upload(Incoming):
     """A large reply or answer on its way up.
 
     Attributes:
-        incoming: Its bytes.
         is_busy: Whether a request is at it.
         first_ns: When its first bytes came; negative before.
     """
 
-    incoming: Incoming
-    is_busy: bool = False
-    first_ns: int = -1
+    is_busy = False
+    first_ns = -1
 
 
 @dataclass(eq=False)
@@ -67,6 +64,7 @@ class Dispatch:
         has_ended: Whether its end is in the ledger.
         session: The process that it goes to; None while there is none.
         number: Its number in that process's outbox.
+        key: Client and dispatch.
     """
 
     header: Header
@@ -82,10 +80,8 @@ class Dispatch:
     session: Session | None = None
     number: int = 0
 
-    @property
-    def key(self) -> Key:
-        """Client and dispatch."""
-        return self.header.client, self.header.dispatch
+    def __post_init__(self) -> None:
+        self.key: Key = (self.header.client, self.header.dispatch)
 
     def released(self) -> None:
         """Note that the frame has left."""
@@ -145,7 +141,7 @@ class Session:
     @property
     def held_bytes(self) -> int:
         """Bytes held of its large replies and answers."""
-        return sum(upload.incoming.held for upload in self.uploads.values())
+        return sum(upload.held for upload in self.uploads.values())
 
     def put(self, dispatch: Dispatch) -> None:
         """Send a dispatch."""
@@ -174,15 +170,22 @@ class Session:
         while self.unconfirmed and self.unconfirmed[0].number <= number:
             yield self.unconfirmed.popleft()
 
-    def may_idle(self, now_s: float) -> bool:
-        """Take one of the requests that may bring nothing; False where there were too many."""
-        limits = self.limits
+    def heard(self) -> None:
+        """Note that the process lives."""
+        self.heard_s = asyncio.get_running_loop().time()
+
+    def idle(self) -> None:
+        """Count a request that has brought nothing that was asked for.
+
+        Raises:
+            Refused: There were too many.
+        """
+        limits, now_s = self.limits, asyncio.get_running_loop().time()
         self._tokens = min(limits.idle_burst, self._tokens + (now_s - self._at_s) * limits.idle_rate)
         self._at_s = now_s
         if self._tokens < 1:
-            return False
+            raise Refused(f"more than {limits.idle_rate:g} idle requests per second", "rate", 429)
         self._tokens -= 1
-        return True
 
 
 class Sessions:
@@ -324,7 +327,7 @@ class Sessions:
         for session in sessions if held >= most else ():
             for key, upload in list(session.uploads.items()):
                 if held >= most and not upload.is_busy:
-                    held -= upload.incoming.held
+                    held -= upload.held
                     del session.uploads[key]
                     self._evicted()
         return held < most

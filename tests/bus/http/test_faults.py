@@ -86,7 +86,7 @@ async def test_a_transfer_goes_on_where_it_was(make_world: Any) -> None:
     assert proxy.reset_after == math.inf
     # 8 MB each way: what had arrived was not sent again, and the dispatch itself once.
     assert (proxy.down < 10_000_000, proxy.up < 10_000_000) == (True, True)
-    assert world.server.retransmitted_frames == 0
+    assert world.server._accounts.retransmitted_frames == 0
 
 
 async def test_silence_on_a_healthy_link_is_no_death(world: Any) -> None:
@@ -123,7 +123,7 @@ async def test_another_process_takes_clients_over_once_theirs_is_known_to_be_dea
     second = await world.join("0-4")
     again = [await world.got(second) for _ in range(4)]
     assert [delivery.header.receiver for delivery in again] == [0, 1, 3, 4]
-    assert world.server.retransmitted_frames == 4
+    assert world.server._accounts.retransmitted_frames == 4
     for delivery in again:
         world.reply(second, delivery)
     assert await world.senders(4) == [0, 1, 3, 4]

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fedsim.bus import Header
 from fedsim.bus.http.limits import HttpLimits
@@ -97,21 +98,16 @@ async def test_a_large_frame_waits_for_large_ones_before_it_and_for_no_small_one
     await asyncio.wait_for(waiting, 5)
 
 
+async def nothing(reply: Reply) -> None: ...
+
+
 @asynccontextmanager
-async def bringing(*given: Reply) -> AsyncIterator[tuple[Replies, list[Reply], list[tuple[int, ...]]]]:
-    """Bring replies; give those that upload, and the keys of those that are safe, in turn."""
-    uploads, safe = list[Reply](), list[tuple[int, ...]]()
-
-    async def upload(reply: Reply) -> None:
-        uploads.append(reply)
-        await reply.left  # type: ignore[misc]  # all have it
-
-    replies = Replies(LIMITS, None, safe.append, upload, lambda: None)
-    for reply in given:
-        reply.left = asyncio.get_running_loop().create_future()
+async def bringing(*given: Reply, upload: Any = nothing, safe: Any = len) -> AsyncIterator[Replies]:
+    """Bring replies; ``upload`` and ``safe`` are what they are to :class:`Replies`."""
+    replies = Replies(LIMITS, None, safe, upload, lambda: None)
     tasks = [asyncio.ensure_future(replies.bring(reply)) for reply in given]
     await settled()
-    yield replies, uploads, safe
+    yield replies
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -128,14 +124,20 @@ def sized(client: int, dispatch: int, num_bytes: int) -> Reply:
 
 async def test_of_each_client_one_reply_is_under_way() -> None:
     first, second, third, other = sized(0, 0, 10), sized(0, 1, 100_000), sized(0, 2, 10), sized(1, 0, 10)
-    async with bringing(first, second, third, other) as (replies, uploads, safe):
+    safe, uploads, uploaded = list[tuple[int, ...]](), list[Reply](), asyncio.Event()
+
+    async def upload(reply: Reply) -> None:
+        uploads.append(reply)
+        await uploaded.wait()
+
+    async with bringing(first, second, third, other, upload=upload, safe=safe.append) as replies:
         assert safe == [(0, 0), (0, 1), (0, 2), (1, 0)]
         assert replies.batch() == [first, other]
         assert not uploads
-        first.released()
+        replies.taken([first])
         await settled()
         assert (uploads, replies.batch()) == ([second], [])
-        second.released()
+        uploaded.set()
         await settled()
         assert replies.batch() == [third]
 
@@ -146,11 +148,10 @@ async def test_a_batch_is_bounded() -> None:
         given.append(Reply((client, 1), fault="\N{GRINNING FACE}" * 1024))
         given.append(Reply((client, 2), notes="x" * 8192))
     lengths = []
-    async with bringing(*given) as (replies, _, _):
+    async with bringing(*given) as replies:
         while batch := replies.batch():
             lengths.append(sum(len(reply.entry(0.0)) for reply in batch))
-            for reply in batch:
-                reply.released()
+            replies.taken(batch)
             await settled()
     assert LIMITS.batch_bytes * 0.8 < max(lengths) <= LIMITS.batch_bytes
     assert len(lengths) <= 20

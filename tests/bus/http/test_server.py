@@ -50,7 +50,7 @@ async def test_a_dispatch_goes_down_and_a_reply_up(world: Any, num: int) -> None
     assert (totals.bytes_down, totals.bytes_up) == (down, up)
     assert (totals.parameters_down, totals.parameters_up) == (num, num)
     assert world.ledger.outcomes()["delivered"] == len(world.ledger) == 2
-    assert world.server.retransmitted_frames == 0
+    assert world.server._accounts.retransmitted_frames == 0
 
 
 async def test_greeting_attendance_and_the_kinds_that_come_later(world: Any) -> None:

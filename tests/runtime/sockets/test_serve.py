@@ -84,7 +84,7 @@ def test_a_merge_that_leaves_the_finite_range_is_refused_here_too(world: Any) ->
 
 
 def test_states_are_fetched_for_the_observer(world: Any) -> None:
-    probes = Probes([ConnectionError()] * 3)  # a process that is gone is waited for
+    probes = Probes()
     here = run(observed(world, rounds=3))
     there, sockets = over_http(lambda: observed(world, work_s=1e6, rounds=3), ["0,2", "1"], prepare=probes)
     assert there.model_hash == here.model_hash

@@ -1,0 +1,53 @@
+"""What a client process says to a person, and what it does not send."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fedsim.errors import RunError
+from fedsim.wire import Limits
+
+
+async def test_a_person_is_told_once_of_a_server_that_is_away_and_when_it_is_back(world: Any) -> None:
+    proxy, told = await world.proxy(), list[str]()
+    client = await world.join(url=proxy.url, tell=told.append)
+    there, proxy.target = proxy.target, 1  # where nobody listens
+    proxy.reset_all()
+    await world.until(lambda: told)
+    assert told[0].startswith(f"no connection to {proxy.url} (")
+    assert told[0].endswith("): trying again, for 600 s at most")
+    attempts = proxy.accepted
+    await world.until(lambda: proxy.accepted > attempts + 3)
+    assert len(told) == 1
+    proxy.target = there
+    await world.until(lambda: len(told) > 1)
+    assert told[1:] == [f"connected to {proxy.url}"]
+    async with world.echoing(client):
+        world.ask(0)
+        await world.taken()
+
+
+async def test_a_short_break_is_not_told(world: Any) -> None:
+    proxy, told = await world.proxy(), list[str]()
+    client = await world.join(url=proxy.url, tell=told.append, jitter=lambda: 0.5)
+    proxy.reset_all()
+    async with world.echoing(client):
+        world.ask(0)
+        await world.taken()
+    assert told == []
+
+
+async def test_an_answer_that_is_longer_than_a_frame_may_be_is_not_sent(make_world: Any) -> None:
+    world = await make_world(frame=Limits(frame_bytes=100_000))
+    client = await world.join()
+    lengths = iter((100_000, 100_001))
+
+    async def answer(number: int, question: bytes) -> bytes:
+        return bytes(next(lengths))
+
+    client.on_probe(answer)
+    assert await world.server.probe(0, b"?", 60.0) == bytes(100_000)
+    with pytest.raises(RunError, match="an answer of 100001 bytes: the limit is 100000"):
+        await world.server.probe(0, b"?", 60.0)
