@@ -53,6 +53,21 @@ async def test_a_dispatch_goes_down_and_a_reply_up(world: Any, num: int) -> None
     assert world.server._accounts.retransmitted_frames == 0
 
 
+async def test_what_one_client_is_sent_and_replies_keeps_its_order(world: Any) -> None:
+    """A large frame takes longer than a small one that comes after it."""
+    client = await world.join()
+    for dispatch, num in enumerate((10, LARGE, LARGE, 10)):
+        world.ask(0, dispatch, num=num)
+    world.ask(1)
+    for dispatch in range(4):
+        delivery = await world.got(client)
+        assert delivery.header.dispatch == dispatch
+        world.reply(client, delivery)
+    await world.echo(client)
+    got = [(await world.taken()).header for _ in range(5)]
+    assert [header.dispatch for header in got if header.sender == 0] == [0, 1, 2, 3]
+
+
 async def test_greeting_attendance_and_the_kinds_that_come_later(world: Any) -> None:
     client = world.client("0-4", kinds=None)
     waiting = asyncio.ensure_future(world.server.attendance(range(5)))
