@@ -134,14 +134,11 @@ class HttpClient:
         self._start(self._stay())
         self._start(self._post())
         try:
-            while self._greeting is None:
-                if self._failure is not None:
-                    raise self._failure
-                await self._change.wait()
+            await self._until(lambda: self._greeting is not None)
         except BaseException:
             await self.close(0)
             raise
-        return self._greeting
+        return self._greeting or b""
 
     async def close(self, grace_s: float = 5.0, *, why: str = "it was stopped") -> None:
         """Say goodbye, and why, and close everything."""
@@ -200,10 +197,7 @@ class HttpClient:
             RunError: The server has ended the run before its end.
             UserError: The server refuses this process.
         """
-        while not self._is_over:
-            if self._failure is not None:
-                raise self._failure
-            await self._change.wait()
+        await self._until(lambda: self._is_over)
 
     # Down
 
@@ -307,13 +301,13 @@ class HttpClient:
         loop = asyncio.get_running_loop()
         while True:
             self._wake.clear()
-            if not (batch := self._replies.batch()) and loop.time() < self._report_at_s:
+            batch, data = self._replies.batch()
+            if not batch and loop.time() < self._report_at_s:
                 with suppress(TimeoutError):
                     async with asyncio.timeout_at(self._report_at_s):
                         await self._wake.wait()
                 continue
             self._report_at_s = loop.time() + self.limits.heartbeat_s
-            data = b"".join(reply.entry(loop.time()) for reply in batch)
 
             async def attempt(data: bytes = data) -> None:
                 path = f"/replies?had={self._deliveries.had}&ready={self._ready}"
@@ -395,6 +389,12 @@ class HttpClient:
             for task in self._tasks:
                 task.cancel()
             self._changed()
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            if self._failure is not None:
+                raise self._failure
+            await self._change.wait()
 
     def _changed(self) -> None:
         """Wake whoever waits for the greeting or the end."""
