@@ -199,5 +199,5 @@ class Replies:
     def taken(self, batch: Sequence[Reply]) -> None:
         """Go on after small replies that the server has taken."""
         for reply in batch:
-            if reply.taken is not None and not reply.taken.done():  # cancelled, that is
+            if reply.taken is not None and not reply.taken.done():  # as it is where bring() was cancelled
                 reply.taken.set_result(None)
