@@ -32,11 +32,11 @@ from fedsim.bus.inbox import Inbox
 from fedsim.bus.reply_report import Report, written
 from fedsim.errors import RunError, UserError
 from fedsim.network.overhead import DIGEST_BYTES
-from fedsim.quoting import MOST_SAID, shortened
+from fedsim.quoting import MOST_SAID, printable, shortened
 from fedsim.wire import SERVER, Frame, Kinds, Message, Packed
 
 NOTICE_S = 3.0
-"""A person is told of a server that has been away for longer."""
+"""A person is told of a connection that has been lost for longer."""
 
 Prober = Callable[[int, bytes], Awaitable[bytes]]
 """Answers the observer's question to a client."""
@@ -99,7 +99,9 @@ class HttpClient:
         self._greeting: bytes | None = None
         self._change = asyncio.Event()
         self._report_at_s = 0.0
-        self._is_over, self._talked_s, self._is_away = False, 0.0, False
+        self._is_over = self._is_away = False
+        self._talked_s = 0.0
+        self._lost_s: float | None = None
         self._failure: Exception | None = None
         self._outbox: aiohttp.ClientResponse | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -128,20 +130,17 @@ class HttpClient:
         if self._tasks:
             raise RuntimeError("connect() was called before: it is called once")
         self._requests.open()
-        self._talked_s = asyncio.get_running_loop().time()
+        self._talked_s = self._lost_s = asyncio.get_running_loop().time()
         for reply in () if self._state is None else self._state.replies():
             self._give(reply)
         self._start(self._stay())
         self._start(self._post())
         try:
-            while self._greeting is None:
-                if self._failure is not None:
-                    raise self._failure
-                await self._change.wait()
+            await self._until(lambda: self._greeting is not None)
         except BaseException:
             await self.close(0)
             raise
-        return self._greeting
+        return self._greeting or b""
 
     async def close(self, grace_s: float = 5.0, *, why: str = "it was stopped") -> None:
         """Say goodbye, and why, and close everything."""
@@ -200,10 +199,7 @@ class HttpClient:
             RunError: The server has ended the run before its end.
             UserError: The server refuses this process.
         """
-        while not self._is_over:
-            if self._failure is not None:
-                raise self._failure
-            await self._change.wait()
+        await self._until(lambda: self._is_over)
 
     # Down
 
@@ -217,18 +213,17 @@ class HttpClient:
                 await self._join()
                 await self._listen()
             except (*LOST, SessionGone) as error:
-                why = str(error) or type(error).__name__
+                why = printable(error) or type(error).__name__
             if self._is_over:
                 raise ConnectionError("the run is over")
-            silent_s = loop.time() - self._talked_s
-            if silent_s > limits.patience_s:
+            if loop.time() - self._talked_s > limits.patience_s:
                 raise ConnectionError(f"no connection to {self._url} for {limits.patience_s:g} s: {why}")
-            if silent_s > NOTICE_S and not self._is_away:
+            if self._lost_s is None:
+                self._lost_s = loop.time()
+            elif loop.time() - self._lost_s > NOTICE_S and not self._is_away:
                 self._is_away = True
-                self._tell(
-                    f"no connection to {self._url} ({shortened(why, MOST_SAID)}): trying again, for "
-                    f"{limits.patience_s:g} s at most"
-                )
+                line = f"no connection to {self._url} ({shortened(why, MOST_SAID)}): trying again, for "
+                self._tell(f"{line}{limits.patience_s:g} s at most")
             await backoff.pause(anew=self._talked_s > began_s)
 
     async def _join(self) -> None:
@@ -253,11 +248,11 @@ class HttpClient:
             total=None, sock_connect=limits.handshake_timeout_s, sock_read=limits.silence_s
         )
         reader = Reader(FROM_SERVER, limits.small_frame_bytes)
-        path = f"/outbox?after={self._deliveries.last}&ready={self._ready}"
+        path = f"/outbox?after={self._deliveries.last}&ready={int(self.kinds is not None)}"
         async with self._requests.send("GET", path, 200, timeout=timeout) as self._outbox:
             if self._is_away:
-                self._is_away = False
                 self._tell(f"connected to {self._url}")
+            self._lost_s, self._is_away = None, False
             self._report()
             async for data in self._outbox.content.iter_any():
                 self._talked_s = loop.time()
@@ -307,16 +302,16 @@ class HttpClient:
         loop = asyncio.get_running_loop()
         while True:
             self._wake.clear()
-            if not (batch := self._replies.batch()) and loop.time() < self._report_at_s:
+            batch, data = self._replies.batch()
+            if not batch and loop.time() < self._report_at_s:
                 with suppress(TimeoutError):
                     async with asyncio.timeout_at(self._report_at_s):
                         await self._wake.wait()
                 continue
             self._report_at_s = loop.time() + self.limits.heartbeat_s
-            data = b"".join(reply.entry(loop.time()) for reply in batch)
 
             async def attempt(data: bytes = data) -> None:
-                path = f"/replies?had={self._deliveries.had}&ready={self._ready}"
+                path = f"/replies?had={self._deliveries.had}&ready={int(self.kinds is not None)}"
                 async with self._requests.send("POST", path, 204, data=data):
                     pass
 
@@ -344,10 +339,6 @@ class HttpClient:
         del self._answering[number]
 
     # How it is done
-
-    @property
-    def _ready(self) -> int:
-        return int(self.kinds is not None)
 
     def _gone(self) -> None:
         """Join again: the server does not know the session any more."""
@@ -395,6 +386,12 @@ class HttpClient:
             for task in self._tasks:
                 task.cancel()
             self._changed()
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            if self._failure is not None:
+                raise self._failure
+            await self._change.wait()
 
     def _changed(self) -> None:
         """Wake whoever waits for the greeting or the end."""

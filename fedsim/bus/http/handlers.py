@@ -179,8 +179,8 @@ class Handlers:
     # Down
 
     async def _outbox(self, request: web.BaseRequest, session: Session) -> web.StreamResponse:
-        after, is_ready = _position(request, session, "after")
         session.idle()
+        after, is_ready = _position(request, session, "after")
 
         def abort() -> None:
             _abort(request)
@@ -208,7 +208,7 @@ class Handlers:
             one = session.queue.popleft()
             if isinstance(one, bytes):
                 entries.append(one)
-            elif one.key in self._sessions.dispatches:  # not settled meanwhile
+            elif one.session is session and one.key in self._sessions.dispatches:  # not settled meanwhile
                 entries.append(dispatch_entry(one.number, one.header, one.frame, is_small=one.is_small))
                 dispatches.append(one)
             else:

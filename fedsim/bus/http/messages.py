@@ -221,12 +221,6 @@ class Reply:
         return len(self.key), self.key[0]
 
     @property
-    def most_bytes(self) -> int:
-        """So many bytes a small one has as an entry, at most; a character of a fault has up to 4."""
-        num_bytes = 0 if self.frame is None else len(self.frame)
-        return 512 + num_bytes + len(self.notes or "") + 4 * len(self.fault or "")
-
-    @property
     def path(self) -> str:
         """Where a large one goes."""
         return f"/query/{self.key[0]}" if len(self.key) == 1 else f"/dispatch/{self.key[0]}/{self.key[1]}"

@@ -185,18 +185,19 @@ class Replies:
             if state is not None:
                 state.forget(reply.key)
 
-    def batch(self) -> list[Reply]:
-        """Return small replies that travel together; whoever sends them calls :meth:`taken`."""
-        found, num_bytes = list[Reply](), 0
-        while self._small and num_bytes <= self._limits.batch_bytes:
-            reply = self._small[0]
-            num_bytes += reply.most_bytes
-            if not found or num_bytes <= self._limits.batch_bytes:
-                found.append(self._small.popleft())
-        return found
+    def batch(self) -> tuple[list[Reply], bytes]:
+        """Return small replies that travel together, and as what; whoever sends them calls :meth:`taken`."""
+        now_s, found, body = asyncio.get_running_loop().time(), list[Reply](), bytearray()
+        while self._small:
+            entry = self._small[0].entry(now_s)
+            if body and len(body) + len(entry) > self._limits.batch_bytes:
+                break
+            found.append(self._small.popleft())
+            body += entry
+        return found, bytes(body)
 
     def taken(self, batch: Sequence[Reply]) -> None:
         """Go on after small replies that the server has taken."""
         for reply in batch:
-            if reply.taken is not None and not reply.taken.done():  # cancelled, that is
+            if reply.taken is not None and not reply.taken.done():  # as it is where bring() was cancelled
                 reply.taken.set_result(None)

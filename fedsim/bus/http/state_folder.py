@@ -123,6 +123,7 @@ class StateFolder:
             self._kept.setdefault(reply.key[0], []).append(self._place(reply.key, has_state=True))
             if self._new.get(reply.key[0]) is reply.state:
                 del self._new[reply.key[0]]
+            reply.state = None  # it is in the file, and may be large
 
     def forget(self, key: tuple[int, ...]) -> None:
         """Forget a reply; the state that goes with it stays."""

@@ -1,7 +1,5 @@
 """What a client process says to a person, and what it does not send."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
