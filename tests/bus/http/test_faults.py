@@ -18,21 +18,6 @@ from tests.bus.http.peer import hello, peer
 SMALL, APART, LARGE = 50, 40_000, 400_000  # floats: frames that travel together, alone, and in several pieces
 
 
-async def exchange(world: Any, client: Any, rounds: int, num: int, clients: int = 4) -> None:
-    """Ask several clients several times, and check that each reply comes once, unharmed."""
-    client.on_reply(lambda header: Report(0, [Note("info", "noted", {})]))
-    async with world.echoing(client):
-        for dispatch in range(rounds):
-            for number in range(clients):
-                world.ask(number, dispatch, num)
-            assert await world.senders(clients) == list(range(clients))
-    await world.until(lambda: world.ledger.outcomes()["delivered"] == 2 * rounds * clients)
-    assert len(world.ledger) == 2 * rounds * clients
-    assert len(world.log.of("noted")) == rounds * clients
-    assert not world.waiting_bytes
-    assert not world.num_open
-
-
 def link(does: str, num: int, *, is_slow: bool = False, **harm: Any) -> Any:
     """A row: what a link does to frames of so many floats."""
     return pytest.param(harm, num, id=does, marks=[pytest.mark.slow] if is_slow else [])
@@ -61,8 +46,16 @@ async def test_each_reply_comes_once_and_unharmed_where_the_link(
 ) -> None:
     world = await make_world(idle_burst=10_000)  # a process that repeats itself so much is turned away else
     proxy = await world.proxy(**harm)
-    client = await world.join(url=proxy.url)
-    await exchange(world, client, 8 if num == SMALL else 2, num)
+    client, rounds = await world.join(url=proxy.url), 8 if num == SMALL else 2
+    client.on_reply(lambda header: Report(0, [Note("info", "noted", {})]))
+    async with world.echoing(client):
+        for dispatch in range(rounds):
+            for number in range(4):
+                world.ask(number, dispatch, num)
+            assert await world.senders(4) == [0, 1, 2, 3]
+    await world.until(lambda: world.ledger.outcomes()["delivered"] == 2 * rounds * 4)
+    assert (len(world.ledger), len(world.log.of("noted"))) == (2 * rounds * 4, rounds * 4)
+    assert (world.num_open, world.waiting_bytes) == (0, 0)
     if proxy.reset_again == math.inf:
         assert {proxy.reset_after, proxy.stall_after, proxy.stall_down_after} == {math.inf}  # it was done
     if harm.keys() <= {"slice_bytes", "latency_s", "bytes_per_s"}:
