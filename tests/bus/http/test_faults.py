@@ -26,7 +26,7 @@ def link(does: str, num: int, *, is_slow: bool = False, **harm: Any) -> Any:
 @pytest.mark.parametrize(
     ("harm", "num"),
     [
-        link("trickles", SMALL, slice_bytes=3),
+        link("trickles", SMALL, slice_bytes=7),
         link("comes in slices", APART, slice_bytes=1000),
         link("is late", APART, latency_s=0.2),
         link("is narrow", APART, bytes_per_s=1e6),
