@@ -82,10 +82,9 @@ class Accounts:
         """Enter what became of a dispatch on its way; only the first end counts."""
         if dispatch.had_ns < 0:
             dispatch.had_ns = now_ns()
-        if dispatch.row < 0 or dispatch.has_ended or self._is_sealed:
-            return
-        dispatch.has_ended = True
-        self._end(dispatch.header, dispatch.row, outcome, cause)
+        if dispatch.row >= 0 and not self._is_sealed:
+            self._end(dispatch.header, dispatch.row, outcome, cause)
+            dispatch.row = -1
 
     def reported(
         self, dispatch: Dispatch, spent_s: tuple[float, float], notes: Any, first_ns: int = -1

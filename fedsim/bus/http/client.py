@@ -24,7 +24,7 @@ from fedsim.bus.http.messages import (
     header_of,
     sendable,
 )
-from fedsim.bus.http.pending import Arrival, Deliveries, Replies
+from fedsim.bus.http.pending import Arrival, Deliveries, Replies, settle
 from fedsim.bus.http.requests import LOST, Backoff, Requests, SessionGone, jitter
 from fedsim.bus.http.state_folder import StateFolder
 from fedsim.bus.http.transfers import Incoming, Outgoing
@@ -104,7 +104,7 @@ class HttpClient:
         self._lost_s: float | None = None
         self._failure: Exception | None = None
         self._outbox: aiohttp.ClientResponse | None = None
-        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._tasks: dict[asyncio.Task[None], asyncio.Future[None] | None] = {}
 
     # For the runtime
 
@@ -357,17 +357,14 @@ class HttpClient:
 
     def _start(self, work: Coroutine[Any, Any, None], left: asyncio.Future[None] | None = None) -> None:
         """Do something beside; if it fails, everybody who waits hears of it."""
-
-        def ended(task: asyncio.Task[None]) -> None:
-            del self._tasks[task]
-            if left is not None and not left.done():
-                left.set_result(None)
-            if not task.cancelled() and isinstance(error := task.exception(), Exception):
-                self._fail(error)
-
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks[task] = None
-        task.add_done_callback(ended)
+        self._tasks[task] = left
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        settle(self._tasks.pop(task))
+        if not task.cancelled() and isinstance(error := task.exception(), Exception):
+            self._fail(error)
 
     def _unusable(self, header: Header, why: str) -> None:
         self._give(Reply((header.client, header.dispatch), fault=sendable(why)))
@@ -383,8 +380,8 @@ class HttpClient:
         if self._failure is None:
             self._failure = error
             self._inbox.fail(error)
-            for task in self._tasks:
-                task.cancel()
+            for left in self._tasks.values():
+                settle(left)
             self._changed()
 
     async def _until(self, condition: Callable[[], bool]) -> None:

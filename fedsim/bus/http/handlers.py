@@ -17,7 +17,6 @@ from aiohttp import web
 
 from fedsim.bus.http.access import Access, ClientRanges, bearer_token, names_loopback
 from fedsim.bus.http.accounts import Accounts
-from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.messages import (
     FROM_CLIENT,
     MOST_HEAD,
@@ -57,18 +56,12 @@ class Handlers:
     """
 
     def __init__(
-        self,
-        server: HttpServer,
-        access: Access,
-        limits: HttpLimits,
-        sessions: Sessions,
-        accounts: Accounts,
-        inbox: Inbox,
+        self, server: HttpServer, access: Access, sessions: Sessions, accounts: Accounts, inbox: Inbox
     ) -> None:
         self.is_local = False
         self._server = server
         self._access = access
-        self._limits = limits
+        self._limits = server.limits
         self._sessions = sessions
         self._accounts = accounts
         self._inbox = inbox

@@ -199,5 +199,10 @@ class Replies:
     def taken(self, batch: Sequence[Reply]) -> None:
         """Go on after small replies that the server has taken."""
         for reply in batch:
-            if reply.taken is not None and not reply.taken.done():  # as it is where bring() was cancelled
-                reply.taken.set_result(None)
+            settle(reply.taken)
+
+
+def settle(future: asyncio.Future[None] | None) -> None:
+    """Let whoever waits for a future go on, if anybody does."""
+    if future is not None and not future.done():
+        future.set_result(None)

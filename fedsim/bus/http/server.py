@@ -99,7 +99,7 @@ class HttpServer:
         self._end: bytes | None = None
         self._is_over = False
         access.warn = lambda why: log.warning("tokens not read again", cause=shortened(why, MOST_SAID))
-        self._handlers = Handlers(self, access, self.limits, self._sessions, self._accounts, self._inbox)
+        self._handlers = Handlers(self, access, self._sessions, self._accounts, self._inbox)
         self.connections = Connections(self._handlers.answer, self.limits, self._accounts.reject)
         self._tending: asyncio.Task[None] | None = None
 

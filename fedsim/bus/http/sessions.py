@@ -58,10 +58,9 @@ class Dispatch:
         left: Done when the frame has left, or never will.
         at_s: When it was sent.
         is_small: Whether its frame goes with the outbox, or there is none.
-        row: Its row in the ledger; -1 before it was put on a connection, and for a header alone.
+        row: Its row in the ledger, until its end is there; -1 before and after, and for a header alone.
         began_ns: When it was last put on a connection; negative before.
         had_ns: When it was first known to have arrived; negative before.
-        has_ended: Whether its end is in the ledger.
         session: The process that it goes to; None while there is none.
         number: Its number in that process's outbox.
         key: Client and dispatch.
@@ -76,7 +75,6 @@ class Dispatch:
     row: int = -1
     began_ns: int = -1
     had_ns: int = -1
-    has_ended: bool = False
     session: Session | None = None
     number: int = 0
 

@@ -1,10 +1,14 @@
 """What a client process says to a person, and what it does not send."""
 
+from contextlib import closing
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
-from fedsim.errors import RunError
+from fedsim.bus.http.state_folder import StateFolder
+from fedsim.errors import FileError, RunError
 from fedsim.wire import Limits
 
 
@@ -49,3 +53,18 @@ async def test_an_answer_that_is_longer_than_a_frame_may_be_is_not_sent(make_wor
     assert await world.server.probe(0, b"?", 60.0) == bytes(100_000)
     with pytest.raises(RunError, match="an answer of 100001 bytes: the limit is 100000"):
         await world.server.probe(0, b"?", 60.0)
+
+
+async def test_a_process_that_fails_says_why_before_its_connection_ends(world: Any, tmp_path: Path) -> None:
+    with closing(StateFolder(tmp_path)) as state:
+        client = await world.join(state=state)
+        with patch.object(state, "keep", side_effect=FileError("the disk is full")):
+            world.ask(0)
+            left = world.reply(client, await world.got(client))
+            with pytest.raises(FileError):
+                await world.within(client.over())
+            await world.within(left)  # though it never will
+            await client.close(why="the disk is full")
+    await world.until(lambda: world.log.of("process left"))
+    assert world.log.of("process left")[0]["why"] == "the disk is full"
+    assert not world.log.of("process gone")
