@@ -66,7 +66,7 @@ async def test_replies_come_once_and_go_on_where_they_were_and_states_go_with_th
     (session,) = world.server._sessions
     await world.until(lambda: not any(upload.is_busy for upload in session.uploads.values()))
     assert world.held_bytes > LARGE_BYTES or share > 2
-    num_large = sum(client % 2 for client, _ in world.server._dispatches)
+    num_large = sum(client % 2 for client, _ in world.server._sessions.dispatches)
     rest_bytes, at_kill = num_large * LARGE_BYTES - world.held_bytes, proxy.up
     await start(proxy.url)
     replies = [await within(world.server.receive()) for _ in range(8)]
