@@ -164,6 +164,7 @@ class Replies:
         self._wake = wake
         self._small: deque[Reply] = deque()
         self._writing = asyncio.Lock()
+        self._is_broken = False
         self._turns = WeakValueDictionary[Key, asyncio.Lock]()  # one that is held or waited for lives
 
     async def bring(self, reply: Reply) -> None:
@@ -171,7 +172,11 @@ class Replies:
         state = self._state if reply.fault is None and len(reply.key) == 2 else None
         if state is not None and reply.is_new:
             async with self._writing:
+                if self._is_broken:  # a later reply must not be durable without the one before it
+                    return
+                self._is_broken = True
                 await state.keep(reply)
+                self._is_broken = False
         if len(reply.key) == 2:
             self._given(reply.key)
         async with self._turns.setdefault(reply.line, asyncio.Lock()):
