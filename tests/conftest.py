@@ -7,6 +7,7 @@ import io
 import logging
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -144,6 +145,31 @@ class InProcess:
         for number, task in enumerate(self.tasks):
             yield number, {"round": 1}
             yield number, do({**task, "wait": False}, io.StringIO())
+
+
+Certify = Callable[..., tuple[Path, Path]]
+
+
+@pytest.fixture(scope="session")
+def certify(tmp_path_factory: pytest.TempPathFactory) -> Certify:
+    """Return what makes a certificate of a name that signs itself, for some addresses, and its key."""
+    program, folder = shutil.which("openssl"), tmp_path_factory.mktemp("certificates")
+
+    def make(name: str, names: str = "IP:127.0.0.1,DNS:localhost") -> tuple[Path, Path]:
+        if program is None:
+            pytest.skip("openssl is not here: it makes the certificates")
+        certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
+        if not certificate.exists():
+            command = [
+                *(program, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"),
+                *("-nodes", "-days", "2", "-subj", f"/CN={name}", "-addext", f"subjectAltName={names}"),
+                *("-addext", "keyUsage=critical,digitalSignature,keyCertSign"),
+                *("-keyout", str(key), "-out", str(certificate)),
+            ]
+            subprocess.run(command, check=True, capture_output=True)  # noqa: S603
+        return certificate, key
+
+    return make
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from fedsim.frozen import made_fast
 from fedsim.wire import Message, Packed
@@ -97,3 +97,13 @@ class Endpoint(Protocol):
         Raises:
             RuntimeError: Another task is waiting already; a party has one reader.
         """
+
+
+class Log(Protocol):
+    """A log of structured events; their stamps and their writing are decided above."""
+
+    def info(self, event: str, **values: Any) -> Any:
+        """Note something ordinary."""
+
+    def warning(self, event: str, **values: Any) -> Any:
+        """Note something that a reader may have to know."""

@@ -22,9 +22,6 @@ from fedsim.runtime.sockets.join import host
 from fedsim.scenario import build
 from fedsim.scenario.build import read_resolved, with_own_root
 
-SILENCE_S = 3.0
-"""Time without an answer from the server after which a person is told."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientProcess:
@@ -82,13 +79,11 @@ class ClientProcess:
             ssl=self.tls,
             limits=HttpLimits(patience_s=self.patience_s),
             state=folder,
+            tell=self.tell,
         )
         why = "it was stopped"
-        line = f"nobody answers at {self.url} yet: trying again, for {self.patience_s:g} s at most"
-        silence = asyncio.get_running_loop().call_later(SILENCE_S, self.tell, line)
         try:
             greeting = read(await client.connect())
-            silence.cancel()
             self.tell(f"joined {self.url} for the clients {self.clients}: {printable(greeting.algorithm)}")
             # Beside the loop, which has heartbeats to send meanwhile.
             parts = await asyncio.to_thread(self.build, greeting)
@@ -99,7 +94,6 @@ class ClientProcess:
             why = str(error)
             raise
         finally:
-            silence.cancel()
             await client.close(why=why)
             if folder is not None:
                 folder.close()

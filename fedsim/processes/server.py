@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from fedsim.bus import Ledger
+from fedsim.bus import Ledger, Log
 from fedsim.bus.http.access import Access, ClientRanges, is_loopback, new_token
 from fedsim.bus.http.server import HttpServer
 from fedsim.clock import Trace
@@ -19,7 +19,7 @@ from fedsim.network import OverheadConfig
 from fedsim.processes.addresses_and_tls import Address, reason, server_tls
 from fedsim.processes.children import ChildProcesses
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.records.recorder import Log, Observe, unobserved
+from fedsim.runtime.records.recorder import Observe, unobserved
 from fedsim.runtime.records.result import RoundRow, RunResult
 from fedsim.runtime.run import kinds_of
 from fedsim.runtime.sockets.handshake import Greeting

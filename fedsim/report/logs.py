@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from fedsim.bus import Log
 from fedsim.clock import now_s
 from fedsim.numerals import scalar
-from fedsim.runtime.records.recorder import Log
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fedsim import clock
-from fedsim.bus import Ledger, MemoryBus
+from fedsim.bus import Ledger, Log, MemoryBus
 from fedsim.clock import Trace
 from fedsim.engine.engine import Engine
 from fedsim.errors import UserError
@@ -18,7 +18,7 @@ from fedsim.runtime.clients.interrupted_work import Churn
 from fedsim.runtime.clients.plain_training import plain_training
 from fedsim.runtime.evaluation import Observer
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.records.recorder import Log, Observe, Recorder, silent, unobserved
+from fedsim.runtime.records.recorder import Observe, Recorder, silent, unobserved
 from fedsim.runtime.records.result import RoundRow, RunResult
 from fedsim.runtime.server.actor import ServerActor
 from fedsim.runtime.tasks import Tasks

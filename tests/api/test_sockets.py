@@ -1,7 +1,6 @@
 """A server and client processes from Python, each in a thread of this process."""
 
-from __future__ import annotations
-
+import asyncio
 import queue
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,7 +9,10 @@ from typing import Any
 import pytest
 
 import fedsim
+from fedsim.bus.http.access import ClientRanges
+from fedsim.bus.http.client import HttpClient
 from fedsim.errors import RunError, UserError
+from fedsim.runtime.sockets.handshake import Greeting, read
 
 LONGEST_S = 60
 
@@ -19,15 +21,31 @@ def quiet(line: str) -> None:
     """Say nothing."""
 
 
+def greeting(url: str) -> Greeting:
+    """Return what the server tells who joins."""
+
+    async def main() -> Greeting:
+        client = HttpClient(url, clients=ClientRanges.parse("0"))
+        try:
+            return read(await client.connect())
+        finally:
+            await client.close()
+
+    return asyncio.run(main())
+
+
 def test_a_run_with_two_processes_is_that_of_memory(tiny_scenario: str, tmp_path: Path) -> None:
     file = tmp_path / "tiny.toml"
     file.write_text(tiny_scenario)
     urls, said = queue.Queue[str](), list[str]()
     with ThreadPoolExecutor(3) as threads:
         serving = threads.submit(
-            lambda: fedsim.serve(file, listen="127.0.0.1:0", listening=urls.put, tell=said.append)
+            lambda: fedsim.serve(
+                file, listen="127.0.0.1:0", listening=urls.put, tell=said.append, verify=True
+            )
         )
         url = urls.get(timeout=LONGEST_S)
+        assert greeting(url).verify
         with pytest.raises(UserError, match="client 9 does not exist"):
             fedsim.join(url, "9", tell=quiet)
         joining = [threads.submit(fedsim.join, url, clients, tell=quiet) for clients in ("0-1", "2-3")]
@@ -53,6 +71,7 @@ def test_a_server_that_fails_tells_why(tiny_scenario: str, tmp_path: Path) -> No
             lambda: fedsim.serve(file, listen="127.0.0.1:0", listening=urls.put, tell=quiet, progress=fail)
         )
         url = urls.get(timeout=LONGEST_S)
+        assert not greeting(url).verify
         with pytest.raises(RunError, match="the server has ended the run: it failed: enough"):
             fedsim.join(url, "0-3", tell=quiet)
         with pytest.raises(RunError, match="enough"):

@@ -1,7 +1,5 @@
 """What a client process reports beside replies: notes that anybody can read, and nothing else."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from typing import Any
@@ -25,14 +23,11 @@ notes = st.builds(
 )
 
 
-def test_notes_go_there_and_back() -> None:
-    assert read(written([CHOSEN, WARNED])) == [CHOSEN, WARNED]
-    assert written([]) is None
-
-
 @given(st.lists(notes, max_size=30))
 def test_whatever_is_noted_can_be_read(said: list[Note]) -> None:
-    text = written([*map(in_words, said)]) or "[]"
+    text = written([*map(in_words, said)])
+    assert (text is None) == (not said)
+    text = text or "[]"
     assert len(text) <= MOST_TEXT
     assert text.isascii()
     found = read(text)
@@ -43,14 +38,9 @@ def test_whatever_is_noted_can_be_read(said: list[Note]) -> None:
     assert all(in_words(its) == its for its in found)
 
 
-@pytest.mark.parametrize(
-    ("odd", "instead"),
-    [
-        *((odd, " ") for odd in "\u2028\u2029\x85\n\r\x1c"),
-        *((odd, "?") for odd in "\x9b\x1b\0\u202e\ud800"),
-    ],
-)
-def test_a_note_is_one_line_of_the_log(odd: str, instead: str) -> None:
+@pytest.mark.parametrize("odd", "\u2028\u2029\x85\n\r\x1c\x9b\x1b\0\u202e\ud800")
+def test_a_note_is_one_line_of_the_log(odd: str) -> None:
+    instead = " " if odd in "\u2028\u2029\x85\n\r\x1c" else "?"
     (note,) = read(written([in_words(Note("info", f"a{odd}b", {"c": f"d{odd}é"}))]))
     assert note == ("info", f"a{instead}b", {"c": f"d{instead}é"})
     for said in (["info", f"a{odd}b", {}], ["info", "x", {"c": f"d{odd}é"}]):
@@ -66,58 +56,30 @@ def test_values_that_no_text_holds_are_put_into_words() -> None:
 
 
 def test_what_is_too_much_is_left_out_and_counted() -> None:
-    many = read(written([WARNED] * 40))
-    assert many == [WARNED] * MOST_PER_REPLY + [
-        Note("warning", "notes left out", {"count": 40 - MOST_PER_REPLY})
-    ]
-    long = Note("info", "x", {f"v{number}": "y" * 300 for number in range(16)})
-    found = read(written([long] * 3))
-    assert [note.event for note in found] == ["x", "notes left out"]
-    assert found[-1].values == {"count": 2}
-    assert read(written([WARNED], left_out=7))[1].values == {"count": 7}
+    def left_out(count: int) -> Note:
+        return Note("warning", "notes left out", {"count": count})
 
-
-def test_a_long_note_does_not_hide_those_that_follow() -> None:
     long = Note("info", "x", {f"v{number}": "é" * 300 for number in range(16)})
-    assert len(json.dumps(in_words(long))) > MOST_TEXT
-    assert read(written([long, CHOSEN, long, WARNED])) == [
-        CHOSEN,
-        WARNED,
-        Note("warning", "notes left out", {"count": 2}),
-    ]
+    assert len(json.dumps(in_words(long))) > MOST_TEXT  # and does not hide those that follow
+    several = [long._replace(values=dict.fromkeys(long.values, "y" * 300))] * 3
+    assert read(written([WARNED] * 40)) == [WARNED] * MOST_PER_REPLY + [left_out(40 - MOST_PER_REPLY)]
+    assert read(written(several)) == [several[0], left_out(2)]
+    assert read(written([WARNED], left_out=7)) == [WARNED, left_out(7)]
+    assert read(written([long, CHOSEN, long, WARNED])) == [CHOSEN, WARNED, left_out(2)]
 
 
-def as_text(*said: Any) -> str:
-    return json.dumps(list(said))
-
-
+VALUES: tuple[Any, ...] = ([1], {}, "y" * 301, "\udfff", "\x9b", float("inf"), 2**63)
+PARTS: list[Any] = [
+    *("note", ["info", "x"], ["error", "x", {}], [["info"], "x", {}], ["info", "x", []]),
+    *(["info", event, {}] for event in (3, "x" * 201, "\ud800", "a\u2028b")),
+    *(["info", "x", {"a": value}] for value in VALUES),
+    *(["info", "x", {name: 1}] for name in (*sorted(_OWN), "A", "", "a b")),
+    ["info", "x", {f"a{number}": 1 for number in range(17)}],
+]
 BAD = [
-    7,
-    "",
-    "no JSON",
-    "[" * 5000,
-    "1" * 5000,
-    '{"a": 1}',
-    as_text("note"),
-    as_text(["info", "x"]),
-    as_text(["error", "x", {}]),
-    as_text([["info"], "x", {}]),
-    as_text(["info", 3, {}]),
-    as_text(["info", "x" * 201, {}]),
-    as_text(["info", "\ud800", {}]),
-    as_text(["info", "x", []]),
-    as_text(["info", "x", {"a": [1]}]),
-    as_text(["info", "x", {"a": {}}]),
-    as_text(["info", "x", {"a": "y" * 301}]),
-    as_text(["info", "x", {"a": "\udfff"}]),
-    as_text(["info", "x", {"a": float("inf")}]),
-    as_text(["info", "x", {"a": 2**63}]),
-    as_text(["info", "a\u2028b", {}]),
-    as_text(["info", "x", {"a": "\x9b"}]),
-    *(as_text(["info", "x", {name: 1}]) for name in (*sorted(_OWN), "A", "", "a b")),
-    as_text(["info", "x", {f"a{number}": 1 for number in range(17)}]),
-    as_text(*([["info", "x", {}]] * (MOST_PER_REPLY + 2))),
-    " " * (MOST_TEXT + 1),
+    *(7, "", "no JSON", "[" * 5000, "1" * 5000, '{"a": 1}', " " * (MOST_TEXT + 1)),
+    *(json.dumps([part]) for part in PARTS),
+    json.dumps([["info", "x", {}]] * (MOST_PER_REPLY + 2)),
 ]
 
 
@@ -128,10 +90,7 @@ def test_what_is_no_note_is_refused() -> None:
 
 
 def test_no_name_that_the_log_uses_is_free() -> None:
-    used = [
-        *("args", "at_s", "client", "event", "exc_info", "level", "method_name", "self", "stack_info"),
-        "told_by",
-    ]
-    assert sorted(_OWN) == used
-    (note,) = read(written([in_words(Note("info", "x", dict.fromkeys(used, 1)))]))
-    assert list(note.values) == [f"{name}_" for name in used]
+    used = ["args", "at_s", "client", "event", "exc_info", "level", "method_name", "self", "stack_info"]
+    assert sorted(_OWN) == [*used, "told_by"]
+    (note,) = read(written([in_words(Note("info", "x", dict.fromkeys(sorted(_OWN), 1)))]))
+    assert list(note.values) == [f"{name}_" for name in sorted(_OWN)]

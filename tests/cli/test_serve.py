@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -174,22 +173,9 @@ def test_run_starts_its_processes_itself(call: Call, here: Path, monkeypatch: py
     assert len(there) == len(memory) == 4
 
 
-def _certificate(folder: Path, name: str) -> tuple[str, str]:
-    """Make a certificate that signs itself, and its key."""
-    files = str(folder / f"{name}.pem"), str(folder / f"{name}.key")
-    command = [
-        *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
-        *("-days", "2", "-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"),
-        *("-addext", "keyUsage=critical,digitalSignature,keyCertSign", "-out", files[0], "-keyout", files[1]),
-    ]
-    subprocess.run(command, check=True, capture_output=True)  # noqa: S603
-    return files
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not here: it makes the certificates")
-def test_a_run_with_tokens_over_tls(shell: Shell, call: Call, here: Path) -> None:
-    certificate, key = _certificate(here, "server")
-    other, _ = _certificate(here, "other")
+def test_a_run_with_tokens_over_tls(shell: Shell, call: Call, here: Path, certify: Any) -> None:
+    certificate, key = map(str, certify("server"))
+    other = str(certify("other")[0])
     made = call("token", "new", "--clients", "0-3", "--tokens", "tokens")
     secret = made.stdout.strip().splitlines()[-1]
     tls = ("--tls-cert", certificate, "--tls-key", key, "--tokens", "tokens")

@@ -14,6 +14,7 @@ import pytest
 
 from fedsim import durable
 from fedsim.algorithms.fedavg import FedAvg
+from fedsim.bus import Log
 from fedsim.clock import read_trace
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.errors import FileError, JobError, OutputError
@@ -25,7 +26,6 @@ from fedsim.report.record_run import record
 from fedsim.report.run_columns import RUN_TABLES, SUMMED, TRAFFIC
 from fedsim.runtime.parts import EvaluationConfig, Parts
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
-from fedsim.runtime.records.recorder import Log
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult
 from fedsim.scenario import Plan

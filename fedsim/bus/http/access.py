@@ -7,12 +7,11 @@ it has changed, so tokens can be added, and withdrawn from new connections, duri
 
 from __future__ import annotations
 
-import hmac
 import ipaddress
 import re
 import secrets
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -24,9 +23,9 @@ MOST_CLIENT = 2**31 - 1
 """Highest client number."""
 MOST_RANGES = 65_536
 _HOST = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]+))(?::\d{1,5})?")
+_RANGE = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
+_DIGEST = re.compile(r"sha256:([0-9a-fA-F]{64})")
 _MOST_TOKEN = 256
-_TOKEN_PREFIX = "fedsim_"  # noqa: S105
-_SCHEME = "sha256:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,28 +47,25 @@ class ClientRanges:
         """
         found = []
         for part in text.split(","):
-            first, dash, last = part.strip().partition("-")
-            if not _is_number(first) or (dash and not _is_number(last)):
-                raise UserError(
-                    f"clients {quoted(text)}: {quoted(part)} is no client number and no range of numbers: "
-                    "write numbers from 0 and ranges, as in 0-9,12"
-                )
-            low, high = int(first), int(last) if dash else int(first)
+            match = _RANGE.fullmatch(part.strip())
+            low, high = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
             if not low <= high <= MOST_CLIENT:
                 raise UserError(
-                    f"clients {quoted(text)}: the range {quoted(part)} goes up, from 0 to "
-                    f"{MOST_CLIENT} at most"
+                    f"clients {quoted(text)}: {quoted(part)} is no client number and no range that goes up: "
+                    f"write numbers from 0 to {MOST_CLIENT} and ranges, as in 0-9,12"
                 )
             found.append((low, high))
         if len(found) > MOST_RANGES:
             raise UserError(f"{len(found)} ranges of clients: write at most {MOST_RANGES}")
-        return ClientRanges(_merged(found))
+        merged: list[tuple[int, int]] = []
+        for low, high in sorted(found):
+            if merged and low <= merged[-1][1] + 1:
+                low, high = merged[-1][0], max(merged.pop()[1], high)
+            merged.append((low, high))
+        return ClientRanges(tuple(merged))
 
     def __contains__(self, client: object) -> bool:
-        if not isinstance(client, int):
-            return False
-        place = bisect_right(self.ranges, (client, MOST_CLIENT)) - 1
-        return place >= 0 and self.ranges[place][0] <= client <= self.ranges[place][1]
+        return isinstance(client, int) and 0 <= client <= self._end_of(client)
 
     def __iter__(self) -> Iterator[int]:
         for first, last in self.ranges:
@@ -89,19 +85,19 @@ class ClientRanges:
     def covers(self, other: ClientRanges) -> bool:
         """Say whether all clients of the other are among these."""
         # Ranges that touch are one, so a range that is covered lies within one of these.
-        return all(first in self and self._end_of(first) >= last for first, last in other.ranges)
+        return all(self._end_of(first) >= last for first, last in other.ranges)
 
     def _end_of(self, client: int) -> int:
-        return self.ranges[bisect_right(self.ranges, (client, MOST_CLIENT)) - 1][1]
+        """Return the last of the range that starts at a client or before it; -1 where there is none."""
+        place = bisect_right(self.ranges, (client, MOST_CLIENT))
+        return self.ranges[place - 1][1] if place else -1
 
 
 ALL_CLIENTS = ClientRanges(((0, MOST_CLIENT),))
 
-_Granted = tuple[tuple[bytes, ClientRanges], ...]
-"""Digests of tokens, and what each grants."""
-
 _Version = tuple[int, int, int] | None
 """What changes when a file is written; None where there is no file."""
+_UNREAD = (-1, -1, -1)
 
 
 class Access:
@@ -113,17 +109,19 @@ class Access:
             were read before stay.
     """
 
-    def __init__(self, granted: _Granted, *, is_open: bool = False) -> None:
+    def __init__(
+        self, granted: Mapping[bytes, ClientRanges], *, is_open: bool = False, file: Path | None = None
+    ) -> None:
         self._granted = granted
-        self._file: Path | None = None
-        self._version: _Version = None
+        self._file = file
+        self._version: _Version = _UNREAD
         self.is_open = is_open
         self.warn: Callable[[str], object] = lambda problem: None
 
     @staticmethod
     def open() -> Access:
         """Return an access without tokens: everybody may host every client."""
-        return Access((), is_open=True)
+        return Access({}, is_open=True)
 
     @staticmethod
     def from_file(path: Path | str) -> Access:
@@ -132,12 +130,10 @@ class Access:
         Raises:
             UserError: A file that cannot be read, a line that is none, or no token at all.
         """
-        file = Path(path)
-        version = _version(file)  # before the content: what is written between the two is then read again
-        access = Access(_read(file))
+        access = Access({}, file=Path(path))
+        access._read()
         if not access._granted:
             raise UserError(f"{path} holds no token: add one with `fedsim token new --clients 0-9`")
-        access._file, access._version = file, version
         return access
 
     @staticmethod
@@ -146,42 +142,44 @@ class Access:
         return Access(_granted(lines, "tokens"))
 
     def grant(self, token: str | None) -> ClientRanges | None:
-        """Return the clients that a token allows to host; None for a token that is not known.
-
-        Every stored token is compared, in constant time, whichever matches.
-        """
+        """Return the clients that a token allows to host; None for a token that is not known."""
         if self.is_open:
             return ALL_CLIENTS
-        self._read_again()
-        if token is None or len(token) > _MOST_TOKEN:
-            return None
-        digest, found = _hashed(token), None
-        for stored, clients in self._granted:
-            if hmac.compare_digest(stored, digest):
-                found = clients
-        return found
-
-    def _read_again(self) -> None:
-        if self._file is None or (version := _version(self._file)) == self._version:
-            return
-        self._version = version
         try:
-            granted = _read(self._file)
-            if version is not None and not version[1]:  # as an editor leaves a file that it is about to write
-                raise UserError(
-                    f"the file of tokens {quoted(str(self._file), MOST_SAID)} is empty, so the tokens before "
-                    "stay: to withdraw all of them, leave a line with a # in it"
-                )
+            self._read()
         except UserError as error:
             self.warn(str(error))
-        else:
-            self._granted = granted
+        # How long a look-up takes may tell of a digest, and so nothing of a token.
+        return None if token is None or len(token) > _MOST_TOKEN else self._granted.get(_hashed(token))
+
+    def _read(self) -> None:
+        """Read the file, if it has changed."""
+        if (file := self._file) is None:
+            return
+        version = _version(file)  # before the content: what is written between the two is then read again
+        if version == self._version:
+            return
+        is_first, self._version = self._version == _UNREAD, version
+        try:
+            text = file.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(
+                f"the file of tokens {quoted(str(file), MOST_SAID)} cannot be read "
+                f"({shortened(error, MOST_SAID)}): make one with "
+                "`fedsim token new --clients 0-9 --tokens FILE`"
+            ) from None
+        if not text and not is_first:  # as an editor leaves a file that it is about to write
+            raise UserError(
+                f"the file of tokens {quoted(str(file), MOST_SAID)} is empty, so the tokens before "
+                "stay: to withdraw all of them, leave a line with a # in it"
+            )
+        self._granted = _granted(text.splitlines(), str(file))
 
 
 def new_token(clients: ClientRanges) -> tuple[str, str]:
     """Return a new secret for its holder, and the line to store, which does not reveal it."""
-    secret = _TOKEN_PREFIX + secrets.token_urlsafe(32)
-    return secret, f"{_SCHEME}{_hashed(secret).hex()} {clients}"
+    secret = f"fedsim_{secrets.token_urlsafe(32)}"
+    return secret, f"sha256:{_hashed(secret).hex()} {clients}"
 
 
 def is_loopback(host: str) -> bool:
@@ -216,57 +214,21 @@ def _version(file: Path) -> _Version:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _read(file: Path) -> _Granted:
-    try:
-        text = file.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"the file of tokens {quoted(str(file), MOST_SAID)} cannot be read "
-            f"({shortened(error, MOST_SAID)}): make one with "
-            "`fedsim token new --clients 0-9 --tokens FILE`"
-        ) from None
-    return _granted(text.splitlines(), str(file))
-
-
-def _granted(lines: list[str], source: str) -> _Granted:
-    granted = []
+def _granted(lines: list[str], source: str) -> Mapping[bytes, ClientRanges]:
+    """Return the digests of tokens, and what each grants."""
+    granted = {}
     for number, line in enumerate(lines, 1):
-        words = line.partition("#")[0].split()
-        if not words:
+        if not (words := line.partition("#")[0].split()):
             continue
-        digest = _digest_of(words[0])
-        if len(words) != 2 or digest is None:
+        match = _DIGEST.fullmatch(words[0])
+        if match is None or len(words) != 2:
             raise UserError(
                 f"{source}, line {number}: not a token: a line is sha256:<64 hexadecimal digits> and the "
                 "clients, as in 0-9,12; `fedsim token new` writes one"
             )
-        granted.append((digest, ClientRanges.parse(words[1])))
-    return tuple(granted)
+        granted[bytes.fromhex(match[1])] = ClientRanges.parse(words[1])
+    return granted
 
 
 def _hashed(token: str) -> bytes:
     return sha256(token.encode("utf-8", "surrogateescape")).digest()
-
-
-def _digest_of(word: str) -> bytes | None:
-    digits = word.removeprefix(_SCHEME)
-    if digits == word or len(digits) != 64:
-        return None
-    try:
-        return bytes.fromhex(digits)
-    except ValueError:
-        return None
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 10
-
-
-def _merged(ranges: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    merged: list[tuple[int, int]] = []
-    for first, last in sorted(ranges):
-        if merged and first <= merged[-1][1] + 1:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
-        else:
-            merged.append((first, last))
-    return tuple(merged)

@@ -15,9 +15,9 @@ Each is bounded by what is left of the time between the records of the trace, so
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Protocol
+from typing import Any
 
-from fedsim.bus.base import Header
+from fedsim.bus.base import Header, Log
 from fedsim.bus.http.sessions import Dispatch
 from fedsim.bus.ledger import OUTCOME_WORDS, Ledger, Outcome
 from fedsim.bus.memory import TRANSFER_END, TRANSFER_START
@@ -31,16 +31,6 @@ UNREADABLE = "unreadable"
 """The kind, in ledger and trace, of a reply that cannot be decoded."""
 SPENT = RecordKind("spent", ("client", "dispatch", "download_ns", "compute_ns", "upload_ns"))
 """Where the time of a dispatch went whose reply has come, as far as it is known."""
-
-
-class Log(Protocol):
-    """What the bus needs of a logger."""
-
-    def info(self, event: str, **values: Any) -> Any:
-        """Note something ordinary."""
-
-    def warning(self, event: str, **values: Any) -> Any:
-        """Note something that a reader may have to know."""
 
 
 class Accounts:
@@ -92,10 +82,9 @@ class Accounts:
         """Enter what became of a dispatch on its way; only the first end counts."""
         if dispatch.had_ns < 0:
             dispatch.had_ns = now_ns()
-        if dispatch.row < 0 or dispatch.has_ended or self._is_sealed:
-            return
-        dispatch.has_ended = True
-        self._end(dispatch.header, dispatch.row, outcome, cause)
+        if dispatch.row >= 0 and not self._is_sealed:
+            self._end(dispatch.header, dispatch.row, outcome, cause)
+            dispatch.row = -1
 
     def reported(
         self, dispatch: Dispatch, spent_s: tuple[float, float], notes: Any, first_ns: int = -1

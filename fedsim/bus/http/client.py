@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import ssl as tls
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -24,15 +24,19 @@ from fedsim.bus.http.messages import (
     header_of,
     sendable,
 )
-from fedsim.bus.http.pending import Arrival, Deliveries, Replies
+from fedsim.bus.http.pending import Arrival, Deliveries, Replies, settle
 from fedsim.bus.http.requests import LOST, Backoff, Requests, SessionGone, jitter
 from fedsim.bus.http.state_folder import StateFolder
 from fedsim.bus.http.transfers import Incoming, Outgoing
 from fedsim.bus.inbox import Inbox
 from fedsim.bus.reply_report import Report, written
-from fedsim.errors import DecodeError, RunError, UserError
+from fedsim.errors import RunError, UserError
 from fedsim.network.overhead import DIGEST_BYTES
+from fedsim.quoting import MOST_SAID, printable, shortened
 from fedsim.wire import SERVER, Frame, Kinds, Message, Packed
+
+NOTICE_S = 3.0
+"""A person is told of a connection that has been lost for longer."""
 
 Prober = Callable[[int, bytes], Awaitable[bytes]]
 """Answers the observer's question to a client."""
@@ -56,6 +60,7 @@ class HttpClient:
         limits: Lengths, times and patience; an attribute, too.
         state: Where replies and states outlive this process.
         jitter: Returns numbers from 0 to 1, for pauses between attempts to connect.
+        tell: Called with a line for a person when the server has been away for long, and when it is back.
     """
 
     def __init__(
@@ -69,12 +74,14 @@ class HttpClient:
         limits: HttpLimits | None = None,
         state: StateFolder | None = None,
         jitter: Callable[[], float] = jitter,
+        tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.limits = limits or HttpLimits()
         self._url = url.rstrip("/")
         self._clients = clients
         self._state = state
         self._jitter = jitter
+        self._tell = tell
         secret = secrets.token_hex(16) if state is None else state.session
         self._requests = Requests(self._url, secret, token, ssl, self.limits, jitter, self._gone)
         self._run = "" if state is None else state.run
@@ -82,11 +89,8 @@ class HttpClient:
         self._deliveries = Deliveries(self.limits, self._inbox, self._unusable)
         self._deliveries.kinds = kinds
         self._wake = asyncio.Event()
-        self._replies = Replies(
-            *(self.limits, state, self._deliveries.replied),
-            lambda reply: self._start(self._upload, reply),
-            self._wake.set,
-        )
+        given, wake = self._deliveries.replied, self._wake.set
+        self._replies = Replies(self.limits, state, given, self._upload, wake)
         self._prober: Prober | None = None
         self._answering: dict[int, None] = {}
         self._reporter: Reporter = lambda header: Report()
@@ -94,12 +98,13 @@ class HttpClient:
         self._slots_down, self._slots_up, self._slots_asked = slots
         self._greeting: bytes | None = None
         self._change = asyncio.Event()
-        self._must_report = True
-        self._has_news = False
-        self._is_over, self._talked_s = False, 0.0
+        self._report_at_s = 0.0
+        self._is_over = self._is_away = False
+        self._talked_s = 0.0
+        self._lost_s: float | None = None
         self._failure: Exception | None = None
-        self._scope: asyncio.Timeout | None = None
-        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._outbox: aiohttp.ClientResponse | None = None
+        self._tasks: dict[asyncio.Task[None], asyncio.Future[None] | None] = {}
 
     # For the runtime
 
@@ -125,19 +130,17 @@ class HttpClient:
         if self._tasks:
             raise RuntimeError("connect() was called before: it is called once")
         self._requests.open()
-        self._talked_s = asyncio.get_running_loop().time()
-        self._replies.load()
-        for work in (self._stay, self._replies.keep, self._post):
-            self._start(work)
+        self._talked_s = self._lost_s = asyncio.get_running_loop().time()
+        for reply in () if self._state is None else self._state.replies():
+            self._give(reply)
+        self._start(self._stay())
+        self._start(self._post())
         try:
-            while self._greeting is None:
-                if self._failure is not None:
-                    raise self._failure
-                await self._change.wait()
+            await self._until(lambda: self._greeting is not None)
         except BaseException:
             await self.close(0)
             raise
-        return self._greeting
+        return self._greeting or b""
 
     async def close(self, grace_s: float = 5.0, *, why: str = "it was stopped") -> None:
         """Say goodbye, and why, and close everything."""
@@ -164,16 +167,10 @@ class HttpClient:
         if header.sender not in self._clients or header.receiver != SERVER:
             raise ValueError(f"{header}: this process replies to the server for the clients {self._clients}")
         _, frame = framed(header, message, self.limits.frame)
-        loop, key = asyncio.get_running_loop(), (header.client, header.dispatch)
-        report, left = self._reporter(header), loop.create_future()
+        key, report = (header.client, header.dispatch), self._reporter(header)
         spent_s = self._deliveries.held_s(key), report.compute_ns / 1e9
-        notes = written(report.notes, report.left_out)
-        reply = Reply(key, frame, spent_s, notes, at_s=loop.time(), left=left)
-        if self._failure is not None:
-            reply.released()  # it is lost, and a sender learns of no loss
-        else:
-            self._replies.add(reply)
-        return left
+        state = None if self._state is None else self._state.pending(header.client)
+        return self._give(Reply(key, frame, spent_s, written(report.notes, report.left_out), state=state))
 
     async def receive(self) -> Delivery:
         """Wait for the next dispatch, in the order of the server's sending.
@@ -202,10 +199,7 @@ class HttpClient:
             RunError: The server has ended the run before its end.
             UserError: The server refuses this process.
         """
-        while not self._is_over:
-            if self._failure is not None:
-                raise self._failure
-            await self._change.wait()
+        await self._until(lambda: self._is_over)
 
     # Down
 
@@ -217,18 +211,20 @@ class HttpClient:
             began_s, why = loop.time(), "the connection has ended"
             try:
                 await self._join()
-                async with asyncio.timeout(None) as self._scope:
-                    await self._listen()
+                await self._listen()
             except (*LOST, SessionGone) as error:
-                why = str(error) or type(error).__name__
-            self._scope = None
+                why = printable(error) or type(error).__name__
             if self._is_over:
                 raise ConnectionError("the run is over")
-            if self._talked_s > began_s:
-                backoff.succeeded()
             if loop.time() - self._talked_s > limits.patience_s:
                 raise ConnectionError(f"no connection to {self._url} for {limits.patience_s:g} s: {why}")
-            await backoff.pause()
+            if self._lost_s is None:
+                self._lost_s = loop.time()
+            elif loop.time() - self._lost_s > NOTICE_S and not self._is_away:
+                self._is_away = True
+                line = f"no connection to {self._url} ({shortened(why, MOST_SAID)}): trying again, for "
+                self._tell(f"{line}{limits.patience_s:g} s at most")
+            await backoff.pause(anew=self._talked_s > began_s)
 
     async def _join(self) -> None:
         run, resumed, greeting = await self._requests.join(self._clients, is_first=self._greeting is None)
@@ -252,10 +248,13 @@ class HttpClient:
             total=None, sock_connect=limits.handshake_timeout_s, sock_read=limits.silence_s
         )
         reader = Reader(FROM_SERVER, limits.small_frame_bytes)
-        path = f"/outbox?after={self._deliveries.last}&ready={self._ready}"
-        async with self._requests.send("GET", path, 200, timeout=timeout) as response:
+        path = f"/outbox?after={self._deliveries.last}&ready={int(self.kinds is not None)}"
+        async with self._requests.send("GET", path, 200, timeout=timeout) as self._outbox:
+            if self._is_away:
+                self._tell(f"connected to {self._url}")
+            self._lost_s, self._is_away = None, False
             self._report()
-            async for data in response.content.iter_any():
+            async for data in self._outbox.content.iter_any():
                 self._talked_s = loop.time()
                 for one in reader.feed(data):
                     self._understand(one)
@@ -269,18 +268,18 @@ class HttpClient:
                 raise ProtocolError(f"{header} of {size} bytes came to the host of {self._clients}")
             incoming = Incoming(size + DIGEST_BYTES) if size and not body else None
             arrival = Arrival(header, number, body or None, incoming)
-            if self._deliveries.announced(arrival):
-                self._start(self._fetch, arrival, incoming)
-            self._report_soon()
+            if self._deliveries.announced(arrival) and incoming is not None:
+                self._start(self._fetch(arrival, incoming))
+            self._report(self.limits.report_delay_s)
         elif letter == "q" and values[0] not in self._answering:
             self._answering[values[0]] = None
-            self._start(self._answer, *values, body)
+            self._start(self._answer(values[0], values[1], bytes(body)))
         elif letter == "e":
             is_well, why = values
             if not is_well:
                 raise RunError(f"the server has ended the run: {why}")
             if not self._is_over:
-                self._start(self._requests.persist, lambda: self._leave(why))
+                self._start(self._requests.persist(lambda: self._leave(why)))
             self._is_over = True
             self._changed()
 
@@ -289,110 +288,107 @@ class HttpClient:
             pass
 
     async def _fetch(self, arrival: Arrival, incoming: Incoming) -> None:
-        header, frame = arrival.header, None
         async with self._slots_down:
             await self._deliveries.room()
-            try:
-                path = f"/dispatch/{header.client}/{header.dispatch}"
-                frame = await self._requests.download(path, incoming)
-            except DecodeError as error:
-                self._unusable(header, str(error))
+            path = f"/dispatch/{arrival.header.client}/{arrival.header.dispatch}"
+            frame = await self._requests.download(path, incoming)
         self._deliveries.fetched(arrival, frame)
-        self._report_soon()
+        self._report(self.limits.report_delay_s)
 
     # Up
 
     async def _post(self) -> None:
         """Send small replies, as many at a time as are ready, and signs of life, for ever."""
+        loop = asyncio.get_running_loop()
         while True:
-            batch = self._replies.batch()
-            if not batch and not self._must_report:
-                self._wake.clear()
-                delay_s = self.limits.report_delay_s if self._has_news else self.limits.heartbeat_s
-                try:
-                    async with asyncio.timeout(delay_s):
+            self._wake.clear()
+            batch, data = self._replies.batch()
+            if not batch and loop.time() < self._report_at_s:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(self._report_at_s):
                         await self._wake.wait()
-                except TimeoutError:
-                    self._must_report = True
                 continue
-            self._must_report = self._has_news = False
-            now_s = asyncio.get_running_loop().time()
-            data = b"".join(reply.entry(now_s) for reply in batch)
+            self._report_at_s = loop.time() + self.limits.heartbeat_s
 
             async def attempt(data: bytes = data) -> None:
-                path = f"/replies?had={self._deliveries.had}&ready={self._ready}"
+                path = f"/replies?had={self._deliveries.had}&ready={int(self.kinds is not None)}"
                 async with self._requests.send("POST", path, 204, data=data):
                     pass
 
             await self._requests.persist(attempt)
-            for reply in batch:
-                self._replies.taken(reply)
+            self._replies.taken(batch)
 
     async def _upload(self, reply: Reply) -> None:
         async with self._slots_up:
             await self._requests.upload(reply.path, Outgoing(reply.parts()), is_new=reply.is_new)
-        self._replies.taken(reply)
 
     async def _answer(self, number: int, client: int, question: bytes) -> None:
         """Answer a question, or say why that cannot be."""
         async with self._slots_asked:  # few answers are here at a time
-            answer, fault = b"", None
+            fault, most = None, self.limits.frame.frame_bytes
             try:
                 if self._prober is None:
                     raise RuntimeError("nobody answers probes here")
                 answer = await self._prober(client, question)
+                if len(answer) > most:
+                    raise ValueError(f"an answer of {len(answer)} bytes: the limit is {most}")
             except Exception as error:
                 fault = sendable(f"{type(error).__name__}: {error}")
                 answer = fault.encode()
-            left = asyncio.get_running_loop().create_future()
-            self._replies.add(Reply((number,), Frame(answer, len(answer)), fault=fault, left=left))
-            await left
+            await self._give(Reply((number,), Frame(answer, len(answer)), fault=fault))
         del self._answering[number]
 
     # How it is done
 
-    @property
-    def _ready(self) -> int:
-        return int(self.kinds is not None)
-
     def _gone(self) -> None:
         """Join again: the server does not know the session any more."""
-        scope, self._scope = self._scope, None  # it can be ended once, and several requests may find out
-        if scope is not None:
-            scope.reschedule(asyncio.get_running_loop().time())
+        if self._outbox is not None:
+            self._outbox.close()
 
-    def _start(self, work: Callable[..., Awaitable[None]], *args: Any) -> None:
+    def _give(self, reply: Reply) -> asyncio.Future[None]:
+        """Begin to bring a reply to the server; the result is done when it was taken, or never will be."""
+        loop = asyncio.get_running_loop()
+        reply.at_s, left = loop.time(), loop.create_future()
+        if self._failure is not None:
+            left.set_result(None)  # it is lost, and a sender learns of no loss
+        else:
+            self._start(self._replies.bring(reply), left)
+        return left
+
+    def _start(self, work: Coroutine[Any, Any, None], left: asyncio.Future[None] | None = None) -> None:
         """Do something beside; if it fails, everybody who waits hears of it."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[task] = left
+        task.add_done_callback(self._ended)
 
-        async def do() -> None:
-            try:
-                await work(*args)
-            except Exception as error:
-                self._fail(error)
-
-        task = asyncio.get_running_loop().create_task(do())
-        self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        settle(self._tasks.pop(task))
+        if not task.cancelled() and isinstance(error := task.exception(), Exception):
+            self._fail(error)
 
     def _unusable(self, header: Header, why: str) -> None:
-        self._replies.add(Reply((header.client, header.dispatch), fault=sendable(why)))
+        self._give(Reply((header.client, header.dispatch), fault=sendable(why)))
 
-    def _report(self) -> None:
-        """Say now which dispatches have come, and whether this process is ready."""
-        self._must_report = True
-        self._wake.set()
-
-    def _report_soon(self) -> None:
-        if not self._has_news:
-            self._has_news = True
+    def _report(self, within_s: float = 0.0) -> None:
+        """Say soon which dispatches have come, and whether this process is ready."""
+        at_s = asyncio.get_running_loop().time() + within_s
+        if at_s < self._report_at_s:
+            self._report_at_s = at_s
             self._wake.set()
 
     def _fail(self, error: Exception) -> None:
         if self._failure is None:
             self._failure = error
             self._inbox.fail(error)
-            self._replies.release()
+            for left in self._tasks.values():
+                settle(left)
             self._changed()
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            if self._failure is not None:
+                raise self._failure
+            await self._change.wait()
 
     def _changed(self) -> None:
         """Wake whoever waits for the greeting or the end."""

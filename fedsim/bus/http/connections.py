@@ -1,9 +1,8 @@
 """The server's connections: how many there are, and for how long one may stay unknown.
 
 A connection is unknown until a request on it shows a valid token. Of too many of these the oldest makes way,
-so a flood of them cannot keep others out: a client process shows its token at once. asyncio tells a server of
-an encrypted connection only once its TLS handshake is done, and would not count who never ends it; so the
-handshake is made here, after the connection has been counted.
+so a flood of them cannot keep others out: a client process shows its token at once. A connection is counted
+before its TLS handshake, which may never end.
 """
 
 from __future__ import annotations
@@ -41,10 +40,9 @@ class Connections(web.Server):
         )
         self._limits = limits
         self._reject = reject
-        self._open: dict[asyncio.Protocol, asyncio.Transport] = {}
-        self._unknown: dict[asyncio.Protocol, asyncio.TimerHandle] = {}
+        self._open: dict[RequestHandler, Callable[[], object]] = {}  # with what breaks it
+        self._unknown: dict[RequestHandler, asyncio.TimerHandle] = {}
         self._listener: asyncio.Server | None = None
-        self._handshakes: dict[asyncio.Task[None], None] = {}
 
     @property
     def num_connections(self) -> int:
@@ -57,10 +55,8 @@ class Connections(web.Server):
         Raises:
             OSError: The address cannot be listened at.
         """
-        made: Callable[[], asyncio.BaseProtocol] = self
-        if context is not None:
-            made = lambda: _Handshake(self, context)  # noqa: E731
-        self._listener = await asyncio.get_running_loop().create_server(made, host, port, backlog=512)
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(self, host, port, ssl=context, backlog=512)
         return int(self._listener.sockets[0].getsockname()[1])
 
     def lock(self) -> None:
@@ -71,19 +67,38 @@ class Connections(web.Server):
     async def close(self, grace_s: float) -> None:
         """Close all connections; requests that are being answered have so long."""
         self.lock()
-        handshakes = list(self._handshakes)
-        for task in handshakes:
-            task.cancel()
-        await asyncio.gather(*handshakes, return_exceptions=True)
+        for handler in list(self._unknown):
+            if handler.transport is None:  # it is in its TLS handshake, of which aiohttp does not know
+                self._turn_out(handler)
         self.pre_shutdown()
         await self.shutdown(grace_s)
         if self._listener is not None:
             await self._listener.wait_closed()
 
+    def __call__(self) -> RequestHandler:
+        """Return what handles a new connection, counted; the oldest that is unknown makes way for it."""
+        handler, limits = super().__call__(), self._limits
+        # asyncio calls this in the task that accepts a connection, which a TLS handshake is part of.
+        accepting = asyncio.current_task()
+        assert accepting is not None  # noqa: S101
+        is_full = len(self._open) >= limits.max_connections
+        self._open[handler] = accepting.cancel
+        self._unknown[handler] = asyncio.get_running_loop().call_later(
+            limits.handshake_timeout_s, self._turn_out, handler, "slow"
+        )
+        if is_full or len(self._unknown) > limits.max_handshakes:
+            self._turn_out(next(iter(self._unknown)), "connections")
+        # Nothing tells of the loss of a connection that was never made.
+        accepting.add_done_callback(lambda _: self._leave(handler) if handler.transport is None else None)
+        return handler
+
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
-        """Count a connection, or close it at once."""
+        """Begin with a connection, unless it had to make way meanwhile."""
         super().connection_made(handler, transport)
-        self._enter(handler, transport)
+        if handler in self._open:
+            self._open[handler] = transport.abort
+        else:
+            transport.abort()
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
         """Forget a connection."""
@@ -92,107 +107,20 @@ class Connections(web.Server):
 
     def known(self, request: web.BaseRequest) -> None:
         """Note that a request has shown a valid token."""
-        self._known(request.protocol)
-
-    def shake_hands(self, guest: _Handshake, transport: asyncio.Transport, context: ssl.SSLContext) -> None:
-        """Let a connection in and begin its TLS handshake, if there is room."""
-        transport.pause_reading()  # what comes is for TLS to read
-        if self._enter(guest, transport):
-            task = asyncio.get_running_loop().create_task(self._encrypt(guest, transport, context))
-            self._handshakes[task] = None
-            task.add_done_callback(self._handshakes.pop)
-
-    async def _encrypt(
-        self, guest: _Handshake, transport: asyncio.Transport, context: ssl.SSLContext
-    ) -> None:
-        loop, encrypted = asyncio.get_running_loop(), None
-        patience_s = self._limits.handshake_timeout_s
-        try:
-            if transport.is_closing():
-                return
-            encrypted = await loop.start_tls(
-                transport, guest, context, server_side=True, ssl_handshake_timeout=patience_s
-            )
-        except (OSError, RuntimeError):  # of a connection lost meanwhile, some versions make the latter
-            transport.abort()
-        finally:
-            self._leave(guest)
-        if encrypted is not None and not encrypted.is_closing():
-            guest.goes_on(self(), encrypted)
-
-    def _enter(self, guest: asyncio.Protocol, transport: asyncio.Transport) -> bool:
-        """Count a connection, unknown for now; False where there is no room, so that it is closed."""
-        if len(self._open) >= self._limits.max_connections and not self._evict():
-            self._reject("connections")
-            transport.abort()
-            return False
-        self._open[guest] = transport
-        self._unknown[guest] = asyncio.get_running_loop().call_later(
-            self._limits.handshake_timeout_s, self._expire, guest
-        )
-        if len(self._unknown) > self._limits.max_handshakes:
-            self._evict()
-        return True
-
-    def _leave(self, guest: asyncio.Protocol) -> None:
-        self._open.pop(guest, None)
-        self._known(guest)
-
-    def _known(self, guest: asyncio.Protocol) -> None:
-        timer = self._unknown.pop(guest, None)
-        if timer is not None:
+        if (timer := self._unknown.pop(request.protocol, None)) is not None:
             timer.cancel()
 
-    def _expire(self, guest: asyncio.Protocol) -> None:
-        self._reject("slow")
-        self._turn_out(guest)
+    def _leave(self, handler: RequestHandler) -> None:
+        self._open.pop(handler, None)
+        if (timer := self._unknown.pop(handler, None)) is not None:
+            timer.cancel()
 
-    def _evict(self) -> bool:
-        oldest = next(iter(self._unknown), None)
-        if oldest is None:
-            return False
-        self._reject("connections")
-        self._turn_out(oldest)
-        return True
-
-    def _turn_out(self, guest: asyncio.Protocol) -> None:
-        self._known(guest)
-        transport = self._open.pop(guest, None)
-        if transport is not None:
-            transport.abort()
-
-
-class _Handshake(asyncio.Protocol):
-    """One connection before its TLS handshake; passes on what comes before aiohttp has taken over."""
-
-    def __init__(self, connections: Connections, context: ssl.SSLContext) -> None:
-        self._connections = connections
-        self._context = context
-        self._early = bytearray()
-        self._next: asyncio.Protocol | None = None
-        self._has_begun = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if not self._has_begun:  # of the TCP connection, not of what is encrypted on it
-            self._has_begun = True
-            assert isinstance(transport, asyncio.Transport)  # noqa: S101
-            self._connections.shake_hands(self, transport, self._context)
-
-    def data_received(self, data: bytes) -> None:
-        self._early += data
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._next is not None:
-            self._next.connection_lost(exc)
-
-    def goes_on(self, following: asyncio.Protocol, transport: asyncio.Transport) -> None:
-        """Let another protocol take over."""
-        self._next = following
-        transport.set_protocol(following)
-        following.connection_made(transport)
-        if self._early:
-            following.data_received(bytes(self._early))
-            self._early.clear()
+    def _turn_out(self, handler: RequestHandler, cause: str = "") -> None:
+        if cause:
+            self._reject(cause)
+        abort = self._open[handler]
+        self._leave(handler)
+        abort()
 
 
 class _Counting(logging.Handler):

@@ -17,7 +17,6 @@ from aiohttp import web
 
 from fedsim.bus.http.access import Access, ClientRanges, bearer_token, names_loopback
 from fedsim.bus.http.accounts import Accounts
-from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.messages import (
     FROM_CLIENT,
     MOST_HEAD,
@@ -31,8 +30,8 @@ from fedsim.bus.http.messages import (
     read_large,
     sendable,
 )
-from fedsim.bus.http.sessions import Dispatch, Refusal, Session, Sessions, Upload
-from fedsim.bus.http.transfers import Incoming, content_range, range_start
+from fedsim.bus.http.sessions import Dispatch, Key, Refused, Session, Sessions, Upload
+from fedsim.bus.http.transfers import content_range, range_start
 from fedsim.bus.inbox import Inbox
 from fedsim.clock import now_ns
 from fedsim.network.overhead import DIGEST_BYTES
@@ -49,14 +48,6 @@ _NUMBER = re.compile(r"[0-9]{1,16}")
 _PLACE = re.compile(r"/dispatch/([0-9]{1,10})/([0-9]{1,10})|/query/([0-9]{1,16})")
 
 
-class Turned(Exception):  # noqa: N818
-    """A request is turned away, with a status, and counted."""
-
-    def __init__(self, cause: str, status: int, why: str = "") -> None:
-        super().__init__(why or f"status {status}")
-        self.cause, self.status = cause, status
-
-
 class Handlers:
     """Answers every request.
 
@@ -65,18 +56,12 @@ class Handlers:
     """
 
     def __init__(
-        self,
-        server: HttpServer,
-        access: Access,
-        limits: HttpLimits,
-        sessions: Sessions,
-        accounts: Accounts,
-        inbox: Inbox,
+        self, server: HttpServer, access: Access, sessions: Sessions, accounts: Accounts, inbox: Inbox
     ) -> None:
         self.is_local = False
         self._server = server
         self._access = access
-        self._limits = limits
+        self._limits = server.limits
         self._sessions = sessions
         self._accounts = accounts
         self._inbox = inbox
@@ -85,14 +70,10 @@ class Handlers:
         """Answer one request, whatever it is; nothing is raised but cancellation."""
         try:
             return await self._route(request)
-        except Turned as turned:
-            self._accounts.reject(turned.cause, str(turned))
-            response = web.Response(status=turned.status)
-            response.force_close()
-            return response
         except ProtocolError as error:
-            self._accounts.reject("protocol", str(error))
-            response = web.Response(status=400, text=str(error))
+            event = "process refused" if error.cause in ("refused", "busy") else "peer rejected"
+            self._accounts.reject(error.cause, str(error), event=event)
+            response = web.Response(status=error.status, text=str(error), headers={RUN: self._server.run})
             response.force_close()
             return response
         except TimeoutError:
@@ -109,9 +90,9 @@ class Handlers:
     async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
         path, method = request.rel_url.path, request.method
         if "Origin" in request.headers:
-            raise Turned("origin", 403)
+            raise Refused(cause="origin", status=403)
         if self.is_local and self._access.is_open and not names_loopback(request.headers.get("Host", "")):
-            raise Turned("host", 421)
+            raise Refused(cause="host", status=421)
         if (method, path) == ("GET", "/health"):
             response = web.Response(text=json.dumps(self._server.status()), content_type="application/json")
             response.force_close()
@@ -119,78 +100,80 @@ class Handlers:
         token = bearer_token(request.headers.get("Authorization"))
         granted = self._access.grant(token)
         if granted is None:
-            raise Turned("access", 401)
+            raise Refused(cause="access", status=401)
         if self._server.is_closing:
-            raise Turned("closing", 503)
+            raise Refused(cause="closing", status=503)
         token = None if self._access.is_open else token
         secret = request.headers.get(SESSION, "")
         if (method, path) == ("POST", "/join"):
             return await self._join(request, secret, granted, token)
         session = self._sessions.find(secret, token)
         if session is None:
-            raise Turned("session", 403)
-        self._known(request, session)
+            raise Refused(cause="session", status=403)
+        self._server.connections.known(request)
+        session.heard()
         if (method, path) == ("GET", "/outbox"):
             return await self._outbox(request, session)
-        if session.num_requests >= 4 * self._limits.transfers_at_once:
-            raise Turned("requests", 429)
         session.num_requests += 1
         try:
+            if session.num_requests > 4 * self._limits.transfers_at_once:
+                raise Refused(cause="requests", status=429)
             async with asyncio.timeout(self._limits.request_timeout_s):
                 answer = await self._handle(request, session, method, path)
+        except ProtocolError:
+            session.idle()
+            raise
         finally:
             session.num_requests -= 1
         if answer.status >= 400:
-            self._idle(session)
+            session.idle()
         return answer
 
     async def _handle(
         self, request: web.BaseRequest, session: Session, method: str, path: str
     ) -> web.StreamResponse:
+        match = _PLACE.fullmatch(path)
+        place = tuple(int(number) for number in match.groups() if number is not None) if match else ()
         if (method, path) == ("POST", "/replies"):
             return await self._replies(request, session)
         if (method, path) == ("POST", "/leave"):
-            self._idle(session)
-            why = await self._body(request, session, 4 * MOST_TEXT)
-            self._server.left(session, sendable(why.decode("utf-8", "replace")))
-            return web.Response(status=204)
-        match = _PLACE.fullmatch(path)
-        place = tuple(int(number) for number in match.groups() if number is not None) if match else ()
+            return await self._leave(request, session)
         if method == "PUT" and place:
             return await self._put(request, session, place)
         if method == "GET" and len(place) == 2:
-            return await self._get(request, session, *place)
-        raise Turned("path", 404)
+            return await self._get(request, session, place)
+        raise Refused(cause="path", status=404)
+
+    async def _leave(self, request: web.BaseRequest, session: Session) -> web.Response:
+        session.idle()
+        why = await self._body(request, session, 4 * MOST_TEXT)
+        self._server.left(session, sendable(why.decode("utf-8", "replace")))
+        return web.Response(status=204)
 
     async def _join(
         self, request: web.BaseRequest, secret: str, granted: ClientRanges, token: str | None
     ) -> web.Response:
         async with asyncio.timeout(self._limits.handshake_timeout_s):
             body = await self._body(request, None, _MOST_JOIN)
-        headers = {RUN: self._server.run}
-        try:
-            protocol, clients = read_join(body, secret)
-            if protocol != PROTOCOL:
-                raise Refusal(
-                    f"the process speaks protocol {protocol}, this server {PROTOCOL}: "
-                    "install the same version of fedsim at both sides"
-                )
-            session, resumed = self._sessions.admit(secret, clients, granted, token)
-        except Refusal as refusal:
-            cause = "refused" if refusal.status == 409 else "busy"
-            self._accounts.reject(cause, str(refusal), event="process refused")
-            return web.Response(status=refusal.status, headers=headers, text=str(refusal))
-        self._known(request, session)
-        self._idle(session)
+        protocol, clients = read_join(body, secret)
+        if protocol != PROTOCOL:
+            raise Refused(
+                f"the process speaks protocol {protocol}, this server {PROTOCOL}: "
+                "install the same version of fedsim at both sides"
+            )
+        session, resumed = self._sessions.admit(secret, clients, granted, token)
+        self._server.connections.known(request)
+        session.heard()
+        session.idle()
         self._server.joined(session, resumed)
-        headers[RESUMED] = str(int(resumed))
+        headers = {RUN: self._server.run, RESUMED: str(int(resumed))}
         return web.Response(body=self._server.greeting, headers=headers)
 
     # Down
 
     async def _outbox(self, request: web.BaseRequest, session: Session) -> web.StreamResponse:
+        session.idle()
         after, is_ready = _position(request, session, "after")
-        self._idle(session)
 
         def abort() -> None:
             _abort(request)
@@ -198,7 +181,7 @@ class Handlers:
         response = web.StreamResponse()
         response.enable_chunked_encoding()
         await response.prepare(request)
-        session.begin(abort, after)
+        session.begin(abort, after, self._sessions.dispatches.values())
         self._server.opened(session, is_ready)
         try:
             while session.abort is abort:
@@ -218,7 +201,7 @@ class Handlers:
             one = session.queue.popleft()
             if isinstance(one, bytes):
                 entries.append(one)
-            elif session.open.get(one.number) is one:  # not settled meanwhile
+            elif one.session is session and one.key in self._sessions.dispatches:  # not settled meanwhile
                 entries.append(dispatch_entry(one.number, one.header, one.frame, is_small=one.is_small))
                 dispatches.append(one)
             else:
@@ -241,11 +224,9 @@ class Handlers:
             if one.is_small:
                 one.released()
 
-    async def _get(
-        self, request: web.BaseRequest, session: Session, client: int, number: int
-    ) -> web.StreamResponse:
-        dispatch = self._server.dispatch_of(session, client, number)
-        if dispatch is None or dispatch.frame is None:
+    async def _get(self, request: web.BaseRequest, session: Session, place: Key) -> web.StreamResponse:
+        dispatch = self._server.asked(session, place)
+        if not isinstance(dispatch, Dispatch) or dispatch.frame is None:
             return web.Response(status=410)
         start, outgoing = range_start(request.headers.get("Range")), dispatch.outgoing
         if start is None or start >= outgoing.total:
@@ -256,7 +237,7 @@ class Handlers:
         async for piece in outgoing.pieces(start, self._limits.chunk_bytes):
             async with asyncio.timeout(self._limits.stall_timeout_s):
                 await response.write(piece)
-            self._heard(session)
+            session.heard()
         await response.write_eof()
         dispatch.released()
         return response
@@ -277,46 +258,44 @@ class Handlers:
             self._check_alive(session)
             is_idle |= not self._server.take(session, one, len(entries))
         if is_idle:  # counted once: a process that repeats many replies after a break must get through
-            self._idle(session)
+            session.idle()
         return web.Response(status=204)
 
-    async def _put(self, request: web.BaseRequest, session: Session, place: tuple[int, ...]) -> web.Response:
+    async def _put(self, request: web.BaseRequest, session: Session, place: Key) -> web.Response:
         """Take a large reply or answer, or some of it; without any of it, say how much is here."""
-        asked = self._server.dispatch_of if len(place) == 2 else self._server.questions.of
-        if not asked(session, *place):
+        if self._server.asked(session, place) is None:
             session.uploads.pop(place, None)
             return web.Response(status=410)  # it has been taken, or is another process's
         span = content_range(request.headers.get("Content-Range"))
         if span is None or request.content_length != span[1] - span[0]:
-            raise Turned("range", 400)
+            raise Refused(cause="range", status=400)
         start, end, total = span
         if not DIGEST_BYTES < total <= self._limits.frame.frame_bytes + MOST_HEAD:
-            raise Turned("size", 413)
+            raise Refused(cause="size", status=413)
         upload = session.uploads.get(place)
-        if upload is None or (upload.incoming.total != total and not upload.is_busy):
-            upload = session.uploads[place] = Upload(Incoming(total))
-        incoming = upload.incoming
-        if upload.is_busy or incoming.total != total or incoming.held != start:
-            return web.Response(status=409, headers={HELD: str(incoming.held)})
+        if upload is None or (upload.total != total and not upload.is_busy):
+            upload = session.uploads[place] = Upload(total)
+        if upload.is_busy or upload.total != total or upload.held != start:
+            return web.Response(status=409, headers={HELD: str(upload.held)})
         upload.is_busy = True
         try:
-            while incoming.held < end:
+            while upload.held < end:
                 await self._room(session)
                 if not self._sessions.make_room(session):
-                    raise Turned("full", 503)
+                    raise Refused(cause="full", status=503)
                 data = await self._more(request, session)
                 if upload.first_ns < 0:
                     upload.first_ns = now_ns()
-                incoming.add(data)
-            if incoming.is_complete:
-                whole = await incoming.verified()
+                upload.add(data)
+            if upload.is_complete:
+                whole = await upload.verified()
                 self._check_alive(session)
                 session.uploads.pop(place, None)
                 if whole is None:
-                    raise Turned("checksum", 422)
+                    raise Refused(cause="checksum", status=422)
                 one = read_large(whole)
-                if place != one.values[: len(place)]:
-                    raise ProtocolError(f"{one.letter}: {one.values[:2]} came to {place}")
+                if place != one.key:
+                    raise ProtocolError(f"{one.letter}: {one.key} came to {place}")
                 self._server.take(session, one, first_ns=upload.first_ns)
         finally:
             upload.is_busy = False
@@ -328,7 +307,7 @@ class Handlers:
         """Return a whole body of known length."""
         length = request.content_length
         if length is None or length > most:
-            raise Turned("size", 413)
+            raise Refused(cause="size", status=413)
         pieces = bytearray()
         while len(pieces) < length:
             pieces += await self._more(request, session)
@@ -341,7 +320,7 @@ class Handlers:
         if not data:
             raise ProtocolError("a request ends before its body")
         if session is not None:
-            self._heard(session)
+            session.heard()
         return data
 
     async def _room(self, session: Session) -> None:
@@ -354,27 +333,15 @@ class Handlers:
                 while not self._inbox.has_room:  # who waits wakes with all others, and one may fill it again
                     await self._inbox.room()
         except TimeoutError:
-            raise Turned("full", 503) from None
+            raise Refused(cause="full", status=503) from None
         finally:
             session.num_waiting -= 1
-            self._heard(session)
+            session.heard()
 
     def _check_alive(self, session: Session) -> None:
         """Check that a session was not forgotten while a request waited; its replies are not taken then."""
-        if session.is_forgotten:
-            raise Turned("session", 403)
-
-    def _known(self, request: web.BaseRequest, session: Session) -> None:
-        self._server.connections.known(request)
-        self._heard(session)
-
-    def _heard(self, session: Session) -> None:
-        session.heard_s = asyncio.get_running_loop().time()
-
-    def _idle(self, session: Session) -> None:
-        """Count what has brought nothing that was asked for."""
-        if not session.may_idle(asyncio.get_running_loop().time()):
-            raise Turned("rate", 429, f"more than {self._limits.idle_rate:g} idle requests per second")
+        if self._sessions.find(session.secret, session.token) is not session:
+            raise Refused(cause="session", status=403)
 
 
 def _position(request: web.BaseRequest, session: Session, name: str) -> tuple[int, bool]:

@@ -59,7 +59,15 @@ _SMALL: dict[str, Any] = {
 
 
 class ProtocolError(FedsimError):
-    """A peer breaks the rules: it is counted, and its connection closed."""
+    """A peer breaks the rules: it is counted, and its connection closed.
+
+    Attributes:
+        cause: As what the server counts it.
+        status: How the server answers.
+    """
+
+    cause = "protocol"
+    status = 400
 
 
 class Entry(NamedTuple):
@@ -74,6 +82,11 @@ class Entry(NamedTuple):
     letter: str
     values: tuple[Any, ...]
     body: bytes | memoryview
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        """Of one that goes up: client and dispatch, or the number of the question."""
+        return self.values[: 1 if self.letter == "s" else 2]
 
 
 Check = Callable[[Any], bool]
@@ -187,9 +200,9 @@ class Reply:
         notes: Notes for the server's log.
         fault: Why the frame of the dispatch cannot be used, or why there is no answer.
         state: The state of the client that becomes durable with it, if any does.
-        at_s: When it was given.
-        left: Done when the frame has left, or never will; None where nobody waits for it.
         is_new: Whether no earlier process may have sent some of it.
+        at_s: When it was given.
+        taken: Done when the server has taken a small one; None before it is on its way.
     """
 
     key: tuple[int, ...]
@@ -198,20 +211,14 @@ class Reply:
     notes: str | None = None
     fault: str | None = None
     state: bytes | None = None
-    at_s: float = 0.0
-    left: asyncio.Future[None] | None = None
     is_new: bool = True
+    at_s: float = 0.0
+    taken: asyncio.Future[None] | None = None
 
     @property
     def line(self) -> tuple[int, int]:
         """Of replies with the same, one is under way at a time: those of a client."""
         return len(self.key), self.key[0]
-
-    @property
-    def most_bytes(self) -> int:
-        """So many bytes a small one has as an entry, at most; a character of a fault has up to 4."""
-        num_bytes = 0 if self.frame is None else len(self.frame)
-        return 512 + num_bytes + len(self.notes or "") + 4 * len(self.fault or "")
 
     @property
     def path(self) -> str:
@@ -230,11 +237,6 @@ class Reply:
         """Return a large one as it travels before its SHA-256, always the same."""
         head = bytes(_pack(self._head(self.spent_s)))
         return (*(() if self.frame is None else self.frame.parts), head, _HEAD_LENGTH.pack(len(head)))
-
-    def released(self) -> None:
-        """Note that the frame has left."""
-        if self.left is not None and not self.left.done():
-            self.left.set_result(None)
 
     def _head(self, spent_s: tuple[float, float]) -> tuple[Any, ...]:
         if len(self.key) == 1:

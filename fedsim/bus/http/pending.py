@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 from fedsim.bus.base import Delivery, Header
 from fedsim.bus.http.limits import HttpLimits
@@ -138,7 +139,7 @@ class Deliveries:
 
 
 class Replies:
-    """Keeps replies until they are taken; of each client the first is under way.
+    """Brings replies to the server; those of a client one after the other, in the order of giving.
 
     Args:
         limits: What travels alone.
@@ -153,7 +154,7 @@ class Replies:
         limits: HttpLimits,
         state: StateFolder | None,
         given: Callable[[Key], None],
-        upload: Callable[[Reply], None],
+        upload: Callable[[Reply], Awaitable[None]],
         wake: Callable[[], None],
     ) -> None:
         self._limits = limits
@@ -161,87 +162,52 @@ class Replies:
         self._given = given
         self._upload = upload
         self._wake = wake
-        self._lines: dict[tuple[int, int], deque[Reply]] = {}
         self._small: deque[Reply] = deque()
-        self._to_keep: deque[Reply] = deque()
-        self._to_forget: list[Key] = []
-        self._keep = asyncio.Event()
+        self._writing = asyncio.Lock()
+        self._is_broken = False
+        self._turns = WeakValueDictionary[Key, asyncio.Lock]()  # one that is held or waited for lives
 
-    def load(self) -> None:
-        """Take up the replies that an earlier process has left in the state folder."""
-        for reply in () if self._state is None else self._state.replies():
-            reply.at_s = asyncio.get_running_loop().time()
-            self._enter(reply)
-
-    def add(self, reply: Reply) -> None:
-        """Send a reply as soon as it is durable."""
-        if self._is_kept(reply):
-            assert self._state is not None  # noqa: S101
-            reply.state = self._state.pending(reply.key[0])
-            self._to_keep.append(reply)
-            self._keep.set()
-        else:
-            self._enter(reply)
-
-    def batch(self) -> list[Reply]:
-        """Return small replies that travel together."""
-        found, num_bytes = list[Reply](), 0
-        while self._small and num_bytes <= self._limits.batch_bytes:
-            reply = self._small[0]
-            num_bytes += reply.most_bytes
-            if not found or num_bytes <= self._limits.batch_bytes:
-                found.append(self._small.popleft())
-        return found
-
-    def taken(self, reply: Reply) -> None:
-        """Forget a reply that the server has taken."""
-        reply.released()
-        line = self._lines[reply.line]
-        line.popleft()
-        if line:
-            self._launch(line[0])
-        else:
-            del self._lines[reply.line]
-        if self._is_kept(reply):
-            self._to_forget.append(reply.key)
-            self._keep.set()
-
-    async def keep(self) -> None:
-        """Make replies durable, and forget them in the state folder, for ever."""
-        state = self._state
-        while state is not None:
-            self._keep.clear()
-            if not self._to_keep and not self._to_forget:
-                await self._keep.wait()
-                continue
-            replies, gone = list(self._to_keep), self._to_forget
-            self._to_forget = []
-            await asyncio.to_thread(state.turn, replies, gone)
-            for reply in replies:
-                self._to_keep.popleft()
-                reply.state = None
-                self._enter(reply)
-
-    def release(self) -> None:
-        """Let nobody wait any more: nothing leaves from here on."""
-        for line in (self._to_keep, *self._lines.values()):
-            for reply in line:
-                reply.released()
-
-    def _is_kept(self, reply: Reply) -> bool:
-        return self._state is not None and reply.fault is None and len(reply.key) == 2
-
-    def _enter(self, reply: Reply) -> None:
+    async def bring(self, reply: Reply) -> None:
+        """Bring a reply to the server, once it is durable; end when the server has taken it."""
+        state = self._state if reply.fault is None and len(reply.key) == 2 else None
+        if state is not None and reply.is_new:
+            async with self._writing:
+                if self._is_broken:  # a later reply must not be durable without the one before it
+                    return
+                self._is_broken = True
+                await state.keep(reply)
+                self._is_broken = False
         if len(reply.key) == 2:
             self._given(reply.key)
-        line = self._lines.setdefault(reply.line, deque())
-        line.append(reply)
-        if len(line) == 1:
-            self._launch(reply)
+        async with self._turns.setdefault(reply.line, asyncio.Lock()):
+            if reply.frame is not None and len(reply.frame) > self._limits.small_frame_bytes:
+                await self._upload(reply)
+            else:
+                reply.taken = asyncio.get_running_loop().create_future()
+                self._small.append(reply)
+                self._wake()
+                await reply.taken
+            if state is not None:
+                state.forget(reply.key)
 
-    def _launch(self, reply: Reply) -> None:
-        if reply.frame is not None and len(reply.frame) > self._limits.small_frame_bytes:
-            self._upload(reply)
-        else:
-            self._small.append(reply)
-            self._wake()
+    def batch(self) -> tuple[list[Reply], bytes]:
+        """Return small replies that travel together, and as what; whoever sends them calls :meth:`taken`."""
+        now_s, found, body = asyncio.get_running_loop().time(), list[Reply](), bytearray()
+        while self._small:
+            entry = self._small[0].entry(now_s)
+            if body and len(body) + len(entry) > self._limits.batch_bytes:
+                break
+            found.append(self._small.popleft())
+            body += entry
+        return found, bytes(body)
+
+    def taken(self, batch: Sequence[Reply]) -> None:
+        """Go on after small replies that the server has taken."""
+        for reply in batch:
+            settle(reply.taken)
+
+
+def settle(future: asyncio.Future[None] | None) -> None:
+    """Let whoever waits for a future go on, if anybody does."""
+    if future is not None and not future.done():
+        future.set_result(None)

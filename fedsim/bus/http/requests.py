@@ -6,8 +6,8 @@ import asyncio
 import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -16,14 +16,14 @@ from fedsim.bus.http.access import ClientRanges
 from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.messages import ProtocolError, join_request
 from fedsim.bus.http.transfers import Incoming, Outgoing
-from fedsim.errors import DecodeError, UserError
+from fedsim.errors import UserError
 from fedsim.quoting import MOST_SAID, printable, shortened
+
+T = TypeVar("T")
 
 LOST = (aiohttp.ClientError, OSError, ProtocolError)
 """Errors after which trying again may help."""
 _MOST_GREETING = 64 << 20
-_MOST_SPOILT = 3
-"""So often bytes may arrive with another SHA-256 than their own before they are given up."""
 _PLAIN = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")
 """What OpenSSL says, depending on its version, of an answer that is no TLS."""
 
@@ -55,26 +55,20 @@ class Backoff:
     """Pauses between attempts: uniform from 0 to a bound that doubles, up to a cap.
 
     Args:
-        limits: First bound and cap.
+        limits: Half of the first bound, and the cap.
         jitter: Returns numbers from 0 to 1.
     """
 
     def __init__(self, limits: HttpLimits, jitter: Callable[[], float]) -> None:
         self._limits = limits
         self._jitter = jitter
-        self._failures = 0
+        self._bound_s = 0.0
 
-    def succeeded(self) -> None:
-        """Begin with the first bound again."""
-        self._failures = 0
-
-    async def pause(self) -> None:
-        """Wait."""
-        bound = min(
-            self._limits.backoff_cap_s, 2.0 * self._limits.backoff_first_s * 2 ** min(self._failures, 32)
-        )
-        self._failures += 1
-        await asyncio.sleep(bound * self._jitter())
+    async def pause(self, *, anew: bool) -> None:
+        """Wait; with the first bound after an attempt that has brought something."""
+        first_s = 2 * self._limits.backoff_first_s
+        self._bound_s = min(self._limits.backoff_cap_s, first_s if anew else 2 * self._bound_s or first_s)
+        await asyncio.sleep(self._bound_s * self._jitter())
 
 
 class Requests:
@@ -148,9 +142,7 @@ class Requests:
                 raise ConnectionAbortedError(f"status {response.status}")
             yield response
 
-    async def persist(
-        self, attempt: Callable[[], Awaitable[None]], moved: Callable[[], int] = lambda: 0
-    ) -> None:
+    async def persist(self, attempt: Callable[[], Awaitable[T]], moved: Callable[[], int] = lambda: 0) -> T:
         """Repeat a request until it is answered; pauses are short again once bytes have moved."""
         backoff = Backoff(self._limits, self._jitter)
         while True:
@@ -164,39 +156,27 @@ class Requests:
                 self.joined.clear()  # until the process has joined again, which it does at once
                 self._gone()
             except LOST:
-                if moved() > before:
-                    backoff.succeeded()
-            await backoff.pause()
+                pass
+            await backoff.pause(anew=moved() > before)
 
     async def download(self, path: str, incoming: Incoming) -> memoryview | None:
-        """Fetch bytes, from where an earlier attempt has ended; None where the server has them no more.
+        """Fetch bytes, from where an earlier attempt has ended; None where the server has them no more."""
 
-        Raises:
-            DecodeError: They did not have their SHA-256, however often they came.
-        """
-        frame: memoryview | None = None
-        spoilt = 0
-
-        async def attempt() -> None:
-            nonlocal frame, spoilt
+        async def attempt() -> memoryview | None:
             held = incoming.held
             headers = {"Range": f"bytes={held}-"} if held else {}
             if not incoming.is_complete:
                 async with self.send("GET", path, 206 if held else 200, 410, headers=headers) as response:
                     if response.status == 410:
-                        return
+                        return None
                     async for data in response.content.iter_any():
                         incoming.add(data)
-            frame = await incoming.verified()
-            if frame is None:
-                spoilt += 1
-                if spoilt == _MOST_SPOILT:
-                    raise DecodeError(f"{incoming.total} bytes do not have their SHA-256")
+            if (frame := await incoming.verified()) is None:
                 incoming.reset()
                 raise ConnectionAbortedError("another SHA-256")
+            return frame
 
-        await self.persist(attempt, lambda: incoming.held)
-        return frame
+        return await self.persist(attempt, lambda: incoming.held)
 
     async def upload(self, path: str, outgoing: Outgoing, *, is_new: bool) -> None:
         """Send bytes, of which some may be there unless they are new."""
@@ -210,10 +190,10 @@ class Requests:
             async with self.send("PUT", path, 204, 409, 410, headers=headers, data=data) as response:
                 if response.status != 409:
                     return None
-                held = response.headers.get("Fedsim-Held", "")
-                if not held.isdecimal() or int(held) > total:
-                    raise ProtocolError(f"{held:.20} bytes held of {total}")
-                return int(held)
+                there = response.headers.get("Fedsim-Held", "")
+                if not there.isdecimal() or int(there) > total:
+                    raise ProtocolError(f"{there:.20} bytes held of {total}")
+                return int(there)
 
         async def attempt() -> None:
             nonlocal held, is_new
@@ -275,7 +255,7 @@ class Requests:
                 f"({shortened(said, MOST_SAID)}): check the address, and install the same version of fedsim "
                 "on both sides"
             )
-        if is_first and status < 500:
+        if is_first and not is_fedsim and status < 500:
             return (
                 f"what answers at {self._url} is no fedsim server (status {status}): check the address and "
                 "the port"
@@ -309,15 +289,12 @@ class Requests:
 async def _encrypts(url: str, patience_s: float) -> bool:
     """Say whether a server that has closed an unencrypted connection answers an encrypted one."""
     place = urlsplit(url)
-    if place.scheme != "http":
-        return False
     # Whoever it is, it is told nothing.
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    try:
+    with suppress(OSError, TimeoutError):
         async with asyncio.timeout(patience_s):
             _, writer = await asyncio.open_connection(place.hostname, place.port or 80, ssl=context)
-    except (OSError, TimeoutError):
-        return False
-    writer.transport.abort()
-    return True
+        writer.transport.abort()
+        return place.scheme == "http"
+    return False

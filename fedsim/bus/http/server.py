@@ -16,23 +16,23 @@ from __future__ import annotations
 import asyncio
 import secrets
 import ssl as tls
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
+from itertools import count
 from typing import Any
 
-from fedsim.bus.base import Delivery, Header
+from fedsim.bus.base import Delivery, Header, Log
 from fedsim.bus.http.access import Access, is_loopback
-from fedsim.bus.http.accounts import Accounts, Log
+from fedsim.bus.http.accounts import Accounts
 from fedsim.bus.http.connections import Connections
 from fedsim.bus.http.handlers import Handlers
 from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.messages import Entry, entry, framed, read_frame, sendable
-from fedsim.bus.http.sessions import Dispatch, Questions, Session, Sessions
+from fedsim.bus.http.sessions import Dispatch, Key, Question, Session, Sessions
 from fedsim.bus.inbox import Inbox
 from fedsim.bus.ledger import Ledger, Outcome
 from fedsim.clock import Trace
-from fedsim.errors import DecodeError
+from fedsim.errors import DecodeError, RunError
 from fedsim.network import NO_OVERHEAD, OverheadConfig
 from fedsim.quoting import MOST_SAID, shortened
 from fedsim.wire import SERVER, Kinds, Message, Packed
@@ -60,7 +60,7 @@ class HttpServer:
         greeting: As given.
         run: The name of this run.
         is_closing: Whether nobody is let in any more.
-        questions: The observer's.
+        rejected: What peers did and must not, by cause.
         connections: Those of client processes, and of strangers.
     """
 
@@ -87,30 +87,21 @@ class HttpServer:
         self._log = log
         self._health = health
         self._accounts = Accounts(ledger, trace, overhead, log)
+        self.rejected = self._accounts.rejected
         self._sessions = Sessions(
             *(num_clients, self.limits, self._retired), lambda: self._accounts.reject("evicted")
         )
         self._inbox = Inbox(self.limits.inbox_bytes)
-        self._dispatches: dict[tuple[int, int], Dispatch] = {}
         self._newest: dict[int, int] = {}
-        self.questions = Questions()
+        self._questions: dict[int, Question] = {}
+        self._numbers = count(1)
         self._change = asyncio.Event()
         self._end: bytes | None = None
         self._is_over = False
         access.warn = lambda why: log.warning("tokens not read again", cause=shortened(why, MOST_SAID))
-        self._handlers = Handlers(self, access, self.limits, self._sessions, self._accounts, self._inbox)
+        self._handlers = Handlers(self, access, self._sessions, self._accounts, self._inbox)
         self.connections = Connections(self._handlers.answer, self.limits, self._accounts.reject)
         self._tending: asyncio.Task[None] | None = None
-
-    @property
-    def rejected(self) -> Counter[str]:
-        """What peers did and must not, by cause."""
-        return self._accounts.rejected
-
-    @property
-    def retransmitted_frames(self) -> int:
-        """Frames that went to a client once more, after a break; the ledger does not count them."""
-        return self._accounts.retransmitted_frames
 
     @property
     def num_connections(self) -> int:
@@ -150,9 +141,11 @@ class HttpServer:
             self._tending.cancel()
             await asyncio.gather(self._tending, return_exceptions=True)
         await self.connections.close(max(0.05, end_s - loop.time()))
-        for dispatch in list(self._dispatches.values()):
+        for dispatch in list(self._sessions.dispatches.values()):
             self._lost(dispatch, "the server has closed")
-        self.questions.close()
+        for asked in self._questions.values():
+            if not asked.answer.done():
+                asked.answer.set_exception(ConnectionError("the server has closed"))
         self._inbox.fail(ConnectionError("the server has closed"))
 
     def send(self, header: Header, message: Message | Packed | None) -> Awaitable[None]:
@@ -174,7 +167,6 @@ class HttpServer:
         is_small = frame is None or len(frame) <= self.limits.small_frame_bytes
         dispatch = Dispatch(header, packed, frame, loop.create_future(), loop.time(), is_small)
         self._newest[client] = number
-        self._dispatches[client, number] = dispatch
         if self.is_closing:
             self._lost(dispatch, "the server has closed")
         else:
@@ -219,7 +211,9 @@ class HttpServer:
         """
         if len(question) > (most := self.limits.small_frame_bytes):
             raise ValueError(f"a question of {len(question)} bytes: at most {most} fit")
-        asked = self.questions.ask(client, question)
+        number, answer = next(self._numbers), asyncio.get_running_loop().create_future()
+        asked = Question(client, entry("q", number, client, body=question), answer)
+        self._questions[number] = asked
         session = self._sessions.owner(client)
         if session is not None and session.is_ready:
             session.say(asked.entry)
@@ -227,7 +221,7 @@ class HttpServer:
             async with asyncio.timeout(timeout_s):
                 return await asked.answer
         finally:
-            self.questions.forget(asked)
+            del self._questions[number]
 
     def seal(self) -> None:
         """Enter nothing more in ledger and trace: what travels from now on belongs to no run."""
@@ -288,9 +282,13 @@ class HttpServer:
             dispatch.released()
         self._readied(session, is_ready)
 
-    def dispatch_of(self, session: Session, client: int, number: int) -> Dispatch | None:
-        """Return what this session is to reply to; None, and counted, if it is nothing (any more)."""
-        dispatch = self._dispatches.get((client, number))
+    def asked(self, session: Session, key: Key) -> Dispatch | Question | None:
+        """Return what this session is to reply to or to answer; None, and counted, if it is nothing."""
+        if len(key) == 1:
+            question = self._questions.get(key[0])
+            return question if question is not None and question.awaits(session) else None
+        client, number = key
+        dispatch = self._sessions.dispatches.get(key)
         if dispatch is not None and dispatch.session is session and dispatch.began_ns >= 0:
             return dispatch
         if client not in session.clients:
@@ -311,17 +309,24 @@ class HttpServer:
             sharing: Entries that came in the same request.
             first_ns: When the first bytes of a large one came; negative for a small one.
         """
-        if one.letter == "s":
-            number, is_answered = one.values
-            return self.questions.take(session, number, is_answered, bytes(one.body))
-        dispatch = self.dispatch_of(session, *one.values[:2])
-        if dispatch is None:
-            return False
+        asked = self.asked(session, one.key)
+        if isinstance(asked, Dispatch):
+            self._take_reply(asked, one, sharing, first_ns)
+        elif asked is not None and one.values[1]:
+            asked.answer.set_result(bytes(one.body))
+        elif asked is not None:
+            why = shortened(sendable(bytes(one.body).decode("utf-8", "replace")), MOST_SAID)
+            asked.answer.set_exception(RunError(f"the process of client {asked.client} cannot answer: {why}"))
+        return asked is not None
+
+    # How it is done
+
+    def _take_reply(self, dispatch: Dispatch, one: Entry, sharing: int, first_ns: int) -> None:
         if one.letter == "u":
             why = one.values[2]
             self._accounts.ended(dispatch, Outcome.UNDECODABLE, shortened(why, MOST_SAID))
             self._lost(dispatch, why)
-            return True
+            return
         self._accounts.ended(dispatch, Outcome.DELIVERED)
         _, _, spent_s, notes = one.values
         self._accounts.reported(dispatch, spent_s, notes, first_ns)
@@ -333,18 +338,16 @@ class HttpServer:
             except DecodeError as error:
                 self._accounts.reject("decode", str(error))
                 self._accounts.came(header, None, num_bytes, sharing, shortened(error, MOST_SAID))
-                return True
+                return
             self._accounts.came(header, message, num_bytes, sharing)
         self._inbox.put(Delivery(header, message), num_bytes)
-        return True
-
-    # How it is done
 
     def _readied(self, session: Session, is_ready: bool) -> None:
         """Note whether a process understands messages; ask what is to be asked of one that does."""
         if is_ready and not session.is_ready:
-            for question in self.questions.of(session):
-                session.say(question.entry)
+            for question in self._questions.values():
+                if question.awaits(session):
+                    session.say(question.entry)
         if is_ready != session.is_ready:
             session.is_ready = is_ready
             self._changed()
@@ -366,11 +369,7 @@ class HttpServer:
         self._forget(dispatch)
 
     def _forget(self, dispatch: Dispatch) -> None:
-        key = dispatch.header.client, dispatch.header.dispatch
         self._sessions.drop(dispatch)
-        self._dispatches.pop(key, None)
-        if dispatch.session is not None:
-            dispatch.session.uploads.pop(key, None)
         dispatch.frame = dispatch.packed = None
         dispatch.released()
 
@@ -392,5 +391,5 @@ class HttpServer:
                 if session.abort is not None and is_silent and not session.num_waiting:
                     self._accounts.reject("silent")
                     session.abort()
-            for dispatch in list(self._sessions.lapse(loop.time() - limits.session_ttl_s)):
+            for dispatch in self._sessions.lapse(loop.time() - limits.session_ttl_s):
                 self._lost(dispatch, "nobody hosts the client")

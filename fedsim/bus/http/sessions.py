@@ -4,46 +4,47 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import count
 
 from fedsim.bus.base import Header
 from fedsim.bus.http.access import ClientRanges
 from fedsim.bus.http.limits import HttpLimits
-from fedsim.bus.http.messages import entry, sendable
+from fedsim.bus.http.messages import ProtocolError
 from fedsim.bus.http.transfers import Incoming, Outgoing
-from fedsim.errors import RunError
-from fedsim.quoting import MOST_SAID, shortened
+from fedsim.quoting import shortened
 from fedsim.wire import Frame, Packed
 
 
-class Refusal(Exception):  # noqa: N818
-    """A process is told to go away; the text says why.
+class Refused(ProtocolError):  # noqa: N818
+    """What a process asks for is refused.
 
-    Attributes:
-        status: 409 for good, 503 if it may come back later.
+    Args:
+        why: For the log, and for the process.
+        cause: As what it is counted.
+        status: Of the answer; 409 to who joins and shall not try again, 503 if it may be let in later.
     """
 
-    def __init__(self, why: str, status: int = 409) -> None:
-        super().__init__(why)
-        self.status = status
+    def __init__(self, why: str = "", cause: str = "refused", status: int = 409) -> None:
+        super().__init__(why or f"status {status}")
+        self.cause, self.status = cause, status
 
 
-@dataclass(slots=True, eq=False)
-class Upload:
+Key = tuple[int, ...]
+"""Client and dispatch, or the number of an observer's question."""
+
+
+class Upload(Incoming):
     """A large reply or answer on its way up.
 
     Attributes:
-        incoming: Its bytes.
         is_busy: Whether a request is at it.
         first_ns: When its first bytes came; negative before.
     """
 
-    incoming: Incoming
-    is_busy: bool = False
-    first_ns: int = -1
+    is_busy = False
+    first_ns = -1
 
 
 @dataclass(eq=False)
@@ -57,12 +58,12 @@ class Dispatch:
         left: Done when the frame has left, or never will.
         at_s: When it was sent.
         is_small: Whether its frame goes with the outbox, or there is none.
-        row: Its row in the ledger; -1 before it was put on a connection, and for a header alone.
+        row: Its row in the ledger, until its end is there; -1 before and after, and for a header alone.
         began_ns: When it was last put on a connection; negative before.
         had_ns: When it was first known to have arrived; negative before.
-        has_ended: Whether its end is in the ledger.
         session: The process that it goes to; None while there is none.
         number: Its number in that process's outbox.
+        key: Client and dispatch.
     """
 
     header: Header
@@ -74,9 +75,11 @@ class Dispatch:
     row: int = -1
     began_ns: int = -1
     had_ns: int = -1
-    has_ended: bool = False
     session: Session | None = None
     number: int = 0
+
+    def __post_init__(self) -> None:
+        self.key: Key = (self.header.client, self.header.dispatch)
 
     def released(self) -> None:
         """Note that the frame has left."""
@@ -100,8 +103,7 @@ class Session:
         limits: Its rates.
         heard_s: When it was last heard of.
         gone_s: Since when it has no outbox.
-        open: The dispatches to it that are not settled, by number, ascending.
-        last: The highest number given.
+        last: The highest number given to a dispatch.
         queue: What the outbox has to write: dispatches, and entries.
         wake: Set when there is something.
         unconfirmed: Dispatches written and not known to have arrived, ascending.
@@ -110,7 +112,6 @@ class Session:
         is_ready: Whether it understands messages already.
         has_begun: Whether it has had an outbox, and so the answer to its join.
         has_left: Whether it has left, for good as far as it knows.
-        is_forgotten: Whether its clients may have gone to another.
         num_requests: Requests under way, beside the outbox.
         num_waiting: Those of them that wait for somebody to receive.
     """
@@ -121,17 +122,15 @@ class Session:
     limits: HttpLimits
     heard_s: float
     gone_s: float
-    open: dict[int, Dispatch] = field(default_factory=dict)
     last: int = 0
     queue: deque[Dispatch | bytes] = field(default_factory=deque)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     unconfirmed: deque[Dispatch] = field(default_factory=deque)
-    uploads: dict[tuple[int, ...], Upload] = field(default_factory=dict)
+    uploads: dict[Key, Upload] = field(default_factory=dict)
     abort: Callable[[], None] | None = None
     is_ready: bool = False
     has_begun: bool = False
     has_left: bool = False
-    is_forgotten: bool = False
     num_requests: int = 0
     num_waiting: int = 0
     _tokens: float = 0.0
@@ -140,13 +139,12 @@ class Session:
     @property
     def held_bytes(self) -> int:
         """Bytes held of its large replies and answers."""
-        return sum(upload.incoming.held for upload in self.uploads.values())
+        return sum(upload.held for upload in self.uploads.values())
 
     def put(self, dispatch: Dispatch) -> None:
         """Send a dispatch."""
         self.last += 1
         dispatch.session, dispatch.number = self, self.last
-        self.open[self.last] = dispatch
         self.say(dispatch)
 
     def say(self, one: Dispatch | bytes) -> None:
@@ -155,12 +153,12 @@ class Session:
             self.queue.append(one)
             self.wake.set()
 
-    def begin(self, abort: Callable[[], None], after: int) -> None:
-        """Begin with an outbox; what has a higher number than the process has read goes (again)."""
+    def begin(self, abort: Callable[[], None], after: int, dispatches: Iterable[Dispatch]) -> None:
+        """Begin with an outbox; dispatches of a higher number than the process has read go (again)."""
         if self.abort is not None:  # it has come back before its old connection was known to be dead
             self.abort()
         self.abort, self.has_begun = abort, True
-        self.queue = deque(one for number, one in self.open.items() if number > after)
+        self.queue = deque(one for one in dispatches if one.session is self and one.number > after)
         # What the process has not had is entered again when it goes out.
         self.unconfirmed = deque(one for one in self.unconfirmed if one.number <= after)
         self.wake.set()
@@ -170,15 +168,22 @@ class Session:
         while self.unconfirmed and self.unconfirmed[0].number <= number:
             yield self.unconfirmed.popleft()
 
-    def may_idle(self, now_s: float) -> bool:
-        """Take one of the requests that may bring nothing; False where there were too many."""
-        limits = self.limits
+    def heard(self) -> None:
+        """Note that the process lives."""
+        self.heard_s = asyncio.get_running_loop().time()
+
+    def idle(self) -> None:
+        """Count a request that has brought nothing that was asked for.
+
+        Raises:
+            Refused: There were too many.
+        """
+        limits, now_s = self.limits, asyncio.get_running_loop().time()
         self._tokens = min(limits.idle_burst, self._tokens + (now_s - self._at_s) * limits.idle_rate)
         self._at_s = now_s
         if self._tokens < 1:
-            return False
+            raise Refused(f"more than {limits.idle_rate:g} idle requests per second", "rate", 429)
         self._tokens -= 1
-        return True
 
 
 class Sessions:
@@ -193,6 +198,9 @@ class Sessions:
         limits: Most sessions, and the limits of each.
         retired: Is told of a session that is forgotten, and why.
         evicted: Is told that a reply was let go, for others.
+
+    Attributes:
+        dispatches: Those whose reply is not taken, by client and dispatch, in the order of sending.
     """
 
     def __init__(
@@ -208,7 +216,7 @@ class Sessions:
         self._evicted = evicted
         self._sessions: dict[str, Session] = {}
         self._owner: dict[int, Session] = {}
-        self._homeless: dict[int, dict[int, Dispatch]] = {}
+        self.dispatches: dict[Key, Dispatch] = {}
 
     def __iter__(self) -> Iterator[Session]:
         return iter(list(self._sessions.values()))
@@ -227,22 +235,15 @@ class Sessions:
 
     def put(self, dispatch: Dispatch) -> None:
         """Give a dispatch to the session that hosts its client, now or once there is one."""
-        header = dispatch.header
-        if (session := self._owner.get(header.client)) is not None:
+        self.dispatches[dispatch.key] = dispatch
+        if (session := self._owner.get(dispatch.header.client)) is not None:
             session.put(dispatch)
-        else:
-            dispatch.session = None
-            self._homeless.setdefault(header.client, {})[header.dispatch] = dispatch
 
     def drop(self, dispatch: Dispatch) -> None:
-        """Forget a dispatch."""
-        header = dispatch.header
+        """Forget a dispatch, and what has come of its reply."""
+        self.dispatches.pop(dispatch.key, None)
         if dispatch.session is not None:
-            dispatch.session.open.pop(dispatch.number, None)
-        elif (waiting := self._homeless.get(header.client)) is not None:
-            waiting.pop(header.dispatch, None)
-            if not waiting:
-                del self._homeless[header.client]
+            dispatch.session.uploads.pop(dispatch.key, None)
 
     def admit(
         self, secret: str, clients: ClientRanges, granted: ClientRanges, token: str | None
@@ -250,21 +251,21 @@ class Sessions:
         """Return the session of a process that joins, and whether the process knows that it exists.
 
         Raises:
-            Refusal: It may not have what it wants, or not yet: there are too many sessions, or the process of
+            Refused: It may not have what it wants, or not yet: there are too many sessions, or the process of
                 its clients may come back.
         """
         if clients.highest >= self._num_clients:
-            raise Refusal(
+            raise Refused(
                 f"client {clients.highest} does not exist: this run has {self._num_clients} clients, from 0"
             )
         if not granted.covers(clients):
-            raise Refusal(
+            raise Refused(
                 f"the token grants the clients {shortened(granted)}, not all of {shortened(clients)}"
             )
         known = self._sessions.get(secret)
         if known is not None:
             if known.token != token or known.clients != clients:
-                raise Refusal("this session belongs to another process: join anew")
+                raise Refused("this session belongs to another process: join anew")
             return known, known.has_begun
         now_s = asyncio.get_running_loop().time()
         others = dict.fromkeys(self._owner[client] for client in clients if client in self._owner)
@@ -272,38 +273,33 @@ class Sessions:
             self._check_gone(other, now_s)
         if len(self._sessions) - len(others) >= self._limits.max_sessions:
             most = self._limits.max_sessions
-            raise Refusal(f"{len(self._sessions)} sessions are open, the limit is {most}", 503)
+            raise Refused(f"{len(self._sessions)} sessions are open, the limit is {most}", "busy", 503)
         for other in others:
             self.retire(other, "it was away, and another process has taken its clients over")
         session = Session(secret, clients, token, self._limits, now_s, now_s)
         self._sessions[secret] = session
         self._owner.update(dict.fromkeys(clients, session))
-        homeless = self._homeless
-        for client in clients if len(clients) < len(homeless) else list(homeless):
-            if client in clients:
-                for dispatch in homeless.pop(client, {}).values():
-                    session.put(dispatch)
+        for dispatch in self.dispatches.values():
+            if dispatch.header.client in clients:
+                session.put(dispatch)
         return session, False
 
     def retire(self, session: Session, why: str) -> None:
         """Forget a session; its dispatches wait for whoever hosts their clients next."""
-        session.is_forgotten = True
         del self._sessions[session.secret]
         for client in session.clients:
             del self._owner[client]
-        for dispatch in session.open.values():
-            self.put(dispatch)
+        for dispatch in self.dispatches.values():
+            if dispatch.session is session:
+                dispatch.session = None
         self._retired(session, why)
 
-    def lapse(self, before_s: float) -> Iterator[Dispatch]:
-        """Forget sessions without a connection since an instant; yield dispatches that waited longer."""
+    def lapse(self, before_s: float) -> list[Dispatch]:
+        """Forget sessions without a connection since an instant; return dispatches that waited longer."""
         for session in self:
             if session.abort is None and session.gone_s < before_s:
                 self.retire(session, "it was away for too long")
-        late = [one for waiting in self._homeless.values() for one in waiting.values() if one.at_s < before_s]
-        for dispatch in late:
-            self.drop(dispatch)
-            yield dispatch
+        return [one for one in self.dispatches.values() if one.session is None and one.at_s < before_s]
 
     def make_room(self, session: Session) -> bool:
         """Say whether more may be held of large replies and answers of a session.
@@ -316,20 +312,20 @@ class Sessions:
 
     def _check_gone(self, other: Session, now_s: float) -> None:
         if other.abort is not None:
-            raise Refusal(
+            raise Refused(
                 f"the clients {shortened(other.clients)} are hosted by another process, which is connected: "
                 "end that one, or give this one other clients. If that one has died without a word, "
                 f"the server notices after {self._limits.silence_s:g} s of silence: start this one again then"
             )
         if not other.has_left and now_s < other.gone_s + self._limits.hold_s:
-            raise Refusal(f"the process of the clients {shortened(other.clients)} may come back", 503)
+            raise Refused(f"the process of the clients {shortened(other.clients)} may come back", "busy", 503)
 
     def _is_below(self, most: int, sessions: list[Session]) -> bool:
         held = sum(session.held_bytes for session in sessions)
         for session in sessions if held >= most else ():
             for key, upload in list(session.uploads.items()):
                 if held >= most and not upload.is_busy:
-                    held -= upload.incoming.held
+                    held -= upload.held
                     del session.uploads[key]
                     self._evicted()
         return held < most
@@ -339,49 +335,10 @@ class Sessions:
 class Question:
     """An observer's question to a client, as it travels, and its answer."""
 
-    number: int
     client: int
     entry: bytes
     answer: asyncio.Future[bytes]
 
-
-class Questions:
-    """The observer's questions that are not answered."""
-
-    def __init__(self) -> None:
-        self._asked: dict[int, Question] = {}
-        self._numbers = count(1)
-
-    def ask(self, client: int, question: bytes) -> Question:
-        """Return a new question."""
-        number, answer = next(self._numbers), asyncio.get_running_loop().create_future()
-        asked = Question(number, client, entry("q", number, client, body=question), answer)
-        self._asked[number] = asked
-        return asked
-
-    def forget(self, asked: Question) -> None:
-        """Take no answer any more."""
-        del self._asked[asked.number]
-
-    def of(self, session: Session, number: int | None = None) -> list[Question]:
-        """Return what a session is to answer, or one question of these."""
-        asked = self._asked.values() if number is None else filter(None, (self._asked.get(number),))
-        return [one for one in asked if one.client in session.clients and not one.answer.done()]
-
-    def take(self, session: Session, number: int, is_answered: bool, said: bytes) -> bool:
-        """Take an answer, or why there is none; say whether it was asked for."""
-        for asked in self.of(session, number):
-            if is_answered:
-                asked.answer.set_result(said)
-            else:
-                why = shortened(sendable(said.decode("utf-8", "replace")), MOST_SAID)
-                error = RunError(f"the process of client {asked.client} cannot answer: {why}")
-                asked.answer.set_exception(error)
-            return True
-        return False
-
-    def close(self) -> None:
-        """Let nobody wait any more."""
-        for asked in self._asked.values():
-            if not asked.answer.done():
-                asked.answer.set_exception(ConnectionError("the server has closed"))
+    def awaits(self, session: Session) -> bool:
+        """Say whether a session is to answer it."""
+        return self.client in session.clients and not self.answer.done()

@@ -2,43 +2,40 @@
 
 A file is written beside its place, flushed to the disk, and moved there, so a crash leaves the old file or
 the new one. A reply and the state of its client that goes with it are one file, so they count together; when
-the reply is taken, the file becomes that of the state. Every file names itself, and carries the SHA-256 of
-that and its contents; nobody but its owner can read it.
+the reply is taken, the file becomes that of the state. Every file carries the SHA-256 of its contents and of
+whose they are; nobody but its owner can read it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import re
 import secrets
 import struct
 import threading
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import msgpack
-
-from fedsim.bus.http.messages import Reply
+from fedsim.bus.http.messages import ProtocolError, Reply, read_large
 from fedsim.durable import restrict, telling, write
 from fedsim.errors import UserError
 from fedsim.quoting import MOST_SAID, quoted
 from fedsim.wire import Frame
 
-_MAGIC = b"fedsim state 6\n"
+_MAGIC = b"fedsim state 7\n"
 _MEND = (
     "Make room there, or mend what the system says, and start this process again: it goes on from its state "
     "folder, and nothing is lost"
 )
-_MOST_NAME = 64
 _OTHERS = 0o077
 _OWN = frozenset({"replies", "lock", "session", "session.part", "states"})
 _REPLY = re.compile(r"(\d{1,10})-(\d{1,10})(\.state)?")
-_SIZES = struct.Struct(">IQ")
-"""Of what describes a reply, and of its frame."""
+_LENGTH = struct.Struct(">Q")
+"""Of a reply, which its client's state follows."""
 
 
 class StateFolder:
@@ -50,6 +47,8 @@ class StateFolder:
 
     Attributes:
         path: As given.
+        session: The session's name: 32 hexadecimal characters.
+        run: The run that the folder belongs to; empty before the first greeting.
 
     Raises:
         UserError: It cannot be used, another process uses it, or a file in it is damaged.
@@ -58,45 +57,35 @@ class StateFolder:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
+        self.session = self.run = ""
         self._replies = self.path / "replies"
         self._states = self.path / "states"
         self._new: dict[int, bytes] = {}
         self._kept: dict[int, list[Path]] = {}  # by client, the replies that states go with, oldest first
-        self._turning = threading.Lock()  # held while files are written, which may outlast who asked for it
-        self._changing = threading.Lock()  # states are set on the loop and made durable beside it
+        self._writing = threading.Lock()  # by a thread, which may outlast who asked for it
         self._lock = -1
         try:
             with self._telling():
                 self._make()
                 self._seize()
-                self._session, self._run = self._load_session()
                 self._repair()
+                self._load_session()
         except BaseException:
             self.close()
             raise
 
-    @property
-    def session(self) -> str:
-        """The session's name: 32 hexadecimal characters."""
-        return self._session
-
-    @property
-    def run(self) -> str:
-        """The run that the folder belongs to; empty before the first greeting."""
-        return self._run
-
     def close(self) -> None:
         """Let another process use the folder, once nothing is being written any more."""
-        with self._turning:
+        with self._writing:
             if self._lock >= 0:
                 os.close(self._lock)
                 self._lock = -1
 
     def begin(self, run: str) -> None:
         """Note which run the folder belongs to."""
-        if run != self._run:
-            self._run = run
-            self._save_session()
+        if run != self.run:
+            self.run = run
+            _save(self.path / "session", "session", f"{self.session}\n{run}".encode())
 
     def get(self, client: int) -> bytes | None:
         """Return what was put for a client last; None where nothing was.
@@ -104,18 +93,15 @@ class StateFolder:
         Raises:
             UserError: The file is damaged.
         """
-        with self._changing, self._telling():
-            if client in self._new:
-                return self._new[client]
-            kept, path = self._kept.get(client), self._states / str(client)
-            if kept:
-                return _read_reply(kept[-1])[1]
+        if client in self._new:
+            return self._new[client]
+        path = (self._kept.get(client) or [self._states / str(client)])[-1]
+        with self._telling():
             return _read_reply(path)[1] if path.exists() else None
 
     def put(self, client: int, state: bytes) -> None:
         """Set a client's state; it becomes durable together with the client's next reply."""
-        with self._changing:
-            self._new[client] = state
+        self._new[client] = state
 
     def pending(self, client: int) -> bytes | None:
         """Return the state that goes with the client's reply that is given now; None for one that stands."""
@@ -130,20 +116,23 @@ class StateFolder:
         with self._telling():
             return [_read_reply(path)[0] for path in self._reply_files()]
 
-    def turn(self, replies: Sequence[Reply], gone: Sequence[tuple[int, ...]]) -> None:
-        """Make replies durable, each with its client's new state, and forget others; blocks on the disk."""
-        with self._turning, self._telling():
-            if self._lock < 0:  # whoever asked for it was cancelled, and another process may be at work
-                return
-            for reply in replies:
-                self._keep(reply)
-            for key in gone:
-                path = self._place(key, has_state=True)
-                with self._changing:
-                    if path in (kept := self._kept.get(key[0], [])):
-                        kept.remove(path)
-                        path.replace(self._states / str(key[0]))
-                        continue
+    async def keep(self, reply: Reply) -> None:
+        """Make a reply durable, with its client's new state."""
+        await asyncio.to_thread(self._write, reply)
+        if reply.state is not None:
+            self._kept.setdefault(reply.key[0], []).append(self._place(reply.key, has_state=True))
+            if self._new.get(reply.key[0]) is reply.state:
+                del self._new[reply.key[0]]
+            reply.state = None  # it is in the file, and may be large
+
+    def forget(self, key: tuple[int, ...]) -> None:
+        """Forget a reply; the state that goes with it stays."""
+        path, kept = self._place(key, has_state=True), self._kept.get(key[0], [])
+        with self._telling():
+            if path in kept:
+                path.replace(self._states / str(key[0]))
+                kept.remove(path)
+            else:
                 self._place(key, has_state=False).unlink(missing_ok=True)
 
     def _telling(self) -> AbstractContextManager[None]:
@@ -178,17 +167,13 @@ class StateFolder:
                 "give each its own"
             ) from None
 
-    def _keep(self, reply: Reply) -> None:
-        client, frame, state = reply.key[0], reply.frame, reply.state
-        path = self._place(reply.key, has_state=state is not None)
-        said = msgpack.packb([reply.key, frame is not None, reply.spent_s, reply.notes])
-        parts = () if frame is None else frame.parts
-        _save(path, _SIZES.pack(len(said), sum(map(len, parts))), said, *parts, state or b"")
-        if state is not None:
-            with self._changing:
-                self._kept.setdefault(client, []).append(path)
-                if self._new.get(client) is state:
-                    del self._new[client]
+    def _write(self, reply: Reply) -> None:
+        with self._writing:
+            if self._lock < 0:  # whoever asked for it was cancelled, and another process may be at work
+                return
+            path, parts = self._place(reply.key, has_state=reply.state is not None), reply.parts()
+            length = _LENGTH.pack(sum(map(len, parts)))
+            _save(path, str(reply.key[0]), length, *parts, reply.state or b"")
 
     def _place(self, key: tuple[int, ...], *, has_state: bool) -> Path:
         return self._replies / f"{key[0]}-{key[1]}{'.state' if has_state else ''}"
@@ -208,32 +193,23 @@ class StateFolder:
             if path.suffix:
                 self._kept.setdefault(int(path.name.split("-")[0]), []).append(path)
 
-    def _load_session(self) -> tuple[str, str]:
+    def _load_session(self) -> None:
         path = self.path / "session"
         if not path.exists():
-            self._session, self._run = secrets.token_hex(16), ""
-            self._save_session()
-            return self._session, ""
-        words = bytes(_read(path, "session")).decode("ascii", "replace").split("\n")
-        if len(words) != 2 or len(words[0]) != 32:
-            raise _damaged(path, "not a session")
-        return words[0], words[1]
-
-    def _save_session(self) -> None:
-        _save(self.path / "session", f"{self._session}\n{self._run}".encode())
+            _save(path, "session", f"{secrets.token_hex(16)}\n".encode())
+        self.session, self.run = bytes(_read(path, "session")).decode("ascii").split("\n")
 
 
-def _save(path: Path, *parts: Any) -> None:
+def _save(path: Path, whose: str, *parts: Any) -> None:
     """Put contents into a file, durably and at once."""
-    name = f"{path.name}\n".encode()
-    digest = sha256(name)
+    digest = sha256(whose.encode())
     for part in parts:
         digest.update(part)
-    write(path, _MAGIC, digest.digest(), name, *parts, mend=_MEND)
+    write(path, _MAGIC, digest.digest(), *parts, mend=_MEND)
 
 
-def _read(path: Path, names: str) -> memoryview:
-    """Return what a file contains, whose name for itself fits a pattern."""
+def _read(path: Path, whose: str) -> memoryview:
+    """Return what a file contains."""
     with telling(path, _MEND, doing="read"):
         whole = path.read_bytes()
     start = len(_MAGIC) + 32
@@ -242,31 +218,26 @@ def _read(path: Path, names: str) -> memoryview:
             f"the file {quoted(path.name)} of the state folder {quoted(str(path.parent), MOST_SAID)} is of "
             "another version of fedsim: go on with that one, or remove the folder to begin anew"
         )
-    found = whole[len(_MAGIC) : start]
-    if not whole.startswith(_MAGIC) or sha256(memoryview(whole)[start:]).digest() != found:
+    content, digest = memoryview(whole)[start:], sha256(whose.encode())
+    digest.update(content)
+    if whole[:start] != _MAGIC + digest.digest():
         raise _damaged(path, "its checksum is wrong")
-    name = whole[start : start + _MOST_NAME].partition(b"\n")[0].decode("ascii", "replace")
-    if not re.fullmatch(names, name):
-        raise _damaged(path, f"it is that of {name!r}")
-    return memoryview(whole)[start + len(name) + 1 :]
+    return content
 
 
-def _read_reply(path: Path) -> tuple[Reply, bytes | None]:
-    """Return a reply, and the state that goes with it; also from the file that is now the state's."""
-    is_state = path.parent.name == "states"
-    whole = _read(path, rf"{path.name}-\d+\.state" if is_state else re.escape(path.name))
+def _read_reply(path: Path) -> tuple[Reply, bytes]:
+    """Return a reply, and the state that goes with it, if any; also from the file that is now the state's."""
+    whole = _read(path, path.name.partition("-")[0])
     try:
-        length, frame_bytes = _SIZES.unpack_from(whole)
-        frame_at = _SIZES.size + length
-        (client, dispatch), has_frame, (held_s, worked_s), notes = msgpack.unpackb(
-            whole[_SIZES.size : frame_at]
-        )
-    except (ValueError, TypeError, struct.error, msgpack.UnpackException) as error:
+        (length,) = _LENGTH.unpack_from(whole)
+        end = _LENGTH.size + length
+        _, (client, dispatch, spent_s, notes), body = read_large(whole[_LENGTH.size : end])
+    except (ValueError, struct.error, ProtocolError) as error:
         raise _damaged(path, error) from None
-    end = frame_at + frame_bytes
-    frame = Frame(bytes(whole[frame_at:end]), frame_bytes) if has_frame else None
-    reply = Reply((client, dispatch), frame, (held_s, worked_s), notes, is_new=False)
-    return reply, bytes(whole[end:]) if is_state or path.suffix else None
+    if path.parent.name == "replies" and path.stem != f"{client}-{dispatch}":
+        raise _damaged(path, f"it is that of dispatch {dispatch}")
+    frame = Frame(bytes(body), len(body)) if body else None
+    return Reply((client, dispatch), frame, spent_s, notes, is_new=False), bytes(whole[end:])
 
 
 def _damaged(path: Path, why: object) -> UserError:

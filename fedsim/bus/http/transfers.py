@@ -1,8 +1,4 @@
-"""Large frames on their way: bytes followed by their SHA-256, which either side may break off and go on with.
-
-Bytes are hashed in a thread while further ones travel, so that neither hashing nor the network waits for the
-other, and the loop for neither.
-"""
+"""Large frames on their way: bytes followed by their SHA-256, which may be broken off and gone on with."""
 
 from __future__ import annotations
 
@@ -75,7 +71,7 @@ class Outgoing:
 
 
 class Incoming:
-    """Bytes that arrive.
+    """Bytes that arrive; they are hashed in a thread while further ones travel.
 
     Args:
         total: Bytes to arrive, with the SHA-256. Memory is reserved, but taken up only as they do.
@@ -87,22 +83,19 @@ class Incoming:
 
     def __init__(self, total: int) -> None:
         self.total = total
-        self.held = 0
-        self._end = total - DIGEST_BYTES
         self._view = memoryview(np.empty(total, np.uint8).data)
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew, after a SHA-256 that was wrong."""
+        self.held = self._hashed = 0
         self._digest = sha256()
-        self._hashed = 0
         self._job: asyncio.Future[None] | None = None
 
     @property
     def is_complete(self) -> bool:
         """Whether all bytes are here."""
         return self.held == self.total
-
-    def reset(self) -> None:
-        """Begin anew, after a SHA-256 that was wrong."""
-        self.held = self._hashed = 0
-        self._digest = sha256()
 
     def add(self, data: bytes) -> None:
         """Take the next bytes.
@@ -115,31 +108,24 @@ class Incoming:
             raise ProtocolError(f"a transfer of {self.total} bytes goes on after its end")
         self._view[self.held : end] = data
         self.held = end
-        self._hash_on()
+        if end - self._hashed >= _HASHED_AT_ONCE and (self._job is None or self._job.done()):
+            self._hash()
 
     async def verified(self) -> memoryview | None:
         """Return all bytes before the SHA-256, read-only; None if they are not what it says."""
-        while self._hashed < self._end or self._job is not None:
-            if self._job is None:
-                self._hash_on(1)
-            if (job := self._job) is not None:
-                await asyncio.shield(job)
-                self._hashed_some(job)  # it has ended, but its callback may not have run
-        whole = compare_digest(self._digest.digest(), bytes(self._view[self._end :]))
-        return self._view[: self._end].toreadonly() if whole else None
+        body, digest = self._view[:-DIGEST_BYTES], self._view[-DIGEST_BYTES:]
+        while True:
+            if self._job is not None:
+                await asyncio.shield(self._job)  # it goes on though its request is broken off
+            if self._hashed == len(body):
+                return body.toreadonly() if compare_digest(self._digest.digest(), bytes(digest)) else None
+            self._hash()
 
-    def _hash_on(self, least: int = _HASHED_AT_ONCE) -> None:
-        end = min(self.held, self._end)
-        if self._job is None and end - self._hashed >= least:
-            piece = self._view[self._hashed : end]
-            self._hashed = end
-            self._job = asyncio.get_running_loop().run_in_executor(None, self._digest.update, piece)
-            self._job.add_done_callback(self._hashed_some)
-
-    def _hashed_some(self, job: asyncio.Future[None]) -> None:
-        if self._job is job:
-            self._job = None
-            self._hash_on()
+    def _hash(self) -> None:
+        """Begin to hash what has come."""
+        start, self._hashed = self._hashed, min(self.held, self.total - DIGEST_BYTES)
+        piece = self._view[start : self._hashed]
+        self._job = asyncio.get_running_loop().run_in_executor(None, self._digest.update, piece)
 
 
 def _digest_of(parts: Sequence[bytes | memoryview]) -> bytes:

@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import structlog
 
-from fedsim.bus import Ledger, Totals
+from fedsim.bus import Ledger, Log, Totals
 from fedsim.clock import RecordKind, Trace, now_ns, now_s
 from fedsim.errors import MergeError
 from fedsim.runtime.evaluation import Accuracy, FinalModels
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 ROUND_END = RecordKind("round_end", ("round", "asked", "merged"))
 
-
 Observe: TypeAlias = Callable[["Recorder", "Parts"], object]
 """Given the recorder of a run that begins, and what the run is made of, in the run's thread.
 
@@ -39,16 +38,6 @@ Another thread may read the rows and the counts of both while the run goes on.
 
 def unobserved(recorder: Recorder, parts: Parts) -> None:
     """Let nobody look."""
-
-
-class Log(Protocol):
-    """A log of structured events; their stamps and their writing are decided above."""
-
-    def info(self, event: str, **values: Any) -> Any:
-        """Note something ordinary."""
-
-    def warning(self, event: str, **values: Any) -> Any:
-        """Note something that a reader may have to know."""
 
 
 def silent() -> Log:

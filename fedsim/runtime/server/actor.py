@@ -16,7 +16,7 @@ from typing import Any
 
 from fedsim.algorithms.base import Exchange, Reply, When
 from fedsim.algorithms.contexts import Background, Initial, ServerContext
-from fedsim.bus import Delivery, Endpoint
+from fedsim.bus import Delivery, Endpoint, Log
 from fedsim.clock import RecordKind, Trace, now_ns, wait
 from fedsim.clock.loop import to_ns
 from fedsim.engine.engine import Engine
@@ -26,7 +26,7 @@ from fedsim.runtime.budget import Budgets
 from fedsim.runtime.evaluation import Observer
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.purity import unchanged
-from fedsim.runtime.records.recorder import Log, Recorder
+from fedsim.runtime.records.recorder import Recorder
 from fedsim.runtime.server.open_dispatches import RUN_ENDED, OpenDispatch, OpenDispatches
 from fedsim.runtime.server.selection import Selection
 from fedsim.runtime.server.vetting import merged, misfit

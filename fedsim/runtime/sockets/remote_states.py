@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedsim.algorithms.contexts import Initial
+from fedsim.bus import Log
 from fedsim.clock import Trace
 from fedsim.errors import DecodeError, RunError
 from fedsim.models import Architectures
@@ -15,7 +16,6 @@ from fedsim.quoting import MOST_SAID, quoted, shortened
 from fedsim.runtime.clients.contexts import Contexts
 from fedsim.runtime.clients.host import Held
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.records.recorder import Log
 from fedsim.runtime.sockets import state_encoding
 from fedsim.walk import instances
 
@@ -75,23 +75,15 @@ class RemoteStates:
         if client not in self._asked or client not in self._seen:
             return self._contexts.joined(client)
         try:
-            async with self._gate:
-                data = await self._fetch(client, patient_until_s)
+            async with self._gate, asyncio.timeout_at(patient_until_s):
+                await self._bus.attendance([client])
+                data = await self._bus.probe(client, QUESTION, PATIENCE_S)
             if data:
                 return self._checked(data).settled(merged)
         except (TimeoutError, DecodeError, RunError) as error:
             reason = str(error) or "its process does not answer"
             self._log.warning("evaluated as it joined", client=client, reason=shortened(reason, MOST_SAID))
         return self._contexts.joined(client)
-
-    async def _fetch(self, client: int, patient_until_s: float) -> bytes:
-        async with asyncio.timeout_at(patient_until_s):
-            while True:
-                await self._bus.attendance([client])
-                try:
-                    return await self._bus.probe(client, QUESTION, PATIENCE_S)
-                except ConnectionError:
-                    await asyncio.sleep(0.05)  # its process has gone meanwhile, and may come back
 
     def _checked(self, data: bytes) -> Held:
         held = state_encoding.decode_held(data, self._classes)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fedsim.bus import Ledger
+from fedsim.bus import Ledger, Log
 from fedsim.clock import Trace, start_clock
 from fedsim.errors import RunError
 from fedsim.fleet import Fleet
@@ -20,7 +20,7 @@ from fedsim.params import unwarned
 from fedsim.runtime.clients.contexts import Contexts
 from fedsim.runtime.evaluation import FinalModels, Observer
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.records.recorder import Log, Observe, Recorder, silent, unobserved
+from fedsim.runtime.records.recorder import Observe, Recorder, silent, unobserved
 from fedsim.runtime.records.result import RoundRow, RunResult
 from fedsim.runtime.run import open_engine
 from fedsim.runtime.server.actor import ServerActor

@@ -5,6 +5,7 @@ python echoing.py URL CLIENTS FOLDER
 
 import asyncio
 import sys
+from typing import Any
 
 from fedsim.bus.http.access import ClientRanges
 from fedsim.bus.http.client import HttpClient
@@ -14,20 +15,18 @@ from fedsim.wire import COMMON, Kinds, ModelUpdate
 
 
 async def main(url: str, clients: str, folder: str) -> None:
-    state = StateFolder(folder)
+    state, hosted = StateFolder(folder), ClientRanges.parse(clients)
     limits = HttpLimits(backoff_first_s=0.005, backoff_cap_s=0.02, chunk_bytes=1 << 16)
-    hosted = ClientRanges.parse(clients)
     client = HttpClient(url, clients=hosted, kinds=Kinds(COMMON), limits=limits, state=state)
     await client.connect()
-    sys.stdout.write("joined\n")
-    sys.stdout.flush()
+    print("joined", flush=True)  # noqa: T201
     while True:
         delivery = await client.receive()
-        number = delivery.header.receiver
+        number, message = delivery.header.receiver, delivery.message
         count = int(state.get(number) or b"0") + 1
         state.put(number, b"%d" % count)
-        message: object = delivery.message
-        client.send(delivery.header.reply(), ModelUpdate.of(message.model, num_samples=count))  # type: ignore[attr-defined]
+        model: Any = getattr(message, "model", None)
+        client.send(delivery.header.reply(), ModelUpdate.of(model, num_samples=count))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,5 @@
 """A peer of the bus that makes requests by hand, and says in them what it likes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

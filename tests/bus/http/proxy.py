@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import socket
 import struct
@@ -12,41 +13,23 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Proxy:
-    """A TCP proxy that counts what it passes on, and does harm to it.
+    """A TCP proxy that counts what it passes on, and does harm to it."""
 
-    Attributes:
-        target: The port to which it passes on.
-        slice_bytes: Bytes are passed on in pieces of this length.
-        latency_s: And each piece so much later.
-        bytes_per_s: And no faster.
-        reset_after: After so many bytes, upwards, all connections are reset; then once only.
-        reset_every: All connections are reset each time that so many bytes have passed, either way.
-        stall_after: After so many bytes, upwards, one direction of a connection moves no more; once only.
-        stall_down_after: The same, downwards.
-        repeat_up: So many of the next requests with small replies reach the server twice.
-        repeat_down: So many of the next outboxes begin with the first dispatch again.
-        up: Bytes passed on, upwards.
-        down: The same, downwards.
-        accepted: Connections.
-        repeated: Requests repeated so far.
-    """
-
-    target: int
-    slice_bytes: int = 1 << 16
-    latency_s: float = 0.0
-    bytes_per_s: float = 0.0
-    reset_after: int | None = None
-    reset_every: int = 0
-    stall_after: int | None = None
-    stall_down_after: int | None = None
-    repeat_up: int = 0
-    repeat_down: int = 0
-    up: int = 0
-    down: int = 0
-    accepted: int = 0
-    repeated: int = 0
+    target: int  # the port to which it passes on
+    slice_bytes: int = 1 << 16  # bytes are passed on in pieces of this length,
+    latency_s: float = 0.0  # each so much later,
+    bytes_per_s: float = math.inf  # and no faster
+    reset_after: float = math.inf  # after so many bytes, upwards, all connections are reset,
+    reset_again: float = math.inf  # and again each time that so many more have passed
+    stall_after: float = math.inf  # after so many, upwards, one direction of a connection moves no more, once
+    stall_down_after: float = math.inf  # the same, downwards
+    repeat_up: int = 0  # so many of the next requests with small replies reach the server twice
+    repeat_down: int = 0  # so many of the next outboxes begin with the first dispatch again
+    up: int = 0  # bytes passed on, upwards
+    down: int = 0  # the same, downwards
+    accepted: int = 0  # connections
+    repeated: int = 0  # requests repeated so far
     url: str = ""
-    _since_reset: int = 0
     _open: asyncio.Event = field(default_factory=asyncio.Event)
     _server: asyncio.Server | None = None
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -88,17 +71,15 @@ class Proxy:
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         ends = [writer]
         try:
-            there, away = await asyncio.open_connection("127.0.0.1", self.target)
-            ends.append(away)
-            self._writers += ends
-            with suppress(OSError):
+            with suppress(OSError):  # nobody is there, or one has gone
+                there, away = await asyncio.open_connection("127.0.0.1", self.target)
+                ends.append(away)
+                self._writers += ends
                 await asyncio.gather(self._pump(reader, away, True), self._pump(there, writer, False))
             for end in ends:
                 end.close()
                 with suppress(OSError):
                     await end.wait_closed()
-        except OSError:
-            pass  # nobody is there
         finally:
             for end in ends:
                 if not end.is_closing():  # it was cancelled
@@ -107,18 +88,22 @@ class Proxy:
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, up: bool) -> None:
         while data := await reader.read(self.slice_bytes):
             await self._open.wait()
-            if self.latency_s or self.bytes_per_s:
-                pause_s = len(data) / self.bytes_per_s if self.bytes_per_s else 0.0
-                await asyncio.sleep(self.latency_s + pause_s)
+            if pause_s := self.latency_s + len(data) / self.bytes_per_s:
+                await asyncio.sleep(pause_s)
             if up:
                 self.up += len(data)
                 data = await self._repeated(data)
             else:
                 self.down += len(data)
-            if self._must_reset(len(data)):
+            if self.up >= self.reset_after:
+                self.reset_after += self.reset_again
                 self.reset_all()
                 return
-            if self._must_stall(up):
+            if self.up >= self.stall_after and up:
+                self.stall_after = math.inf
+                await asyncio.Event().wait()
+            if self.down >= self.stall_down_after and not up:
+                self.stall_down_after = math.inf
                 await asyncio.Event().wait()
             writer.write(data)
             await writer.drain()
@@ -126,26 +111,6 @@ class Proxy:
         await self._open.wait()
         with suppress(OSError):
             writer.write_eof()
-
-    def _must_reset(self, num_bytes: int) -> bool:
-        if self.reset_after is not None and self.up >= self.reset_after:
-            self.reset_after = None
-            return True
-        self._since_reset += num_bytes
-        if self.reset_every and self._since_reset >= self.reset_every:
-            self._since_reset = 0
-            return True
-        return False
-
-    def _must_stall(self, up: bool) -> bool:
-        after = self.stall_after if up else self.stall_down_after
-        if after is None or (self.up if up else self.down) < after:
-            return False
-        if up:
-            self.stall_after = None
-        else:
-            self.stall_down_after = None
-        return True
 
     async def _repeated(self, data: bytes) -> bytes:
         if data.startswith(b"POST /replies") and self.repeat_up and len(data) < self.slice_bytes:

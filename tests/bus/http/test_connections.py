@@ -1,19 +1,14 @@
 """Connections that say nothing, no HTTP, or what web pages say: closed, counted, and not shown."""
 
-from __future__ import annotations
-
 import asyncio
-from functools import partial
 from typing import Any
-from unittest.mock import patch
 
-import aiohttp
 import pytest
 
 from fedsim.bus.http.access import Access, ClientRanges, new_token
-from fedsim.bus.http.requests import open_http
-from fedsim.errors import UserError
+from fedsim.processes.addresses_and_tls import client_tls, server_tls
 from tests.bus.http.peer import NAME, peer, say
+from tests.conftest import Certify
 
 
 async def test_slow_peers_are_turned_out(world: Any) -> None:
@@ -66,16 +61,6 @@ async def test_what_is_no_http_is_counted_and_nothing_of_it_is_shown(
     await world.still_works()
 
 
-async def test_what_a_web_page_sends_is_refused(make_world: Any) -> None:
-    secret, line = new_token(ClientRanges.parse("0-9"))
-    for world in (await make_world(), await make_world(access=Access.from_lines([line]))):
-        async with peer(world, joins=False, token=secret) as page:
-            page.headers["Origin"] = "http://localhost"
-            for method, path in (("GET", "/health"), ("POST", "/join"), ("GET", "/outbox")):
-                assert await page.request(method, path) == 403
-        assert world.server.rejected == {"origin": 3}
-
-
 LOOPBACK = ("127.0.0.1", "127.9.9.9:81", "LocalHost:81", "[::1]:81")
 OTHER = (
     *("evil.example", "localhost.evil.example:8470", "127.0.0.1.evil.example", "localhost@evil.example"),
@@ -83,36 +68,33 @@ OTHER = (
 )
 
 
-async def test_without_tokens_a_server_is_called_by_a_loopback_name(make_world: Any) -> None:
-    _, line = new_token(ClientRanges.parse("0-9"))
+async def test_web_pages_are_refused_and_without_tokens_all_but_loopback_names(make_world: Any) -> None:
+    secret, line = new_token(ClientRanges.parse("0-9"))
     for access in (Access.open(), Access.from_lines([line])):
         world = await make_world(access=access)
         for host in (*LOOPBACK, *OTHER):
             request = "HTTP/1.0\r\n" if host is None else f"HTTP/1.1\r\nHost: {host}\r\n"
             (_, status, *_) = (await say(world, f"GET /health {request}\r\n".encode())).split()
             assert int(status) == (421 if access.is_open and host in OTHER else 200), host
-        assert world.server.rejected["host"] == (len(OTHER) if access.is_open else 0)
+        async with peer(world, joins=False, token=secret) as page:
+            page.headers["Origin"] = "http://localhost"
+            for method, path in (("GET", "/health"), ("POST", "/join"), ("GET", "/outbox")):
+                assert await page.request(method, path) == 403
+        assert world.server.rejected == {"origin": 3, **({"host": len(OTHER)} if access.is_open else {})}
 
 
-async def test_a_process_that_calls_the_server_by_another_name_is_told(world: Any) -> None:
-    with (
-        patch("fedsim.bus.http.requests.open_http", partial(_called, "evil.example")),
-        pytest.raises(UserError, match="answers only who calls it by a loopback name"),
-    ):
-        await world.join()
-
-
-def _called(name: str, *arguments: Any) -> aiohttp.ClientSession:
-    http = open_http(*arguments)
-    http.headers["Host"] = name
-    return http
-
-
-@pytest.mark.parametrize(("attempts", "most"), [(300, 20), pytest.param(10_000, 500, marks=pytest.mark.slow)])
-async def test_a_crowd_of_connections(make_world: Any, attempts: int, most: int) -> None:
-    """Connections that say nothing make way for each other, while somebody honest is served."""
-    world = await make_world(max_handshakes=most - 5, max_connections=most)
-    client = await world.join("0-8")
+@pytest.mark.parametrize(
+    ("attempts", "most", "is_encrypted"),
+    [(300, 20, False), (100, 20, True), pytest.param(10_000, 500, False, marks=pytest.mark.slow)],
+)
+async def test_a_crowd_of_connections(
+    make_world: Any, certify: Certify, attempts: int, most: int, is_encrypted: bool
+) -> None:
+    """Connections that say nothing, not even a TLS handshake, make way, while somebody honest is served."""
+    encrypt = server_tls(*certify("server")) if is_encrypted else None
+    trusted = client_tls(certify("server")[0]) if is_encrypted else None
+    world = await make_world(max_handshakes=most - 5, max_connections=most, encrypt=encrypt)
+    client = await world.join("0-8", ssl=trusted)
     crowd: list[asyncio.StreamWriter] = []
     silent: set[asyncio.Task[bytes]] = set()
     highest = 0
@@ -126,13 +108,12 @@ async def test_a_crowd_of_connections(make_world: Any, attempts: int, most: int)
             world.ask(start % 9, start)
             assert (await world.taken()).header.dispatch == start
             highest = max(highest, world.server.num_connections)
-            await world.until(lambda: len(silent) <= most)
+            await world.until(lambda: len(silent) <= most - 5)
     assert most / 2 < highest <= most
     assert world.server.rejected["connections"] >= attempts - most
     assert world.server.attended(3)
-    late = await world.join("9")  # a newcomer gets in, too
-    world.ask(9, attempts)
-    assert (await world.got(late)).header.dispatch == attempts
+    late = await world.join("9", ssl=trusted)  # a newcomer gets in, too
+    assert (await world.asked(late, 9, attempts)).header.dispatch == attempts
+    await world.until(lambda: not silent)  # those that are left are turned out when their time is up
     for writer in crowd:
         writer.transport.abort()
-    await world.until(lambda: not silent)

@@ -1,71 +1,65 @@
-"""The end of a run: who hears of it, and what is entered no more."""
-
-from __future__ import annotations
+"""The end of a run, and of a server: who hears of it, who is waited for, and what is entered no more."""
 
 import asyncio
-from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fedsim.bus.http.state_folder import StateFolder
-from fedsim.errors import RunError
+from fedsim.wire import ModelUpdate
 
 
-async def test_who_loses_the_connection_at_the_very_end_hears_of_it_all_the_same(world: Any) -> None:
+async def test_the_end_of_the_run_is_told(world: Any) -> None:
+    """Also to who joins later, and to who loses the connection just then."""
     proxy = await world.proxy()
-    client = await world.join(url=proxy.url)
+    early, cut = await world.join("0-3"), await world.join("4", url=proxy.url)
     before = proxy.accepted
     proxy.swallow(True)  # so that the news does not get through
     world.server.finish()
+    await world.within(early.over())
+    left = world.ask(7)
+    late = await world.join("5-9")
+    await world.within(late.over())
+    await world.within(left)
+    assert (world.trace.kept, len(world.ledger)) == ([], 0)  # what travels now is entered nowhere
     ending = asyncio.ensure_future(world.server.close(60.0))
     await asyncio.sleep(0.01)
     proxy.reset_all()
     proxy.swallow(False)
-    await world.within(client.over())
+    await world.within(cut.over())
     await world.within(ending)
     assert proxy.accepted > before
+    with pytest.raises(ConnectionError, match="the run is over"):
+        await world.got(early)
+    with pytest.raises(ConnectionError, match="closed"):
+        await world.taken()
 
 
 @pytest.mark.parametrize(
-    ("grace_s", "is_over", "least_s", "most_s"),
-    [(5.0, True, 2.0, 5.5), (5.0, False, 0.0, 0.5)],
-    ids=["a little after the end of the run", "not at all when stopped"],
+    ("is_over", "has_left", "least_s", "most_s"),
+    [(True, False, 2.0, 5.5), (False, False, 0.0, 0.5), (True, True, 0.0, 0.5)],
+    ids=["a little, if it was killed and may come back to hear", "not if all is stopped", "not if it left"],
 )
-async def test_how_long_a_process_that_was_killed_is_waited_for(
-    world: Any, grace_s: float, is_over: bool, least_s: float, most_s: float
+async def test_how_long_a_process_that_is_gone_is_waited_for(
+    world: Any, is_over: bool, has_left: bool, least_s: float, most_s: float
 ) -> None:
-    client = await world.join()
-    await client.close(0)
-    await world.until(lambda: not world.server.attended(0))
-    if is_over:
-        world.server.finish()  # it may come back to hear of it
-    began_s = asyncio.get_running_loop().time()
-    await world.within(world.server.close(grace_s))
-    assert least_s <= asyncio.get_running_loop().time() - began_s <= most_s
-    assert world.server.num_connections == 0
-
-
-async def test_nobody_waits_for_a_process_that_has_left(world: Any) -> None:
-    staying, leaving = await world.join("0-4"), await world.join("5-9")
-    await leaving.close()
+    gone, staying = await world.join("5-9"), await world.join("0-4")
+    await gone.close(5.0 if has_left else 0)
     await world.until(lambda: not world.server.attended(5))
-    world.server.finish()
-    await world.within(staying.over())
+    if is_over:
+        world.server.finish()
+        await world.within(staying.over())
     await staying.close()  # at once: it has said that it leaves
     began_s = asyncio.get_running_loop().time()
-    await world.within(world.server.close(60.0))
-    assert asyncio.get_running_loop().time() - began_s < 1
+    await world.within(world.server.close(5.0))
+    assert least_s <= asyncio.get_running_loop().time() - began_s <= most_s
     assert world.server.num_connections == 0
-    assert {"clients": "0-4", "why": "the run is over"} in world.log.of("process left")
+    why = "the run is over" if is_over else "it was stopped"
+    assert {"clients": "0-4", "why": why} in world.log.of("process left")
 
 
-async def test_what_travels_after_the_end_is_entered_nowhere(world: Any) -> None:
+async def test_what_travels_after_the_seal_is_entered_nowhere(world: Any) -> None:
     client = await world.join()
-    for number in range(3):
-        world.ask(number)
-    deliveries = [await world.got(client) for _ in range(3)]
+    deliveries = [await world.asked(client, number) for number in range(3)]
     world.reply(client, deliveries[0])
     await world.taken()
     world.server.seal()
@@ -79,35 +73,20 @@ async def test_what_travels_after_the_end_is_entered_nowhere(world: Any) -> None
     assert (len(world.trace.kept), len(world.ledger)) == (records, rows)
 
 
-async def test_a_process_that_has_come_back_is_asked_only_once_it_is_ready(
-    world: Any, tmp_path: Path
-) -> None:
-    with pytest.raises(TimeoutError):
-        await world.server.probe(0, b"?", 0.01)
-    with closing(StateFolder(tmp_path)) as state:
-        first = await world.join(state=state)
-        await world.within(world.server.attendance([0]))
-        await first.close(0)
-    with closing(StateFolder(tmp_path)) as state:
-        # Under the session that it had, and building its data for a while.
-        second = await world.join(state=state, kinds=None)
-        assert not world.server.attended(0)
-        asking = asyncio.ensure_future(world.server.probe(0, b"?", 60.0))
-
-        async def answer(number: int, question: bytes) -> bytes:
-            return b"held"
-
-        await asyncio.sleep(10)
-        assert not asking.done()
-        second.kinds = world.kinds
-        second.on_probe(answer)
-        assert await world.within(asking) == b"held"
-        assert world.server.attended(0)
-        await second.close(0)
-
-
-async def test_a_process_that_cannot_answer_says_so(world: Any) -> None:
-    await world.join()
-    await world.within(world.server.attendance([0]))
-    with pytest.raises(RunError, match="nobody answers probes here"):
-        await world.within(world.server.probe(0, b"?", 60.0))
+async def test_a_server_that_is_away_ends_the_patience(make_world: Any, unused_tcp_port: int) -> None:
+    world = await make_world(patience_s=2.0)
+    with pytest.raises(ConnectionError, match=r"no connection to .* for 2 s"):
+        await world.join(url=f"http://127.0.0.1:{unused_tcp_port}")
+    proxy = await world.proxy(reset_after=1)
+    client = await world.join(url=proxy.url)  # the second attempt succeeds
+    assert (await world.asked(client, 0)).header.receiver == 0
+    proxy.swallow(True)
+    await world.server.close(0.1)
+    proxy.reset_all()
+    proxy.swallow(False)
+    for waiting in (client.over, client.receive):
+        with pytest.raises(ConnectionError, match="no connection to"):
+            await world.within(waiting())
+    await world.within(client.send(world.down(0).reply(), ModelUpdate.of(world.model(3), num_samples=1)))
+    with pytest.raises(ConnectionError, match="no connection to"):  # which does not mean another scheme
+        await world.join(url=proxy.url)

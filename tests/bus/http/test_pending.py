@@ -1,8 +1,9 @@
 """What has come to a client process and is not handed over, and what it has not got rid of."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
 from fedsim.bus import Header
 from fedsim.bus.http.limits import HttpLimits
@@ -81,70 +82,79 @@ async def test_nothing_is_remembered_of_what_is_replied_to_but_its_number() -> N
     assert mine.deliveries.held_s((0, 0)) == 0
 
 
-async def test_a_large_frame_does_not_wait_for_small_ones_that_come_after_it() -> None:
-    """They are handed over after it."""
+async def test_a_large_frame_waits_for_large_ones_before_it_and_for_no_small_ones_after_it() -> None:
     mine = Process(HttpLimits(inbox_bytes=100))
     large = mine.announced(1, 0, 0, large=True)
     assert large is not None
-    for number in range(2, 5):
+    for number in range(2, 5):  # they are handed over after it
         header = Header(-1, number, 1, "train", 0, 0)
         assert not mine.deliveries.announced(Arrival(header, number, bytes(60)))
     await asyncio.wait_for(mine.deliveries.room(), 5)
+    mine.deliveries.fetched(large, memoryview(bytes(200)))
+    waiting = asyncio.ensure_future(mine.deliveries.room())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    mine.deliveries.replied((0, 0))
+    await asyncio.wait_for(waiting, 5)
+
+
+async def nothing(reply: Reply) -> None: ...
+
+
+@asynccontextmanager
+async def bringing(*given: Reply, upload: Any = nothing, safe: Any = len) -> AsyncIterator[Replies]:
+    """Bring replies; ``upload`` and ``safe`` are what they are to :class:`Replies`."""
+    replies = Replies(LIMITS, None, safe, upload, lambda: None)
+    tasks = [asyncio.ensure_future(replies.bring(reply)) for reply in given]
+    await settled()
+    yield replies
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def settled() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def sized(client: int, dispatch: int, num_bytes: int) -> Reply:
+    return Reply((client, dispatch), Frame(bytes(num_bytes), num_bytes))
 
 
 async def test_of_each_client_one_reply_is_under_way() -> None:
-    uploads, waking, given = list[Reply](), list[bool](), list[tuple[int, ...]]()
-    replies = Replies(LIMITS, None, given.append, uploads.append, lambda: waking.append(True))
+    first, second, third, other = sized(0, 0, 10), sized(0, 1, 100_000), sized(0, 2, 10), sized(1, 0, 10)
+    safe, uploads, uploaded = list[tuple[int, ...]](), list[Reply](), asyncio.Event()
 
-    def add(client: int, dispatch: int, num_bytes: int = 10) -> Reply:
-        left = asyncio.get_running_loop().create_future()
-        reply = Reply((client, dispatch), Frame(bytes(num_bytes), num_bytes), left=left)
-        replies.add(reply)
-        return reply
+    async def upload(reply: Reply) -> None:
+        uploads.append(reply)
+        await uploaded.wait()
 
-    first, second, third = add(0, 0), add(0, 1, 100_000), add(0, 2)
-    other = add(1, 0)
-    assert given == [(0, 0), (0, 1), (0, 2), (1, 0)]
-    assert replies.batch() == [first, other]
-    replies.taken(first)
-    assert (uploads, replies.batch()) == ([second], [])
-    replies.taken(second)
-    replies.taken(other)
-    assert replies.batch() == [third]
-    assert [is_gone(one) for one in (first, second, third)] == [True, True, False]
-    replies.release()
-    assert is_gone(third)
-    assert len(waking) == 3
-
-
-def is_gone(reply: Reply) -> bool:
-    assert reply.left is not None
-    return reply.left.done()
+    async with bringing(first, second, third, other, upload=upload, safe=safe.append) as replies:
+        assert safe == [(0, 0), (0, 1), (0, 2), (1, 0)]
+        assert replies.batch()[0] == [first, other]
+        assert not uploads
+        replies.taken([first])
+        await settled()
+        assert (uploads, replies.batch()) == ([second], ([], b""))
+        uploaded.set()
+        await settled()
+        assert replies.batch()[0] == [third]
 
 
 async def test_a_batch_is_bounded() -> None:
-    replies = Replies(LIMITS, None, lambda key: None, lambda reply: None, lambda: None)
-    for client in range(2000):
-        length = 60_000 if client < 20 else 10
-        replies.add(Reply((client, 0), Frame(bytes(length), length)))
+    given = [sized(client, 0, 60_000 if client < 20 else 10) for client in range(2000)]
+    for client in range(200):  # and whatever is told beside frames
+        given.append(Reply((client, 1), fault="\N{GRINNING FACE}" * 1024))
+        given.append(Reply((client, 2), notes="x" * 8192))
     lengths = []
-    while batch := replies.batch():
-        lengths.append(sum(len(reply.entry(0.0)) for reply in batch))
-    assert max(lengths) <= LIMITS.batch_bytes
-    assert len(lengths) < 20
-
-
-async def test_a_batch_is_bounded_whatever_is_told_beside_frames() -> None:
-    replies = Replies(LIMITS, None, lambda key: None, lambda reply: None, lambda: None)
-    for client in range(200):
-        replies.add(Reply((client, 0), fault="\N{GRINNING FACE}" * 1024))
-        replies.add(Reply((client, 1), notes="x" * 8192))
-    lengths = []
-    while batch := replies.batch():
-        lengths.append(sum(len(reply.entry(0.0)) for reply in batch))
-        for reply in batch:
-            replies.taken(reply)
+    async with bringing(*given) as replies:
+        while (found := replies.batch())[0]:
+            lengths.append(len(found[1]))
+            replies.taken(found[0])
+            await settled()
     assert LIMITS.batch_bytes * 0.8 < max(lengths) <= LIMITS.batch_bytes
+    assert len(lengths) <= 20
 
 
 async def test_what_is_on_its_way_has_not_come_though_a_new_session_numbers_in_another_order() -> None:

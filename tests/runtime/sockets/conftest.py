@@ -1,132 +1,127 @@
 """Runs over real sockets on one loop, and what they are made of."""
 
-from __future__ import annotations
-
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import ExitStack, closing
-from functools import cache
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from fedsim.algorithms.contexts import Warn, ignored
 from fedsim.bus.http.state_folder import StateFolder
-from fedsim.data import FederatedData, LoadContext, Spreading, federate
-from fedsim.data.digits import PLUGIN as DIGITS
-from fedsim.data.partitions.dirichlet_class import PLUGIN as DIRICHLET
-from fedsim.engine.executors.base import ExecutorConfig
-from fedsim.engine.executors.threads import PLUGIN as THREADS
-from fedsim.engine.training_config import TrainingConfig
-from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
-from fedsim.models import Architecture
-from fedsim.models.mlp import PLUGIN as MLP
-from fedsim.network.none import PLUGIN as NONE
-from fedsim.plugins import load
-from fedsim.rng import Key
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
-from fedsim.runtime.policies.selectors.uniform import PLUGIN as UNIFORM
 from fedsim.runtime.records.result import RunResult
 from fedsim.runtime.run import kinds_of
 from fedsim.runtime.sockets.join import host
 from fedsim.runtime.sockets.serve import serve
+from fedsim.runtime.tasks import Tasks
+from fedsim.scenario import Scenario, build
 from tests.bus.http.conftest import SkippingLoop, World, new_world, within
 
+T = TypeVar("T")
 CLIENTS = 4
+SCENARIO = """
+run = { seed = 3, rounds = 2 }
+data = { name = "digits", limit = 240, global_test = 0.1, public.size = 20 }
+training = { lr = 0.1, batch_size = 16 }
+participation = { clients_per_round = 3, client_timeout = "60 s" }
+network.model = "none"
+[[fleet]]
+count = 4
+device = "high"
+"""
 SOON = ("fedavg", "fedmd", "ktpfl", "fedme", "scaffold")
 """One algorithm of each form of exchange; the others are slow tests."""
 FEW = {"lambdas": [0.0, 0.5], "temperatures": [1.0, 5.0], "distill_epochs": 3}
 QUICK: dict[str, dict[str, Any]] = {
-    "persfl": FEW,
-    "persfl_gd": FEW,
+    **dict.fromkeys(("persfl", "persfl_gd"), FEW),
+    **{name: {"server_steps": 5} for name in ("feddf", "pfeddf", "fedet")},
     "fedme": {"finetune_epochs": 1},
     "fedgkt": {"server_epochs": 2},
-    "feddf": {"server_steps": 5},
-    "pfeddf": {"server_steps": 5},
-    "fedet": {"server_steps": 5},
 }
 """Settings for what takes long by default and means the same with less."""
 
 
-@cache
-def data() -> FederatedData:
-    key = Key.root(7)
-    spreading = Spreading(
-        num_clients=CLIENTS, shares=(0.7, 0.1, 0.2), public_size=20, global_test_share=0.1, limit=240
-    )
-    dataset = DIGITS(DIGITS.Config()).load(LoadContext(None, CLIENTS, key))
-    return federate(dataset, DIRICHLET(DIRICHLET.Config(alpha=0.5)), spreading, key)
-
-
 def parts(name: str, *, width: int = 8, **changes: Any) -> Parts:
     """Return parts of two rounds on the digits; ``changes`` replaces any of them."""
-    plugin: Any = load("fedsim.algorithms", name)
-    group = GroupConfig(count=CLIENTS, device="high")
-    made: dict[str, Any] = {
-        "algorithm": plugin(plugin.Config(**QUICK.get(name, {}))),
-        "data": data(),
-        "fleet": build_fleet([group], ServerConfig(), Key.root(3), default_model="mlp"),
-        "architectures": {"mlp": Architecture("mlp", MLP(MLP.Config(hidden=(width,))), data().task)},
-        "network": NONE(NONE.Config()),
-        "executor": THREADS(ExecutorConfig()),
-        "selector": UNIFORM(UNIFORM.Config()),
-        "pacing": SYNCHRONOUS(SYNCHRONOUS.Config()),
-        "training": TrainingConfig(lr=0.1, batch_size=16),
-        "rounds": 2,
-        "clients_per_round": 3,
-        "client_timeout_s": 60.0,
-    }
-    return Parts(**{**made, **changes})
+    scenario = tomllib.loads(SCENARIO)
+    scenario["algorithm"] = {"name": name, "params": QUICK.get(name, {})}
+    scenario["models"] = {"mlp": {"params": {"hidden": [width]}}}
+    return replace(build(Scenario.model_validate(scenario)), **changes)
+
+
+def hosted(
+    parts: Parts,
+    make: Callable[[], Parts],
+    shares: Sequence[str],
+    use: Callable[[World], Coroutine[Any, Any, T]],
+    *,
+    folder: Path | None = None,
+    shelf: Any = None,
+    change: Callable[[Any], None] = lambda client: None,
+    harm: Mapping[str, Any] | None = None,
+    warn: Warn = ignored,
+) -> T:
+    """Return what comes of using a server's side while processes host clients, each with its own engine.
+
+    Args:
+        parts: The server's.
+        make: Returns the parts of each process.
+        shares: Clients of each.
+        use: Is given the server's side.
+        folder: Where processes keep states and replies.
+        shelf: Where they keep states, if there is no folder.
+        change: Changes the endpoint of each.
+        harm: What a proxy between the two sides does.
+        warn: Is told what clients warn of.
+    """
+
+    async def main(ends: ExitStack) -> T:
+        world = await new_world(num_clients=parts.data.num_clients, kinds=kinds_of(parts))
+        url = None if harm is None else (await world.proxy(**harm)).url
+        tasks = Tasks()
+
+        async def whole() -> T:
+            hosting = []
+            for share in shares:
+                state = None if folder is None else ends.enter_context(closing(StateFolder(folder / share)))
+                client = await world.join(share, url, state=state)
+                change(client)
+                work = host(make(), client, folder=state or shelf, warn=warn)
+                hosting.append(tasks.start(work, share))
+            result = await use(world)
+            world.server.finish()
+            await asyncio.gather(*hosting)
+            return result
+
+        try:
+            result: T = await within(tasks.until(whole()))
+            return result
+        finally:
+            await world.close()
+
+    with ExitStack() as ends, asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        return runner.run(main(ends))
 
 
 def over_http(
     make: Callable[[], Parts],
     shares: Sequence[str],
     *,
-    folder: Path | None = None,
     prepare: Callable[[World], None] = lambda world: None,
-    change: Callable[[Any], None] = lambda client: None,
-    harm: Mapping[str, Any] | None = None,
+    wait_s: float | None = None,
     **options: Any,
 ) -> tuple[RunResult, World]:
-    """Run with a connection for each share of the clients, each with an engine of its own.
+    """Run with a process for each share of the clients; return the result, and the server's side, closed.
 
-    Args:
-        make: Returns the parts, for each side anew.
-        shares: Clients of each process.
-        folder: Where they keep states.
-        prepare: Changes the server's side before anybody joins.
-        change: Changes the endpoint of each process.
-        harm: What a proxy between the two sides does.
-        options: Those of :func:`fedsim.runtime.sockets.serve.serve`.
-
-    Returns:
-        The result, and the server's side, closed.
+    Each side makes its parts, and ``prepare`` changes the server's; options are those of :func:`hosted`.
     """
+    parts = make()
 
-    async def main(ends: ExitStack) -> tuple[RunResult, World]:
-        parts = make()
-        world = await new_world(num_clients=parts.data.num_clients, kinds=kinds_of(parts))
+    async def use(world: World) -> tuple[RunResult, World]:
         prepare(world)
-        url = None if harm is None else (await world.proxy(**harm)).url
-        tasks: list[asyncio.Task[Any]] = []
-        try:
-            for share in shares:
-                state = None if folder is None else ends.enter_context(closing(StateFolder(folder / share)))
-                client = await world.join(share, url, state=state)
-                change(client)
-                tasks.append(asyncio.create_task(host(make(), client, folder=state)))
-            serving = serve(
-                parts, world.server, ledger=world.ledger, trace=world.trace, log=world.log, **options
-            )
-            result: RunResult = await within(serving)
-            world.server.finish()
-            await within(asyncio.gather(*tasks))
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await world.close()
-        return result, world
+        common: Any = {"ledger": world.ledger, "trace": world.trace, "log": world.log, "wait_s": wait_s}
+        return await serve(parts, world.server, **common), world
 
-    with ExitStack() as ends, asyncio.Runner(loop_factory=SkippingLoop) as runner:
-        return runner.run(main(ends))
+    return hosted(parts, make, shares, use, **options)

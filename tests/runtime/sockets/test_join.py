@@ -1,16 +1,11 @@
 """A client process: states that outlive it, and replies that are the same when they are given twice."""
 
-from __future__ import annotations
-
-import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fedsim.bus import Header
-from fedsim.bus.reply_report import Note
 from fedsim.clock import RecordKind, Trace
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
@@ -18,91 +13,59 @@ from fedsim.engine.training_config import TrainingConfig
 from fedsim.errors import FileError, InvariantError, RunError, UserError
 from fedsim.runtime.clients.host import Held
 from fedsim.runtime.purity import fingerprint
-from fedsim.runtime.run import kinds_of
 from fedsim.runtime.sockets import state_encoding
-from fedsim.runtime.sockets.join import FolderStore, host
+from fedsim.runtime.sockets.join import FolderStore
 from fedsim.runtime.sockets.remote_states import QUESTION
 from fedsim.wire import SERVER
-from tests.bus.http.conftest import SkippingLoop, World, new_world, within
+from tests.bus.http.conftest import World
+from tests.runtime.sockets.conftest import hosted
 
 Asks = list[tuple[int, int, int]]
 """Client, dispatch, and the newest dispatch that was merged."""
 
 
-class Shelf:
-    """A folder of states in memory, which notes what was put and, as ``events``, what was replied."""
-
-    def __init__(self) -> None:
-        self.states: dict[int, bytes] = {}
-        self.events: list[str] = []
-
-    def get(self, client: int) -> bytes | None:
-        return self.states.get(client)
+class Shelf(dict[int, bytes]):
+    """A folder of states in memory."""
 
     def put(self, client: int, state: bytes) -> None:
-        self.events.append(f"put {client}")
-        self.states[client] = state
+        self[client] = state
 
 
-def play(parts: Any, asks: Asks, shelf: Any = None, *, message: Any = None, **options: Any) -> Any:
-    """Let a process host all clients, ask some, and then for all that they hold; return what it was like.
+def play(
+    parts: Any, asks: Asks, shelf: Any = None, *, message: Any = None, **options: Any
+) -> tuple[World, list[bytes]]:
+    """Let a process host all clients, ask some, and then for all that they hold.
 
     Returns:
-        The reports that came with replies, what clients 0 to 2 hold, and the answer to another question.
+        The server's side, what clients 0 to 2 hold, and the answer to another question.
     """
 
-    async def hosted(world: World, probed: list[Any]) -> list[Any]:
-        client, reports = await world.join("0-2"), list[Any]()
-        send, on_reply = client.send, client.on_reply
+    def change(client: Any) -> None:
+        send = client.send
 
         def sent(header: Header, reply: Any) -> Any:
-            if shelf is not None:
-                shelf.events.append(f"reply {header.sender}")
+            assert shelf is None or header.sender in shelf  # a state is safe before the reply
             return send(header, reply)
 
-        def noting(reporter: Callable[[Header], Any]) -> None:
-            def report(header: Header) -> Any:
-                reports.append((header, reporter(header)))
-                return reports[-1][1]
+        client.send = sent
 
-            on_reply(report)
+    async def ask(world: World) -> tuple[World, list[bytes]]:
+        for number, dispatch, merged in asks:
+            world.server.send(Header(SERVER, number, 1, "talk", dispatch, dispatch, merged), message)
+        for _ in asks:
+            await world.server.receive()
+        questions = [(0, QUESTION), (1, QUESTION), (2, QUESTION), (1, b"something else")]
+        return world, [await world.server.probe(number, question, 60.0) for number, question in questions]
 
-        client.send, client.on_reply = sent, noting  # type: ignore[method-assign, assignment]
-        hosting = asyncio.ensure_future(host(parts, client, folder=shelf, **options))
-
-        async def ask() -> None:
-            for number, dispatch, merged in asks:
-                world.server.send(Header(SERVER, number, 1, "talk", dispatch, dispatch, merged), message)
-            for _ in asks:
-                await world.server.receive()
-            probed.extend([await world.server.probe(number, QUESTION, 60.0) for number in range(3)])
-            probed.append(await world.server.probe(1, b"something else", 60.0))
-            world.server.finish()
-
-        asking = asyncio.ensure_future(ask())
-        try:
-            await within(hosting)
-        finally:
-            asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
-        return reports
-
-    async def main() -> Any:
-        world, probed = await new_world(num_clients=3, kinds=kinds_of(parts)), list[Any]()
-        try:
-            return await hosted(world, probed), probed
-        finally:
-            await world.close()
-
-    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
-        return runner.run(main())
+    return hosted(parts, lambda: parts, ["0-2"], ask, change=change, shelf=shelf, **options)
 
 
 def test_hosts_until_the_run_is_over(world: Any) -> None:
     algorithm = world.Scripted()
-    reports, probed = play(world.make_parts(algorithm), [(0, 0, -1), (2, 0, -1), (0, 1, 0)])
-    assert sorted(header.sender for header, _ in reports) == [0, 0, 2]
-    assert all(report.compute_ns > 0 for _, report in reports)  # how long jobs ran
+    sockets, probed = play(world.make_parts(algorithm), [(0, 0, -1), (2, 0, -1), (0, 1, 0)])
+    computed_ns = {record[2:4]: record[5] for record in sockets.trace.kept if record[1] == "spent"}
+    assert sorted(computed_ns) == [(0, 0), (0, 1), (2, 0)]
+    assert min(computed_ns.values()) > 0  # how long jobs ran
     assert (0, 1, world.Diary((0,), 0)) in algorithm.diaries
     held = state_encoding.decode(probed[2], (Held, world.Diary))
     assert held == Held(0, world.Diary((0,), 0), world.Diary((0,), -1))
@@ -113,27 +76,22 @@ def test_hosts_until_the_run_is_over(world: Any) -> None:
 def test_another_process_takes_the_state_up(merged: int, mirror: int, world: Any) -> None:
     for shelf, diary in ((Shelf(), world.Diary((0,), mirror)), (None, world.Diary((), -1))):
         play(world.make_parts(world.Scripted()), [(1, 0, -1)], shelf)
-        assert shelf is None or shelf.events == ["put 1", "reply 1"]  # a state is safe before the reply
         algorithm = world.Scripted()
         play(world.make_parts(algorithm), [(1, 1, merged)], shelf)
         assert algorithm.diaries == [(1, 1, diary)]
 
 
-def test_what_is_in_the_folder_must_be_a_state(world: Any) -> None:
-    for spoilt in (b"rubbish", state_encoding.encode((1, 2))):
-        shelf = Shelf()
-        shelf.states[1] = spoilt
-        with pytest.raises(UserError, match=r"state of client 1 .*another folder"):
-            play(world.make_parts(world.Scripted()), [(1, 0, -1)], shelf)
-
-
-def test_a_store_brings_back_what_it_was_given(world: Any) -> None:
+def test_a_store_brings_back_what_it_was_given_and_nothing_else(world: Any) -> None:
     shelf: Any = Shelf()
     store = FolderStore(shelf, world.make_parts(world.Scripted()))
     assert store.load(0) is None
     held = Held(4, world.Diary((1, 2), 3), world.Diary((1, 2), -1))
     store.save(0, held)
     assert store.load(0) == held
+    for spoilt in (b"rubbish", state_encoding.encode((1, 2))):
+        shelf[1] = spoilt
+        with pytest.raises(UserError, match=r"state of client 1 .*another folder"):
+            store.load(1)
 
 
 def test_optimisers_outlive_a_process(world: Any) -> None:
@@ -159,15 +117,14 @@ def test_optimisers_outlive_a_process(world: Any) -> None:
 
     shelf = Shelf()
     (first,), probed = counting(shelf, [(1, 0, -1)])
-    before = dict(shelf.states)
+    before = Shelf(shelf)
     held = state_encoding.decode_held(before[1], ())
     assert held.optimisers
     told = state_encoding.decode_held(probed[1], ())  # optimisers stay here, whatever is asked
     assert told == replace(held, optimisers={})
     (second,), _ = counting(shelf, [(1, 1, -1)])
     assert (steps(first), steps(second)) == (1, 2)
-    shelf.states = before
-    (again,), _ = counting(shelf, [(1, 1, -1)])
+    (again,), _ = counting(before, [(1, 1, -1)])
     whole, _ = counting(None, [(1, 0, -1), (1, 1, -1)])
     assert fingerprint([first, second]) == fingerprint(whole)
     assert fingerprint(second) == fingerprint(again)
@@ -181,16 +138,17 @@ def test_what_cannot_go_on_ends_the_process(world: Any) -> None:
         return [1, 2], None
 
     class Unreadable(Shelf):
-        def get(self, client: int) -> bytes | None:
+        def get(self, *_: Any) -> Any:
             raise FileError("cannot read states/0")
 
-    asks = [(1, 0, -1)]
-    with pytest.raises(RunError, match="no use"):  # a hook that fails
-        play(world.make_parts(world.Scripted(local=fails)), asks)
-    with pytest.raises(RunError, match=r"client 1: .*list"):  # a state that cannot travel
-        play(world.make_parts(world.Scripted(local=lists)), asks)
-    with pytest.raises(FileError, match="cannot read states/0"):  # as the observer asks for it
-        play(world.make_parts(world.Scripted()), [], Unreadable())
+    ends: list[tuple[type[Exception], str, dict[str, Any], Asks, Any]] = [
+        (RunError, "no use", {"local": fails}, [(1, 0, -1)], None),  # a hook that fails
+        (RunError, r"client 1: .*list", {"local": lists}, [(1, 0, -1)], None),  # a state that cannot travel
+        (FileError, "cannot read states/0", {}, [], Unreadable()),  # as the observer asks for it
+    ]
+    for error, said, hooks, asks, shelf in ends:
+        with pytest.raises(error, match=said):
+            play(world.make_parts(world.Scripted(**hooks)), asks, shelf)
 
 
 def test_what_clients_note_is_reported_with_their_next_reply(world: Any) -> None:
@@ -201,22 +159,21 @@ def test_what_clients_note_is_reported_with_their_next_reply(world: Any) -> None
         return None, None
 
     said: list[tuple[str, dict[str, Any]]] = []
-    reports, _ = play(
+    sockets, _ = play(
         world.make_parts(world.Scripted(local=local)),
         [(0, 0, -1), (1, 0, -1), (0, 1, -1)],
         warn=lambda event, **values: said.append((event, values)),
     )
-    careful = Note("warning", "careful", {"why": "it is a test"})
-    assert {(header.sender, header.dispatch): list(report.notes) for header, report in reports} == {
-        (0, 0): [Note("info", "ordinary", {"dispatch_": 0}), careful],
-        (0, 1): [Note("info", "ordinary", {"dispatch_": 1}), careful],
-        (1, 0): [],
-    }
-    assert said == [("careful", {"client": 0, "why": "it is a test"})] * 2  # here, what matters alone
+    careful = {"client": 0, "why": "it is a test"}
+    assert sockets.log.of("ordinary") == [
+        {"client": 0, "dispatch_": dispatch, "told_by": "client"} for dispatch in range(2)
+    ]
+    assert sockets.log.of("careful") == [{**careful, "told_by": "client"}] * 2
+    assert sockets.log.warned == ["careful"] * 2
+    assert said == [("careful", careful)] * 2  # here, what matters alone
 
 
-@pytest.mark.parametrize("verify", [True, False])
-def test_what_is_checked_under_verify(verify: bool, world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_checked_under_verify_alone(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     async def local(exchange: str, client: Any, state: Any, message: Any) -> Any:
         object.__setattr__(message, "note", message.note + 1)
         return None, None
@@ -227,19 +184,18 @@ def test_what_is_checked_under_verify(verify: bool, world: Any, monkeypatch: pyt
         if kind.name != "job_end":
             record(trace, kind, *values)
 
-    def changing() -> None:
+    def changing(verify: bool) -> None:
         play(world.make_parts(world.Scripted(local=local), verify=verify), [(1, 0, -1)], message=world.word())
 
-    def endless() -> None:
+    def endless(verify: bool) -> None:
         with monkeypatch.context() as patched:
             patched.setattr(Trace, "record", without_ends)
             play(world.make_parts(world.Scripted(), verify=verify), [(1, 0, -1)])
 
-    if verify:
-        with pytest.raises(InvariantError, match="hook local_talk changed its argument 1"):
-            changing()
-        with pytest.raises(InvariantError, match=r"jobs began and never ended: \[\('job', 1, 0, "):
-            endless()
-    else:
-        changing()
-        endless()
+    for broken, said in (
+        (changing, "hook local_talk changed its argument 1"),
+        (endless, r"jobs began and never ended: \[\('job', 1, 0, "),
+    ):
+        broken(False)
+        with pytest.raises(InvariantError, match=said):
+            broken(True)

@@ -1,12 +1,11 @@
 """The server's side of a run in real time: robust where processes are away, silent, or lie."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import repeat
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -21,8 +20,8 @@ from fedsim.params import Model
 from fedsim.runtime.clients.host import Held
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.run import run
-from fedsim.runtime.sockets import state_encoding
 from fedsim.runtime.sockets.serve import unused
+from fedsim.runtime.sockets.state_encoding import encode
 from tests.runtime.sockets.conftest import over_http
 
 
@@ -32,6 +31,12 @@ def by_diary(observer: Any, server: Any, client: Any) -> Mapping[str, Predictor]
     value = float(sum(client.pages) + 100 * client.mirror)
     params = {name: np.full_like(array, value) for name, array in model.params.items()}
     return {"personal": Predictor(Model(model.architecture, params))}
+
+
+def observed(world: Any, work_s: float = 3.0, **changes: Any) -> Any:
+    """Return parts whose observer looks into diaries."""
+    scripted = world.Scripted(models_of=by_diary, work_s=lambda client, exchange: work_s)
+    return world.make_parts(scripted, executor=world.Oracle(), verify=False, **changes)
 
 
 class Probes:
@@ -69,12 +74,9 @@ def test_a_merge_that_leaves_the_finite_range_is_refused_here_too(world: Any) ->
         assert [reply.message.values[0] for reply in replies] == [1, 1, 1]
         return (doubled(),) if server.round == 1 else state
 
-    def make() -> Any:
-        algorithm = world.Scripted(local=local, merge=merge)
-        executor = THREADS(ExecutorConfig(workers=2))
-        return world.make_parts(algorithm, executor=executor, rounds=2, verify=False)
-
-    result, _ = over_http(make, ["0,2", "1"])
+    algorithm, executor = world.Scripted(local=local, merge=merge), THREADS(ExecutorConfig(workers=2))
+    parts = world.make_parts(algorithm, executor=executor, rounds=2, verify=False)
+    result, _ = over_http(lambda: parts, ["0,2", "1"])
     assert [(row.merged, row.rejected) for row in result.rounds] == [(0, 3), (3, 0)]
     (reason,) = result.rejections
     assert reason == "the merge of exchange 'talk' leaves the finite range: tuple[0] holds NaN or an infinity"
@@ -82,13 +84,9 @@ def test_a_merge_that_leaves_the_finite_range_is_refused_here_too(world: Any) ->
 
 
 def test_states_are_fetched_for_the_observer(world: Any) -> None:
-    def make(work_s: float = 3.0) -> Any:
-        scripted = world.Scripted(models_of=by_diary, work_s=lambda client, exchange: work_s)
-        return world.make_parts(scripted, executor=world.Oracle(), rounds=3, verify=False)
-
-    probes = Probes([ConnectionError()] * 3)  # a process that is gone is waited for
-    here = run(make())
-    there, sockets = over_http(partial(make, work_s=1e6), ["0,2", "1"], prepare=probes)
+    probes = Probes()
+    here = run(observed(world, rounds=3))
+    there, sockets = over_http(lambda: observed(world, work_s=1e6, rounds=3), ["0,2", "1"], prepare=probes)
     assert there.model_hash == here.model_hash
     assert replace(there.totals) == replace(here.totals)
     assert [row.merged for row in there.rounds] == [3, 3, 3]
@@ -98,30 +96,20 @@ def test_states_are_fetched_for_the_observer(world: Any) -> None:
     assert len(there.ledger) == 18  # probes have no row
 
 
-def test_a_client_never_asked_is_not_probed(world: Any) -> None:
-    parts = world.make_parts(
-        world.Scripted(models_of=by_diary), executor=world.Oracle(), clients_per_round=1, verify=False
-    )
-    probes = Probes()
-    result, _ = over_http(lambda: parts, ["0-2"], prepare=probes)
-    (asked,) = np.flatnonzero(result.by_client["asked"]).tolist()
-    assert set(probes.asked) == {asked}
+BAD: dict[str, tuple[bytes | Exception, str]] = {
+    "rubbish": (b"rubbish", "no state"),
+    "a tuple": (encode((1, 2)), "tuple where"),
+    "no model": (encode(Held(0, Model("odd", {}), None)), "'odd'"),
+    "another model": (encode(Held(0, Model("linear", {"head.weight": np.zeros(3)}), None)), "'linear'"),
+    "nothing": (b"", ""),
+    "silence": (TimeoutError(), "does not answer"),
+    "an error": (RunError("it is not well"), "not well"),
+}
 
 
-@pytest.mark.parametrize(
-    ("answer", "said"),
-    [
-        (b"rubbish", "no state"),
-        (state_encoding.encode((1, 2)), "tuple where"),
-        (state_encoding.encode(Held(0, Model("odd", {}), None)), "'odd'"),
-        (state_encoding.encode(Held(0, Model("linear", {"head.weight": np.zeros(3)}), None)), "'linear'"),
-        (b"", ""),
-        (TimeoutError(), "does not answer"),
-        (RunError("it is not well"), "not well"),
-    ],
-    ids=["rubbish", "a tuple", "no model", "another model", "nothing", "silence", "an error"],
-)
-def test_what_is_no_state_is_measured_as_it_joined(answer: Any, said: str, world: Any) -> None:
+@pytest.mark.parametrize("bad", BAD)
+def test_what_is_no_state_is_measured_as_it_joined(bad: str, world: Any) -> None:
+    answer, said = BAD[bad]
     algorithm = world.Scripted()
     parts = world.make_parts(algorithm, executor=world.Oracle(), verify=False)
     _, sockets = over_http(lambda: parts, ["0-2"], prepare=Probes(repeat(answer)))
@@ -131,38 +119,25 @@ def test_what_is_no_state_is_measured_as_it_joined(answer: Any, said: str, world
     assert algorithm.observed == dict.fromkeys(range(3), world.Diary((), -1))
 
 
-def test_nobody_attends_one_client(world: Any) -> None:
-    def make() -> Any:
-        return world.make_parts(
-            world.Scripted(models_of=by_diary), executor=world.Oracle(), client_timeout_s=5.0, verify=False
-        )
-
+def test_who_was_never_asked_or_never_came_is_not_probed(world: Any) -> None:
     probes = Probes()
-    result, sockets = over_http(make, ["0,2"], prepare=probes, wait_s=10.0)
+    result, _ = over_http(lambda: observed(world, clients_per_round=1), ["0-2"], prepare=probes)
+    (asked,) = np.flatnonzero(result.by_client["asked"]).tolist()
+    assert set(probes.asked) == {asked}
+    probes, parts = Probes(), observed(world, client_timeout_s=5.0)
+    result, sockets = over_http(lambda: parts, ["0,2"], prepare=probes, wait_s=10.0)
     assert result.by_client["merged"].tolist() == [1, 0, 1]
     assert dict(result.drops) == {"timeout": 1}
     assert sockets.log.of("clients missing") == [{"count": 1, "first": [1]}]
     assert set(probes.asked) == {0, 2}
     with pytest.raises(RunError, match="fedsim join"):
-        over_http(make, [], wait_s=10.0)
-
-
-class Never:
-    """Nobody is ever there."""
-
-    is_constant = False
-
-    def available(self, clients: Any, at_s: float) -> Any:
-        return np.zeros(len(clients), bool)
-
-    def look(self, client: int, at_s: float) -> tuple[bool, float]:
-        return False, np.inf
+        over_http(lambda: parts, [], wait_s=10.0)
 
 
 def test_presence_of_the_scenario_plays_no_part(world: Any) -> None:
     parts = world.make_parts(world.Scripted(), verify=False)
-    fleet, never = parts.fleet, cast(Any, Never())
-    away = replace(parts, fleet=Fleet(fleet.groups, fleet.server, fleet.server_model, never))
+    fleet, never = parts.fleet, SimpleNamespace(is_constant=False)  # asking it fails
+    away = replace(parts, fleet=Fleet(fleet.groups, fleet.server, fleet.server_model, cast(Any, never)))
     assert unused(parts) is None
     assert "availability" in str(unused(away))
     result, sockets = over_http(lambda: away, ["0-2"])
@@ -178,10 +153,8 @@ def test_leases_and_deadlines_are_real(world: Any) -> None:
         )
 
     pacing = SYNCHRONOUS(SYNCHRONOUS.Config.model_validate({"deadline": "1 s", "interval": "1.1 s"}))
-    exchanges = [Exchange("talk", reply=world.Word)]
-    parts = world.make_parts(
-        world.Scripted(exchanges), pacing=pacing, rounds=2, client_timeout_s=60.0, verify=False
-    )
+    scripted = world.Scripted([Exchange("talk", reply=world.Word)])
+    parts = world.make_parts(scripted, pacing=pacing, rounds=2, client_timeout_s=60.0, verify=False)
     result, _ = over_http(lambda: parts, ["0-2"], change=mute)
     assert dict(result.drops) == {"too late": 2}
     first, second = result.rounds
