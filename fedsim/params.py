@@ -140,18 +140,21 @@ class RowTree(dict[str, Array]):
     Args:
         row: All scalars, ``[size]``; nobody writes into it any more.
         form: Names and shapes of the arrays, in the order in which they lie in the row.
+        is_in_range: Whether it is known that nothing in it is :func:`out_of_range`.
 
     Attributes:
         row: All scalars, ``[size]``, read-only.
         form: Names, dtypes and shapes.
+        is_in_range: Whether it is known that nothing in it is :func:`out_of_range`.
     """
 
-    __slots__ = ("form", "row")
+    __slots__ = ("form", "is_in_range", "row")
 
-    def __init__(self, row: Array, form: Form) -> None:
+    def __init__(self, row: Array, form: Form, *, is_in_range: bool = False) -> None:
         row.flags.writeable = False
         self.row = row
         self.form = form
+        self.is_in_range = is_in_range
         start = 0
         for name, (_, shape) in form.items():
             end = start + prod(shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Any, cast
 
 import numpy as np
@@ -96,10 +97,13 @@ class TiledNets:
         those of all clients that were trained with it.
         """
         rows = unstacked_rows(self._params)
-        are_finite = np.isfinite(rows.sum(1)).tolist()
+        # Where the sum of squares is finite, no scalar is out of range.
+        are_in_range = np.isfinite(np.einsum("ij,ij->i", rows, rows)).tolist()
         return [
-            RowTree(row.copy(), self._form) if is_finite else None
-            for row, is_finite in zip(rows, are_finite, strict=True)
+            RowTree(row.copy(), self._form, is_in_range=is_in_range)
+            if is_in_range or isfinite(row.sum())
+            else None
+            for row, is_in_range in zip(rows, are_in_range, strict=True)
         ]
 
     def _part(self, clients: slice) -> tuple[list[Tensor], list[Tensor]]:

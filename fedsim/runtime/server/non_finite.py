@@ -74,7 +74,7 @@ def _in_pending(value: Any, before: Any) -> _Fault | None:
 
 
 def _in_row(value: Any, before: Any) -> _Fault | None:
-    return None if out_of_range(value.row) is None else _in_parts(value, before)
+    return None if value.is_in_range or out_of_range(value.row) is None else _in_parts(value, before)
 
 
 def _in_number(value: Any, before: Any) -> _Fault | None:
