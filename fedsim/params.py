@@ -333,12 +333,16 @@ def _summed(arrays: Sequence[Array], weights: Sequence[float]) -> Array:
     flat, (first, *others) = result.reshape(-1), [array.reshape(-1) for array in arrays]
 
     def sum_blocks(starts: Sequence[int]) -> None:
+        memory = np.empty(min(BLOCK, flat.size))
         for start in starts:
             block = slice(start, start + BLOCK)
             # From the first term, not from zero, which would lose the sign of a -0.0.
             total = np.multiply(first[block], weights[0], dtype=np.float64)
+            term = memory[: len(total)]
             for array, weight in zip(others, weights[1:], strict=True):
-                total += array[block].astype(np.float64) * weight
+                term[:] = array[block]
+                term *= weight
+                total += term
             flat[block] = total
 
     starts, spread = range(0, flat.size, BLOCK), _SPREAD.get(None)
