@@ -253,6 +253,8 @@ class HttpClient:
             if self._is_away:
                 self._tell(f"connected to {self._url}")
             self._lost_s, self._is_away = None, False
+            if not self._requests.joined.is_set():
+                raise SessionGone  # as another request has found out meanwhile
             self._report()
             async for data in self._outbox.content.iter_any():
                 self._talked_s = loop.time()

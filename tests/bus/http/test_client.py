@@ -70,3 +70,16 @@ async def test_a_process_that_fails_says_why_before_its_connection_ends(world: A
     await world.until(lambda: world.log.of("process left"))
     assert world.log.of("process left")[0]["why"] == "the disk is full"
     assert not world.log.of("process gone")
+
+
+async def test_a_session_that_turns_out_unknown_while_the_outbox_is_being_opened_is_joined_anew(
+    world: Any,
+) -> None:
+    """The answer to an older request may come later than the one to the join."""
+    client = await world.join()
+    client._requests.joined.clear()
+    client._gone()
+    async with world.echoing(client):
+        world.ask(0)
+        await world.within(world.taken(), world.limits.silence_s / 2)
+    assert not world.server.rejected
