@@ -284,6 +284,10 @@ class Handlers:
                 if not self._sessions.make_room(session):
                     raise Refused(cause="full", status=503)
                 data = await self._more(request, session)
+                self._check_alive(session)
+                if self._server.asked(session, place) is None:
+                    session.uploads.pop(place, None)
+                    return web.Response(status=410)
                 if upload.first_ns < 0:
                     upload.first_ns = now_ns()
                 upload.add(data)
