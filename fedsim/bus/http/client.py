@@ -30,7 +30,7 @@ from fedsim.bus.http.state_folder import StateFolder
 from fedsim.bus.http.transfers import Incoming, Outgoing
 from fedsim.bus.inbox import Inbox
 from fedsim.bus.reply_report import Report, written
-from fedsim.errors import RunError, UserError
+from fedsim.errors import DecodeError, RunError, UserError
 from fedsim.network.overhead import DIGEST_BYTES
 from fedsim.quoting import MOST_SAID, printable, shortened
 from fedsim.wire import SERVER, Frame, Kinds, Message, Packed
@@ -292,8 +292,11 @@ class HttpClient:
     async def _fetch(self, arrival: Arrival, incoming: Incoming) -> None:
         async with self._slots_down:
             await self._deliveries.room()
-            path = f"/dispatch/{arrival.header.client}/{arrival.header.dispatch}"
-            frame = await self._requests.download(path, incoming)
+            path, frame = f"/dispatch/{arrival.header.client}/{arrival.header.dispatch}", None
+            try:
+                frame = await self._requests.download(path, incoming)
+            except DecodeError as error:
+                self._unusable(arrival.header, str(error))
         self._deliveries.fetched(arrival, frame)
         self._report(self.limits.report_delay_s)
 
