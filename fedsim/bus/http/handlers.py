@@ -251,12 +251,12 @@ class Handlers:
         entries = reader.feed(body)
         if reader.num_left:
             raise ProtocolError(f"{reader.num_left} bytes after the last reply")
-        self._server.told(session, had, is_ready)
         is_idle = not entries
         for one in entries:
             await self._room(session)
             self._check_alive(session)
             is_idle |= not self._server.take(session, one, len(entries))
+        self._server.told(session, had, is_ready)  # a dispatch whose frame cannot be used has come, too
         if is_idle:  # counted once: a process that repeats many replies after a break must get through
             session.idle()
         return web.Response(status=204)

@@ -324,6 +324,7 @@ class HttpServer:
     def _take_reply(self, dispatch: Dispatch, one: Entry, sharing: int, first_ns: int) -> None:
         if one.letter == "u":
             why = one.values[2]
+            self._accounts.reject("unusable", why)
             self._accounts.ended(dispatch, Outcome.UNDECODABLE, shortened(why, MOST_SAID))
             self._lost(dispatch, why)
             return

@@ -83,3 +83,16 @@ async def test_a_session_that_turns_out_unknown_while_the_outbox_is_being_opened
         world.ask(0)
         await world.within(world.taken(), world.limits.silence_s / 2)
     assert not world.server.rejected
+
+
+async def test_the_server_hears_of_a_frame_that_comes_spoilt_each_time(world: Any) -> None:
+    client = await world.join()
+    with patch("fedsim.bus.http.transfers._digest_of", lambda parts: bytes(32)):
+        world.ask(0, 0, num=40_000)
+        await world.until(lambda: world.ledger.outcomes()["undecodable"])
+    assert world.server.rejected == {"unusable": 1}
+    assert "bytes came 3 times with another SHA-256" in world.log.of("peer rejected")[0]["why"]
+    assert not world.num_open
+    async with world.echoing(client):
+        world.ask(0, 1, num=40_000)
+        assert (await world.taken()).header.dispatch == 1
