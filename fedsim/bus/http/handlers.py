@@ -311,7 +311,7 @@ class Handlers:
         """Return a whole body of known length."""
         length = request.content_length
         if length is None or length > most:
-            raise Refused(cause="size", status=413)
+            raise Refused(f"a request of {length} bytes, the limit is {most}", "size", 413)
         pieces = bytearray()
         while len(pieces) < length:
             pieces += await self._more(request, session)

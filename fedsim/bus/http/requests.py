@@ -262,6 +262,8 @@ class Requests:
             )
         if status == 409 and is_fedsim:
             return f"the server refuses this process: {said}"
+        if status == 413 and is_fedsim:
+            return f"{there} cannot take so many ranges of clients ({said}): name fewer, or longer ones"
         if status == 400 and said.startswith("join:"):
             return (
                 f"what answers at {self._url} does not speak this fedsim's protocol "

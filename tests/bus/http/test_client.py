@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from fedsim.bus.http.state_folder import StateFolder
-from fedsim.errors import FileError, RunError
+from fedsim.errors import FileError, RunError, UserError
 from fedsim.wire import Limits
 
 
@@ -41,6 +41,11 @@ async def test_a_short_break_is_not_told(world: Any) -> None:
         world.ask(0)
         await world.taken()
     assert told == []
+
+
+async def test_who_names_more_ranges_of_clients_than_fit_is_told(world: Any) -> None:
+    with pytest.raises(UserError, match=r"so many ranges of clients \(a request of 234474 bytes, the limit"):
+        await world.join(",".join(str(2 * number) for number in range(40_000)))
 
 
 async def test_an_answer_that_is_longer_than_a_frame_may_be_is_not_sent(make_world: Any) -> None:
