@@ -31,7 +31,7 @@ from fedsim.bus.http.messages import (
     sendable,
 )
 from fedsim.bus.http.sessions import Dispatch, Key, Refused, Session, Sessions, Upload
-from fedsim.bus.http.transfers import content_range, range_start
+from fedsim.bus.http.transfers import Outgoing, content_range, range_start
 from fedsim.bus.inbox import Inbox
 from fedsim.clock import now_ns
 from fedsim.network.overhead import DIGEST_BYTES
@@ -228,7 +228,8 @@ class Handlers:
         dispatch = self._server.asked(session, place)
         if not isinstance(dispatch, Dispatch) or dispatch.frame is None:
             return web.Response(status=410)
-        start, outgoing = range_start(request.headers.get("Range")), dispatch.outgoing
+        dispatch.outgoing = outgoing = dispatch.outgoing or Outgoing(dispatch.frame.parts)
+        start = range_start(request.headers.get("Range"))
         if start is None or start >= outgoing.total:
             return web.Response(status=416)
         response = web.StreamResponse(status=206 if start else 200)

@@ -371,7 +371,7 @@ class HttpServer:
 
     def _forget(self, dispatch: Dispatch) -> None:
         self._sessions.drop(dispatch)
-        dispatch.frame = dispatch.packed = None
+        dispatch.frame = dispatch.packed = dispatch.outgoing = None
         dispatch.released()
 
     def _retired(self, session: Session, why: str) -> None:

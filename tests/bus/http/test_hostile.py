@@ -9,6 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+from weakref import ref
 
 import pytest
 
@@ -248,6 +249,18 @@ async def test_nothing_is_held_of_a_large_reply_that_is_not_asked_for_any_more(
         assert upload.held == 1000
         if is_retired:
             session.abort()
+
+
+async def test_a_frame_goes_with_its_reply_though_its_process_never_says_that_it_has_it(world: Any) -> None:
+    async with peer(world) as bad:
+        world.ask(0, num=LARGE)
+        await bad.heard("d")
+        assert await bad.request("GET", "/dispatch/0/0") == 200
+        (dispatch,) = world.server._sessions.dispatches.values()
+        outgoing = ref(dispatch.outgoing)
+        assert await bad.replies(small(world, 0), "had=0&ready=1") == 204
+        await world.taken()
+        await world.until(lambda: outgoing() is None)
 
 
 async def test_too_many_requests_that_bring_nothing_are_turned_away(make_world: Any) -> None:
