@@ -36,7 +36,7 @@ from fedsim.quoting import MOST_SAID, printable, shortened
 from fedsim.wire import SERVER, Frame, Kinds, Message, Packed
 
 NOTICE_S = 3.0
-"""A person is told of a connection that has been lost for longer."""
+"""A person is told when an attempt fails so long after the connection was lost."""
 
 Prober = Callable[[int, bytes], Awaitable[bytes]]
 """Answers the observer's question to a client."""
