@@ -103,11 +103,6 @@ class HttpServer:
         self.connections = Connections(self._handlers.answer, self.limits, self._accounts.reject)
         self._tending: asyncio.Task[None] | None = None
 
-    @property
-    def num_connections(self) -> int:
-        """TCP connections that are open."""
-        return self.connections.num_connections
-
     # For the runtime
 
     async def start(self, host: str, port: int, ssl: tls.SSLContext | None = None) -> int:

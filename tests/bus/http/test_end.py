@@ -44,7 +44,7 @@ async def test_how_long_a_process_that_was_killed_is_waited_for(
     began_s = asyncio.get_running_loop().time()
     await world.within(world.server.close(grace_s))
     assert least_s <= asyncio.get_running_loop().time() - began_s <= most_s
-    assert world.server.num_connections == 0
+    assert world.server.connections.num_connections == 0
 
 
 async def test_nobody_waits_for_a_process_that_has_left(world: Any) -> None:
@@ -57,7 +57,7 @@ async def test_nobody_waits_for_a_process_that_has_left(world: Any) -> None:
     began_s = asyncio.get_running_loop().time()
     await world.within(world.server.close(60.0))
     assert asyncio.get_running_loop().time() - began_s < 1
-    assert world.server.num_connections == 0
+    assert world.server.connections.num_connections == 0
     assert {"clients": "0-4", "why": "the run is over"} in world.log.of("process left")
 
 

@@ -120,13 +120,13 @@ async def test_those_who_never_shake_hands_are_bounded_too(make_encrypted: Any, 
     crowd = [await asyncio.open_connection("127.0.0.1", world.port) for _ in range(100)]
     ended = [asyncio.ensure_future(reader.read()) for reader, _ in crowd]
     await world.until(lambda: sum(one.done() for one in ended) >= 80)
-    assert world.server.num_connections <= 30
+    assert world.server.connections.num_connections <= 30
     world.ask(0)
     await world.echo(client)
     await world.taken()
     assert world.server.rejected["connections"] >= 80
     # Those that are left are turned out when their time is up.
-    await world.until(lambda: world.server.num_connections <= 4)
+    await world.until(lambda: world.server.connections.num_connections <= 4)
     for _, writer in crowd:
         writer.transport.abort()
     await asyncio.gather(*ended, return_exceptions=True)
@@ -135,5 +135,5 @@ async def test_those_who_never_shake_hands_are_bounded_too(make_encrypted: Any, 
 async def test_a_handshake_that_fails_is_forgotten_at_once(make_encrypted: Any) -> None:
     world = await make_encrypted()
     assert await say(world, b"GET /health HTTP/1.1\r\n\r\n") == b""
-    await world.until(lambda: world.server.num_connections == 0)
+    await world.until(lambda: world.server.connections.num_connections == 0)
     assert world.server.rejected["slow"] == 0
