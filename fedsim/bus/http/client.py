@@ -30,13 +30,13 @@ from fedsim.bus.http.state_folder import StateFolder
 from fedsim.bus.http.transfers import Incoming, Outgoing
 from fedsim.bus.inbox import Inbox
 from fedsim.bus.reply_report import Report, written
-from fedsim.errors import RunError, UserError
+from fedsim.errors import DecodeError, RunError, UserError
 from fedsim.network.overhead import DIGEST_BYTES
 from fedsim.quoting import MOST_SAID, printable, shortened
 from fedsim.wire import SERVER, Frame, Kinds, Message, Packed
 
 NOTICE_S = 3.0
-"""A person is told of a connection that has been lost for longer."""
+"""A person is told when an attempt fails so long after the connection was lost."""
 
 Prober = Callable[[int, bytes], Awaitable[bytes]]
 """Answers the observer's question to a client."""
@@ -253,6 +253,8 @@ class HttpClient:
             if self._is_away:
                 self._tell(f"connected to {self._url}")
             self._lost_s, self._is_away = None, False
+            if not self._requests.joined.is_set():
+                raise SessionGone  # as another request has found out meanwhile
             self._report()
             async for data in self._outbox.content.iter_any():
                 self._talked_s = loop.time()
@@ -290,8 +292,11 @@ class HttpClient:
     async def _fetch(self, arrival: Arrival, incoming: Incoming) -> None:
         async with self._slots_down:
             await self._deliveries.room()
-            path = f"/dispatch/{arrival.header.client}/{arrival.header.dispatch}"
-            frame = await self._requests.download(path, incoming)
+            path, frame = f"/dispatch/{arrival.header.client}/{arrival.header.dispatch}", None
+            try:
+                frame = await self._requests.download(path, incoming)
+            except DecodeError as error:
+                self._unusable(arrival.header, str(error))
         self._deliveries.fetched(arrival, frame)
         self._report(self.limits.report_delay_s)
 

@@ -31,7 +31,7 @@ from fedsim.bus.http.messages import (
     sendable,
 )
 from fedsim.bus.http.sessions import Dispatch, Key, Refused, Session, Sessions, Upload
-from fedsim.bus.http.transfers import content_range, range_start
+from fedsim.bus.http.transfers import Outgoing, content_range, range_start
 from fedsim.bus.inbox import Inbox
 from fedsim.clock import now_ns
 from fedsim.network.overhead import DIGEST_BYTES
@@ -228,7 +228,8 @@ class Handlers:
         dispatch = self._server.asked(session, place)
         if not isinstance(dispatch, Dispatch) or dispatch.frame is None:
             return web.Response(status=410)
-        start, outgoing = range_start(request.headers.get("Range")), dispatch.outgoing
+        dispatch.outgoing = outgoing = dispatch.outgoing or Outgoing(dispatch.frame.parts)
+        start = range_start(request.headers.get("Range"))
         if start is None or start >= outgoing.total:
             return web.Response(status=416)
         response = web.StreamResponse(status=206 if start else 200)
@@ -251,12 +252,12 @@ class Handlers:
         entries = reader.feed(body)
         if reader.num_left:
             raise ProtocolError(f"{reader.num_left} bytes after the last reply")
-        self._server.told(session, had, is_ready)
         is_idle = not entries
         for one in entries:
             await self._room(session)
             self._check_alive(session)
             is_idle |= not self._server.take(session, one, len(entries))
+        self._server.told(session, had, is_ready)  # a dispatch whose frame cannot be used has come, too
         if is_idle:  # counted once: a process that repeats many replies after a break must get through
             session.idle()
         return web.Response(status=204)
@@ -284,6 +285,10 @@ class Handlers:
                 if not self._sessions.make_room(session):
                     raise Refused(cause="full", status=503)
                 data = await self._more(request, session)
+                self._check_alive(session)
+                if self._server.asked(session, place) is None:
+                    session.uploads.pop(place, None)
+                    return web.Response(status=410)
                 if upload.first_ns < 0:
                     upload.first_ns = now_ns()
                 upload.add(data)
@@ -307,7 +312,7 @@ class Handlers:
         """Return a whole body of known length."""
         length = request.content_length
         if length is None or length > most:
-            raise Refused(cause="size", status=413)
+            raise Refused(f"a request of {length} bytes, the limit is {most}", "size", 413)
         pieces = bytearray()
         while len(pieces) < length:
             pieces += await self._more(request, session)

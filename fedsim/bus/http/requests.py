@@ -16,7 +16,7 @@ from fedsim.bus.http.access import ClientRanges
 from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.messages import ProtocolError, join_request
 from fedsim.bus.http.transfers import Incoming, Outgoing
-from fedsim.errors import UserError
+from fedsim.errors import DecodeError, UserError
 from fedsim.quoting import MOST_SAID, printable, shortened
 
 T = TypeVar("T")
@@ -24,6 +24,8 @@ T = TypeVar("T")
 LOST = (aiohttp.ClientError, OSError, ProtocolError)
 """Errors after which trying again may help."""
 _MOST_GREETING = 64 << 20
+_MOST_SPOILT = 3
+"""So often a frame may arrive with another SHA-256 than its own."""
 _PLAIN = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")
 """What OpenSSL says, depending on its version, of an answer that is no TLS."""
 
@@ -160,9 +162,15 @@ class Requests:
             await backoff.pause(anew=moved() > before)
 
     async def download(self, path: str, incoming: Incoming) -> memoryview | None:
-        """Fetch bytes, from where an earlier attempt has ended; None where the server has them no more."""
+        """Fetch bytes, from where an earlier attempt has ended; None where the server has them no more.
+
+        Raises:
+            DecodeError: They do not have their SHA-256, however often they come.
+        """
+        num_spoilt = 0
 
         async def attempt() -> memoryview | None:
+            nonlocal num_spoilt
             held = incoming.held
             headers = {"Range": f"bytes={held}-"} if held else {}
             if not incoming.is_complete:
@@ -171,8 +179,13 @@ class Requests:
                         return None
                     async for data in response.content.iter_any():
                         incoming.add(data)
+            if not incoming.is_complete:
+                raise ConnectionAbortedError("a frame that ends early")
             if (frame := await incoming.verified()) is None:
                 incoming.reset()
+                num_spoilt += 1
+                if num_spoilt == _MOST_SPOILT:
+                    raise DecodeError(f"{incoming.total} bytes came {num_spoilt} times with another SHA-256")
                 raise ConnectionAbortedError("another SHA-256")
             return frame
 
@@ -249,6 +262,8 @@ class Requests:
             )
         if status == 409 and is_fedsim:
             return f"the server refuses this process: {said}"
+        if status == 413 and is_fedsim:
+            return f"{there} cannot take so many ranges of clients ({said}): name fewer, or longer ones"
         if status == 400 and said.startswith("join:"):
             return (
                 f"what answers at {self._url} does not speak this fedsim's protocol "

@@ -103,11 +103,6 @@ class HttpServer:
         self.connections = Connections(self._handlers.answer, self.limits, self._accounts.reject)
         self._tending: asyncio.Task[None] | None = None
 
-    @property
-    def num_connections(self) -> int:
-        """TCP connections that are open."""
-        return self.connections.num_connections
-
     # For the runtime
 
     async def start(self, host: str, port: int, ssl: tls.SSLContext | None = None) -> int:
@@ -324,6 +319,7 @@ class HttpServer:
     def _take_reply(self, dispatch: Dispatch, one: Entry, sharing: int, first_ns: int) -> None:
         if one.letter == "u":
             why = one.values[2]
+            self._accounts.reject("unusable", why)
             self._accounts.ended(dispatch, Outcome.UNDECODABLE, shortened(why, MOST_SAID))
             self._lost(dispatch, why)
             return
@@ -370,7 +366,7 @@ class HttpServer:
 
     def _forget(self, dispatch: Dispatch) -> None:
         self._sessions.drop(dispatch)
-        dispatch.frame = dispatch.packed = None
+        dispatch.frame = dispatch.packed = dispatch.outgoing = None
         dispatch.released()
 
     def _retired(self, session: Session, why: str) -> None:

@@ -6,7 +6,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from fedsim.bus.base import Header
 from fedsim.bus.http.access import ClientRanges
@@ -63,6 +62,7 @@ class Dispatch:
         had_ns: When it was first known to have arrived; negative before.
         session: The process that it goes to; None while there is none.
         number: Its number in that process's outbox.
+        outgoing: Its frame as it is fetched, whose SHA-256 is computed once; None before, and once settled.
         key: Client and dispatch.
     """
 
@@ -77,6 +77,7 @@ class Dispatch:
     had_ns: int = -1
     session: Session | None = None
     number: int = 0
+    outgoing: Outgoing | None = None
 
     def __post_init__(self) -> None:
         self.key: Key = (self.header.client, self.header.dispatch)
@@ -85,11 +86,6 @@ class Dispatch:
         """Note that the frame has left."""
         if not self.left.done():
             self.left.set_result(None)
-
-    @cached_property
-    def outgoing(self) -> Outgoing:
-        """The frame as it is fetched, whose SHA-256 is computed once."""
-        return Outgoing(self.frame.parts if self.frame is not None else ())
 
 
 @dataclass(slots=True, eq=False)

@@ -50,7 +50,7 @@ class Peer:
         self.outbox: aiohttp.ClientResponse
         self.held: str | None
 
-    async def request(self, method: str, path: str, body: bytes = b"", **headers: str) -> int:
+    async def request(self, method: str, path: str, body: Any = b"", **headers: str) -> int:
         """Return the status of an answer, 0 where there is none."""
         try:
             async with self.http.request(

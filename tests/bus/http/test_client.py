@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 
 from fedsim.bus.http.state_folder import StateFolder
-from fedsim.errors import FileError, RunError
+from fedsim.errors import FileError, RunError, UserError
 from fedsim.wire import Limits
 
 
@@ -41,6 +41,11 @@ async def test_a_short_break_is_not_told(world: Any) -> None:
     assert told == []
 
 
+async def test_who_names_more_ranges_of_clients_than_fit_is_told(world: Any) -> None:
+    with pytest.raises(UserError, match=r"so many ranges of clients \(a request of 234474 bytes, the limit"):
+        await world.join(",".join(str(2 * number) for number in range(40_000)))
+
+
 async def test_an_answer_that_is_longer_than_a_frame_may_be_is_not_sent(make_world: Any) -> None:
     world = await make_world(frame=Limits(frame_bytes=100_000))
     client = await world.join()
@@ -68,3 +73,29 @@ async def test_a_process_that_fails_says_why_before_its_connection_ends(world: A
     await world.until(lambda: world.log.of("process left"))
     assert world.log.of("process left")[0]["why"] == "the disk is full"
     assert not world.log.of("process gone")
+
+
+async def test_a_session_that_turns_out_unknown_while_the_outbox_is_being_opened_is_joined_anew(
+    world: Any,
+) -> None:
+    """The answer to an older request may come later than the one to the join."""
+    client = await world.join()
+    client._requests.joined.clear()
+    client._gone()
+    async with world.echoing(client):
+        world.ask(0)
+        await world.within(world.taken(), world.limits.silence_s / 2)
+    assert not world.server.rejected
+
+
+async def test_the_server_hears_of_a_frame_that_comes_spoilt_each_time(world: Any) -> None:
+    client = await world.join()
+    with patch("fedsim.bus.http.transfers._digest_of", lambda parts: bytes(32)):
+        world.ask(0, 0, num=40_000)
+        await world.until(lambda: world.ledger.outcomes()["undecodable"])
+    assert world.server.rejected == {"unusable": 1}
+    assert "bytes came 3 times with another SHA-256" in world.log.of("peer rejected")[0]["why"]
+    assert not world.num_open
+    async with world.echoing(client):
+        world.ask(0, 1, num=40_000)
+        assert (await world.taken()).header.dispatch == 1

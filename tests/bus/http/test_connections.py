@@ -27,7 +27,7 @@ async def test_slow_peers_are_turned_out(world: Any) -> None:
         assert await bad.put(bytes(9990), start=10, total=10_000) == 409
         assert bad.held == "3"
         assert await bad.put(bytes(9997), start=3, total=10_000) == 422  # its place was given back
-    await world.until(lambda: world.server.num_connections == 0)
+    await world.until(lambda: world.server.connections.num_connections == 0)
 
 
 SECRET = "fedsim_do-not-tell"  # noqa: S105
@@ -53,7 +53,7 @@ async def test_what_is_no_http_is_counted_and_nothing_of_it_is_shown(
         before = sum(world.server.rejected.values())
         said = await say(world, malformed.encode())
         assert said == b"" or said.startswith((b"HTTP/1.0 4", b"HTTP/1.1 4", b"HTTP/1.1 200")), why
-        await world.until(lambda: world.server.num_connections == 0)
+        await world.until(lambda: world.server.connections.num_connections == 0)
         assert sum(world.server.rejected.values()) > before, why
     assert not caplog.records
     assert capfd.readouterr() == ("", "")
@@ -107,7 +107,7 @@ async def test_a_crowd_of_connections(
                 task.add_done_callback(silent.discard)
             world.ask(start % 9, start)
             assert (await world.taken()).header.dispatch == start
-            highest = max(highest, world.server.num_connections)
+            highest = max(highest, world.server.connections.num_connections)
             await world.until(lambda: len(silent) <= most - 5)
     assert most / 2 < highest <= most
     assert world.server.rejected["connections"] >= attempts - most

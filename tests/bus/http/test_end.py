@@ -52,7 +52,7 @@ async def test_how_long_a_process_that_is_gone_is_waited_for(
     began_s = asyncio.get_running_loop().time()
     await world.within(world.server.close(5.0))
     assert least_s <= asyncio.get_running_loop().time() - began_s <= most_s
-    assert world.server.num_connections == 0
+    assert world.server.connections.num_connections == 0
     why = "the run is over" if is_over else "it was stopped"
     assert {"clients": "0-4", "why": why} in world.log.of("process left")
 

@@ -1,11 +1,13 @@
 """Peers that do what they must not: each is counted, none stops the server, and memory stays bounded."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+from weakref import ref
 
 import pytest
 
@@ -200,6 +202,49 @@ async def test_large_replies_are_bounded(make_world: Any, limits: dict[str, int]
             assert world.held_bytes <= most
     assert world.server.rejected["evicted"] >= 4
     await world.still_works()
+
+
+@pytest.mark.parametrize("is_retired", [False, True])
+async def test_nothing_is_held_of_a_large_reply_that_is_not_asked_for_any_more(
+    world: Any, is_retired: bool
+) -> None:
+    """Its dispatch is settled, or its session is forgotten, while its bytes arrive."""
+    may_go_on = asyncio.Event()
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield body[:1000]
+        await may_go_on.wait()
+        yield body[1000:]
+
+    async with peer(world) as bad:
+        await bad.asked(0)
+        body = large(world, 0)
+        place = {"Content-Range": f"bytes 0-{len(body) - 1}/{len(body)}", "Content-Length": str(len(body))}
+        sending = asyncio.ensure_future(bad.request("PUT", "/dispatch/0/0", slowly(), **place))
+        await world.until(lambda: world.held_bytes)
+        (session,) = world.server._sessions
+        (upload,) = session.uploads.values()
+        if is_retired:
+            world.server._sessions.retire(session, "it was away")
+        else:
+            assert await bad.replies(small(world, 0)) == 204
+        may_go_on.set()
+        assert await sending in (403 if is_retired else 410, 0)
+        assert upload.held == 1000
+        if is_retired:
+            session.abort()
+
+
+async def test_a_frame_goes_with_its_reply_though_its_process_never_says_that_it_has_it(world: Any) -> None:
+    async with peer(world) as bad:
+        world.ask(0, num=LARGE)
+        await bad.heard("d")
+        assert await bad.request("GET", "/dispatch/0/0") == 200
+        (dispatch,) = world.server._sessions.dispatches.values()
+        outgoing = ref(dispatch.outgoing)
+        assert await bad.replies(small(world, 0), "had=0&ready=1") == 204
+        await world.taken()
+        await world.until(lambda: outgoing() is None)
 
 
 async def test_too_many_requests_that_bring_nothing_are_turned_away(make_world: Any) -> None:

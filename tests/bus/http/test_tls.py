@@ -77,5 +77,5 @@ async def test_who_does_not_agree_about_encryption_is_told(
 async def test_a_handshake_that_fails_is_forgotten_at_once(make_encrypted: Any) -> None:
     world = await make_encrypted()
     assert await say(world, b"GET /health HTTP/1.1\r\n\r\n") == b""
-    await world.until(lambda: world.server.num_connections == 0)
+    await world.until(lambda: world.server.connections.num_connections == 0)
     assert world.server.rejected["slow"] == 0
