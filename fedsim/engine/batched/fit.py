@@ -139,8 +139,10 @@ class _Tile:
         clients, with_autograd = batches.clients, not self._losses.are_cross_entropies
         nets = {name: tiled.live(clients, with_autograd=with_autograd) for name, tiled in self._nets.items()}
         extras = {**self._trees_of(clients), **batches.extras} if with_autograd else {}
+        # Only these are padded, and call a net once: the rows of another stream are not those of the first.
+        own_rows = batches.own_rows if self._losses.are_cross_entropies else ()
         for name, slopes in self._losses.slopes(step, batches, nets, extras).items():
-            self._nets[name].backward(clients, nets[name], slopes, batches.own_rows)
+            self._nets[name].backward(clients, nets[name], slopes, own_rows)
 
     def _trees_of(self, clients: slice) -> dict[str, Mapping[str, Tensor]]:
         """Return the extras that are trees, of some clients."""

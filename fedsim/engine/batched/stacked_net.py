@@ -121,7 +121,7 @@ class Nets(ABC):
             slopes: The loss's gradient with respect to the logits of each call; None where it has none, zero
                 in rows of padding.
             out: Takes the gradients; laid out like the parameters.
-            own_rows: Which rows are not padding.
+            own_rows: Which rows are not padding; empty where none is.
         """
 
 

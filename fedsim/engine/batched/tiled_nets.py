@@ -66,7 +66,7 @@ class TiledNets:
             clients: Which ones.
             nets: Their live nets.
             slopes: Of each call, zero in rows of padding.
-            own_rows: Which rows are not padding.
+            own_rows: Which rows are not padding; empty where none is.
         """
         _, gradients = self._part(clients)
         nets.backward(slopes, gradients, own_rows)

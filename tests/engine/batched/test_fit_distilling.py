@@ -24,6 +24,7 @@ from fedsim.data.federated import Holdings
 from fedsim.engine.batched import fit as batched_fit
 from fedsim.engine.batched.fit import fit_together
 from fedsim.engine.batched.fit_kinds import Kind, batch_key
+from fedsim.engine.batched.ways import Ways
 from fedsim.engine.execute import fit, one_torch_thread
 from fedsim.engine.jobs import (
     ClientSamples,
@@ -244,6 +245,26 @@ def distilling(worker: Worker, trained: Sequence[str] = (MODEL,), **changes: Any
         "num_steps": 3,
     }
     return [Fit(**{**fields, **changes}, seed=client) for client in range(2)]
+
+
+def test_a_public_batch_may_be_much_larger_than_an_own_one() -> None:
+    # All of its rows count, though a batch of 7 of one's own is not padded to so many.
+    worker = world((7, 7), 10)
+    streams = {PUBLIC: Stream(PublicSamples(np.arange(64) % NUM_PUBLIC), 64)}
+    jobs = distilling(
+        worker,
+        step=Descent(HeldNear(1.0)),
+        models={MODEL: start(worker, 0, "wide")},
+        extras={TEACHER: per_sample(np.full((64, 10), 0.1, np.float32), PUBLIC)},
+    )
+    jobs = [
+        replace(job, streams={TRAIN: Stream(ClientSamples(client), 16), **streams})
+        for client, job in enumerate(jobs)
+    ]
+    ways = Ways()
+    with one_torch_thread():
+        fit_together(jobs, worker, ways)
+    assert ways == {"together": 2}
 
 
 def test_losses_that_differ_in_settings_alone_have_one_key() -> None:
