@@ -31,6 +31,9 @@ from fedsim.params import Work
 LONG_STEP_FLOPS = 4e6
 """From so many operations in a batch on, kernels take longer than the interpreter's work around them."""
 
+LONG_TOGETHER_FLOPS = 1e8
+"""The same of jobs that can be done together, at which the interpreter has less work for each."""
+
 
 class Waiting:
     """A job that whoever waits for it does.
@@ -90,7 +93,8 @@ class Threads(Executor):
     def submit(self, job: Job, due: Due, *, step_flops: float | None = None) -> Promise:
         """Queue a job for the threads, or keep it for whoever waits."""
         key = self._batch_key(job) if self.config.batching == "auto" else None
-        is_long = key is None if step_flops is None else step_flops >= LONG_STEP_FLOPS
+        long_flops = LONG_STEP_FLOPS if key is None else LONG_TOGETHER_FLOPS
+        is_long = key is None if step_flops is None else step_flops >= long_flops
         if not (self._threads and is_long):
             return Waiting(job, key, {} if key is None else self._alike.setdefault(key, {}))
         future: Future[Any] = Future()
