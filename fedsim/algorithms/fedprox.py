@@ -43,13 +43,15 @@ class FedProx(FedAvg):
         self, client: ClientContext, state: Any, message: ModelBroadcast
     ) -> tuple[Any, ModelUpdate]:
         """Train with the proximal term towards the model that came down."""
-        share = client.key.child("work").numpy().uniform(self.config.gamma, 1)
-        whole = client.usual_steps(message.model.architecture)
+        steps = None
+        if self.config.gamma < 1:
+            share = client.key.child("work").numpy().uniform(self.config.gamma, 1)
+            steps = ceil(share * client.usual_steps(message.model.architecture))
         fitted = await client.fit(
             message.model,
             step=Descent(correct=Proximal(self.config.mu)),
             extras={"anchor": Extra(message.model.params)},
-            steps=ceil(share * whole) if share < 1 else None,
+            steps=steps,
         )
         return state, ModelUpdate.of(fitted.model, num_samples=client.num_samples())
 
