@@ -74,9 +74,12 @@ def test_a_merge_that_leaves_the_finite_range_is_refused_here_too(world: Any) ->
         assert [reply.message.values[0] for reply in replies] == [1, 1, 1]
         return (doubled(),) if server.round == 1 else state
 
-    algorithm, executor = world.Scripted(local=local, merge=merge), THREADS(ExecutorConfig(workers=2))
-    parts = world.make_parts(algorithm, executor=executor, rounds=2, verify=False)
-    result, _ = over_http(lambda: parts, ["0,2", "1"])
+    def make() -> Any:  # each side has threads of its own, and ends them
+        executor = THREADS(ExecutorConfig(workers=2))
+        algorithm = world.Scripted(local=local, merge=merge)
+        return world.make_parts(algorithm, executor=executor, rounds=2, verify=False)
+
+    result, _ = over_http(make, ["0,2", "1"])
     assert [(row.merged, row.rejected) for row in result.rounds] == [(0, 3), (3, 0)]
     (reason,) = result.rejections
     assert reason == "the merge of exchange 'talk' leaves the finite range: tuple[0] holds NaN or an infinity"
