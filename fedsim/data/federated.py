@@ -98,9 +98,7 @@ class FederatedData:
             DataError: The data set is counts only.
         """
         holdings = self.holdings[split]
-        if not 0 <= client < self.num_clients:
-            raise self._no_client(client)
-        first, end = holdings.offsets.item(client), holdings.offsets.item(client + 1)
+        first, end = self._run(client, holdings)
         return self._flat(holdings)[first:end]
 
     def pooled(self, split: Split, clients: Sequence[int] | None = None) -> Indices:
@@ -116,18 +114,19 @@ class FederatedData:
 
     def num_samples(self, client: int, split: Split) -> int:
         """Return how many samples a client has in a split."""
-        offsets = self.holdings[split].offsets
-        if not 0 <= client < self.num_clients:
-            raise self._no_client(client)
-        num: int = offsets.item(client + 1) - offsets.item(client)
-        return num
+        first, end = self._run(client, self.holdings[split])
+        return end - first
 
     def sizes(self, split: Split) -> Counts:
         """Return int64 (K,), how many samples each client has in a split."""
         return np.diff(self.holdings[split].offsets)
 
-    def _no_client(self, client: int) -> IndexError:
-        return IndexError(f"client {client} does not exist: clients are numbered 0 to {self.num_clients - 1}")
+    def _run(self, client: int, holdings: Holdings) -> tuple[int, int]:
+        if not 0 <= client < self.num_clients:
+            raise IndexError(
+                f"client {client} does not exist: clients are numbered 0 to {self.num_clients - 1}"
+            )
+        return holdings.offsets.item(client), holdings.offsets.item(client + 1)
 
     def _flat(self, holdings: Holdings) -> Indices:
         if holdings.flat is None:
