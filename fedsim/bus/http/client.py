@@ -237,7 +237,8 @@ class HttpClient:
             self._state.begin(run)
         if not resumed:
             self._deliveries.begin_anew()
-        self._greeting = greeting if self._greeting is None else self._greeting
+        if self._greeting is None:
+            self._greeting = greeting
         self._requests.joined.set()
         self._changed()
 

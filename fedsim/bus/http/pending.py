@@ -174,9 +174,11 @@ class Replies:
             async with self._writing:
                 if self._is_broken:  # a later reply must not be durable without the one before it
                     return
-                self._is_broken = True
-                await state.keep(reply)
-                self._is_broken = False
+                try:
+                    await state.keep(reply)
+                except BaseException:
+                    self._is_broken = True
+                    raise
         if len(reply.key) == 2:
             self._given(reply.key)
         async with self._turns.setdefault(reply.line, asyncio.Lock()):

@@ -18,6 +18,7 @@ import secrets
 import ssl as tls
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -88,9 +89,8 @@ class HttpServer:
         self._health = health
         self._accounts = Accounts(ledger, trace, overhead, log)
         self.rejected = self._accounts.rejected
-        self._sessions = Sessions(
-            *(num_clients, self.limits, self._retired), lambda: self._accounts.reject("evicted")
-        )
+        evicted = partial(self._accounts.reject, "evicted")
+        self._sessions = Sessions(num_clients, self.limits, self._retired, evicted)
         self._inbox = Inbox(self.limits.inbox_bytes)
         self._newest: dict[int, int] = {}
         self._questions: dict[int, Question] = {}

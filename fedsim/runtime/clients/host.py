@@ -24,7 +24,7 @@ from fedsim.engine.training_config import TrainingConfig
 from fedsim.params import Tree
 from fedsim.runtime import told_losses
 from fedsim.runtime.clients.contexts import Contexts
-from fedsim.runtime.clients.plain_training import PlainTraining
+from fedsim.runtime.clients.plain_training import PlainTraining, PlainWork
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.purity import unchanged
 from fedsim.runtime.tasks import Tasks, Work
@@ -139,8 +139,9 @@ class ClientHost:
         else:
             self._serving[client] = self.tasks.start(self._serve(client), name=f"client {client}")
 
-    def _plain_is_over(self, client: int, work: Work) -> None:
+    def _plain_is_over(self, work: PlainWork) -> None:
         """Let a client go on with what plain training does not serve, if that waits for it."""
+        client = work.client
         if self._waiting[client]:
             serve = self._serve(client)
             self._serving[client] = self.tasks.start(serve, name=f"client {client}", in_place_of=work)

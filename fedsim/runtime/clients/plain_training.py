@@ -53,7 +53,7 @@ def plain_training(
     return PlainTraining(parts, frozenset(names), engine, endpoint, tasks)
 
 
-Over: TypeAlias = Callable[[int, "PlainWork"], object]
+Over: TypeAlias = Callable[["PlainWork"], object]
 
 
 class PlainTraining:
@@ -82,7 +82,7 @@ class PlainTraining:
             client: The client.
             waiting: Its deliveries, of which the first is one that this serves. Each is taken out when its
                 reply has left.
-            over: Called with the client when none is left, or one that this does not serve comes next.
+            over: Called when none is left, or one that this does not serve comes next.
         """
         return PlainWork(self, client, waiting, over)
 
@@ -183,7 +183,7 @@ class PlainWork(RunningFit):
             running_loop().call_soon(self._begin)
         else:
             self._over = None
-            over(self.client, self)
+            over(self)
 
     def _fail(self, error: Exception) -> None:
         self._finish()
