@@ -9,6 +9,7 @@ a frame on the link is ``overhead``, apart from all of these. A row costs 59 byt
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from operator import add, attrgetter, sub
@@ -162,6 +163,49 @@ class Ledger:
             totals[1] += num_bytes
             totals[2] += num_parameters
         return row
+
+    def delivered(
+        self,
+        frames: Sequence[tuple[int, int, Header, tuple[str, int, int, bool, int]]],
+        *,
+        up: bool = False,
+    ) -> None:
+        """Enter frames that were sent and have arrived, of dispatches of one exchange.
+
+        Args:
+            frames: In the order of sending: when each was sent and has arrived, ns; the header of its
+                dispatch; kind, bytes, parameters, whether it is data, bytes of overhead.
+            up: Whether they are replies.
+        """
+        words, totals, pack = self._words, self._totals[up], _SENT_ROW.pack
+        rows = list[bytes]()
+        for sent_ns, _, header, (kind, num_bytes, num_parameters, is_data, overhead_bytes) in frames:
+            rows.append(
+                pack(
+                    sent_ns,
+                    num_bytes,
+                    num_parameters,
+                    header.receiver,
+                    header.round,
+                    header.dispatch,
+                    overhead_bytes,
+                    words[kind],
+                    words[header.exchange],
+                    up,
+                    is_data,
+                )
+            )
+            totals[0] += 1
+            totals[4] += overhead_bytes
+            if is_data:
+                totals[3] += num_bytes
+            else:
+                totals[1] += num_bytes
+                totals[2] += num_parameters
+        self._sent.frombytes(b"".join(rows))
+        self._outcome.extend([Outcome.DELIVERED] * len(frames))
+        self._arrivals.extend([1] * len(frames))
+        self._arrived_ns.extend([frame[1] for frame in frames])
 
     def ended(self, at_ns: int, row: int, outcome: Outcome) -> bool:
         """Enter what became of a copy of a frame, and when; say whether it is the frame's first end."""

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedsim.bus.base import Delivery, Header, Presence
 from fedsim.bus.ledger import OUTCOME_WORDS, Ledger, Outcome
@@ -34,6 +34,18 @@ TRANSFER_END = RecordKind("transfer_end", ("client", "dispatch", "up", "outcome"
 """The first end of a frame; ``cause`` says why it was not delivered."""
 TRANSFER_COPY = RecordKind("transfer_copy", ("client", "dispatch", "up", "outcome", "cause"))
 """What became of a further copy of a frame that had ended before."""
+
+
+class OnLink(NamedTuple):
+    """What a message's frames are on a link, whoever they are for.
+
+    Attributes:
+        what: As ledger and trace have it: kind, bytes, parameters, whether it is data, bytes of overhead.
+        link_bytes: Their length with the overhead.
+    """
+
+    what: tuple[str, int, int, bool, int]
+    link_bytes: int
 
 
 # To ask the class for a member takes longer than to read a name.
@@ -113,17 +125,31 @@ class MemoryBus:
 
     def _launch(self, transfer: _Transfer) -> None:
         """Put a frame on its link, as one more row of the ledger."""
-        header, packed, frame = transfer.header, transfer.packed, transfer.frame
-        num_bytes, client, up = frame.num_bytes, transfer.client, transfer.up
-        wire_bytes = self._wire_bytes(num_bytes, "up" if up else "down")
-        what = packed.kind, num_bytes, packed.num_parameters, packed.is_data, wire_bytes - num_bytes
+        header, frame, client, up = transfer.header, transfer.frame, transfer.client, transfer.up
+        what, link_bytes = self._on_link(transfer.packed, frame.num_bytes, up)
         transfer.row = row = self.ledger.sent(now_ns(), header, *what)
         self.trace.record(TRANSFER_START, client, header.dispatch, up, *what)
-        parcel = Parcel(header.sender, header.receiver, wire_bytes, frame)
+        parcel = Parcel(header.sender, header.receiver, link_bytes, frame)
         transfer.passage = passage = self.carrier.carry(parcel, transfer)
         self._under_way.setdefault(client, {})[row] = transfer
         if client in self._away:
             passage.pause()
+
+    def on_link(self, packed: Packed, exchange: str, *, up: bool) -> OnLink:
+        """Return what the frames of a message of an exchange are on a link."""
+        # Addresses and rounds always take four bytes.
+        frame = packed.frame(sender=SERVER, receiver=SERVER, round=0, exchange=exchange)
+        return self._on_link(packed, frame.num_bytes, up)
+
+    def _on_link(self, packed: Packed, num_bytes: int, up: bool) -> OnLink:
+        link_bytes = self._wire_bytes(num_bytes, "up" if up else "down")
+        what = packed.kind, num_bytes, packed.num_parameters, packed.is_data, link_bytes - num_bytes
+        return OnLink(what, link_bytes)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is on its way or waits in an inbox."""
+        return not (self._under_way or self.server.has_any or self.clients.has_any)
 
     def knows(self, packed: Packed) -> bool:
         """Say whether a message is of a kind that may travel."""
@@ -198,6 +224,11 @@ class MemoryEndpoint:
             self._waiter = running_loop().create_future()
             await self._waiter
         return self._inbox.popleft()
+
+    @property
+    def has_any(self) -> bool:
+        """Whether a delivery waits."""
+        return bool(self._inbox)
 
     def put(self, delivery: Delivery) -> None:
         """Add a delivery and wake the receiver."""

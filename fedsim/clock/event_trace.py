@@ -113,6 +113,15 @@ class Trace:
             RunError: When the instant is later than any record can hold.
             RuntimeError: When no loop is running.
         """
+        virtual = of_thread.loop
+        self.record_at(now_ns() if virtual is None else virtual.now_ns, kind, values)
+
+    def record_at(self, at_ns: int, kind: RecordKind, values: tuple[Value, ...]) -> None:
+        """Add a record at an instant that is not before the last record's and not after now.
+
+        Raises:
+            Exception: As :meth:`record`.
+        """
         # Kinds are constants, so identity is enough here; comparing their fields would cost more.
         known = self._kinds.get(kind.name)
         if known is None or known[0] is not kind:
@@ -122,8 +131,6 @@ class Trace:
             raise ValueError(
                 f"{kind.name!r} has the fields {kind.fields}, but {len(values)} value(s) were given"
             )
-        virtual = of_thread.loop
-        at_ns = now_ns() if virtual is None else virtual.now_ns
         if at_ns > _LAST_NS:
             raise RunError(
                 "virtual time has passed 292 years, and no record holds a later instant: give shorter "

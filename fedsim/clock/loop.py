@@ -220,6 +220,16 @@ class VirtualTimeLoop(ServingLoop):
         self._turns += 1
         return self._turns
 
+    def is_quiet_until(self, when_ns: int) -> bool:
+        """Say whether nothing is runnable now, and nothing scheduled up to an instant, itself included."""
+        if any(handle._callback is not None for handle in self._ready):
+            return False
+        heap = self._heap
+        while heap and heap[0][3]._callback is None:
+            heappop(heap)[3]._scheduled = False
+            self._cancelled_timers -= 1
+        return not heap or heap[0][0] > when_ns
+
     def _refuse_caller(self, method: str) -> None:
         if self._closed:
             raise RuntimeError("Event loop is closed")

@@ -25,9 +25,14 @@ from fedsim.engine.pending_fit import PendingFits, can_wait, compute_inputs
 from fedsim.engine.usual_fits import UsualFits
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import FedsimError, JobError
+from fedsim.params import Model
 
 JOB_START = RecordKind("job_start", ("client", "dispatch", "job", "flops", "duration_s"))
 JOB_END = RecordKind("job_end", ("client", "dispatch", "job", "outcome"))
+
+
+FIT = "fit"
+"""What the trace calls a fit."""
 
 
 def _nowhere() -> str:
@@ -129,6 +134,26 @@ class Engine:
         running._name = self._record_start(fit, client, dispatch, flops, duration_s)
         running._dispatch = dispatch
         running._start(self, cast(VirtualTimeLoop, running_loop()), fit, duration_s, client, place, flops)
+
+    def begun(self, fit: Fit, *, due_ns: int, flops: float, place: Callable[[], str]) -> Fitted:
+        """Begin a fit of which the caller records start and end; return its result, which is pending.
+
+        Args:
+            fit: One that :func:`fedsim.engine.pending_fit.can_wait`.
+            due_ns: When it ends.
+            flops: What it costs.
+            place: Gives the words for whose job it is, for an error.
+        """
+        return self._late(fit, self._submit(fit, due_ns, flops), place)
+
+    def form_of_fitted(self, model: Model) -> Model:
+        """Return a model of the form that fits from these start values give; its arrays have no values."""
+        return self._pending.form_of_fitted(model)
+
+    def _late(self, fit: Fit, promise: Promise, place: Callable[[], str]) -> Fitted:
+        """Return the result of a fit, to be computed when it is looked at."""
+        compute = partial(_late_outcome, self.executor, fit, promise, place)
+        return self._pending.fitted(fit, compute, promise.cancel)
 
     def _record_start(self, job: Job, client: int, dispatch: int, flops: float, duration_s: float) -> str:
         """Record that a job starts; return what the trace calls it."""
@@ -289,8 +314,7 @@ class _Running:
             if isinstance(job, Fit) and can_wait(job):
                 # Without a reference to this object, which may hold the result: nothing waits for the
                 # collector.
-                compute = partial(_late_outcome, engine.executor, job, promise, place)
-                result: Any = engine._pending.fitted(job, compute, promise.cancel)
+                result: Any = engine._late(job, promise, place)
             else:
                 result = _outcome(engine.executor, job, promise, place)
         except Exception as error:

@@ -1,6 +1,6 @@
 """Moving parcels over links through time: what a transfer costs, and who gets in whose way."""
 
-from fedsim.network.base import Carrier, Listener, NetworkPlugin, Parcel, Passage
+from fedsim.network.base import Carrier, Listener, NetworkPlugin, Parcel, Passage, TimetableCarrier
 from fedsim.network.link_traces import LinkTraceConfig
 from fedsim.network.links import Links
 from fedsim.network.overhead import NO_OVERHEAD, OverheadConfig
@@ -15,4 +15,5 @@ __all__ = [
     "OverheadConfig",
     "Parcel",
     "Passage",
+    "TimetableCarrier",
 ]

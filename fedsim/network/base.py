@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from asyncio import TimerHandle
-from typing import Any, ClassVar, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from fedsim.clock import call_after, now_ns
 from fedsim.network.links import Links
@@ -68,6 +69,32 @@ class Carrier(Protocol):
 
     def carry(self, parcel: Parcel, listener: Listener) -> Passage:
         """Start the transfer now; the listener hears of it at later instants, or later in this one."""
+
+
+Departures: TypeAlias = Sequence[tuple[int, int, int]]
+"""Parcels in the order in which they begin: when, ns; the client whose link each crosses; its bytes."""
+
+Arrivals: TypeAlias = list[tuple[int, list[int]]]
+"""The events in which parcels arrive, in order: when, ns, and the places of parcels among the departures."""
+
+
+@runtime_checkable
+class TimetableCarrier(Carrier, Protocol):
+    """A carrier that can say beforehand when parcels arrive."""
+
+    def arrivals(self, parcels: Departures, *, up: bool, all_at_once: bool, by_ns: int) -> Arrivals:
+        """Return when parcels would arrive, if nothing else were carried until the last has arrived.
+
+        That is when they do arrive, to the nanosecond and in that order, where they are carried. Nothing is
+        carried by this.
+
+        Args:
+            parcels: All of them, either up or down.
+            up: Whether they go to the server.
+            all_at_once: Whether they begin in one event; else each begins in an event of its own, of the
+                class JOIN.
+            by_ns: Those that arrive later are left out.
+        """
 
 
 class NetworkPlugin(Plugin[C], ABC):

@@ -9,16 +9,18 @@ begins or ends, or a capacity steps; all changes of one instant are solved toget
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from pydantic import Field
 
 from fedsim.clock import VirtualTimeLoop, running_loop
 from fedsim.config import Config
 from fedsim.errors import VirtualTimeError
-from fedsim.network.base import Carrier, Listener, NetworkPlugin, Parcel, Passage
+from fedsim.network.base import Arrivals, Carrier, Departures, Listener, NetworkPlugin, Parcel, Passage
 from fedsim.network.capacity import Capacity, read_capacity
 from fedsim.network.capacity_audit import LoadCheck
 from fedsim.network.fluid_server_link import FluidPassage, ServerLink
+from fedsim.network.fluid_timetable import LinkTimetable
 from fedsim.network.links import Links
 
 
@@ -42,9 +44,12 @@ class FluidCarrier:
         is_checked: bool = False,
     ) -> None:
         self._latency_s, self._server_latency_s = links.latency_s, links.server_latency_s
-        down, up = (LoadCheck(), LoadCheck()) if is_checked else (None, None)
-        self._down = ServerLink(server_up or links.server_up_bps, links.down_bps, links.down_trace, down)
-        self._up = ServerLink(server_down or links.server_down_bps, links.up_bps, links.up_trace, up)
+        # What a link is made of: one that goes down, one that goes up.
+        self._link_of = (
+            partial(ServerLink, server_up or links.server_up_bps, links.down_bps, links.down_trace),
+            partial(ServerLink, server_down or links.server_down_bps, links.up_bps, links.up_trace),
+        )
+        self._down, self._up = (make(LoadCheck() if is_checked else None) for make in self._link_of)
         self._carried = 0
         self._loop: VirtualTimeLoop | None = None
 
@@ -63,8 +68,15 @@ class FluidCarrier:
             self._loop = self._down.loop = self._up.loop = _loop()
         self._carried += 1
         client, link = (sender, self._up) if receiver < 0 else (receiver, self._down)
-        latency_ns = round((float(self._latency_s[client]) + self._server_latency_s) * 1e9)
-        return FluidPassage(self._carried, link, client, latency_ns, parcel, listener)
+        return FluidPassage(self._carried, link, client, self._latency_ns(client), parcel, listener)
+
+    def arrivals(self, parcels: Departures, *, up: bool, all_at_once: bool, by_ns: int) -> Arrivals:
+        """Return when parcels would arrive; see :class:`fedsim.network.base.TimetableCarrier`."""
+        timetable = LinkTimetable(self._link_of[up]())
+        return timetable.arrivals(parcels, self._latency_ns, all_at_once=all_at_once, by_ns=by_ns)
+
+    def _latency_ns(self, client: int) -> int:
+        return round((float(self._latency_s[client]) + self._server_latency_s) * 1e9)
 
 
 class FluidConfig(Config):

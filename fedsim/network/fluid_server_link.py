@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Any, Literal, Protocol, cast
 
-from fedsim.clock import VirtualTimeLoop
 from fedsim.network.base import Listener, Parcel
 from fedsim.network.capacity import Capacity
 from fedsim.network.capacity_audit import LoadCheck, Move, Room
@@ -19,20 +17,52 @@ _NEVER_S = 1e18  # an end this far away is not worth a timer
 _NEVER_NS = int(2 * _NEVER_S * 1e9)
 
 
-class FluidPassage(Flow):
-    """A parcel on its way: waiting for its latency, flowing, paused, or over.
+class Timer(Protocol):
+    """Something that a loop will call."""
+
+    def cancel(self) -> object:
+        """Let it not be called."""
+
+
+class Loop(Protocol):
+    """What a link asks of the loop of a run.
+
+    Attributes:
+        now_ns: The time, ns.
+    """
+
+    now_ns: int
+
+    def call_at_ns(self, when_ns: int, callback: Callable[..., object], *args: Any) -> Timer:
+        """Schedule a callback at an instant."""
+
+
+class LinkFlow(Flow):
+    """A parcel whose bytes flow over the server's link and a client's.
 
     Attributes:
         client: Whose link it crosses, besides the server's.
     """
 
     # It is the solver's flow itself: a table from one to the other would be read at every end.
-    __slots__ = ("_bits", "_latency_ns", "_link", "_listener", "_parcel", "_state", "_timer", "client")
+    __slots__ = ("_bits", "_state", "client")
 
+    client: int
     _bits: float  # that have not crossed, when it last stood still
-    _timer: asyncio.TimerHandle | None
     # When the last bit is across, it arrives at that instant, unless it is stopped before.
     _state: Literal["waiting", "flowing", "across", "paused", "over"]
+
+    def arrive(self) -> None:
+        """Tell whoever waits for it, unless it was stopped at this very instant."""
+        raise NotImplementedError
+
+
+class FluidPassage(LinkFlow):
+    """A parcel on its way: waiting for its latency, flowing, paused, or over."""
+
+    __slots__ = ("_latency_ns", "_link", "_listener", "_parcel", "_timer")
+
+    _timer: Timer | None
 
     def __init__(
         self, order: int, link: ServerLink, client: int, latency_ns: int, parcel: Parcel, listener: Listener
@@ -117,9 +147,9 @@ class _ClientLink:
     """
 
     cap_bps: float
-    flows: list[FluidPassage]
+    flows: list[LinkFlow]
     trace: Capacity | None
-    timer: asyncio.TimerHandle | None = None
+    timer: Timer | None = None
 
 
 class ServerLink:
@@ -140,7 +170,7 @@ class ServerLink:
         loop: The loop of the run; set before anything flows.
     """
 
-    loop: VirtualTimeLoop
+    loop: Loop
 
     def __init__(
         self,
@@ -158,10 +188,10 @@ class ServerLink:
         self._reshared: dict[int, None] = {}  # clients whose flows need new caps at this instant
         self._origin_ns = 0
         self._now_ns = 0  # the solver's instant; after months, its float seconds no longer say which
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
         self._tick_ns = _NEVER_NS  # when the timer is due, or now while it runs
 
-    def join(self, flow: FluidPassage, bits: float) -> None:
+    def join(self, flow: LinkFlow, bits: float) -> None:
         """Start a flow."""
         now_ns = self.loop.now_ns
         star, client = self._star, flow.client
@@ -192,7 +222,7 @@ class ServerLink:
             if end_ns < self._tick_ns:  # mostly others end before it
                 self._wake(end_ns if end_ns > now_ns else now_ns)
 
-    def leave(self, flow: FluidPassage) -> float:
+    def leave(self, flow: LinkFlow) -> float:
         """Take a flow out before its end and return the bits that it has to go."""
         now_ns = self.loop.now_ns
         self._advance(now_ns)
@@ -204,7 +234,7 @@ class ServerLink:
         self._wake(now_ns)
         return bits
 
-    def remaining_bits(self, flow: FluidPassage) -> float:
+    def remaining_bits(self, flow: LinkFlow) -> float:
         """Return the bits that a flow has to go now."""
         self._advance(self.loop.now_ns)
         return self._star.remaining_bits(flow)
@@ -219,7 +249,7 @@ class ServerLink:
         if (change_ns := trace.next_change_ns(loop.now_ns)) is not None:
             link.timer = loop.call_at_ns(change_ns, self._follow, client, trace)
 
-    def _forget(self, flow: FluidPassage) -> None:
+    def _forget(self, flow: LinkFlow) -> None:
         """Free a flow's share of its client's link."""
         link = self._busy[flow.client]
         link.flows.remove(flow)
@@ -316,18 +346,18 @@ class ServerLink:
             if self._trace is not None:
                 self._wake(self._trace.next_change_ns(now_ns))
 
-    def _finished(self) -> list[FluidPassage]:
+    def _finished(self) -> list[LinkFlow]:
         """Take out the flows that have ended, and check that they have."""
         star, check = self._star, self._check
         if check is None:
-            return cast("list[FluidPassage]", star.finished())
+            return cast("list[LinkFlow]", star.finished())
         rates_bps = {flow: star.rate_bps(flow) for flow in self._under_way()}
-        finished = cast("list[FluidPassage]", star.finished())
+        finished = cast("list[LinkFlow]", star.finished())
         for flow in finished:
             check.end(flow, noise_bits=rates_bps[flow] * noise_s(star.now_s))
         return finished
 
-    def _under_way(self) -> list[FluidPassage]:
+    def _under_way(self) -> list[LinkFlow]:
         return [flow for link in self._busy.values() for flow in link.flows]
 
     def _share(self) -> None:

@@ -95,9 +95,10 @@ class MaxMinStar:
         return self._num_capped + self._num_sharing
 
     def restart(self) -> None:
-        """Set the clock of an idle star to 0."""
+        """Set the clock of an idle star to 0; nothing of what it carried before plays a part any more."""
         self.now_s = 0.0
         self._virtual_bits = 0.0
+        self._theta_bps = math.inf
         self._moves = 0
         for heap in (self._largest, self._smallest, self._ends, self._targets, self._unranked, self._begun):
             heap.clear()

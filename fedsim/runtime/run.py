@@ -17,6 +17,7 @@ from fedsim.runtime.clients.host import ClientHost
 from fedsim.runtime.clients.interrupted_work import Churn
 from fedsim.runtime.clients.plain_training import plain_training
 from fedsim.runtime.evaluation import Observer
+from fedsim.runtime.known_cohorts import known_cohorts
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.recorder import Observe, Recorder, silent, unobserved
 from fedsim.runtime.records.result import RoundRow, RunResult
@@ -98,10 +99,11 @@ async def _simulate(
     initial, tasks = parts.initial(), Tasks()
     contexts = Contexts(parts, engine, initial, log.warning, log.info)
     host = ClientHost(parts, contexts, bus.clients, tasks)
-    host.plain_training = plain_training(parts, host.exchanges, engine, bus.clients, tasks)
+    host.plain_training = plain = plain_training(parts, host.exchanges, engine, bus.clients, tasks)
     observer = Observer(parts, engine, contexts, host.states, trace)
     actor = ServerActor(parts, engine, bus.server, initial, observer, recorder, trace, log)
     bus.presence = presence = _presence(parts, bus, engine, host, trace)
+    actor.cohorts = known_cohorts(parts, plain, host, bus, engine, trace)
     bus.clients.feed(host.take)
     bus.server.feed(actor.take)
     try:

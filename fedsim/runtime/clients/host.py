@@ -100,6 +100,11 @@ class ClientHost:
         while True:
             self.take(await self.endpoint.receive())
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no client is at work and nothing waits for one."""
+        return not (self._waiting or self._serving)
+
     def take(self, delivery: Delivery) -> None:
         """Let a client reply to a delivery, once it has done with those before."""
         client = delivery.header.receiver

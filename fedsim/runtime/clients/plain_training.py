@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 
 from fedsim.algorithms.base import Algorithm, Exchange
 from fedsim.algorithms.common.model_rounds import ModelTraining
-from fedsim.bus import Delivery
+from fedsim.bus import Delivery, Header
 from fedsim.bus.memory import MemoryEndpoint
 from fedsim.clock import running_loop
 from fedsim.engine.cost import duration_s
 from fedsim.engine.engine import Engine, RunningFit
-from fedsim.engine.jobs import Fitted
+from fedsim.engine.jobs import Fit, Fitted
 from fedsim.engine.usual_fits import UsualFit
 from fedsim.params import Model
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.tasks import Tasks
-from fedsim.wire import ModelBroadcast, ModelUpdate
+from fedsim.wire import Message, ModelBroadcast, ModelUpdate
 
 
 def plain_training(
@@ -53,6 +53,22 @@ def plain_training(
     return PlainTraining(parts, frozenset(names), engine, endpoint, tasks)
 
 
+class PlainJob(NamedTuple):
+    """What a client does for one dispatch.
+
+    Attributes:
+        fit: The fit.
+        num_samples: How many samples it trains on.
+        flops: What that costs.
+        duration_s: How long its device takes, s.
+    """
+
+    fit: Fit
+    num_samples: int
+    flops: float
+    duration_s: float
+
+
 Over: TypeAlias = Callable[["PlainWork"], object]
 
 
@@ -73,7 +89,11 @@ class PlainTraining:
 
     def serves(self, delivery: Delivery) -> bool:
         """Say whether a delivery asks for nothing but such training."""
-        return delivery.header.exchange in self._exchanges and type(delivery.message) is ModelBroadcast
+        return self.trains(delivery.header.exchange, delivery.message)
+
+    def trains(self, exchange: str, message: Message | None) -> bool:
+        """Say whether a message of an exchange asks for nothing but such training."""
+        return exchange in self._exchanges and type(message) is ModelBroadcast
 
     def start(self, client: int, waiting: list[Delivery], over: Over) -> PlainWork:
         """Let a client begin with what waits for it, where a task would begin.
@@ -86,7 +106,20 @@ class PlainTraining:
         """
         return PlainWork(self, client, waiting, over)
 
-    def fits(self, model: Model, client: int, num_samples: int, round: int) -> UsualFit:  # noqa: A002
+    def job(self, header: Header, model: Model) -> PlainJob:
+        """Return what a client does for a dispatch that brings it a model."""
+        client, engine, parts = header.receiver, self.engine, self.parts
+        num_samples = parts.data.num_samples(client, "train")
+        key = self.key.child(client, header.turn)
+        fits = self._fits_of(model, client, num_samples, header.round)
+        fit = fits.of(model, client, key.child("train").seed)
+        effort = fits.work.effort or engine.costs.work(fit, fits.work)
+        device = parts.fleet.device(client)
+        if device.variation or device.load is not None:
+            key = key.child("load", header.dispatch, 1)
+        return PlainJob(fit, num_samples, effort.total.flops, duration_s(device, effort, key))
+
+    def _fits_of(self, model: Model, client: int, num_samples: int, round: int) -> UsualFit:  # noqa: A002
         """Return what the fits of a round have in common that start from models of one architecture.
 
         Args:
@@ -144,24 +177,16 @@ class PlainWork(RunningFit):
 
     def _train(self, delivery: Delivery) -> None:
         of, header = self._of, delivery.header
-        client, engine, parts = self.client, of.engine, of.parts
-        model = cast(ModelBroadcast, delivery.message).model
-        self._num_samples = num_samples = parts.data.num_samples(client, "train")
-        key = of.key.child(client, header.turn)
-        fits = of.fits(model, client, num_samples, header.round)
-        fit = fits.of(model, client, key.child("train").seed)
-        effort = fits.work.effort or engine.costs.work(fit, fits.work)
-        device = parts.fleet.device(client)
-        if device.variation or device.load is not None:
-            key = key.child("load", header.dispatch, 1)
-        engine.begin(
+        job = of.job(header, cast(ModelBroadcast, delivery.message).model)
+        self._num_samples = job.num_samples
+        of.engine.begin(
             self,
-            fit,
-            client=client,
+            job.fit,
+            client=self.client,
             dispatch=header.dispatch,
-            flops=effort.total.flops,
-            duration_s=duration_s(device, effort, key),
-            place=partial(_place, client, header.round),
+            flops=job.flops,
+            duration_s=job.duration_s,
+            place=partial(place_of, self.client, header.round),
         )
         self._is_training = True
 
@@ -190,5 +215,6 @@ class PlainWork(RunningFit):
         self._of.tasks.fail(error)
 
 
-def _place(client: int, round: int) -> str:  # noqa: A002
+def place_of(client: int, round: int) -> str:  # noqa: A002
+    """Return the words for whose job it is, for an error."""
     return f" at client {client} in round {round}"

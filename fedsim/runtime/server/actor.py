@@ -11,7 +11,7 @@ import asyncio
 from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedsim.algorithms.base import Exchange, Reply, When
@@ -27,7 +27,7 @@ from fedsim.runtime.evaluation import Observer
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.purity import unchanged
 from fedsim.runtime.records.recorder import Recorder
-from fedsim.runtime.server.open_dispatches import RUN_ENDED, OpenDispatch, OpenDispatches
+from fedsim.runtime.server.open_dispatches import RUN_ENDED, Cohorts, OpenDispatch, OpenDispatches
 from fedsim.runtime.server.selection import Selection
 from fedsim.runtime.server.vetting import merged, misfit
 from fedsim.wire import SERVER, Message, pack
@@ -49,6 +49,7 @@ class ServerActor:
         recorder: Makes rows of rounds.
         trace: Where events are recorded.
         log: Where waits and warnings are noted.
+        cohorts: Knows beforehand what comes of some dispatches, if anybody does.
         state: The algorithm's state at the server.
         merged: The newest dispatch of each client whose reply was merged, -1 where there is none.
         num_rounds: How many rounds the run has.
@@ -64,6 +65,7 @@ class ServerActor:
     recorder: Recorder
     trace: Trace
     log: Log
+    cohorts: Cohorts | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         num_clients, exchanges = self.parts.data.num_clients, self.parts.algorithm.exchanges
@@ -184,17 +186,16 @@ class ServerActor:
         # A message for many is packed once.
         distinct = {id(message): message for message in messages.values()}
         packed = {key: None if message is None else pack(message) for key, message in distinct.items()}
-        version = self.version
+        clients, dispatches = sorted(messages), self._dispatches
+        sent = [packed[id(messages[client])] for client in clients]
+        name, number, merged = exchange.name, self._round, self.merged
+        headers = [dispatches.header(client, name, number, merged[client]) for client in clients]
+        known = None if self.cohorts is None else self.cohorts.known(headers, sent)
+        if known is not None:
+            return dispatches.send_together(known, self.version)
         return [
-            self._dispatches.send(
-                client,
-                exchange.name,
-                packed[id(messages[client])],
-                round=self._round,
-                version=version,
-                merged=self.merged[client],
-            )
-            for client in sorted(messages)
+            dispatches.send(header, message, self.version)
+            for header, message in zip(headers, sent, strict=True)
         ]
 
     async def merge(self, exchange: Exchange, dispatches: Sequence[OpenDispatch]) -> Sequence[int]:

@@ -13,17 +13,18 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, cast
 
 import numpy as np
 
 from fedsim.algorithms.base import Exchange, Reply
 from fedsim.bus import Delivery, Endpoint, Header
-from fedsim.clock import RecordKind, Timeout, Timeouts, Trace, now_s, running_loop
+from fedsim.clock import RecordKind, Timeout, Timeouts, Trace, VirtualTimeLoop, now_s, running_loop
 from fedsim.errors import InvariantError
 from fedsim.params import Array
-from fedsim.wire import SERVER, Packed
+from fedsim.wire import SERVER, Message, Packed
 
 DISPATCH = RecordKind("dispatch", ("client", "dispatch", "round", "exchange", "turn"))
 DROP = RecordKind("drop", ("client", "dispatch", "cause"))
@@ -42,7 +43,7 @@ class OpenDispatch:
         version: The server's at that time.
         sent_at_s: When.
         reply: The reply, or None when the lease has run out.
-        lease: Ends the waiting.
+        lease: Ends the waiting; None where the reply is known to come before.
         released: Whether its client may be asked again before the reply is merged.
         abandoned: Why no reply will come, as the trace has it; empty where one may come.
     """
@@ -51,7 +52,7 @@ class OpenDispatch:
     version: int
     sent_at_s: float
     reply: asyncio.Future[Reply | None]
-    lease: Timeout[OpenDispatch] = field(init=False)
+    lease: Timeout[OpenDispatch] | None = None
     released: bool = False
     abandoned: str = ""
 
@@ -59,6 +60,28 @@ class OpenDispatch:
     def client(self) -> int:
         """The client that it went to."""
         return self.header.receiver
+
+
+class KnownCohort(Protocol):
+    """Dispatches of which is known when each reply comes, before any lease ends."""
+
+    @property
+    def headers(self) -> Sequence[Header]:
+        """Theirs, in the order of sending."""
+
+    @property
+    def end_ns(self) -> int:
+        """When the last reply comes."""
+
+    def replies(self) -> Iterable[tuple[int, int, Message]]:
+        """Record all that happens; return replies as they come: place in ``headers``, when in ns, message."""
+
+
+class Cohorts(Protocol):
+    """Works out beforehand what comes of dispatches."""
+
+    def known(self, headers: Sequence[Header], sent: Sequence[Packed | None]) -> KnownCohort | None:
+        """Return what comes of dispatches that are sent now; None where that cannot be known."""
 
 
 class OpenDispatches:
@@ -108,39 +131,53 @@ class OpenDispatches:
             self._took_s[exchange] = array("d", [-1.0]) * self._num_clients
         return np.frombuffer(self._took_s[exchange])
 
-    def send(
-        self,
-        client: int,
-        exchange: str,
-        message: Packed | None,
-        *,
-        round: int,  # noqa: A002
-        version: int,
-        merged: int,
-    ) -> OpenDispatch:
-        """Send a dispatch to a client, now.
+    def header(self, client: int, exchange: str, round: int, merged: int) -> Header:  # noqa: A002
+        """Return the header of a client's next dispatch, which is now taken.
 
         Args:
             client: The client.
             exchange: The exchange's name.
-            message: What is sent; None for no frame.
             round: The round's number.
-            version: The server's.
             merged: The client's newest dispatch that was merged; -1 where there is none.
         """
         turns = self._turns[exchange]
         turn = turns[client]
         number = turn if len(self._turns) == 1 else sum(counts[client] for counts in self._turns.values())
         turns[client] = turn + 1
-        header = Header(SERVER, client, round, exchange, number, turn, merged)
-        loop = running_loop()
-        dispatch = OpenDispatch(header, version, now_s(), asyncio.Future(loop=loop))
+        return Header(SERVER, client, round, exchange, number, turn, merged)
+
+    def send(self, header: Header, message: Packed | None, version: int) -> OpenDispatch:
+        """Send a dispatch to a client, now.
+
+        Args:
+            header: From :meth:`header`.
+            message: What is sent; None for no frame.
+            version: The server's.
+        """
+        dispatch = self._opened(header, version)
         dispatch.lease = self._leases.start(dispatch)
-        self._open[client, number] = dispatch
-        self._busy[client] += 1
-        self._trace.record(DISPATCH, client, number, round, exchange, turn)
+        client, number = header.receiver, header.dispatch
+        self._trace.record(DISPATCH, client, number, header.round, header.exchange, header.turn)
         self._endpoint.send(header, message)
         return dispatch
+
+    def _opened(self, header: Header, version: int) -> OpenDispatch:
+        client = header.receiver
+        dispatch = OpenDispatch(header, version, now_s(), asyncio.Future(loop=running_loop()))
+        self._open[client, header.dispatch] = dispatch
+        self._busy[client] += 1
+        return dispatch
+
+    def send_together(self, cohort: KnownCohort, version: int) -> list[OpenDispatch]:
+        """Send dispatches whose replies all come before a lease ends; all is recorded with the last reply."""
+        dispatches = [self._opened(header, version) for header in cohort.headers]
+        loop = cast(VirtualTimeLoop, running_loop())
+        loop.call_at_ns(cohort.end_ns, self._take_all, cohort, dispatches)
+        return dispatches
+
+    def _take_all(self, cohort: KnownCohort, dispatches: Sequence[OpenDispatch]) -> None:
+        for place, at_ns, message in cohort.replies():
+            self._settle(dispatches[place], message, at_ns / 1e9)
 
     def take(self, delivery: Delivery) -> None:
         """Settle the dispatch that a reply belongs to; one that nobody waits for any more is late."""
@@ -150,11 +187,16 @@ class OpenDispatches:
         if dispatch is None or dispatch.reply.done():
             self._trace.record(LATE, client, number)
             return
-        reply = Reply(client, number, header.exchange, dispatch.version, 0, 1.0, delivery.message)
-        self._leases.cancel(dispatch.lease)
-        if (took_s := self._took_s.get(header.exchange)) is not None:
-            took_s[client] = now_s() - dispatch.sent_at_s
-        dispatch.reply.set_result(reply)
+        self._settle(dispatch, delivery.message, now_s())
+
+    def _settle(self, dispatch: OpenDispatch, message: Message | None, at_s: float) -> None:
+        header, lease = dispatch.header, dispatch.lease
+        client, exchange = header.receiver, header.exchange
+        if lease is not None:
+            self._leases.cancel(lease)
+        if (took_s := self._took_s.get(exchange)) is not None:
+            took_s[client] = at_s - dispatch.sent_at_s
+        dispatch.reply.set_result(Reply(client, header.dispatch, exchange, dispatch.version, 0, 1.0, message))
 
     def release(self, dispatch: OpenDispatch) -> None:
         """Count its client as busy with it no longer."""
@@ -178,7 +220,8 @@ class OpenDispatches:
         self.release(dispatch)
         reply = dispatch.reply
         if not reply.done():
-            self._leases.cancel(dispatch.lease)
+            if dispatch.lease is not None:
+                self._leases.cancel(dispatch.lease)
             # It takes at least as long as it was waited for; were it forgotten, predictions would creep down.
             if (took_s := self._took_s.get(header.exchange)) is not None:
                 took_s[client] = max(took_s[client], now_s() - dispatch.sent_at_s)

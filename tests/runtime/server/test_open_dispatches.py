@@ -123,7 +123,7 @@ def _dispatches(num_clients: int) -> OpenDispatches:
 
 
 def _send_and_reply(dispatches: OpenDispatches, client: int) -> None:
-    dispatch = dispatches.send(client, "talk", None, round=1, version=0, merged=-1)
+    dispatch = dispatches.send(dispatches.header(client, "talk", 1, -1), None, 0)
     dispatches.take(Delivery(dispatch.header.reply(), None))
     dispatches.close(dispatch)
 
@@ -160,7 +160,7 @@ def test_times_are_known_from_the_first_prediction_on() -> None:
         dispatches = _dispatches(5)
         _send_and_reply(dispatches, 0)
         assert dispatches.predicted_s(talk, [0, 1]) == []
-        slow = [dispatches.send(client, "talk", None, round=1, version=0, merged=-1) for client in (0, 1, 2)]
+        slow = [dispatches.send(dispatches.header(client, "talk", 1, -1), None, 0) for client in (0, 1, 2)]
         for sent in slow[:2]:
             await clock.sleep_for(2)
             dispatches.take(Delivery(sent.header.reply(), None))
@@ -176,7 +176,7 @@ def test_a_drop_is_counted_by_what_the_trace_knows_of_its_cause() -> None:
     async def main() -> list[tuple[Any, ...]]:
         trace = Trace(keep=True)
         dispatches = OpenDispatches(Void(), trace, 3, timeout_s=10.0)
-        sent = [dispatches.send(client, "talk", None, round=1, version=0, merged=-1) for client in (0, 1, 2)]
+        sent = [dispatches.send(dispatches.header(client, "talk", 1, -1), None, 0) for client in (0, 1, 2)]
         await clock.sleep_for(1)
         trace.record(ABANDON, 0, 0, "left")
         trace.record(ABANDON, 1, 0, "dropped out")

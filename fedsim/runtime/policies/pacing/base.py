@@ -107,6 +107,11 @@ class Pacing(Plugin[C], ABC):
         """Whether a merge may take replies to dispatches of earlier rounds."""
         return False
 
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether from each dispatch until all of the cohort have replied it does nothing."""
+        return False
+
     def merge_size(self, cohort_size: int) -> int | None:
         """Return how many replies a merge waits for, of any versions; None where it takes a cohort's.
 

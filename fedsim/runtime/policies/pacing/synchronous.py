@@ -77,6 +77,12 @@ class SynchronousRounds(Pacing[S]):
         """Whether late replies are merged in a later round."""
         return self.config.late == "carry"
 
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether no reply comes too late: there is no deadline, and nobody is invited for nothing."""
+        config = self.config
+        return config.over_selection == 1 and config.deadline is None and config.deadline_quantile is None
+
     async def run(self, rounds: Rounds) -> None:
         """Run all rounds.
 
