@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from asyncio import TimerHandle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from fedsim.clock import call_after, now_ns
+from fedsim.clock.loop import to_ns
 from fedsim.network.links import Links
 from fedsim.plugins import C, Plugin
 
@@ -123,6 +124,24 @@ class NetworkPlugin(Plugin[C], ABC):
         return links.between_s(sender, receiver) + 8 * num_bytes / rate_bps
 
 
+def lone_s(latency_s: float, num_bytes: float, bps: float) -> float:
+    """Return how long a parcel takes that shares nothing, s."""
+    return latency_s + 8 * num_bytes / bps
+
+
+def lone_arrivals(parcels: Departures, takes_s: Callable[[int, int], float], by_ns: int) -> Arrivals:
+    """Return when parcels arrive that share nothing; see :meth:`TimetableCarrier.arrivals`.
+
+    Args:
+        parcels: The parcels.
+        takes_s: Gives how long one takes, s, by its client and its bytes.
+        by_ns: Those that arrive later are left out.
+    """
+    ends_ns = [start_ns + to_ns(takes_s(client, num_bytes)) for start_ns, client, num_bytes in parcels]
+    order = sorted(range(len(ends_ns)), key=ends_ns.__getitem__)
+    return [(ends_ns[place], [place]) for place in order if ends_ns[place] <= by_ns]
+
+
 class LonePassage:
     """A transfer that shares nothing with others: its latency, then its bytes at one rate.
 
@@ -148,7 +167,7 @@ class LonePassage:
     def _start(self) -> None:
         self._is_paused = False
         self._since_ns = now_ns()
-        self._timer = call_after(self._latency_s + 8 * self._bytes / self._bps, self._end)
+        self._timer = call_after(lone_s(self._latency_s, self._bytes, self._bps), self._end)
 
     def _stop(self, is_paused: bool) -> None:
         self._bytes = self.remaining_bytes

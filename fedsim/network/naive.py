@@ -8,7 +8,18 @@ is here to be compared with.
 from __future__ import annotations
 
 from fedsim.config import Config
-from fedsim.network.base import Carrier, Listener, LonePassage, NetworkPlugin, Parcel, Passage
+from fedsim.network.base import (
+    Arrivals,
+    Carrier,
+    Departures,
+    Listener,
+    LonePassage,
+    NetworkPlugin,
+    Parcel,
+    Passage,
+    lone_arrivals,
+    lone_s,
+)
 from fedsim.network.links import Links
 
 
@@ -20,9 +31,23 @@ class NaiveCarrier:
 
     def carry(self, parcel: Parcel, listener: Listener) -> Passage:
         """Start the transfer; it leaves and arrives at one instant, when the last byte has crossed."""
-        links, sender, receiver = self._links, parcel.sender, parcel.receiver
+        latency_s, rate_bps = self._path(parcel.sender, parcel.receiver)
+        return LonePassage(parcel, listener, latency_s, rate_bps)
+
+    def arrivals(self, parcels: Departures, *, up: bool, all_at_once: bool, by_ns: int) -> Arrivals:
+        """Return when parcels would arrive; see :class:`fedsim.network.base.TimetableCarrier`."""
+
+        def takes_s(client: int, num_bytes: int) -> float:
+            latency_s, rate_bps = self._path(client, -1) if up else self._path(-1, client)
+            return lone_s(latency_s, num_bytes, rate_bps)
+
+        return lone_arrivals(parcels, takes_s, by_ns)
+
+    def _path(self, sender: int, receiver: int) -> tuple[float, float]:
+        """Return latency, s, and rate, bit/s."""
+        links = self._links
         rate_bps = min(links.egress_bps(sender), links.ingress_bps(receiver))
-        return LonePassage(parcel, listener, links.between_s(sender, receiver), rate_bps)
+        return links.between_s(sender, receiver), rate_bps
 
 
 class Naive(NetworkPlugin[Config]):

@@ -22,6 +22,7 @@ from fedsim.bus import Header, MemoryBus
 from fedsim.bus.ledger import OUTCOME_WORDS, Outcome
 from fedsim.bus.memory import TRANSFER_END, TRANSFER_START, OnLink
 from fedsim.clock import EventClass, Trace, VirtualTimeLoop, running_loop
+from fedsim.clock.event_trace import Record
 from fedsim.clock.loop import to_ns
 from fedsim.engine.engine import FIT, JOB_END, JOB_START, Engine
 from fedsim.engine.jobs import Fitted
@@ -31,6 +32,7 @@ from fedsim.network.base import Arrivals
 from fedsim.runtime.clients.host import ClientHost
 from fedsim.runtime.clients.plain_training import PlainJob, PlainTraining, place_of
 from fedsim.runtime.parts import Parts
+from fedsim.runtime.records.dispatch_table import DispatchTable
 from fedsim.runtime.server.open_dispatches import DISPATCH
 from fedsim.wire import Message, ModelBroadcast, ModelUpdate, Packed, pack
 
@@ -43,7 +45,13 @@ _ORDINARY, _JOIN = int(EventClass.ORDINARY), int(EventClass.JOIN)
 
 
 def known_cohorts(
-    parts: Parts, plain: PlainTraining | None, host: ClientHost, bus: MemoryBus, engine: Engine, trace: Trace
+    parts: Parts,
+    plain: PlainTraining | None,
+    host: ClientHost,
+    bus: MemoryBus,
+    engine: Engine,
+    trace: Trace,
+    table: DispatchTable,
 ) -> KnownCohorts | None:
     """Return who works such cohorts out, if there can be any.
 
@@ -54,13 +62,14 @@ def known_cohorts(
         bus: Where frames travel.
         engine: Who trains.
         trace: Where everything is recorded.
+        table: What listens to that.
     """
     may_end_between = parts.until is not None and parts.until.bytes is not None
     if plain is None or bus.presence is not None or may_end_between or not parts.pacing.waits_for_all:
         return None
     if not isinstance(bus.carrier, TimetableCarrier):
         return None
-    return KnownCohorts(plain, host, bus, bus.carrier, engine, trace, to_ns(parts.client_timeout_s))
+    return KnownCohorts(plain, host, bus, bus.carrier, engine, trace, table, to_ns(parts.client_timeout_s))
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +83,7 @@ class KnownCohorts:
         carrier: Carries them.
         engine: Who trains.
         trace: Where everything is recorded.
+        table: What listens to that.
         lease_ns: How long the server waits for a reply.
     """
 
@@ -83,6 +93,7 @@ class KnownCohorts:
     carrier: TimetableCarrier
     engine: Engine
     trace: Trace
+    table: DispatchTable
     lease_ns: int
 
     def known(self, headers: Sequence[Header], sent: Sequence[Packed | None]) -> KnownCohort | None:
@@ -186,11 +197,12 @@ class KnownCohort:
     def replies(self) -> list[tuple[_Place, int, Message]]:
         """Record all that happens; return the replies as they come: place, instant in ns, message."""
         of, headers, start_ns, due_ns, jobs = self.of, self.headers, self.start_ns, self.due_ns, self.jobs
-        record, begun = of.trace.record_at, of.engine.begun
+        records, begun = list[Record](), of.engine.begun
         for header, frame in zip(headers, self.down, strict=True):
             client, number = header.receiver, header.dispatch
-            record(start_ns, DISPATCH, (client, number, header.round, header.exchange, header.turn))
-            record(start_ns, TRANSFER_START, (client, number, False, *frame.what))
+            asked = client, number, header.round, header.exchange, header.turn
+            records.append((start_ns, DISPATCH, asked))
+            records.append((start_ns, TRANSFER_START, (client, number, False, *frame.what)))
         fitted, replies = dict[_Place, Fitted](), list[tuple[_Place, int, Message]]()
         down_ns, up_ns = dict[_Place, int](), dict[_Place, int]()
         for at_ns, _, _, what, places in sorted(self._events()):
@@ -198,31 +210,35 @@ class KnownCohort:
                 for place in places:
                     header = headers[place]
                     down_ns[place] = at_ns
-                    record(at_ns, TRANSFER_END, (header.receiver, header.dispatch, False, _DELIVERED, ""))
+                    delivered = header.receiver, header.dispatch, False, _DELIVERED, ""
+                    records.append((at_ns, TRANSFER_END, delivered))
                 for place in places:
                     header, job = headers[place], jobs[place]
                     client = header.receiver
-                    record(at_ns, JOB_START, (client, header.dispatch, FIT, job.flops, job.duration_s))
+                    started = client, header.dispatch, FIT, job.flops, job.duration_s
+                    records.append((at_ns, JOB_START, started))
                     where = partial(place_of, client, header.round)
                     fitted[place] = begun(job.fit, due_ns=due_ns[place], flops=job.flops, place=where)
             elif what == _TRAINED:
                 (place,) = places
                 header = headers[place]
                 client, number = header.receiver, header.dispatch
-                record(at_ns, JOB_END, (client, number, FIT, "done"))
-                record(at_ns, TRANSFER_START, (client, number, True, *self.up[place].what))
+                records.append((at_ns, JOB_END, (client, number, FIT, "done")))
+                records.append((at_ns, TRANSFER_START, (client, number, True, *self.up[place].what)))
             else:
                 for place in places:
                     header = headers[place]
                     up_ns[place] = at_ns
-                    record(at_ns, TRANSFER_END, (header.receiver, header.dispatch, True, _DELIVERED, ""))
+                    delivered = header.receiver, header.dispatch, True, _DELIVERED, ""
+                    records.append((at_ns, TRANSFER_END, delivered))
                     update = ModelUpdate.of(fitted[place].model, jobs[place].num_samples)
                     replies.append((place, at_ns, update))
-        delivered, everyone = of.bus.ledger.delivered, range(len(headers))
-        delivered([(start_ns, down_ns[place], headers[place], self.down[place].what) for place in everyone])
-        delivered(
-            [(due_ns[place], up_ns[place], headers[place], self.up[place].what) for place in self.ended],
-            up=True,
+        everyone, ledger, table = range(len(headers)), of.bus.ledger, of.table
+        of.trace.record_all(records, told=table.listeners)
+        table.replied(start_ns, headers, [(down_ns[one], due_ns[one], up_ns[one]) for one in everyone])
+        ledger.delivered([(start_ns, down_ns[one], headers[one], self.down[one].what) for one in everyone])
+        ledger.delivered(
+            [(due_ns[one], up_ns[one], headers[one], self.up[one].what) for one in self.ended], up=True
         )
         return replies
 
