@@ -9,7 +9,6 @@ begins or ends, or a capacity steps; all changes of one instant are solved toget
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 from pydantic import Field
 
@@ -20,7 +19,7 @@ from fedsim.network.base import Arrivals, Carrier, Departures, Listener, Network
 from fedsim.network.capacity import Capacity, read_capacity
 from fedsim.network.capacity_audit import LoadCheck
 from fedsim.network.fluid_server_link import FluidPassage, ServerLink
-from fedsim.network.fluid_timetable import LinkTimetable
+from fedsim.network.fluid_timetable import arrivals
 from fedsim.network.links import Links
 
 
@@ -44,12 +43,14 @@ class FluidCarrier:
         is_checked: bool = False,
     ) -> None:
         self._latency_s, self._server_latency_s = links.latency_s, links.server_latency_s
-        # What a link is made of: one that goes down, one that goes up.
-        self._link_of = (
-            partial(ServerLink, server_up or links.server_up_bps, links.down_bps, links.down_trace),
-            partial(ServerLink, server_down or links.server_down_bps, links.up_bps, links.up_trace),
+        down, up = (LoadCheck(), LoadCheck()) if is_checked else (None, None)
+        self._down = ServerLink(server_up or links.server_up_bps, links.down_bps, links.down_trace, down)
+        self._up = ServerLink(server_down or links.server_down_bps, links.up_bps, links.up_trace, up)
+        # For timetables: capacity and caps of the way down, then of the way up; None where they change.
+        self._constant = (
+            None if server_up or links.down_trace else (links.server_up_bps, links.down_bps),
+            None if server_down or links.up_trace else (links.server_down_bps, links.up_bps),
         )
-        self._down, self._up = (make(LoadCheck() if is_checked else None) for make in self._link_of)
         self._carried = 0
         self._loop: VirtualTimeLoop | None = None
 
@@ -72,8 +73,17 @@ class FluidCarrier:
 
     def arrivals(self, parcels: Departures, *, up: bool, all_at_once: bool, by_ns: int) -> Arrivals:
         """Return when parcels would arrive; see :class:`fedsim.network.base.TimetableCarrier`."""
-        timetable = LinkTimetable(self._link_of[up]())
-        return timetable.arrivals(parcels, self._latency_ns, all_at_once=all_at_once, by_ns=by_ns)
+        if (constant := self._constant[up]) is None:
+            return []
+        capacity_bps, caps_bps = constant
+        return arrivals(
+            parcels,
+            capacity_bps=capacity_bps,
+            caps_bps=caps_bps,
+            latency_ns=self._latency_ns,
+            all_at_once=all_at_once,
+            by_ns=by_ns,
+        )
 
     def _latency_ns(self, client: int) -> int:
         return round((float(self._latency_s[client]) + self._server_latency_s) * 1e9)

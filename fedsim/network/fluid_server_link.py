@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, cast
+from typing import Literal, cast
 
+from fedsim.clock import VirtualTimeLoop
 from fedsim.network.base import Listener, Parcel
 from fedsim.network.capacity import Capacity
 from fedsim.network.capacity_audit import LoadCheck, Move, Room
@@ -14,55 +16,36 @@ from fedsim.network.links import PerClient, TraceOf
 from fedsim.network.max_min_star import Flow, MaxMinStar, noise_s
 
 _NEVER_S = 1e18  # an end this far away is not worth a timer
-_NEVER_NS = int(2 * _NEVER_S * 1e9)
+NEVER_NS = int(2 * _NEVER_S * 1e9)
+"""No end is as late."""
 
 
-class Timer(Protocol):
-    """Something that a loop will call."""
+def end_ns(origin_ns: int, end_s: float) -> int:
+    """Return the first nanosecond that is not before an instant of the solver, but for rounding error.
 
-    def cancel(self) -> object:
-        """Let it not be called."""
-
-
-class Loop(Protocol):
-    """What a link asks of the loop of a run.
-
-    Attributes:
-        now_ns: The time, ns.
+    Args:
+        origin_ns: The instant at which the solver's clock shows 0.
+        end_s: The instant that it shows.
     """
-
-    now_ns: int
-
-    def call_at_ns(self, when_ns: int, callback: Callable[..., object], *args: Any) -> Timer:
-        """Schedule a callback at an instant."""
+    if end_s < _NEVER_S:
+        return origin_ns + math.ceil((end_s - noise_s(end_s)) * 1e9)
+    return NEVER_NS
 
 
-class LinkFlow(Flow):
-    """A parcel whose bytes flow over the server's link and a client's.
+class FluidPassage(Flow):
+    """A parcel on its way: waiting for its latency, flowing, paused, or over.
 
     Attributes:
         client: Whose link it crosses, besides the server's.
     """
 
     # It is the solver's flow itself: a table from one to the other would be read at every end.
-    __slots__ = ("_bits", "_state", "client")
+    __slots__ = ("_bits", "_latency_ns", "_link", "_listener", "_parcel", "_state", "_timer", "client")
 
-    client: int
     _bits: float  # that have not crossed, when it last stood still
+    _timer: asyncio.TimerHandle | None
     # When the last bit is across, it arrives at that instant, unless it is stopped before.
     _state: Literal["waiting", "flowing", "across", "paused", "over"]
-
-    def arrive(self) -> None:
-        """Tell whoever waits for it, unless it was stopped at this very instant."""
-        raise NotImplementedError
-
-
-class FluidPassage(LinkFlow):
-    """A parcel on its way: waiting for its latency, flowing, paused, or over."""
-
-    __slots__ = ("_latency_ns", "_link", "_listener", "_parcel", "_timer")
-
-    _timer: Timer | None
 
     def __init__(
         self, order: int, link: ServerLink, client: int, latency_ns: int, parcel: Parcel, listener: Listener
@@ -147,9 +130,9 @@ class _ClientLink:
     """
 
     cap_bps: float
-    flows: list[LinkFlow]
+    flows: list[FluidPassage]
     trace: Capacity | None
-    timer: Timer | None = None
+    timer: asyncio.TimerHandle | None = None
 
 
 class ServerLink:
@@ -170,7 +153,7 @@ class ServerLink:
         loop: The loop of the run; set before anything flows.
     """
 
-    loop: Loop
+    loop: VirtualTimeLoop
 
     def __init__(
         self,
@@ -188,10 +171,10 @@ class ServerLink:
         self._reshared: dict[int, None] = {}  # clients whose flows need new caps at this instant
         self._origin_ns = 0
         self._now_ns = 0  # the solver's instant; after months, its float seconds no longer say which
-        self._timer: Timer | None = None
-        self._tick_ns = _NEVER_NS  # when the timer is due, or now while it runs
+        self._timer: asyncio.TimerHandle | None = None
+        self._tick_ns = NEVER_NS  # when the timer is due, or now while it runs
 
-    def join(self, flow: LinkFlow, bits: float) -> None:
+    def join(self, flow: FluidPassage, bits: float) -> None:
         """Start a flow."""
         now_ns = self.loop.now_ns
         star, client = self._star, flow.client
@@ -218,11 +201,11 @@ class ServerLink:
         if bits == 0:
             self._wake(now_ns)
         elif fastest_bps > 0:
-            end_ns = self._end_ns(star.now_s + bits / fastest_bps)
-            if end_ns < self._tick_ns:  # mostly others end before it
-                self._wake(end_ns if end_ns > now_ns else now_ns)
+            at_ns = end_ns(self._origin_ns, star.now_s + bits / fastest_bps)
+            if at_ns < self._tick_ns:  # mostly others end before it
+                self._wake(at_ns if at_ns > now_ns else now_ns)
 
-    def leave(self, flow: LinkFlow) -> float:
+    def leave(self, flow: FluidPassage) -> float:
         """Take a flow out before its end and return the bits that it has to go."""
         now_ns = self.loop.now_ns
         self._advance(now_ns)
@@ -234,7 +217,7 @@ class ServerLink:
         self._wake(now_ns)
         return bits
 
-    def remaining_bits(self, flow: LinkFlow) -> float:
+    def remaining_bits(self, flow: FluidPassage) -> float:
         """Return the bits that a flow has to go now."""
         self._advance(self.loop.now_ns)
         return self._star.remaining_bits(flow)
@@ -249,7 +232,7 @@ class ServerLink:
         if (change_ns := trace.next_change_ns(loop.now_ns)) is not None:
             link.timer = loop.call_at_ns(change_ns, self._follow, client, trace)
 
-    def _forget(self, flow: LinkFlow) -> None:
+    def _forget(self, flow: FluidPassage) -> None:
         """Free a flow's share of its client's link."""
         link = self._busy[flow.client]
         link.flows.remove(flow)
@@ -313,12 +296,6 @@ class ServerLink:
             self._tick_ns = at_ns
             self._timer = self.loop.call_at_ns(at_ns, self._tick)
 
-    def _end_ns(self, end_s: float) -> int:
-        """Return the first nanosecond that is not before an instant of the solver, but for rounding error."""
-        if end_s < _NEVER_S:
-            return self._origin_ns + math.ceil((end_s - noise_s(end_s)) * 1e9)
-        return _NEVER_NS
-
     def _tick(self) -> None:
         """Bring everything up to this instant, deliver what has crossed, and look for the next event."""
         self._timer = None
@@ -335,29 +312,29 @@ class ServerLink:
         for flow in finished:
             flow.arrive()
         # While listeners ran, _tick_ns was now, so what they began set no timer: it is looked for once, here.
-        self._tick_ns = _NEVER_NS
+        self._tick_ns = NEVER_NS
         if self._reshared:
             self._share()
         if self._busy:
             end_s, now_s = self._star.next_end_s(), self._star.now_s
             # What ends now because of what has ended just now is taken next, at this same instant.
             is_due = end_s <= now_s + noise_s(now_s)
-            self._wake(now_ns if is_due else max(now_ns + 1, self._end_ns(end_s)))
+            self._wake(now_ns if is_due else max(now_ns + 1, end_ns(self._origin_ns, end_s)))
             if self._trace is not None:
                 self._wake(self._trace.next_change_ns(now_ns))
 
-    def _finished(self) -> list[LinkFlow]:
+    def _finished(self) -> list[FluidPassage]:
         """Take out the flows that have ended, and check that they have."""
         star, check = self._star, self._check
         if check is None:
-            return cast("list[LinkFlow]", star.finished())
+            return cast("list[FluidPassage]", star.finished())
         rates_bps = {flow: star.rate_bps(flow) for flow in self._under_way()}
-        finished = cast("list[LinkFlow]", star.finished())
+        finished = cast("list[FluidPassage]", star.finished())
         for flow in finished:
             check.end(flow, noise_bits=rates_bps[flow] * noise_s(star.now_s))
         return finished
 
-    def _under_way(self) -> list[LinkFlow]:
+    def _under_way(self) -> list[FluidPassage]:
         return [flow for link in self._busy.values() for flow in link.flows]
 
     def _share(self) -> None:

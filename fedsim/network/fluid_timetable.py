@@ -1,100 +1,99 @@
-"""When parcels arrive over one direction of the server's link that nobody else uses meanwhile.
+"""When parcels arrive over one direction of the server's link that nothing else uses meanwhile.
 
-The link itself works it out, event by event as in a run, in a time of its own: only the run's loop is left
-out, and with it what happens between the events.
+It is what :class:`fedsim.network.fluid_server_link.ServerLink` does, event by event and to the nanosecond,
+without what a run needs around it: timers, listeners, pauses, traces, and clients with several flows. Tests
+compare both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Any
 
 from fedsim.network.base import Arrivals, Departures
-from fedsim.network.fluid_server_link import LinkFlow, ServerLink
+from fedsim.network.fluid_server_link import NEVER_NS, end_ns
+from fedsim.network.links import PerClient
+from fedsim.network.max_min_star import Flow, MaxMinStar, noise_s
 
-_FIRST, _ORDINARY, _JOIN = -1, 0, 1
-"""The places of events within an instant; those of the loop, and one before all."""
-
-
-class _Event:
-    """A callback that is to come."""
-
-    __slots__ = ("args", "callback")
-
-    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
-        self.callback: Callable[..., object] | None = callback
-        self.args = args
-
-    def cancel(self) -> None:
-        self.callback = None
+_TICK = -1  # in place of a parcel: flows end, or might
 
 
-class _Flow(LinkFlow):
-    """A parcel that is one of many."""
-
-    __slots__ = ("_arrived", "_number")
-
-    def __init__(self, number: int, client: int, arrived: list[int]) -> None:
-        self.order = self._number = number
-        self._stamp = 0
-        self.client = client
-        self._arrived = arrived
-
-    def arrive(self) -> None:
-        self._arrived.append(self._number)
-
-
-class LinkTimetable:
-    """A time of its own for a link.
+def arrivals(
+    parcels: Departures,
+    *,
+    capacity_bps: float,
+    caps_bps: PerClient,
+    latency_ns: Callable[[int], int],
+    all_at_once: bool,
+    by_ns: int,
+) -> Arrivals:
+    """Return when each arrives; see :meth:`fedsim.network.base.TimetableCarrier.arrivals`.
 
     Args:
-        link: The link, which nothing else uses.
-
-    Attributes:
-        now_ns: That time.
+        parcels: The parcels, each of another client.
+        capacity_bps: Of the server's link, bit/s.
+        caps_bps: Of the clients' links, bit/s, ``[K]``.
+        latency_ns: Gives how long the first byte of a client's parcel takes, ns.
+        all_at_once: Whether they begin in one event; else each begins behind all other events of its instant.
+        by_ns: Those that arrive later are left out.
     """
-
-    def __init__(self, link: ServerLink) -> None:
-        self._link = link
-        link.loop = self
-        self.now_ns = 0
-        self._heap: list[tuple[int, int, int, _Event]] = []
-        self._turn = 0
-
-    def call_at_ns(self, when_ns: int, callback: Callable[..., object], *args: Any) -> _Event:
-        """Schedule a callback."""
-        event = _Event(callback, args)
-        self._turn += 1
-        heappush(self._heap, (when_ns, _ORDINARY, self._turn, event))
-        return event
-
-    def arrivals(
-        self, parcels: Departures, latency_ns: Callable[[int], int], *, all_at_once: bool, by_ns: int
-    ) -> Arrivals:
-        """Return when each arrives; see :meth:`fedsim.network.base.TimetableCarrier.arrivals`."""
-        heap, join = self._heap, self._link.join
-        arrived, result = list[int](), list[tuple[int, list[int]]]()
-        place = _FIRST if all_at_once else _JOIN
-        next_number, num_parcels = 0, len(parcels)
-        while True:
-            if next_number < num_parcels and not (heap and heap[0] < (parcels[next_number][0], place)):
-                self.now_ns, client, num_bytes = parcels[next_number]
-                flow = _Flow(next_number, client, arrived)
-                next_number += 1
-                if (wait_ns := latency_ns(client)) > 0:
-                    self.call_at_ns(self.now_ns + wait_ns, join, flow, 8.0 * num_bytes)
-                else:
-                    join(flow, 8.0 * num_bytes)
-            elif heap:
-                self.now_ns, _, _, event = heappop(heap)
-                if event.callback is None:
-                    continue
-                if self.now_ns > by_ns:
-                    return result
-                event.callback(*event.args)
-                if arrived:
-                    result.append((self.now_ns, arrived.copy()))
-                    arrived.clear()
-            else:
+    star, result = MaxMinStar(capacity_bps), list[tuple[int, list[int]]]()
+    add, advance = star.add, star.advance
+    # Instants at which something happens, in the order in which they were set, and to which parcel.
+    heap: list[tuple[int, int, int]] = []
+    turn = tick_turn = next_parcel = num_flowing = origin_ns = 0
+    tick_ns = NEVER_NS
+    while True:
+        if next_parcel < len(parcels) and not (
+            heap and (heap[0][0] < parcels[next_parcel][0] + (not all_at_once))
+        ):
+            parcel = next_parcel
+            next_parcel += 1
+            now_ns, client, num_bytes = parcels[parcel]
+            if (wait_ns := latency_ns(client)) > 0:
+                turn += 1
+                heappush(heap, (now_ns + wait_ns, turn, parcel))
+                continue
+        elif heap:
+            now_ns, its_turn, parcel = heappop(heap)
+            if parcel != _TICK:
+                _, client, num_bytes = parcels[parcel]
+        else:
+            return result
+        if parcel == _TICK:
+            if its_turn != tick_turn:
+                continue  # an earlier one has taken its place
+            if now_ns > by_ns:
                 return result
+            advance((now_ns - origin_ns) / 1e9)
+            tick_ns = NEVER_NS
+            if ended := star.finished():
+                num_flowing -= len(ended)
+                result.append((now_ns, [flow.order for flow in ended]))
+            if not num_flowing:
+                continue
+            end_s, now_s = star.next_end_s(), star.now_s
+            is_due = end_s <= now_s + noise_s(now_s)
+            wake_ns = now_ns if is_due else max(now_ns + 1, end_ns(origin_ns, end_s))
+        else:
+            if num_flowing:
+                advance((now_ns - origin_ns) / 1e9)
+            else:
+                origin_ns = now_ns
+                star.restart()
+            num_flowing += 1
+            bits, cap_bps = 8.0 * num_bytes, float(caps_bps[client])
+            add(Flow(parcel), bits, cap_bps)
+            # As if nobody else were there; what comes later only delays it.
+            fastest_bps = cap_bps if cap_bps < capacity_bps else capacity_bps
+            if bits == 0:
+                wake_ns = now_ns
+            elif fastest_bps > 0:
+                wake_ns = max(now_ns, end_ns(origin_ns, star.now_s + bits / fastest_bps))
+            else:
+                continue
+        if wake_ns < tick_ns:
+            tick_ns = wake_ns
+            turn += 1
+            tick_turn = turn
+            heappush(heap, (wake_ns, turn, _TICK))

@@ -127,6 +127,8 @@ class KnownCohorts:
                 if not (0 <= job.duration_s < inf and can_wait(job.fit)):
                     return None
                 due_ns[place] = at_ns + round(job.duration_s * 1e9)
+        if len(jobs) < len(headers):
+            return None
         ended = sorted(jobs, key=due_ns.__getitem__)
         up = self._replies(exchange, jobs, messages)
         departures = [(due_ns[place], headers[place].receiver, up[place].link_bytes) for place in ended]
