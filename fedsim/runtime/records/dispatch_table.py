@@ -106,7 +106,7 @@ class DispatchTable(DispatchRows):
     def replied(
         self, start_ns: int, headers: Sequence[Header], instants_ns: Iterable[tuple[int, int, int]]
     ) -> None:
-        """Add dispatches whose replies have come, as the records of the trace would.
+        """Add dispatches whose replies have come, as the records of the trace would, but for spans.
 
         Args:
             start_ns: When they were asked.
@@ -116,8 +116,8 @@ class DispatchTable(DispatchRows):
         version, table = len(self._rounds_of_merges), self._open
         for header, (came_ns, done_ns, replied_ns) in zip(headers, instants_ns, strict=True):
             client, dispatch = header.receiver, header.dispatch
-            one = self._underway(client, dispatch, len(self._fate), version, replied_ns, client in self._away)
-            one.has_replied = True
+            is_away = client in self._away
+            one = Underway(client, dispatch, len(self._fate), version, replied_ns, is_away, has_replied=True)
             spent_ns = one.spent_ns
             spent_ns[DOWNLOAD], spent_ns[COMPUTE] = came_ns - start_ns, done_ns - came_ns
             spent_ns[UPLOAD] = replied_ns - done_ns
