@@ -9,15 +9,18 @@ Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: Federated Optimization in Heterogen
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from math import ceil
 from typing import Any
 
-from fedsim.algorithms.base import About
+from fedsim.algorithms.base import About, Exchanges
 from fedsim.algorithms.common.proximal import Proximal
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
 from fedsim.engine.jobs import Extra
-from fedsim.engine.steps import Descent
+from fedsim.engine.steps import Descent, Step
+from fedsim.params import Model
 from fedsim.ranges import Coefficient, PositiveShare
 from fedsim.wire import ModelBroadcast, ModelUpdate
 
@@ -39,20 +42,30 @@ class FedProx(FedAvg):
     Config = FedProxConfig
     config: FedProxConfig
 
-    async def train(
+    @property
+    def exchanges(self) -> Exchanges[Model, Any]:
+        """One: train, or a share of it."""
+        (train,) = super().exchanges
+        return (train if self.config.gamma == 1 else replace(train, local=self.train_share),)
+
+    @property
+    def training_step(self) -> Step:
+        """Descent with the proximal term."""
+        return Descent(correct=Proximal(self.config.mu))
+
+    def training_extras(self, model: Model) -> Mapping[str, Extra]:
+        """Return the model that came down, which the term holds a client near to."""
+        return {"anchor": Extra(model.params)}
+
+    async def train_share(
         self, client: ClientContext, state: Any, message: ModelBroadcast
     ) -> tuple[Any, ModelUpdate]:
-        """Train with the proximal term towards the model that came down."""
-        steps = None
-        if self.config.gamma < 1:
-            share = client.key.child("work").numpy().uniform(self.config.gamma, 1)
-            steps = ceil(share * client.usual_steps(message.model.architecture))
-        fitted = await client.fit(
-            message.model,
-            step=Descent(correct=Proximal(self.config.mu)),
-            extras={"anchor": Extra(message.model.params)},
-            steps=steps,
-        )
+        """Train on a share of the mini-batches, drawn anew."""
+        model = message.model
+        share = client.key.child("work").numpy().uniform(self.config.gamma, 1)
+        steps = ceil(share * client.usual_steps(model.architecture))
+        extras = self.training_extras(model)
+        fitted = await client.fit(model, step=self.training_step, extras=extras, steps=steps)
         return state, ModelUpdate.of(fitted.model, num_samples=client.num_samples())
 
 

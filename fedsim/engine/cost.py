@@ -166,7 +166,7 @@ class Costs:
             shape += name, sample_form(stream.samples)
             amounts += self._resources.num_samples(stream.samples), stream.batch_size
         for name, extra in extras.items():
-            shape += name, extra.stream, _extra_shape(extra)
+            shape += name, extra.stream, extra_shape(extra)
         for name, array in outputs.items():
             shape += name, array.shape
         key = *shape, *amounts
@@ -341,7 +341,8 @@ def _meta_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tensor:
     return torch.empty(shape, dtype=torch.from_numpy(np.empty(0, dtype)).dtype, device="meta")
 
 
-def _extra_shape(extra: Extra) -> tuple[Any, ...]:
+def extra_shape(extra: Extra) -> tuple[Any, ...]:
+    """Return what the cost of a step depends on of an extra."""
     if isinstance(extra.value, Mapping):
         return tuple((name, array.shape) for name, array in extra.value.items())
     return extra.value.shape[1:] if extra.stream else extra.value.shape

@@ -13,7 +13,7 @@ events have their turns, as they always have under ``verify``. Tests compare bot
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from typing import TypeAlias, cast
@@ -30,6 +30,7 @@ from fedsim.engine.pending_fit import can_wait
 from fedsim.network import TimetableCarrier
 from fedsim.network.base import Arrivals
 from fedsim.runtime.clients.host import ClientHost
+from fedsim.runtime.clients.interrupted_work import Churn
 from fedsim.runtime.clients.plain_training import PlainJob, PlainTraining, place_of
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.dispatch_table import DispatchTable
@@ -44,11 +45,15 @@ _DOWNLOADED, _TRAINED, _UPLOADED = range(3)
 _ORDINARY, _JOIN = int(EventClass.ORDINARY), int(EventClass.JOIN)
 
 
+_MOST_DOUBLINGS = 4
+
+
 def known_cohorts(
     parts: Parts,
     plain: PlainTraining | None,
     host: ClientHost,
     bus: MemoryBus,
+    presence: Churn | None,
     engine: Engine,
     trace: Trace,
     table: DispatchTable,
@@ -60,19 +65,22 @@ def known_cohorts(
         plain: Says what clients do that train plainly, if any do.
         host: The clients.
         bus: Where frames travel.
+        presence: Watches clients that may go away; None where none ever does.
         engine: Who trains.
         trace: Where everything is recorded.
         table: What listens to that.
     """
     may_end_between = parts.until is not None and parts.until.bytes is not None
-    if plain is None or bus.presence is not None or may_end_between or not parts.pacing.waits_for_all:
+    if plain is None or may_end_between or not parts.pacing.waits_for_all:
         return None
     if not isinstance(bus.carrier, TimetableCarrier):
         return None
-    return KnownCohorts(plain, host, bus, bus.carrier, engine, trace, table, to_ns(parts.client_timeout_s))
+    return KnownCohorts(
+        plain, host, bus, presence, bus.carrier, engine, trace, table, to_ns(parts.client_timeout_s)
+    )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class KnownCohorts:
     """Works out such cohorts; made by :func:`known_cohorts`.
 
@@ -80,6 +88,7 @@ class KnownCohorts:
         plain: Says what the clients do.
         host: The clients.
         bus: Where frames travel.
+        presence: Watches clients that may go away; None where none ever does.
         carrier: Carries them.
         engine: Who trains.
         trace: Where everything is recorded.
@@ -90,11 +99,14 @@ class KnownCohorts:
     plain: PlainTraining
     host: ClientHost
     bus: MemoryBus
+    presence: Churn | None
     carrier: TimetableCarrier
     engine: Engine
     trace: Trace
     table: DispatchTable
     lease_ns: int
+    _in_vain: int = field(default=0, init=False)  # cohorts in a row that could not be known
+    _left_out: int = field(default=0, init=False)  # that are not even tried
 
     def known(self, headers: Sequence[Header], sent: Sequence[Packed | None]) -> KnownCohort | None:
         """Return what comes of dispatches that are sent now; None where that cannot be known.
@@ -103,9 +115,20 @@ class KnownCohorts:
             headers: Theirs, in the order of sending.
             sent: What each carries.
         """
+        if self._left_out:
+            self._left_out -= 1
+            return None
+        cohort = self._worked_out(headers, sent)
+        # Where it is mostly in vain, as where clients leave, it is tried more and more seldom.
+        self._in_vain = 0 if cohort is not None else min(self._in_vain + 1, _MOST_DOUBLINGS)
+        self._left_out = 2**self._in_vain - 1
+        return cohort
+
+    def _worked_out(self, headers: Sequence[Header], sent: Sequence[Packed | None]) -> KnownCohort | None:
         loop = cast(VirtualTimeLoop, running_loop())
         start_ns = loop.now_ns
-        if not (headers and self.bus.is_idle and self.host.is_idle and loop.is_quiet_until(start_ns)):
+        is_idle = self.bus.is_idle and self.host.is_idle and (self.presence is None or self.presence.is_idle)
+        if not (headers and is_idle and loop.is_quiet_until(start_ns)):
             return None
         exchange = headers[0].exchange
         frames = dict[int, OnLink]()
@@ -134,7 +157,17 @@ class KnownCohorts:
         departures = [(due_ns[place], headers[place].receiver, up[place].link_bytes) for place in ended]
         uploads = self.carrier.arrivals(departures, up=True, all_at_once=False, by_ns=by_ns)
         cohort = KnownCohort(self, headers, start_ns, down, downloads, jobs, ended, due_ns, up, uploads)
-        return cohort if cohort.is_certain and loop.is_quiet_until(cohort.end_ns) else None
+        is_certain = cohort.is_certain and loop.is_quiet_until(cohort.end_ns)
+        return cohort if is_certain and self._all_stay(cohort) else None
+
+    def _all_stay(self, cohort: KnownCohort) -> bool:
+        """Say whether each client is there until its reply has come."""
+        presence, headers = self.presence, cohort.headers
+        return presence is None or all(
+            presence.stays(headers[place].receiver, headers[place].dispatch, at_ns)
+            for at_ns, ended in cohort.uploads
+            for place in (cohort.ended[number] for number in ended)
+        )
 
     def _replies(
         self, exchange: str, jobs: Mapping[_Place, PlainJob], messages: Sequence[ModelBroadcast]

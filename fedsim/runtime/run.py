@@ -103,7 +103,7 @@ async def _simulate(
     observer = Observer(parts, engine, contexts, host.states, trace)
     actor = ServerActor(parts, engine, bus.server, initial, observer, recorder, trace, log)
     bus.presence = presence = _presence(parts, bus, engine, host, trace)
-    actor.cohorts = known_cohorts(parts, plain, host, bus, engine, trace, recorder.dispatches)
+    actor.cohorts = known_cohorts(parts, plain, host, bus, presence, engine, trace, recorder.dispatches)
     bus.clients.feed(host.take)
     bus.server.feed(actor.take)
     try:

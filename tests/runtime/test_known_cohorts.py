@@ -64,7 +64,7 @@ def both(changes: Mapping[str, Any], tables: Mapping[str, Any] = SIMPLE) -> tupl
 
 
 @pytest.mark.parametrize("network", ["fluid", "naive"])
-@pytest.mark.parametrize("algorithm", ["fedavg", "fedavg_ft"])
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "fedavg_ft"])
 def test_rounds_are_known(network: str, algorithm: str) -> None:
     changes = {"network.model": network, "algorithm.name": algorithm}
     num_known, result = both(changes)
@@ -122,6 +122,38 @@ def test_a_lease_that_ends_with_the_last_reply_is_long_enough() -> None:
         assert (num_known, sum(result.drops.values())) == expected
 
 
+@pytest.mark.parametrize("on_leave", ["lost", "resume", "restart"])
+def test_some_cohorts_of_a_fleet_that_comes_and_goes_are_known(on_leave: str) -> None:
+    availability = {"name": "renewal", "params": {"on": "4 s", "off": "2 s"}}
+    device = {"count": 6, "device": "low", "availability": availability, "drop_out": "0.05 /s"}
+    changes = {
+        "fleet": [{**device, "up": "1 Mbps", "down": "1 Mbps"}, {**device, "up": "30 kbps"}],
+        "participation.on_leave": on_leave,
+        "participation.client_timeout": "5 s",
+        "participation.clients_per_round": 2,
+        "run.rounds": 60,
+    }
+    num_known, result = both(changes)
+    assert 5 <= num_known <= 50
+    assert result.drops["dropped out"]
+
+
+def test_what_is_in_vain_is_tried_more_and_more_seldom() -> None:
+    """Every reply comes too late: 1, 3, 7 and then 15 cohorts are left out after each that was tried."""
+    tried = 0
+    original = KnownCohorts._worked_out
+
+    def counting(self: Any, *given: Any) -> Any:
+        nonlocal tried
+        tried += 1
+        return original(self, *given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(KnownCohorts, "_worked_out", counting)
+        both({"participation.client_timeout": "1 ms", "run.rounds": 40})
+    assert tried == 5
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -130,10 +162,9 @@ def test_a_lease_that_ends_with_the_last_reply_is_long_enough() -> None:
         {"participation.pacing.params.over_selection": 1.4},
         {"participation.pacing": {"name": "buffered", "params": {"buffer": 2, "concurrency": 4}}},
         {"run.until.bytes": "20 kB"},
-        {"fleet.0.availability": {"name": "diurnal", "params": {"share": 0.5}}},
         {"training.keep_optimiser": True, "training.momentum": 0.5},
         {"algorithm.name": "scaffold"},
-        {"algorithm.name": "fedprox"},
+        {"algorithm.name": "fedprox", "algorithm.params.gamma": 0.5},
     ],
     ids=str,
 )

@@ -9,6 +9,9 @@ from typing import Any, Literal
 from fedsim.algorithms.base import C, Replies, Reply, S
 from fedsim.algorithms.common.training_rounds import TrainingRounds
 from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.engine.jobs import Extra
+from fedsim.engine.steps import Step
+from fedsim.engine.usual_fits import DEFAULT_STEP
 from fedsim.params import Model, mean_model
 from fedsim.wire import ModelBroadcast, ModelUpdate
 
@@ -28,11 +31,21 @@ class ModelTraining(TrainingRounds[C, S, Any]):
         """Send every client its model."""
         return state, broadcasts({client: self.model_for(server, state, client) for client in cohort})
 
+    @property
+    def training_step(self) -> Step:
+        """What a step of training does; by default descent on the loss."""
+        return DEFAULT_STEP
+
+    def training_extras(self, model: Model) -> Mapping[str, Extra] | None:
+        """Return what else a step needs of a fit that begins from a model; by default nothing."""
+        return None
+
     async def train(
         self, client: ClientContext, state: Any, message: ModelBroadcast
     ) -> tuple[Any, ModelUpdate]:
         """Train the model on the client's own samples and send it back (ClientUpdate of FedAvg)."""
-        fitted = await client.fit(message.model)
+        model = message.model
+        fitted = await client.fit(model, step=self.training_step, extras=self.training_extras(model))
         return state, ModelUpdate.of(fitted.model, num_samples=client.num_samples())
 
     async def own_model(self, client: ClientContext, state: Any, message: ModelBroadcast) -> Model:

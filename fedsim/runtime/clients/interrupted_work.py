@@ -18,7 +18,8 @@ from functools import cached_property, partial
 from math import inf, isfinite, log
 from typing import Literal, Protocol
 
-from fedsim.clock import RecordKind, Trace, call_after, now_s
+from fedsim.clock import RecordKind, Trace, call_after, now_ns, now_s
+from fedsim.clock.loop import to_ns
 from fedsim.fleet import Fleet
 from fedsim.rng import Key
 
@@ -104,11 +105,36 @@ class Churn:
             hazard.go_on()
         return True
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody is watched."""
+        return not self._watched
+
+    def stays(self, client: int, dispatch: int, until_ns: int) -> bool:
+        """Say whether a client would be there from now to an instant, itself included, for a dispatch.
+
+        Nobody is watched for it.
+        """
+        started_ns = now_ns()
+        lasts_s = self._lasts_s(client, dispatch)
+        if isfinite(lasts_s) and started_ns + to_ns(lasts_s) <= until_ns:
+            return False
+        at_s, until_s = started_ns / 1e9, until_ns / 1e9
+        while at_s <= until_s:
+            is_there, next_s = self.fleet.availability.look(client, at_s)
+            if not is_there:
+                return False
+            at_s = max(next_s, at_s + 1e-9)
+        return True
+
     def _draw_drop_out(self, client: int, dispatch: int) -> _Hazard:
-        lasts_s = inf
+        return _Hazard(self._lasts_s(client, dispatch), partial(self._abandon, client, "dropped out"))
+
+    def _lasts_s(self, client: int, dispatch: int) -> float:
+        """Return how long a device is at work on a dispatch before it drops out, s."""
         if self._drops_out and (hazard_per_s := self.fleet.device(client).drop_out_per_s):
-            lasts_s = -log(self.key.child("drop_out", client, dispatch).uniform()) / hazard_per_s
-        return _Hazard(lasts_s, partial(self._abandon, client, "dropped out"))
+            return -log(self.key.child("drop_out", client, dispatch).uniform()) / hazard_per_s
+        return inf
 
     def dismiss(self, client: int, dispatch: int) -> None:
         """Nothing more is to come of a dispatch."""
