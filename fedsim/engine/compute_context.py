@@ -32,7 +32,7 @@ from fedsim.params import Array, Model, Tree, freeze
 from fedsim.rng import Key
 from fedsim.task import Task
 
-_AS_USUAL = (None, None, None, None)
+_AS_USUAL = (None, None, None, None, None, None)
 
 PREDICT_BATCH_SIZE = 256
 """Samples in a batch of a prediction; it changes speed, and results by rounding alone."""
@@ -149,19 +149,17 @@ class ComputeContext:
             raise ValueError(f"epochs = {epochs} and steps = {steps}: give one of them, not both")
         keeping = self._keeping if keeping is None else keeping
         seed = (self.key if key is None else key).child(name).seed
-        changes = trained, streams, outputs, keeping
+        changes = step, trained, streams, extras, outputs, keeping
         if isinstance(models, Model) and changes == _AS_USUAL and not isinstance(optimiser, Mapping):
             num_samples = self._engine.resources.data.num_samples(self.client, "train")
             like = self._engine.usual_fits.like(
                 *(models, self.client, num_samples, self.training),
-                step=DEFAULT_STEP if step is None else step,
-                extras=extras,
                 epochs=epochs,
                 steps=steps,
                 optimiser=optimiser,
                 public_buffers=public_buffers,
             )
-            usual: Fitted = await self._do(like.of(models, self.client, seed, extras), like.work)
+            usual: Fitted = await self._do(like.of(models, self.client, seed), like.work)
             return usual
         if epochs is None and steps is None:
             epochs, steps = self.training.epochs, self.training.steps

@@ -129,7 +129,7 @@ class UsualFits:
         # A copy, which is theirs alone: what fits of other optimisers cost is the same, what they do not.
         work = FitWork(work.shape, work.passes, work.num_steps)
         if training.changes_by_step:
-            optimisers = {MODEL: lasting(chosen, work.num_steps)}
+            optimisers = {MODEL: lasting(chosen, work.num_steps * getattr(step, "moves", 1))}
         if len(self._kinds) == MOST_KINDS:  # a scheduled rate is another in each round
             self._kinds.clear()
         self._kinds[kind] = usual = UsualFit(work, optimisers, batch_size, buffers, step)

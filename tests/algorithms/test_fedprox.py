@@ -117,7 +117,8 @@ def test_work_is_a_share_of_the_mini_batches(world: Any) -> None:
 
     message = ModelBroadcast.of(Model("mlp", {}))
     for turn in range(40):
-        asyncio.run(world.algorithm("fedprox", gamma=0.5).train(Client(turn), None, message))
+        (train,) = world.algorithm("fedprox", gamma=0.5).exchanges
+        asyncio.run(train.local(Client(turn), None, message))
     assert set(done) == {4, 5, 6}
 
 

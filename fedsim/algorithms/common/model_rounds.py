@@ -11,7 +11,6 @@ from fedsim.algorithms.common.training_rounds import TrainingRounds
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.engine.jobs import Extra
 from fedsim.engine.steps import Step
-from fedsim.engine.usual_fits import DEFAULT_STEP
 from fedsim.params import Model, mean_model
 from fedsim.wire import ModelBroadcast, ModelUpdate
 
@@ -32,9 +31,9 @@ class ModelTraining(TrainingRounds[C, S, Any]):
         return state, broadcasts({client: self.model_for(server, state, client) for client in cohort})
 
     @property
-    def training_step(self) -> Step:
-        """What a step of training does; by default descent on the loss."""
-        return DEFAULT_STEP
+    def training_step(self) -> Step | None:
+        """What a step of training does; None, as by default, for descent on the loss."""
+        return None
 
     def training_extras(self, model: Model) -> Mapping[str, Extra] | None:
         """Return what else a step needs of a fit that begins from a model; by default nothing."""

@@ -19,7 +19,7 @@ from fedsim.clock import running_loop
 from fedsim.engine.cost import duration_s
 from fedsim.engine.engine import Engine, RunningFit
 from fedsim.engine.jobs import Fit, Fitted
-from fedsim.engine.usual_fits import UsualFit
+from fedsim.engine.usual_fits import DEFAULT_STEP, UsualFit
 from fedsim.params import Model
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.tasks import Tasks
@@ -138,7 +138,7 @@ class PlainTraining:
             algorithm = self._trains
             known = self._fits[kind] = self.engine.usual_fits.like(
                 *(model, client, num_samples, training),
-                step=algorithm.training_step,
+                step=algorithm.training_step or DEFAULT_STEP,
                 extras=algorithm.training_extras(model),
             )
         return known

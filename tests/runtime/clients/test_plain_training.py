@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -43,6 +44,10 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(plain_training.PlainTraining, "start", noting)
     return clients
+
+
+def fedavg() -> Any:
+    return FEDAVG(FEDAVG.Config())
 
 
 def executor() -> Any:
@@ -101,7 +106,7 @@ PACINGS: dict[str, Callable[[], dict[str, Any]]] = {
 @pytest.mark.parametrize("patience_s", [2500.0, 1e5])
 def test_every_event_has_its_place(pacing: str, patience_s: float, world: Any, served: list[int]) -> None:
     changes = {"rounds": 4, "client_timeout_s": patience_s, **PACINGS[pacing]()}
-    quick, long = both_ways(world, lambda: FEDAVG(FEDAVG.Config()), **changes)
+    quick, long = both_ways(world, fedavg, **changes)
     assert quick == long
     assert served
 
@@ -110,7 +115,7 @@ def test_every_event_has_its_place(pacing: str, patience_s: float, world: Any, s
 def test_clients_may_go_away(on_leave: str, world: Any, served: list[int]) -> None:
     changes = {"rounds": 4, "client_timeout_s": 1e4, "on_leave": on_leave}
     changes |= {"fleet": away_fleet(world), "network": NAIVE(Config())}
-    quick, long = both_ways(world, lambda: FEDAVG(FEDAVG.Config()), **changes)
+    quick, long = both_ways(world, fedavg, **changes)
     assert quick == long
     assert served
     kinds = {record[1] for record in quick[2]}
@@ -125,7 +130,7 @@ def test_devices_may_vary(world: Any, served: list[int]) -> None:
     changes = {"rounds": 2, "client_timeout_s": 1e6}
 
     def ways(its: Fleet) -> list[Any]:
-        return both_ways(world, lambda: FEDAVG(FEDAVG.Config()), fleet=its, **changes)
+        return both_ways(world, fedavg, fleet=its, **changes)
 
     (quick, long), (steady, _) = ways(Fleet([varying], fleet.server, fleet.server_model)), ways(fleet)
     assert quick == long != steady
@@ -135,7 +140,7 @@ def test_devices_may_vary(world: Any, served: list[int]) -> None:
 def test_a_frame_may_be_lost(world: Any, served: list[int]) -> None:
     network = world.Wires(lost=[(1, -1, 0), (-1, 2, 1)], broken=[(3, -1, 1)])
     changes = {"rounds": 3, "client_timeout_s": 1e4, "network": network}
-    quick, long = both_ways(world, lambda: FEDAVG(FEDAVG.Config()), **changes)
+    quick, long = both_ways(world, fedavg, **changes)
     assert quick == long
     assert served
 
@@ -147,22 +152,33 @@ def test_what_plain_training_does_not_serve_goes_on_behind_it(world: Any, served
     assert quick == long
 
 
+def test_a_step_may_be_the_algorithms_own(world: Any, served: list[int]) -> None:
+    schedule = {"schedule": {"name": "cosine", "by": "step"}, "batch_size": 2}
+    changes = {"training": TrainingConfig.model_validate(schedule), "client_timeout_s": 1e5}
+    quick, long = both_ways(world, partial(FEDPROX, FEDPROX.Config(mu=1.0)), **changes)
+    plain, _ = both_ways(world, fedavg, **changes)
+    assert quick == long
+    assert quick[1] != plain[1]
+    assert served
+
+
 @pytest.mark.parametrize(
     ("algorithm", "changes"),
     [
-        (FEDPROX, {}),
-        (LOCAL, {}),
-        (FEDAVG, {"verify": True}),
-        (FEDAVG, {"workload": VARIABLE(VARIABLE.Config()), "training": TrainingConfig(epochs=2)}),
-        (FEDAVG, {"training": TrainingConfig(momentum=0.5, keep_optimiser=True)}),
+        (partial(FEDPROX, FEDPROX.Config(gamma=0.5)), {}),
+        (partial(LOCAL, LOCAL.Config()), {}),
+        (fedavg, {"verify": True}),
+        (
+            partial(FEDAVG, FEDAVG.Config()),
+            {"workload": VARIABLE(VARIABLE.Config()), "training": TrainingConfig(epochs=2)},
+        ),
+        (fedavg, {"training": TrainingConfig(momentum=0.5, keep_optimiser=True)}),
     ],
 )
 def test_what_is_more_than_that_runs_the_hook(
     algorithm: Any, changes: dict[str, Any], world: Any, served: list[int]
 ) -> None:
-    parts = world.make_parts(
-        algorithm(algorithm.Config()), client_timeout_s=1e5, **{"verify": False, **changes}
-    )
+    parts = world.make_parts(algorithm(), client_timeout_s=1e5, **{"verify": False, **changes})
     run(parts, trace=Trace(keep=parts.verify))
     assert not served
 
