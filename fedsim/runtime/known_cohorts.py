@@ -44,8 +44,7 @@ _DELIVERED = OUTCOME_WORDS[Outcome.DELIVERED]
 _DOWNLOADED, _TRAINED, _UPLOADED = range(3)
 _ORDINARY, _JOIN = int(EventClass.ORDINARY), int(EventClass.JOIN)
 
-
-_MOST_DOUBLINGS = 4
+_MOST_DOUBLINGS = 4  # of how many cohorts are left out after one that could not be known
 
 
 def known_cohorts(
@@ -115,28 +114,35 @@ class KnownCohorts:
             headers: Theirs, in the order of sending.
             sent: What each carries.
         """
+        loop, bus, presence = cast(VirtualTimeLoop, running_loop()), self.bus, self.presence
+        is_idle = bus.is_idle and self.host.is_idle and (presence is None or presence.is_idle)
+        if not (headers and is_idle and loop.is_quiet_until(loop.now_ns)):
+            return None
+        exchange = headers[0].exchange
+        frames = dict[int, OnLink]()
+        for packed in {id(one): one for one in sent}.values():
+            if packed is None or not (self.plain.trains(exchange, packed.message) and bus.knows(packed)):
+                return None
+            frames[id(packed)] = bus.on_link(packed, exchange, up=False)
         if self._left_out:
             self._left_out -= 1
             return None
-        cohort = self._worked_out(headers, sent)
+        cohort = self._worked_out(headers, cast("Sequence[Packed]", sent), frames, loop)
         # Where it is mostly in vain, as where clients leave, it is tried more and more seldom.
         self._in_vain = 0 if cohort is not None else min(self._in_vain + 1, _MOST_DOUBLINGS)
         self._left_out = 2**self._in_vain - 1
         return cohort
 
-    def _worked_out(self, headers: Sequence[Header], sent: Sequence[Packed | None]) -> KnownCohort | None:
-        loop = cast(VirtualTimeLoop, running_loop())
-        start_ns = loop.now_ns
-        is_idle = self.bus.is_idle and self.host.is_idle and (self.presence is None or self.presence.is_idle)
-        if not (headers and is_idle and loop.is_quiet_until(start_ns)):
-            return None
-        exchange = headers[0].exchange
-        frames = dict[int, OnLink]()
-        for packed in {id(one): one for one in sent}.values():
-            if packed is None or not (self.plain.trains(exchange, packed.message) and self.bus.knows(packed)):
-                return None
-            frames[id(packed)] = self.bus.on_link(packed, exchange, up=False)
-        messages = cast("list[ModelBroadcast]", [cast(Packed, packed).received for packed in sent])
+    def _worked_out(
+        self,
+        headers: Sequence[Header],
+        sent: Sequence[Packed],
+        frames: Mapping[int, OnLink],
+        loop: VirtualTimeLoop,
+    ) -> KnownCohort | None:
+        """Work out what comes of dispatches; ``frames`` are those of ``sent``, by identity."""
+        start_ns, exchange = loop.now_ns, headers[0].exchange
+        messages = cast("list[ModelBroadcast]", [packed.received for packed in sent])
         down = [frames[id(packed)] for packed in sent]
         by_ns = start_ns + self.lease_ns
         departures = [
