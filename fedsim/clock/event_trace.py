@@ -13,7 +13,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol, cast
 
 import msgpack
 
@@ -181,7 +181,7 @@ class Trace:
             # As one array, of which the records remain once its length is cut off.
             packed = self._pack(rows)[len(self._packer.pack_array_header(len(rows))) :]
         except (TypeError, OverflowError) as error:
-            raise _not_held("some kind", error) from error
+            raise _not_held(self._first_not_held(rows), error) from error
         self._catch_up()
         self._digest.update(packed)
         self._num_digested += len(rows)
@@ -210,6 +210,16 @@ class Trace:
         self._digest.update(b"".join(self._undigested))
         self._num_digested += len(self._undigested)
         self._undigested.clear()
+
+    def _first_not_held(self, rows: Sequence[Sequence[Value]]) -> str:
+        """Return the kind of the first record that no trace holds."""
+        names = {number: name for name, (_, _, number, _) in self._kinds.items()}
+        for row in rows:
+            try:
+                self._pack(row)
+            except (TypeError, OverflowError):
+                return names[cast(int, row[0])]
+        raise AssertionError("each of these can be held")
 
     def _keep(self, at_ns: int, kind: RecordKind, values: Sequence[Value]) -> None:
         plain = (tuple(value) if isinstance(value, list) else value for value in values)

@@ -309,6 +309,7 @@ class VirtualTimeLoop(ServingLoop):
                 timer._context.run(callback, *timer._args)
                 if events > watch_from:
                     self._watch(callback, events)
+                del timer  # and with it what it was given, which may be large
         finally:
             self._events_run = events
 

@@ -1,6 +1,14 @@
 """Moving parcels over links through time: what a transfer costs, and who gets in whose way."""
 
-from fedsim.network.base import Carrier, Listener, NetworkPlugin, Parcel, Passage, TimetableCarrier
+from fedsim.network.base import (
+    Carrier,
+    Listener,
+    NetworkPlugin,
+    Parcel,
+    Passage,
+    TimetableCarrier,
+    has_timetable,
+)
 from fedsim.network.link_traces import LinkTraceConfig
 from fedsim.network.links import Links
 from fedsim.network.overhead import NO_OVERHEAD, OverheadConfig
@@ -16,4 +24,5 @@ __all__ = [
     "Parcel",
     "Passage",
     "TimetableCarrier",
+    "has_timetable",
 ]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from asyncio import TimerHandle
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeGuard
 
 from fedsim.clock import call_after, now_ns
 from fedsim.clock.loop import to_ns
@@ -79,7 +79,6 @@ Arrivals: TypeAlias = list[tuple[int, list[int]]]
 """The events in which parcels arrive, in order: when, ns, and the places of parcels among the departures."""
 
 
-@runtime_checkable
 class TimetableCarrier(Carrier, Protocol):
     """A carrier that can say beforehand when parcels arrive."""
 
@@ -96,6 +95,20 @@ class TimetableCarrier(Carrier, Protocol):
                 class JOIN.
             by_ns: Those that arrive later are left out.
         """
+
+
+def has_timetable(carrier: Carrier) -> TypeGuard[TimetableCarrier]:
+    """Say whether a carrier can say beforehand when parcels arrive.
+
+    Where a class replaces ``carry``, the ``arrivals`` of the class that it is derived from, or of the carrier
+    that it is wrapped around, do not count.
+    """
+    for cls in type(carrier).__mro__:
+        if "arrivals" in vars(cls):
+            return True
+        if "carry" in vars(cls):
+            return False
+    return False
 
 
 class NetworkPlugin(Plugin[C], ABC):

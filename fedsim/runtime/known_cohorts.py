@@ -27,7 +27,7 @@ from fedsim.clock.loop import to_ns
 from fedsim.engine.engine import FIT, JOB_END, JOB_START, Engine
 from fedsim.engine.jobs import Fitted
 from fedsim.engine.pending_fit import can_wait
-from fedsim.network import TimetableCarrier
+from fedsim.network import TimetableCarrier, has_timetable
 from fedsim.network.base import Arrivals
 from fedsim.runtime.clients.host import ClientHost
 from fedsim.runtime.clients.interrupted_work import Churn
@@ -72,7 +72,7 @@ def known_cohorts(
     may_end_between = parts.until is not None and parts.until.bytes is not None
     if plain is None or may_end_between or not parts.pacing.waits_for_all:
         return None
-    if not isinstance(bus.carrier, TimetableCarrier):
+    if not has_timetable(bus.carrier):
         return None
     return KnownCohorts(
         plain, host, bus, presence, bus.carrier, engine, trace, table, to_ns(parts.client_timeout_s)

@@ -212,6 +212,12 @@ async def test_faulty_records_are_refused_and_leave_no_mark() -> None:
     assert trace.count == 2
 
 
+@pytest.mark.parametrize("bad", [np.int64(2), 2**70])
+async def test_of_records_made_together_the_faulty_one_is_named(bad: Any) -> None:
+    with pytest.raises(TypeError, match=r"record of 'send' has a value .*int\(value\)"):
+        Trace().record_all([(0, EMPTY, ()), (0, SEND, (1, bad)), (0, MERGE, ([], 0.0, ""))])
+
+
 def test_fields_must_be_distinct_and_free() -> None:
     with pytest.raises(ValueError, match="distinct"):
         RecordKind("bad", ("a", "a"))

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 
@@ -55,6 +56,21 @@ def test_twelve_timers_at_one_instant_run_in_order_of_submission(loop: VirtualTi
         loop.call_later(1.0, ran.append, number)
     run_all(loop)
     assert ran == list(range(12))
+
+
+def test_what_a_timer_was_given_is_free_once_it_has_run(loop: VirtualTimeLoop) -> None:
+    class Large:
+        pass
+
+    def end(large: Large) -> None:
+        loop.call_soon(lambda: is_there.append(given() is not None))
+
+    is_there, large = list[bool](), Large()
+    given = weakref.ref(large)
+    loop.call_later(1.0, end, large)
+    del large
+    run_all(loop)
+    assert is_there == [False]
 
 
 def test_consequences_run_before_the_next_scheduled_event(loop: VirtualTimeLoop) -> None:

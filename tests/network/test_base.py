@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from fedsim import clock
 from fedsim.clock import now_ns
-from fedsim.network import Carrier, Links, NetworkPlugin, Parcel
+from fedsim.network import Carrier, Links, Listener, NetworkPlugin, Parcel, Passage, has_timetable
+from fedsim.network.naive import NaiveCarrier
 from fedsim.plugins import available
 
 NETWORKS = [found.plugin for found in available("fedsim.network")]
@@ -105,6 +106,38 @@ async def test_a_parcel_that_has_arrived_can_be_cancelled_in_vain(plugin: type[N
     passage.cancel()
     await asyncio.sleep(1)
     assert len(ear.heard) == 2
+
+
+class Twice(NaiveCarrier):
+    """Carries twice as much, and says nothing new of arrivals."""
+
+    def carry(self, parcel: Parcel, listener: Listener) -> Passage:
+        return super().carry(parcel._replace(num_bytes=2 * parcel.num_bytes), listener)
+
+
+class Timed(Twice):
+    arrivals = NaiveCarrier.arrivals
+
+
+class Around:
+    """Wrapped around a carrier, of which it passes everything on but ``carry``."""
+
+    def __init__(self, inner: Carrier) -> None:
+        self._inner = inner
+
+    def carry(self, parcel: Parcel, listener: Listener) -> Passage:
+        return self._inner.carry(parcel, listener)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def test_the_timetable_of_a_carrier_that_carries_otherwise_does_not_count() -> None:
+    naive = NaiveCarrier(LINKS)
+    assert has_timetable(naive)
+    assert has_timetable(Timed(LINKS))
+    assert not has_timetable(Twice(LINKS))
+    assert not has_timetable(Around(naive))
 
 
 def test_both_models_are_found() -> None:

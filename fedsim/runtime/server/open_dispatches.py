@@ -209,7 +209,7 @@ class OpenDispatches:
         """Forget a dispatch; without a reply until now, or if that is ``discarded``, it counts as dropped.
 
         Raises:
-            InvariantError: It was closed before.
+            InvariantError: It was closed before, or before its reply, which was known to come.
         """
         header = dispatch.header
         client, number = header.receiver, header.dispatch
@@ -220,8 +220,12 @@ class OpenDispatches:
         self.release(dispatch)
         reply = dispatch.reply
         if not reply.done():
-            if dispatch.lease is not None:
-                self._leases.cancel(dispatch.lease)
+            if dispatch.lease is None:
+                raise InvariantError(
+                    f"dispatch {number} of client {client} was closed before its reply came: a pacing that "
+                    "does not always wait for all replies says so in waits_for_all"
+                )
+            self._leases.cancel(dispatch.lease)
             # It takes at least as long as it was waited for; were it forgotten, predictions would creep down.
             if (took_s := self._took_s.get(header.exchange)) is not None:
                 took_s[client] = max(took_s[client], now_s() - dispatch.sent_at_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from fedsim import clock
 from fedsim.algorithms.base import Exchange
 from fedsim.bus import Delivery, Header
 from fedsim.clock import Trace
+from fedsim.errors import InvariantError
 from fedsim.runtime.clients.interrupted_work import ABANDON
 from fedsim.runtime.server.open_dispatches import OpenDispatches
 
@@ -168,6 +170,18 @@ def test_times_are_known_from_the_first_prediction_on() -> None:
         dispatches.close(slow[2])  # was waited for during 6 s
         assert dispatches.predicted_s(talk, [2, 3, 1, 0]) == [6, 4, 4, 2]
         assert dispatches.predicted_s(Exchange("echo"), [0]) == []
+
+    clock.run(main())
+
+
+def test_a_dispatch_whose_reply_is_known_to_come_is_not_closed_before() -> None:
+    async def main() -> None:
+        dispatches = OpenDispatches(Void(), Trace(), 1, timeout_s=10.0)
+        cohort = SimpleNamespace(headers=[dispatches.header(0, "talk", 1, -1)], end_ns=5_000_000_000)
+        (dispatch,) = dispatches.send_together(cohort, 0)
+        await clock.sleep_for(1)
+        with pytest.raises(InvariantError, match=r"0 of client 0 was closed before .* waits_for_all"):
+            dispatches.close(dispatch)
 
     clock.run(main())
 

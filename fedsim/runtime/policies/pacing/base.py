@@ -109,7 +109,10 @@ class Pacing(Plugin[C], ABC):
 
     @property
     def waits_for_all(self) -> bool:
-        """Whether from each dispatch until all of the cohort have replied it does nothing."""
+        """Whether from each dispatch until all of the cohort have replied it does nothing.
+
+        Then replies may be given to it all at once, with the last of them.
+        """
         return False
 
     def merge_size(self, cohort_size: int) -> int | None:
