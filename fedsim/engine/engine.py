@@ -31,8 +31,9 @@ JOB_START = RecordKind("job_start", ("client", "dispatch", "job", "flops", "dura
 JOB_END = RecordKind("job_end", ("client", "dispatch", "job", "outcome"))
 
 
-FIT = "fit"
-"""What the trace calls a fit."""
+def called(kind: type[Job]) -> str:
+    """Return what the trace calls jobs of a kind."""
+    return kind.__name__.lower()
 
 
 def _nowhere() -> str:
@@ -159,7 +160,7 @@ class Engine:
         """Record that a job starts; return what the trace calls it."""
         if not 0 <= duration_s < inf:
             raise ValueError(f"a job of {duration_s!r} s: a duration is finite and not negative")
-        name = type(job).__name__.lower()
+        name = called(type(job))
         self._trace.record(JOB_START, client, dispatch, name, flops, duration_s)
         return name
 

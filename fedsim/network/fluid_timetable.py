@@ -43,9 +43,11 @@ def arrivals(
     heap: list[tuple[int, int, int]] = []
     turn = tick_turn = next_parcel = num_flowing = origin_ns = 0
     tick_ns = NEVER_NS
+    # Parcels that begin all at once do so before what else is due at their instant, others after it.
+    first_after_ns = 0 if all_at_once else 1
     while True:
         if next_parcel < len(parcels) and not (
-            heap and (heap[0][0] < parcels[next_parcel][0] + (not all_at_once))
+            heap and heap[0][0] < parcels[next_parcel][0] + first_after_ns
         ):
             parcel = next_parcel
             next_parcel += 1

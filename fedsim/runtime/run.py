@@ -16,8 +16,8 @@ from fedsim.runtime.clients.contexts import Contexts
 from fedsim.runtime.clients.host import ClientHost
 from fedsim.runtime.clients.interrupted_work import Churn
 from fedsim.runtime.clients.plain_training import plain_training
+from fedsim.runtime.cohort_timetable import cohort_timetables
 from fedsim.runtime.evaluation import Observer
-from fedsim.runtime.known_cohorts import known_cohorts
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.recorder import Observe, Recorder, silent, unobserved
 from fedsim.runtime.records.result import RoundRow, RunResult
@@ -103,7 +103,9 @@ async def _simulate(
     observer = Observer(parts, engine, contexts, host.states, trace)
     actor = ServerActor(parts, engine, bus.server, initial, observer, recorder, trace, log)
     bus.presence = presence = _presence(parts, bus, engine, host, trace)
-    actor.cohorts = known_cohorts(parts, plain, host, bus, presence, engine, trace, recorder.dispatches)
+    actor.timetables = cohort_timetables(
+        parts, plain, host, bus, presence, engine, trace, recorder.dispatches
+    )
     bus.clients.feed(host.take)
     bus.server.feed(actor.take)
     try:

@@ -27,7 +27,7 @@ from fedsim.runtime.evaluation import Observer
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.purity import unchanged
 from fedsim.runtime.records.recorder import Recorder
-from fedsim.runtime.server.open_dispatches import RUN_ENDED, Cohorts, OpenDispatch, OpenDispatches
+from fedsim.runtime.server.open_dispatches import RUN_ENDED, OpenDispatch, OpenDispatches, Timetables
 from fedsim.runtime.server.selection import Selection
 from fedsim.runtime.server.vetting import merged, misfit
 from fedsim.wire import SERVER, Message, pack
@@ -49,7 +49,7 @@ class ServerActor:
         recorder: Makes rows of rounds.
         trace: Where events are recorded.
         log: Where waits and warnings are noted.
-        cohorts: Knows beforehand what comes of some dispatches, if anybody does.
+        timetables: Makes the timetables of cohorts that can have one.
         state: The algorithm's state at the server.
         merged: The newest dispatch of each client whose reply was merged, -1 where there is none.
         num_rounds: How many rounds the run has.
@@ -65,7 +65,7 @@ class ServerActor:
     recorder: Recorder
     trace: Trace
     log: Log
-    cohorts: Cohorts | None = field(default=None, init=False)
+    timetables: Timetables | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         num_clients, exchanges = self.parts.data.num_clients, self.parts.algorithm.exchanges
@@ -190,9 +190,9 @@ class ServerActor:
         sent = [packed[id(messages[client])] for client in clients]
         name, number, merged = exchange.name, self._round, self.merged
         headers = [dispatches.header(client, name, number, merged[client]) for client in clients]
-        known = None if self.cohorts is None else self.cohorts.known(headers, sent)
-        if known is not None:
-            return dispatches.send_together(known, self.version)
+        timetable = None if self.timetables is None else self.timetables.of(headers, sent)
+        if timetable is not None:
+            return dispatches.send_together(timetable, self.version)
         return [
             dispatches.send(header, message, self.version)
             for header, message in zip(headers, sent, strict=True)

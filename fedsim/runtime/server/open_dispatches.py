@@ -43,7 +43,7 @@ class OpenDispatch:
         version: The server's at that time.
         sent_at_s: When.
         reply: The reply, or None when the lease has run out.
-        lease: Ends the waiting; None where the reply is known to come before.
+        lease: Ends the waiting; None under a timetable.
         released: Whether its client may be asked again before the reply is merged.
         abandoned: Why no reply will come, as the trace has it; empty where one may come.
     """
@@ -62,8 +62,8 @@ class OpenDispatch:
         return self.header.receiver
 
 
-class KnownCohort(Protocol):
-    """Dispatches of which is known when each reply comes, before any lease ends."""
+class Timetable(Protocol):
+    """When each reply to a cohort's dispatches comes, all before a lease ends."""
 
     @property
     def headers(self) -> Sequence[Header]:
@@ -73,15 +73,15 @@ class KnownCohort(Protocol):
     def end_ns(self) -> int:
         """When the last reply comes."""
 
-    def replies(self) -> Iterable[tuple[int, int, Message]]:
+    def carry_out(self) -> Iterable[tuple[int, int, Message]]:
         """Record all that happens; return replies as they come: place in ``headers``, when in ns, message."""
 
 
-class Cohorts(Protocol):
-    """Works out beforehand what comes of dispatches."""
+class Timetables(Protocol):
+    """Makes the timetables of cohorts."""
 
-    def known(self, headers: Sequence[Header], sent: Sequence[Packed | None]) -> KnownCohort | None:
-        """Return what comes of dispatches that are sent now; None where that cannot be known."""
+    def of(self, headers: Sequence[Header], sent: Sequence[Packed | None]) -> Timetable | None:
+        """Return the timetable of dispatches that are sent now; None where it is not certain."""
 
 
 class OpenDispatches:
@@ -168,15 +168,15 @@ class OpenDispatches:
         self._busy[client] += 1
         return dispatch
 
-    def send_together(self, cohort: KnownCohort, version: int) -> list[OpenDispatch]:
+    def send_together(self, cohort: Timetable, version: int) -> list[OpenDispatch]:
         """Send dispatches whose replies all come before a lease ends; all is recorded with the last reply."""
         dispatches = [self._opened(header, version) for header in cohort.headers]
         loop = cast(VirtualTimeLoop, running_loop())
         loop.call_at_ns(cohort.end_ns, self._take_all, cohort, dispatches)
         return dispatches
 
-    def _take_all(self, cohort: KnownCohort, dispatches: Sequence[OpenDispatch]) -> None:
-        for place, at_ns, message in cohort.replies():
+    def _take_all(self, cohort: Timetable, dispatches: Sequence[OpenDispatch]) -> None:
+        for place, at_ns, message in cohort.carry_out():
             self._settle(dispatches[place], message, at_ns / 1e9)
 
     def take(self, delivery: Delivery) -> None:
@@ -209,7 +209,7 @@ class OpenDispatches:
         """Forget a dispatch; without a reply until now, or if that is ``discarded``, it counts as dropped.
 
         Raises:
-            InvariantError: It was closed before, or before its reply, which was known to come.
+            InvariantError: It was closed before, or before the reply that its timetable says.
         """
         header = dispatch.header
         client, number = header.receiver, header.dispatch

@@ -1,13 +1,13 @@
-"""Cohorts of which is known beforehand when everything happens.
+"""The timetable of a cohort: when each of its frames arrives and each of its jobs ends, before any does.
 
 Clients that train the model that came and send it back (``clients/plain_training.py``), while nothing else
-goes on, get in the way of each other on the server's links alone. So when they are asked, it can be worked
-out when each frame arrives and each job ends: first all downloads, from these all jobs, from these all
-uploads. Everything is then recorded at once, at the instant of the last reply.
+goes on, get in the way of each other on the server's links alone. So when they are asked, everything that
+follows can be computed at once: first all downloads, from these all jobs, from these all uploads. One event,
+at the instant of the last reply, then carries it out.
 
 A run goes on as if each of these events had had its turn in the loop: the same records in the same order, the
-same rows of the ledger, the same jobs. Where that cannot be known, :meth:`KnownCohorts.known` says so and the
-events have their turns, as they always have under ``verify``. Tests compare both.
+same rows of the ledger, the same jobs. Where that is not certain there is no timetable and the events have
+their turns, as they always have under ``verify``. Tests compare both.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from fedsim.bus.memory import TRANSFER_END, TRANSFER_START, OnLink
 from fedsim.clock import EventClass, Trace, VirtualTimeLoop, running_loop
 from fedsim.clock.event_trace import Record
 from fedsim.clock.loop import to_ns
-from fedsim.engine.engine import FIT, JOB_END, JOB_START, Engine
-from fedsim.engine.jobs import Fitted
+from fedsim.engine.engine import JOB_END, JOB_START, Engine, called
+from fedsim.engine.jobs import Fit, Fitted
 from fedsim.engine.pending_fit import can_wait
 from fedsim.network import TimetableCarrier, has_timetable
 from fedsim.network.base import Arrivals
@@ -40,14 +40,15 @@ from fedsim.wire import Message, ModelBroadcast, ModelUpdate, Packed, pack
 _Place: TypeAlias = int
 """Which of a cohort's dispatches, in the order of sending."""
 
+_FIT = called(Fit)
 _DELIVERED = OUTCOME_WORDS[Outcome.DELIVERED]
 _DOWNLOADED, _TRAINED, _UPLOADED = range(3)
 _ORDINARY, _JOIN = int(EventClass.ORDINARY), int(EventClass.JOIN)
 
-_MOST_DOUBLINGS = 4  # of how many cohorts are left out after one that could not be known
+_MOST_DOUBLINGS = 4  # of the number of cohorts that are left out after an attempt in vain
 
 
-def known_cohorts(
+def cohort_timetables(
     parts: Parts,
     plain: PlainTraining | None,
     host: ClientHost,
@@ -56,8 +57,8 @@ def known_cohorts(
     engine: Engine,
     trace: Trace,
     table: DispatchTable,
-) -> KnownCohorts | None:
-    """Return who works such cohorts out, if there can be any.
+) -> CohortTimetables | None:
+    """Return what makes timetables in a run; None where no cohort can have one.
 
     Args:
         parts: What the run is made of.
@@ -67,21 +68,21 @@ def known_cohorts(
         presence: Watches clients that may go away; None where none ever does.
         engine: Who trains.
         trace: Where everything is recorded.
-        table: What listens to that.
+        table: The table of dispatches, which listens to the trace.
     """
     may_end_between = parts.until is not None and parts.until.bytes is not None
     if plain is None or may_end_between or not parts.pacing.waits_for_all:
         return None
     if not has_timetable(bus.carrier):
         return None
-    return KnownCohorts(
+    return CohortTimetables(
         plain, host, bus, presence, bus.carrier, engine, trace, table, to_ns(parts.client_timeout_s)
     )
 
 
 @dataclass(eq=False)
-class KnownCohorts:
-    """Works out such cohorts; made by :func:`known_cohorts`.
+class CohortTimetables:
+    """Makes timetables; made itself by :func:`cohort_timetables`.
 
     Attributes:
         plain: Says what the clients do.
@@ -91,7 +92,7 @@ class KnownCohorts:
         carrier: Carries them.
         engine: Who trains.
         trace: Where everything is recorded.
-        table: What listens to that.
+        table: The table of dispatches, which listens to the trace.
         lease_ns: How long the server waits for a reply.
     """
 
@@ -104,11 +105,11 @@ class KnownCohorts:
     trace: Trace
     table: DispatchTable
     lease_ns: int
-    _in_vain: int = field(default=0, init=False)  # cohorts in a row that could not be known
-    _left_out: int = field(default=0, init=False)  # that are not even tried
+    _in_vain: int = field(default=0, init=False)  # attempts in a row that gave none
+    _left_out: int = field(default=0, init=False)  # cohorts for which none is tried
 
-    def known(self, headers: Sequence[Header], sent: Sequence[Packed | None]) -> KnownCohort | None:
-        """Return what comes of dispatches that are sent now; None where that cannot be known.
+    def of(self, headers: Sequence[Header], sent: Sequence[Packed | None]) -> CohortTimetable | None:
+        """Return the timetable of dispatches that are sent now; None where it is not certain.
 
         Args:
             headers: Theirs, in the order of sending.
@@ -127,20 +128,20 @@ class KnownCohorts:
         if self._left_out:
             self._left_out -= 1
             return None
-        cohort = self._worked_out(headers, cast("Sequence[Packed]", sent), frames, loop)
+        timetable = self._made(headers, cast("Sequence[Packed]", sent), frames, loop)
         # Where it is mostly in vain, as where clients leave, it is tried more and more seldom.
-        self._in_vain = 0 if cohort is not None else min(self._in_vain + 1, _MOST_DOUBLINGS)
+        self._in_vain = 0 if timetable is not None else min(self._in_vain + 1, _MOST_DOUBLINGS)
         self._left_out = 2**self._in_vain - 1
-        return cohort
+        return timetable
 
-    def _worked_out(
+    def _made(
         self,
         headers: Sequence[Header],
         sent: Sequence[Packed],
         frames: Mapping[int, OnLink],
         loop: VirtualTimeLoop,
-    ) -> KnownCohort | None:
-        """Work out what comes of dispatches; ``frames`` are those of ``sent``, by identity."""
+    ) -> CohortTimetable | None:
+        """Make a timetable; ``frames`` are those of ``sent``, by identity."""
         start_ns, exchange = loop.now_ns, headers[0].exchange
         messages = cast("list[ModelBroadcast]", [packed.received for packed in sent])
         down = [frames[id(packed)] for packed in sent]
@@ -161,41 +162,42 @@ class KnownCohorts:
         ended = sorted(jobs, key=due_ns.__getitem__)
         up = self._replies(exchange, jobs, messages)
         departures = [(due_ns[place], headers[place].receiver, up[place].link_bytes) for place in ended]
-        uploads = self.carrier.arrivals(departures, up=True, all_at_once=False, by_ns=by_ns)
-        cohort = KnownCohort(self, headers, start_ns, down, downloads, jobs, ended, due_ns, up, uploads)
-        is_certain = cohort.is_certain and loop.is_quiet_until(cohort.end_ns)
-        return cohort if is_certain and self._all_stay(cohort) else None
+        arrivals = self.carrier.arrivals(departures, up=True, all_at_once=False, by_ns=by_ns)
+        uploads = [(at_ns, [ended[number] for number in numbers]) for at_ns, numbers in arrivals]
+        made = CohortTimetable(self, headers, start_ns, down, downloads, jobs, ended, due_ns, up, uploads)
+        is_certain = made.is_complete and made.is_in_order and loop.is_quiet_until(made.end_ns)
+        return made if is_certain and self._all_stay(made) else None
 
-    def _all_stay(self, cohort: KnownCohort) -> bool:
+    def _all_stay(self, timetable: CohortTimetable) -> bool:
         """Say whether each client is there until its reply has come."""
-        presence, headers = self.presence, cohort.headers
+        presence, headers = self.presence, timetable.headers
         return presence is None or all(
             presence.stays(headers[place].receiver, headers[place].dispatch, at_ns)
-            for at_ns, ended in cohort.uploads
-            for place in (cohort.ended[number] for number in ended)
+            for at_ns, places in timetable.uploads
+            for place in places
         )
 
     def _replies(
         self, exchange: str, jobs: Mapping[_Place, PlainJob], messages: Sequence[ModelBroadcast]
     ) -> dict[_Place, OnLink]:
         """Return what the frame of each reply is on the link: its length follows from shapes."""
-        known, up = dict[tuple[int, int], OnLink](), dict[_Place, OnLink]()
+        kinds, up = dict[tuple[int, int], OnLink](), dict[_Place, OnLink]()
         for place, job in jobs.items():
             model = messages[place].model
             kind = id(model), job.num_samples
-            if kind not in known:
+            if kind not in kinds:
                 reply = pack(ModelUpdate.of(self.engine.form_of_fitted(model), job.num_samples))
-                known[kind] = self.bus.on_link(reply, exchange, up=True)
-            up[place] = known[kind]
+                kinds[kind] = self.bus.on_link(reply, exchange, up=True)
+            up[place] = kinds[kind]
         return up
 
 
 @dataclass(eq=False, slots=True)
-class KnownCohort:
-    """What comes of a cohort's dispatches.
+class CohortTimetable:
+    """The timetable of one cohort.
 
     Attributes:
-        of: Who has worked it out.
+        made_by: What has made it.
         headers: Of the dispatches, in the order of sending.
         start_ns: When they are sent.
         down: Their frames, by place.
@@ -204,10 +206,10 @@ class KnownCohort:
         ended: The places, in the order in which the jobs end.
         due_ns: When the jobs end.
         up: The frames of the replies.
-        uploads: When those arrive; places among ``ended``.
+        uploads: When those arrive.
     """
 
-    of: KnownCohorts
+    made_by: CohortTimetables
     headers: Sequence[Header]
     start_ns: int
     down: Sequence[OnLink]
@@ -224,21 +226,30 @@ class KnownCohort:
         return self.uploads[-1][0]
 
     @property
-    def is_certain(self) -> bool:
-        """Whether all replies come in time, and events of both links never fall on one instant.
+    def is_complete(self) -> bool:
+        """Whether every reply comes before its lease ends."""
+        return sum(len(places) for _, places in self.uploads) == len(self.headers)
 
-        Which of those came first would depend on when the loop was told of them.
+    @property
+    def is_in_order(self) -> bool:
+        """Whether no upload arrives at the instant of a download or of the end of a job.
+
+        Which event came first would depend on when the loop was told of each.
         """
-        if sum(len(places) for _, places in self.uploads) < len(self.headers):
-            return False
         instants = {at_ns for at_ns, _ in self.downloads}
         instants.update(self.due_ns.values())
         return not any(at_ns in instants for at_ns, _ in self.uploads)
 
-    def replies(self) -> list[tuple[_Place, int, Message]]:
-        """Record all that happens; return the replies as they come: place, instant in ns, message."""
-        of, headers, start_ns, due_ns, jobs = self.of, self.headers, self.start_ns, self.due_ns, self.jobs
-        records, begun = list[Record](), of.engine.begun
+    def carry_out(self) -> list[tuple[_Place, int, Message]]:
+        """Begin the jobs and record everything; return the replies: place, instant in ns, message."""
+        by, headers, start_ns, due_ns, jobs = (
+            self.made_by,
+            self.headers,
+            self.start_ns,
+            self.due_ns,
+            self.jobs,
+        )
+        records, begun = list[Record](), by.engine.begun
         for header, frame in zip(headers, self.down, strict=True):
             client, number = header.receiver, header.dispatch
             asked = client, number, header.round, header.exchange, header.turn
@@ -256,7 +267,7 @@ class KnownCohort:
                 for place in places:
                     header, job = headers[place], jobs[place]
                     client = header.receiver
-                    started = client, header.dispatch, FIT, job.flops, job.duration_s
+                    started = client, header.dispatch, _FIT, job.flops, job.duration_s
                     records.append((at_ns, JOB_START, started))
                     where = partial(place_of, client, header.round)
                     fitted[place] = begun(job.fit, due_ns=due_ns[place], flops=job.flops, place=where)
@@ -264,7 +275,7 @@ class KnownCohort:
                 (place,) = places
                 header = headers[place]
                 client, number = header.receiver, header.dispatch
-                records.append((at_ns, JOB_END, (client, number, FIT, "done")))
+                records.append((at_ns, JOB_END, (client, number, _FIT, "done")))
                 records.append((at_ns, TRANSFER_START, (client, number, True, *self.up[place].what)))
             else:
                 for place in places:
@@ -274,8 +285,8 @@ class KnownCohort:
                     records.append((at_ns, TRANSFER_END, delivered))
                     update = ModelUpdate.of(fitted[place].model, jobs[place].num_samples)
                     replies.append((place, at_ns, update))
-        everyone, ledger, table = range(len(headers)), of.bus.ledger, of.table
-        of.trace.record_all(records, told=table.listeners)
+        everyone, ledger, table = range(len(headers)), by.bus.ledger, by.table
+        by.trace.record_all(records, told=table.listeners)
         table.replied(start_ns, headers, [(down_ns[one], due_ns[one], up_ns[one]) for one in everyone])
         ledger.delivered([(start_ns, down_ns[one], headers[one], self.down[one].what) for one in everyone])
         ledger.delivered(
@@ -290,4 +301,4 @@ class KnownCohort:
         for number, place in enumerate(self.ended):
             yield self.due_ns[place], _JOIN, number, _TRAINED, (place,)
         for number, (at_ns, places) in enumerate(self.uploads):
-            yield at_ns, _ORDINARY, number, _UPLOADED, [self.ended[place] for place in places]
+            yield at_ns, _ORDINARY, number, _UPLOADED, places

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fedsim.clock import Trace
 from fedsim.errors import JobError
-from fedsim.runtime.known_cohorts import KnownCohorts
+from fedsim.runtime.cohort_timetable import CohortTimetables
 from fedsim.runtime.records.result import RunResult
 from fedsim.runtime.run import run
 from fedsim.scenario import build, load_scenario
@@ -41,7 +41,7 @@ def result_of(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[Ru
 def both(changes: Mapping[str, Any], tables: Mapping[str, Any] = SIMPLE) -> tuple[int, RunResult]:
     """Run with and without it; return how many cohorts were known, and the result."""
     known = list[bool]()
-    original = KnownCohorts.known
+    original = CohortTimetables.of
 
     def noting(self: Any, *given: Any) -> Any:
         cohort = original(self, *given)
@@ -49,9 +49,9 @@ def both(changes: Mapping[str, Any], tables: Mapping[str, Any] = SIMPLE) -> tupl
         return cohort
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(KnownCohorts, "known", noting)
+        patch.setattr(CohortTimetables, "of", noting)
         quick, quick_trace = result_of(tables, changes)
-        patch.setattr("fedsim.runtime.run.known_cohorts", lambda *_: None)
+        patch.setattr("fedsim.runtime.run.cohort_timetables", lambda *_: None)
         slow, slow_trace = result_of(tables, changes)
     assert quick_trace.kept == slow_trace.kept
     for name in ("trace_hash", "model_hash", "simulated_s", "drops", "rejections", "stopped_by"):
@@ -141,7 +141,7 @@ def test_some_cohorts_of_a_fleet_that_comes_and_goes_are_known(on_leave: str) ->
 def test_what_is_in_vain_is_tried_more_and_more_seldom() -> None:
     """All devices drop out: 1, 3, 7 and then 15 cohorts are left out after each that was tried."""
     tried = 0
-    original = KnownCohorts._worked_out
+    original = CohortTimetables._made
 
     def counting(self: Any, *given: Any) -> Any:
         nonlocal tried
@@ -149,7 +149,7 @@ def test_what_is_in_vain_is_tried_more_and_more_seldom() -> None:
         return original(self, *given)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(KnownCohorts, "_worked_out", counting)
+        patch.setattr(CohortTimetables, "_made", counting)
         both({"fleet.0.drop_out": "1000 /s", "fleet.1.drop_out": "1000 /s", "run.rounds": 40})
     assert tried == 5
 
@@ -208,7 +208,7 @@ def test_events_of_both_links_at_one_instant_take_their_turns() -> None:
 
 def test_a_fit_that_fails_is_told_as_ever() -> None:
     told = []
-    for patched in ({}, {"fedsim.runtime.run.known_cohorts": lambda *_: None}):
+    for patched in ({}, {"fedsim.runtime.run.cohort_timetables": lambda *_: None}):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("fedsim.engine.executors.null.unfitted", _fail)
             for name, instead in patched.items():
