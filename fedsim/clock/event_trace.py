@@ -149,7 +149,7 @@ class Trace:
 
         Args:
             records: Instant in ns, kind and values.
-            told: Listeners that are told of these records otherwise.
+            told: Listeners that are left out, because the caller tells them by itself.
 
         Raises:
             Exception: As :meth:`record`.

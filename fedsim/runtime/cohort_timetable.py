@@ -242,14 +242,8 @@ class CohortTimetable:
 
     def carry_out(self) -> list[tuple[_Place, int, Message]]:
         """Begin the jobs and record everything; return the replies: place, instant in ns, message."""
-        by, headers, start_ns, due_ns, jobs = (
-            self.made_by,
-            self.headers,
-            self.start_ns,
-            self.due_ns,
-            self.jobs,
-        )
-        records, begun = list[Record](), by.engine.begun
+        by, headers, start_ns, due_ns = self.made_by, self.headers, self.start_ns, self.due_ns
+        records, jobs, begun = list[Record](), self.jobs, by.engine.begun
         for header, frame in zip(headers, self.down, strict=True):
             client, number = header.receiver, header.dispatch
             asked = client, number, header.round, header.exchange, header.turn

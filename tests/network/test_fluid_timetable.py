@@ -137,7 +137,7 @@ def test_what_comes_too_late_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("side", ["server", "client"])
-def test_nothing_is_known_of_links_that_change(side: str) -> None:
+def test_links_that_change_have_no_timetable(side: str) -> None:
     constant = links_of([(8e3, 0.0, 0, 0)], 8e3, 0.0)
     steps = Capacity([0, S], [8e3, 4e3], 2 * S)
     if side == "server":
@@ -150,5 +150,5 @@ def test_nothing_is_known_of_links_that_change(side: str) -> None:
     assert same(carrier, [(0, 0, 1000)], up=True, all_at_once=True) == [(S, [0])]
 
 
-def test_without_a_network_nothing_is_known() -> None:
+def test_without_a_network_there_is_no_timetable() -> None:
     assert not has_timetable(NONE(Config()).carrier(links_of([(1.0, 0.0, 0, 0)], 1.0, 0.0)))

@@ -1,4 +1,4 @@
-"""What is known beforehand is what happens: the same records, rows and models, with and without it."""
+"""With timetables a run gives the same records, rows and models as without."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedsim.runtime.run import run
 from fedsim.scenario import build, load_scenario
 
 SIMPLE: Mapping[str, Any] = {
-    "run": {"name": "known", "rounds": 3},
+    "run": {"name": "timetables", "rounds": 3},
     "data": {"name": "sizes", "params": {"samples": 20, "input_shape": [8]}},
     "models": {"linear": {}},
     "algorithm": {"name": "fedavg"},
@@ -39,14 +39,14 @@ def result_of(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[Ru
 
 
 def both(changes: Mapping[str, Any], tables: Mapping[str, Any] = SIMPLE) -> tuple[int, RunResult]:
-    """Run with and without it; return how many cohorts were known, and the result."""
-    known = list[bool]()
+    """Run with and without timetables; return how many were made, and the result."""
+    made = list[bool]()
     original = CohortTimetables.of
 
     def noting(self: Any, *given: Any) -> Any:
-        cohort = original(self, *given)
-        known.append(cohort is not None)
-        return cohort
+        timetable = original(self, *given)
+        made.append(timetable is not None)
+        return timetable
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CohortTimetables, "of", noting)
@@ -60,15 +60,15 @@ def both(changes: Mapping[str, Any], tables: Mapping[str, Any] = SIMPLE) -> tupl
     for ours, theirs in ((quick.ledger, slow.ledger), (quick.dispatches, slow.dispatches)):
         for name, column in theirs.columns().items():
             np.testing.assert_array_equal(ours.columns()[name], column)
-    return sum(known), quick
+    return sum(made), quick
 
 
 @pytest.mark.parametrize("network", ["fluid", "naive"])
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "fedavg_ft"])
-def test_rounds_are_known(network: str, algorithm: str) -> None:
+def test_every_round_has_one(network: str, algorithm: str) -> None:
     changes = {"network.model": network, "algorithm.name": algorithm}
-    num_known, result = both(changes)
-    assert num_known == 3
+    num_made, result = both(changes)
+    assert num_made == 3
     assert result.dispatches.counts["merged"] >= 15
 
 
@@ -76,8 +76,8 @@ def test_models_are_those_of_a_run_that_trains() -> None:
     sizes = {"name": "two_class_lognormal", "params": {"least": 1, "sigma": 1.0}}
     digits = {"name": "digits", "global_test": 0.2, "partition": sizes}
     changes = {"data": digits, "engine.executor": "threads", "evaluation.every": 2}
-    num_known, result = both(changes)
-    assert num_known == 3
+    num_made, result = both(changes)
+    assert num_made == 3
     assert result.rounds[-1].accuracy is not None
 
 
@@ -114,16 +114,16 @@ def test_any_fleet(
 def test_a_lease_that_ends_with_the_last_reply_is_long_enough() -> None:
     fleet = [{"count": 3, "device": "low", **STEADY}, {"count": 1, "device": "low", **STEADY, "up": "9 kbps"}]
     changes = {"fleet": fleet, "participation.clients_per_round": 4, "run.rounds": 1}
-    num_known, result = both(changes)
+    num_made, result = both(changes)
     last_ns = int(result.dispatches.turnaround_ns().max())
     for lease_ns, expected in ((last_ns, (1, 0)), (last_ns - 1, (0, 1))):
         changes["participation.client_timeout"] = f"{lease_ns} ns"
-        num_known, result = both(changes)
-        assert (num_known, sum(result.drops.values())) == expected
+        num_made, result = both(changes)
+        assert (num_made, sum(result.drops.values())) == expected
 
 
 @pytest.mark.parametrize("on_leave", ["lost", "resume", "restart"])
-def test_some_cohorts_of_a_fleet_that_comes_and_goes_are_known(on_leave: str) -> None:
+def test_some_cohorts_of_a_fleet_that_comes_and_goes_have_one(on_leave: str) -> None:
     availability = {"name": "renewal", "params": {"on": "4 s", "off": "2 s"}}
     device = {"count": 6, "device": "low", "availability": availability, "drop_out": "0.05 /s"}
     changes = {
@@ -133,8 +133,8 @@ def test_some_cohorts_of_a_fleet_that_comes_and_goes_are_known(on_leave: str) ->
         "participation.clients_per_round": 2,
         "run.rounds": 60,
     }
-    num_known, result = both(changes)
-    assert 5 <= num_known <= 50
+    num_made, result = both(changes)
+    assert 5 <= num_made <= 50
     assert result.drops["dropped out"]
 
 
@@ -168,9 +168,9 @@ def test_what_is_in_vain_is_tried_more_and_more_seldom() -> None:
     ],
     ids=str,
 )
-def test_what_is_not_known(changes: Mapping[str, Any]) -> None:
-    num_known, _ = both(changes)
-    assert num_known == 0
+def test_where_there_is_none(changes: Mapping[str, Any]) -> None:
+    num_made, _ = both(changes)
+    assert num_made == 0
 
 
 @pytest.mark.parametrize("share", [0.3, 1.0, 1.5])
@@ -178,9 +178,9 @@ def test_a_budget_of_time_ends_the_run_where_it_would(share: float) -> None:
     """In the middle of the first cohort, with its last reply, and in the middle of the second one."""
     _, whole = both({})
     at_s = share * whole.rounds[0].ended_at_s
-    num_known, result = both({"run.until.simulated": f"{round(at_s * 1e9)} ns"})
+    num_made, result = both({"run.until.simulated": f"{round(at_s * 1e9)} ns"})
     assert result.stopped_by == "simulated"
-    assert num_known == int(share > 1)
+    assert num_made == int(share > 1)
 
 
 def test_events_of_both_links_at_one_instant_take_their_turns() -> None:
@@ -200,10 +200,10 @@ def test_events_of_both_links_at_one_instant_take_their_turns() -> None:
     # 100 kbit/s take 80 us for a byte: the first client's frames get what its job leaves of that.
     left_ns = 80_000 * down_bytes - job_ns
     fleet[0] |= {"down": f"{8e9 * down_bytes * 2 / left_ns} bps", "up": f"{8e9 * up_bytes * 2 / left_ns} bps"}
-    num_known, result = both(changes)
+    num_made, result = both(changes)
     arrived_s = result.ledger.columns()["arrived_at_s"]
     assert arrived_s[1] == arrived_s[2]
-    assert num_known == 0
+    assert num_made == 0
 
 
 def test_a_fit_that_fails_is_told_as_ever() -> None:
