@@ -163,7 +163,7 @@ class _Tile:
                 partial(self._losses.mean, number),
                 job.num_steps,
             )
-            if None not in its_trees
+            if all(tree is not None for tree in its_trees)
             else None
             for number, (job, its_trees) in enumerate(zip(self._jobs, trees, strict=True))
         ]
