@@ -16,11 +16,13 @@ and 3.1).
 from __future__ import annotations
 
 import hashlib
+from abc import abstractmethod
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
+from itertools import accumulate
 from math import isfinite, prod
 from typing import Any, NamedTuple, cast, final
 
@@ -76,35 +78,20 @@ def _form(listed: tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...]) -> For
     return form
 
 
-@final  # so that ``type(tree) is PendingTree`` will do, where isinstance takes ten times as long
-class PendingTree(Mapping[str, Array]):
-    """A tree that is computed when one of its arrays is first looked at.
-
-    Args:
-        form: Its names, dtypes and shapes.
-        compute: Gives the tree, frozen; called at most once, unless it raises.
+class _FormedTree(Mapping[str, Array]):
+    """A tree whose form is known before its arrays are there.
 
     Attributes:
         form: Its names, dtypes and shapes.
     """
 
-    __slots__ = ("_compute", "_tree", "form")
+    __slots__ = ("form",)
 
-    def __init__(self, form: Form, compute: Callable[[], Tree]) -> None:
-        self.form = form
-        self._tree: Tree = {}
-        self._compute: Callable[[], Tree] | None = compute
+    form: Form
 
-    @property
-    def is_pending(self) -> bool:
-        """Whether it has not been computed yet."""
-        return self._compute is not None
-
+    @abstractmethod
     def computed(self) -> Tree:
-        """Return the tree, after computing it if need be."""
-        if self._compute is not None:
-            self._tree, self._compute = self._compute(), None
-        return self._tree
+        """Return the arrays by name, after computing them if need be."""
 
     def __getitem__(self, name: str) -> Array:
         return self.computed()[name]
@@ -131,11 +118,40 @@ class PendingTree(Mapping[str, Array]):
         return self.computed().items()
 
 
+@final  # so that ``type(tree) is PendingTree`` will do, where isinstance takes ten times as long
+class PendingTree(_FormedTree):
+    """A tree that is computed when one of its arrays is first looked at.
+
+    Args:
+        form: Its names, dtypes and shapes.
+        compute: Gives the tree, frozen; called at most once, unless it raises.
+    """
+
+    __slots__ = ("_compute", "_tree")
+
+    def __init__(self, form: Form, compute: Callable[[], Tree]) -> None:
+        self.form = form
+        self._tree: Tree = {}
+        self._compute: Callable[[], Tree] | None = compute
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it has not been computed yet."""
+        return self._compute is not None
+
+    def computed(self) -> Tree:
+        """Return the tree, after computing it if need be."""
+        if self._compute is not None:
+            self._tree, self._compute = self._compute(), None
+        return self._tree
+
+
 @final
-class RowTree(dict[str, Array]):
+class RowTree(_FormedTree):
     """A tree of one dtype whose arrays are parts of one row.
 
-    What is done to each scalar alike takes one operation then, instead of one for each array.
+    What is done to each scalar alike takes one operation then, instead of one for each array. Mostly nothing
+    else is done, so the arrays are made when one is first looked at.
 
     Args:
         row: All scalars, ``[size]``; nobody writes into it any more.
@@ -144,25 +160,30 @@ class RowTree(dict[str, Array]):
 
     Attributes:
         row: All scalars, ``[size]``, read-only.
-        form: Names, dtypes and shapes.
         is_in_range: Whether it is known that nothing in it is :func:`out_of_range`.
     """
 
-    __slots__ = ("form", "is_in_range", "row")
+    __slots__ = ("_arrays", "is_in_range", "row")
 
     def __init__(self, row: Array, form: Form, *, is_in_range: bool = False) -> None:
         row.flags.writeable = False
         self.row = row
         self.form = form
         self.is_in_range = is_in_range
-        start = 0
-        for name, (_, shape) in form.items():
-            end = start + prod(shape)
-            self[name] = row[start:end].reshape(shape)
-            start = end
+        self._arrays: Tree | None = None
 
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return dict, (dict(self),)
+    def computed(self) -> Tree:
+        """Return the arrays by name."""
+        if self._arrays is None:
+            ends = accumulate(array.size for array in self.form.values())
+            self._arrays = {
+                name: self.row[end - array.size : end].reshape(array.shape)
+                for (name, array), end in zip(self.form.items(), ends, strict=True)
+            }
+        return self._arrays
+
+
+_COME_FROZEN = (PendingTree, RowTree)
 
 
 def selected(tree: Tree, names: Sequence[str]) -> Tree:
@@ -179,9 +200,8 @@ def selected(tree: Tree, names: Sequence[str]) -> Tree:
 
 def freeze(tree: Tree) -> Tree:
     """Mark every array read-only, in place, and return the tree."""
-    cls = type(tree)
-    if cls is PendingTree or cls is RowTree:
-        return tree  # computed trees come frozen
+    if type(tree) in _COME_FROZEN:
+        return tree
     for array in tree.values():
         if isinstance(array, np.ndarray):  # arithmetic on arrays without dimensions gives scalars, which are
             array.flags.writeable = False
@@ -390,7 +410,7 @@ class Model:
 
     def __post_init__(self) -> None:
         for tree in (self.params, self.buffers):
-            if type(tree) is not PendingTree and tree:
+            if type(tree) not in _COME_FROZEN and tree:
                 freeze(tree)
 
     def compute(self) -> None:

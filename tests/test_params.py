@@ -76,7 +76,7 @@ def test_a_tree_in_a_row_is_read_only_and_its_copies_are_plain() -> None:
     tree = RowTree(np.arange(5, dtype=np.float32), form)
     assert _same(tree, {"w": np.array([[0, 1], [2, 3]], np.float32), "b": np.array(4, np.float32)})
     assert not any(array.flags.writeable for array in (tree.row, *tree.values()))
-    copied = deepcopy(tree)
+    copied: Any = deepcopy(tree)
     assert type(copied) is dict
     assert _same(copied, tree)
 

@@ -274,8 +274,48 @@ def _samples(samples: Sequence[Samples], resources: Resources) -> tuple[Tensor, 
         return x, y, np.arange(len(x))
     x, labels = cast("tuple[Tensor, Tensor]", resources.pool)
     has_labels = not isinstance(first, PublicSamples) or first.labelled
-    rows = np.concatenate([rows_of(some, resources) for some in samples])
-    return x, labels.numpy() if has_labels else None, rows
+    return x, labels.numpy() if has_labels else None, _rows_of_all(samples, resources)
+
+
+def counts_of(samples: Sequence[Samples], resources: Resources) -> list[int]:
+    """Return how many samples each has."""
+    if (runs := _runs(samples, resources)) is None:
+        return [resources.num_samples(some) for some in samples]
+    return cast("list[int]", runs.counts.tolist())
+
+
+def _rows_of_all(samples: Sequence[Samples], resources: Resources) -> Array:
+    """Return the positions in the pool of the samples of one client after the other."""
+    if (runs := _runs(samples, resources)) is None:
+        return np.concatenate([rows_of(some, resources) for some in samples])
+    moved = (runs.firsts - np.cumsum(runs.counts) + runs.counts).repeat(runs.counts)
+    rows: Array = runs.rows[np.arange(len(moved)) + moved]
+    return rows
+
+
+class _Runs(NamedTuple):
+    """Where clients' own samples of one split lie.
+
+    Attributes:
+        rows: Positions in the pool of the samples of all clients, one after the other, int64 ``[n]``.
+        firsts: Where those of each client begin in ``rows``, int64 ``[m]``.
+        counts: How many these are, int64 ``[m]``.
+    """
+
+    rows: Array
+    firsts: Array
+    counts: Array
+
+
+def _runs(samples: Sequence[Samples], resources: Resources) -> _Runs | None:
+    """Return where samples lie that are clients' own, and of one split, as mostly; None for others."""
+    clients = [some.client for some in samples if isinstance(some, ClientSamples)]
+    splits = {some.split for some in samples if isinstance(some, ClientSamples)}
+    if len(clients) < len(samples) or len(splits) > 1:
+        return None
+    holdings = resources.data.holdings[splits.pop()]
+    firsts = holdings.offsets[clients]
+    return _Runs(cast(Array, holdings.flat), firsts, holdings.offsets[np.add(clients, 1)] - firsts)
 
 
 def rows_of(samples: Samples, resources: Resources) -> Array:

@@ -19,7 +19,7 @@ from typing import Any, cast
 import numpy as np
 from torch import Tensor
 
-from fedsim.engine.batched.feed import BatchedFeed, Batches
+from fedsim.engine.batched.feed import BatchedFeed, Batches, counts_of
 from fedsim.engine.batched.fit_kinds import Kind, Shape, batch_key
 from fedsim.engine.batched.slopes import Losses
 from fedsim.engine.batched.tiled_nets import TiledNets
@@ -44,8 +44,11 @@ def fit_together(jobs: Sequence[Fit], worker: Worker, ways: Ways | None = None) 
     kind = batch_key(jobs[0], worker.resources)
     fitted: dict[int, Fitted | None] = {}
     if isinstance(kind, Kind):
-        num_samples = worker.resources.num_samples
-        counts = [tuple([num_samples(one.samples) for one in job.streams.values()]) for job in jobs]
+        by_stream = [
+            counts_of([job.streams[name].samples for job in jobs], worker.resources)
+            for name in jobs[0].streams
+        ]
+        counts = list(zip(*by_stream, strict=True))
         # Those that train longest first, so that those at work are a slice at every step.
         order = sorted(
             (number for number, its_counts in enumerate(counts) if all(its_counts)),
@@ -54,7 +57,7 @@ def fit_together(jobs: Sequence[Fit], worker: Worker, ways: Ways | None = None) 
         )
         fewest = max(net.fewest for net in kind.nets.values())
         least_share = max(net.least_share for net in kind.nets.values())
-        size = _tile_size(kind, [max(its_counts) for its_counts in zip(*counts, strict=True)])
+        size = _tile_size(kind, [max(its_counts) for its_counts in by_stream])
         for start in range(0, len(order), size):
             if kind.checks.num_differences:
                 break
@@ -163,7 +166,7 @@ class _Tile:
                 partial(self._losses.mean, number),
                 job.num_steps,
             )
-            if None not in its_trees
+            if all(tree is not None for tree in its_trees)
             else None
             for number, (job, its_trees) in enumerate(zip(self._jobs, trees, strict=True))
         ]

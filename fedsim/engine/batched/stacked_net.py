@@ -134,12 +134,13 @@ def stack(trees: Sequence[Tree], names: Sequence[str], turned: Sequence[bool]) -
         turned: Which are laid out turned.
     """
     first, num_clients = trees[0], len(trees)
-    kept = trees[:1] if all(tree is first for tree in trees) else trees
+    is_one = all(tree is first for tree in trees)
     stacked = []
     for name, is_turned in zip(names, turned, strict=True):
         # A copy in any case: torch takes no read-only array.
-        tensor = torch.from_numpy(np.stack([tree[name] for tree in kept]))
-        stacked.append(_laid_out(tensor, is_turned).expand(num_clients, *first[name].shape))
+        arrays = first[name][None].copy() if is_one else np.stack([tree[name] for tree in trees])
+        tensor = _laid_out(torch.from_numpy(arrays), is_turned)
+        stacked.append(tensor.expand(num_clients, *tensor.shape[1:]) if is_one else tensor)
     return stacked
 
 
@@ -154,10 +155,11 @@ def _laid_out(tensor: Tensor, is_turned: bool) -> Tensor:
 
 def unstacked_rows(params: Sequence[Tensor]) -> Array:
     """Return the parameters of each client in a row, ``[m, size]``."""
-    rows = np.empty((len(params[0]), sum(tensor[0].numel() for tensor in params)), np.float32)
+    arrays = [tensor.numpy() for tensor in params]
+    rows = np.empty((len(arrays[0]), sum(array[0].size for array in arrays)), np.float32)
     start = 0
-    for tensor in params:
-        of_each = tensor[0].numel()
-        rows[:, start : start + of_each].reshape(tensor.shape)[:] = tensor.numpy()
-        start += of_each
+    for array in arrays:
+        end = start + array[0].size
+        rows[:, start:end].reshape(array.shape)[:] = array
+        start = end
     return rows

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,20 +9,20 @@ import pytest
 
 from fedsim.data import FederatedData
 from fedsim.data.federated import Holdings
-from fedsim.engine.batched.feed import BatchedFeed, CanPad
-from fedsim.engine.jobs import ClientSamples, Fit, Stream
+from fedsim.engine.batched.feed import BatchedFeed, CanPad, counts_of
+from fedsim.engine.jobs import ClientSamples, Fit, GlobalTest, Samples, Stream
 from fedsim.engine.losses import TRAIN
 from fedsim.engine.optimisers import Sgd
 from fedsim.engine.steps import Descent
-from fedsim.engine.worker_state import Resources, Worker
+from fedsim.engine.worker_state import Resources
 from fedsim.task import Task
 
 Step = list[tuple[int, list[int]]]
 """Of each batch of a step how many rows it has, and how many of them are each client's own."""
 
 
-def steps(counts: tuple[int, ...], can_pad: CanPad | None, num_steps: int = 1) -> Iterator[Step]:
-    """Yield what clients with so many samples meet in batches of 4."""
+def resources_of(counts: tuple[int, ...]) -> Resources:
+    """Return what clients with so many samples train on; one after the other has the next ones."""
     total = sum(counts)
     none = Holdings(np.zeros(len(counts) + 1, np.int64), np.arange(0))
     data = FederatedData(
@@ -31,11 +30,15 @@ def steps(counts: tuple[int, ...], can_pad: CanPad | None, num_steps: int = 1) -
         np.arange(total, dtype=np.float32)[:, None],
         np.zeros(total, np.int64),
         public=np.arange(0),
-        global_test=np.arange(0),
+        global_test=np.arange(min(total, 1)),
         num_clients=len(counts),
         holdings={"train": Holdings(np.cumsum([0, *counts]), np.arange(total)), "val": none, "test": none},
     )
-    worker = Worker(Resources.of(data, {}, "cpu"), threading.Event())
+    return Resources.of(data, {}, "cpu")
+
+
+def steps(counts: tuple[int, ...], can_pad: CanPad | None, num_steps: int = 1) -> Iterator[Step]:
+    """Yield what clients with so many samples meet in batches of 4."""
     jobs = [
         Fit(
             step=Descent(),
@@ -48,7 +51,7 @@ def steps(counts: tuple[int, ...], can_pad: CanPad | None, num_steps: int = 1) -
         )
         for client in range(len(counts))
     ]
-    feed = BatchedFeed(jobs, [(count,) for count in counts], worker.resources)
+    feed = BatchedFeed(jobs, [(count,) for count in counts], resources_of(counts))
     for step in range(num_steps):
         feed.num_at_work(step)
         met: Step = []
@@ -95,3 +98,37 @@ def test_what_cannot_be_padded_is_kept_apart(
 def test_those_before_are_padded_too() -> None:
     (_, second) = steps((5, 6, 7), lambda clients, size, padded: size > 1, 2)
     assert second == [(1, [1]), (3, [2, 3])]
+
+
+@pytest.mark.parametrize(
+    ("samples", "counts", "met"),
+    [
+        ([ClientSamples(2), ClientSamples(0)], [2, 3], [3, 4, 0, 1, 2]),
+        ([ClientSamples(2), GlobalTest()], [2, 1], [3, 4, 0]),
+    ],
+)
+def test_samples_are_found_in_any_order_and_of_any_kind(
+    samples: list[Samples], counts: list[int], met: list[int]
+) -> None:
+    resources = resources_of((3, 0, 2))
+    assert counts_of(samples, resources) == counts
+    jobs = [
+        Fit(
+            step=Descent(),
+            models={},
+            trained=(),
+            streams={TRAIN: Stream(some, 4, shuffled=False)},
+            optimisers={},
+            num_steps=1,
+            seed=0,
+        )
+        for some in samples
+    ]
+    feed = BatchedFeed(jobs, [(count,) for count in counts], resources)
+    assert [x for one in feed.at(0) for x in one.by_stream[TRAIN].x.flatten().tolist()] == met
+
+
+def test_counts_are_those_of_each_split_and_of_clients_without_samples() -> None:
+    resources = resources_of((3, 0, 2))
+    assert counts_of([ClientSamples(1), ClientSamples(2)], resources) == [0, 2]
+    assert counts_of([ClientSamples(0, "val"), ClientSamples(0)], resources) == [0, 3]
