@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from fedsim.engine import usual_fits
+from fedsim.algorithms.common.model_rounds import ModelTraining
 from fedsim.engine.cluster import actor_pool, connection
 from fedsim.engine.executors.ray import Ray
 from fedsim.engine.steps import Descent
@@ -172,7 +172,7 @@ def test_a_job_that_fails_says_so_as_in_threads(cluster: Any, monkeypatch: pytes
     said = []
     for params in ({}, {"address": cluster.address, "actors": 1}):
         parts = parts_of(SMALL, {"engine.workers": 1}, **params)
-        monkeypatch.setattr(usual_fits, "DEFAULT_STEP", Descent(shifted.failing))
+        monkeypatch.setattr(ModelTraining, "training_step", Descent(shifted.failing))
         with pytest.raises(JobError) as caught:
             run(parts)
         said.append((str(caught.value), type(caught.value.__cause__).__name__))
