@@ -35,7 +35,7 @@ OUTCOME_WORDS = tuple(outcome.name.lower() for outcome in Outcome)
 """Outcomes by number, as tables and traces call them."""
 
 # To ask the class for a member takes longer than to append one.
-_IN_FLIGHT, _LOST = Outcome.IN_FLIGHT, Outcome.LOST
+_IN_FLIGHT, _LOST, _DELIVERED = Outcome.IN_FLIGHT, Outcome.LOST, Outcome.DELIVERED
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,35 +133,12 @@ class Ledger:
         overhead_bytes: int = 0,
     ) -> int:
         """Enter a frame that is being put on a link at an instant; return its row."""
-        sender, words = header.sender, self._words
-        up = sender >= 0
         row = len(self._outcome)
-        self._sent.frombytes(
-            _SENT_ROW.pack(
-                at_ns,
-                num_bytes,
-                num_parameters,
-                sender if up else header.receiver,
-                header.round,
-                header.dispatch,
-                overhead_bytes,
-                words[kind],
-                words[header.exchange],
-                up,
-                is_data,
-            )
-        )
+        what = kind, num_bytes, num_parameters, is_data, overhead_bytes
+        self._sent.frombytes(self._row(at_ns, header, header.sender >= 0, *what))
         self._outcome.append(_IN_FLIGHT)
         self._arrivals.append(0)
         self._arrived_ns.append(_NEVER)
-        totals = self._totals[up]
-        totals[0] += 1
-        totals[4] += overhead_bytes
-        if is_data:
-            totals[3] += num_bytes
-        else:
-            totals[1] += num_bytes
-            totals[2] += num_parameters
         return row
 
     def delivered(
@@ -177,35 +154,46 @@ class Ledger:
                 dispatch; kind, bytes, parameters, whether it is data, bytes of overhead.
             up: Whether they are replies.
         """
-        words, totals, pack = self._words, self._totals[up], _SENT_ROW.pack
-        rows = list[bytes]()
-        for sent_ns, _, header, (kind, num_bytes, num_parameters, is_data, overhead_bytes) in frames:
-            rows.append(
-                pack(
-                    sent_ns,
-                    num_bytes,
-                    num_parameters,
-                    header.receiver,
-                    header.round,
-                    header.dispatch,
-                    overhead_bytes,
-                    words[kind],
-                    words[header.exchange],
-                    up,
-                    is_data,
-                )
-            )
-            totals[0] += 1
-            totals[4] += overhead_bytes
-            if is_data:
-                totals[3] += num_bytes
-            else:
-                totals[1] += num_bytes
-                totals[2] += num_parameters
+        rows = [self._row(sent_ns, header, up, *what) for sent_ns, _, header, what in frames]
         self._sent.frombytes(b"".join(rows))
-        self._outcome.extend([Outcome.DELIVERED] * len(frames))
+        self._outcome.extend([_DELIVERED] * len(frames))
         self._arrivals.extend([1] * len(frames))
-        self._arrived_ns.extend([frame[1] for frame in frames])
+        self._arrived_ns.extend([arrived_ns for _, arrived_ns, _, _ in frames])
+
+    def _row(
+        self,
+        at_ns: int,
+        header: Header,
+        up: bool,
+        kind: str,
+        num_bytes: int,
+        num_parameters: int,
+        is_data: bool,
+        overhead_bytes: int,
+    ) -> bytes:
+        """Return what is known of a frame when it is sent, as a row; add it to the totals."""
+        sender, words = header.sender, self._words
+        totals = self._totals[up]
+        totals[0] += 1
+        totals[4] += overhead_bytes
+        if is_data:
+            totals[3] += num_bytes
+        else:
+            totals[1] += num_bytes
+            totals[2] += num_parameters
+        return _SENT_ROW.pack(
+            at_ns,
+            num_bytes,
+            num_parameters,
+            sender if sender >= 0 else header.receiver,
+            header.round,
+            header.dispatch,
+            overhead_bytes,
+            words[kind],
+            words[header.exchange],
+            up,
+            is_data,
+        )
 
     def ended(self, at_ns: int, row: int, outcome: Outcome) -> bool:
         """Enter what became of a copy of a frame, and when; say whether it is the frame's first end."""
