@@ -103,6 +103,20 @@ def test_an_earlier_class_scheduled_for_this_very_instant_still_comes_first(loop
     assert ran == ["join", "ordinary", "deadline"]
 
 
+def test_it_is_quiet_until_the_first_event_that_is_not_cancelled(loop: VirtualTimeLoop) -> None:
+    assert loop.is_quiet_until(10)
+    early, _ = loop.call_at_ns(3, int), loop.call_at_ns(5, int)
+    assert [loop.is_quiet_until(when_ns) for when_ns in (2, 3, 4)] == [True, False, False]
+    early.cancel()
+    assert [loop.is_quiet_until(when_ns) for when_ns in (4, 5)] == [True, False]
+    soon = loop.call_soon(int)
+    assert not loop.is_quiet_until(0)
+    soon.cancel()
+    assert loop.is_quiet_until(0)
+    run_all(loop)
+    assert loop.now_ns == 5
+
+
 def test_cancelled_handles_never_run(loop: VirtualTimeLoop) -> None:
     soon, later = loop.call_soon(pytest.fail), loop.call_later(1.0, pytest.fail)
     assert not soon.cancelled()

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import log
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fedsim import clock
 from fedsim.algorithms.base import Exchange
+from fedsim.clock import Trace
 from fedsim.config import Config
 from fedsim.errors import RunError
 from fedsim.fleet import Availability, GroupConfig, ServerConfig, build_fleet
 from fedsim.network.naive import PLUGIN as NAIVE
 from fedsim.network.none import PLUGIN as NONE
 from fedsim.rng import Key
+from fedsim.runtime.clients.interrupted_work import Churn
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 
+S = 1_000_000_000
 UNIT = {"speed": "1 FLOP/s", "memory": "1 GB", "overhead": "0 s", "variation": 0.0, "latency": "0 s"}
 
 
@@ -261,3 +266,29 @@ def test_comings_and_goings_repeat_themselves(world: Any) -> None:
         for on_leave in ("resume", "resume", "restart")
     ]
     assert runs[0] == runs[1] != runs[2]
+
+
+def staying(fleet: Any, at_s: float, of: Mapping[tuple[int, int], Sequence[int]]) -> list[list[bool]]:
+    """Return who stays, by client and dispatch, from a time until each of some instants, ns."""
+
+    async def main() -> list[list[bool]]:
+        churn = Churn(fleet, "lost", (), lambda client, cause: None, Trace(), Key.root(0))
+        await clock.sleep_until(at_s)
+        return [[churn.stays(*who, until_ns) for until_ns in instants] for who, instants in of.items()]
+
+    return clock.run(main())
+
+
+def test_who_stays_until_an_instant_is_there_then_too() -> None:
+    fleet = fleet_of(2, {0: [(0, 1), (3, 4)]})
+    assert staying(fleet, 0.0, {(0, 0): [0], (1, 0): [10**18]}) == [[False], [True]]
+    until_ns = [S, 2 * S, 3 * S - 1, 3 * S, 9 * S]
+    assert staying(fleet, 1.0, {(0, 0): until_ns}) == [[True, True, True, False, False]]
+
+
+def test_who_drops_out_stays_until_just_before() -> None:
+    fleet = fleet_of(1, drop_out="0.5 /s")
+    draws = [Key.root(0).child("drop_out", 0, dispatch).uniform() for dispatch in range(5)]
+    ends_ns = [7 * S + round(-log(draw) / 0.5 * 1e9) for draw in draws]
+    around = {(0, dispatch): [at_ns - 1, at_ns, at_ns + 1] for dispatch, at_ns in enumerate(ends_ns)}
+    assert staying(fleet, 7.0, around) == [[True, False, False]] * 5
