@@ -101,7 +101,8 @@ def test_a_cohort_that_is_sent_at_once(
     start_ns = clients[0][3]
     parcels = [(start_ns, client, num_bytes) for client, (_, _, num_bytes, _) in enumerate(clients)]
     for carrier in (FluidCarrier(links), NAIVE(Config()).carrier(links)):
-        same(carrier, parcels, up=False, all_at_once=True)
+        known = same(carrier, parcels, up=False, all_at_once=True)
+        assert sorted(place for _, places in known for place in places) == list(range(len(parcels)))
 
 
 @given(CLIENTS, RATES, LATENCIES)
@@ -115,7 +116,8 @@ def test_replies_that_come_one_by_one(
         (start_ns, client, num_bytes) for client, (_, _, num_bytes, start_ns) in enumerate(clients)
     )
     for carrier in (FluidCarrier(links), NAIVE(Config()).carrier(links)):
-        same(carrier, parcels, up=True, all_at_once=False)
+        known = same(carrier, parcels, up=True, all_at_once=False)
+        assert sorted(place for _, places in known for place in places) == list(range(len(parcels)))
 
 
 def test_two_share_the_server() -> None:

@@ -83,7 +83,7 @@ class PlainTraining:
         self.endpoint = endpoint
         self.tasks = tasks
         self._exchanges = exchanges
-        self._trains = cast("ModelTraining[Any, Any]", parts.algorithm)
+        self._algorithm = cast("ModelTraining[Any, Any]", parts.algorithm)
         self.key = parts.key.child("client")
         self._round = 0
         self._fits: dict[tuple[str, int], UsualFit] = {}  # of the round, by architecture and samples
@@ -113,7 +113,7 @@ class PlainTraining:
         num_samples = parts.data.num_samples(client, "train")
         key = self.key.child(client, header.turn)
         fits = self._fits_of(model, client, num_samples, header.round)
-        fit = fits.of(model, client, key.child("train").seed, self._trains.training_extras(model))
+        fit = fits.of(model, client, key.child("train").seed, self._algorithm.training_extras(model))
         effort = fits.work.effort or engine.costs.work(fit, fits.work)
         device = parts.fleet.device(client)
         if device.variation or device.load is not None:
@@ -135,7 +135,7 @@ class PlainTraining:
         kind = model.architecture, num_samples
         if (known := self._fits.get(kind)) is None:
             training = self.parts.training.in_round(round, self.parts.num_rounds)
-            algorithm = self._trains
+            algorithm = self._algorithm
             known = self._fits[kind] = self.engine.usual_fits.like(
                 *(model, client, num_samples, training),
                 step=algorithm.training_step or DEFAULT_STEP,
