@@ -19,7 +19,7 @@ QUICK := tests/bus/test_*.py tests/clock tests/data tests/fleet tests/network te
 	$(addprefix tests/test_, $(addsuffix .py, bounded_unpacking config constraints csv_rows durable errors layers \
 	numerals params plugins quoting ranges rng shares toml units walk)) --hypothesis-profile quick
 
-.PHONY: help demo quick browser test slow lint types check docs bench wheel install clean
+.PHONY: help demo quick browser test slow processors lint types check docs bench wheel install clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*##/\1\t/p' Makefile | expand -t 10
@@ -30,7 +30,7 @@ $(READY): pyproject.toml constraints.txt
 	touch $(READY)
 
 demo: $(READY)  ## compare four algorithms on twenty phones
-	$(BIN)/fedsim compare scenarios/quickstart.toml --algorithms local,fedavg,fedmd,dsfl --report
+	$(BIN)/fedsim compare scenarios/quickstart.toml --algorithms local,fedavg,fedmd,dsfl --seeds 0,1,2,3,4 --target 0.9 --jobs 2 --report
 
 quick: $(READY)  ## run the tests that need neither sockets nor nets
 	$(BIN)/python -m pytest $(PARALLEL) $(QUICK)
@@ -47,6 +47,9 @@ test: $(READY)  ## run the tests, but not the slow ones
 
 slow: $(READY)  ## run what `make test` leaves out: longer runs, runs between processes, more examples
 	$(BIN)/python -m pytest $(PARALLEL) -m 'slow or hypothesis' --durations 10
+
+processors: $(READY)  ## check under simulated processors that jobs computed together have the bits of single jobs
+	$(BIN)/python tools/check_processors.py
 
 lint: $(READY)  ## check style and formatting
 	$(BIN)/ruff check .

@@ -9,11 +9,14 @@
     result.rounds.to_pandas()
     result.model(client=3)
 
-Nothing heavy is imported before one of these names is used.
+Nothing heavy is imported before one of these names is used. The import asks MKL for its strict mode
+(:mod:`fedsim.mkl_mode`).
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from fedsim.mkl_mode import request_strict_mode
 
 if TYPE_CHECKING:
     from fedsim.api.folders import open as open  # noqa: A004
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from fedsim.scenario import Scenario
 
 __version__ = "0.1.0"
+
+request_strict_mode()
 
 _PLACES = {
     "api.folders": ("open",),
@@ -68,6 +73,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     for place, names in _PLACES.items():
         if name in names:
+            import_module("fedsim.system").check_system()
             globals()[name] = value = getattr(import_module(f"fedsim.{place}"), name)
             return value
     raise AttributeError(f"module 'fedsim' has no attribute {name!r}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import shlex
 import sys
 from dataclasses import dataclass
 from functools import cache
@@ -23,6 +24,11 @@ from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
 
 C = TypeVar("C", bound=Config)
 ConfigClass: TypeAlias = type[Config]
+
+DISTRIBUTION = "fedsim-des"
+"""What pip calls fedsim. On PyPI, "fedsim" is another project."""
+
+_PACKAGE = Path(__file__).parent
 
 
 class Plugin(Generic[C]):
@@ -117,7 +123,8 @@ def load(package: str, name: str) -> type[Plugin[Any]]:
             named = getattr(sys.modules.get(parent), last, None)
             if isinstance(named, type) and issubclass(named, Plugin):
                 return named
-            raise UnknownPluginError(_no_such(package, name)) from None
+            note = "" if named is None else f" (it is not derived from the base class in {package}.base)"
+            raise UnknownPluginError(_no_such(package, name, note)) from None
         raise UnknownPluginError(
             f"{quoted(name)} cannot be imported: {shortened(error, MOST_SAID)}", is_there=True
         ) from error
@@ -159,6 +166,13 @@ def is_installed(package: str) -> bool:
     return spec is not None and spec.origin is not None
 
 
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra of fedsim into this environment."""
+    if (_PACKAGE / "examples").is_dir():  # only a wheel has this folder
+        return f"pip install {shlex.quote(f'{DISTRIBUTION}[{extra}]')}"
+    return f"pip install -e {shlex.quote(f'{_PACKAGE.parent}[{extra}]')}"
+
+
 def name_of(plugin: type[Plugin[Any]] | Plugin[Any]) -> str:
     """Return the name that a scenario would use: the module's name, dotted for a private plugin."""
     module = plugin.__module__
@@ -182,7 +196,7 @@ def path_of(cls: type[Any]) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
-def _no_such(package: str, name: str) -> str:
+def _no_such(package: str, name: str, note: str = "") -> str:
     kind = package.rpartition(".")[2].removesuffix("s")
     names = [found.name for found in available(package)]
-    return f"no {kind} is called {quoted(name)}; {nearest(name, names)}"
+    return f"no {kind} is called {quoted(name)}{note}; {nearest(name, names)}"

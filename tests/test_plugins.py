@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -9,10 +11,11 @@ from pkgutil import iter_modules
 
 import pytest
 
+from fedsim import plugins
 from fedsim.cli.plugin_kinds import FOLDERS
 from fedsim.config import Config
 from fedsim.errors import UnknownPluginError
-from fedsim.plugins import Plugin, at, available, load, name_of
+from fedsim.plugins import DISTRIBUTION, Plugin, at, available, install_command, load, name_of
 
 FOLDER = "plugin_garden"
 PLUGIN = '''"""{summary}
@@ -142,6 +145,12 @@ def test_a_private_plugin_is_named_by_its_dotted_path(root: Path) -> None:
     assert name_of(plugin) == name_of(plugin(Config())) == "my_lab.fast"
 
 
+def test_a_class_that_is_no_plugin_is_told_so(root: Path) -> None:
+    _private(root, "class It: ...\n")
+    with pytest.raises(UnknownPluginError, match=r"'my_lab.fast.It' \(it is not derived from the base class"):
+        load("fedsim.algorithms", "my_lab.fast.It")
+
+
 @pytest.mark.parametrize("source", ["", "PLUGIN = 3\n", "class It: ...\nPLUGIN = It\n"])
 def test_a_private_module_without_a_plugin_is_told_what_is_missing(source: str, root: Path) -> None:
     _private(root, source)
@@ -192,3 +201,31 @@ def test_a_module_on_the_path_that_lacks_an_import_says_so(root: Path) -> None:
     _private(root, "import no_such_thing\n")
     with pytest.raises(ImportError, match="no_such_thing"):
         at("my_lab.fast.Net")
+
+
+def test_the_distribution_is_called_as_pyproject_says() -> None:
+    pyproject = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    assert pyproject["project"]["name"] == DISTRIBUTION
+
+
+def test_an_extra_is_installed_from_the_checkout_that_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugins, "_PACKAGE", tmp_path / "a clone" / "fedsim")
+    assert install_command("ray") == f"pip install -e '{tmp_path}/a clone[ray]'"
+
+
+def test_an_extra_of_an_installed_wheel_is_installed_by_the_name_of_the_distribution(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "examples").mkdir()
+    monkeypatch.setattr(plugins, "_PACKAGE", tmp_path)
+    assert install_command("ray") == "pip install 'fedsim-des[ray]'"
+
+
+def test_nothing_tells_to_install_the_other_project_of_that_name() -> None:
+    root = Path(__file__).parents[1]
+    files = [root / "README.md", root / "pyproject.toml", *root.glob("docs/**/*.md")]
+    files += root.glob("fedsim/**/*.py")
+    other = re.compile(r"\bfedsim\[|pip install [^`\n]*\bfedsim(?![-/\w])")
+    assert [file for file in files if other.search(file.read_text("utf-8"))] == []

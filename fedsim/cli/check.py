@@ -10,6 +10,8 @@ from fedsim.bus import Totals
 from fedsim.cli.console import heading, pairs, say, table
 from fedsim.cli.error_handling import rehearsing
 from fedsim.errors import ScenarioError, UserError
+from fedsim.mkl_mode import mode_words
+from fedsim.mkl_mode import remark as mkl_remark
 from fedsim.report import number_format, preview
 from fedsim.report.forecast import BASIS, hardly_pays, tried
 from fedsim.report.rehearsal import rehearse
@@ -83,6 +85,7 @@ def check(
         ]
     )
     say(f"  {BASIS}")
+    say(f"  {mkl_remark() or f'matrix products: {mode_words()}'}")
     if real_time is not None and (remark := hardly_pays(parts, rehearsal)) is not None:
         say(f"  {remark}")
     if parts.fleet.is_traced:

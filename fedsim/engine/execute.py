@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from fedsim.data.augmentations.base import transformed
+from fedsim.engine.alignment import aligned
 from fedsim.engine.batches import Pass
 from fedsim.engine.confusion import Confusion
 from fedsim.engine.jobs import Call, Evaluate, Extra, Fit, Fitted, Job, Predict, Samples, Score
@@ -219,7 +220,7 @@ def _batches(
             if y is not None:
                 ys = torch.split(y.index_select(0, chosen), sizes)
             for mine, its_x, its_y in zip(torch.split(positions, sizes), xs, ys, strict=True):
-                yield mine, Batch(its_x, its_y)
+                yield mine, Batch(aligned(its_x), its_y)
 
 
 def _batches_in_block(x: Tensor, batch_size: int) -> int:

@@ -131,6 +131,7 @@ class Resources:
         device: Where jobs run.
         pool: The samples as tensors on that device, ``x`` and ``y``; None for a data set of counts only.
         rebuild: Makes the same in another process, to which it can be sent; None where nobody asks for that.
+        verify: Whether jobs that were done together are done again, alone and with others, and compared.
     """
 
     data: FederatedData
@@ -138,6 +139,7 @@ class Resources:
     device: torch.device
     pool: tuple[Tensor, Tensor] | None = field(repr=False)
     rebuild: Callable[[], Resources] | None = None
+    verify: bool = False
     _normalised: dict[str, bool] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -147,13 +149,15 @@ class Resources:
         architectures: Mapping[str, Architecture],
         device: str,
         rebuild: Callable[[], Resources] | None = None,
+        *,
+        verify: bool = False,
     ) -> Resources:
         """Put a run's samples on a device (``cpu`` or ``cuda``)."""
         place = torch.device(device)
         pool = None
         if data.has_samples:
             pool = (shared_tensor(data.x, place), shared_tensor(data.y, place))
-        return cls(data, Architectures(architectures), place, pool, rebuild)
+        return cls(data, Architectures(architectures), place, pool, rebuild, verify)
 
     def num_samples(self, samples: Samples) -> int:
         """Return how many samples there are, without touching them."""

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 
 from fedsim import __version__
+from fedsim.mkl_mode import mkl_mode
 from fedsim.plugins import name_of
 from fedsim.scenario.build import Plan
 
@@ -58,6 +59,7 @@ def provenance(
         "platform": platform.platform(),
         "machine": platform.machine(),
         "processors": os.cpu_count(),
+        "mkl_mode": mkl_mode(),
         "device": _device(plan.parts.device),
         "executor": name_of(executor),
         "workers": executor.config.workers,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -146,7 +146,10 @@ class Parts:
     def resources(self) -> Resources:
         """Return what jobs need. Where other processes do them, samples stay on the CPU here."""
         device = "cpu" if self.executor.is_elsewhere else self.device
-        return Resources.of(self.data, self.architectures, device, self.rebuild)
+        rebuild = self.rebuild
+        if rebuild is not None and self.verify:
+            rebuild = partial(_verifying, rebuild)
+        return Resources.of(self.data, self.architectures, device, rebuild, verify=self.verify)
 
     @property
     def num_rounds(self) -> int:
@@ -338,3 +341,7 @@ class Parts:
             f"with batches of {self.training.batch_size} needs {need}, the largest device has {have}; take a "
             "smaller model or batch, or devices with more memory"
         )
+
+
+def _verifying(rebuild: Callable[[], Resources]) -> Resources:
+    return replace(rebuild(), verify=True)

@@ -151,7 +151,8 @@ def _together(
                     _note(results, tile, [NOT_FINITE] * len(tile))
                     continue
                 if count not in kind.checked:
-                    if _bits(compute_one(jobs[tile[-1]], worker)) != _bits(done[-1]):
+                    # Not both can lie at the address of a single client.
+                    if any(bits_of(compute_one(jobs[tile[i]], worker)) != bits_of(done[i]) for i in (-2, -1)):
                         kind.differing.add(count)
                         _note(results, tile, [OTHER_BITS] * len(tile))
                         continue
@@ -170,7 +171,8 @@ def _tile_size(kind: Kind, num_samples: int) -> int:
     return max(2, kind.net.tile_bytes // (4 * (kind.net.num_params + values)))
 
 
-def _bits(result: Any) -> Any:
+def bits_of(result: Any) -> Any:
+    """Return what is equal for equal logits or scores."""
     return result.tobytes() if isinstance(result, np.ndarray) else result
 
 

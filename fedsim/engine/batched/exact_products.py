@@ -3,7 +3,9 @@
 The order in which a library adds up the terms of a product depends on its shape, on how its factors lie in
 memory and on the processor. So the ways of computing a product are tried for each shape on random values,
 once in a process, and the first is taken whose bits are those of one client's product. The last way computes
-one after the other. In the same manner it is tried whether a batch can be padded to the size of a larger one.
+one product after the other, with operands that are aligned as those of a single client
+(:mod:`fedsim.engine.alignment`). It is the reference of the trials. In the same manner it is tried whether a
+batch can be padded to the size of a larger one.
 
 m: clients, b: batch, i: inputs, o: outputs. Weights and their gradients ``[m, o, i]`` are *turned* where they
 lie in memory as ``[m, i, o]``, which is several times faster for small matrices.
@@ -18,8 +20,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fedsim.engine.alignment import ALIGNMENT_BYTES, aligned
+
 NUM_CLIENTS = 7
 """Clients of a trial."""
+NUM_PLACES = ALIGNMENT_BYTES // 4
+"""Clients after which the addresses of their matrices have the same remainder again."""
 NUM_VALUES = 500
 """A way is tried on at least so many results: a few may be equal by chance."""
 
@@ -61,19 +67,22 @@ def ways(b: int, i: int, o: int, *, is_turned: bool, is_alone: bool = False) -> 
         return Ways(_OUTPUTS[-1], _INPUT_GRADIENTS[-1], _WEIGHT_GRADIENTS[-1])
     generator = torch.Generator().manual_seed(0)
 
-    def some(*shape: int) -> Tensor:
-        return torch.randn(NUM_CLIENTS, *shape, generator=generator)
+    def some(*shape: int, first: int = 0) -> Tensor:
+        # Clients at work are neighbours among those of a tile, so the first may lie at any of their places.
+        return torch.randn(first + NUM_CLIENTS, *shape, generator=generator)[first:]
 
+    is_always_aligned = not (o % NUM_PLACES or i * o % NUM_PLACES)
+    num_trials = -(-NUM_VALUES // (NUM_CLIENTS * min(b * i, b * o, i * o)))
     trials = []
-    for _ in range(-(-NUM_VALUES // (NUM_CLIENTS * min(b * i, b * o, i * o)))):
-        x, slopes, bias = some(b, i), some(b, o), some(o)
-        trials.append((x, slopes, bias, some(i, o).mT if is_turned else some(o, i)))
+    for number in range(num_trials if is_always_aligned else max(num_trials, NUM_PLACES)):
+        first = number % NUM_PLACES
+        x, slopes, bias = some(b, i), some(b, o), some(o, first=first)
+        weight, out = [some(i, o, first=first).mT if is_turned else some(o, i, first=first) for _ in range(2)]
+        trials.append((x, slopes, bias, weight, out))
     return Ways(
-        _first_exact(_OUTPUTS, [(x, weight, bias) for x, _, bias, weight in trials]),
-        _first_exact(_INPUT_GRADIENTS, [(slopes, weight) for _, slopes, _, weight in trials]),
-        _first_exact(
-            _WEIGHT_GRADIENTS, [(slopes, x, torch.empty_like(weight)) for x, slopes, _, weight in trials]
-        ),
+        _first_exact(_OUTPUTS, [(x, weight, bias) for x, _, bias, weight, _ in trials]),
+        _first_exact(_INPUT_GRADIENTS, [(slopes, weight) for _, slopes, _, weight, _ in trials]),
+        _first_exact(_WEIGHT_GRADIENTS, [(slopes, x, out) for x, slopes, _, _, out in trials]),
     )
 
 
@@ -127,12 +136,12 @@ def can_pad_sums(b: int, padded: int, o: int) -> bool:
 
 
 def _first_exact(products: Sequence[Product], trials: Sequence[tuple[Tensor, ...]]) -> Product:
-    expected = [products[-1](*operands).clone() for operands in trials]
-    return next(
-        product
-        for product in products
-        if all(same_bits(product(*some), right) for some, right in zip(trials, expected, strict=True))
-    )
+    *at_once, one_by_one = products
+    expected = [one_by_one(*operands).clone() for operands in trials]
+    for product in at_once:
+        if all(same_bits(product(*some), right) for some, right in zip(trials, expected, strict=True)):
+            return product
+    return one_by_one
 
 
 def same_bits(one: Tensor, other: Tensor) -> bool:
@@ -149,7 +158,7 @@ def _outputs_rearranged(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def _outputs_one_by_one(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    rows = zip(bias.unbind(), x.unbind(), weight.contiguous().unbind(), strict=True)
+    rows = zip(_aligned(bias), _aligned(x), _aligned(weight.contiguous()), strict=True)
     return torch.stack([torch.addmm(its_bias, its_x, its_weight.t()) for its_bias, its_x, its_weight in rows])
 
 
@@ -162,7 +171,7 @@ def _input_gradients_rearranged(slopes: Tensor, weight: Tensor) -> Tensor:
 
 
 def _input_gradients_one_by_one(slopes: Tensor, weight: Tensor) -> Tensor:
-    pairs = zip(slopes.unbind(), weight.contiguous().unbind(), strict=True)
+    pairs = zip(_aligned(slopes), _aligned(weight.contiguous()), strict=True)
     if slopes.shape[1] == weight.shape[2] == 1:
         # An input of one value is a transposed matrix as well, and is taken for one by torch's autograd.
         return torch.stack([torch.mm(its_weight.t(), its_slopes.t()) for its_slopes, its_weight in pairs])
@@ -177,12 +186,14 @@ def _weight_gradients_at_once(slopes: Tensor, x: Tensor, out: Tensor) -> Tensor:
 
 
 def _weight_gradients_one_by_one(slopes: Tensor, x: Tensor, out: Tensor) -> Tensor:
-    for its_slopes, its_x, its_out in zip(slopes.unbind(), x.unbind(), out.unbind(), strict=True):
-        if its_out.is_contiguous():
-            torch.mm(its_slopes.t(), its_x, out=its_out)
-        else:
-            its_out.copy_(torch.mm(its_slopes.t(), its_x))
+    for its_slopes, its_x, its_out in zip(_aligned(slopes), _aligned(x), out.unbind(), strict=True):
+        its_out.copy_(torch.mm(its_slopes.t(), its_x))
     return out
+
+
+def _aligned(stacked: Tensor) -> list[Tensor]:
+    """Return each client's matrix at an address at which a client on its own would have it."""
+    return [aligned(tensor) for tensor in stacked.unbind()]
 
 
 _OUTPUTS = (_outputs_at_once, _outputs_rearranged, _outputs_one_by_one)

@@ -12,9 +12,9 @@ A tile with a batch size that is new to its kind is checked: some of its clients
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from torch import Tensor
@@ -120,7 +120,7 @@ class _Tile:
         """
         trained = [self._nets[name] for name in self._kind.optimisers]
         can_pad = trained[0].can_pad if self._losses.are_cross_entropies else None
-        shapes: dict[Shape, int] = {}
+        shapes: dict[Shape, tuple[int, ...]] = {}
         for step in range(self._jobs[0].num_steps):
             self._worker.pause_point()
             num_at_work = self._feed.num_at_work(step)
@@ -129,7 +129,8 @@ class _Tile:
                 first = batches.clients.start
                 for places, size in batches.own_rows:
                     is_alone = batches.clients.stop - first == 1
-                    shapes[(size, *batches.sizes), is_alone] = first + places.stop - 1
+                    last = first + places.stop - 1
+                    shapes[(size, *batches.sizes), is_alone] = tuple(range(max(first, last - 1), last + 1))
             trees = self._trees_of(slice(0, num_at_work))
             for nets in trained:
                 nets.update(num_at_work, self._kind.step.correct, trees)
@@ -171,18 +172,26 @@ class _Tile:
             for number, (job, its_trees) in enumerate(zip(self._jobs, trees, strict=True))
         ]
 
-    def _check(self, fitted: Sequence[Fitted | None], shapes: Mapping[Shape, int]) -> None:
-        """Train the last client that met each new shape once more; there a difference is most likely."""
+    def _check(self, fitted: Sequence[Fitted | None], shapes: Mapping[Shape, Sequence[int]]) -> None:
+        """Train the last two clients that met each new shape once more.
+
+        Behind the last client a tensor ends, and not both of them can lie at the address of a single client.
+        """
         checks, same = self._kind.checks, dict[int, bool]()
-        for shape, number in shapes.items():
-            if shape in checks.done or (one := fitted[number]) is None:
+        for shape, numbers in shapes.items():
+            if shape in checks.done:
                 continue
-            if number not in same:
-                same[number] = _bits(one) == _bits(fit(self._jobs[number], self._worker))
-                checks.num_differences += not same[number]
-            checks.done.add(shape)
+            for number in numbers:
+                result = fitted[number]
+                if result is not None and number not in same:
+                    same[number] = bits_of(result) == bits_of(fit(self._jobs[number], self._worker))
+                    checks.num_differences += not same[number]
+            if any(number in same for number in numbers):
+                checks.done.add(shape)
 
 
-def _bits(fitted: Fitted) -> Any:
-    params = [(name, *leaf) for name, model in fitted.models.items() for leaf in model.params.items()]
-    return np.float64(fitted.loss).tobytes(), [(name, leaf, array.tobytes()) for name, leaf, array in params]
+def bits_of(fitted: Fitted) -> Hashable:
+    """Return all bits of a result."""
+    trees = {**{name: model.params for name, model in fitted.models.items()}, "": fitted.outputs}
+    leaves = [(name, leaf, array.tobytes()) for name, tree in trees.items() for leaf, array in tree.items()]
+    return np.float64(fitted.loss).tobytes(), tuple(leaves)

@@ -25,7 +25,8 @@ from torch._C._functorch import is_batchedtensor
 from torch.func import vmap
 from torch.overrides import TorchFunctionMode
 
-from fedsim.engine.batched.exact_products import NUM_CLIENTS, NUM_VALUES, same_bits
+from fedsim.engine.alignment import aligned
+from fedsim.engine.batched.exact_products import NUM_CLIENTS, NUM_PLACES, NUM_VALUES, same_bits
 
 BLOCK = 64
 """A multiple of as many values as torch's elementwise kernels compute at once, on any processor."""
@@ -153,7 +154,7 @@ class _OneByOne(torch.autograd.Function):
     def vmap(info: Any, in_dims: Sequence[int | None], function: Any, *tensors: Tensor) -> tuple[Tensor, int]:
         """Call it for each client."""
         columns = [
-            [tensor] * info.batch_size if place is None else tensor.unbind(place)
+            [tensor] * info.batch_size if place is None else [aligned(its) for its in tensor.unbind(place)]
             for tensor, place in zip(tensors, in_dims[1:], strict=True)
         ]
         return torch.stack([function(*some) for some in zip(*columns, strict=True)]), 0
@@ -189,27 +190,29 @@ def _keeps_bits(call: _Call) -> bool:
             filled[place] = tensor
         return function(*filled[: len(forms)], **dict(zip(names, filled[len(forms) :], strict=True)))
 
-    num_tried = 0
-    while num_tried < NUM_VALUES:
-        stacked = [_random(values[place], generator) for place in places]
+    num_tried = num_trials = 0
+    while num_tried < NUM_VALUES or num_trials < NUM_PLACES:
+        first = num_trials % NUM_PLACES
+        stacked = [_random(values[place], first, generator) for place in places]
         given = vmap(apply)(*stacked)
         slopes = torch.randn(given.shape, generator=generator)
         gradients = torch.autograd.grad(given, stacked, slopes)
         for number in range(NUM_CLIENTS):
             own = [tensor.detach()[number].clone().requires_grad_() for tensor in stacked]
             right = apply(*own)
-            its_gradients = torch.autograd.grad(right, own, slopes[number])
+            its_gradients = torch.autograd.grad(right, own, slopes[number].clone())
             pairs_of_bits = [(given[number], right)]
             pairs_of_bits += [(one[number], its) for one, its in zip(gradients, its_gradients, strict=True)]
             if not all(same_bits(one, its) for one, its in pairs_of_bits):
                 return False
+        num_trials += 1
         num_tried += min(given.numel() or NUM_VALUES, *[gradient.numel() for gradient in gradients])
     return True
 
 
-def _random(form: _Form, generator: torch.Generator) -> Tensor:
-    """Return tensors of such a form, one of each client after the other."""
+def _random(form: _Form, first: int, generator: torch.Generator) -> Tensor:
+    """Return tensors of such a form, one of each client after the other, after those of ``first`` others."""
     shape, strides, _ = form
     size = 1 + sum((length - 1) * stride for length, stride in zip(shape, strides, strict=True))
-    values = torch.randn(NUM_CLIENTS, size, generator=generator)
-    return values.as_strided((NUM_CLIENTS, *shape), (size, *strides)).requires_grad_()
+    values = torch.randn(first + NUM_CLIENTS, size, generator=generator)
+    return values.as_strided((NUM_CLIENTS, *shape), (size, *strides), first * size).requires_grad_()

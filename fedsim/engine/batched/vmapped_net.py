@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.func import functional_call, vmap
 from torch.nn.modules.conv import _ConvNd
 
+from fedsim.engine.alignment import aligned
 from fedsim.engine.batched.dense_net import DenseNet, layers_of
 from fedsim.engine.batched.exact_products import same_bits
 from fedsim.engine.batched.feed import OwnRows
@@ -104,7 +105,7 @@ class VmappedNet(StackedNet):
 
         if len(x) < self.fewest:
             columns = zip(x.unbind(), *[param.unbind() for param in params], strict=True)
-            return torch.stack([of_one(*some) for some in columns])
+            return torch.stack([of_one(*map(aligned, some)) for some in columns])
         with SafeFunctions() as functions:
             outputs: Tensor = vmap(of_one)(x, *params)
         functions.try_new()
@@ -133,14 +134,14 @@ class VmappedNet(StackedNet):
         alone = [
             self.live([param[i : i + 1].clone() for param in params], is_trained=is_trained) for i in clients
         ]
-        same = same_bits(logits, torch.cat([nets(x[i : i + 1]) for i, nets in enumerate(alone)]))
+        same = same_bits(logits, torch.cat([nets(x[i : i + 1].clone()) for i, nets in enumerate(alone)]))
         if is_trained and same:
             slopes = torch.randn(logits.shape, generator=generator)
             gradients = [torch.empty_like(param) for param in params]
             at_once.backward([slopes], gradients, [])
             for i, nets in enumerate(alone):
                 its = [torch.empty_like(param[:1]) for param in params]
-                nets.backward([slopes[i : i + 1]], its, [])
+                nets.backward([slopes[i : i + 1].clone()], its, [])
                 same &= all(
                     same_bits(one[i : i + 1], other) for one, other in zip(gradients, its, strict=True)
                 )

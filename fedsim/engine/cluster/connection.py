@@ -28,8 +28,9 @@ import fedsim
 from fedsim.config import fault
 from fedsim.engine.cluster.last_words import LastWords
 from fedsim.errors import RunError, UserError
-from fedsim.plugins import is_installed
+from fedsim.plugins import install_command, is_installed
 from fedsim.quoting import MOST_SAID, quoted, shortened
+from fedsim.system import num_usable_cores
 
 AUTO, LOCAL = "auto", "local"
 
@@ -77,7 +78,7 @@ class Connection:
 
     def __init__(self, address: str, num_cpus: float = 0.0) -> None:
         if not is_installed("ray"):
-            raise UserError("the package ray is not installed: pip install 'fedsim[ray]'")
+            raise UserError(f"the package ray is not installed: {install_command('ray')}")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         with _quiet():
             try:
@@ -86,7 +87,7 @@ class Connection:
                 said = shortened(error, MOST_SAID)
                 raise UserError(
                     f"the package ray is installed, but cannot be imported ({said}): install it anew with "
-                    "pip install --force-reinstall 'fedsim[ray]'"
+                    "pip install --force-reinstall ray"
                 ) from error
             self.ray: Any = ray
             # A notebook may have joined a cluster itself, and goes on with it afterwards.
@@ -115,7 +116,7 @@ class Connection:
     def _join(self, address: str, num_cpus: float) -> None:
         settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if address == LOCAL:
-            cpus = max(len(os.sched_getaffinity(0)), ceil(num_cpus))
+            cpus = max(num_usable_cores(), ceil(num_cpus))
             settings |= {"include_dashboard": False, "num_cpus": cpus}
         try:
             where = address if address == LOCAL else _head_that_answers(address)

@@ -19,6 +19,7 @@ from fedsim.engine.losses import MODEL, TRAIN
 from fedsim.engine.optimisers import Sgd
 from fedsim.engine.steps import Descent
 from fedsim.engine.worker_state import Resources, Worker
+from fedsim.mkl_mode import mkl_mode
 from fedsim.params import Array, unwarned
 from fedsim.rng import Key
 from fedsim.task import Task
@@ -30,7 +31,7 @@ BATCH_SIZE = 20
 """Samples of each of the two steps."""
 
 PIN = (
-    "set ATEN_CPU_CAPABILITY=avx2, ONEDNN_MAX_CPU_ISA=AVX2 and MKL_ENABLE_INSTRUCTIONS=AVX2 for fedsim and "
+    "set ATEN_CPU_CAPABILITY=avx2, ONEDNN_MAX_CPU_ISA=AVX2 and MKL_CBWR=COMPATIBLE for fedsim and "
     "for 'ray start' on every node, and install the same torch everywhere"
 )
 """How processes come to the same numbers."""
@@ -56,6 +57,7 @@ def versions() -> dict[str, str]:
     return {
         "torch": torch.__version__,
         "instruction set": torch.backends.cpu.get_cpu_capability(),
+        "MKL's mode": str(mkl_mode()),
     }
 
 

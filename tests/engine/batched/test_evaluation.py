@@ -148,7 +148,8 @@ def test_what_is_left_of_a_job_is_one_evaluation(monkeypatch: pytest.MonkeyPatch
         assert evaluate_together([job], worker, ways := Ways()) == [evaluate(job, worker)]
     assert ways == {"too few alike": 1}
     own = job.parts
-    assert parts == [(own[3],), (own[0], own[1], own[4])]  # the first is the check
+    # The first two are the check.
+    assert parts == [(own[2],), (own[3],), (own[0], own[1], own[4])]
 
 
 def test_what_is_not_known_is_done_by_itself() -> None:

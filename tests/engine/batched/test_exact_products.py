@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import count
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
+from fedsim.engine.alignment import ALIGNMENT_BYTES
 from fedsim.engine.batched import exact_products
 from fedsim.engine.batched.exact_products import can_pad, can_pad_sums, same_bits, ways
 from fedsim.engine.execute import one_torch_thread
@@ -68,3 +73,37 @@ def test_a_product_that_depends_on_other_rows_cannot_be_padded(monkeypatch: pyte
     with one_torch_thread():
         assert not can_pad(8, 10, 64, 64, is_turned=True)
     can_pad.cache_clear()
+
+
+def test_products_one_by_one_have_the_operands_of_a_single_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    places = list[int]()
+
+    def noting(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def call(*operands: Tensor) -> Tensor:
+            places.extend(operand.data_ptr() % ALIGNMENT_BYTES for operand in operands)
+            return function(*operands)
+
+        return call
+
+    for name in ("addmm", "mm"):
+        monkeypatch.setattr(torch, name, noting(getattr(torch, name)))
+    b, i, o, m = 3, 5, 7, 4
+    x, slopes, weight, bias = (torch.randn(m + 1, *shape)[1:] for shape in ((b, i), (b, o), (o, i), (o,)))
+    assert x.data_ptr() % ALIGNMENT_BYTES
+    alone = exact_products.ways(b, i, o, is_turned=False, is_alone=True)
+    outputs = alone.outputs(x, weight, bias)
+    gradients = alone.input_gradients(slopes, weight)
+    alone.weight_gradients(slopes, x, torch.empty_like(weight))
+    assert len(places) == m * (3 + 2 + 2)
+    assert set(places) == {0}
+    assert torch.allclose(outputs, torch.einsum("mbi,moi->mbo", x, weight) + bias[:, None], atol=1e-5)
+    assert torch.allclose(gradients, torch.einsum("mbo,moi->mbi", slopes, weight), atol=1e-5)
+
+
+def test_where_no_way_matches_products_are_computed_one_by_one() -> None:
+    def never_the_same(x: Tensor) -> Tensor:
+        return x + next(numbers)
+
+    numbers = count()
+    ways = [never_the_same] * 3
+    assert exact_products._first_exact(ways, [(torch.zeros(2),)]) is ways[-1]

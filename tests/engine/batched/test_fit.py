@@ -109,12 +109,14 @@ def bits(fitted: Fitted) -> tuple[Any, ...]:
 
 
 def assert_same(jobs: Sequence[Fit], worker: Worker) -> None:
-    """Check that jobs of one key, done together, give what each gives by itself."""
+    """Check that jobs of one key, done together, give what each gives by itself.
+
+    Where this processor does not keep the bits of a shape, the jobs are done one by one.
+    """
     (kind,) = {batch_key(job, worker.resources) for job in jobs}
     assert isinstance(kind, Kind)
     with one_torch_thread():
         together = fit_together(jobs, worker)
-        assert not kind.checks.num_differences  # else they were done one by one
         assert kind.checks.done or jobs[0].optimisers["model"] == DIVERGING
         for one, job in zip(together, jobs, strict=True):
             assert bits(one) == bits(fit(job, worker))

@@ -13,8 +13,9 @@ from fedsim.engine.batched import fit
 from fedsim.engine.batched.jobs import batch_key, run_together
 from fedsim.engine.execute import one_torch_thread, run
 from fedsim.engine.jobs import Call, Evaluate, Fit, GlobalTest, InlineSamples, Predict, Stream
-from fedsim.engine.losses import TRAIN
+from fedsim.engine.losses import MODEL, TRAIN
 from fedsim.engine.worker_state import Worker
+from fedsim.errors import InvariantError
 from fedsim.params import Model
 
 
@@ -60,3 +61,28 @@ def test_ctrl_c_stops_all_at_once(
         run_together([make_fit(num_steps=1), make_fit(num_steps=1)], worker)
     with pytest.raises(KeyboardInterrupt):
         run_together([Call(pressed, (), 1.0)], worker)
+
+
+def test_under_verify_results_that_differ_from_a_job_alone_are_errors(
+    worker: Worker, make_fit: Callable[..., Fit], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verifying = Worker(replace(worker.resources, verify=True), worker.stopping)
+    jobs = [make_fit(num_steps=1, seed=seed) for seed in range(4)]
+    with one_torch_thread():
+        expected, _ = run_together(jobs, worker)
+        results, _ = run_together(jobs, verifying)
+        assert [its.model.digest() for its in results] == [its.model.digest() for its in expected]
+
+        def one_ulp_more(jobs: Any, worker: Worker, ways: Any = None) -> list[Any]:
+            changed = [run(job, worker) for job in jobs]
+            model = changed[0].model
+            params = {name: np.nextafter(array, np.float32(9)) for name, array in model.params.items()}
+            changed[0] = replace(changed[0], models={MODEL: replace(model, params=params)})
+            return changed
+
+        monkeypatch.setattr(fit, "fit_together", one_ulp_more)
+        (differing, also, *same), _ = run_together(jobs, verifying)
+    assert isinstance(differing, InvariantError)
+    assert "computed again alone:" in str(differing)
+    assert "computed again with others:" in str(also)  # where it was the first one
+    assert [its.model.digest() for its in same] == [its.model.digest() for its in expected[2:]]

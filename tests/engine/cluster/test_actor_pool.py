@@ -73,11 +73,10 @@ def test_results_are_those_of_jobs_run_here(
         assert found.loss == expected.loss
     np.testing.assert_array_equal(pool.wait(promises[4]), run(others[0], worker))
     assert pool.wait(promises[5]) == run(others[1], worker)
-    assert pool.jobs_done == {
-        "fit": {"together": 4},
-        "predict": {"alone": 1},
-        "evaluate": {"alone": 1},
-    }
+    ways = pool.jobs_done.pop("fit")
+    assert ways.keys() <= {"together", "other bits together"}  # which of both depends on the processor
+    assert ways.total() == 4
+    assert pool.jobs_done == {"predict": {"alone": 1}, "evaluate": {"alone": 1}}
 
 
 def test_jobs_wait_until_they_pay_or_somebody_waits(

@@ -36,5 +36,7 @@ def test_a_broken_ray_is_an_error_that_says_what_to_install(
     (tmp_path / "ray.py").write_text("raise ImportError('libray.so is missing')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "ray", raising=False)
-    with pytest.raises(UserError, match=r"cannot be imported \(libray.so is missing\): .*pip install"):
+    with pytest.raises(
+        UserError, match=r"cannot be imported \(libray.so is missing\): .*pip install --force-reinstall ray"
+    ):
         Connection("auto")

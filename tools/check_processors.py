@@ -1,0 +1,145 @@
+"""Check under simulated processors that jobs which are computed together have the bits of single jobs.
+
+Variables that torch, MKL, oneDNN and NumPy read at their start make them compute as on other processors.
+Under each setting processes run the tests of equal bits, the tests of what README says of the demo, and
+random scenarios of nets with odd sizes (:mod:`odd_nets`). Each scenario runs one job at a time, then jobs
+together, then jobs together under ``verify``, which also runs each client's hook in a task. Their hashes
+have to be equal::
+
+    python tools/check_processors.py [--seeds 0-99] [--only NAME ...] [--without-tests]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+
+from fedsim import toml
+from fedsim.errors import FedsimError
+
+HERE = Path(__file__).resolve()
+ROOT = HERE.parents[1]
+TESTS = (
+    "tests/engine/batched",
+    "tests/engine/cluster",
+    "tests/engine/executors",
+    "tests/engine/test_execute.py",
+    "tests/test_mkl_mode.py",
+)
+"""Tests of equal bits."""
+DEMO = "tests/test_readme.py"
+"""What README says of the demo has to hold under each setting."""
+
+NO_REQUEST = {"MKL_CBWR": "", "FEDSIM_KEEP_MKL_MODE": "1"}
+_numpy = import_module("numpy._core._multiarray_umath")
+NUMPY_LEAST = " ".join(name for name in _numpy.__cpu_dispatch__ if _numpy.__cpu_features__[name])
+"""NumPy refuses the names of features that it has no code for."""
+LEAST = {
+    "ATEN_CPU_CAPABILITY": "default",
+    "ONEDNN_MAX_CPU_ISA": "SSE41",
+    "MKL_CBWR": "COMPATIBLE",
+    "OMP_NUM_THREADS": "4",
+}
+SETTINGS: Mapping[str, Mapping[str, str]] = {
+    "as it is": {},
+    "torch default": {"ATEN_CPU_CAPABILITY": "default"},
+    "torch avx2": {"ATEN_CPU_CAPABILITY": "avx2"},
+    "oneDNN SSE41": {"ONEDNN_MAX_CPU_ISA": "SSE41"},
+    "oneDNN AVX2": {"ONEDNN_MAX_CPU_ISA": "AVX2"},
+    "MKL off": NO_REQUEST,
+    "MKL AUTO,STRICT": {"MKL_CBWR": "AUTO,STRICT"},
+    "MKL COMPATIBLE": {"MKL_CBWR": "COMPATIBLE"},
+    "OMP 4 threads": {"OMP_NUM_THREADS": "4"},
+    "NumPy least": {"NPY_DISABLE_CPU_FEATURES": NUMPY_LEAST},
+    "all the least": {**LEAST, "NPY_DISABLE_CPU_FEATURES": NUMPY_LEAST},
+}
+FORMS = {
+    "one at a time": ("off", False),
+    "together": ("auto", False),
+    "together, verified": ("auto", True),
+}
+"""The value of engine.batching, and whether the run is verified."""
+
+
+def differences(seeds: Sequence[int]) -> list[str]:
+    """Run the scenario of each seed in every form, in this process; return what differs."""
+    from odd_nets import odd_scenario
+
+    from fedsim.runtime.run import run
+    from fedsim.scenario import build, load_scenario
+
+    lines = []
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "odd.toml"
+        for seed in seeds:
+            file.write_text(toml.document(odd_scenario(seed)), encoding="utf-8")
+            try:
+                hashes = {}
+                for form, (batching, verify) in FORMS.items():
+                    scenario = load_scenario(file, [f"engine.batching={batching}", "engine.workers=1"])
+                    result = run(replace(build(scenario, str(file)), verify=verify))
+                    hashes[form] = result.trace_hash, result.model_hash
+                if len(set(hashes.values())) > 1:
+                    lines.append(f"seed {seed}: {hashes}")
+            except FedsimError as error:
+                lines.append(f"seed {seed}: {type(error).__name__}: {error}")
+    return lines
+
+
+def check(name: str, seeds: str, *, with_tests: bool) -> tuple[bool, str]:
+    """Check one setting; return whether it passes, and what to print."""
+    began_s = perf_counter()
+    variables = {"PYTHONPATH": os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])}
+    environment = {**os.environ, **variables, **SETTINGS[name]}
+    commands = [[sys.executable, str(HERE), "--seeds", seeds, "--here"]]
+    if with_tests:
+        pytest = [sys.executable, "-m", "pytest", "-q", "--hypothesis-profile", "quick"]
+        commands += [[*pytest, *TESTS], [*pytest, "-m", "slow", DEMO]]
+    failed = ""
+    for command in commands:
+        done = subprocess.run(  # the commands are those above
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            failed += f"{done.stdout[-4000:]}{done.stderr[-2000:]}"
+    verdict = "FAILED" if failed else "passed"
+    return not failed, f"{name}: {verdict}, {perf_counter() - began_s:.0f} s\n{failed}"
+
+
+def main() -> None:
+    """Check the settings that are asked for, two at a time."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--seeds", default="0-99", help="scenarios, such as 0-99")
+    parser.add_argument("--only", nargs="+", choices=SETTINGS, default=list(SETTINGS), metavar="NAME")
+    parser.add_argument("--without-tests", action="store_true", help="leave out the tests of equal bits")
+    parser.add_argument("--here", action="store_true", help="run the scenarios in this process, as it is set")
+    arguments = parser.parse_args()
+    first, _, last = arguments.seeds.partition("-")
+    if arguments.here:
+        lines = differences(range(int(first), int(last or first) + 1))
+        sys.exit("\n".join(lines) or 0)
+    with ThreadPoolExecutor(2) as threads:
+        checks = [
+            threads.submit(check, name, arguments.seeds, with_tests=not arguments.without_tests)
+            for name in arguments.only
+        ]
+        passed = 0
+        for each in checks:
+            has_passed, text = each.result()
+            passed += has_passed
+            print(text, end="", flush=True)
+    print(f"{passed} passed, {len(checks) - passed} failed")
+    sys.exit(passed < len(checks))
+
+
+if __name__ == "__main__":
+    main()
