@@ -150,7 +150,7 @@ def record_run(
                 plan,
                 folder,
                 force=force,
-                watch=progress or _ignore,
+                watch=_watch(progress),
                 observe=observe,
                 known_as=known_as,
                 profile=profile,
@@ -177,7 +177,7 @@ def _compare(
         @contextmanager
         def watching(label: str, rounds: int | None) -> Iterator[Progress]:
             with followed.running(label):
-                yield progress or _ignore
+                yield _watch(progress)
 
         done = record_comparison(
             scenarios,
@@ -216,3 +216,17 @@ def _place(out: str | Path | None) -> tuple[Path, Temporary | None]:
 
 def _ignore(row: RoundRow) -> None:
     pass
+
+
+def _watch(progress: Progress | None) -> Progress:
+    """Return what is told of each round.
+
+    Raises:
+        UserError: It cannot be called.
+    """
+    if progress is not None and not callable(progress):
+        raise UserError(
+            f"progress is a function that is called with each round as it ends, such as progress=print, and "
+            f"not {progress!r}"
+        )
+    return progress or _ignore

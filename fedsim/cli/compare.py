@@ -10,7 +10,7 @@ from fedsim.cli.console import note, say, sentence, table
 from fedsim.cli.live import live_page
 from fedsim.cli.progress import Watch, watching
 from fedsim.cli.report import check_report_place, note_report
-from fedsim.cli.run_summary import check_finite
+from fedsim.cli.run_summary import check_succeeded
 from fedsim.cli.study import both, check_failed, show_study, watching_study
 from fedsim.page.showing import comparison_on
 from fedsim.report import comparison, cost_breakdown
@@ -90,8 +90,8 @@ def compare(
                 ):
                     label = one.folder.name
                     remarks += [f"note: {label}: {remark}" for remark in one.remarks]
-                    if one.result.non_finite is not None:
-                        faults[label] = one.result.non_finite
+                    if (failure := one.result.failure) is not None:
+                        faults[label] = failure
             else:
                 with watching_study(name, quiet=quiet) as watch_study:
                     told = both(watch_study, followed)
@@ -115,4 +115,4 @@ def compare(
         note_report(parent)
     for remark in remarks:
         note(remark)
-    check_finite({**found.failed, **faults})
+    check_succeeded({**found.failed, **faults})

@@ -9,7 +9,7 @@ from typing import TypedDict, Unpack
 from fedsim.cli.console import note
 from fedsim.cli.live import live_page
 from fedsim.cli.progress import watching
-from fedsim.cli.run_summary import check_finite, show
+from fedsim.cli.run_summary import check_succeeded, show
 from fedsim.page.showing import run_on
 from fedsim.report.atomic_folder import check_folders
 from fedsim.report.places import holds_run, run_name, run_place
@@ -76,4 +76,4 @@ def run_and_show(
     show(recorded.summary, folder, passed=passed)
     for remark in recorded.remarks:
         note(f"note: {remark}")
-    check_finite({"": recorded.result.non_finite})
+    check_succeeded({"": recorded.result.failure})

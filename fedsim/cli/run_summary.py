@@ -26,11 +26,11 @@ def show(summary: Summary, folder: Path, *, passed: str = run_text.SIMULATED) ->
     note(f"\nresults are in {folder}")
 
 
-def check_finite(faults: Mapping[str, str | None]) -> None:
-    """Fail where runs, which have been written and shown, have ended with models that are not finite.
+def check_succeeded(faults: Mapping[str, str | None]) -> None:
+    """Fail where runs, which have been written and shown, have ended without success.
 
     Args:
-        faults: Why each is not finite, None where it is, by what it is called; an empty name for one alone.
+        faults: Why each has failed, None where it has not, by its name; an empty name for a single run.
 
     Raises:
         RunError: Some have; the message says which, since when, and why.

@@ -70,7 +70,7 @@ def read_remarks(folder: Path) -> list[str]:
     def remarks(file: Path) -> Iterator[str]:
         for line in file.read_text("utf-8").splitlines():
             said = json.loads(line)
-            if said["event"] == "simulated time":
+            if said["event"] in ("simulated time", "rejections"):
                 yield said["remark"]
             elif said["event"] == "not finite":
                 yield f"not finite: {said['cause']}"

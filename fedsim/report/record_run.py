@@ -31,7 +31,7 @@ from fedsim.report.job_time_file import REAL_TIME, packed
 from fedsim.report.logs import line_log
 from fedsim.report.places import holds_run
 from fedsim.report.provenance import Bus, provenance
-from fedsim.report.remarks import remarks
+from fedsim.report.remarks import rejections, remarks
 from fedsim.report.saved_models import EndModels, write_models
 from fedsim.report.summary import summarise, to_json
 from fedsim.report.tables import write_tables
@@ -122,6 +122,9 @@ def record(
             said = remarks(plan.parts, result) if bus == "memory" else []
             for remark in said:
                 log.warning("simulated time", remark=remark)
+            if text := rejections(result):
+                log.warning("rejections", remark=text)
+                said.append(text)
             log.info("end", simulated_s=result.simulated_s, trace_hash=result.trace_hash)
         write_tables(hidden, plan.parts, result, folder)
         models = EndModels(result.models, plan.parts.data.task)

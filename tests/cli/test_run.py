@@ -206,6 +206,22 @@ def test_a_bug_exits_with_1_a_traceback_and_a_word(
     assert left(here) == ["tiny.toml"]
 
 
+def test_a_run_that_merges_nothing_exits_with_1_once_all_is_written(call: Call, here: Path) -> None:
+    rejected = ("--set", "training.lr=1e6", "--set", "training.steps=30", "--set", "models.linear.name=mlp")
+    result = call("run", "tiny.toml", "--quiet", *rejected, "--out", "mine")
+    assert result.exit_code == 1
+    *_, remark, error = result.stderr.splitlines()
+    assert remark.startswith("note: 8 of 8 replies were rejected (most often: ")
+    assert error.startswith(
+        "fedsim: the run failed: no reply was ever merged: all that came were rejected (8: "
+    )
+    logged = [json.loads(line) for line in (here / "mine" / "log.jsonl").read_text().splitlines()]
+    assert [line["remark"] for line in logged if line["event"] == "rejections"] == [remark[len("note: ") :]]
+    result = call("compare", "tiny.toml", "--quiet", *rejected, "--algorithms", "fedavg,local")
+    assert result.exit_code == 1
+    assert "fedavg-seed0: no reply was ever merged" in result.stderr
+
+
 def test_models_that_are_not_finite_exit_with_1_once_all_is_written(call: Call, here: Path) -> None:
     result = call("run", "tiny.toml", "--algorithm", "local", *DIVERGING)
     assert result.exit_code == 1

@@ -25,6 +25,7 @@ from fedsim.params import Tree
 from fedsim.runtime import told_losses
 from fedsim.runtime.clients.contexts import Contexts
 from fedsim.runtime.clients.plain_training import PlainTraining, PlainWork
+from fedsim.runtime.hook_results import local_result
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.purity import unchanged
 from fedsim.runtime.tasks import Tasks, Work
@@ -177,7 +178,8 @@ class ClientHost:
                 training = self.parts.training
                 if self.parts.workload.varies and not is_question:
                     training = await self._training(header, state, message, local)
-                after, reply = await local(self.contexts.replying(header, training, keeping), state, message)
+                result = await local(self.contexts.replying(header, training, keeping), state, message)
+                after, reply = local_result(local, result)
         if not is_question:
             self._hold(header, state, after, keeping)
         await self.endpoint.send(header.reply(), reply)

@@ -81,6 +81,14 @@ class RunResult:
     stopped_by: str | None = None
 
     @property
+    def failure(self) -> str | None:
+        """Why the run, though it came to its end, is no success; None if it is one."""
+        if self.non_finite is None and self.rejections and not self.by_client["merged"].any():
+            reasons = ", ".join(f"{count}: {reason}" for reason, count in self.rejections.most_common())
+            return f"no reply was ever merged: all that came were rejected ({reasons})"
+        return self.non_finite
+
+    @property
     def totals(self) -> Totals:
         """Frames, bytes and parameters over the whole run."""
         return self.ledger.totals()

@@ -24,6 +24,7 @@ from fedsim.errors import InvariantError, MergeError
 from fedsim.rng import Key
 from fedsim.runtime.budget import Budgets
 from fedsim.runtime.evaluation import Observer
+from fedsim.runtime.hook_results import instructions
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.purity import unchanged
 from fedsim.runtime.records.recorder import Recorder
@@ -300,7 +301,8 @@ class ServerActor:
             return dict.fromkeys(whom)
         async with self._hook:
             with unchanged(self.parts.verify, name, self.state):
-                self.state, messages = await exchange.instruct(self._context(name), self.state, whom)
+                result = await exchange.instruct(self._context(name), self.state, whom)
+                self.state, messages = instructions(exchange.instruct, result)
         if strangers := sorted(messages.keys() - set(whom)):
             raise InvariantError(
                 f"{name} instructs the clients {strangers}, whom the exchange does not concern"

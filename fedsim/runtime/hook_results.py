@@ -1,0 +1,48 @@
+"""What an algorithm's hooks return is checked where it enters the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedsim.errors import RunError
+from fedsim.quoting import shortened
+
+
+def instructions(hook: Any, result: Any) -> tuple[Any, Mapping[int, Any]]:
+    """Return the state and the messages that an *instruct* hook has returned.
+
+    Raises:
+        RunError: It has returned something else.
+    """
+    if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping):
+        return result
+    raise _unexpected(hook, result, "(state, messages), with messages a mapping of clients to messages")
+
+
+def local_result(hook: Any, result: Any) -> tuple[Any, Any]:
+    """Return the state and the reply that a *local* hook has returned.
+
+    Raises:
+        RunError: It has returned something else.
+    """
+    if isinstance(result, tuple) and len(result) == 2:
+        return result
+    raise _unexpected(hook, result, "(state, reply)")
+
+
+def merged_state(hook: Any, result: Any, before: Any) -> Any:
+    """Return the state that a *merge* hook has returned.
+
+    Raises:
+        RunError: It has returned None, and there was a state before.
+    """
+    if result is None and before is not None:
+        raise _unexpected(hook, result, f"the server's new state, a {type(before).__name__}")
+    return result
+
+
+def _unexpected(hook: Any, result: Any, expected: str) -> RunError:
+    name = f"{getattr(hook, '__module__', '?')}.{getattr(hook, '__qualname__', repr(hook))}"
+    shown = "None" if result is None else f"{type(result).__name__} ({shortened(repr(result), 60)})"
+    return RunError(f"the hook {name} returned {shown}, but has to return {expected}")

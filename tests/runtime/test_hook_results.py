@@ -1,0 +1,48 @@
+"""What a hook returns by mistake is told with its name and what was expected."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fedsim.algorithms.fedavg import FedAvg
+from fedsim.errors import RunError
+
+
+class SendsNone(FedAvg):
+    async def send(self, *_: Any) -> Any:
+        return None
+
+
+class SendsAList(FedAvg):
+    async def send(self, server: Any, state: Any, cohort: Any) -> Any:
+        return state, list(cohort)
+
+
+class TrainsToNone(FedAvg):
+    async def train(self, *_: Any) -> Any:
+        return None
+
+
+class MergesToNone(FedAvg):
+    async def merge(self, *_: Any) -> Any:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "hook", "expected"),
+    [
+        (SendsNone, "SendsNone.send", "returned None, but has to return (state, messages)"),
+        (SendsAList, "SendsAList.send", "returned tuple ("),
+        (TrainsToNone, "TrainsToNone.train", "returned None, but has to return (state, reply)"),
+        (MergesToNone, "MergesToNone.merge", "returned None, but has to return the server's new state"),
+    ],
+)
+def test_a_hook_that_returns_something_else_is_named(
+    world: SimpleNamespace, algorithm: type[FedAvg], hook: str, expected: str
+) -> None:
+    with pytest.raises(RunError, match=re.escape(f".{hook} {expected}")):
+        world.play(algorithm(algorithm.Config()), client_timeout_s=1e6)
