@@ -30,7 +30,7 @@ OTHER_PUBLIC_SET, OWN_PUBLIC_SET = ("ktpfl", "perfed_ckt"), ("fedet", "fedme")
 """Where the public images come from: another data set, or some that are held out of the clients' own."""
 FACTOR = 50
 """Predictions are to be so many times smaller than models."""
-MODELS = {"ditto": 2, "mapper": 3}
+MODELS = {"ditto": 2, "mapper": 4}
 """How many models a client of these trains in a round, each for as long as others train their one."""
 
 
@@ -71,9 +71,8 @@ def work_of(scenario: Scenario) -> Counter[int]:
     """Return how many steps on its own samples each client makes in three rounds, without the end's."""
     parts = build(scenario)
     config = parts.algorithm.config
-    # Fine-tuning, PersFL's students and Per-FedAvg's adaptation come after the rounds, and MAPPER's one step
-    # of the global model beside its work.
-    settings = ("finetune_epochs", "distill_epochs", "adapt_steps", "global_steps")
+    # Fine-tuning, PersFL's students and Per-FedAvg's adaptation come after the rounds.
+    settings = ("finetune_epochs", "distill_epochs", "adapt_steps")
     ends = {name: 0 for name in settings if name in type(config).model_fields}
     algorithm = type(parts.algorithm)(config.model_copy(update=ends))
     executor = Counting(ExecutorConfig())

@@ -77,7 +77,7 @@ def params_of(dice: Dice, algorithm: str, labels: Sequence[str]) -> Table:
                 0.4, weighting="samples", beta=0.1, clip=1.0, same_start=False
             )
         case "l2sgd":
-            return {"probability": dice.pick(0.3, 1.0)} | dice.some(0.5, pull=dice.pick(0.0, 1.0))
+            return {"probability": dice.pick(0.3, 0.9)} | dice.some(0.5, pull=dice.pick(0.0, 1.0))
         case "mapper":
             mix = dice.child("mix").some(0.3, mix="outputs")
             return weighting | dice.some(0.5, lambdas=[0.0, 0.5], global_steps=dice.whole(0, 2)) | mix

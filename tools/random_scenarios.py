@@ -131,6 +131,9 @@ def _make_fit(scenario: Table) -> None:
                 training.pop(name, None)
         case "pfedme":
             params["lam"] = 1 / training["lr"]
+            if training.get("optimiser") == "adam":
+                del training["optimiser"]
+                training.pop("keep_optimiser", None)  # of plain sgd, which has nothing to keep
         case "fedadagrad" | "fedadam" | "fedavgm" | "fedyogi":
             scenario["participation"]["pacing"]["params"].pop("late", None)
         case "scaffold":

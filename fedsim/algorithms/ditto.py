@@ -5,6 +5,9 @@ A client trains what it was sent and sends it back, as in FedAvg. Then it trains
 changed by it (specification 5.D.7). Both are measured on clients' own samples: the own ones as ``personal``
 (LM in table 1 of PerFed-CKT), the global one as ``gm``.
 
+The global mean is weighted by samples, as in FedAvg. That of the authors' code is the plain mean, which is
+``weighting = "uniform"``.
+
 Li, Hu, Beirami, Smith: Ditto: Fair and Robust Federated Learning Through Personalization, ICML 2021
 (arXiv 2012.04221), algorithm 1.
 """
@@ -12,6 +15,7 @@ Li, Hu, Beirami, Smith: Ditto: Fair and Robust Federated Learning Through Person
 from __future__ import annotations
 
 from fedsim.algorithms.base import About, Algorithm, Predictor, Predictors
+from fedsim.algorithms.common.model_rounds import Weighting
 from fedsim.algorithms.common.proximal import Proximal
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
@@ -25,6 +29,9 @@ from fedsim.wire import ModelBroadcast, ModelUpdate
 class DittoConfig(FedAvgConfig):
     """Ditto's own parameters."""
 
+    weighting: Weighting = "samples"
+    """What a model weighs in the global mean: its client's samples, as in FedAvg, or the same for all (the
+    authors' code)."""
     lam: Coefficient = 1.0
     """How strongly a client's own model is held near the global one (the paper tries 0.1, 1 and 2); 0 is
     Local in the rounds in which the client is selected. Keep lam times the learning rate below 1."""

@@ -12,6 +12,9 @@ Squared distances of models grow a hundredfold from the first round to the last,
 rate. So scales that are not given are found anew in each round, and how strongly a client is held is measured
 by what its training can move. With scales of the first round, mixtures soon are the clients' own models.
 
+Under partial participation results are close to those of Local with `follow_selection`: a client is held near
+a mixture in those rounds alone in which it is asked.
+
 Huang, Chu, Zhou, Wang, Liu, Pei, Zhang: Personalized Cross-Silo Federated Learning on Non-IID Data, AAAI 2021
 (arXiv 2007.03797), algorithm 1; HeurFedAMP is its section 4.3.
 """

@@ -53,7 +53,7 @@ class FedGKTConfig(Config):
 
     cut: Cut = 2
     """Layers of a client's model whose outputs it sends; -1 means all but the head (the authors: those before
-    the first residual block, 1 in `resnet8`)."""
+    the first residual block, 1 in `resnet8`). They have parameters, so that no sample is sent as it is."""
     server_cut: Cut | None = None
     """Layers of the server's model in whose place those of a client stand; as many as `cut` by default."""
     temperature: Temperature = 3.0
@@ -177,7 +177,7 @@ class FedGKT(TrainingRounds[FedGKTConfig, ServerState, Model]):
         return unusable(reply.message, shape, server.task.num_outputs)
 
     def misfits(self, setting: Setting) -> Iterator[Fault]:
-        """Refuse models that cannot be cut, and features that the server's layers do not take."""
+        """Refuse cuts that cannot be or send samples, and features that the server's layers do not take."""
         yield from super().misfits(setting)
         yield from cut_faults(setting, self.config.cut, self.config.cut_at_server)
 

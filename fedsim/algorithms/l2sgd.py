@@ -1,10 +1,11 @@
 """L2SGD: clients train models of their own, which move towards their mean now and then, by chance.
 
 In an iteration of the paper all clients, by a common draw, either take a step each or move towards the mean
-of their models. A round is a run of such steps, of geometric length, and one move: the server draws how many
-steps, clients take them and upload, the server sends the plain mean of what came, and those who are in it
-move, ``w <- (1 - a) w + a mean`` (specification 5.D.6). A second move in a row would need no message, and is
-left out. A client that does not get the mean keeps its model.
+of their models, ``w <- (1 - a) w + a mean``. A round is a run of steps and the run of moves after it, both of
+geometric length. The server draws how many steps, clients take them and upload, the server sends the plain
+mean of what came and draws how many moves, and those who are in the mean move (specification 5.D.6). A move
+does not change the mean, so M moves need one message: ``w <- (1 - a)^M w + (1 - (1 - a)^M) mean``. A client
+that does not get the mean keeps its model.
 
 Hanzely, Richtarik: Federated Learning of a Mixture of Global and Local Models, 2020 (arXiv 2002.05516),
 algorithm 1, with gradients of mini-batches.
@@ -28,6 +29,13 @@ from fedsim.ranges import Share
 from fedsim.wire import Message, ModelBroadcast, ModelUpdate, message
 
 
+@message("moves")
+class Moves(ModelBroadcast):
+    """The mean of clients' models, and how often a client moves towards it, at least once."""
+
+    num_moves: int
+
+
 @message("local_steps")
 class LocalSteps(Message):
     """How many mini-batches a client trains on in a round, at least one."""
@@ -38,11 +46,11 @@ class LocalSteps(Message):
 class L2SGDConfig(Config):
     """L2SGD's own parameters."""
 
-    probability: Annotated[float, Field(ge=1e-4, le=1)] = 0.1
+    probability: Annotated[float, Field(ge=1e-4, lt=1)] = 0.1
     """Probability that an iteration is a move towards the mean. So a round has 1 / probability mini-batches
-    on average, whatever `training` says of epochs or steps."""
+    on average, whatever `training` says of epochs or steps, and 1 / (1 - probability) moves."""
     pull: Share = 0.5
-    """How far a client moves towards the mean, a; 0 is Local, 1 FedAvg. With the paper's step size eta it is
+    """How far one move goes towards the mean, a; 0 is Local, 1 FedAvg. With the paper's step size eta it is
     eta * lam / (clients * probability), and the learning rate eta / (clients * (1 - probability))."""
 
 
@@ -50,11 +58,15 @@ class L2SGD(OwnModelRounds[L2SGDConfig, Model, Model]):
     """The server's state is the last mean, a client's is its own model."""
 
     about = About(
-        kind="personal models", down="S, and a number", up="S", client="its own model", server="the last mean"
+        kind="personal models",
+        down="S, and two numbers",
+        up="S",
+        client="its own model",
+        server="the last mean",
     )
 
     Config = L2SGDConfig
-    messages = (LocalSteps,)
+    messages = (LocalSteps, Moves)
     work_is_given = "the server draws how many steps all clients take"
 
     @property
@@ -87,13 +99,15 @@ class L2SGD(OwnModelRounds[L2SGDConfig, Model, Model]):
 
     async def send_mean(
         self, server: ServerContext, state: Model, cohort: Sequence[int]
-    ) -> tuple[Model, Mapping[int, ModelBroadcast]]:
-        """Send the mean to those whose models are in it."""
-        return state, broadcast(cohort, ModelBroadcast.of(state))
+    ) -> tuple[Model, Mapping[int, Moves]]:
+        """Draw how many moves come before the next step; send that and the mean to those who are in it."""
+        num_moves = int(server.key.child("moves").numpy().geometric(1 - self.config.probability))
+        return state, broadcast(cohort, Moves(state.architecture, state.params, state.buffers, num_moves))
 
-    async def move(self, client: ClientContext, state: Model, message: ModelBroadcast) -> tuple[Model, None]:
-        """Move towards the mean, ``w <- (1 - a) w + a mean``."""
-        return between(state, message.model, self.config.pull), None
+    async def move(self, client: ClientContext, state: Model, message: Moves) -> tuple[Model, None]:
+        """Move towards the mean, ``w <- (1 - a)^M w + (1 - (1 - a)^M) mean``."""
+        strength = 1 - (1 - self.config.pull) ** message.num_moves
+        return between(state, message.model, strength), None
 
 
 PLUGIN = L2SGD

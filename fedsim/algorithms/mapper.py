@@ -2,9 +2,9 @@
 
 A client trains its own model, from where it stands, once for each weight lam: it descends on the loss of
 ``lam w_own + (1 - lam) w_global``, and keeps the weight whose mixture has the least loss on its validation
-samples. Then it trains the global model for a few steps on the loss of that mixture, and sends it back; the
-server averages (specification 5.D.10). Parameters are mixed, as FedMe describes it and as in the code of
-Ditto's authors. With ``mix = "outputs"`` it is hypotheses, as in the original: a mixture gives
+samples. Then it trains the global model on the loss of that mixture, and sends it back; the server averages
+(specification 5.D.10). Parameters are mixed, as FedMe describes it and as in the code of Ditto's authors.
+With ``mix = "outputs"`` it is hypotheses, as in the original: a mixture gives
 ``lam h_own(x) + (1 - lam) h_global(x)`` (D-004-10). There h(x) are the scores that a net gives, of which the
 loss is a function: logits, of which cross-entropy is convex, or the prediction of a regression. Each net
 keeps its own running statistics, and while one trains, the other is in evaluation mode.
@@ -41,8 +41,9 @@ class MapperConfig(FedAvgConfig):
     lambdas: Annotated[tuple[Share, ...], AsTuple, Few, Ascending] = (0.25, 0.5, 0.75)
     """Weights of a client's own model that it tries in each round, ascending (the public code's; the paper
     tries 0.1 to 0.9). (1.0,) is Local; with (0.0,) there is the global model alone."""
-    global_steps: Steps = 1
-    """Mini-batches on which a client trains the global model in a round (1 in the public code)."""
+    global_steps: Steps | None = None
+    """Mini-batches on which a client trains the global model in a round; by default as many as its own model
+    (the public code: 1, with which the global model hardly moves beside several local steps)."""
     mix: Mix = "params"
     """What is mixed: the models' parameters (the public code), or their outputs (the paper)."""
 

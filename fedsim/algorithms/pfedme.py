@@ -6,6 +6,9 @@ that minimum by a few steps of rate ``training.lr``, and then moves its copy of 
 envelope's gradient, ``w_k <- w_k - eta lam (w_k - t)``. It sends w_k and keeps t (specification 5.D.2).
 ``gm`` is the global model, measured on the clients' own samples.
 
+Both models take plain gradient steps, as in the algorithm: ``training.momentum`` has no effect, and Adam is
+refused. ``training.weight_decay`` is a part of F_k, as in the authors' code.
+
 Dinh, Tran, Nguyen: Personalized Federated Learning with Moreau Envelopes, NeurIPS 2020 (arXiv 2006.08848),
 algorithm 1.
 """
@@ -44,8 +47,9 @@ class PFedMeConfig(FedAvgConfig):
     """What a model weighs: its client's samples (the public code), or the same for all (the paper)."""
     lam: Coefficient = 15.0
     """Weight of the distance between a personal model and the global one (the paper: 15)."""
-    eta: LearningRate = 0.005
-    """Rate of a client's copy of the global model (the public code: 0.005); eta * lam is at most 1."""
+    eta: LearningRate | None = None
+    """Rate of a client's copy of the global model; eta * lam is at most 1. The lesser of `training.lr` and
+    1 / lam by default (the public code: 0.005, for 800 rounds)."""
     inner_steps: Annotated[int, Field(ge=1, le=10_000)] = 5
     """Steps of the personal model on each mini-batch, K (the paper: 5)."""
     beta: LearningRate = 1.0
@@ -57,7 +61,8 @@ class PFedMeConfig(FedAvgConfig):
 
     @model_validator(mode="after")
     def _no_overshooting(self) -> Self:
-        if self.eta * self.lam > 1 + 1e-5:  # 1 / lam, rounded as the advice has it, is no overshooting
+        # 1 / lam, rounded as the advice has it, is no overshooting.
+        if self.eta is not None and self.eta * self.lam > 1 + 1e-5:
             raise ValueError(
                 f"eta * lam = {self.eta * self.lam:g} carries the copy of the global model beyond the "
                 f"personal one: lower eta to {1 / self.lam:g} or less"
@@ -124,6 +129,12 @@ class PFedMe(FedAvg):
     Config = PFedMeConfig
     config: PFedMeConfig
 
+    def start(self, server: ServerContext) -> Model:
+        """Begin with the start values; warn where there is momentum, which no step has."""
+        if server.training.momentum:
+            server.warn("pFedMe takes steps without momentum", momentum=server.training.momentum, instead=0.0)
+        return super().start(server)
+
     @property
     def exchanges(self) -> Exchanges[Model, ClientState]:
         """One, in which the cohort trains; or all train, and the cohort is asked for the result."""
@@ -140,11 +151,15 @@ class PFedMe(FedAvg):
         self, client: ClientContext, state: ClientState, message: ModelBroadcast
     ) -> tuple[ClientState, None]:
         """Train both models from the global one."""
-        start, config = message.model, self.config
+        start, config, lr = message.model, self.config, client.training.lr
+        eta = config.eta
+        if eta is None:
+            eta = min(lr, 1 / config.lam) if config.lam else lr
+        plain = client.training.model_copy(update={"momentum": 0.0})
         fitted = await client.fit(
             {PERSONAL: start, SHARED: start},
             step=EnvelopeDescent(config.lam, config.inner_steps),
-            optimiser={SHARED: Sgd(config.eta)},
+            optimiser={PERSONAL: plain.make_optimiser(), SHARED: Sgd(eta)},
         )
         personal, shared = fitted.models[PERSONAL], fitted.models[SHARED]
         # The shared model computes nothing, so its running statistics are the personal one's.
@@ -172,15 +187,18 @@ class PFedMe(FedAvg):
         return replace(mean, params=combination([state.params, mean.params], [1 - beta, beta]))
 
     def misfits(self, setting: Setting) -> Iterator[Fault]:
-        """Refuse a rate at which the pull towards the global model alone makes inner steps diverge."""
+        """Refuse Adam, and a rate at which the pull towards the global model makes inner steps diverge."""
         yield from super().misfits(setting)
         training = setting.training
-        pull, bound = self.config.lam + training.weight_decay, 2 * (1 + training.momentum)
-        if training.optimiser == "sgd" and training.lr * pull >= bound:
+        pull = self.config.lam + training.weight_decay
+        if training.optimiser != "sgd":
+            problem = f"{training.optimiser!r}: pFedMe's inner steps are plain gradient descent"
+            yield Fault("training.optimiser", problem, "write 'sgd', and an lr for it")
+        elif training.lr * pull >= 2:
             yield Fault(
                 "training.lr",
                 f"lr * (lam + weight_decay) = {training.lr * pull:g}: steps towards the global model diverge",
-                f"lower it to less than {bound / pull:g}, or lower algorithm.params.lam",
+                f"lower it to less than {2 / pull:g}, or lower algorithm.params.lam",
             )
 
     async def own_model(

@@ -192,7 +192,7 @@ TABLES: dict[str, Table] = {
     },
     "fedgkt": _beside(
         {
-            "cut": _tried(1),
+            "cut": _tried(3, run=DEEP),
             "server_cut": _tried(3, run=DEEP),
             "temperature": _tried(1.0),
             "alpha": _tried(0.0, 2.0),
@@ -269,7 +269,7 @@ TABLES: dict[str, Table] = {
         "pull_epochs": _tried(0, 2, usual=1, pull_lr=0.1),
         "pull_lr": _tried(0.2, usual=0.1, pull_epochs=1),
     },
-    "l2sgd": {"probability": _tried(0.5, 1.0), "pull": _tried(0.0, 1.0)},
+    "l2sgd": {"probability": _tried(0.5, 0.9), "pull": _tried(0.0, 1.0)},
     "local": {**OWN_START, "follow_selection": _tried(True, run={"clients_per_round": 2})},
     "mapper": {
         **WEIGHTING,

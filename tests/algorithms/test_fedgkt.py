@@ -18,6 +18,7 @@ from fedsim.algorithms.fedgkt import ServerState
 from fedsim.engine.losses import Batch
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.models import Architecture
+from fedsim.models.linear import PLUGIN as LINEAR
 from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.params import Array, Model
 
@@ -276,6 +277,24 @@ def test_models_that_do_not_fit_are_refused(world: Any) -> None:
     assert not list(world.algorithm("fedgkt", cut=2, server_cut=3).misfits(setting("d", (8,), (9, 8))))
     with pytest.raises(ValueError, match="below a cut at 0"):
         world.algorithm("fedgkt", cut=0)
+
+
+@pytest.mark.parametrize(
+    ("plugin", "cut", "mend"),
+    [
+        (MLP(MLP.Config(hidden=(8,))), 1, "cut it at 2 to 2"),
+        (MLP(MLP.Config(hidden=(8, 8))), -3, "cut it at 2 to 3"),
+        (LINEAR(LINEAR.Config()), -1, "take a model with hidden layers"),
+    ],
+)
+def test_a_cut_that_would_send_samples_is_refused(plugin: Any, cut: int, mend: str, world: Any) -> None:
+    # The first layer of these is `flatten`.
+    task = world.data().task
+    net = Architecture("net", plugin, task)
+    (fault,) = world.algorithm("fedgkt", cut=cut).misfits(Setting(task, {"net": net}, net, 0, True))
+    assert fault.path == "algorithm.params.cut"
+    assert f"no parameters below a cut at {cut}, so the samples would leave the clients" in str(fault)
+    assert mend in str(fault)
 
 
 @pytest.mark.slow

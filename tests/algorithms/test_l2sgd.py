@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fedsim.algorithms.l2sgd import Moves
 from fedsim.data import FederatedData
 from fedsim.data.federated import Holdings
 from fedsim.models import Architecture
 from fedsim.models.linear import PLUGIN as LINEAR
-from fedsim.params import Model
+from fedsim.params import Array, Model
 from fedsim.runtime.run import RunResult, run
 from fedsim.task import Task
 
+ONE_STEP = 1 - 1e-6
+"""A probability at which practically every round has one step."""
 KEPT: dict[str, Any] = {"training": {"momentum": 0.9, "keep_optimiser": True}}
 PLAIN: dict[str, Any] = {"verify": False}
 ways = pytest.mark.parametrize("changes", [PLAIN, {**KEPT, "clients_per_round": 3}])
@@ -39,8 +43,7 @@ def _watched(algorithm: Any, hook: str) -> list[tuple[int, Any, Any]]:
 
 @ways
 def test_without_a_pull_it_is_local_bit_for_bit(changes: dict[str, Any], world: Any) -> None:
-    # With probability 1 a round has one step.
-    result = world.run(world.algorithm("l2sgd", probability=1.0, pull=0.0), **changes)
+    result = world.run(world.algorithm("l2sgd", probability=ONE_STEP, pull=0.0), **changes)
     assert result.model_hash == world.run(world.local(steps=1), **changes).model_hash
 
 
@@ -71,7 +74,7 @@ def test_a_whole_pull_makes_all_who_take_part_identical(clients_per_round: int |
 
 
 def test_a_whole_pull_is_uniform_fedavg_of_one_step(world: Any) -> None:
-    pulled = world.run(world.algorithm("l2sgd", probability=1.0, pull=1.0), **PLAIN)
+    pulled = world.run(world.algorithm("l2sgd", probability=ONE_STEP, pull=1.0), **PLAIN)
     fedavg = world.run(world.algorithm("fedavg", weighting="uniform"), training={"steps": 1}, **PLAIN)
     assert pulled.model_hash == fedavg.model_hash
 
@@ -99,6 +102,10 @@ def test_all_clients_of_a_round_take_as_many_steps_geometrically_drawn(world: An
     assert 2.5 < np.mean(steps) < 5.5  # 4, give or take a deviation of 0.6
 
 
+def _values(model: Model) -> Array:
+    return np.array([float(array.item()) for array in model.params.values()])
+
+
 def _parabolas(centres: list[tuple[float, float]]) -> FederatedData:
     """Return lines for each client to fit, whose squared error is the squared distance to a centre."""
     x = np.array([[-1.0], [1.0]] * len(centres), np.float32)
@@ -116,25 +123,53 @@ def _parabolas(centres: list[tuple[float, float]]) -> FederatedData:
     )
 
 
-@pytest.mark.parametrize("pull", [0.5, pytest.param(0.2, marks=pytest.mark.slow)])
-def test_on_parabolas_models_come_to_the_fixed_point(pull: float, world: Any) -> None:
-    # A step brings a client half of the way to its centre, a move `pull` of the way to the mean.
+def test_on_parabolas_models_go_as_by_the_paper_s_iterations(world: Any) -> None:
+    # A step brings a client half of the way to its centre, a move 0.3 of the way to the mean.
     centres = np.array([[1.0, 0.0], [3.0, -2.0], [-1.0, 5.0], [5.0, 1.0]])
     data = _parabolas(centres.tolist())
-    result = world.run(
-        world.algorithm("l2sgd", probability=1.0, pull=pull),
-        data=data,
-        architectures={"mlp": Architecture("mlp", LINEAR(LINEAR.Config()), data.task)},
-        rounds=24,
-        training={"lr": 0.25, "batch_size": 2},
-        verify=False,
-    )
-    found = [
-        [float(array.item()) for array in result.models[k]["personal"].params.values()] for k in range(4)
+    algorithm = world.algorithm("l2sgd", probability=0.5, pull=0.3)
+    trained, moved = _watched(algorithm, "train"), _watched(algorithm, "move")
+    changes: dict[str, Any] = {
+        "data": data,
+        "architectures": {"mlp": Architecture("mlp", LINEAR(LINEAR.Config()), data.task)},
+        "rounds": 12,
+        "training": {"lr": 0.25, "batch_size": 2},
+    }
+    result = world.run(algorithm, **changes, **PLAIN)
+    wanted = np.stack([_values(world.parts(algorithm, **changes).initial()("mlp"))] * 4)
+    rounds = [
+        (steps.num_steps, moves.num_moves)
+        for (_, steps, _), (_, moves, _) in zip(trained[::4], moved[::4], strict=True)
     ]
-    spread = (1 - pull) * 0.5 / (1 - (1 - pull) * 0.5)
-    wanted = centres.mean(0) + spread * (centres - centres.mean(0))
+    assert len(rounds) == 12
+    assert max(num_moves for _, num_moves in rounds) > 1
+    for num_steps, num_moves in rounds:
+        for _ in range(num_steps):
+            wanted += 0.5 * (centres - wanted)
+        for _ in range(num_moves):
+            wanted += 0.3 * (wanted.mean(0) - wanted)
+    found = [_values(result.models[client]["personal"]) for client in range(4)]
     np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def test_moves_in_a_row_by_hand(world: Any) -> None:
+    # Three moves of a half leave an eighth of the way: 8 - 7 / 8 * (8 - 0).
+    def model(value: float) -> Model:
+        return Model("mlp", {"w": np.array([value], np.float32)})
+
+    message = Moves("mlp", model(0.0).params, {}, 3)
+    after, _ = asyncio.run(world.algorithm("l2sgd", pull=0.5).move(None, model(8.0), message))
+    assert after.params["w"].tolist() == [1.0]
+
+
+def test_there_are_geometrically_many_moves_in_a_row_the_same_for_all(world: Any) -> None:
+    algorithm = world.algorithm("l2sgd", probability=0.75)
+    turns = _watched(algorithm, "move")
+    world.run(algorithm, num_clients=2, rounds=30, num_samples=80, **PLAIN)
+    moves = [message.num_moves for _, message, _ in turns]
+    assert moves[::2] == moves[1::2]
+    assert min(moves) == 1
+    assert 2.5 < np.mean(moves) < 5.5  # 4, give or take a deviation of 0.6
 
 
 def test_payload_is_one_model_each_way_and_a_number(world: Any) -> None:
@@ -179,7 +214,7 @@ def test_models_are_the_same_every_way(world: Any) -> None:
     assert world.run_every_way(lambda: world.algorithm("l2sgd"), rounds=2).final.mean > 0
 
 
-@pytest.mark.parametrize("params", [{"probability": 0.0}, {"probability": 1.5}, {"pull": -0.1}])
+@pytest.mark.parametrize("params", [{"probability": 0.0}, {"probability": 1.0}, {"pull": -0.1}])
 def test_parameters_have_ranges(params: dict[str, float], world: Any) -> None:
     with pytest.raises(ValueError, match=r"greater|less"):
         world.algorithm("l2sgd", **params)

@@ -110,7 +110,7 @@ def test_own_models_alone_are_local_bit_for_bit(mix: str, changes: dict[str, Any
 @ways
 @mixes
 def test_the_global_model_alone_is_fedavg_bit_for_bit(mix: str, changes: dict[str, Any], world: Any) -> None:
-    mapper = world.run(world.algorithm("mapper", lambdas=(0.0,), global_steps=5, mix=mix), **changes)
+    mapper = world.run(world.algorithm("mapper", lambdas=(0.0,), mix=mix), **changes)
     fedavg = world.run(world.algorithm("fedavg"), **changes)
     assert _personal(mapper) == {
         client: models["global"].digest() for client, models in fedavg.models.items()
@@ -189,7 +189,7 @@ def test_own_models_are_kept_when_uploads_are_lost(world: Any) -> None:
 
 def test_of_linear_nets_mixed_outputs_are_those_of_mixed_parameters(world: Any) -> None:
     def trained(mix: str) -> tuple[list[ClientState], Any]:
-        algorithm = world.algorithm("mapper", lambdas=(0.25, 0.75), global_steps=5, mix=mix)
+        algorithm = world.algorithm("mapper", lambdas=(0.25, 0.75), mix=mix)
         calls = world.recorded(algorithm, "train")
         final = world.run(algorithm, models=("linear", "linear"), **PLAIN).final
         calls.sort(key=lambda call: (call[0][0].client, call[0][0].dispatch))

@@ -18,6 +18,7 @@ from fedsim.config import Config
 from fedsim.models import Architecture, ModelPlugin, Net
 from fedsim.models.base import dense, named
 from fedsim.params import Array, Model
+from fedsim.runtime.run import run
 from fedsim.task import Task
 from fedsim.wire import ModelUpdate
 
@@ -93,11 +94,29 @@ def test_a_whole_step_ends_at_the_personal_model(world: Any) -> None:
     np.testing.assert_allclose(shared, personal, rtol=1e-5)
 
 
-def test_the_shared_model_takes_plain_steps_whatever_the_training(world: Any) -> None:
-    # A whole step, to the personal model, is one only without momentum and without decay.
-    for training in ({"momentum": 0.9, "weight_decay": 0.1}, {"optimiser": "adam"}):
-        _, personal, shared = _quadratic(world, lam=10.0, eta=0.1, steps=3, training=training)
-        np.testing.assert_allclose(shared, personal, rtol=1e-4)
+def test_no_model_has_the_momentum_of_the_training(world: Any) -> None:
+    plain = _quadratic(world, lam=4.0, eta=0.1, steps=3)
+    with_momentum = _quadratic(world, lam=4.0, eta=0.1, steps=3, training={"momentum": 0.9})
+    for array, its in zip(plain, with_momentum, strict=True):
+        assert its.tolist() == array.tolist()
+
+
+def test_weight_decay_is_part_of_the_personal_loss_alone(world: Any) -> None:
+    # A whole step, to the personal model, is one only without decay.
+    training = {"weight_decay": 0.1}
+    start, personal, shared = _quadratic(world, lam=10.0, eta=0.1, inner_steps=100, training=training)
+    nearest = np.linalg.solve(HESSIAN + 10.1 * np.eye(2), OFFSET + 10.0 * start)
+    np.testing.assert_allclose(personal, nearest, rtol=1e-4)
+    np.testing.assert_allclose(shared, personal, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("lam", "eta"), [(4.0, 0.1), (16.0, 0.0625), (0.0, 0.1)])
+def test_by_default_the_shared_model_moves_at_the_rate_of_the_training_or_1_over_lam(
+    lam: float, eta: float, world: Any
+) -> None:
+    usual, given = _quadratic(world, lam=lam, lr=0.1), _quadratic(world, lam=lam, lr=0.1, eta=eta)
+    for array, its in zip(usual, given, strict=True):
+        assert its.tolist() == array.tolist()
 
 
 def test_running_statistics_are_those_of_the_personal_model(world: Any) -> None:
@@ -268,10 +287,9 @@ def test_the_advice_on_eta_can_be_followed(lam: float, world: Any) -> None:
     [
         ({"lr": 0.1}, True),
         ({"lr": 0.15}, False),
-        ({"lr": 0.15, "momentum": 0.5}, True),
+        ({"lr": 0.15, "momentum": 0.5}, False),
         ({"lr": 0.13}, True),
         ({"lr": 0.13, "weight_decay": 0.5}, False),
-        ({"lr": 0.15, "optimiser": "adam"}, True),
     ],
 )
 def test_steps_that_diverge_by_the_pull_alone_are_refused(
@@ -279,3 +297,15 @@ def test_steps_that_diverge_by_the_pull_alone_are_refused(
 ) -> None:
     faults = list(world.parts(world.algorithm("pfedme"), training=training).misfits())
     assert [fault.path for fault in faults] == ([] if fits else ["training.lr"])
+
+
+def test_adam_is_refused(world: Any) -> None:
+    faults = list(world.parts(world.algorithm("pfedme"), training={"optimiser": "adam"}).misfits())
+    assert [fault.path for fault in faults] == ["training.optimiser"]
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_momentum_that_has_no_effect_is_told(momentum: float, world: Any) -> None:
+    notes = world.notes()
+    run(world.parts(world.algorithm("pfedme"), rounds=1, training={"momentum": momentum}), log=notes)
+    assert len(notes.of("pFedMe takes steps without momentum")) == (momentum > 0)

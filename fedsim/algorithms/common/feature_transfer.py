@@ -107,10 +107,11 @@ def unusable(maps: FeatureMaps, shape: tuple[int, ...], num_outputs: int) -> str
 
 
 def cut_faults(setting: Setting, cut: int, server_cut: int) -> Iterator[Fault]:
-    """Yield models that cannot be cut, and features that the server's upper layers do not take."""
-    cuts = [*((one, cut) for one in setting.clients.values()), (setting.server, server_cut)]
-    if faults := [fault for one, place in cuts if (fault := _cut_fault(one, place)) is not None]:
-        yield from faults
+    """Yield models that cannot be cut, cuts that send samples, and features that the server does not take."""
+    faults = [_cut_fault(one, cut) or _bare_fault(one, cut) for one in setting.clients.values()]
+    faults.append(_cut_fault(setting.server, server_cut))
+    if any(faults):
+        yield from filter(None, faults)
         return
     wanted = setting.server.above(server_cut).task.input_shape
     for label, one in setting.clients.items():
@@ -130,3 +131,15 @@ def _cut_fault(architecture: Architecture, cut: int) -> Fault | None:
         return None
     problem = f"model {architecture.label!r} has {num_layers} layers, and none is left beyond a cut at {cut}"
     return Fault("algorithm.params.cut", problem, f"cut it at 1 to {num_layers - 1}")
+
+
+def _bare_fault(architecture: Architecture, cut: int) -> Fault | None:
+    """Return why what is below a cut would let samples leave a client as they are: it has no parameters."""
+    if architecture.below(cut).num_params:
+        return None
+    last = len(architecture.layers) - 1
+    places = (place for place in range(1, last + 1) if architecture.cut_fault(place) is None)
+    least = next((place for place in places if architecture.below(place).num_params), None)
+    problem = f"model {architecture.label!r} has no parameters below a cut at {cut}"
+    mend = "take a model with hidden layers" if least is None else f"cut it at {least} to {last}"
+    return Fault("algorithm.params.cut", f"{problem}, so the samples would leave the clients", mend)
