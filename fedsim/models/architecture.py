@@ -54,8 +54,8 @@ class Architecture:
         """Return a new net on the meta device: structure without values.
 
         Raises:
-            DataError: The model cannot take the task's samples, is too large for a message, or has a layer
-                without start values.
+            DataError: The model cannot take the task's samples, is too large for a message, has a frozen
+                parameter, or has a layer without start values.
         """
         free_meta_kernels()
         with torch.device("meta"):
@@ -65,6 +65,12 @@ class Architecture:
             raise DataError(
                 f"model {self.label!r} has {num_params} parameters, but a message holds at most "
                 f"{MOST_PARAMS}: make its layers narrower or fewer, or its samples smaller"
+            )
+        if frozen := [name for name, parameter in net.named_parameters() if not parameter.requires_grad]:
+            raise DataError(
+                f"model {self.label!r}: parameter {frozen[0]!r} is frozen (requires_grad = False), but "
+                "fedsim trains and sends all parameters of a model: leave requires_grad as it is, or keep "
+                "frozen layers out of the model, and give their outputs as the samples of the data set"
             )
         if (problem := unfilled(net)) is not None:
             raise DataError(f"model {self.label!r}: {problem}")

@@ -54,6 +54,14 @@ class Two(Plain):
         return super().forward(x), x
 
 
+class Frozen(nn.Linear):
+    """A backbone that is not to be trained."""
+
+    def __init__(self, in_features: int, num_classes: int) -> None:
+        super().__init__(in_features, num_classes)
+        self.bias.requires_grad = False
+
+
 class Doubles(nn.Linear):
     def __init__(self) -> None:
         super().__init__(64, 10, dtype=torch.float64)
@@ -188,6 +196,7 @@ def test_it_cannot_be_cut() -> None:
         (Squeezed, {}, r"returns torch.float32 \(10,\) for one sample"),
         (Two, {}, "returns tuple for one sample"),
         (Doubles, {}, "parameter 'weight' is torch.float64, but models are float32"),
+        (Frozen, {}, "parameter 'body.module.bias' is frozen"),
         (no_module, {}, "no_module returns int, and no torch.nn.Module"),
     ],
 )
