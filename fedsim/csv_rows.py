@@ -1,4 +1,4 @@
-"""Rows of plain-text CSV files, with the line that each comes from, so that a message can say where."""
+"""Rows of plain-text CSV files: reading them with line numbers, and writing texts safely."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fedsim.errors import DataError
 from fedsim.numerals import number
 from fedsim.quoting import MOST_SAID, quoted, shortened
 from fedsim.units import ANY, Range
+
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,3 +134,11 @@ def below_header(rows: Sequence[Row], problem: str) -> Sequence[Row]:
     if len(rows) == 1:
         raise rows[0].fault(problem)
     return rows[1:]
+
+
+def safe_cell(value: Any) -> Any:
+    """Return a value as it is written into a CSV file.
+
+    A text that a spreadsheet would take for a formula gets an apostrophe before it. Numbers are not changed.
+    """
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA_STARTS) else value

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from fedsim.csv_rows import safe_cell
 from fedsim.figures.base import Axis, BarChart, Chart, GanttChart, HeatChart, LineChart, PointChart
 
 Row = Sequence[Any]
@@ -65,4 +66,4 @@ def _name(axis: Axis) -> str:
 
 
 def _cell(value: Any) -> Any:
-    return None if isinstance(value, float) and math.isnan(value) else value
+    return None if isinstance(value, float) and math.isnan(value) else safe_cell(value)

@@ -188,6 +188,6 @@ def _read_json(file: Path) -> dict[str, Any]:
     """Return what is in a file that fedsim has written; nothing where it is not there or not whole."""
     try:
         read = json.loads(file.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return read if isinstance(read, dict) else {}

@@ -19,7 +19,7 @@ from fedsim.report.rehearsal import QUANTILE_HEADINGS, quantiles
 from fedsim.report.text_table import TextTable
 from fedsim.runtime.parts import Parts
 from fedsim.task import Task
-from fedsim.units import format_quantity
+from fedsim.units import Dimension, format_quantity, range_of
 
 
 def fleet(fleet: Fleet) -> TextTable:
@@ -27,7 +27,7 @@ def fleet(fleet: Fleet) -> TextTable:
     rows = []
     for name, quantity in QUANTITIES.items():
         dimension = quantity.spread.dimension
-        show = partial(format_quantity, dimension=dimension) if dimension else "{:.3g}".format
+        show = partial(_quantity, dimension=dimension) if dimension else "{:.3g}".format
         rows.append((name, *quantiles(fleet.values(name), show)))
     notes = [
         f"{quantity} of {group.label}: mean of a trace, of "
@@ -43,6 +43,13 @@ def fleet(fleet: Fleet) -> TextTable:
     ]
     title = f"Fleet: {number_format.several(len(fleet), 'client')}"
     return TextTable(("quantity", *QUANTILE_HEADINGS), rows, notes, title=title)
+
+
+def _quantity(value: float, dimension: Dimension) -> str:
+    """Return a quantity with its unit; the largest data rate is that of memory which limits no job."""
+    if dimension == "data rate" and value >= range_of(dimension).most:
+        return "unlimited"
+    return format_quantity(value, dimension)
 
 
 def groups(parts: Parts) -> TextTable:

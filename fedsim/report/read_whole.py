@@ -23,7 +23,7 @@ def read_whole(file: Path, how: Callable[[Path], T]) -> T:
     """
     try:
         return how(file)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         said = shortened(_said(error, file), MOST_SAID)
         raise OutputError(f"{file} cannot be read, so these results are not whole: {said}") from error
 

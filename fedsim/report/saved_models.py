@@ -6,7 +6,6 @@ can be read by ``numpy.load``. The index names the files of each evaluated clien
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 from fedsim.errors import OutputError
 from fedsim.params import Array, Model, Tree, freeze
 from fedsim.report.atomic_folder import new
+from fedsim.report.read_whole import read_object
 from fedsim.report.summary import to_json
 from fedsim.runtime.evaluation import ClientModels
 from fedsim.task import Task
@@ -81,7 +81,7 @@ def read_models(folder: Path) -> EndModels:
     place = folder / MODELS
     if not (place / "index.json").is_file():
         raise OutputError(f"{folder} holds no models: run with run.save_models = true to keep them")
-    index = json.loads((place / "index.json").read_text())
+    index = read_object(place / "index.json", ("architectures", "clients", "task"))
     read = {name: _read(place / name, label) for name, label in index["architectures"].items()}
     by_client = {
         int(client): {name: read[file] for name, file in own.items()}

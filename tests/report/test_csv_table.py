@@ -12,6 +12,14 @@ def test_rows_have_a_line_each_below_the_names() -> None:
     assert csv_of(TABLE, rows) == b'name,mass\n"Tom, the cat",4.5\nRex,\n'
 
 
+def test_a_text_is_never_a_formula() -> None:
+    rows: list[dict[str, object]] = [
+        {"name": "=cmd|' /c calc'!A1", "mass": -4.5},
+        {"name": "@x", "mass": "-3"},
+    ]
+    assert csv_of(TABLE, rows) == b"name,mass\n'=cmd|' /c calc'!A1,-4.5\n'@x,'-3\n"
+
+
 def test_without_rows_the_names_are_those_of_the_table() -> None:
     assert csv_of(TABLE, []) == b"name,mass\n"
 

@@ -97,6 +97,13 @@ def test_the_quantities_of_a_fleet_by_hand() -> None:
     assert told["latency"] == ["70 ms"] * 5
 
 
+def test_memory_that_limits_no_job_is_unlimited() -> None:
+    groups = [GroupConfig.model_validate({"count": 2, "device": "high"})]
+    table = preview.fleet(build_fleet(groups, ServerConfig(), Key.root(0), default_model="linear"))
+    (row,) = [row for row in table.rows if row[0] == "memory_bandwidth"]
+    assert set(row[1:]) == {"unlimited"}
+
+
 def test_the_laws_of_load_are_told() -> None:
     entry = {"count": 2, "load": {"distribution": "lognormal", "sigma": 0.5}}
     groups = [GroupConfig.model_validate(one) for one in (entry, {"count": 1})]

@@ -12,7 +12,7 @@ from pyarrow import parquet
 
 from fedsim.errors import OutputError
 from fedsim.report.read_parquet import column_names, read_columns, read_if_there, read_table, read_there
-from fedsim.report.read_whole import read_whole
+from fedsim.report.read_whole import read_object, read_whole
 
 BEGINNING = "cannot be read, so these results are not whole:"
 
@@ -51,3 +51,10 @@ def test_what_is_missing_is_named(table: Path) -> None:
     text.write_text("{}")
     wanted = f"{text} {BEGINNING} it has no 'bus'"
     assert said(lambda: read_whole(text, lambda file: json.loads(file.read_text())["bus"])) == wanted
+
+
+def test_brackets_that_are_nested_too_deeply_are_damage(tmp_path: Path) -> None:
+    file = tmp_path / "summary.json"
+    file.write_text("[" * 100_000)
+    with pytest.raises(OutputError, match="cannot be read, so these results are not whole"):
+        read_object(file)
