@@ -104,7 +104,7 @@ def study(
         out: Folder of the results; if left out a temporary one, which goes with the result.
         jobs: Runs at once; if left out, as many as the machine has cores and memory for, or the cluster CPUs.
         on: ``"ray"`` spreads the runs over a Ray cluster, that of ``RAY_ADDRESS`` or of this machine; needs
-            ``fedsim[ray]``.
+            the extra ``ray``.
         force: Whether ``out`` may replace runs of other scenarios.
         verify: Whether every invariant is checked while running; slower.
         progress: Told how far the study is (:class:`fedsim.studies.perform.Progress`).

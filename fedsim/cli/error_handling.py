@@ -19,6 +19,7 @@ import click
 
 from fedsim.errors import FedsimError, RunError, UserError
 from fedsim.quoting import MOST_SAID, shortened
+from fedsim.system import check_system
 
 FAILED, MISTAKEN, INTERRUPTED, TERMINATED = 1, 2, 130, 143
 
@@ -40,6 +41,7 @@ class Group(click.Group):
         _print_what_cannot_be_printed()
         _see_private_plugins()
         try:
+            check_system()
             with _terminable(), _short_usage():
                 return super().invoke(ctx)
         except UserError as error:

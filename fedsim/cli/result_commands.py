@@ -21,7 +21,7 @@ from fedsim.cli.options import late, number_option, path_option, read_by, set_op
     "--figures",
     "DIR",
     "Also write each figure into this folder, as SVG, PNG and PDF, and its data as CSV. (Needs the extra "
-    "fedsim[figures].)",
+    "figures.)",
 )
 @click.option(
     "--rounds",

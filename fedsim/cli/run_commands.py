@@ -24,7 +24,7 @@ on_option = click.option(
     "--on",
     type=click.Choice(["ray"]),
     help="Spread the runs over a Ray cluster, that of RAY_ADDRESS or of this machine, instead of doing them "
-    "here; --jobs then bounds how many it does at once. (Needs the extra fedsim[ray].)",
+    "here; --jobs then bounds how many it does at once. (Needs the extra ray.)",
 )
 report_option = click.option(
     "--report", is_flag=True, help="Write report.html too, for a browser, as 'fedsim report' does."

@@ -14,8 +14,16 @@ COLUMNS = "columns"
 """What can be listed beside plugins."""
 
 
+class _Kind(click.Choice[str]):
+    """A choice of plurals that also takes the singular."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        plural = f"{value}s"
+        return super().convert(plural if plural in self.choices else value, param, ctx)
+
+
 @click.command("list")
-@click.argument("kind", type=click.Choice([*FOLDERS, COLUMNS]))
+@click.argument("kind", type=_Kind([*FOLDERS, COLUMNS]))
 @click.option(
     "--details", is_flag=True, help="Show the parameters of each, with defaults; of columns, the type."
 )

@@ -1,6 +1,6 @@
 """Data sets of the Hugging Face Hub or of local files, by the package ``datasets``, an extra.
 
-It is installed by ``pip install 'fedsim[datasets]'``, and imported only when such a data set is loaded.
+The extra ``datasets`` installs it, and it is imported only when such a data set is loaded.
 
 A column of samples holds images, lists of floats, lists of whole numbers, which are the tokens of a text, or
 single numbers; several columns of single numbers make a vector. A column of labels holds classes, texts
@@ -20,6 +20,7 @@ from fedsim.data.base import Dataset, DatasetPlugin, LoadContext, blamed
 from fedsim.data.items import dataset_of, read_items
 from fedsim.data.numbering import in_order, numbered
 from fedsim.errors import DataError
+from fedsim.plugins import install_command
 from fedsim.quoting import MOST_SAID, quoted, shortened, with_type
 from fedsim.ranges import Classes, Tokens
 
@@ -86,7 +87,7 @@ class HuggingFace(DatasetPlugin[HuggingFaceConfig]):
             import datasets
         except ImportError as error:
             problem = f"it is read by the package datasets, which cannot be imported ({error})"
-            raise DataError(f"{problem}: pip install 'fedsim[datasets]'", setting="name") from error
+            raise DataError(f"{problem}: {install_command('datasets')}", setting="name") from error
         config = self.config
         datasets.disable_progress_bars()
         files = config.files and [str((context.root or Path()) / file) for file in config.files]

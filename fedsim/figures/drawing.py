@@ -1,8 +1,7 @@
 """Writing figures to files: as SVG, PNG and PDF for papers, and their data as CSV.
 
-matplotlib draws them (:mod:`fedsim.figures.chart_drawing`). It is installed by ``pip install
-'fedsim[figures]'``, and imported only here. The same figures give the same files, byte for byte, with the
-same version of matplotlib.
+matplotlib draws them (:mod:`fedsim.figures.chart_drawing`). The extra ``figures`` installs it, and it is
+imported only here. The same figures give the same files, byte for byte, with the same version of matplotlib.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from fedsim.durable import telling
 from fedsim.errors import UserError
 from fedsim.figures.base import Figure, GanttChart, Section
 from fedsim.figures.chart_csv import chart_csv
+from fedsim.plugins import install_command
 from fedsim.report.atomic_folder import MEND, check_files, write_file
 
 FORMATS = ("svg", "png", "pdf")
@@ -85,6 +85,6 @@ def _check_installed() -> None:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise UserError(
-            f"figures are drawn by matplotlib, which cannot be imported ({error}): pip install "
-            "'fedsim[figures]'"
+            f"figures are drawn by matplotlib, which cannot be imported ({error}): "
+            f"{install_command('figures')}"
         ) from error

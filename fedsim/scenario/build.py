@@ -26,6 +26,7 @@ from fedsim.scenario.checks import check, server_label
 from fedsim.scenario.choices import EXECUTOR, PublicSource
 from fedsim.scenario.schema import DataConfig, EngineConfig, Scenario, resolved_toml
 from fedsim.scenario.validation_messages import faults_of
+from fedsim.system import num_usable_cores
 from fedsim.task import Task
 from fedsim.trackers.base import Tracker
 
@@ -214,7 +215,7 @@ def _data_and_architectures(
 
 def num_workers(engine: EngineConfig) -> int:
     """Return how many jobs run at once; ``auto`` is one for each core that this process may use, to 8."""
-    return min(MOST_WORKERS, len(os.sched_getaffinity(0))) if engine.workers == "auto" else engine.workers
+    return min(MOST_WORKERS, num_usable_cores()) if engine.workers == "auto" else engine.workers
 
 
 def _noting(

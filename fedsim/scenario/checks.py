@@ -22,7 +22,7 @@ from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.device_table import read_table
 from fedsim.fleet.entries import TRACED
 from fedsim.network import LinkTraceConfig
-from fedsim.plugins import is_installed
+from fedsim.plugins import install_command, is_installed
 from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
 from fedsim.ranges import MOST_CLIENTS
 from fedsim.scenario.choices import ALGORITHM, DATASET, EXECUTOR, NETWORK
@@ -323,7 +323,7 @@ def _installed(values: Values) -> Iterator[Fault]:
     extra = EXECUTOR.find(executor).extra
     if extra and not is_installed(extra):
         problem = f"{executor!r} needs the package {extra}, which is not installed"
-        yield Fault("engine.executor", problem, f"pip install 'fedsim[{extra}]'")
+        yield Fault("engine.executor", problem, install_command(extra))
 
 
 def _cuda(values: Values) -> Iterator[Fault]:

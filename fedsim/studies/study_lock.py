@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,10 @@ from fedsim.durable import telling
 from fedsim.report.atomic_folder import MEND
 
 LOCKS = ".fedsim-locks"
-"""A file beside them, of which each has a byte to lock."""
+"""A file beside them, of which each has a byte to lock; elsewhere than on Linux, files that begin so."""
+
+HAS_BYTE_LOCKS = sys.platform == "linux"
+"""Whether one opening of a file can lock a byte of it; elsewhere it can lock the whole file."""
 
 
 @contextmanager
@@ -31,15 +35,13 @@ def locked(place: Path, *, wait: bool) -> Iterator[bool]:
     Raises:
         FileError: The file of the locks cannot be opened.
     """
-    locks = place.parent / LOCKS
+    byte = crc32(place.name.encode())
+    locks = place.parent / (LOCKS if HAS_BYTE_LOCKS else f"{LOCKS}-{byte:08x}")
     with telling(locks, MEND):
         number = os.open(locks, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        # The older locks of POSIX are the process's: closing the file anywhere in it would let go of all.
-        how = fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK
-        one_byte = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, crc32(place.name.encode()), 1, 0)
         try:
-            fcntl.fcntl(number, how, one_byte)
+            _lock(number, byte, wait)
             is_mine = True
         except BlockingIOError:
             is_mine = False
@@ -48,3 +50,12 @@ def locked(place: Path, *, wait: bool) -> Iterator[bool]:
         yield is_mine
     finally:
         os.close(number)
+
+
+def _lock(file: int, byte: int, wait: bool) -> None:
+    if not HAS_BYTE_LOCKS:
+        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    # The older locks of POSIX are the process's: closing the file anywhere in it would let go of all.
+    how = fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK
+    fcntl.fcntl(file, how, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0))

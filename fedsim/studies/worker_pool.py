@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from fedsim.processes.python_again import python, variables
+from fedsim.system import num_usable_cores
 
 SHUTDOWN_TIMEOUT_S = 10.0
 """How long a process may take to end by itself."""
@@ -25,6 +26,9 @@ COMMAND = python("-m", "fedsim.studies.worker")
 
 BYTES_PER_JOB = 10**9
 """Memory that a run should find free."""
+
+MEMINFO = Path("/proc/meminfo")
+"""What Linux says about its memory."""
 
 Message = Mapping[str, Any]
 
@@ -38,13 +42,13 @@ def _how_it_ended(status: int) -> str:
 
 def default_jobs(runs: int) -> int:
     """Return how many of some runs go beside each other: one for each core, as far as there is memory."""
-    return max(1, min(len(os.sched_getaffinity(0)), runs, _free_memory() // BYTES_PER_JOB))
+    return max(1, min(num_usable_cores(), runs, _free_memory() // BYTES_PER_JOB))
 
 
 def _free_memory() -> int:
     """Return how many bytes are available; all of the machine's where the system does not say."""
     try:
-        lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        lines = dict(line.split(":") for line in MEMINFO.read_text().splitlines())
         return int(lines["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError, ValueError):
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

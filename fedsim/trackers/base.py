@@ -19,7 +19,7 @@ from pydantic import Field
 from fedsim.config import Config
 from fedsim.errors import UserError
 from fedsim.plugin_choice import Kind, NamedChoice
-from fedsim.plugins import Plugin, name_of
+from fedsim.plugins import Plugin, install_command, name_of
 
 
 class TrackerConfig(Config):
@@ -131,7 +131,7 @@ def needed(module: str, extra: str) -> Any:
         return import_module(module)
     except ImportError as error:
         problem = f"the package {extra} cannot be imported ({error})"
-        raise UserError(f"{problem}: pip install 'fedsim[{extra}]'") from error
+        raise UserError(f"{problem}: {install_command(extra)}") from error
 
 
 def flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

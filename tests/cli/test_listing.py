@@ -25,6 +25,12 @@ def test_every_plugin_is_listed_with_its_summary(call: Call, kind: str) -> None:
     assert all(len(line.split()) > 2 for line in lines)
 
 
+def test_a_kind_may_be_named_in_the_singular(call: Call) -> None:
+    assert call("list", "pacing").stdout == call("list", "pacings").stdout
+    assert call("list", "network").exit_code == 0
+    assert call("list", "pace").exit_code == 2
+
+
 def test_algorithms_are_listed_by_kind(call: Call) -> None:
     listed = call("list", "algorithms").stdout
     kinds = ["distillation", "one global model", "personal models", "reference"]

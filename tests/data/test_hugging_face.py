@@ -1,5 +1,6 @@
 """Data sets of Hugging Face."""
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from fedsim.data.base import Dataset, LoadContext
 from fedsim.data.hugging_face import HuggingFace, HuggingFaceConfig
 from fedsim.errors import DataError
+from fedsim.plugins import install_command
 from fedsim.rng import Key
 from fedsim.task import Task
 
@@ -26,7 +28,7 @@ def values(array: Any) -> Any:
 
 def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(DataError, match=r"pip install 'fedsim\[datasets\]'") as caught:
+    with pytest.raises(DataError, match=re.escape(install_command("datasets"))) as caught:
         load(None)
     assert caught.value.setting == "name"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from xml.parsers import expat
@@ -29,6 +30,7 @@ from fedsim.figures.chart_drawing import MOST_IN_LEGEND, drawn, plain
 from fedsim.figures.drawing import FORMATS, write_figures
 from fedsim.figures.run_figures import run_sections
 from fedsim.figures.thinning import MOST_POINTS
+from fedsim.plugins import install_command
 
 NASTY = ["$", "$x_1^2$ \\frac", "<b>&amp;", "\x00\x1b]--", "\N{CJK UNIFIED IDEOGRAPH-673A}", "", "y" * 200]
 """What matplotlib takes for formulae, XML for markup, and what has no glyph."""
@@ -112,7 +114,7 @@ def test_without_matplotlib_it_is_told_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(UserError, match=r"pip install 'fedsim\[figures\]'"):
+    with pytest.raises(UserError, match=re.escape(install_command("figures"))):
         write_figures([section("bars")], tmp_path / "figures")
     assert not (tmp_path / "figures").exists()
 

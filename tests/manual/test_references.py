@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -175,3 +176,11 @@ def test_links_between_files_of_the_project_become_links_between_pages() -> None
         assert (manual_blocks.DOCS / f"{shown}.md").is_file()
         links = re.findall(r"\]\(([^)]+)\)", project_files.page(file))
         assert all("://" in link or link.startswith("/") for link in links), links
+
+
+def test_every_extra_is_there() -> None:
+    text = (manual_blocks.DOCS / "first_run.md").read_text("utf-8").partition("### Extras")[2]
+    rows = re.findall(r"^\| (`.+?) \|", text, re.M)
+    pyproject = tomllib.loads((manual_blocks.DOCS.parent / "pyproject.toml").read_text("utf-8"))
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert named == set(pyproject["project"]["optional-dependencies"])

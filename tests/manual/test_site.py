@@ -29,7 +29,7 @@ RESOURCE = re.compile(
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the manual, built as ``make docs`` does."""
-    pytest.importorskip("sphinx", reason="the manual is built with the extra fedsim[docs]")
+    pytest.importorskip("sphinx", reason="the manual is built with the extra docs")
     folder = tmp_path_factory.mktemp("manual")
     command = [
         sys.executable,

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from fedsim.errors import Fault, ScenarioError
+from fedsim.plugins import install_command
 from fedsim.scenario import build, resolved_toml
 
 Load = Callable[..., Any]
@@ -477,7 +478,7 @@ def test_an_executor_whose_package_is_not_there_says_what_to_install(
     monkeypatch.setattr("fedsim.scenario.checks.is_installed", lambda package: False)
     found = faults("[engine]\nexecutor = 'ray'\n")
     assert str(found["engine.executor"]) == (
-        "engine.executor: 'ray' needs the package ray, which is not installed — pip install 'fedsim[ray]'"
+        "engine.executor: 'ray' needs the package ray, which is not installed — " + install_command("ray")
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import subprocess
 import sys
 from contextlib import suppress
@@ -110,3 +111,21 @@ def test_no_process_is_left_when_the_study_is_interrupted() -> None:
     processes = [worker._process for worker in pool._workers if isinstance(worker, Process)]
     assert processes
     assert all(process.poll() is not None for process in processes)
+
+
+def test_jobs_are_as_many_as_cores_runs_and_memory_allow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_pool, "num_usable_cores", lambda: 6)
+    monkeypatch.setattr(worker_pool, "MEMINFO", tmp_path / "meminfo")
+    (tmp_path / "meminfo").write_text("MemTotal: 9000000 kB\nMemAvailable: 4000000 kB\n")
+    assert [worker_pool.default_jobs(runs) for runs in (1, 3, 9)] == [1, 3, 4]
+
+
+def test_a_system_without_meminfo_counts_the_memory_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_pool, "num_usable_cores", lambda: 6)
+    monkeypatch.setattr(worker_pool, "MEMINFO", tmp_path / "not there")
+    monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 500_000, "SC_PAGE_SIZE": 4096}.__getitem__)
+    assert worker_pool.default_jobs(9) == 2

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedsim.errors import UserError
+from fedsim.plugins import install_command
 from fedsim.trackers.base import TrackedRun, flat, needed
 from fedsim.trackers.mlflow import PLUGIN as MLFLOW
 from fedsim.trackers.tensorboard import PLUGIN as TENSORBOARD
@@ -27,7 +29,9 @@ def test_values_by_their_paths() -> None:
 
 
 def test_a_package_that_is_not_installed_says_what_to_install() -> None:
-    with pytest.raises(UserError, match=r"the package nix cannot be imported .*pip install 'fedsim\[nix\]'"):
+    with pytest.raises(
+        UserError, match=f"the package nix cannot be imported .*{re.escape(install_command('nix'))}"
+    ):
         needed("no_such_package", "nix")
 
 
