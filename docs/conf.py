@@ -4,6 +4,7 @@ A line ``<!-- made by: MODULE.FUNCTION ARGUMENTS -->`` in a page stands for the 
 ``tools/`` returns, so what the sources say is written nowhere twice.
 """
 
+import json
 import re
 import sys
 from importlib import import_module
@@ -40,11 +41,11 @@ EXTRA.mkdir(parents=True, exist_ok=True)
 html_extra_path = [str(EXTRA)]  # the demo's report, which a page of the manual makes
 html_css_files = ["manual.css"]
 html_js_files = ["manual.js"]
-html_show_search_summary = False  # it would be fetched, which a browser refuses to do from a file
 html_copy_source = False
 html_show_sourcelink = False
 html_theme_options = {"footer_icons": []}
 
+ARTICLE = re.compile(r"<article[^>]* role=\"main\".*?</article>", re.S)
 MADE = re.compile(r"^<!-- made by: (\w+)\.(\w+)(.*) -->$", re.M)
 
 
@@ -52,6 +53,24 @@ def _fill(app: Any, page: str, source: list[str]) -> None:
     source[0] = MADE.sub(lambda line: getattr(import_module(line[1]), line[2])(*line[3].split()), source[0])
 
 
+def _add_scripts(app: Any, page: str, *_: Any) -> None:
+    for file in ("pages.js", "search.js") if page == "search" else ():
+        app.add_js_file(file, loading_method="defer")
+
+
+def _write_pages(app: Any, error: Exception | None) -> None:
+    """Write the articles into a script: the search shows excerpts of them, and cannot fetch them from files."""
+    if error is None:
+        articles = {
+            f"./{page}.html": found[0]
+            for page in sorted(app.env.found_docs)
+            if (found := ARTICLE.search((app.outdir / f"{page}.html").read_text("utf-8")))
+        }
+        (app.outdir / "_static" / "pages.js").write_text(f"const PAGES = {json.dumps(articles)};\n", "utf-8")
+
+
 def setup(app: Any) -> None:
-    """Let pages contain what functions return."""
+    """Let pages contain what functions return, and the search show excerpts."""
     app.connect("source-read", _fill)
+    app.connect("html-page-context", _add_scripts)
+    app.connect("build-finished", _write_pages)

@@ -37,8 +37,9 @@ def _words(page: str, command: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("page", "command"), COMMANDS)
-def test_every_command_is_one(page: str, command: str) -> None:
+def test_every_command_is_one(page: str, command: str, here: Path) -> None:
     """Options are read as the command line does; what they name is looked for when pages are executed."""
+    _write_files(page, here)
     if target := re.match(r"make (\w+)$", command):
         assert re.search(rf"^{target[1]}:", (ROOT / "Makefile").read_text(), re.M)
     arguments: list[str] = _words(page, command)
@@ -61,6 +62,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
+def _write_files(page: str, folder: Path) -> None:
+    for block in manual_blocks.blocks(page):
+        if block.file:
+            _write(block, folder)
+
+
 def _write(block: Block, folder: Path) -> None:
     file = folder / block.file
     file.parent.mkdir(exist_ok=True)
@@ -71,9 +78,7 @@ def _write(block: Block, folder: Path) -> None:
     "block", [pytest.param(one, id=f"{one.page}-{number}") for number, one in enumerate(TOML)]
 )
 def test_every_piece_of_a_scenario_is_valid(block: Block, here: Path) -> None:
-    for other in manual_blocks.blocks(block.page):
-        if other.file:
-            _write(other, here)
+    _write_files(block.page, here)
     tables = tomllib.loads(block.text)
     if "variant" in tables:
         assert load_study(tables).runs
