@@ -99,12 +99,41 @@ def test_pages_keep_nobody_out(browser: Browser, site: Path, axe: str, width: in
         tab.context.close()
 
 
-def test_search_works_from_files(browser: Browser, site: Path) -> None:
+@pytest.mark.parametrize(
+    ("query", "leads_to", "excerpt"),
+    [
+        ("straggler", "how_to/pacing.html#", "Wait less for stragglers"),
+        ("3G", "questions.html#", "No device class is a 3G phone"),
+        ("energy", "questions.html#", "fedsim does not simulate energy"),
+        ("quantisation", "questions.html#", "fedsim has no codecs"),
+        ("quantization", "questions.html#", "fedsim has no codecs"),
+        ("compression", "questions.html#", "fedsim has no codecs"),
+        ("custom metric", "how_to/metrics.html#", "A metric of your own"),
+    ],
+)
+def test_search_leads_to_the_section(
+    browser: Browser, site: Path, query: str, leads_to: str, excerpt: str
+) -> None:
     tab, faults = _open(browser, site / "index.html")
-    tab.locator("input[name=q]").first.fill("client_timeout")
+    tab.locator("input[name=q]").first.fill(query)
     tab.keyboard.press("Enter")
-    tab.wait_for_selector("#search-results li a")
-    assert "Scenario files" in tab.locator("#search-results").inner_text()
+    first = tab.locator("#search-results li").first
+    first.locator("p.context").wait_for()
+    assert (first.locator("a").get_attribute("href") or "").startswith(leads_to)
+    assert excerpt in first.inner_text()
+    assert faults == []
+    tab.context.close()
+
+
+def test_search_excerpts_have_the_words(browser: Browser, site: Path) -> None:
+    """Results that are settings or names of Python's have a description in place of an excerpt."""
+    tab, faults = _open(browser, site / "search.html")
+    tab.goto((site / "search.html").as_uri() + "?q=client_timeout")
+    tab.wait_for_function("Search.status?.innerText")
+    results = tab.locator("#search-results li").all_inner_texts()
+    assert "Scenario files" in results[0]
+    assert len(results) > 3
+    assert all("client_timeout" in result for result in results)
     assert faults == []
     tab.context.close()
 
