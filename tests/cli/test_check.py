@@ -8,6 +8,7 @@ from click.testing import Result
 
 from fedsim.cli.check import is_study_file
 from fedsim.errors import InvariantError
+from fedsim.studies import study_forecast
 
 Call = Callable[..., Result]
 
@@ -165,6 +166,16 @@ def test_a_study_is_checked_too(call: Call, here: Path) -> None:
         r"\n  trials, of the tuning +8\n  runs +12\n  real time, 3 at once +about ", result.stdout
     )
     assert sorted(path.name for path in here.iterdir()) == ["mine.toml", "tiny.toml"]
+
+
+def test_it_says_how_many_variants_of_a_study_were_tried(
+    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study_forecast, "MOST_S", 0.0)
+    monkeypatch.setattr(study_forecast, "MOST_POINTS_S", 0.0)
+    (here / "mine.toml").write_text(STUDY)
+    said = "rehearsed: 1 of 4 variants at points of the grid; the others are taken to be like these"
+    assert said in call("check", "mine.toml").stdout
 
 
 def test_paths_of_a_grid_that_end_alike_are_told_apart(call: Call, here: Path) -> None:

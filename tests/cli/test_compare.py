@@ -220,6 +220,22 @@ def test_what_is_there_is_not_done_again(call: Call, here: Path, monkeypatch: py
         assert "that are there already are kept" in " ".join(call(command, "--help").output.split())
 
 
+@pytest.mark.usefixtures("in_process")
+def test_it_says_how_many_runs_were_there(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = ("compare", "tiny.toml", "--algorithms", "local", "--set", "run.rounds=1", "--out", "o")
+    assert "there already" not in call(*arguments).stderr
+    with monkeypatch.context() as patch:
+        patch.setattr(Plan, "of", Mock(side_effect=AssertionError("it runs again")))
+        for jobs in ((), ("--jobs", "2")):
+            assert call(*arguments, *jobs).stderr.splitlines()[-1] == (
+                "1 of 1 run was there already and was not run again; "
+                "a new folder, --out FOLDER, runs them anew"
+            )
+    more = (*arguments, "--force", "--seeds")
+    assert "\n1 of 2 runs was there" in call(*more, "0,1").stderr
+    assert "\n2 of 3 runs were there" in call(*more, "0,1,2", "--jobs", "2").stderr
+
+
 def test_runs_that_are_there_and_not_finite_are_named_again(call: Call) -> None:
     for _ in range(2):
         result = call("compare", "tiny.toml", "--algorithms", "local", *DIVERGING)

@@ -97,7 +97,7 @@ def test_where_a_study_is_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     failed = replace(ended, said="Traceback\nZeroDivisionError: oh", share=1.0)
     assert words(failed, 20.0) == "run 7 of 18: local-seed1, failed: ZeroDivisionError: oh"
     show = command._lines("mine", 0.0)
-    for progress in (begun, under_way, replace(failed, ended=12)):
+    for progress in (begun, under_way, replace(failed, ended=12), Progress(18, 18)):
         show(progress)
     first, second = capsys.readouterr().err.splitlines()
     assert first == "mine: 6 of 18 runs there already"
