@@ -46,8 +46,8 @@ def check(
         from fedsim.studies.variant_params import plan_remarks
 
         check_study(scenario_file, overrides, algorithm, jobs)
-        for remark in plan_remarks(load_study(scenario_file)):
-            say(f"  {remark}")
+        for unlike in plan_remarks(load_study(scenario_file)):
+            say(f"  {unlike}")
         return
     if jobs is not None:
         raise UserError("--jobs is for studies, which have several runs: leave it out for a scenario")
