@@ -22,6 +22,7 @@ from fedsim.studies.answer_sentence import answer_sentence
 from fedsim.studies.perform import On, do_beside
 from fedsim.studies.plan import comparison_plan
 from fedsim.studies.short_form import short_form, varies
+from fedsim.studies.variant_params import params_table, plan_remarks
 
 
 def compare(
@@ -39,6 +40,7 @@ def compare(
     track: Sequence[str],
     live: int | None,
     quiet: bool,
+    show_params: bool,
 ) -> None:
     """Run each algorithm with each seed, and show tables of all; with several values of a path do a study."""
     if varies(overrides):
@@ -53,6 +55,7 @@ def compare(
             report=report,
             live=live,
             quiet=quiet,
+            show_params=show_params,
         )
         return
     loaded = load_each(scenario_file, overrides, algorithms, seeds)
@@ -65,6 +68,8 @@ def compare(
     if report:
         check_report_place(parent, force=force)
     remarks, faults, kept = list[str](), dict[str, str](), len(runs)
+    for remark in plan_remarks(plan):
+        note(f"note: {remark}")
     kept_in = f"runs that have ended are kept in {parent}"
     try:
         page, is_here = live_page(live), jobs is None and on is None
@@ -111,6 +116,8 @@ def compare(
     table(cost_breakdown.table(summaries))
     for grid in found.tables if targets else ():
         table(grid)
+    if show_params:
+        table(params_table(plan))
     note(f"\nresults are in {parent}: comparison.csv, comparison.json, and one folder for each run")
     note_kept(kept, len(runs))
     if report:

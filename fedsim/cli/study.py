@@ -22,6 +22,7 @@ from fedsim.report import number_format
 from fedsim.studies.answer_sentence import answer_sentence
 from fedsim.studies.perform import On, Progress, Watch, perform, study_place
 from fedsim.studies.plan import StudyPlan, load_study
+from fedsim.studies.variant_params import params_table, plan_remarks
 
 if TYPE_CHECKING:
     from fedsim.page.live_study import LiveStudy
@@ -55,6 +56,7 @@ def show_study(
     report: bool,
     live: int | None,
     quiet: bool,
+    show_params: bool = False,
 ) -> None:
     """Do the same for a plan.
 
@@ -64,6 +66,8 @@ def show_study(
     parent = out or study_place(plan, force=force)
     if report:
         check_report_place(parent, force=force)
+    for remark in plan_remarks(plan):
+        note(f"note: {remark}")
     try:
         with (
             study_on(live_page(live), plan, parent) as followed,
@@ -77,6 +81,8 @@ def show_study(
     sentence(answer_sentence(found))
     for grid in found.tables:
         table(grid)
+    if show_params:
+        table(params_table(found.plan))
     note(f"\nresults are in {parent}: answers.csv, study.parquet, and one folder for each run")
     note_kept(told.last.kept, told.last.total)
     if report:

@@ -152,6 +152,11 @@ class Parts:
         return Resources.of(self.data, self.architectures, device, rebuild, verify=self.verify)
 
     @property
+    def server_model(self) -> Architecture | None:
+        """The architecture of the model that the server has beside the clients'; None where it has none."""
+        return self.architectures[self.fleet.server_model] if self.algorithm.server_model else None
+
+    @property
     def num_rounds(self) -> int:
         """How many rounds there are at most."""
         return MOST_ROUNDS if self.rounds is None else self.rounds

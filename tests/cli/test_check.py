@@ -271,3 +271,17 @@ def test_small_jobs_hardly_pay_on_a_cluster(call: Call) -> None:
     said = "jobs of less than 50 ms hardly pay on other machines"
     assert said in call("check", "tiny.toml", "--set", "engine.executor=ray").stdout
     assert said not in call("check", "tiny.toml").stdout
+
+
+UNLIKE = 'fedprox has weighting = "samples" (fedavg: "uniform"): fedprox is a subclass of fedavg'
+
+
+def test_parameters_of_a_parent_that_do_not_apply_are_told(call: Call, here: Path) -> None:
+    (here / "tiny.toml").write_text(
+        (here / "tiny.toml").read_text() + '[algorithms.fedavg]\nweighting = "uniform"\n'
+    )
+    assert UNLIKE in call("check", "tiny.toml", "--algorithm", "fedprox").stdout
+    assert UNLIKE not in call("check", "tiny.toml", "--algorithm", "fedavg").stdout
+    study = 'base = "tiny.toml"\n[[variant]]\nalgorithm = "fedavg"\n[[variant]]\nalgorithm = "fedprox"\n'
+    (here / "mine.toml").write_text(study)
+    assert UNLIKE in call("check", "mine.toml").stdout

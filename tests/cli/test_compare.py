@@ -349,3 +349,24 @@ def test_runs_beside_each_other_give_the_same_tables(call: Call, here: Path) -> 
     for run in ("local-seed0", "fedavg-seed1"):
         for file in ("scenario.toml", "trace.msgpack", "rounds.parquet"):
             assert (here / "a" / run / file).read_bytes() == (here / "b" / run / file).read_bytes()
+
+
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize("varied", [(), ("--set", "training.lr=0.1,0.2")])
+def test_parameters_are_shown_and_unlike_ones_are_told(
+    call: Call, here: Path, varied: tuple[str, ...]
+) -> None:
+    (here / "tiny.toml").write_text(
+        (here / "tiny.toml").read_text() + '[algorithms.fedavg]\nweighting = "uniform"\n'
+    )
+    arguments = ("compare", "tiny.toml", "--algorithms", "fedavg,fedprox", "--set", "run.rounds=1", *varied)
+    result = call(*arguments, "--show-params")
+    assert result.exit_code == 0, result.output
+    remark = 'note: fedprox has weighting = "samples" (fedavg: "uniform"): fedprox is a subclass of fedavg'
+    assert remark in result.stderr
+    lines = [
+        line.split() for line in result.stdout.partition("Parameters of the algorithms\n")[2].splitlines()
+    ]
+    assert lines[0] == ["parameter", "fedavg", "fedprox"]
+    assert ["weighting", '"uniform"', '"samples"'] in lines
+    assert "Parameters of the algorithms" not in call(*arguments).stdout

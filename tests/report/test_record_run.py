@@ -415,3 +415,13 @@ def test_evaluation_of_some_clients_only(plan: Plan, tmp_path: Path) -> None:
     clients = table(done.folder, "clients")
     assert {row["client"] for row in clients if row["accuracy"] is not None} == measured
     assert [row["accuracy_mean"] is None for row in table(done.folder, "rounds")] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "model"), [("fedgems", {"label": "linear", "parameters": 650}), ("local", None)]
+)
+def test_which_model_the_server_had(
+    plan: Plan, make_parts: Callable[..., Parts], tmp_path: Path, algorithm: str, model: object
+) -> None:
+    done = record(replace(plan, algorithm=algorithm, parts=make_parts(algorithm)), tmp_path / "run")
+    assert json.loads((done.folder / "run.json").read_text()).get("server_model") == model
