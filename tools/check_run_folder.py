@@ -155,7 +155,7 @@ def _summary_faults(summary: Row, wanted: Row, log: Sequence[Row]) -> Iterator[s
 def _dispatch_row(one: Dispatch, labels: Mapping[int, str]) -> Row:
     return {
         "client": one.client,
-        "label": labels[one.client],
+        "label": labels.get(one.client),
         "dispatch": one.dispatch,
         "round": one.round,
         "exchange": one.exchange,

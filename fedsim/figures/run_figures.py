@@ -119,7 +119,7 @@ def waiting_figures(
     if wanted is not None and found == [None]:
         raise UserError(f"nobody did anything in the rounds {wanted[0]} to {wanted[1]}: choose others")
     if scenario.get("participation", {}).get("pacing", {}).get("name") == "synchronous":
-        found.append(gantt.held_up_figure(spans, rounds, groups))
+        found.append(gantt.held_up_figure(spans, rounds, groups, wanted))
     return [figure for figure in found if figure is not None]
 
 
