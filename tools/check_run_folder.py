@@ -35,7 +35,8 @@ TOLERANCE = 1e-9
 """Relative, of means: the order of adding up is another one."""
 
 OF_DEVICES = (
-    *("group", "label", "model", "speed_flops", "memory_bytes", "up_bps", "down_bps", "latency_s", "overhead_s"),
+    *("group", "label", "model"),
+    *("speed_flops", "memory_bytes", "up_bps", "down_bps", "latency_s", "overhead_s"),
     *("variation", "efficiency", "memory_bandwidth_bytes_per_s", "drop_out_per_s"),
     *("num_train", "num_val", "num_test"),
 )

@@ -124,7 +124,8 @@ def _lines(axes: Axes, chart: LineChart) -> None:
         if line.low is not None and line.high is not None:
             step: Literal["post"] | None = "post" if chart.is_stepped else None
             axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.18, linewidth=0, step=step)
-    values = np.concatenate([end for line in chart.lines for end in (line.y, line.low, line.high) if end is not None])
+    ends = [end for line in chart.lines for end in (line.y, line.low, line.high) if end is not None]
+    values = np.concatenate([np.empty(0), *ends])
     values = values[np.isfinite(values) & ((values > 0) | (chart.y.scale == "linear"))]
     if len(values):
         marked = [target.value for target in chart.targets]

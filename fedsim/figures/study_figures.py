@@ -117,7 +117,9 @@ def _gantt_figures(folders: Mapping[str, Mapping[int, Path]]) -> list[Figure]:
             continue
         clients = labelled(read_there(place / "clients.parquet", ("group", "label")))
         rounds = read_columns(place / "rounds.parquet", gantt.ROUNDS_NEEDED)
-        figure = gantt.gantt_figure(read_spans(place), rounds, clients["group"].tolist(), most_rounds=MOST_ROUNDS)
+        figure = gantt.gantt_figure(
+            read_spans(place), rounds, clients["group"].tolist(), most_rounds=MOST_ROUNDS
+        )
         if figure is not None:
             title = f"{figure.title}: {name}, seed {seed}"
             found.append(replace(figure, name=f"gantt-{number}", title=title, notes=[*figure.notes, *notes]))

@@ -62,7 +62,9 @@ def test_clients_are_ranked_within_their_group() -> None:
     )
 
 
-@pytest.mark.parametrize(("what", "legend"), [("accuracy", "worst 10 %: 15.0 %"), ("loss", "worst 10 %: 1.85")])
+@pytest.mark.parametrize(
+    ("what", "legend"), [("accuracy", "worst 10 %: 15.0 %"), ("loss", "worst 10 %: 1.85")]
+)
 def test_the_legend_tells_of_those_left_behind(what: str, legend: str) -> None:
     # Two runs of twenty clients: the worst two are 0.1 and 0.2 of accuracy, or 1.9 and 1.8 of loss.
     values = np.linspace(0.1, 2.0, 20) if what == "accuracy" else np.linspace(0, 1.9, 20)

@@ -90,13 +90,13 @@ def test_of_many_clients_three_thirds_are_shown_and_of_many_rounds_the_first() -
 
 
 def test_the_slowest_of_each_round_are_shown() -> None:
-    def lasts_s(client: int, number: int) -> float:
-        return 150 if (client, number) == (70, 9) else client + 1
+    def lasts_s(client: int, turn: int) -> float:
+        return 150 if (client, turn) == (70, 9) else client + 1
 
     spans: list[Span] = [
-        (client, number, number + 1, "compute", 1000 * number, 1000 * number + lasts_s(client, number), "late")
+        (client, turn, turn + 1, "compute", 1000 * turn, 1000 * turn + lasts_s(client, turn), "late")
         for client in range(100)
-        for number in range(10)
+        for turn in range(10)
     ]
     began_at_s = 1000.0 * np.arange(10)
     rounds = {"round": np.arange(1, 11), "began_at_s": began_at_s, "ended_at_s": began_at_s + 999}

@@ -418,9 +418,12 @@ def test_the_slowest_clients_of_the_rounds_that_are_shown(open_page: Open, tmp_p
     file.write_text(html(Page("t", "run", "a", sections=[Section("all", "All", [figure])])))
     with open_page(file) as tab:
         said, plot = tab.locator("#gantt .left"), tab.locator("#gantt .plot")
-        for first, slowest in (("rounds 1 to 3", "client 39"), ("rounds 4 to 6", "client 0")):
+        for rounds_shown, slowest, lasted in (
+            ("1 to 3", "client 39", "40 s"),
+            ("4 to 6", "client 0", "1 min 30 s"),
+        ):
             assert said.text_content() == (
-                f"Last in {first}: {slowest}, mostly compute ({'1 min 30 s' if slowest == 'client 0' else '40 s'}). "
+                f"Last in rounds {rounds_shown}: {slowest}, mostly compute ({lasted}). "
                 "Shown are the 10 slowest clients of these rounds, 10 in the middle and the 10 fastest."
             )
             plot.press("ArrowRight")  # the first span of the uppermost row
