@@ -90,7 +90,8 @@ def check(
         ]
     )
     say(f"  {BASIS}")
-    say(f"  {mkl_remark() or f'matrix products: {mode_words()}'}")
+    numbers = ", numbers are portable" if parts.numerics == "portable" else ""
+    say(f"  {mkl_remark() or f'matrix products: {mode_words()}{numbers}'}")
     if real_time is not None and (remark := hardly_pays(parts, rehearsal)) is not None:
         say(f"  {remark}")
     if parts.fleet.is_traced:

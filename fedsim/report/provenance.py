@@ -60,6 +60,7 @@ def provenance(
         "machine": platform.machine(),
         "processors": os.cpu_count(),
         "mkl_mode": mkl_mode(),
+        "numerics": plan.parts.numerics,
         "device": _device(plan.parts.device),
         "executor": name_of(executor),
         "workers": executor.config.workers,

@@ -183,6 +183,11 @@ def test_no_step_waits_for_a_device(name: str, world: Any) -> None:
 
 
 @main_else_slow
+def test_steps_have_portable_operations_alone(name: str, world: Any) -> None:
+    world.run(world.algorithm(name, **QUICK.get(name, {})), rounds=2, numerics="portable")
+
+
+@main_else_slow
 def test_learns(name: str, world: Any) -> None:
     result = world.run(
         world.algorithm(name, **QUICK.get(name, {})),

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from fedsim import portable_numerics
 from fedsim.cli.check import is_study_file
 from fedsim.errors import InvariantError
 from fedsim.studies import study_forecast
@@ -285,3 +286,10 @@ def test_parameters_of_a_parent_that_do_not_apply_are_told(call: Call, here: Pat
     study = 'base = "tiny.toml"\n[[variant]]\nalgorithm = "fedavg"\n[[variant]]\nalgorithm = "fedprox"\n'
     (here / "mine.toml").write_text(study)
     assert UNLIKE in call("check", "mine.toml").stdout
+
+
+def test_portable_numbers_are_said(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(portable_numerics, "require", lambda: None)
+    assert "numbers are portable" not in call("check", "tiny.toml").stdout
+    monkeypatch.setattr("fedsim.cli.check.mkl_remark", str)
+    assert "numbers are portable" in call("check", "tiny.toml", "--set", "engine.numerics=portable").stdout
