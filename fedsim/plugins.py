@@ -174,9 +174,12 @@ def install_command(extra: str) -> str:
 
 
 def name_of(plugin: type[Plugin[Any]] | Plugin[Any]) -> str:
-    """Return the name that a scenario would use: the module's name, dotted for a private plugin."""
-    module = plugin.__module__
-    return module.rpartition(".")[2] if module.startswith("fedsim.") else module
+    """Return the name that a scenario would use: of its module, or of its class where that is private."""
+    module, cls = plugin.__module__, plugin if isinstance(plugin, type) else type(plugin)
+    if module.startswith("fedsim."):
+        return module.rpartition(".")[2]
+    is_offered = getattr(sys.modules.get(module), "PLUGIN", None) is cls
+    return module if is_offered else f"{module}.{cls.__qualname__}"
 
 
 def path_of(cls: type[Any]) -> str:

@@ -143,6 +143,8 @@ def test_a_private_plugin_is_named_by_its_dotted_path(root: Path) -> None:
     plugin = load("fedsim.algorithms", "my_lab.fast")
     assert plugin.__module__ == "my_lab.fast"
     assert name_of(plugin) == name_of(plugin(Config())) == "my_lab.fast"
+    del sys.modules["my_lab.fast"].PLUGIN  # then its class is named
+    assert name_of(plugin) == "my_lab.fast.It"
 
 
 def test_a_class_that_is_no_plugin_is_told_so(root: Path) -> None:

@@ -1,10 +1,10 @@
 """Check under simulated processors that jobs which are computed together have the bits of single jobs.
 
 Variables that torch, MKL, oneDNN and NumPy read at their start make them compute as on other processors.
-Under each setting processes run the tests of equal bits, the tests of what README says of the demo, and
-random scenarios of nets with odd sizes (:mod:`odd_nets`). Each scenario runs one job at a time, then jobs
-together, then jobs together under ``verify``, which also runs each client's hook in a task. Their hashes
-have to be equal::
+Under each setting processes run the tests of equal bits, the tests of what README says of the demo, runs with
+portable numbers, whose hashes are in the manual, and random scenarios of nets with odd sizes
+(:mod:`odd_nets`). Each scenario runs one job at a time, then jobs together, then jobs together under
+``verify``, which also runs each client's hook in a task. Their hashes have to be equal::
 
     python tools/check_processors.py [--seeds 0-99] [--only NAME ...] [--without-tests]
 """
@@ -36,8 +36,8 @@ TESTS = (
     "tests/test_mkl_mode.py",
 )
 """Tests of equal bits."""
-DEMO = "tests/test_readme.py"
-"""What README says of the demo has to hold under each setting."""
+SLOW_TESTS = ("tests/test_readme.py", "tests/test_portable_numerics.py")
+"""What README says of the demo and the manual of portable numbers has to hold under each setting."""
 
 NO_REQUEST = {"MKL_CBWR": "", "FEDSIM_KEEP_MKL_MODE": "1"}
 _numpy = import_module("numpy._core._multiarray_umath")
@@ -103,7 +103,7 @@ def check(name: str, seeds: str, *, with_tests: bool) -> tuple[bool, str]:
     commands = [[sys.executable, str(HERE), "--seeds", seeds, "--here"]]
     if with_tests:
         pytest = [sys.executable, "-m", "pytest", "-q", "--hypothesis-profile", "quick"]
-        commands += [[*pytest, *TESTS], [*pytest, "-m", "slow", DEMO]]
+        commands += [[*pytest, *TESTS], [*pytest, "-m", "slow", *SLOW_TESTS]]
     failed = ""
     for command in commands:
         done = subprocess.run(  # the commands are those above

@@ -35,7 +35,8 @@ TOLERANCE = 1e-9
 """Relative, of means: the order of adding up is another one."""
 
 OF_DEVICES = (
-    *("group", "model", "speed_flops", "memory_bytes", "up_bps", "down_bps", "latency_s", "overhead_s"),
+    *("group", "label", "model"),
+    *("speed_flops", "memory_bytes", "up_bps", "down_bps", "latency_s", "overhead_s"),
     *("variation", "efficiency", "memory_bandwidth_bytes_per_s", "drop_out_per_s"),
     *("num_train", "num_val", "num_test"),
 )
@@ -51,10 +52,12 @@ OF_NO_EVENT = ("began_at_s", "loss_global")
 def faults_of(run: RunFolder) -> list[str]:
     """Return what the folder of a simulated run says that its trace does not; nothing where all is well."""
     seen, tables = seen_in(run.records), run.tables
+    labels = {row["client"]: row["label"] for row in tables["clients"]}
+    dispatches = seen.dispatches.values()
     return [
         *_order_faults(run),
         *_summary_faults(run.summary, recomputed(run, seen), run.log),
-        *_rows("dispatches", tables["dispatches"], map(_dispatch_row, seen.dispatches.values())),
+        *_rows("dispatches", tables["dispatches"], (_dispatch_row(one, labels) for one in dispatches)),
         *_rows("messages", tables["messages"], seen.frames),
         *_rows("rounds", _without(tables["rounds"], *OF_NO_EVENT), _round_rows(tables, seen)),
         *_began_faults(tables["rounds"]),
@@ -150,9 +153,10 @@ def _summary_faults(summary: Row, wanted: Row, log: Sequence[Row]) -> Iterator[s
     yield from _compare("summary", said, _flat(wanted))
 
 
-def _dispatch_row(one: Dispatch) -> Row:
+def _dispatch_row(one: Dispatch, labels: Mapping[int, str]) -> Row:
     return {
         "client": one.client,
+        "label": labels.get(one.client),
         "dispatch": one.dispatch,
         "round": one.round,
         "exchange": one.exchange,

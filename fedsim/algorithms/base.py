@@ -243,6 +243,8 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
         about: What a reader compares it by; None for one that is not listed.
         messages: Kinds of message of its own, beside the common ones.
         mixed_architectures: Whether clients may have different architectures.
+        server_model: Whether the server has a model that starts with the values of ``server.model``, which
+            need not be an architecture of clients; checks and ``run.json`` then name it.
         needs_public: Whether there must be a public set.
         needs_classes: Whether the task must be a classification, since predictions travel as probabilities.
         work_is_given: Why clients do no work that a workload could change; None where they train as
@@ -256,6 +258,7 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
     about: ClassVar[About | None] = None
     messages: ClassVar[tuple[type[Message], ...]] = ()
     mixed_architectures: ClassVar[bool] = False
+    server_model: ClassVar[bool] = False
     needs_public: ClassVar[bool] = False
     needs_classes: ClassVar[bool] = False
     work_is_given: ClassVar[str | None] = None

@@ -121,6 +121,7 @@ class DSFL(PublicSetDelivery[DSFLConfig, ServerState, ClientState]):
     )
 
     Config = DSFLConfig
+    server_model = True
     needs_classes = True
 
     @property

@@ -157,6 +157,7 @@ class FedET(ModelTraining[FedETConfig, ServerState]):
 
     Config = FedETConfig
     mixed_architectures = True
+    server_model = True
     needs_public = True
     needs_classes = True
 

@@ -87,6 +87,7 @@ class FedGEMS(LabelledSetDelivery[FedGEMSConfig, ServerState, ClientState]):
         own_models=True,
     )
     messages = (*LabelledSetDelivery.messages, Lesson)
+    server_model = True
     needs_classes = True
     new_replies_only = (
         "predictions are on the samples of one round, and in a later one they would be rejected"

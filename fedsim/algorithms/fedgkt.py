@@ -106,6 +106,7 @@ class FedGKT(TrainingRounds[FedGKTConfig, ServerState, Model]):
     messages = (FeatureMaps, ServerLogits)
     reply = FeatureMaps
     mixed_architectures = True
+    server_model = True
     needs_classes = True
 
     def start(self, server: ServerContext) -> ServerState:

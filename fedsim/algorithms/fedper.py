@@ -44,6 +44,7 @@ class FedPer(FedAvg):
     Config = FedPerConfig
     config: FedPerConfig
     mixed_architectures = True
+    server_model = True
 
     def start(self, server: ServerContext) -> Model:
         """Begin with the start values of the server's base."""

@@ -52,6 +52,7 @@ class FML(FedAvg):
     Config = FMLConfig
     config: FMLConfig
     mixed_architectures = True
+    server_model = True
     needs_classes = True
 
     # A client goes on with the model that it has, so nothing is sent after the last round.

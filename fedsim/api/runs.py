@@ -21,9 +21,11 @@ from fedsim.page.showing import comparison_on, run_on
 from fedsim.report.places import RUNS, run_name
 from fedsim.report.record_comparison import check_comparison, record_comparison, write_comparison
 from fedsim.report.record_run import Perform, record
+from fedsim.report.tracking import warn
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import run as simulate
 from fedsim.scenario import Algorithm, Overrides, Plan, Scenario, Source, load_each, load_scenario
+from fedsim.scenario.algorithm_params import unlike_params
 
 if TYPE_CHECKING:
     from fedsim.page.live_page import LivePage
@@ -125,6 +127,8 @@ def compare(
         RunError: A run failed; with ``out``, those before it are kept.
     """
     loaded = load_each(scenario, overrides or (), algorithms, seeds)
+    for remark in unlike_params({one.algorithm.name: one for one in loaded}):
+        warn(remark)
     return call(partial(_compare, loaded, out, force, verify, progress, live))
 
 

@@ -18,10 +18,12 @@ from fedsim.quoting import quoted
 from fedsim.ranges import Processes, ends
 from fedsim.report.places import RUNS, holds_scenario
 from fedsim.report.tables import arrow_rows, arrow_table
+from fedsim.report.tracking import warn
 from fedsim.studies.answer_files import Answers, answer_rows, evaluations, read_answers
 from fedsim.studies.perform import STUDY, On, Progress, Watch, perform
 from fedsim.studies.plan import StudySource, load_study
 from fedsim.studies.study_columns import ANSWERS, EVALUATIONS
+from fedsim.studies.variant_params import plan_remarks
 
 if TYPE_CHECKING:
     from fedsim.page.live_page import LivePage
@@ -119,6 +121,8 @@ def study(
     if jobs is not None and jobs not in range(least, most + 1):
         raise UserError(f"jobs is {quoted(jobs)}: give a number from {least} to {most}, or leave it out")
     plan = load_study(study)
+    for remark in plan_remarks(plan):
+        warn(remark)
     temporary = Temporary() if out is None else None
     folder = temporary.path if temporary else Path(str(out))
     with study_on(live, plan, folder, "study") as followed:

@@ -18,6 +18,7 @@ from fedsim.report.rehearsal import rehearse
 from fedsim.report.remarks import remarks
 from fedsim.report.summary import ineligible, ineligible_line
 from fedsim.scenario import build, json_schema, load_scenario
+from fedsim.scenario.algorithm_params import unlike_params
 from fedsim.scenario.load import is_study, read_source
 
 
@@ -41,8 +42,12 @@ def check(
     """Print what a scenario is made of, and what its first rounds cost; or which runs a study has."""
     if is_study_file(scenario_file):
         from fedsim.cli.check_study import check_study  # studies take long to import
+        from fedsim.studies.plan import load_study
+        from fedsim.studies.variant_params import plan_remarks
 
         check_study(scenario_file, overrides, algorithm, jobs)
+        for unlike in plan_remarks(load_study(scenario_file)):
+            say(f"  {unlike}")
         return
     if jobs is not None:
         raise UserError("--jobs is for studies, which have several runs: leave it out for a scenario")
@@ -85,7 +90,8 @@ def check(
         ]
     )
     say(f"  {BASIS}")
-    say(f"  {mkl_remark() or f'matrix products: {mode_words()}'}")
+    numbers = ", numbers are portable" if parts.numerics == "portable" else ""
+    say(f"  {mkl_remark() or f'matrix products: {mode_words()}{numbers}'}")
     if real_time is not None and (remark := hardly_pays(parts, rehearsal)) is not None:
         say(f"  {remark}")
     if parts.fleet.is_traced:
@@ -98,7 +104,8 @@ def check(
         causes = sorted(rehearsal.result.drops)
         hint = ", see participation.client_timeout" if "timeout" in causes else ""
         say(f"  {last.dropped} of {last.asked} dispatches were dropped: {', '.join(causes)}{hint}")
-    for remark in [] if planned is None else remarks(parts, rehearsal.result, rehearsal.simulated_s):
+    on_times = [] if planned is None else remarks(parts, rehearsal.result, rehearsal.simulated_s)
+    for remark in [*on_times, *unlike_params({scenario.algorithm.name: scenario})]:
         say(f"  {remark}")
 
 

@@ -11,7 +11,7 @@ from fedsim.cli.live import live_page
 from fedsim.cli.progress import Watch, watching
 from fedsim.cli.report import check_report_place, note_report
 from fedsim.cli.run_summary import check_succeeded
-from fedsim.cli.study import both, check_failed, show_study, watching_study
+from fedsim.cli.study import Both, check_failed, note_kept, show_study, watching_study
 from fedsim.page.showing import comparison_on
 from fedsim.report import comparison, cost_breakdown
 from fedsim.report.places import TABLES, by_name, comparison_place
@@ -22,6 +22,7 @@ from fedsim.studies.answer_sentence import answer_sentence
 from fedsim.studies.perform import On, do_beside
 from fedsim.studies.plan import comparison_plan
 from fedsim.studies.short_form import short_form, varies
+from fedsim.studies.variant_params import params_table, plan_remarks
 
 
 def compare(
@@ -39,6 +40,7 @@ def compare(
     track: Sequence[str],
     live: int | None,
     quiet: bool,
+    show_params: bool,
 ) -> None:
     """Run each algorithm with each seed, and show tables of all; with several values of a path do a study."""
     if varies(overrides):
@@ -53,6 +55,7 @@ def compare(
             report=report,
             live=live,
             quiet=quiet,
+            show_params=show_params,
         )
         return
     loaded = load_each(scenario_file, overrides, algorithms, seeds)
@@ -64,8 +67,10 @@ def compare(
     check_comparison(scenarios, parent, tables=(*TABLES, *FILES), force=force)
     if report:
         check_report_place(parent, force=force)
-    remarks, faults = list[str](), dict[str, str]()
-    kept = f"runs that have ended are kept in {parent}"
+    remarks, faults, kept = list[str](), dict[str, str](), len(runs)
+    for remark in plan_remarks(plan):
+        note(f"note: {remark}")
+    kept_in = f"runs that have ended are kept in {parent}"
     try:
         page, is_here = live_page(live), jobs is None and on is None
         with comparison_on(page, scenarios, parent, targets, is_here=is_here) as followed:
@@ -88,21 +93,22 @@ def compare(
                     keep=True,
                     tell=note,
                 ):
-                    label = one.folder.name
+                    label, kept = one.folder.name, kept - 1
                     remarks += [f"note: {label}: {remark}" for remark in one.remarks]
                     if (failure := one.result.failure) is not None:
                         faults[label] = failure
             else:
                 with watching_study(name, quiet=quiet) as watch_study:
-                    told = both(watch_study, followed)
+                    told = Both(watch_study, followed)
                     failed = do_beside(plan.runs, parent, jobs, on=on, force=force, verify=verify, watch=told)
+                kept = told.last.kept
                 if failed:
-                    note(kept)
+                    note(kept_in)
                 check_failed(failed, "comparison")
             summaries = write_comparison(scenarios, parent)
             found = write_answers(plan, parent)
     except KeyboardInterrupt:
-        note(kept)
+        note(kept_in)
         raise
     sentence(answer_sentence(found))
     say()
@@ -110,7 +116,10 @@ def compare(
     table(cost_breakdown.table(summaries))
     for grid in found.tables if targets else ():
         table(grid)
+    if show_params:
+        table(params_table(plan))
     note(f"\nresults are in {parent}: comparison.csv, comparison.json, and one folder for each run")
+    note_kept(kept, len(runs))
     if report:
         note_report(parent)
     for remark in remarks:

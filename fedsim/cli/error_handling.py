@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import click
 
 from fedsim.errors import FedsimError, RunError, UserError
+from fedsim.portable_numerics import FreshProcessError
 from fedsim.quoting import MOST_SAID, shortened
 from fedsim.system import check_system
 
@@ -45,6 +46,8 @@ class Group(click.Group):
             with _terminable(), _short_usage():
                 return super().invoke(ctx)
         except UserError as error:
+            if isinstance(error, FreshProcessError):
+                raise  # the command is started anew
             _leave(str(error), MISTAKEN)
         except FedsimError as error:
             notes = "".join(f"\n  {line}" for line in getattr(error, "__notes__", ()))

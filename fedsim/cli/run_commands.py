@@ -103,6 +103,7 @@ def run(bus: str, processes: int | None, profile: bool, **values: Any) -> None:
     "DIR",
     "Folder of the run folders.  [default: runs/<name>, with a number if it holds others]",
 )
+@click.option("--show-params", is_flag=True, help="Show the parameters of each algorithm, side by side.")
 @report_option
 @output_of_several
 def compare(**values: Any) -> None:

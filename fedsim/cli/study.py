@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from fedsim.report import number_format
 from fedsim.studies.answer_sentence import answer_sentence
 from fedsim.studies.perform import On, Progress, Watch, perform, study_place
 from fedsim.studies.plan import StudyPlan, load_study
+from fedsim.studies.variant_params import params_table, plan_remarks
 
 if TYPE_CHECKING:
     from fedsim.page.live_study import LiveStudy
@@ -54,6 +56,7 @@ def show_study(
     report: bool,
     live: int | None,
     quiet: bool,
+    show_params: bool = False,
 ) -> None:
     """Do the same for a plan.
 
@@ -63,12 +66,14 @@ def show_study(
     parent = out or study_place(plan, force=force)
     if report:
         check_report_place(parent, force=force)
+    for remark in plan_remarks(plan):
+        note(f"note: {remark}")
     try:
         with (
             study_on(live_page(live), plan, parent) as followed,
             watching_study(plan.name, quiet=quiet) as watch,
         ):
-            told = both(watch, followed)
+            told = Both(watch, followed)
             found = perform(plan, parent, jobs=jobs, on=on, force=force, verify=verify, watch=told)
     except KeyboardInterrupt:
         note(f"runs that have ended are kept in {parent}: the same command goes on from there")
@@ -76,7 +81,10 @@ def show_study(
     sentence(answer_sentence(found))
     for grid in found.tables:
         table(grid)
+    if show_params:
+        table(params_table(found.plan))
     note(f"\nresults are in {parent}: answers.csv, study.parquet, and one folder for each run")
+    note_kept(told.last.kept, told.last.total)
     if report:
         note_report(parent)
     check_failed(found.failed, "study")
@@ -97,14 +105,35 @@ def check_failed(failed: Mapping[str, str], of: str) -> None:
         raise RunError(f"{number_format.several(len(failed), 'run')} of the {of}\n  {each}")
 
 
-def both(watch: Watch, followed: LiveStudy | Unfollowed) -> Watch:
-    """Return what tells a live page too."""
+def note_kept(kept: int, total: int) -> None:
+    """Say how many runs were not done, as they were there already."""
+    if kept:
+        were = "was" if kept == 1 else "were"
+        said = (
+            f"{kept} of {number_format.several(total, 'run')} {were} there already and {were} not run again"
+        )
+        note(f"{said}; a new folder, --out FOLDER, runs them anew")
 
-    def tell(progress: Progress) -> None:
-        watch(progress)
-        followed.hear(progress)
 
-    return tell
+@dataclass(slots=True)
+class Both:
+    """Tells a live page too.
+
+    Attributes:
+        watch: Told first.
+        followed: The page.
+        last: What they were told last.
+    """
+
+    watch: Watch
+    followed: LiveStudy | Unfollowed
+    last: Progress = field(default=Progress(0, 0), init=False)
+
+    def __call__(self, progress: Progress) -> None:
+        """Hear where the study is."""
+        self.last = progress
+        self.watch(progress)
+        self.followed.hear(progress)
 
 
 @contextmanager
@@ -133,7 +162,7 @@ def watching_study(name: str, *, quiet: bool) -> Iterator[Watch]:
 
 def _lines(name: str, began_s: float) -> Callable[[Progress], None]:
     def show(progress: Progress) -> None:
-        if progress.run is None and progress.kept:
+        if progress.run is None and 0 < progress.kept < progress.total:
             note(f"{name}: {progress.kept} of {number_format.several(progress.total, 'run')} there already")
         elif progress.said:
             note(f"{name}: {words(progress, monotonic() - began_s)}")

@@ -49,6 +49,7 @@ from fedsim.errors import FedsimError, JobError, UserError
 from fedsim.fleet import Device
 from fedsim.models import flops
 from fedsim.models.flops import Operations
+from fedsim.models.portable_operations import unportable
 from fedsim.models.process_memory import remembered
 from fedsim.params import Array, Model, Tree
 from fedsim.rng import Key
@@ -244,6 +245,8 @@ class Costs:
             data = self._resources.data
             known_by = step_key(job, sizes, self._resources.architectures, data.task, data.augmentations)
             try:
+                if self._resources.portable:
+                    self._check_portable(self._run_step(job, sizes))
                 self._steps[key] = remembered(known_by, lambda: self._measured(job, sizes))
             except FedsimError:
                 raise
@@ -253,6 +256,13 @@ class Costs:
                     "a step is run once on tensors without values, so its shapes must not depend on values"
                 ) from error
         return self._steps[key]
+
+    def _check_portable(self, step: Callable[[], Tensor]) -> None:
+        if names := unportable(step):
+            raise JobError(
+                f"the operations {', '.join(names)} of a training step may have other bits on another "
+                "processor, and engine.numerics is 'portable': write 'native', or take other operations"
+            )
 
     def _measured(self, job: Fit, sizes: Sequence[int]) -> Operations:
         """Return the operations of one step, and of transforming the images that it meets."""

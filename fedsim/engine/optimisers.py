@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
+from fedsim import portable_numerics
 from fedsim.engine.schedules.base import ScheduleChoice, Schedules, factor
 
 
@@ -110,6 +111,8 @@ class Adam:
 
     def update(self, params: list[Tensor], gradients: list[Tensor], state: OptimiserState) -> None:
         """Move the parameters in place by one step."""
+        # A portable process takes the kernel whose roots are exact: MKL's differ between processors.
+        fused = portable_numerics.is_requested() and params[0].is_cpu
         with torch.no_grad():
             adam(
                 params,
@@ -118,7 +121,8 @@ class Adam:
                 state.slots["second"],
                 [],
                 state.slots["steps"],
-                foreach=True,
+                foreach=not fused,
+                fused=fused,
                 amsgrad=False,
                 beta1=self.beta1,
                 beta2=self.beta2,

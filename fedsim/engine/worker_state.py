@@ -132,6 +132,7 @@ class Resources:
         pool: The samples as tensors on that device, ``x`` and ``y``; None for a data set of counts only.
         rebuild: Makes the same in another process, to which it can be sent; None where nobody asks for that.
         verify: Whether jobs that were done together are done again, alone and with others, and compared.
+        portable: Whether steps may have those operations alone whose bits are equal on different processors.
     """
 
     data: FederatedData
@@ -140,6 +141,7 @@ class Resources:
     pool: tuple[Tensor, Tensor] | None = field(repr=False)
     rebuild: Callable[[], Resources] | None = None
     verify: bool = False
+    portable: bool = False
     _normalised: dict[str, bool] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -151,13 +153,14 @@ class Resources:
         rebuild: Callable[[], Resources] | None = None,
         *,
         verify: bool = False,
+        portable: bool = False,
     ) -> Resources:
         """Put a run's samples on a device (``cpu`` or ``cuda``)."""
         place = torch.device(device)
         pool = None
         if data.has_samples:
             pool = (shared_tensor(data.x, place), shared_tensor(data.y, place))
-        return cls(data, Architectures(architectures), place, pool, rebuild, verify)
+        return cls(data, Architectures(architectures), place, pool, rebuild, verify, portable)
 
     def num_samples(self, samples: Samples) -> int:
         """Return how many samples there are, without touching them."""

@@ -47,6 +47,7 @@ class Line:
         y: Their values, ``[n]``.
         low: Lower end of the band, ``[n]``; None without a band.
         high: Upper end.
+        legend: What the legend says beside the label; empty for the line's last value.
     """
 
     label: str
@@ -54,6 +55,7 @@ class Line:
     y: Array
     low: Array | None = None
     high: Array | None = None
+    legend: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from fedsim.figures.base import (
 from fedsim.figures.gantt import first_rounds
 from fedsim.figures.palette import DASHES, HEAT_LIGHT, LIGHT, MARKERS, colour_number
 from fedsim.figures.thinning import thinned
-from fedsim.figures.ticks import tick_label, ticks
+from fedsim.figures.ticks import reach, tick_label, ticks
 from fedsim.quoting import shortened
 
 STYLE: dict[Any, Any] = {
@@ -124,23 +124,30 @@ def _lines(axes: Axes, chart: LineChart) -> None:
         if line.low is not None and line.high is not None:
             step: Literal["post"] | None = "post" if chart.is_stepped else None
             axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.18, linewidth=0, step=step)
+    ends = [end for line in chart.lines for end in (line.y, line.low, line.high) if end is not None]
+    values = np.concatenate([np.empty(0), *ends])
+    values = values[np.isfinite(values) & ((values > 0) | (chart.y.scale == "linear"))]
+    if len(values):
+        marked = [target.value for target in chart.targets]
+        axes.set_ylim(*reach(float(values.min()), float(values.max()), chart.y, marked))
+    low, high = axes.get_ylim()
     for target in chart.targets:
-        axes.axhline(target.value, color=_MARK, linewidth=0.7, dashes=(4, 3), zorder=1)
+        if low <= target.value <= high:
+            axes.axhline(target.value, color=_MARK, linewidth=0.7, dashes=(4, 3), zorder=1)
+        arrow = " ↑" if target.value > high else " ↓" if target.value < low else ""
         axes.annotate(
-            plain(target.label, 60),
-            (0.005, target.value),
+            plain(target.label, 60) + arrow,
+            (0.005, min(max(target.value, low), high)),
             xycoords=("axes fraction", "data"),
-            xytext=(0, 1.5),
+            xytext=(0, -8 if target.value > high else 1.5),
             textcoords="offset points",
             fontsize=6.5,
             color=_MARK,
         )
     axes.grid(**_GRID)
-    if chart.y.scale == "linear" and chart.y.unit != "share" and axes.get_ylim()[0] > 0:
-        axes.set_ylim(bottom=0)
     _scaled(axes, "x", chart.x)
     _scaled(axes, "y", chart.y)
-    if len(axes.lines) - len(chart.targets) > 1:
+    if sum(len(line.x) > 0 for line in chart.lines) > 1:
         _legend(axes)
 
 

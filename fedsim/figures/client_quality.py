@@ -13,6 +13,7 @@ from fedsim.figures.thinning import spread_over
 from fedsim.params import Array
 from fedsim.report.cost_breakdown import Columns
 from fedsim.report.number_format import several
+from fedsim.runtime.evaluation import worst_tenth
 
 MOST_POINTS = 1000
 """Clients that are shown as points; of more, the least accurate tenth of these, and others evenly."""
@@ -72,11 +73,12 @@ def ranked_figure(values: Mapping[str, Sequence[Array]], what: str, by: str) -> 
         y = np.mean(curves, axis=0)
         several_runs = len(curves) > 1
         low, high = (np.min(curves, axis=0), np.max(curves, axis=0)) if several_runs else (None, None)
-        lines.append(Line(label, share, y, low, high))
         unit: Unit = "share" if what == "accuracy" else "1"
         mean = amount(float(np.mean([one.mean() for one in there])), unit)
-        lowest = amount(float(y[0]), unit)
-        told.append(f"{label}: mean {mean}, lowest {lowest}")
+        worst = [one if what == "accuracy" else one[::-1] for one in there]
+        tenth = amount(float(np.mean([worst_tenth(one) for one in worst])), unit)
+        lines.append(Line(label, share, y, low, high, f"worst 10 %: {tenth}"))
+        told.append(f"{label}: mean {mean}, worst 10 %: {tenth}")
     if not lines:
         return None
     axis = Axis(f"share of clients, from the lowest {what} to the highest", "share")

@@ -16,7 +16,10 @@ from fedsim.report.shown_clients import shown_clients
 from fedsim.runtime.records.dispatch_phases import PHASES
 
 MOST_CLIENTS = 30
-"""Rows; of more clients, a third of so many are the slowest, those in the middle and the fastest."""
+"""Clients of a round; of more, a third of so many are the slowest, those in the middle and the fastest.
+
+Which rounds are shown is chosen on the page (``gantt_chart.js``), which has no more rows than that either.
+"""
 
 MOST_ROUNDS = 100
 """Rounds that a reader can choose from: the first ones, unless others are wanted."""
@@ -74,7 +77,7 @@ def gantt_figure(
         began_at_s, ended_at_s = rounds["began_at_s"][window], rounds["ended_at_s"][window]
         within = (dispatches.began_at_s < ended_at_s[-1]) & (dispatches.ended_at_s > began_at_s[0])
         within |= np.isin(dispatches.round, rounds["round"][window])
-        clients, at_work = _chosen(dispatches, within)
+        clients, at_work = _chosen(dispatches, within), len(np.unique(dispatches.client[within]))
         within &= np.isin(dispatches.client, clients)
         chosen = within[dispatches.of_span] & (spans["ended_at_s"] > spans["began_at_s"])
         if np.count_nonzero(chosen) <= MOST_SPANS or len(window) == 1:
@@ -95,12 +98,12 @@ def gantt_figure(
         began_at_s,
         ended_at_s,
     )
-    notes = ["The slowest clients are at the top, by the mean time from sending to the end of a dispatch."]
+    notes = ["The slowest clients are at the top, by the mean time of their dispatches in a round."]
     if len(clients) < at_work:
         third = MOST_CLIENTS // 3
         notes.append(
-            f"Of {at_work} clients at work these are the {third} slowest, {third} in the middle and the "
-            f"{third} fastest."
+            f"Of the clients of a round {MOST_CLIENTS} are shown: the {third} slowest, {third} in the middle "
+            f"and the {third} fastest."
         )
     if not spans["is_exact"][chosen].all():
         notes.append("Of some phases only the length is known, not when: they are in their usual order.")
@@ -114,16 +117,20 @@ def gantt_figure(
 
 
 def first_rounds(chart: GanttChart, most: int) -> GanttChart:
-    """Return what happened by the end of so many rounds at most, of the clients to whom anything happened."""
+    """Return what happened in so many rounds at most, of :data:`MOST_CLIENTS` at most, the slowest first."""
     numbers = chart.round_numbers[:most]
-    if len(numbers) == len(chart.round_numbers):
+    if not len(numbers):
         return chart
     chosen = chart.round <= numbers[-1]
-    rows, row = np.unique(chart.row[chosen], return_inverse=True)
+    lasted_s = chart.ended_at_s - chart.began_at_s
+    rows = _slowest_first(chart.row[chosen], chart.round[chosen], lasted_s[chosen], MOST_CLIENTS)
+    chosen &= np.isin(chart.row, rows)
+    place = np.zeros(len(chart.rows), np.int64)
+    place[rows] = np.arange(len(rows))
     return GanttChart(
         [chart.rows[number] for number in rows.tolist()],
         chart.phases,
-        row,
+        place[chart.row[chosen]],
         chart.phase[chosen],
         chart.round[chosen],
         chart.began_at_s[chosen],
@@ -134,16 +141,24 @@ def first_rounds(chart: GanttChart, most: int) -> GanttChart:
     )
 
 
-def held_up_figure(spans: Columns, rounds: Columns, groups: Sequence[str]) -> Figure | None:
+def held_up_figure(
+    spans: Columns, rounds: Columns, groups: Sequence[str], wanted: tuple[int, int] | None = None
+) -> Figure | None:
     """Return for how long rounds waited for one client alone, and why; None if they never did.
 
     Only synchronous rounds do, which end when all have replied or have been given up.
 
     Args:
         spans: Of :func:`fedsim.report.phase_spans.read_spans`.
-        rounds: ``began_at_s`` and ``ended_at_s`` of ``rounds``.
+        rounds: Columns of ``rounds``: those of :data:`ROUNDS_NEEDED`.
         groups: The device group of each client.
+        wanted: The first and the last round; all if None.
     """
+    first, last = wanted or (0, int(rounds["round"].max(initial=0)))
+    spans, rounds = (
+        {name: column[(table["round"] >= first) & (table["round"] <= last)] for name, column in table.items()}
+        for table in (spans, rounds)
+    )
     held_s = _held_up(spans, _dispatches(spans)) if len(spans["client"]) else {}
     total_s = {client: total for client, of in held_s.items() if (total := float(of.sum())) > 0}
     if not total_s:
@@ -157,8 +172,9 @@ def held_up_figure(spans: Columns, rounds: Columns, groups: Sequence[str]) -> Fi
     chart = BarChart(list(bars), parts, Axis("time in which all others had ended", "s"))
     whole_s = float(np.sum(rounds["ended_at_s"] - rounds["began_at_s"]))
     share = amount(sum(total_s.values()) / whole_s, "share") if whole_s else "0 %"
-    text = f"{share} of the time of all rounds was waiting for one client alone. {bars_text(chart)}"
-    return Figure("held-up", "For whom rounds waited, and why", text, chart)
+    told = _rounds(rounds["round"])
+    text = f"{share} of the time of {told} was waiting for one client alone. {bars_text(chart)}"
+    return Figure("held-up", f"For whom rounds waited, and why, {told}", text, chart)
 
 
 def _dispatches(spans: Columns) -> _Dispatches:
@@ -176,14 +192,27 @@ def _dispatches(spans: Columns) -> _Dispatches:
     )
 
 
-def _chosen(dispatches: _Dispatches, within: Array) -> tuple[Array, int]:
-    """Return which clients are shown, the slowest first, and of how many."""
+def _chosen(dispatches: _Dispatches, within: Array) -> Array:
+    """Return the clients that are shown of any round, the slowest first."""
+    client, of_round = dispatches.client[within], dispatches.round[within]
     lasted_s = (dispatches.ended_at_s - dispatches.began_at_s)[within]
-    clients, of = np.unique(dispatches.client[within], return_inverse=True)
-    mean_s = np.bincount(of, lasted_s) / np.bincount(of)
-    shown = np.concatenate([*shown_clients(dispatches.client[within], lasted_s, MOST_CLIENTS).values()])
+    shown = [
+        _slowest_first(client[mine], of_round[mine], lasted_s[mine], MOST_CLIENTS)
+        for mine in (of_round == number for number in np.unique(of_round))
+    ]
+    order = _slowest_first(client, of_round, lasted_s, len(client) + 3)
+    return order[np.isin(order, np.concatenate(shown))]
+
+
+def _slowest_first(client: Array, of_round: Array, lasted_s: Array, most: int) -> Array:
+    """Return so many clients at most, as :func:`shown_clients` does, by their mean time in a round."""
+    rounds = int(of_round.max(initial=0)) + 1
+    turns, of = np.unique(client.astype(np.int64) * rounds + of_round, return_inverse=True)
+    turn_s, who = np.bincount(of, lasted_s), turns // rounds
+    clients, of = np.unique(who, return_inverse=True)
+    mean_s = np.bincount(of, turn_s) / np.bincount(of)
     order = clients[np.argsort(-mean_s, kind="stable")]
-    return order[np.isin(order, shown)], len(order)
+    return order[np.isin(order, np.concatenate([*shown_clients(who, turn_s, most).values()]))]
 
 
 def _held_up(spans: Columns, dispatches: _Dispatches) -> dict[int, Array]:

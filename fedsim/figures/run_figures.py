@@ -30,7 +30,7 @@ ROUNDS_NEEDED = tuple(
 """Columns of ``rounds`` that figures are made of; where one is missing, what it would show is left out."""
 
 CLIENTS_NEEDED = tuple(
-    dict.fromkeys((*client_quality.CLIENTS_NEEDED, *spending.NEEDED, *participation.PARTS))
+    dict.fromkeys(("label", *client_quality.CLIENTS_NEEDED, *spending.NEEDED, *participation.PARTS))
 )
 """Columns of ``clients``."""
 
@@ -59,7 +59,7 @@ def run_sections(folder: Path, rounds: tuple[int, int] | None = None) -> list[Se
     """
     scenario = read_scenario(folder)
     of_rounds = read_there(folder / "rounds.parquet", ROUNDS_NEEDED)
-    clients = read_there(folder / "clients.parquet", CLIENTS_NEEDED)
+    clients = labelled(read_there(folder / "clients.parquet", CLIENTS_NEEDED))
     if rounds is not None:
         _check_rounds(rounds, of_rounds)
     groups = by_group(clients)
@@ -119,7 +119,7 @@ def waiting_figures(
     if wanted is not None and found == [None]:
         raise UserError(f"nobody did anything in the rounds {wanted[0]} to {wanted[1]}: choose others")
     if scenario.get("participation", {}).get("pacing", {}).get("name") == "synchronous":
-        found.append(gantt.held_up_figure(spans, rounds, groups))
+        found.append(gantt.held_up_figure(spans, rounds, groups, wanted))
     return [figure for figure in found if figure is not None]
 
 
@@ -146,6 +146,22 @@ def targets_of(scenario: Mapping[str, Any]) -> list[Target]:
         return []
     words = MEASURES[until.get("of", "personal_mean")].words
     return [Target(until["accuracy"], f"target {tick_label(until['accuracy'], 'share')}, {words}")]
+
+
+def labelled(clients: Columns) -> Columns:
+    """Return columns of ``clients`` with the labels of devices as groups, unless these would be too many.
+
+    A label that several groups have is told with the group. Runs of older versions have no labels.
+    """
+    if not {"group", "label"} <= clients.keys():
+        return clients
+    pairs = list(zip(clients["group"].tolist(), clients["label"].tolist(), strict=True))
+    kinds = dict.fromkeys(pairs)
+    if len(kinds) > MOST_GROUPS:
+        return clients
+    is_shared = len({label for _, label in kinds}) < len(kinds)
+    names = {kind: ", ".join(dict.fromkeys(kind)) if is_shared else kind[1] for kind in kinds}
+    return {**clients, "group": np.array([names[pair] for pair in pairs], object)}
 
 
 def by_group(clients: Columns) -> dict[str, Columns]:

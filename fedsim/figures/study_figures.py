@@ -19,6 +19,7 @@ from fedsim.figures.run_figures import (
     WAITING,
     filled,
     holding_figures,
+    labelled,
 )
 from fedsim.figures.spending import spending_figures
 from fedsim.figures.study_curves import study_curve_figures
@@ -114,9 +115,11 @@ def _gantt_figures(folders: Mapping[str, Mapping[int, Path]]) -> list[Figure]:
         seed, place = next(iter(by_seed.items()))
         if _lacking(place):
             continue
-        groups = read_columns(place / "clients.parquet", ("group",))["group"].tolist()
+        clients = labelled(read_there(place / "clients.parquet", ("group", "label")))
         rounds = read_columns(place / "rounds.parquet", gantt.ROUNDS_NEEDED)
-        figure = gantt.gantt_figure(read_spans(place), rounds, groups, most_rounds=MOST_ROUNDS)
+        figure = gantt.gantt_figure(
+            read_spans(place), rounds, clients["group"].tolist(), most_rounds=MOST_ROUNDS
+        )
         if figure is not None:
             title = f"{figure.title}: {name}, seed {seed}"
             found.append(replace(figure, name=f"gantt-{number}", title=title, notes=[*figure.notes, *notes]))

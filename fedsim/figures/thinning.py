@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from fedsim.figures.base import Line
@@ -33,7 +35,7 @@ def thinned(line: Line, most: int = MOST_POINTS) -> Line:
     """Return a line with so many points at most, extremes kept."""
     some = kept(line.y, most)
     low, high = (None if end is None else end[some] for end in (line.low, line.high))
-    return Line(line.label, line.x[some], line.y[some], low, high)
+    return replace(line, x=line.x[some], y=line.y[some], low=low, high=high)
 
 
 def spread_over(count: int, most: int) -> Array:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from fedsim.figures.amounts import amount
-from fedsim.figures.base import Scale, Unit
+from fedsim.figures.base import Axis, Scale, Unit
 
 MOST = 6
 """Marks of an axis, unless told otherwise."""
@@ -21,6 +21,33 @@ _CLOCK_S = (
 
 _ROUND_S = (1.0, 10.0, _MINUTE_S, 10 * _MINUTE_S, _HOUR_S, 10 * _HOUR_S)
 """Marks of a logarithmic axis, likewise."""
+
+
+NEAR_ZERO = 0.15
+"""Share of the values' range: an axis begins at zero where the least value is not farther from it."""
+
+MOST_STRETCH = 0.5
+"""Share of the values' range by which an axis is stretched for a target, so that lines keep most of it."""
+
+
+def reach(least: float, most: float, axis: Axis, marked: Sequence[float] = ()) -> tuple[float, float]:
+    """Return the ends of an axis that shows values from ``least`` to ``most``, with some room beyond.
+
+    Args:
+        least: Above 0 if the axis is logarithmic.
+        most: No less.
+        axis: What it measures.
+        marked: Values of targets; those that are far from the others are left out.
+    """
+    room = (most - least) * MOST_STRETCH or math.inf
+    near = [value for value in marked if least - room <= value <= most + room]
+    least, most = min([least, *near]), max([most, *near])
+    if axis.scale == "log":
+        factor = 2.0 if least == most else (most / least) ** 0.04
+        return least / factor, most * factor
+    margin = (most - least) * 0.05 or abs(most) * 0.1 or 0.5
+    low = 0.0 if 0 <= least <= (most - least) * NEAR_ZERO else least - margin
+    return low, min(most + margin, 1.02) if axis.unit == "share" and most <= 1 else most + margin
 
 
 def ticks(low: float, high: float, unit: Unit, scale: Scale = "linear", most: int = MOST) -> list[float]:

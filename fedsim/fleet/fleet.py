@@ -176,6 +176,11 @@ class Fleet:
             result[group.start : group.stop] = group.columns[quantity]
         return result
 
+    def labels(self) -> NDArray[np.object_]:
+        """Return the name of every client's device, ``[K]``: that of its row of a table, or its group's."""
+        named = [np.array(group.row_labels, object)[group.rows] for group in self.groups]
+        return np.concatenate(named)
+
     def each(self, quantity: str) -> InGroups:
         """Return a quantity of every client in base units, one by one; it costs no memory of its own."""
         return InGroups([(group.stop - group.start, group.columns[quantity]) for group in self.groups])

@@ -106,7 +106,12 @@ class ModuleByPath(ModelPlugin[Arguments]):
 
 @cache
 def _plugin_of(target: Callable[..., Any]) -> type[ModuleByPath]:
-    body = {"made_by": staticmethod(target), "__module__": target.__module__, "__doc__": target.__doc__}
+    body = {
+        "made_by": staticmethod(target),
+        "__module__": target.__module__,
+        "__qualname__": target.__qualname__,
+        "__doc__": target.__doc__,
+    }
     return type(target.__name__, (ModuleByPath,), body)
 
 

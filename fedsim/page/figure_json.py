@@ -107,6 +107,8 @@ def _lines(chart: LineChart) -> Json:
         }
         if line.low is not None and line.high is not None:
             said |= {"low": rounded(line.low, up), "high": rounded(line.high, up)}
+        if line.legend:
+            said["legend"] = line.legend
         lines.append(said)
     return {
         "x": _axis(chart.x),

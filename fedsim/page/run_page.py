@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fedsim import toml
 from fedsim.figures.run_figures import run_sections
 from fedsim.page.page import Page, named
 from fedsim.report import comparison, cost_breakdown, run_text
@@ -17,6 +19,7 @@ from fedsim.report.read_provenance import read_provenance
 from fedsim.report.read_whole import read_whole
 from fedsim.report.summary import read_summary
 from fedsim.report.text_table import Pairs, TextTable
+from fedsim.studies.variant_params import params_line
 
 RELATIVE = "relative\ntraffic"
 """The column that compares the traffic of algorithms."""
@@ -51,6 +54,7 @@ def run_page(folder: Path, rounds: tuple[int, int] | None = None) -> Page:
             [
                 *run_text.pairs(summary, passed),
                 *cost_breakdown.lines(summary),
+                ("parameters", read_whole(folder / "scenario.toml", _params)),
                 *_provenance(provenance),
                 ("trace hash", summary["trace_hash"]),
                 ("model hash", summary["model_hash"]),
@@ -90,8 +94,15 @@ def _alone(table: TextTable) -> TextTable:
     )
 
 
+def _params(file: Path) -> str:
+    params = tomllib.loads(file.read_text("utf-8"))["algorithm"]["params"]
+    return params_line({name: toml.value(value) for name, value in params.items()})
+
+
 def _provenance(said: dict[str, Any]) -> Pairs:
+    model = said.get("server_model")
     return [
+        *([("server's model", f"{model['label']}, {model['parameters']:,} parameters")] if model else []),
         ("fedsim", f"{said['fedsim']}, with torch {said['libraries']['torch']} on {said['device']}"),
         ("began", f"{said['started_at']}, {said['platform']}"),
     ]

@@ -17,6 +17,7 @@ from fedsim.studies.answer_files import Answers
 from fedsim.studies.answer_sentence import answer_sentence
 from fedsim.studies.perform import STUDY
 from fedsim.studies.read_folder import read_folder
+from fedsim.studies.variant_params import params_facts
 
 MOST_REMARKS = 6
 """Remarks on single runs that are shown."""
@@ -111,4 +112,4 @@ def _facts(found: Answers, runs: Sequence[Summary]) -> Pairs:
         facts.insert(1, ("grid", ", ".join(found.plan.grid)))
     if found.plan.tuned:
         facts.insert(1, ("tuned", ", ".join(found.plan.tuned)))
-    return facts
+    return [*facts, *params_facts(found.plan)]

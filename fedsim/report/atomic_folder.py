@@ -157,7 +157,8 @@ def _probe(parent: Path) -> None:
         raise OutputError(f"{parent} is not a folder, so it can hold no results: choose another place")
     trial = parent / f"{_STAGED}{secrets.token_hex(8)}"
     trial.mkdir()
-    trial.rmdir()
+    with suppress(FileNotFoundError):  # another process has swept it away
+        trial.rmdir()
 
 
 def _make_parents(parent: Path, made: list[Path]) -> None:
@@ -174,12 +175,14 @@ def _hidden(parent: Path) -> tuple[Path, int]:
     while True:
         hidden = parent / f"{_STAGED}{secrets.token_hex(8)}"
         hidden.mkdir()
-        lock = os.open(hidden, os.O_RDONLY)
-        with suppress(OSError):  # a file system without locks: then nobody can sweep there either
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        if hidden.exists():
-            return hidden, lock
-        os.close(lock)  # swept away by another process in the instant before it was locked
+        # Until it is locked, another process can sweep it away; then another is made.
+        with suppress(FileNotFoundError):
+            lock = os.open(hidden, os.O_RDONLY)
+            with suppress(OSError):  # a file system without locks: then nobody can sweep there either
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if hidden.exists():
+                return hidden, lock
+            os.close(lock)
 
 
 def _sweep(parent: Path) -> None:

@@ -82,7 +82,8 @@ def rows(summaries: Sequence[Summary]) -> list[Row]:
 def table(summaries: Sequence[Summary]) -> TextTable:
     """Return the table for people; it fits in 100 columns."""
     compared = rows(summaries)
-    several = any(len(row.seeds) > 1 for row in compared)
+    most = max(len(row.seeds) for row in compared)
+    several = most > 1
     # Of a regression there are losses alone.
     by_loss = not measured([row.mean for row in compared])["accuracy"] and any(
         row.mean["loss"] is not None for row in compared
@@ -94,10 +95,17 @@ def table(summaries: Sequence[Summary]) -> TextTable:
 
         def shown(row: Row) -> str:
             mean, std = row.mean[name], row.std[name] if several else row.mean.get(f"{name}_std")
-            mark = BEST if mean is not None and mean == best else ""
+            is_best = mean is not None and mean == best
+            # Neither a mean that may be anything nor one over fewer seeds is called the best.
+            is_known = (std or 0) <= abs(mean or 0) and len(row.seeds) == most
+            mark = BEST if is_best and is_known else ""
             return (show(mean, std) if spread else show(mean)) + mark
 
         return shown
+
+    # The costs are those of whole runs, whatever accuracy they reached, so none of them is the best.
+    def cost(name: str, show: Callable[..., str]) -> Callable[[Row], str]:
+        return lambda row: show(row.mean[name])
 
     by_accuracy = {
         "accuracy\n%": cell("accuracy", number_format.percent, spread=True),
@@ -111,12 +119,12 @@ def table(summaries: Sequence[Summary]) -> TextTable:
     columns: dict[str, Callable[[Row], str]] = {
         "algorithm": lambda row: row.algorithm,
         **(losses if by_loss else by_accuracy),
-        "simulated\ntime": cell("simulated_s", number_format.duration),
-        "bytes\nup": cell("bytes_up", number_format.size),
-        "bytes\ndown": cell("bytes_down", number_format.size),
+        "simulated\ntime": cost("simulated_s", number_format.duration),
+        "bytes\nup": cost("bytes_up", number_format.size),
+        "bytes\ndown": cost("bytes_down", number_format.size),
         "relative\ntraffic": lambda row: number_format.fraction(row.mean["bytes"] or 0, largest),
-        "parameters\nsent": cell("parameters", number_format.count),
-        "drops": lambda row: number_format.count(row.mean["drops"]),
+        "parameters\nsent": cost("parameters", number_format.count),
+        "drops": cost("drops", number_format.count),
     }
     spread, worst = "seeds" if several else "clients", "mean over the 10 % least accurate clients; "
     notes = [

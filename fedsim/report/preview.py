@@ -14,10 +14,12 @@ from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.load import Load
 from fedsim.models import Architecture
 from fedsim.plugins import name_of
+from fedsim.quoting import MOST_SAID, shortened
 from fedsim.report import number_format
 from fedsim.report.rehearsal import QUANTILE_HEADINGS, quantiles
 from fedsim.report.text_table import TextTable
 from fedsim.runtime.parts import Parts
+from fedsim.scenario.algorithm_params import params_text
 from fedsim.task import Task
 from fedsim.units import Dimension, format_quantity, range_of
 
@@ -77,7 +79,9 @@ def groups(parts: Parts) -> TextTable:
             notes.append(
                 f"{group.label}: {number_format.several(idle, 'client')} never selected: no training samples"
             )
-    rows.append((f"server ({parts.fleet.server.label})", "", "", parts.fleet.server_model, ""))
+    has_model = parts.algorithm.server_model or not parts.algorithm.mixed_architectures
+    label = parts.fleet.server_model if has_model else ""
+    rows.append((f"server ({parts.fleet.server.label})", "", "", label, ""))
     headings = ("group", "clients", "eligible", "model", "training\nsamples")
     return TextTable(headings, rows, notes, text_columns=frozenset({0, 3}), title="Groups")
 
@@ -108,13 +112,21 @@ def models(parts: Parts) -> TextTable:
         having.update({label: int(np.count_nonzero(mine)) for label, mine in group.shares()})
     columns: dict[str, Callable[[Architecture], str]] = {
         "label": lambda one: one.label,
-        "model": lambda one: name_of(one.plugin),
+        "model": _model,
         "parameters": lambda one: f"{one.num_params:,}",
         "as float32": lambda one: number_format.size(4 * one.num_params),
         "clients": lambda one: str(having[one.label]),
     }
     architectures = parts.architectures.values()
-    return TextTable.of(architectures, columns, text_columns=frozenset({0, 1}), title="Models")
+    server = parts.server_model
+    notes = [f"the server's own model: {server.label}, {server.num_params:,} parameters"] if server else []
+    return TextTable.of(architectures, columns, notes=notes, text_columns=frozenset({0, 1}), title="Models")
+
+
+def _model(one: Architecture) -> str:
+    """Return the name of an architecture's plugin with its parameters."""
+    params = ", ".join(f"{name} = {text}" for name, text in params_text(one.plugin.config).items())
+    return name_of(one.plugin) + (f" ({shortened(params, MOST_SAID)})" if params else "")
 
 
 def _outputs(task: Task) -> str:

@@ -48,7 +48,7 @@ def provenance(
         bus: What carried its messages.
         tracker_failures: How often each tracker has failed, by name, where there are any.
     """
-    executor = plan.parts.executor
+    executor, model = plan.parts.executor, plan.parts.server_model
     return {
         "status": "complete",
         "started_at": started_at.isoformat(timespec="seconds"),
@@ -60,12 +60,14 @@ def provenance(
         "machine": platform.machine(),
         "processors": os.cpu_count(),
         "mkl_mode": mkl_mode(),
+        "numerics": plan.parts.numerics,
         "device": _device(plan.parts.device),
         "executor": name_of(executor),
         "workers": executor.config.workers,
         "batching": executor.config.batching,
         "jobs": {kind: dict(ways) for kind, ways in sorted(executor.jobs_done.items())},
         **executor.facts,
+        **({"server_model": {"label": model.label, "parameters": model.num_params}} if model else {}),
         "bus": bus,
         "verify": plan.parts.verify,
         **({"tracker_failures": dict(tracker_failures)} if tracker_failures else {}),

@@ -25,6 +25,7 @@ from fedsim.report.tracking import Tell, warn
 from fedsim.runtime.records.recorder import Observe, unobserved
 from fedsim.runtime.records.result import RoundRow
 from fedsim.scenario import Plan, Scenario
+from fedsim.scenario.build import require_numerics
 
 Watching: TypeAlias = Callable[[str, int | None], AbstractContextManager[Callable[[RoundRow], None]]]
 """Given a run's label and its number of rounds, yields what is told of each round as it ends."""
@@ -79,8 +80,10 @@ def record_comparison(
 
     Raises:
         OutputError: The place of a run is occupied or cannot be written.
+        UserError: As :func:`fedsim.scenario.build.require_numerics` says.
         RunError: A run failed; those before it are kept.
     """
+    require_numerics(scenario.engine for scenario in scenarios)
     for scenario, (label, written) in zip(scenarios, by_name(scenarios).items(), strict=True):
         folder = parent / label
         if keep and holds_run(folder, written):

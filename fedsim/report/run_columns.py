@@ -126,6 +126,8 @@ def _quantity(quantity: Quantity) -> Column:
     return Column("float64", unit, " ".join(quantity.doc.split()))
 
 
+LABEL = word("Label of the client's device: that of its row in a fleet file, or else its group's.")
+
 CLIENTS = Table(
     "clients",
     "clients.parquet",
@@ -133,6 +135,7 @@ CLIENTS = Table(
     {
         "client": count("Number of the client, from 0."),
         "group": word("Label of the client's group in the fleet."),
+        "label": LABEL,
         "model": word("Label of the client's architecture."),
         **{quantity.attribute: _quantity(quantity) for quantity in QUANTITIES.values()},
         **{f"num_{split}": count(f"The client's samples of the split {split}.") for split in SPLITS},
@@ -192,6 +195,7 @@ DISPATCHES = Table(
         "cause": word("Why the dispatch was dropped; null if it was not."),
         "version": Column("int32", NUMBER, "Merges of rounds before the dispatch."),
         "staleness": Column("int32", NUMBER, f"{STALE}; null if it was not merged by a round."),
+        "label": LABEL,
     },
 )
 

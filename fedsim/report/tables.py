@@ -28,7 +28,7 @@ from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult
 
-SCHEMA = 2
+SCHEMA = 3
 """Version of the columns; it grows when one is added, or changes its meaning, its name or its type."""
 
 MEASURED = {
@@ -54,7 +54,7 @@ def write_tables(folder: Path, parts: Parts, result: RunResult, place: Path) -> 
         "rounds": rounds(result),
         "clients": clients(parts, result),
         "evaluations": evaluations(result.rounds),
-        "dispatches": result.dispatches.columns(),
+        "dispatches": dispatches(parts, result),
         "messages": result.ledger.columns(),
     }
     if (client_classes := class_tables.client_classes(parts.data)) is not None:
@@ -116,6 +116,7 @@ def clients(parts: Parts, result: RunResult) -> Columns:
     return {
         "client": np.arange(population),
         "group": groups,
+        "label": fleet.labels(),
         "model": models,
         **{quantity.attribute: fleet.values(name).astype(float) for name, quantity in QUANTITIES.items()},
         **{f"num_{split}": data.sizes(split).astype(np.int64) for split in SPLITS},
@@ -125,6 +126,12 @@ def clients(parts: Parts, result: RunResult) -> Columns:
         "accuracy": accuracy,
         "loss": loss,
     }
+
+
+def dispatches(parts: Parts, result: RunResult) -> Columns:
+    """Return the dispatches as columns, with the label of each one's client."""
+    columns = result.dispatches.columns()
+    return {**columns, "label": parts.fleet.labels()[columns["client"]]}
 
 
 def evaluations(rows: Sequence[RoundRow]) -> Columns:

@@ -88,7 +88,7 @@ class Accuracy:
     def worst_decile(self) -> float | None:
         """Mean over the tenth of clients that fare worst, at least one."""
         present = np.sort(self._present)
-        return float(present[: max(1, round(len(present) / 10))].mean()) if len(present) else None
+        return worst_tenth(present) if len(present) else None
 
     @property
     def weighted_mean(self) -> float | None:
@@ -136,6 +136,11 @@ class FinalModels:
     digest: str
     non_finite: str | None
     by_client: ClientModels = field(default_factory=dict)
+
+
+def worst_tenth(worst_first: Array) -> float:
+    """Return the mean over the first tenth of values, at least one."""
+    return float(worst_first[: max(1, round(len(worst_first) / 10))].mean())
 
 
 def _mean(values: Array) -> float | None:

@@ -95,6 +95,7 @@ class Parts:
         client_timeout_s: The lease of a dispatch: a client that has not replied by then counts as dropped.
         on_leave: What becomes of work when its client goes away.
         device: Where jobs run: ``cpu`` or ``cuda``.
+        numerics: ``portable`` if the bits should be equal on different x86-64 processors.
         verify: Check everything that can be checked, at the price of speed.
         until: Budgets that end the rounds; None: they come to their end.
         rebuild: Makes what jobs need in another process, for an executor whose jobs are done there.
@@ -122,6 +123,7 @@ class Parts:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     overhead: OverheadConfig = NO_OVERHEAD
     device: str = "cpu"
+    numerics: Literal["native", "portable"] = "native"
     verify: bool = False
     until: UntilConfig | None = None
     rebuild: Callable[[], Resources] | None = None
@@ -149,7 +151,19 @@ class Parts:
         rebuild = self.rebuild
         if rebuild is not None and self.verify:
             rebuild = partial(_verifying, rebuild)
-        return Resources.of(self.data, self.architectures, device, rebuild, verify=self.verify)
+        return Resources.of(
+            self.data,
+            self.architectures,
+            device,
+            rebuild,
+            verify=self.verify,
+            portable=self.numerics == "portable",
+        )
+
+    @property
+    def server_model(self) -> Architecture | None:
+        """The architecture of the model that the server has beside the clients'; None where it has none."""
+        return self.architectures[self.fleet.server_model] if self.algorithm.server_model else None
 
     @property
     def num_rounds(self) -> int:

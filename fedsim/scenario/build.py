@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,12 +13,13 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from fedsim import toml
+from fedsim import portable_numerics, toml
 from fedsim.data import Dataset, DatasetPlugin, FederatedData, LoadContext, Spreading, federate
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import DataError, Fault, ScenarioError, UserError
 from fedsim.fleet import Fleet, build_fleet
 from fedsim.models import Architecture
+from fedsim.models.portable_operations import unportable_operations
 from fedsim.quoting import MOST_SAID, quoted, shortened
 from fedsim.rng import Key
 from fedsim.runtime.parts import Parts
@@ -102,6 +103,7 @@ def build(scenario: Scenario, source: str = "") -> Parts:
         source: What errors call it, such as its file; the run's name if empty.
 
     Raises:
+        UserError: The numbers should be portable, and this process cannot compute them.
         ScenarioError: All of these: data that cannot be had or spread; models that cannot take it, unless
             it cannot be had; files of availability that cannot be used; groups without a sample, where
             samples and devices are known. And where all parts can be had: what the algorithm refuses, and a
@@ -110,6 +112,7 @@ def build(scenario: Scenario, source: str = "") -> Parts:
     source = source or scenario.run.name
     if faults := check(scenario):
         raise ScenarioError(faults, source)
+    require_numerics([scenario.engine])
     key = Key.root(scenario.run.seed)
     data, architectures = _data_and_architectures(scenario, key, faults)
     fleet = _fleet(scenario, data, key, faults)
@@ -143,6 +146,7 @@ def build(scenario: Scenario, source: str = "") -> Parts:
         on_leave=participation.on_leave,
         evaluation=scenario.evaluation,
         device=scenario.engine.device,
+        numerics=scenario.engine.numerics,
         rebuild=partial(resources_elsewhere, resolved_toml(scenario)) if executor.is_elsewhere else None,
     )
     if faults := [*idle, *parts.misfits(), *_nobody(parts)]:
@@ -160,11 +164,23 @@ def resources_elsewhere(scenario_toml: str) -> Resources:
         UserError: The scenario cannot be read here, or its data cannot be had.
     """
     scenario = with_own_root(read_resolved(scenario_toml))
+    require_numerics([scenario.engine])
     faults: list[Fault] = []
     data, architectures = _data_and_architectures(scenario, Key.root(scenario.run.seed), faults)
     if data is None or faults:
         raise ScenarioError(faults, f"{scenario.run.name} on {platform.node()}")
-    return Resources.of(data, architectures, scenario.engine.device)
+    is_portable = scenario.engine.numerics == "portable"
+    return Resources.of(data, architectures, scenario.engine.device, portable=is_portable)
+
+
+def require_numerics(engines: Iterable[EngineConfig]) -> None:
+    """Check that this process computes as scenarios say.
+
+    Raises:
+        UserError: The numbers should be portable, and this process cannot compute them.
+    """
+    if any(engine.numerics == "portable" for engine in engines):
+        portable_numerics.require()
 
 
 def read_resolved(scenario_toml: str) -> Scenario:
@@ -311,8 +327,13 @@ def _architectures(scenario: Scenario, task: Task, faults: list[Fault]) -> dict[
     architectures = {
         label: Architecture(label, choice.make(), task) for label, choice in scenario.models.items()
     }
+    is_portable = scenario.engine.numerics == "portable"
     for label, architecture in architectures.items():
-        _noting(faults, {"": toml.path("models", label)}, partial(getattr, architecture, "structure"))
+        path, before = toml.path("models", label), len(faults)
+        _noting(faults, {"": path}, partial(getattr, architecture, "structure"))
+        if is_portable and len(faults) == before and (names := unportable_operations(architecture)):
+            problem = f"its operations {', '.join(names)} may have other bits on another processor"
+            faults.append(Fault(path, problem, "take other layers, or write engine.numerics = 'native'"))
     return architectures
 
 

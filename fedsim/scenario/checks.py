@@ -335,6 +335,12 @@ def _cuda(values: Values) -> Iterator[Fault]:
         yield Fault("engine.device", problem, "write 'cpu', or install a torch with CUDA and its driver")
 
 
+def _portable(values: Values) -> Iterator[Fault]:
+    if values.at("engine", "numerics") == "portable" and values.at("engine", "device") == "cuda":
+        problem = "'cuda' is asked for, and engine.numerics = 'portable' is for kernels of x86-64 processors"
+        yield Fault("engine.device", problem, "write 'cpu', or engine.numerics = 'native'")
+
+
 def _models(values: Values) -> list[str]:
     return [str(label) for label in values.names("models")] or [DEFAULT_MODEL]
 
@@ -396,4 +402,5 @@ RULES: tuple[Callable[[Values], Iterator[Fault]], ...] = (
     _device_files,
     _installed,
     _cuda,
+    _portable,
 )

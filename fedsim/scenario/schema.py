@@ -247,6 +247,9 @@ class EngineConfig(Config):
     CUDA they are computed one by one."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where jobs run."""
+    numerics: Literal["native", "portable"] = "native"
+    """Whether jobs take the fastest kernels of the processor (native), or those that give equal bits on
+    different x86-64 processors (portable), on the CPU."""
 
     @field_validator("params", mode="plain")
     @classmethod

@@ -1,8 +1,10 @@
 """What a study, or a comparison, has found, in one sentence.
 
-The sentence says what each variant took to reach one accuracy, the fastest first. Of the accuracies that a
-study asks for, or else of round ones, it is the highest that two variants reach with every seed. On a grid it
-is the highest that at every point some variant reaches, and the sentence says which is the fastest where.
+The sentence says what each variant took to reach one accuracy. The variants that reached it with the most
+seeds come first, and of these the fastest. Of the accuracies that a study asks for, or else of round ones, it
+is the highest that two variants reach with every seed. On a grid it is the highest that at every point some
+variant reaches, and the sentence says which is the fastest where. A variant is called the fastest of those
+that reached the accuracy with as many seeds, and the number of seeds is said where it is not all.
 Where no accuracy was measured it says how the runs have ended.
 """
 
@@ -65,11 +67,14 @@ def _to_target(found: Answers) -> str:
         return ""
     rows = sorted(
         answers(measured, [target], plan.config.of, None),
-        key=lambda row: (row.reached < row.seeds, _mean(row, "time_to_target_s")),
+        key=lambda row: (-row.reached, _mean(row, "time_to_target_s")),
     )
     reached = [row for row in rows if row.reached]
     words = [] if plan.config.of == "personal_mean" else [MEASURES[plan.config.of].words]
-    accuracy = f"{100 * target:g} % accuracy{_aside(*words, *_over_seeds(plan))}"
+    words += _over_seeds(plan)
+    if _is_grid(plan) and any(row.reached < len(plan.seeds) for row in reached):
+        words.append("of variants that reached it with the most seeds")
+    accuracy = f"{100 * target:g} % accuracy{_aside(*words)}"
     if not reached:
         best = max(rows, key=lambda row: _mean(row, "best_accuracy"))
         shown = _share(_mean(best, "best_accuracy"))
@@ -78,10 +83,9 @@ def _to_target(found: Answers) -> str:
         return _at_points(plan, reached, accuracy)
     if len(rows) > MOST:
         return _best(plan, rows, reached, accuracy)
-    took = [
-        f"{_name(plan, row.setting)} {_costs(row) if number else f'took {_costs(row, SIMULATED)}'}"
-        for number, row in enumerate(reached)
-    ]
+    first, *others = reached
+    took = [f"{_name(plan, first.setting)} took {_costs(plan, first, SIMULATED)}"]
+    took += [f"{_name(plan, row.setting)} {_costs(plan, row)}" for row in others]
     said = f"To {accuracy}: {', '.join(took)}"
     if short := [_name(plan, row.setting) for row in rows if not row.reached]:
         said += f"; {_listed(short)} did not reach it"
@@ -124,7 +128,7 @@ def _at_points(plan: StudyPlan, reached: Sequence[Answer], accuracy: str) -> str
     else:
         won = [fastest[point] for point in points if point in fastest]
         where = [
-            f"{_name(plan, row.setting)} ({_costs(row, '' if number else SIMULATED)})"
+            f"{_name(plan, row.setting)} ({_costs(plan, row, '' if number else SIMULATED)})"
             for number, row in enumerate(won)
         ]
         short = [" ".join(plan.point_words(Setting("", "", point))) for point in others]
@@ -133,15 +137,18 @@ def _at_points(plan: StudyPlan, reached: Sequence[Answer], accuracy: str) -> str
 
 
 def _best(plan: StudyPlan, rows: Sequence[Answer], reached: Sequence[Answer], accuracy: str) -> str:
-    """Say how many have reached an accuracy, and which of them took least."""
-    fastest = reached[0]
-    fewest = min(reached, key=lambda row: (row.reached < row.seeds, _mean(row, "bytes_to_target")))
-    said = f"{len(reached)} of {len(rows)} reached {accuracy}: "
-    first = f"{_name(plan, fastest.setting)} took the least time"
+    """Say how many have reached an accuracy with the most seeds, and which of them took least."""
+    seeds = reached[0].reached
+    leading = [row for row in reached if row.reached == seeds]
+    fastest, fewest = leading[0], min(leading, key=lambda row: _mean(row, "bytes_to_target"))
+    said = f"{len(leading)} of {len(rows)} reached {accuracy}"
+    if len(leading) < len(reached):
+        said += f" with {seeds} seeds, others with fewer" if seeds < len(plan.seeds) else " with every seed"
+    first = f"{said}: {_name(plan, fastest.setting)} took the least time"
     if fewest is fastest:
-        return f"{said}{first} and the fewest bytes, {_costs(fastest, SIMULATED)}"
-    second = f"{_name(plan, fewest.setting)} the fewest bytes ({_costs(fewest)})"
-    return f"{said}{first} ({_costs(fastest, SIMULATED)}), {second}"
+        return f"{first} and the fewest bytes, {_costs(plan, fastest, SIMULATED)}"
+    second = f"{_name(plan, fewest.setting)} the fewest bytes ({_costs(plan, fewest)})"
+    return f"{first} ({_costs(plan, fastest, SIMULATED)}), {second}"
 
 
 def _at_end(found: Answers) -> str:
@@ -179,9 +186,9 @@ def _name(plan: StudyPlan, setting: Setting) -> str:
     return " ".join([*words, *plan.point_words(setting)])
 
 
-def _costs(row: Answer, words: str = "") -> str:
-    time = number_format.duration(_mean(row, "time_to_target_s"))
-    of = f" ({row.reached} of {row.seeds} seeds)" if row.reached < row.seeds else ""
+def _costs(plan: StudyPlan, row: Answer, words: str = "") -> str:
+    time, seeds = number_format.duration(_mean(row, "time_to_target_s")), len(plan.seeds)
+    of = f" ({row.reached} of {seeds} seeds)" if row.reached < seeds else ""
     return f"{time}{words} and {number_format.size(_mean(row, 'bytes_to_target'))}{of}"
 
 

@@ -72,7 +72,7 @@ def tables(
         found.append(_accuracy_differences(plan, others))
     if any((one := row.figures.get(name)) and one.mean for row in rows for name, _ in WASTE.values()):
         found.append(_waste(plan, rows))
-    return [*found, _fronts(plan, fronts)]
+    return [*found, _fronts(plan, rows, fronts)]
 
 
 def _to_target(plan: StudyPlan, rows: Sequence[Answer], target: float) -> TextTable:
@@ -89,7 +89,7 @@ def _to_target(plan: StudyPlan, rows: Sequence[Answer], target: float) -> TextTa
     ]
     grid = TextTable.of(rows, columns, notes=notes, title=f"to reach {100 * target:g} %")
     if any(cell.endswith(BEST) for row in grid.rows for cell in row):
-        notes.append(f"{BEST} least of those that have reached it with every seed")
+        notes.append(f"{BEST} least of those that have reached it with every seed, unless ± exceeds it")
     return grid
 
 
@@ -202,7 +202,10 @@ def tuning_table(plan: StudyPlan, tuning: Tuning) -> TextTable:
     return TextTable(headings, rows, notes, title="tuned by validation")
 
 
-def _fronts(plan: StudyPlan, fronts: Mapping[str, Sequence[FrontPoint]]) -> TextTable:
+def _fronts(
+    plan: StudyPlan, answers: Sequence[Answer], fronts: Mapping[str, Sequence[FrontPoint]]
+) -> TextTable:
+    fewer = {row.setting: row.seeds for row in answers if row.seeds < len(plan.seeds)}
     rows = []
     for budget, points in fronts.items():
         pieces = stretches(points)
@@ -213,7 +216,10 @@ def _fronts(plan: StudyPlan, fronts: Mapping[str, Sequence[FrontPoint]]) -> Text
                 if low == high
                 else f"{number_format.percent(low)} to {number_format.percent(high)}"
             )
-            name = plan.name_of(piece[0].setting)
+            setting = piece[0].setting
+            name = plan.name_of(setting)
+            if setting in fewer:
+                name += f" ({fewer[setting]} of {len(plan.seeds)} seeds)"
             show = AMOUNTS[budget]
             until = show(later[0].cost) if later else ""
             rows.append((budget.removesuffix("_s"), show(piece[0].cost), until, name, accuracy))
@@ -254,14 +260,19 @@ def _figures(shown: Mapping[str, tuple[str, Show]]) -> dict[str, Cell]:
 
 
 def _least(rows: Sequence[Answer], name: str, show: Show) -> Cell:
-    """Show a cost, and mark the least of those that have reached the target with every seed."""
-    means = [one.mean for row in rows if row.reached == row.seeds and (one := row.figures[name]) is not None]
+    """Show a cost, and mark the least of those that have reached the target with every seed.
+
+    A mean is not marked where half of its interval exceeds it.
+    """
+    every = max((row.seeds for row in rows), default=0)
+    means = [one.mean for row in rows if row.reached == every and (one := row.figures[name]) is not None]
     least = min(means) if len(set(means)) > 1 else None
 
     def cell(row: Answer) -> str:
         one = row.figures[name]
-        marked = one is not None and row.reached == row.seeds and one.mean == least
-        return _spread(one, show) + (BEST if marked else "")
+        if one is None or row.reached < every or one.mean != least or (one.half or 0) > one.mean:
+            return _spread(one, show)
+        return _spread(one, show) + BEST
 
     return cell
 

@@ -14,7 +14,6 @@ A run that is there already is not done again, so a study that was killed goes o
 from __future__ import annotations
 
 import sys
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -25,6 +24,7 @@ from fedsim.durable import telling
 from fedsim.errors import UserError
 from fedsim.report.atomic_folder import MEND, check_files, check_folders, is_free, write_file
 from fedsim.report.places import RUNS, first_fit, holds_run, holds_scenario
+from fedsim.scenario.build import require_numerics
 from fedsim.scenario.choices import EXECUTOR
 from fedsim.studies.answer_files import FILES, Answers, write_answers
 from fedsim.studies.plan import TUNING, StudyPlan, StudyRun
@@ -121,7 +121,8 @@ def perform(
 
     Raises:
         OutputError: A place is occupied or cannot be written, found before the first run.
-        UserError: There is no cluster, or runs would spread their jobs over it too.
+        UserError: There is no cluster, or runs would spread their jobs over it too. Or as
+            :func:`fedsim.scenario.build.require_numerics` says.
     """
     trials = [trial for trials in plan.trials.values() for trial in trials]
     for run in (*trials, *plan.runs):
@@ -168,14 +169,14 @@ def do_beside(
 def _workers(on: On | None, runs: Sequence[StudyRun]) -> Iterator[tuple[Callable[[], Worker], int]]:
     """Yield what starts a worker, and how many workers there should be at most."""
     if on is None:
+        require_numerics(run.engine for run in runs)  # workers are started as this process was
         yield Process, default_jobs(len(runs))
         return
     for run in runs:
-        executor = tomllib.loads(run.scenario_toml)["engine"]["executor"]
-        if EXECUTOR.find(executor).is_elsewhere:
+        if EXECUTOR.find(run.engine.executor).is_elsewhere:
             raise UserError(
-                f"{run.label} spreads its jobs over the cluster (engine.executor = {executor!r}), to which "
-                "whole runs would go: write engine.executor = 'threads', which gives the same results"
+                f"{run.label} spreads its jobs over the cluster (engine.executor = {run.engine.executor!r}), "
+                "to which whole runs would go: write engine.executor = 'threads', whose results are the same"
             )
     with RayRuns() as cluster:
         yield cluster.start, min(cluster.num_cpus, len(runs))

@@ -21,7 +21,7 @@ from fedsim.errors import Fault, ScenarioError
 from fedsim.report.places import run_name
 from fedsim.scenario import Scenario, load_scenario, resolved_toml, tracked
 from fedsim.scenario.load import DO_RUN, document_of, is_study, keys_of, plain, read_source
-from fedsim.scenario.schema import plain_name
+from fedsim.scenario.schema import EngineConfig, plain_name
 from fedsim.scenario.validation_messages import faults_of, in_order, shown
 from fedsim.studies.study_checks import between, table_of
 from fedsim.studies.study_file import StudyConfig
@@ -73,6 +73,7 @@ class StudyRun:
         seed: Its seed.
         rounds: How many rounds it has; None where a budget ends them.
         scenario_toml: Its resolved scenario.
+        engine: The scenario's table of that name.
         trackers: Who is told of it while it goes on, as ``run.trackers`` has them.
     """
 
@@ -81,6 +82,7 @@ class StudyRun:
     seed: int
     rounds: int | None
     scenario_toml: str
+    engine: EngineConfig
     trackers: tuple[Any, ...] = ()
 
 
@@ -357,7 +359,7 @@ def _run(label: str, setting: Setting, scenario: Scenario, seed: int) -> StudyRu
     run = scenario.run.model_copy(update={"seed": seed})
     written = resolved_toml(scenario.model_copy(update={"run": run}))
     trackers = tuple(run.model_dump(mode="json", exclude_none=True)["trackers"])
-    return StudyRun(run_name(label, seed), setting, seed, run.rounds, written, trackers)
+    return StudyRun(run_name(label, seed), setting, seed, run.rounds, written, scenario.engine, trackers)
 
 
 def _validated(scenario: Scenario) -> Scenario:

@@ -1,13 +1,14 @@
 """How long the runs of a study take for real.
 
-As many settings are rehearsed as there is time for, the first point of each variant before the others. The
-rest are taken to be like one of the same variant, or else like the first.
+Each variant is rehearsed at the first point of the grid, and at other points while there is time. A setting
+that was not rehearsed is taken to be like those of its variant, or else of its algorithm, or else like all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import fmean
 from time import perf_counter, process_time
 
 from fedsim.report.forecast import Forecast, tried
@@ -15,8 +16,11 @@ from fedsim.report.rehearsal import Rehearsal, rehearse
 from fedsim.scenario import build
 from fedsim.studies.plan import Setting, StudyPlan, with_one_worker
 
-MOST_S = 0.8
-"""No further setting is rehearsed once so much processor time is spent, s."""
+MOST_S = 30.0
+"""No further variant is rehearsed once so much processor time is spent, s, ..."""
+
+MOST_POINTS_S = 3.0
+"""... and no variant at a further point of the grid once so much is, s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,8 @@ def rehearse_study(plan: StudyPlan, source: str) -> dict[Setting, Rehearsed]:
     began_s, known = process_time(), dict[Setting, Rehearsed]()
     points = list(dict.fromkeys(setting.point for setting in plan.settings))
     for setting in sorted(plan.settings, key=lambda setting: points.index(setting.point)):
-        if known and process_time() - began_s > MOST_S:
+        most_s = MOST_S if setting.point == points[0] else MOST_POINTS_S
+        if known and process_time() - began_s > most_s:
             break
         started_s = perf_counter()
         scenario = with_one_worker(plan.candidates[setting][0].scenario)
@@ -79,11 +84,20 @@ def study_s(plan: StudyPlan, known: Mapping[Setting, Rehearsed], jobs: int) -> f
     tuning = len(plan.config.tune.seeds) if plan.config.tune is not None else 0
     longest = total = 0.0
     for setting, candidates in plan.candidates.items():
-        alike = [one for other, one in known.items() if other.variant == setting.variant]
-        like = known.get(setting) or (alike or list(known.values()))[0]
-        taken_s = like.run_s(candidates[0].scenario.run.rounds)
-        if taken_s is None:
+        rounds, alike = candidates[0].scenario.run.rounds, _alike(known, setting)
+        each_s = [run_s for one in alike if (run_s := one.run_s(rounds)) is not None]
+        if len(each_s) < len(alike):
             return None
+        taken_s = fmean(each_s)
         longest = max(longest, taken_s)
         total += taken_s * (len(plan.seeds) + tuning * len(candidates))
     return max(longest, total / jobs)
+
+
+def _alike(known: Mapping[Setting, Rehearsed], setting: Setting) -> list[Rehearsed]:
+    """Return the rehearsals that stand for a setting: its own if there is one."""
+    if setting in known:
+        return [known[setting]]
+    of_variant = [one for other, one in known.items() if other.variant == setting.variant]
+    of_algorithm = [one for other, one in known.items() if other.algorithm == setting.algorithm]
+    return of_variant or of_algorithm or list(known.values())

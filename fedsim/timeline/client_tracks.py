@@ -57,7 +57,7 @@ def add_clients(
         process: The process of simulated time.
         server_frames: The track on which frames leave the server and arrive there.
         shown: The clients by what they are, from :func:`fedsim.report.shown_clients.shown_clients`.
-        groups: The device group of each client, ``[K]``.
+        groups: The label of each client's device, ``[K]``.
         replayed: Their dispatches.
         events: What else has happened.
     """

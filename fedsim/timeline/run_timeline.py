@@ -13,7 +13,7 @@ from fedsim.params import Array
 from fedsim.report.atomic_folder import MEND, write_file
 from fedsim.report.job_time_file import read_job_times
 from fedsim.report.number_format import several
-from fedsim.report.read_parquet import read_columns
+from fedsim.report.read_parquet import column_names, read_columns
 from fedsim.report.read_provenance import read_provenance
 from fedsim.report.run_trace import replay
 from fedsim.report.shown_clients import MOST_CLIENTS, shown_clients
@@ -80,7 +80,9 @@ def write_timeline(
     replayed = replay(folder, events.listeners())
     summary = read_summary(folder)
     rounds = read_columns(folder / "rounds.parquet", ("round", "began_at_s", "ended_at_s"))
-    groups = read_columns(folder / "clients.parquet", ("group",))["group"]
+    clients = folder / "clients.parquet"
+    named = "label" if "label" in column_names(clients) else "group"  # runs of older versions have no labels
+    groups = read_columns(clients, (named,))[named]
     is_real = read_provenance(folder)["bus"] == "http"
     end_ns = round(summary["simulated_s"] * 1e9)
 

@@ -18,6 +18,7 @@ import torch
 
 from fedsim import walk
 from fedsim.algorithms.base import About, Algorithm, Exchange
+from fedsim.algorithms.contexts import ServerContext
 from fedsim.algorithms.local import Local, LocalConfig
 from fedsim.clock import running
 from fedsim.engine.executors.base import ExecutorConfig
@@ -102,6 +103,27 @@ def test_says_what_a_reader_compares_it_by(name: str) -> None:
     assert found.kind == about.kind
 
 
+@pytest.mark.parametrize("name", [one.name for one in FOUND if _plugin(one.name).mixed_architectures])
+def test_says_whether_the_server_has_a_model_of_its_own(
+    name: str, world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin, asked = _plugin(name), list[str | None]()
+    initial_model, start = ServerContext.initial_model, plugin.start
+
+    def noting(self: ServerContext, architecture: str | None = None, *, variant: int = 0) -> Model:
+        asked.append(architecture)
+        return initial_model(self, architecture, variant=variant)
+
+    def started(self: Algorithm[Any, Any, Any], server: ServerContext) -> Any:
+        with monkeypatch.context() as patch:
+            patch.setattr(ServerContext, "initial_model", noting)
+            return start(self, server)
+
+    monkeypatch.setattr(plugin, "start", started)
+    world.run(world.algorithm(name, **QUICK.get(name, {})), rounds=1)
+    assert plugin.server_model == (None in asked)
+
+
 @every
 def test_documents_every_parameter(name: str) -> None:
     plugin = _plugin(name)
@@ -158,6 +180,11 @@ def test_no_step_waits_for_a_device(name: str, world: Any) -> None:
     for job in executor.fits.values():
         few, many = (device_waits(replace(job, num_steps=count), executor.resources) for count in (2, 4))
         assert few == many
+
+
+@main_else_slow
+def test_steps_have_portable_operations_alone(name: str, world: Any) -> None:
+    world.run(world.algorithm(name, **QUICK.get(name, {})), rounds=2, numerics="portable")
 
 
 @main_else_slow

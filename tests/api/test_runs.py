@@ -233,3 +233,17 @@ def test_a_folder_named_like_an_example_does_not_hide_it(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "quickstart").mkdir()
     assert fedsim.load("quickstart").run.name == "quickstart"
+
+
+@pytest.mark.usefixtures("in_process")
+def test_parameters_of_a_parent_that_do_not_apply_are_logged(
+    tiny: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    base = tiny | {"algorithms": {"fedavg": {"weighting": "uniform"}}}
+    fedsim.compare(base, ["fedavg", FedAvgOfMine], overrides={"run.rounds": 1})
+    algorithms = ["fedavg", FedAvgOfMine]
+    fedsim.study({"base": base, "variant": [{"algorithm": one} for one in algorithms]}, jobs=1)
+    mine = f"{__name__}.FedAvgOfMine"
+    messages = [record.message for record in caplog.records]
+    assert len(messages) == 2
+    assert all(f"{mine} is a subclass of fedavg" in message for message in messages)

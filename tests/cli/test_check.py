@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from fedsim import portable_numerics
 from fedsim.cli.check import is_study_file
 from fedsim.errors import InvariantError
+from fedsim.studies import study_forecast
 
 Call = Callable[..., Result]
 
@@ -167,6 +169,16 @@ def test_a_study_is_checked_too(call: Call, here: Path) -> None:
     assert sorted(path.name for path in here.iterdir()) == ["mine.toml", "tiny.toml"]
 
 
+def test_it_says_how_many_variants_of_a_study_were_tried(
+    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study_forecast, "MOST_S", 0.0)
+    monkeypatch.setattr(study_forecast, "MOST_POINTS_S", 0.0)
+    (here / "mine.toml").write_text(STUDY)
+    said = "rehearsed: 1 of 4 variants at points of the grid; the others are taken to be like these"
+    assert said in call("check", "mine.toml").stdout
+
+
 def test_paths_of_a_grid_that_end_alike_are_told_apart(call: Call, here: Path) -> None:
     grid = STUDY.partition("[grid]")[0] + '[grid]\n"fleet.0.up" = ["1 Mbit/s"]\n"server.up" = ["1 Gbit/s"]\n'
     (here / "mine.toml").write_text(grid)
@@ -260,3 +272,24 @@ def test_small_jobs_hardly_pay_on_a_cluster(call: Call) -> None:
     said = "jobs of less than 50 ms hardly pay on other machines"
     assert said in call("check", "tiny.toml", "--set", "engine.executor=ray").stdout
     assert said not in call("check", "tiny.toml").stdout
+
+
+UNLIKE = 'fedprox has weighting = "samples" (fedavg: "uniform"): fedprox is a subclass of fedavg'
+
+
+def test_parameters_of_a_parent_that_do_not_apply_are_told(call: Call, here: Path) -> None:
+    (here / "tiny.toml").write_text(
+        (here / "tiny.toml").read_text() + '[algorithms.fedavg]\nweighting = "uniform"\n'
+    )
+    assert UNLIKE in call("check", "tiny.toml", "--algorithm", "fedprox").stdout
+    assert UNLIKE not in call("check", "tiny.toml", "--algorithm", "fedavg").stdout
+    study = 'base = "tiny.toml"\n[[variant]]\nalgorithm = "fedavg"\n[[variant]]\nalgorithm = "fedprox"\n'
+    (here / "mine.toml").write_text(study)
+    assert UNLIKE in call("check", "mine.toml").stdout
+
+
+def test_portable_numbers_are_said(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(portable_numerics, "require", lambda: None)
+    assert "numbers are portable" not in call("check", "tiny.toml").stdout
+    monkeypatch.setattr("fedsim.cli.check.mkl_remark", str)
+    assert "numbers are portable" in call("check", "tiny.toml", "--set", "engine.numerics=portable").stdout

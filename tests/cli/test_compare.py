@@ -220,6 +220,22 @@ def test_what_is_there_is_not_done_again(call: Call, here: Path, monkeypatch: py
         assert "that are there already are kept" in " ".join(call(command, "--help").output.split())
 
 
+@pytest.mark.usefixtures("in_process")
+def test_it_says_how_many_runs_were_there(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = ("compare", "tiny.toml", "--algorithms", "local", "--set", "run.rounds=1", "--out", "o")
+    assert "there already" not in call(*arguments).stderr
+    with monkeypatch.context() as patch:
+        patch.setattr(Plan, "of", Mock(side_effect=AssertionError("it runs again")))
+        for jobs in ((), ("--jobs", "2")):
+            assert call(*arguments, *jobs).stderr.splitlines()[-1] == (
+                "1 of 1 run was there already and was not run again; "
+                "a new folder, --out FOLDER, runs them anew"
+            )
+    more = (*arguments, "--force", "--seeds")
+    assert "\n1 of 2 runs was there" in call(*more, "0,1").stderr
+    assert "\n2 of 3 runs were there" in call(*more, "0,1,2", "--jobs", "2").stderr
+
+
 def test_runs_that_are_there_and_not_finite_are_named_again(call: Call) -> None:
     for _ in range(2):
         result = call("compare", "tiny.toml", "--algorithms", "local", *DIVERGING)
@@ -333,3 +349,24 @@ def test_runs_beside_each_other_give_the_same_tables(call: Call, here: Path) -> 
     for run in ("local-seed0", "fedavg-seed1"):
         for file in ("scenario.toml", "trace.msgpack", "rounds.parquet"):
             assert (here / "a" / run / file).read_bytes() == (here / "b" / run / file).read_bytes()
+
+
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize("varied", [(), ("--set", "training.lr=0.1,0.2")])
+def test_parameters_are_shown_and_unlike_ones_are_told(
+    call: Call, here: Path, varied: tuple[str, ...]
+) -> None:
+    (here / "tiny.toml").write_text(
+        (here / "tiny.toml").read_text() + '[algorithms.fedavg]\nweighting = "uniform"\n'
+    )
+    arguments = ("compare", "tiny.toml", "--algorithms", "fedavg,fedprox", "--set", "run.rounds=1", *varied)
+    result = call(*arguments, "--show-params")
+    assert result.exit_code == 0, result.output
+    remark = 'note: fedprox has weighting = "samples" (fedavg: "uniform"): fedprox is a subclass of fedavg'
+    assert remark in result.stderr
+    lines = [
+        line.split() for line in result.stdout.partition("Parameters of the algorithms\n")[2].splitlines()
+    ]
+    assert lines[0] == ["parameter", "fedavg", "fedprox"]
+    assert ["weighting", '"uniform"', '"samples"'] in lines
+    assert "Parameters of the algorithms" not in call(*arguments).stdout

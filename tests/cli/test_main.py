@@ -15,6 +15,8 @@ import click
 import pytest
 from click.testing import Result
 
+from fedsim import portable_numerics
+from fedsim.__main__ import start
 from fedsim.api import sockets
 from fedsim.cli import main, options
 from fedsim.cli.plugin_kinds import FOLDERS
@@ -239,6 +241,23 @@ def test_completion_imports_nothing_heavy(words: str, place: int, last: str) -> 
         f"    print(sorted({HEAVY} & sys.modules.keys()))\n"
     )
     assert complete(words, place, script)[-2:] == [f"plain,{last}", "[]"]
+
+
+def test_a_run_of_portable_numbers_starts_the_command_anew(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise portable_numerics.FreshProcessError("this process is not portable")
+
+    words = ["fedsim", "run", "tiny.toml", "--seed", "1", "--set", "engine.numerics=portable"]
+    restarted: list[list[str]] = []
+    monkeypatch.setattr(portable_numerics, "require", refuse)
+    monkeypatch.setattr(portable_numerics, "restart", restarted.append)
+    monkeypatch.setattr(sys, "argv", words)
+    monkeypatch.setattr(sys, "orig_argv", [sys.executable, *words])
+    start()
+    assert restarted == [[sys.executable, *words]]
+    assert [path.name for path in here.iterdir()] == ["tiny.toml"]
 
 
 def test_the_package_can_be_called() -> None:

@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 from click.testing import Result
 
+from fedsim.report.read_parquet import read_columns
+
 pytestmark = pytest.mark.slow
 
 Call = Callable[..., Result]
@@ -165,6 +167,11 @@ def test_run_starts_its_processes_itself(call: Call, here: Path, monkeypatch: py
     assert "12 to 4 of 4 clients: merged 12, dropped 0, rejected 0, late 0" in result.stdout
     assert call("run", "tiny.toml", *persfl, "--out", "memory").exit_code == 0
     assert summary(here / "there")["model_hash"] == summary(here / "memory")["model_hash"]
+    for table in ("clients", "dispatches"):
+        labels = [
+            read_columns(here / run / f"{table}.parquet", ["label"])["label"] for run in ("there", "memory")
+        ]
+        assert labels[0].tolist() == labels[1].tolist() != []
     assert all(summary(here / "there")["time"][f"{phase}_s"] > 0 for phase in ("download", "compute"))
     there, memory = (
         [line for line in (here / name / "log.jsonl").read_text().splitlines() if '"student chosen"' in line]

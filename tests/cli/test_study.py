@@ -10,6 +10,7 @@ from click.testing import Result
 
 from fedsim.cli import study as command
 from fedsim.cli.study import words
+from fedsim.scenario.schema import EngineConfig
 from fedsim.studies import perform as performing
 from fedsim.studies.perform import Progress
 from fedsim.studies.plan import Setting, StudyRun
@@ -87,7 +88,7 @@ def test_mistakes_are_told_with_their_paths(call: Call, here: Path) -> None:
 
 
 def test_where_a_study_is_in_words(capsys: pytest.CaptureFixture[str]) -> None:
-    run = StudyRun("local-seed1", Setting("local", "local"), 1, 30, "")
+    run = StudyRun("local-seed1", Setting("local", "local"), 1, 30, "", EngineConfig())
     begun = Progress(18, 6)
     assert words(begun, 0.0) == "run 7 of 18"
     under_way = replace(begun, run=run, rounds={"local-seed1": 15}, share=0.25)
@@ -97,7 +98,7 @@ def test_where_a_study_is_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     failed = replace(ended, said="Traceback\nZeroDivisionError: oh", share=1.0)
     assert words(failed, 20.0) == "run 7 of 18: local-seed1, failed: ZeroDivisionError: oh"
     show = command._lines("mine", 0.0)
-    for progress in (begun, under_way, replace(failed, ended=12)):
+    for progress in (begun, under_way, replace(failed, ended=12), Progress(18, 18)):
         show(progress)
     first, second = capsys.readouterr().err.splitlines()
     assert first == "mine: 6 of 18 runs there already"

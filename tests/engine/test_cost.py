@@ -205,6 +205,21 @@ def test_the_types_are_the_tasks(data: FederatedData, architectures: Any, make_f
             Costs(resources).work(make_fit(step=Descent(loss=look)))
 
 
+def _with_root(models: Models, batches: Batches, extras: Extras) -> Tensor:
+    return models["model"](batches["train"].x).square().sum().sqrt()
+
+
+def test_steps_of_a_portable_run_have_portable_operations_alone(
+    resources: Resources, make_fit: Callable[..., Fit]
+) -> None:
+    portable = Costs(replace(resources, portable=True))
+    portable.work(make_fit(optimisers={"model": Adam(0.1)}))
+    job = make_fit(step=Descent(loss=_with_root))
+    Costs(resources).work(job)
+    with pytest.raises(JobError, match="the operations sqrt of a training step may have other bits"):
+        portable.work(job)
+
+
 def test_mutual_learning_counts_both_models(
     costs: Costs, make_fit: Callable[..., Fit], start: Callable[..., Model]
 ) -> None:

@@ -1,3 +1,4 @@
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from fedsim.engine.optimisers import (
 )
 from fedsim.engine.schedules.base import Schedules
 from fedsim.engine.training_config import TrainingConfig
+from fedsim.models.portable_operations import SeenOperations
+from fedsim.portable_numerics import REQUEST
 from fedsim.rng import Key
 
 SHAPES = [(3, 4), (4,), ()]
@@ -304,3 +307,29 @@ def test_what_another_optimiser_kept_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=match):
         resume(optimiser, {"w": torch.zeros(3)}, kept)
+
+
+def test_adam_of_a_portable_process_calls_no_root_of_mkls(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = _moved(Adam(0.01, weight_decay=0.1), 5)
+    monkeypatch.setenv(REQUEST, "1")
+    with SeenOperations() as seen:
+        portable = _moved(Adam(0.01, weight_decay=0.1), 5)
+    assert "_fused_adam_" in seen.names
+    assert not {"_foreach_sqrt", "sqrt"} & seen.names
+    for left, right in zip(chain(*usual), chain(*portable), strict=True):
+        torch.testing.assert_close(left, right)
+
+
+@pytest.mark.parametrize("size", [1, 7, 16, 31, 100])
+def test_adam_of_a_portable_process_gives_stacked_parameters_the_same_bits(
+    monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setenv(REQUEST, "1")
+    generator = Key.root(3).torch()
+    start, gradient = (torch.randn((3, size), generator=generator) for _ in range(2))
+    stacked = start.clone()
+    Adam(0.01).update([stacked], [gradient], Adam(0.01).start([stacked]))
+    for row, its_gradient, end in zip(start, gradient, stacked, strict=True):
+        alone = row.clone()
+        Adam(0.01).update([alone], [its_gradient.clone()], Adam(0.01).start([alone]))
+        assert torch.equal(alone, end)

@@ -57,9 +57,21 @@ def test_clients_are_ranked_within_their_group() -> None:
     assert (phones.x.tolist(), phones.y.tolist()) == ([0.5, 1], [0.2, 0.8])
     assert (laptops.x.tolist(), laptops.y.tolist()) == ([1], [0.6])
     assert figure.text == (
-        "Accuracy of clients at the end. phones: mean 50.0 %, lowest 20.0 %; laptops: mean 60.0 %, lowest "
-        "60.0 %."
+        "Accuracy of clients at the end. phones: mean 50.0 %, worst 10 %: 20.0 %; laptops: mean 60.0 %, "
+        "worst 10 %: 60.0 %."
     )
+
+
+@pytest.mark.parametrize(
+    ("what", "legend"), [("accuracy", "worst 10 %: 15.0 %"), ("loss", "worst 10 %: 1.85")]
+)
+def test_the_legend_tells_of_those_left_behind(what: str, legend: str) -> None:
+    # Two runs of twenty clients: the worst two are 0.1 and 0.2 of accuracy, or 1.9 and 1.8 of loss.
+    values = np.linspace(0.1, 2.0, 20) if what == "accuracy" else np.linspace(0, 1.9, 20)
+    figure = ranked_figure({"a": [values, values[::-1]]}, what, "variant")
+    assert figure is not None
+    assert isinstance(figure.chart, LineChart)
+    assert figure.chart.lines[0].legend == legend
 
 
 def test_seeds_make_a_band() -> None:

@@ -132,3 +132,13 @@ def test_a_legend_has_each_line_and_of_very_many_says_so() -> None:
     )
     assert [text.get_text() for text in few] == [" _a", "$b$"]
     assert [text.get_text() for text in many][-2:] == [str(MOST_IN_LEGEND - 1), "and 18 more"]
+
+
+def test_the_vertical_axis_follows_the_lines_and_only_near_targets_are_lines() -> None:
+    line = Line("a", TWO, np.array([0.5, 0.7]), np.array([0.4, 0.6]), np.array([0.6, 0.8]))
+    (axes,) = drawn(LineChart(TIME, SHARE, [line], [Target(0.85, "near"), Target(0.1, "far")])).axes
+    assert axes.get_ylim() == pytest.approx((0.3775, 0.8725))
+    assert [np.asarray(one.get_ydata())[0] for one in axes.lines] == [0.5, 0.85]
+    assert [text.get_text() for text in axes.texts] == ["near", "far ↓"]
+    (axes,) = drawn(LineChart(TIME, SHARE, [line])).axes
+    assert (len(axes.lines), len(axes.texts)) == (1, 0)

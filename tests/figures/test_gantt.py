@@ -89,12 +89,31 @@ def test_of_many_clients_three_thirds_are_shown_and_of_many_rounds_the_first() -
     assert len(figure.notes) == 3
 
 
+def test_the_slowest_of_each_round_are_shown() -> None:
+    def lasts_s(client: int, turn: int) -> float:
+        return 150 if (client, turn) == (70, 9) else client + 1
+
+    spans: list[Span] = [
+        (client, turn, turn + 1, "compute", 1000 * turn, 1000 * turn + lasts_s(client, turn), "late")
+        for client in range(100)
+        for turn in range(10)
+    ]
+    began_at_s = 1000.0 * np.arange(10)
+    rounds = {"round": np.arange(1, 11), "began_at_s": began_at_s, "ended_at_s": began_at_s + 999}
+    figure = gantt_figure(columns(spans), rounds, ["phones"] * 100)
+    assert figure is not None
+    assert isinstance(figure.chart, GanttChart)
+    # Of the whole run 21 clients are slower on average, but in round 10 client 70 is the slowest.
+    assert "client 70" in figure.chart.rows
+    assert len(first_rounds(figure.chart, 10).rows) == MOST_CLIENTS
+
+
 def test_the_first_rounds_have_only_who_was_at_work_in_them() -> None:
     late: list[Span] = [*SPANS, (2, 0, 2, "compute", 5, 7, "merged")]
     figure = gantt_figure(columns(late), ROUNDS, [*GROUPS, "idle"])
     assert figure is not None
     assert isinstance(figure.chart, GanttChart)
-    assert first_rounds(figure.chart, 2) is figure.chart
+    assert first_rounds(figure.chart, 2).rows == figure.chart.rows
     chart = first_rounds(figure.chart, 1)
     assert chart.rows == ["client 1, slow", "client 0, fast"]
     assert chart.row.tolist() == [1, 1, 0, 0, 0]
@@ -112,7 +131,17 @@ def test_a_round_waits_for_its_last_client_alone() -> None:
         "compute": [2, 2],
         "upload": [1, 0],
     }
-    assert figure.text.startswith("62.5 % of the time of all rounds")
+    assert figure.text.startswith("62.5 % of the time of rounds 1 to 2")
+    assert figure.title == "For whom rounds waited, and why, rounds 1 to 2"
+
+
+def test_only_the_rounds_that_are_shown_tell_who_was_waited_for() -> None:
+    figure = held_up_figure(columns(SPANS), ROUNDS, GROUPS, (2, 2))
+    assert figure is not None
+    assert isinstance(figure.chart, BarChart)
+    assert figure.chart.bars == ["client 0, fast"]  # from 6 to 8
+    assert figure.title == "For whom rounds waited, and why, round 2"
+    assert figure.text.startswith("66.7 % of the time of round 2")
 
 
 @pytest.mark.parametrize("spans", [[], SPANS[:2]])

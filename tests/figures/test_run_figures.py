@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from fedsim.errors import OutputError, UserError
-from fedsim.figures.base import BarChart, LineChart, Section, Target
+from fedsim.figures.base import BarChart, GanttChart, LineChart, Section, Target
 from fedsim.figures.run_figures import (
     MOST_GROUPS,
     ROUNDS_NEEDED,
     by_group,
+    labelled,
     round_sections,
     run_sections,
     targets_of,
@@ -154,6 +157,45 @@ def test_the_accuracy_that_ends_a_run_is_its_target() -> None:
     assert targets_of({"run": {"rounds": 3}}) == []
     (target,) = targets_of({"run": {"until": {"accuracy": 0.7, "of": "global"}}})
     assert (target.value, target.label) == (0.7, "target 70 %, on the global test set")
+
+
+@pytest.mark.parametrize(
+    ("groups", "labels", "shown"),
+    [
+        ("lab lab phones", "old new phones", "old new phones"),
+        ("wifi wifi mobile", "old new old", "wifi, old|wifi, new|mobile, old"),
+        ("wifi wifi phones", "old phones phones", "wifi, old|wifi, phones|phones"),
+    ],
+)
+def test_labels_of_devices_stand_for_groups(groups: str, labels: str, shown: str) -> None:
+    clients = {"group": np.array(groups.split(), object), "label": np.array(labels.split(), object)}
+    expected = shown.split("|") if "|" in shown else shown.split()
+    assert labelled(clients)["group"].tolist() == expected
+
+
+def test_many_labels_or_none_leave_the_groups() -> None:
+    many = [f"row {number}" for number in range(MOST_GROUPS + 1)]
+    groups = {"group": np.full(len(many), "phones", object)}
+    assert labelled(groups) is groups
+    assert labelled({**groups, "label": np.array(many, object)})["group"].tolist() == ["phones"] * len(many)
+
+
+def test_figures_show_the_labels_of_a_fleet_file(run_folder: Path, tmp_path: Path) -> None:
+    old, new = (Path(shutil.copytree(run_folder, tmp_path / name)) for name in ("old", "new"))
+    table = parquet.read_table(run_folder / "clients.parquet")
+    parquet.write_table(table.drop(["label"]), old / "clients.parquet")
+    labels = pa.array(["early", *["later"] * (table.num_rows - 1)])
+    place = table.column_names.index("label")
+    parquet.write_table(table.set_column(place, "label", labels), new / "clients.parquet")
+    for folder, bars in ((old, ["<b>$x_1$</b> & 50 %", "high"]), (new, None)):
+        figures = {figure.name: figure for section in run_sections(folder) for figure in section.figures}
+        chart, rows = figures["outcomes"].chart, figures["gantt"].chart
+        assert isinstance(chart, BarChart)
+        assert isinstance(rows, GanttChart)
+        if bars is None:
+            assert all("early" in name or "later" in name for name in [*chart.bars, *rows.rows])
+        else:
+            assert chart.bars == bars
 
 
 def test_of_very_many_groups_the_small_ones_count_as_one() -> None:

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim.figures.base import Scale, Unit
-from fedsim.figures.ticks import tick_label, ticks
+from fedsim.figures.base import Axis, Scale, Unit
+from fedsim.figures.ticks import reach, tick_label, ticks
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,23 @@ def test_marks_are_few_and_on_the_axis(low: float, times: float, unit: Unit, sca
     if times > 20 and most >= 4:
         assert found
     assert all(tick_label(value, unit) for value in found)
+
+
+REACHES: list[tuple[tuple[float, float], Axis, list[float], tuple[float, float]]] = [
+    ((0.3, 0.8), Axis("accuracy", "share"), [], (0.275, 0.825)),  # no third of the plot below the lines
+    ((0.9, 1), Axis("accuracy", "share"), [], (0.895, 1.005)),
+    ((1, 11), Axis("loss"), [], (0, 11.5)),  # zero is near
+    ((0, 0), Axis("rate", "B/s"), [], (0, 0.5)),
+    ((8, 8), Axis("dispatches"), [], (7.2, 8.8)),
+    ((0.5, 0.7), Axis("accuracy", "share"), [0.75], (0.4875, 0.7625)),
+    ((0.5, 0.7), Axis("accuracy", "share"), [0.9], (0.49, 0.71)),  # too far
+    ((0.5, 0.5), Axis("accuracy", "share"), [0.9], (0.48, 0.92)),
+    ((1, 100), Axis("loss", scale="log"), [], (100**-0.04, 100**1.04)),
+]
+
+
+@pytest.mark.parametrize(("values", "axis", "marked", "ends"), REACHES)
+def test_an_axis_reaches_a_little_beyond_what_it_shows(
+    values: tuple[float, float], axis: Axis, marked: list[float], ends: tuple[float, float]
+) -> None:
+    assert reach(*values, axis, marked) == pytest.approx(ends)

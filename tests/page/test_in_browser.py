@@ -27,6 +27,7 @@ from fedsim.figures.base import (
 from fedsim.page.html import html
 from fedsim.page.page import Page
 from fedsim.page.write_report import write_report
+from tests.figures.test_ticks import REACHES
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page as Tab
@@ -190,7 +191,7 @@ READINGS = {
     "accuracy-by-time": "simulated time 0 s",
     "time-parts": "fedavg, compute: 2 min of 11 min 10 s",
     "link-use": "simulated time 0 s",
-    "gantt": "client 0, round 1: receives for 2 s, from 0 s to 2 s",
+    "gantt": "client 11, round 1: receives for 2 s, from 0 s to 2 s",
     "left-behind": "client 0 (phones): training samples 20, accuracy 50.0 %",
     "data-split": "client 0, class 0: 0",
 }
@@ -371,3 +372,61 @@ def test_without_scripts_there_is_the_answer(open_page: Open, sample_file: Path)
 def test_nothing_moves_for_those_who_ask_for_that(open_page: Open, sample_file: Path) -> None:
     with open_page(sample_file, reduced_motion="reduce") as tab:
         assert tab.evaluate("getComputedStyle(document.documentElement).scrollBehavior") == "auto"
+
+
+def test_axes_follow_the_values_as_in_files(open_page: Open, sample_file: Path, tmp_path: Path) -> None:
+    offering = tmp_path / "offering.html"
+    offered = "Object.assign(window, { reach, withTargets });"
+    offering.write_text(sample_file.read_text().replace("\n})();", f"\n{offered}\n}})();"))
+    with open_page(offering, bypass_csp=True) as tab:
+        for (least, most), axis, marked, ends in REACHES:
+            chart = {
+                "y": {"unit": axis.unit, "scale": axis.scale},
+                "targets": [{"value": value} for value in marked],
+            }
+            script = "([chart, ...ends]) => reach(chart.y, ...withTargets(chart, ...ends))"
+            assert tab.evaluate(script, [chart, least, most]) == pytest.approx(ends)
+
+
+def test_every_colour_of_bars_has_its_legend_and_lines_say_what_theirs_says(
+    open_page: Open, tmp_path: Path
+) -> None:
+    lines = [Line("a", np.ones(1), np.ones(1), legend="worst 10 %: 25 %"), Line("b", np.ones(1), np.ones(1))]
+    figures = [
+        Figure("outcomes", "", "", BarChart(["fedavg"], [Part("merged", np.ones(1))], Axis("dispatches"))),
+        Figure("ranked", "", "", LineChart(Axis("clients"), Axis("accuracy", "share"), lines)),
+    ]
+    file = tmp_path / "page.html"
+    file.write_text(html(Page("t", "run", "a", sections=[Section("all", "All", figures)])))
+    with open_page(file) as tab:
+        assert tab.locator("#outcomes .legend .label").all_text_contents() == ["merged"]
+        assert tab.locator("#ranked .legend .value").all_text_contents() == ["worst 10 %: 25 %", "100.0 %"]
+
+
+def test_the_slowest_clients_of_the_rounds_that_are_shown(open_page: Open, tmp_path: Path) -> None:
+    # In rounds 1 to 3 client 0 is the fastest of 40, in the others the slowest.
+    clients, rounds = np.tile(np.arange(40), 6), np.repeat(np.arange(1, 7), 40)
+    lasted_s = np.where((clients == 0) & (rounds > 3), 90.0, clients + 1)
+    began_at_s = 100.0 * np.arange(6)
+    chart = GanttChart(
+        [f"client {client}" for client in range(40)], ["compute"], clients, clients * 0, rounds,
+        100.0 * (rounds - 1), 100 * (rounds - 1) + lasted_s,
+        np.arange(1, 7), began_at_s, began_at_s + 99,
+    )  # fmt: skip
+    file = tmp_path / "page.html"
+    figure = Figure("gantt", "", "", chart)
+    file.write_text(html(Page("t", "run", "a", sections=[Section("all", "All", [figure])])))
+    with open_page(file) as tab:
+        said, plot = tab.locator("#gantt .left"), tab.locator("#gantt .plot")
+        for rounds_shown, slowest, lasted in (
+            ("1 to 3", "client 39", "40 s"),
+            ("4 to 6", "client 0", "1 min 30 s"),
+        ):
+            assert said.text_content() == (
+                f"Last in rounds {rounds_shown}: {slowest}, mostly compute ({lasted}). "
+                "Shown are the 10 slowest clients of these rounds, 10 in the middle and the 10 fastest."
+            )
+            plot.press("ArrowRight")  # the first span of the uppermost row
+            assert (tab.locator("#gantt .reading").text_content() or "").startswith(f"{slowest}, ")
+            plot.press("Escape")
+            tab.get_by_role("button", name="Later rounds").press("Enter")

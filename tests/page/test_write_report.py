@@ -39,6 +39,7 @@ def test_the_page_of_a_run(compared: Path) -> None:
     assert facts["trace hash"] == summary["trace_hash"]
     assert facts["model hash"] == summary["model_hash"]
     assert facts["fedsim"].startswith(fedsim.__version__)
+    assert facts["parameters"] == 'weighting = "samples"'
     names = [figure.name for section in page.sections for figure in section.figures]
     assert len(names) == len(set(names)) >= 4
 
@@ -48,7 +49,9 @@ def test_the_page_of_a_comparison(compared: Path) -> None:
     assert (page.title, page.kind) == ("tiny", "comparison")
     assert page.table is not None
     assert [row[0] for row in page.table.table.rows] == ["fedavg", "local"]
-    assert dict(page.facts)["runs"] == "4 of 4 have ended"
+    facts = dict(page.facts)
+    assert facts["runs"] == "4 of 4 have ended"
+    assert facts["parameters of fedavg"] == 'weighting = "samples"'
     runs = next(one.table for one in page.tables if one.table.title == "runs")
     names = [f"{algorithm}-seed{seed}" for algorithm in ("fedavg", "local") for seed in (0, 1)]
     assert sorted(row[0] for row in runs.rows) == names
@@ -72,6 +75,13 @@ def test_what_the_log_says_of_times_is_said(folder: Path) -> None:
     log.write_text(log.read_text() + '{"event": "simulated time", "remark": "waits took long"}\n')
     assert page_of(folder / "fedavg-seed0").remarks == ["waits took long"]
     assert page_of(folder).remarks == ["fedavg-seed0: waits took long"]
+
+
+def test_the_model_of_the_server_is_said(folder: Path) -> None:
+    file = folder / "fedavg-seed0" / "run.json"
+    model = {"label": "large", "parameters": 12345}
+    file.write_text(json.dumps({**json.loads(file.read_text()), "server_model": model}))
+    assert dict(page_of(folder / "fedavg-seed0").facts)["server's model"] == "large, 12,345 parameters"
 
 
 def test_places(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

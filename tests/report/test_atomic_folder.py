@@ -221,6 +221,24 @@ def test_what_a_killed_run_has_left_is_swept_and_what_runs_is_not(tmp_path: Path
     assert sorted(p.name for p in tmp_path.iterdir()) == ["quick", "slow"]
 
 
+def test_a_hidden_folder_that_another_process_sweeps_at_once_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Path] = []
+
+    def mkdir(folder: Path, *settings: Any, **more: Any) -> None:
+        os.mkdir(folder)  # noqa: PTH102
+        made.append(folder)
+        if len(made) in (1, 2):  # that of the check, and the first one to write into
+            atomic_folder._sweep(tmp_path)
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    check_folders([tmp_path / "run"], force=False)
+    publish(tmp_path / "run", "x")
+    assert len(made) == 3
+    assert contents(tmp_path) == {"run/summary.json": "x"}
+
+
 @pytest.mark.parametrize("fault", ["open", "write", "fsync", "replace"])
 def test_a_file_is_replaced_whole_or_not(tmp_path: Path, disk: Any, fault: str) -> None:
     file = tmp_path / "f.csv"

@@ -75,7 +75,8 @@ def test_the_table_of_one_seed() -> None:
     # Samples that have to be sent are bytes too.
     assert fedmd[5:8] == ("1 MB", "1 MB", "1/120")
     assert local[1] == "-"
-    assert local[5:8] == ("0 B*", "0 B*", "0")
+    # No cost is the best: runs that sent nothing may have learned nothing.
+    assert local[5:8] == ("0 B", "0 B", "0")
     # What is equal for all is best for nobody.
     assert not any(row[2].endswith("*") for row in grid.rows)
     assert max(map(len, grid.lines())) <= 100
@@ -99,14 +100,30 @@ def test_a_regression_is_compared_by_its_loss() -> None:
         "accuracy": dict.fromkeys(("personal_mean", "personal_std", "personal_worst_decile", "best"))
     }
     runs = [
-        summary("fedavg", loss={"personal_mean": 0.01234, "personal_std": 0.5, "global": 1234.0}, **nothing),
+        summary(
+            "fedavg", loss={"personal_mean": 0.01234, "personal_std": 0.005, "global": 1234.0}, **nothing
+        ),
         summary("local", loss={"personal_mean": 2.0}, **nothing),
     ]
     grid = comparison.table(runs)
     assert list(grid.headings[1:3]) == ["loss", "global\nloss"]
-    assert [row[1:3] for row in grid.rows] == [("0.0123 ± 0.5*", "1.23e+03"), ("2 ± 0.02", "-")]
+    assert [row[1:3] for row in grid.rows] == [("0.0123 ± 0.005*", "1.23e+03"), ("2 ± 0.02", "-")]
     assert grid.notes[0] == "loss: mean over clients ± standard deviation over clients"
     assert not any("worst" in note for note in grid.notes)
+
+
+@pytest.mark.parametrize(("second", "shown"), [(0.9, "60.0 ± 42.4*"), (0.2, "25.0 ± 7.1")])
+def test_the_best_has_no_spread_wider_than_itself_and_no_fewer_seeds(second: float, shown: str) -> None:
+    accuracy = {"b": [0.3, second], "c": [0.1, 0.1], "d": [0.4]}
+    runs = [
+        summary(name, seed, accuracy={"personal_mean": mean})
+        for name, means in accuracy.items()
+        for seed, mean in enumerate(means)
+    ]
+    b, c, d = (row[1] for row in comparison.table(runs).rows)
+    assert (b, c, d) == (shown, "10.0 ± 0.0", "40.0")  # where d is the best, it is so with one seed
+    runs += [summary("e", seed, accuracy={"personal_mean": mean}) for seed, mean in enumerate((0.0, 2.0))]
+    assert comparison.table(runs).rows[-1][1] == "100.0 ± 141.4"
 
 
 def test_what_some_seeds_lack_is_left_out_of_the_mean() -> None:

@@ -4,10 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from fedsim import plugins
 from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
 from fedsim.fleet.device import QUANTITIES
+from fedsim.models import Architecture, ModelPlugin
+from fedsim.models.mlp import PLUGIN as MLP
+from fedsim.models.module_by_path import adopted
 from fedsim.report import preview
 from fedsim.report.rehearsal import rehearse
 from fedsim.rng import Key
@@ -28,6 +32,36 @@ def test_the_tables_of_a_scenario(make_parts: Callable[..., Parts]) -> None:
         ("server (server)", "", "", "linear", ""),
     ]
     assert not preview.groups(parts).notes
+
+
+class Net(nn.Linear):
+    """A module of a user."""
+
+    def __init__(self, num_classes: int, width: int = 64) -> None:
+        super().__init__(width, num_classes)
+
+
+def test_what_models_are(make_parts: Callable[..., Parts]) -> None:
+    parts = make_parts()
+    net: Any = adopted(f"{__name__}.Net")
+    models: dict[str, ModelPlugin[Any]] = {
+        "own": net(net.Config(width=64)),
+        "wide": MLP(MLP.Config(hidden=(8, 4))),
+    }
+    made = {label: Architecture(label, plugin, parts.data.task) for label, plugin in models.items()}
+    rows = preview.models(replace(parts, architectures=made)).rows
+    assert [row[:2] for row in rows] == [
+        ("own", f"{__name__}.Net (width = 64)"),
+        ("wide", "mlp (hidden = [8, 4])"),
+    ]
+
+
+def test_the_model_of_the_server(make_parts: Callable[..., Parts]) -> None:
+    fedgkt, fedmd, fedavg = (make_parts(name) for name in ("fedgkt", "fedmd", "fedavg"))
+    assert preview.models(fedgkt).notes == ["the server's own model: linear, 650 parameters"]
+    assert not preview.models(fedmd).notes
+    shown = [preview.groups(parts).rows[-1][3] for parts in (fedgkt, fedmd, fedavg)]
+    assert shown == ["linear", "", "linear"]
 
 
 def test_a_regression_has_outputs_and_no_classes(make_parts: Callable[..., Parts]) -> None:

@@ -18,12 +18,15 @@ from fedsim.bus import Log
 from fedsim.clock import read_trace
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.errors import FileError, JobError, OutputError
+from fedsim.fleet import build_fleet
 from fedsim.fleet.device import QUANTITIES
+from fedsim.fleet.entries import GroupConfig, ServerConfig
 from fedsim.network import OverheadConfig
 from fedsim.report import record_run as module
 from fedsim.report.columns import Table
 from fedsim.report.record_run import record
 from fedsim.report.run_columns import RUN_TABLES, SUMMED, TRAFFIC
+from fedsim.rng import Key
 from fedsim.runtime.parts import EvaluationConfig, Parts
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.records.result import RoundRow
@@ -95,12 +98,12 @@ def test_the_tables_agree_with_the_summary(make_parts: Callable[..., Parts], tmp
     assert [row["round"] for row in rounds] == [1, 2]
     assert rounds[-1]["ended_at_s"] == summary["simulated_s"]
     assert [row["client"] for row in clients] == [0, 1, 2, 3]
-    assert {(row["group"], row["model"]) for row in clients} == {("high", "linear")}
+    assert {(row["group"], row["label"], row["model"]) for row in clients} == {("high", "high", "linear")}
     assert sum(row["num_train"] for row in clients) == plan.parts.data.sizes("train").sum()
     assert [row["asked"] for row in clients] == [2, 2, 2, 2]
     devices = [plan.parts.fleet.device(client) for client in range(4)]
-    assert list(clients[0])[3:13] == [quantity.attribute for quantity in QUANTITIES.values()]
-    for column in list(clients[0])[3:13]:
+    assert list(clients[0])[4:14] == [quantity.attribute for quantity in QUANTITIES.values()]
+    for column in list(clients[0])[4:14]:
         assert [row[column] for row in clients] == [getattr(device, column) for device in devices]
     for name in TRAFFIC:
         assert sum(row[name] for row in rounds) == getattr(done.result.totals, name)
@@ -232,7 +235,7 @@ def test_the_tables_name_themselves_and_their_schema(plan: Plan, tmp_path: Path)
     for name in ("rounds", "clients", "evaluations", "dispatches", "messages"):
         metadata = pq.read_schema(done.folder / f"{name}.parquet").metadata
         assert metadata[b"fedsim_table"] == name.encode()
-        assert metadata[b"fedsim_schema"] == b"2"
+        assert metadata[b"fedsim_schema"] == b"3"
 
 
 @pytest.mark.parametrize("described", RUN_TABLES.values(), ids=RUN_TABLES)
@@ -415,3 +418,33 @@ def test_evaluation_of_some_clients_only(plan: Plan, tmp_path: Path) -> None:
     clients = table(done.folder, "clients")
     assert {row["client"] for row in clients if row["accuracy"] is not None} == measured
     assert [row["accuracy_mean"] is None for row in table(done.folder, "rounds")] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "model"), [("fedgems", {"label": "linear", "parameters": 650}), ("local", None)]
+)
+def test_which_model_the_server_had(
+    plan: Plan, make_parts: Callable[..., Parts], tmp_path: Path, algorithm: str, model: object
+) -> None:
+    done = record(replace(plan, algorithm=algorithm, parts=make_parts(algorithm)), tmp_path / "run")
+    assert json.loads((done.folder / "run.json").read_text()).get("server_model") == model
+
+
+def test_clients_and_dispatches_have_the_labels_of_the_fleet_file(plan: Plan, tmp_path: Path) -> None:
+    file = tmp_path / "boards.csv"
+    file.write_text(
+        "label,speed_gflops,memory_gb,up_mbps,down_mbps,latency_ms\nold,1,1,1,1,1\nnew,1,1,1,1,1\n"
+    )
+    groups = [
+        GroupConfig(name="lab", count=2, file=str(file)),
+        GroupConfig(name="rest", count=2, device="high"),
+    ]
+    fleet = build_fleet(groups, ServerConfig(), Key.root(0), default_model="linear")
+    done = record(replace(plan, parts=replace(plan.parts, fleet=fleet)), tmp_path / "run")
+    labels = ["old", "new", "rest", "rest"]
+    assert [row["label"] for row in table(done.folder, "clients")] == labels
+    dispatches = table(done.folder, "dispatches")
+    assert len(dispatches) == 8
+    assert all(row["label"] == labels[row["client"]] for row in dispatches)
+    schema = pq.read_schema(done.folder / "dispatches.parquet")
+    assert pa.types.is_dictionary(schema.field("label").type)  # codes, not a text for each row

@@ -112,14 +112,14 @@ def test_a_tracker_that_fails_changes_nothing(plan: Plan, tmp_path: Path, ill: s
     first = said[:1]
     if failures:
         assert first[0].startswith(
-            "tracked: tracker tests.report.test_tracking failed, and the run goes on: "
+            "tracked: tracker tests.report.test_tracking.Diary failed, and the run goes on: "
         )
         assert "ValueError: ill in " in first[0]
-    counted = ["tracked: tracker tests.report.test_tracking failed 2 times; the results are whole"]
+    counted = ["tracked: tracker tests.report.test_tracking.Diary failed 2 times; the results are whole"]
     assert said[1:] == (counted if failures == 2 else [])
     assert "tracker_failures" not in json.loads((other.folder / "run.json").read_text())
     told = json.loads((one.folder / "run.json").read_text())["tracker_failures"]
-    assert told == {"tests.report.test_tracking": 0 if ill == "close" else failures}
+    assert told == {"tests.report.test_tracking.Diary": 0 if ill == "close" else failures}
 
 
 def test_a_run_that_fails_is_told_as_such(plan: Plan, tmp_path: Path) -> None:

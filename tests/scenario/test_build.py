@@ -10,17 +10,19 @@ import pytest
 import torch
 from torch import nn
 
+from fedsim import portable_numerics
 from fedsim.config import Config
 from fedsim.data import SPLITS, LoadContext
 from fedsim.data.writers import Writers, WritersConfig
 from fedsim.errors import ScenarioError
 from fedsim.models.base import ModelPlugin, Net, named
 from fedsim.plugins import path_of
+from fedsim.portable_numerics import FreshProcessError
 from fedsim.rng import Key
 from fedsim.runtime.run import run
 from fedsim.scenario import Scenario, build
-from fedsim.scenario.build import num_workers
-from fedsim.scenario.schema import EngineConfig
+from fedsim.scenario.build import num_workers, resources_elsewhere
+from fedsim.scenario.schema import EngineConfig, resolved_toml
 from fedsim.task import Task
 
 Load = Callable[..., Any]
@@ -369,6 +371,40 @@ def test_a_private_layer_with_reset_parameters_trains(load: Load) -> None:
     assert result.non_finite is None
     end = result.models[0]["global"].params["body.scale.factor"]
     assert 0 < np.abs(end - start).max() < 0.5
+
+
+class Root(Scale):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.abs().sqrt() + self.factor
+
+    def initialise(self, generator: torch.Generator) -> None:
+        nn.init.ones_(self.factor)
+
+
+class Rooted(Bare):
+    """The same with a layer whose bits may be others on another processor."""
+
+    layer = Root
+
+
+def test_portable_numbers_are_for_processes_and_models_that_can_give_them(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise FreshProcessError("this process is not portable")
+
+    own = f"[models.own]\nname = '{path_of(Rooted)}'\n"
+    build(load(own))
+    scenario = load(own, overrides=["engine.numerics=portable"])
+    monkeypatch.setattr(portable_numerics, "require", refuse)
+    for make in (build, lambda scenario: resources_elsewhere(resolved_toml(scenario))):
+        with pytest.raises(FreshProcessError):
+            make(scenario)
+    monkeypatch.setattr(portable_numerics, "require", lambda: None)
+    assert "  models.own: its operations sqrt may have other bits on another processor" in refused(scenario)
+    parts = build(load(overrides=["engine.numerics=portable"]))
+    assert parts.numerics == "portable"
+    assert parts.resources().portable
 
 
 def test_data_that_cannot_be_spread_for_want_of_memory(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -344,6 +344,12 @@ def test_cuda_where_there_is_none(faults: Faults, load: Load, monkeypatch: pytes
     assert load("[engine]\ndevice = 'cuda'\n").engine.device == "cuda"
 
 
+def test_portable_numbers_of_a_gpu(faults: Faults, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    found = faults("[engine]\ndevice = 'cuda'\nnumerics = 'portable'\n")
+    assert "engine.numerics = 'portable' is for kernels of x86-64 processors" in str(found["engine.device"])
+
+
 def trace_of(folder: Path, *rates: float) -> str:
     path = folder / "link.csv"
     path.write_text("\n".join(["at_s,Mbps", *(f"{at_s},{rate}" for at_s, rate in enumerate(rates))]) + "\n")

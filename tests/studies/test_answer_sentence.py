@@ -118,10 +118,50 @@ def test_seeds_that_fall_short_are_counted(tiny: dict[str, Any]) -> None:
     )
 
 
+def test_more_seeds_come_before_less_time(tiny: dict[str, Any]) -> None:
+    short, good = [0.1], [0.7]
+    runs = {
+        "one": [good, short, short],
+        "two": [[0.1, 0.7], [0.1, 0.7], short],
+        "some are missing": [[0.1, 0.1, 0.7]] * 2 + [[]],
+    }
+    assert said(tiny, runs, targets=[0.6]) == (
+        "To 60 % accuracy (means over seeds): two took 20 s of simulated time and 2 kB (2 of 3 seeds), "
+        "some are missing 30 s and 3 kB (2 of 3 seeds), one 10 s and 1 kB (1 of 3 seeds); "
+        "missing: some-are-missing-seed2."
+    )
+
+
+def test_of_many_only_those_with_the_most_seeds_are_called_the_best(tiny: dict[str, Any]) -> None:
+    all_reach = {f"v{number}": [[*[0.1] * number, 0.1, 0.7]] * 2 for number in range(4)}
+    runs = all_reach | {"lucky": [[0.7], [0.1]]}
+    assert said(tiny, runs, targets=[0.6]) == (
+        "4 of 5 reached 60 % accuracy (means over seeds) with every seed: "
+        "v0 took the least time and the fewest bytes, 20 s of simulated time and 2 kB."
+    )
+    runs = {name: [[0.7] * 2, [0.7] * 2, [0.1]] for name in all_reach} | {"lucky": [[0.7], [0.1], [0.1]]}
+    assert said(tiny, runs, targets=[0.6]).startswith(
+        "4 of 5 reached 60 % accuracy (means over seeds) with 2 seeds, others with fewer: v0 took the least"
+    )
+
+
+def test_at_each_point_more_seeds_come_before_less_time(tiny: dict[str, Any]) -> None:
+    runs = {
+        ("a", 1): [[0.7], [0.1], [0.1]],
+        ("b", 1): [[0.1, 0.7], [0.1, 0.7], [0.1]],
+        ("a", 2): [[0.7]] * 3,
+        ("b", 2): [[0.7], [0.7], [0.1]],
+    }
+    assert said(tiny, runs, targets=[0.6]) == (
+        "The fastest to 60 % accuracy (means over seeds; of variants that reached it with the most seeds): "
+        "b rounds=1 (20 s of simulated time and 2 kB (2 of 3 seeds)), a rounds=2 (10 s and 1 kB)."
+    )
+
+
 def test_runs_that_are_not_there_are_named(tiny: dict[str, Any]) -> None:
     runs: dict[str, Runs] = {"a": [[0.7], []], "b": [[], []]}
     assert said(tiny, runs) == (
-        "To 70 % accuracy (means over seeds): a took 10 s of simulated time and 1 kB; "
+        "To 70 % accuracy (means over seeds): a took 10 s of simulated time and 1 kB (1 of 2 seeds); "
         "missing: b-seed0 and 2 more."
     )
     assert said(tiny, {"a": [[]]}) == "No run has ended; missing: a-seed0."

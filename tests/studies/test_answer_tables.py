@@ -59,6 +59,34 @@ def test_the_least_is_marked_where_it_is_not_the_only_one(tiny: dict[str, Any]) 
     assert third[1:] == ["0 of 2", "-", "-", "-"]
 
 
+def test_no_mean_is_marked_whose_interval_is_wider(tiny: dict[str, Any]) -> None:
+    plan = load_study(tiny | {"targets": [0.05]})
+    rows = [answer(AVG, [60.0, 60.0]), answer(LOCAL, [1.0, 2.0])]
+    assert [row[2] for row in grids(plan, rows)["to reach 5 %"]] == ["1 min ± 0 s", "1.5 s ± 6.35 s"]
+    (grid, *_) = tables(plan, rows, {})
+    assert not any("least" in note for note in grid.notes)
+    nothing = [
+        replace(row, figures={**row.figures, "bytes_up_to_target": interval([0.0] * 2)}) for row in rows[1:]
+    ]
+    grid, *_ = tables(plan, [rows[0], *nothing], {})
+    assert grid.rows[1][3] == "0 B ± 0 B*"
+    assert grid.notes[-1] == "* least of those that have reached it with every seed, unless ± exceeds it"
+
+
+def test_no_variant_is_marked_of_which_fewer_runs_have_ended(tiny: dict[str, Any]) -> None:
+    plan = load_study(tiny | {"targets": [0.05]})
+    rows = [answer(AVG, [60.0, 60.0]), answer(Setting("two", "local"), [70.0, 70.0])]
+    rows.append(answer(LOCAL, [30.0], seeds=1))
+    assert [row[2] for row in grids(plan, rows)["to reach 5 %"]] == [
+        "1 min ± 0 s*",
+        "1 min 10 s ± 0 s",
+        "30 s",
+    ]
+    points = [FrontPoint(2.0, 0.9, LOCAL), FrontPoint(3.0, 0.95, AVG)]
+    front = grids(plan, rows, time_s=points)["which is most accurate within a budget"]
+    assert [row[3] for row in front] == ["local (1 of 2 seeds)", "fedavg"]
+
+
 def test_accuracies_within_budgets_say_of_how_many_seeds_and_who_ended_before(tiny: dict[str, Any]) -> None:
     hour, least = Budget("time_s", 3600.0, True), Budget("bytes", 2e6, False)
     rows = []

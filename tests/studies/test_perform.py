@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from pyarrow import parquet
 
-from fedsim import toml
+from fedsim import portable_numerics, toml
 from fedsim.algorithms.local import Local
 from fedsim.errors import OutputError, RunError
+from fedsim.portable_numerics import FreshProcessError
 from fedsim.report.columns import Table
 from fedsim.report.places import CONTENTS
 from fedsim.scenario import load_scenario
@@ -173,6 +174,19 @@ def test_what_is_there_is_not_done_again(
     monkeypatch.setattr("fedsim.report.places.__version__", "0.0.9")
     perform(load_study(tiny), tmp_path / "o", watch=heard.append)
     assert heard[-1].ended == 4
+
+
+def test_no_run_begins_where_this_process_cannot_compute_the_numbers(
+    tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise FreshProcessError("this process is not portable")
+
+    monkeypatch.setattr(portable_numerics, "require", refuse)
+    tiny["base"]["engine"] = {"numerics": "portable"}
+    with pytest.raises(FreshProcessError):
+        perform(load_study(tiny), tmp_path / "study")
+    assert not list(tmp_path.rglob("run.json"))
 
 
 @pytest.mark.usefixtures("in_process")

@@ -50,3 +50,36 @@ def test_the_first_point_of_each_variant_is_rehearsed_first(
     assert [(one.variant, one.point) for one in found] == [("fedavg", (0.1,)), ("local", (0.1,))]
     assert all(one.rehearsal.planned == 3 for one in found.values())
     assert all((one.run_s(None) or 0) > 0 for one in found.values())
+
+
+@pytest.mark.parametrize(
+    ("spent_s", "num_tried", "total_s"),
+    [
+        (20.0, 2, 2 * 3 * 1 + 2 * 3 * 50),  # three rounds with each of two seeds
+        (31.0, 1, 2 * 3 * 1 + 2 * 3 * 1),
+    ],
+)
+def test_every_variant_is_tried_while_there_is_time(
+    tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch, spent_s: float, num_tried: int, total_s: float
+) -> None:
+    clock_s = iter([0.0, spent_s])
+    monkeypatch.setattr(study_forecast, "process_time", lambda: next(clock_s))
+    monkeypatch.setattr(study_forecast, "perf_counter", lambda: 0.0)
+    rounds_s = iter([1.0, 50.0])
+    monkeypatch.setattr(study_forecast, "tried", lambda *_: (Forecast(0.0, next(rounds_s), 0.0, 3, 0), ""))
+    plan = load_study(tiny)
+    known = rehearse_study(plan, "tiny")
+    assert list(known) == [AVG, LOCAL][:num_tried]
+    assert study_s(plan, known, 1) == total_s
+
+
+def test_a_setting_that_was_not_tried_is_like_those_of_its_algorithm_or_else_like_all(
+    tiny: dict[str, Any],
+) -> None:
+    again = {"algorithm": "fedavg", "name": "again"}
+    plan = load_study(tiny | {"seeds": [0], "variant": [*tiny["variant"], again]})
+    known = {AVG: rehearsed(2.0), LOCAL: rehearsed(4.0)}
+    assert study_s(plan, known, 1) == 7 + 13 + 7
+    other = {"algorithm": "fedprox"}
+    plan = load_study(tiny | {"seeds": [0], "variant": [*tiny["variant"], other]})
+    assert study_s(plan, known, 1) == 7 + 13 + 10

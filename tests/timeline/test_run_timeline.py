@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
@@ -210,3 +212,17 @@ def test_a_file_is_replaced_only_if_it_is_a_timeline(folder: Path, tmp_path: Pat
         with pytest.raises(OutputError):
             save_timeline(folder, place)
     assert (tmp_path / "thesis.txt").read_text() == "results"
+
+
+def test_clients_are_named_by_the_labels_of_their_devices_or_by_their_groups(
+    folder: Path, tmp_path: Path
+) -> None:
+    place = Path(shutil.copytree(folder, tmp_path / "run"))
+    clients = parquet.read_table(place / "clients.parquet").drop(["label"])
+    for names, table in (
+        ("(low)", clients),  # of an older version
+        ("(old board)", clients.append_column("label", pa.array(["old board"] * clients.num_rows))),
+    ):
+        parquet.write_table(table, place / "clients.parquet")
+        found = timeline(place).names.values()
+        assert any(str(name).endswith(names) for name in found)

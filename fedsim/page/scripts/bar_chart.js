@@ -54,9 +54,7 @@ function barChart(chart, frame) {
 
   function relabel() {
     const entries = chart.parts.map((part) => ({ label: part.label, swatch: boxSwatch(part.colour) }));
-    frame.legend.replaceChildren(
-      ...(entries.length > 1 ? [legend(entries, frame.hidden, build).element] : []),
-    );
+    frame.legend.replaceChildren(legend(entries, frame.hidden, build).element);
   }
 
   build();

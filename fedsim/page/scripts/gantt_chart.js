@@ -1,7 +1,7 @@
 // Who did what when, in a range of rounds that the reader chooses. Phases differ in colour and in height.
 
 const HEIGHTS = [1, 0.5, 0.75, 0.3];
-const MOST_ROWS = 120;
+const MOST_ROWS = 30; // As MOST_CLIENTS in fedsim/figures/gantt.py.
 const ROUNDS_AT_FIRST = 3;
 
 /** @param {Frame} frame See figure.js. */
@@ -98,7 +98,7 @@ function ganttChart(chart, frame) {
     });
   }
 
-  /** Shows the rounds that are chosen, and no more clients than can be told apart: those who ended last. */
+  /** Shows the rounds that are chosen, and of their clients a third each of the slowest, the middle, the fastest. */
   function select() {
     const numbers = chart.rounds;
     const [least, most] = [numbers[0] ?? 0, numbers[numbers.length - 1] ?? 0];
@@ -115,13 +115,11 @@ function ganttChart(chart, frame) {
     for (let span = 0; span < spans.round.length; span++) {
       if (spans.round[span] >= first && spans.round[span] <= last) within.push(span);
     }
-    const ends = new Map();
-    for (const span of within)
-      ends.set(spans.row[span], Math.max(ends.get(spans.row[span]) ?? 0, spans.ended[span]));
-    const latest = [...ends.keys()].sort((one, other) => ends.get(other) - ends.get(one)).slice(0, MOST_ROWS);
-    const kept = new Set(latest);
+    const told = slowest(within, first, last);
+    const order = slowestFirst(within);
+    const rows = thirds(order);
+    const kept = new Set(rows);
     within = within.filter((span) => kept.has(spans.row[span]));
-    const rows = latest.sort((one, other) => one - other);
     const at = numbers.indexOf(first);
     const [began, ended] = extent(
       { scale: "linear" },
@@ -139,21 +137,42 @@ function ganttChart(chart, frame) {
       lineOf: new Map(rows.map((row, line) => [row, line])),
     };
     chosen = null;
-    const omitted = ends.size - rows.length;
+    const third = MOST_ROWS / 3;
     left.textContent = [
-      slowest(first, last),
-      omitted ? `Shown are the ${rows.length} clients that ended last; ${omitted} more took part.` : "",
+      told,
+      order.length > rows.length
+        ? `Shown are the ${third} slowest clients of these rounds, ${third} in the middle and the ${third} fastest.`
+        : "",
     ]
       .join(" ")
       .trim();
     sheet.redraw();
   }
 
-  /** Says who ended last in the rounds that are shown, and with what. */
-  function slowest(first, last) {
-    if (!shown.spans.length) return "Nobody did anything in these rounds.";
-    const held = shown.spans.reduce((one, other) => (spans.ended[other] > spans.ended[one] ? other : one));
-    const own = shown.spans.filter(
+  /** Returns the rows of spans, the slowest first, by the mean time of their dispatches in a round. */
+  function slowestFirst(within) {
+    const [spent, turns] = [new Map(), new Map()];
+    for (const span of within) {
+      const row = spans.row[span];
+      spent.set(row, (spent.get(row) ?? 0) + lasted(span));
+      turns.set(row, (turns.get(row) ?? new Set()).add(spans.round[span]));
+    }
+    const mean = (row) => spent.get(row) / turns.get(row).size;
+    return [...spent.keys()].sort((one, other) => mean(other) - mean(one) || one - other);
+  }
+
+  function thirds(order) {
+    if (order.length <= MOST_ROWS) return order;
+    const third = MOST_ROWS / 3;
+    const middle = Math.floor((order.length - third) / 2);
+    return [...order.slice(0, third), ...order.slice(middle, middle + third), ...order.slice(-third)];
+  }
+
+  /** Says who ended last in some rounds, given their spans, and with what. */
+  function slowest(within, first, last) {
+    if (!within.length) return "Nobody did anything in these rounds.";
+    const held = within.reduce((one, other) => (spans.ended[other] > spans.ended[one] ? other : one));
+    const own = within.filter(
       (span) => spans.row[span] === spans.row[held] && spans.round[span] === spans.round[held],
     );
     const most = own.reduce((one, other) => (lasted(other) > lasted(one) ? other : one));

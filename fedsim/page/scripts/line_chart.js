@@ -4,7 +4,7 @@
  * @typedef {Object} LineChart
  * @property {{label: string, unit: string, scale: string}} x
  * @property {{label: string, unit: string, scale: string}} y
- * @property {{label: string, x: number[], y: number[], low?: number[], high?: number[]}[]} lines
+ * @property {{label: string, x: number[], y: number[], low?: number[], high?: number[], legend?: string}[]} lines
  * @property {{value: number, label: string}[]} targets
  * @property {boolean} stepped
  */
@@ -32,13 +32,15 @@ function lineChart(chart, frame) {
       plot = new uPlot(options(chart, frame.hidden, host.clientWidth, read), aligned(chart), host);
   }
 
-  /** Says what the lines are where the cursor is; their last values where it is nowhere. */
+  const saidOf = (line) => line.legend ?? format(chart.y.unit, lastOf(line.y));
+
+  /** Says what the lines are where the cursor is; what the legend says of each where it is nowhere. */
   function read(u) {
     const x = u.cursor.left >= 0 ? u.posToVal(u.cursor.left, "x") : null;
     const index = x === null ? null : u.cursor.idx;
     const exact = index === null || index === undefined ? null : u.data[0][index];
     const values = chart.lines.map((line) =>
-      format(chart.y.unit, exact === null ? lastOf(line.y) : valueAt(line, exact)),
+      exact === null ? saidOf(line) : format(chart.y.unit, valueAt(line, exact)),
     );
     names?.values(values);
     const where = exact === null ? "" : `${chart.x.label} ${format(chart.x.unit, exact)}`;
@@ -54,7 +56,7 @@ function lineChart(chart, frame) {
       swatch: lineSwatch(line.number, line.colour),
     }));
     names = legend(entries, frame.hidden, build);
-    names.values(chart.lines.map((line) => format(chart.y.unit, lastOf(line.y))));
+    names.values(chart.lines.map(saidOf));
     frame.legend.replaceChildren(names.element);
   }
 
@@ -74,7 +76,7 @@ function lineChart(chart, frame) {
       chart = now;
       if (!same) relabel();
       build();
-      names.values(chart.lines.map((line) => format(chart.y.unit, lastOf(line.y))));
+      names.values(chart.lines.map(saidOf));
     },
     move(across, down, toEnd) {
       const last = (plot?.data[0].length ?? 0) - 1;
@@ -204,13 +206,13 @@ function options(chart, hidden, width, read) {
   };
 }
 
-/** Returns the values that an axis shows, with those that are marked on it. */
+/** Returns the values that an axis shows, with those marked on it that leave the lines two thirds of the plot. */
 function withTargets(chart, least, most) {
-  const marked = chart.targets.map((target) => target.value);
-  const all = [least, most, ...marked].filter(
-    (value) => value !== null && value !== undefined && Number.isFinite(value),
-  );
-  return all.length ? [Math.min(...all), Math.max(...all)] : [NaN, NaN];
+  if (!Number.isFinite(least) || !Number.isFinite(most)) return [NaN, NaN];
+  const room = (most - least) / 2;
+  const near = ({ value }) => room === 0 || (least - room <= value && value <= most + room);
+  const all = [least, most, ...chart.targets.filter(near).map((target) => target.value)];
+  return [Math.min(...all), Math.max(...all)];
 }
 
 function drawTargets(u, chart) {
@@ -221,19 +223,23 @@ function drawTargets(u, chart) {
   context.textAlign = "left";
   context.textBaseline = "bottom";
   for (const target of chart.targets) {
-    const place = Math.round(u.valToPos(target.value, "y", true)) + 0.5;
+    const { min, max } = u.scales.y;
+    const away = target.value > max ? " ↑" : target.value < min ? " ↓" : "";
+    const value = Math.min(Math.max(target.value, min), max);
+    const words = target.label + away;
+    const place = Math.round(u.valToPos(value, "y", true)) + (target.value > max ? 16 * density : 0) + 0.5;
     context.lineWidth = density;
     context.setLineDash([2 * density, 3 * density]);
-    stroke(context, colour("ink"), u.bbox.left, place, u.bbox.left + u.bbox.width, place);
+    if (!away) stroke(context, colour("ink"), u.bbox.left, place, u.bbox.left + u.bbox.width, place);
     context.fillStyle = colour("ground", 0.75);
     context.fillRect(
       u.bbox.left + 3 * density,
       place - 16 * density,
-      context.measureText(target.label).width + 6 * density,
+      context.measureText(words).width + 6 * density,
       15 * density,
     );
     context.fillStyle = colour("ink");
-    context.fillText(target.label, u.bbox.left + 6 * density, place - 2 * density);
+    context.fillText(words, u.bbox.left + 6 * density, place - 2 * density);
   }
   context.restore();
 }

@@ -9,23 +9,23 @@ const LOG_SECONDS = [
   ],
 ];
 
+const NEAR_ZERO = 0.15; // Of the values' range, as in fedsim/figures/ticks.py.
+
 /**
  * Returns how far an axis reaches that shows values from least to most.
  * @param {{unit: string, scale: string}} axis
- * @param {boolean} fromZero Whether zero is shown if it is not far; and some room beyond the ends.
+ * @param {boolean} hasMargin Whether there is some room beyond the ends, from zero on if that is near.
  */
-function reach(axis, least, most, fromZero = true) {
+function reach(axis, least, most, hasMargin = true) {
   if (!(least <= most)) return axis.scale === "log" ? [1, 10] : [0, 1];
   if (axis.scale === "log") {
     const room = least === most ? 2 : (most / least) ** 0.04;
     return [least / room, most * room];
   }
-  if (!fromZero) return least === most ? [least - 0.5, most + 0.5] : [least, most];
+  if (!hasMargin) return least === most ? [least - 0.5, most + 0.5] : [least, most];
   const room = (most - least) * 0.05 || Math.abs(most) * 0.1 || 0.5;
-  const low =
-    least >= 0 && (least < most / 2 || (least === most && axis.unit !== "share")) ? 0 : least - room;
   return [
-    least >= 0 ? Math.max(0, low) : low,
+    least >= 0 && least <= (most - least) * NEAR_ZERO ? 0 : least - room,
     axis.unit === "share" && most <= 1 ? Math.min(most + room, 1.02) : most + room,
   ];
 }
