@@ -59,7 +59,7 @@ def _add_scripts(app: Any, page: str, *_: Any) -> None:
 
 
 def _write_pages(app: Any, error: Exception | None) -> None:
-    """Write the articles into a script: the search shows excerpts of them, and cannot fetch them from files."""
+    """Write the articles into a script: the search shows excerpts, and cannot fetch them from files."""
     if error is None:
         articles = {
             f"./{page}.html": found[0]

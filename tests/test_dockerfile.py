@@ -20,7 +20,7 @@ BINDER = ROOT / ".binder"
 def test_what_is_copied_is_there_and_not_ignored() -> None:
     assert [file for file in COPIED if not (ROOT / file).exists()] == []
     kept = re.findall(r"^!(.+)$", (ROOT / ".dockerignore").read_text(), re.M)
-    assert COPIED == set(kept)
+    assert set(kept) == COPIED
 
 
 def test_what_the_package_is_built_from_is_copied() -> None:
@@ -37,7 +37,8 @@ def test_installs_go_through_the_constraints_and_leave_cuda_out() -> None:
     lines = (BINDER / "requirements.txt").read_text().splitlines()
     assert f"--extra-index-url {index}" in lines
     [constraints] = [line.removeprefix("-c ") for line in lines if line.startswith("-c ")]
-    assert (BINDER / constraints).resolve() == ROOT / "constraints.txt"  # pip looks beside the file that names it
+    # pip looks beside the file that names it.
+    assert (BINDER / constraints).resolve() == ROOT / "constraints.txt"
 
 
 def test_extras_are_those_of_the_package() -> None:
@@ -47,15 +48,16 @@ def test_extras_are_those_of_the_package() -> None:
 
 
 @pytest.mark.parametrize(
-    "version",
+    "found",
     [
         re.findall(r"^FROM python:([\d.]+)-slim$", DOCKERFILE, re.M),
         re.findall(r"^python-([\d.]+)$", (BINDER / "runtime.txt").read_text()),
     ],
     ids=["docker", "binder"],
 )
-def test_python_is_one_that_fedsim_supports(version: list[str]) -> None:
-    assert SpecifierSet(PYPROJECT["project"]["requires-python"]).contains(*version)
+def test_python_is_one_that_fedsim_supports(found: list[str]) -> None:
+    [version] = found
+    assert SpecifierSet(PYPROJECT["project"]["requires-python"]).contains(version)
 
 
 def test_the_container_is_the_command_without_the_rights_of_root() -> None:

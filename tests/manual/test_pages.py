@@ -32,7 +32,7 @@ SHORT = ["--set", "run.rounds=2"]
 
 def _words(page: str, command: str) -> list[str]:
     words = manual_blocks.fedsim_words(command)
-    others = r"make (\w+)$|tensorboard |python -m fedsim|PIP_CONSTRAINT=|eval "
+    others = r"make (\w+)$|tensorboard |docker |python -m fedsim|PIP_CONSTRAINT=|eval "
     assert words or re.match(others, command), (page, command)
     return words
 

@@ -109,6 +109,8 @@ def test_pages_keep_nobody_out(browser: Browser, site: Path, axe: str, width: in
         ("quantization", "questions.html#", "fedsim has no codecs"),
         ("compression", "questions.html#", "fedsim has no codecs"),
         ("custom metric", "how_to/metrics.html#", "A metric of your own"),
+        ("Colab", "first_run.html#", "is a notebook for Colab, Kaggle and Binder"),
+        ("Docker", "first_run.html#", "The Dockerfile makes an image"),
     ],
 )
 def test_search_leads_to_the_section(
