@@ -62,7 +62,7 @@ class Steps:
 @contextmanager
 def tab_of(browser: Browser, url: str, faults: list[str], **more: Any) -> Iterator[Tab]:
     """Open a page that is followed, and note what goes wrong in it."""
-    context = browser.new_context(viewport={"width": 1440, "height": 900}, **more)
+    context = browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **more})
     tab = context.new_page()
     tab.set_default_timeout(60_000)
     tab.on("pageerror", lambda error: faults.append(f"error: {error}"))
@@ -103,6 +103,31 @@ def test_a_run_is_followed_from_its_start_to_its_end(
         assert tab.locator("#accuracy-by-time canvas").count() > 0
         assert tab.evaluate("window.broken") is None
         assert tab.locator("img").count() == 0
+    assert faults == []
+
+
+def test_a_phone_shows_all_of_it_without_scrolling_sideways(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LiveServer, "_may_look", lambda self: True)
+    steps, faults = Steps(), list[str]()
+    phone: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
+    with LivePage() as page, tab_of(browser, page.url, faults, **phone) as tab:
+        options: dict[str, Any] = {"live": page, "progress": steps, "out": tmp_path / "run"}
+        run = threading.Thread(target=lambda: fedsim.run(SHORT, **options), daemon=True)
+        run.start()
+        steps.wait()
+        tab.locator("#accuracy-by-time canvas").first.wait_for()
+        tab.locator("#events td").first.wait_for()
+        widths = """() => ["html", ".plot", ".lines", ".table"].flatMap((what) =>
+            [...document.querySelectorAll(what)].map((one) => [what, one.clientWidth, one.scrollWidth]))"""
+        shown = tab.evaluate(widths)
+        for _ in range(3):
+            steps.go()
+        run.join()
+    assert shown[0] == ["html", 390, 390]
+    assert {what for what, *_ in shown} == {"html", ".plot", ".lines", ".table"}
+    assert [one for one in shown if one[2] > one[1]] == []
     assert faults == []
 
 
