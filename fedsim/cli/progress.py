@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from fedsim.cli.console import note, terminal
 from fedsim.report import number_format
-from fedsim.report.run_text import SIMULATED
+from fedsim.report.run_text import SIMULATED, measured_words
 from fedsim.runtime.records.result import RoundRow
 
 Rounds = int | None
@@ -102,10 +102,7 @@ class Words:
 
     def __call__(self, row: RoundRow, now_s: float) -> str:
         """Describe a round that has ended."""
-        if row.accuracy is not None and row.accuracy.mean is not None:
-            self._measured = f"accuracy {number_format.percent(row.accuracy.mean)} %"
-        elif row.accuracy is not None and row.accuracy.mean_loss is not None:
-            self._measured = f"loss {number_format.number(row.accuracy.mean_loss)}"
+        self._measured = measured_words(row.accuracy) or self._measured
         passed = f"{number_format.duration(row.ended_at_s)} {self.passed}"
         left = self.time_left(min(1.0, row.round / self.rounds), now_s) if self.rounds else ""
         parts = (left or passed, self._measured) if self.is_short else (passed, self._measured, left)
