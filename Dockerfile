@@ -3,11 +3,11 @@
 #   docker build --tag fedsim .
 #   docker run --rm --init --volume "$PWD:/results" --user "$(id -u):$(id -g)" fedsim run quickstart
 #
-# Not tested: no part of this file was executed by Docker. Tested were its paths (tests/test_dockerfile.py), that pip prefers
-# 2.13.0+cpu for the pin torch==2.13.0, and fedsim as a user that the system does not know.
+# Docker has not built this file yet. tests/test_dockerfile.py checks its paths. pip prefers 2.13.0+cpu for the pin torch==2.13.0,
+# and fedsim runs as a user that the system does not know: both were tried outside Docker.
 FROM python:3.11-slim
 
-# PyPI's torch for Linux brings CUDA along; this index has the build without. An empty value gives PyPI's.
+# PyPI's torch for Linux installs CUDA, too. This index has the build without it. An empty value gives PyPI's.
 ARG PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
 ARG PIP_CONSTRAINT=/sources/constraints.txt
 ARG PIP_NO_CACHE_DIR=1

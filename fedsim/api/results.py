@@ -6,7 +6,6 @@ import shutil
 import weakref
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, NoReturn, overload
@@ -19,13 +18,15 @@ from fedsim.page.write_report import write_report
 from fedsim.report import comparison, cost_breakdown, run_columns
 from fedsim.report.atomic_folder import check_files, check_folders, staged, write_file
 from fedsim.report.cost_breakdown import Summary
+from fedsim.report.markup import to_html
 from fedsim.report.places import TABLES
 from fedsim.report.read_parquet import read_table
 from fedsim.report.read_whole import read_whole
-from fedsim.report.run_text import run_text
+from fedsim.report.run_text import run_blocks, run_text
 from fedsim.report.saved_models import MODELS, EndModels, read_models, write_models
 from fedsim.report.summary import read_summary
 from fedsim.report.tables import arrow_rows
+from fedsim.report.text_table import TextTable
 from fedsim.scenario import Scenario, load_scenario
 
 if TYPE_CHECKING:
@@ -216,7 +217,10 @@ class Result:
         return run_text(self.summary)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(repr(self))}</pre>"
+        return "".join(
+            to_html(TextTable(("", ""), lines, text_columns=frozenset({0, 1}), title=heading))
+            for heading, lines in run_blocks(self.summary)
+        )
 
     def _table_by_class(self, name: str) -> pa.Table:
         if not (self.folder / f"{name}.parquet").exists():
@@ -303,11 +307,13 @@ class Comparison:
         there = ", ".join(str((one.summary["algorithm"], one.summary["seed"])) for one in self.runs)
         raise KeyError(f"{key!r} names {'several runs' if found else 'no run'}; there are: {there}")
 
+    def _grids(self) -> list[TextTable]:
+        return [comparison.table(self.summaries), cost_breakdown.table(self.summaries)]
+
     def __repr__(self) -> str:
-        grids = comparison.table(self.summaries), cost_breakdown.table(self.summaries)
         return "\n\n".join(
-            "\n".join([*grid.lines(), *(f"  {note}" for note in grid.notes)]) for grid in grids
+            "\n".join([*grid.lines(), *(f"  {note}" for note in grid.notes)]) for grid in self._grids()
         )
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(repr(self))}</pre>"
+        return "".join(map(to_html, self._grids()))

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import torch
 
+from fedsim.api.progress import Progress, ToldOf, telling_rounds
 from fedsim.api.results import Comparison, Result, Temporary
 from fedsim.api.threads import call, call_async
 from fedsim.errors import UserError
@@ -30,10 +31,6 @@ from fedsim.scenario.algorithm_params import unlike_params
 if TYPE_CHECKING:
     from fedsim.page.live_page import LivePage
 
-Progress: TypeAlias = Callable[[RoundRow], None]
-"""Called with each round as it ends."""
-
-
 load = load_scenario
 
 
@@ -47,7 +44,7 @@ def run(
     force: bool = False,
     verify: bool = False,
     profile: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = None,
     live: LivePage | None = None,
 ) -> Result:
     """Run a scenario in virtual time, and return its result.
@@ -61,7 +58,8 @@ def run(
         force: Whether ``out`` may replace another run; the same one is replaced in any case.
         verify: Whether every invariant is checked while running; slower.
         profile: Whether to note when each worker was at which jobs, in real time, for ``fedsim timeline``.
-        progress: Called with each round as it ends.
+        progress: A function that is called with each round as it ends, True for a progress bar, or False for
+            nothing. If left out, a notebook shows a bar where the extra ``jupyter`` is installed.
         live: A page that shows the run while it goes on.
 
     Raises:
@@ -70,7 +68,8 @@ def run(
         RunError: The run failed.
     """
     loaded = load(scenario, overrides or (), algorithm=algorithm, seed=seed)
-    return call(partial(record_run, loaded, out, force, verify, progress, profile=profile, live=live))
+    with telling_rounds(progress, [loaded.run.rounds]) as told_of:
+        return call(partial(record_run, loaded, out, force, verify, told_of, profile=profile, live=live))
 
 
 async def arun(
@@ -83,7 +82,7 @@ async def arun(
     force: bool = False,
     verify: bool = False,
     profile: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = None,
     live: LivePage | None = None,
 ) -> Result:
     """Run a scenario as :func:`run` does, while the event loop of the caller goes on.
@@ -91,9 +90,10 @@ async def arun(
     ``progress`` is called in another thread. Cancelling ends the run, and leaves nothing half-written.
     """
     loaded = load(scenario, overrides or (), algorithm=algorithm, seed=seed)
-    return await call_async(
-        partial(record_run, loaded, out, force, verify, progress, profile=profile, live=live)
-    )
+    with telling_rounds(progress, [loaded.run.rounds]) as told_of:
+        return await call_async(
+            partial(record_run, loaded, out, force, verify, told_of, profile=profile, live=live)
+        )
 
 
 def compare(
@@ -105,7 +105,7 @@ def compare(
     out: str | Path | None = None,
     force: bool = False,
     verify: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = None,
     live: LivePage | None = None,
 ) -> Comparison:
     """Run each algorithm with each seed on the same scenario, and return the results side by side.
@@ -118,7 +118,7 @@ def compare(
         out: Folder of the run folders; if left out a temporary one, which goes with the results.
         force: Whether other results there may be replaced; those of the same runs are in any case.
         verify: Whether every invariant is checked while running; slower.
-        progress: Called with each round of each run as it ends.
+        progress: Called with each round of each run as it ends; or True or False, as for :func:`run`.
         live: A page that shows the runs while they go on.
 
     Raises:
@@ -129,7 +129,8 @@ def compare(
     loaded = load_each(scenario, overrides or (), algorithms, seeds)
     for remark in unlike_params({one.algorithm.name: one for one in loaded}):
         warn(remark)
-    return call(partial(_compare, loaded, out, force, verify, progress, live))
+    with telling_rounds(progress, [one.run.rounds for one in loaded]) as told_of:
+        return call(partial(_compare, loaded, out, force, verify, told_of, live))
 
 
 def record_run(
@@ -137,7 +138,7 @@ def record_run(
     out: str | Path | None,
     force: bool,
     verify: bool,
-    progress: Progress | None,
+    told_of: ToldOf,
     *,
     profile: bool = False,
     live: LivePage | None = None,
@@ -154,7 +155,7 @@ def record_run(
                 plan,
                 folder,
                 force=force,
-                watch=_watch(progress),
+                watch=told_of(run_name(plan.algorithm, plan.parts.seed), plan.parts.rounds),
                 observe=observe,
                 known_as=known_as,
                 profile=profile,
@@ -169,7 +170,7 @@ def _compare(
     out: str | Path | None,
     force: bool,
     verify: bool,
-    progress: Progress | None,
+    told_of: ToldOf,
     live: LivePage | None,
 ) -> Comparison:
     place, temporary = _place(out)
@@ -179,9 +180,9 @@ def _compare(
     with _plain_torch(), comparison_on(live, scenarios, place) as followed:
 
         @contextmanager
-        def watching(label: str, rounds: int | None) -> Iterator[Progress]:
+        def watching(label: str, rounds: int | None) -> Iterator[Callable[[RoundRow], None]]:
             with followed.running(label):
-                yield _watch(progress)
+                yield told_of(label, rounds)
 
         done = record_comparison(
             scenarios,
@@ -216,21 +217,3 @@ def _place(out: str | Path | None) -> tuple[Path, Temporary | None]:
         return Path(out), None
     temporary = Temporary()
     return temporary.path, temporary
-
-
-def _ignore(row: RoundRow) -> None:
-    pass
-
-
-def _watch(progress: Progress | None) -> Progress:
-    """Return what is told of each round.
-
-    Raises:
-        UserError: It cannot be called.
-    """
-    if progress is not None and not callable(progress):
-        raise UserError(
-            f"progress is a function that is called with each round as it ends, such as progress=print, and "
-            f"not {progress!r}"
-        )
-    return progress or _ignore

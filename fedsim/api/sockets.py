@@ -6,8 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from fedsim.api.progress import Progress, telling_rounds
 from fedsim.api.results import Result
-from fedsim.api.runs import Progress, record_run
+from fedsim.api.runs import record_run
 from fedsim.api.threads import call
 from fedsim.bus.http.access import ClientRanges
 from fedsim.errors import UserError
@@ -37,7 +38,7 @@ def serve(
     out: str | Path | None = None,
     force: bool = False,
     verify: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = None,
 ) -> Result:
     """Run a scenario in real time, as the server of processes that :func:`join`, and return its result.
 
@@ -57,7 +58,7 @@ def serve(
         out: Folder of the results; if left out a temporary one, which goes with the result.
         force: Whether ``out`` may replace another run.
         verify: Whether every invariant is checked while running; slower.
-        progress: Called with each round as it ends.
+        progress: Called with each round as it ends; or True or False, as for :func:`run`.
 
     Raises:
         ScenarioError: All that is wrong with the scenario.
@@ -81,7 +82,8 @@ def serve(
             tell=tell,
         )
 
-    return call(partial(record_run, loaded, out, force, verify, progress, perform=perform))
+    with telling_rounds(progress, [loaded.run.rounds]) as told_of:
+        return call(partial(record_run, loaded, out, force, verify, told_of, perform=perform))
 
 
 def join(

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from fedsim.api.progress import telling_study
 from fedsim.api.results import Result, Temporary
 from fedsim.errors import UserError
 from fedsim.page.showing import study_on
 from fedsim.page.write_report import write_report
 from fedsim.quoting import quoted
 from fedsim.ranges import Processes, ends
+from fedsim.report.markup import to_html
 from fedsim.report.places import RUNS, holds_scenario
 from fedsim.report.tables import arrow_rows, arrow_table
 from fedsim.report.tracking import warn
@@ -76,11 +78,14 @@ class StudyResult:
             "\n".join([grid.title, *grid.lines(), *(f"  {one}" for one in grid.notes)])
             for grid in self._found.tables
         ]
-        failed = [f"{label}: {said}" for label, said in self.failed.items()]
-        return "\n\n".join([*blocks, *failed])
+        return "\n\n".join([*blocks, *self._failures()])
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(repr(self))}</pre>"
+        failures = (f"<p>{escape(failure)}</p>" for failure in self._failures())
+        return "".join([*map(to_html, self._found.tables), *failures])
+
+    def _failures(self) -> list[str]:
+        return [f"{label}: {said}" for label, said in self.failed.items()]
 
 
 def study(
@@ -91,7 +96,7 @@ def study(
     on: On | None = None,
     force: bool = False,
     verify: bool = False,
-    progress: Watch | None = None,
+    progress: Watch | bool | None = None,
     live: LivePage | None = None,
 ) -> StudyResult:
     """Do the runs of a study in processes of their own, and return what they answer.
@@ -109,7 +114,8 @@ def study(
             the extra ``ray``.
         force: Whether ``out`` may replace runs of other scenarios.
         verify: Whether every invariant is checked while running; slower.
-        progress: Told how far the study is (:class:`fedsim.studies.perform.Progress`).
+        progress: Called with how far the study is (:class:`fedsim.studies.perform.Progress`); or True or
+            False, as for :func:`fedsim.run`.
         live: A page that shows the runs while they go on.
 
     Raises:
@@ -125,12 +131,11 @@ def study(
         warn(remark)
     temporary = Temporary() if out is None else None
     folder = temporary.path if temporary else Path(str(out))
-    with study_on(live, plan, folder, "study") as followed:
+    with telling_study(progress, plan.name) as tell, study_on(live, plan, folder, "study") as followed:
 
         def watch(now: Progress) -> None:
             followed.hear(now)
-            if progress is not None:
-                progress(now)
+            tell(now)
 
         found = perform(
             plan,

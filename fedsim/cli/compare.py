@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedsim.cli.console import note, say, sentence, table
 from fedsim.cli.live import live_page
-from fedsim.cli.progress import Watch, watching
+from fedsim.cli.progress import TimeLeft, Watch, watching
 from fedsim.cli.report import check_report_place, note_report
 from fedsim.cli.run_summary import check_succeeded
 from fedsim.cli.study import Both, check_failed, note_kept, show_study, watching_study
@@ -75,11 +75,16 @@ def compare(
         page, is_here = live_page(live), jobs is None and on is None
         with comparison_on(page, scenarios, parent, targets, is_here=is_here) as followed:
             if is_here:
+                time_left = TimeLeft(len(runs))
 
                 @contextmanager
                 def watch(label: str, rounds: int | None) -> Iterator[Watch]:
-                    named = f"run {list(runs).index(label) + 1} of {len(runs)}, {label}"
-                    with followed.running(label), watching(named, rounds, quiet=quiet) as watch:
+                    time_left.ended = list(runs).index(label)
+                    named = f"run {time_left.ended + 1} of {len(runs)}, {label}"
+                    with (
+                        followed.running(label),
+                        watching(named, rounds, quiet=quiet, time_left=time_left) as watch,
+                    ):
                         yield watch
 
                 for one in record_comparison(

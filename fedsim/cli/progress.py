@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from fedsim.cli.console import note, terminal
 from fedsim.report import number_format
-from fedsim.report.run_text import SIMULATED
+from fedsim.report.run_text import SIMULATED, measured_words
 from fedsim.runtime.records.result import RoundRow
 
 Rounds = int | None
@@ -26,13 +26,20 @@ LINE_EVERY_SHARE = 0.1
 """... and in this share of the real time since the first one."""
 
 WIDE = 100
-"""Columns of a terminal from which on a bar says how much real time has passed."""
+"""Columns of a terminal from which on a bar has room for real and simulated time."""
 
 Watch = Callable[[RoundRow], None]
 
 
 @contextmanager
-def watching(label: str, rounds: Rounds, *, quiet: bool = False, passed: str = SIMULATED) -> Iterator[Watch]:
+def watching(
+    label: str,
+    rounds: Rounds,
+    *,
+    quiet: bool = False,
+    passed: str = SIMULATED,
+    time_left: TimeLeft | None = None,
+) -> Iterator[Watch]:
     """Yield a function that is told of each round as it ends.
 
     Args:
@@ -40,36 +47,66 @@ def watching(label: str, rounds: Rounds, *, quiet: bool = False, passed: str = S
         rounds: How many rounds there will be.
         quiet: Show nothing.
         passed: What the time of a run is called.
+        time_left: Of this run and others; of this run alone if it is left out.
     """
+    words = Words(rounds, passed, time_left or TimeLeft())
     if quiet:
         yield lambda row: None
     elif sys.stderr.isatty():
-        with _bar(label, rounds, Words(passed)) as watch:
+        with _bar(label, words) as watch:
             yield watch
     else:
-        lines = Lines(label, rounds, Words(passed))
+        lines = Lines(label, words)
         yield lines
         lines.end()
 
 
 @dataclass(slots=True)
-class Words:
-    """Says where a run is: its time, and the last accuracy, or else loss, that was measured.
+class TimeLeft:
+    """Estimates how much real time is left, from the time since it was first asked.
+
+    Waiting for clients and loading data come before that, and happen once.
 
     Attributes:
-        passed: What its time is called.
+        runs: How many runs there are, one after the other.
+        ended: How many of them have ended.
     """
 
-    passed: str = SIMULATED
-    _measured: str = ""
+    runs: int = 1
+    ended: int = 0
+    _first: tuple[float, float] | None = field(default=None, init=False)
 
-    def __call__(self, row: RoundRow) -> str:
+    def __call__(self, share: float, now_s: float) -> str:
+        """Return it in words, given how much of a run is done; empty where nobody knows."""
+        done = (self.ended + share) / self.runs
+        before, began_s = self._first = self._first or (done, now_s)
+        return number_format.time_left(now_s - began_s, (done - before) / (1 - before)) if before < 1 else ""
+
+
+@dataclass(slots=True)
+class Words:
+    """Says where a run is: its time, the last accuracy, or else loss, that was measured, and the time left.
+
+    Attributes:
+        rounds: How many rounds there will be.
+        passed: What its time is called.
+        time_left: Estimates the time left.
+        is_short: Whether the time left stands in the place of the run's time.
+    """
+
+    rounds: Rounds
+    passed: str = SIMULATED
+    time_left: TimeLeft = field(default_factory=TimeLeft)
+    is_short: bool = False
+    _measured: str = field(default="", init=False)
+
+    def __call__(self, row: RoundRow, now_s: float) -> str:
         """Describe a round that has ended."""
-        if row.accuracy is not None and row.accuracy.mean is not None:
-            self._measured = f", accuracy {number_format.percent(row.accuracy.mean)} %"
-        elif row.accuracy is not None and row.accuracy.mean_loss is not None:
-            self._measured = f", loss {number_format.number(row.accuracy.mean_loss)}"
-        return f"{number_format.duration(row.ended_at_s)} {self.passed}{self._measured}"
+        self._measured = measured_words(row.accuracy) or self._measured
+        passed = f"{number_format.duration(row.ended_at_s)} {self.passed}"
+        left = self.time_left(min(1.0, row.round / self.rounds), now_s) if self.rounds else ""
+        parts = (left or passed, self._measured) if self.is_short else (passed, self._measured, left)
+        return ", ".join(filter(None, parts))
 
 
 @dataclass(slots=True)
@@ -78,14 +115,12 @@ class Lines:
 
     Attributes:
         label: What is running.
-        rounds: How many rounds there will be.
         words: Describes a round.
         clock: Real time, s.
     """
 
     label: str
-    rounds: Rounds
-    words: Words = field(default_factory=Words)
+    words: Words
     clock: Callable[[], float] = monotonic
     _began_s: float | None = field(default=None, init=False)
     _next_at_s: float = field(default=-math.inf, init=False)
@@ -93,12 +128,12 @@ class Lines:
 
     def __call__(self, row: RoundRow) -> None:
         """Hear of a round."""
-        words = self.words(row)
-        if not 1 <= row.round <= (self.rounds or math.inf):
+        now_s, rounds = self.clock(), self.words.rounds
+        words = self.words(row, now_s)
+        if not 1 <= row.round <= (rounds or math.inf):
             return
-        of = f"/{self.rounds}" if self.rounds else ""
+        of = f"/{rounds}" if rounds else ""
         self._unsaid = f"{self.label}: round {row.round}{of}, {words}"
-        now_s = self.clock()
         if self._began_s is None:
             self._began_s = now_s
         if now_s >= self._next_at_s:
@@ -113,17 +148,18 @@ class Lines:
 
 
 @contextmanager
-def _bar(label: str, rounds: Rounds, words: Words) -> Iterator[Watch]:
-    console = terminal(error=True)
+def _bar(label: str, words: Words) -> Iterator[Watch]:
+    console, rounds = terminal(error=True), words.rounds
+    words.is_short = console.width < WIDE
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=20),
         MofNCompleteColumn(),
-        *([TimeElapsedColumn()] if console.width >= WIDE else []),
+        *([] if words.is_short else [TimeElapsedColumn()]),
         TextColumn("{task.fields[words]}", markup=False),
     )
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(label, total=rounds, words="")
         yield lambda row: progress.update(
-            task, completed=min(row.round, rounds or row.round), words=words(row)
+            task, completed=min(row.round, rounds or row.round), words=words(row, monotonic())
         )

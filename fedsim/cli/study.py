@@ -151,23 +151,34 @@ def watching_study(name: str, *, quiet: bool) -> Iterator[Watch]:
             transient=True,
         ) as bar:
             task = bar.add_task(name, total=1.0, words="")
-            yield lambda progress: bar.update(
-                task,
-                completed=progress.share,
-                words=words(progress, monotonic() - began_s),
-            )
+
+            def show(progress: Progress) -> None:
+                if begun := _begun(progress):
+                    bar.console.out(f"{name}: {begun}", highlight=False)
+                bar.update(task, completed=progress.share, words=words(progress, monotonic() - began_s))
+
+            yield show
     else:
         yield _lines(name, began_s)
 
 
 def _lines(name: str, began_s: float) -> Callable[[Progress], None]:
     def show(progress: Progress) -> None:
-        if progress.run is None and 0 < progress.kept < progress.total:
-            note(f"{name}: {progress.kept} of {number_format.several(progress.total, 'run')} there already")
+        if begun := _begun(progress):
+            note(f"{name}: {begun}")
         elif progress.said:
             note(f"{name}: {words(progress, monotonic() - began_s)}")
 
     return show
+
+
+def _begun(progress: Progress) -> str:
+    """Say at the beginning how many runs there are; empty later."""
+    if progress.run is not None or progress.ended or not progress.at_once:
+        return ""
+    runs = number_format.several(progress.total, "run")
+    kept = f"{progress.kept} of {runs} there already" if progress.kept else runs
+    return f"{kept}, {progress.at_once} at once"
 
 
 def words(progress: Progress, passed_s: float) -> str:
@@ -186,6 +197,4 @@ def words(progress: Progress, passed_s: float) -> str:
             said += f"round {progress.rounds[progress.run.label]}{of}"
         else:
             said += "ended" if progress.said == "ended" else f"failed: {progress.said.splitlines()[-1]}"
-    if 0 < progress.share < 1:
-        said += f", about {number_format.duration(max(1, round(passed_s / progress.share - passed_s)))} left"
-    return said
+    return ", ".join(filter(None, (said, number_format.time_left(passed_s, progress.share))))

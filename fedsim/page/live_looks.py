@@ -179,13 +179,6 @@ def event_tables(run: RunAtHand, passed: str) -> list[PageTable]:
     ]
 
 
-def time_left(passed_s: float, share: float | None) -> str:
-    """Return how much real time is left, in words; empty where nobody knows."""
-    if share is None or not 0 < share < 1:
-        return ""
-    return f"About {number_format.duration(max(1, round(passed_s / share - passed_s)))} left."
-
-
 def sentence(*parts: str) -> str:
     """Return a sentence of what there is to say; nothing where there is nothing."""
     said = ", ".join(filter(None, parts))

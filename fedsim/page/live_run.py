@@ -7,7 +7,7 @@ from time import monotonic, process_time
 
 from fedsim.figures.base import Section, Target
 from fedsim.figures.run_figures import round_sections
-from fedsim.page.live_looks import Ended, Look, Rates, event_tables, fleet_section, sentence, time_left
+from fedsim.page.live_looks import Ended, Look, Rates, event_tables, fleet_section, sentence
 from fedsim.page.live_server import Clock
 from fedsim.page.page import Page
 from fedsim.page.run_at_hand import RunAtHand
@@ -77,9 +77,9 @@ class LiveRun:
             f"{number_format.duration(counts.simulated_s)} {self._passed}",
             run.measured(),
         )
-        left = (
-            "What is left is being computed and written." if share == 1 else time_left(counts.real_s, share)
-        )
+        left = sentence(number_format.time_left(counts.real_s, share))
+        if share == 1:
+            left = "What is left is being computed and written."
         page = Page(
             self._title,
             "run",

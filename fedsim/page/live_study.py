@@ -14,7 +14,7 @@ import numpy as np
 from fedsim.figures.base import Section
 from fedsim.figures.run_figures import QUALITY
 from fedsim.figures.study_curves import study_curve_figures
-from fedsim.page.live_looks import Ended, Look, Rates, State, event_tables, fleet_section, sentence, time_left
+from fedsim.page.live_looks import Ended, Look, Rates, State, event_tables, fleet_section, sentence
 from fedsim.page.live_server import Clock
 from fedsim.page.page import Page, PageTable
 from fedsim.page.run_at_hand import RunAtHand
@@ -148,7 +148,8 @@ class LiveStudy:
             f"{number} failed" if (number := states.count("failed")) else "",
         )
         new = max(1, self._total - self._done_before)
-        left = self._failed or time_left(monotonic() - self._began_s, (done - self._done_before) / new)
+        share = (done - self._done_before) / new
+        left = self._failed or sentence(number_format.time_left(monotonic() - self._began_s, share))
         shown = [one for one in runs if one.state == "ended"], at_hand and (at_hand[0], len(at_hand[1].rows))
         if shown != self._shown or len(self._curves) < len(shown[0]):
             self._shown, self._sections = shown, self._quality(shown[0], at_hand)

@@ -20,6 +20,7 @@ from fedsim.bus import Totals
 from fedsim.clock import now_s, running_loop
 from fedsim.report import number_format
 from fedsim.report.cost_breakdown import Columns
+from fedsim.report.run_text import measured_words
 from fedsim.report.tables import rounds_so_far
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.dispatch_phases import Phase
@@ -140,12 +141,7 @@ class RunAtHand:
 
     def measured(self) -> str:
         """Return the last accuracy, or else loss, in words; empty where there is none."""
-        last = last_measured(self.rows)
-        if last is not None and last.mean is not None:
-            return f"accuracy {number_format.percent(last.mean)} %"
-        if last is not None and last.mean_loss is not None:
-            return f"loss {number_format.number(last.mean_loss)}"
-        return ""
+        return measured_words(last_measured(self.rows))
 
     def at_work(self) -> Mapping[Phase, int]:
         """Return how many clients with a dispatch are in which phase now."""

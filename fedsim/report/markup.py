@@ -1,8 +1,10 @@
-"""Tables in Markdown and LaTeX."""
+"""Tables in Markdown, LaTeX and HTML."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from html import escape
 
 from fedsim.report.text_table import TextTable
 
@@ -38,6 +40,23 @@ def to_latex(table: TextTable) -> str:
     lines += [rf"\caption{{{_latex(table.title)}}}"] if table.title else []
     lines += [rf"\begin{{tabular}}{{{spec}}}", r"\toprule", heads, r"\midrule", *rows, r"\bottomrule"]
     return "\n".join([*lines, r"\end{tabular}", r"\end{table}"]) + "\n"
+
+
+def to_html(table: TextTable) -> str:
+    """Return a table in HTML, for notebooks: its title is the caption, and its notes are below it."""
+
+    def line(tag: str, cells: Sequence[str]) -> str:
+        sides = ["left" if number in table.text_columns else "right" for number in range(len(cells))]
+        return "".join(
+            f'<{tag} style="text-align: {side}">{escape(cell).replace(chr(10), "<br>")}</{tag}>'
+            for side, cell in zip(sides, cells, strict=True)
+        )
+
+    caption = f'<caption style="text-align: left">{escape(table.title)}</caption>' if table.title else ""
+    head = f"<thead><tr>{line('th', table.headings)}</tr></thead>" if any(table.headings) else ""
+    body = "".join(f"<tr>{line('td', row)}</tr>" for row in table.rows)
+    notes = f"<p><small>{'<br>'.join(map(escape, table.notes))}</small></p>" if table.notes else ""
+    return f"<table>{caption}{head}<tbody>{body}</tbody></table>{notes}"
 
 
 def _latex(text: str) -> str:

@@ -63,6 +63,18 @@ def fraction(value: float, largest: float) -> str:
     return digits if digits == "1" else f"1/{digits}"
 
 
+def time_left(passed_s: float, share: float | None) -> str:
+    """Return how much real time is left, as in ``"about 23 s left"``; empty where nobody knows.
+
+    Args:
+        passed_s: Real time so far, s.
+        share: How much is done, in ``[0, 1]``.
+    """
+    if share is None or not 0 < share < 1:
+        return ""
+    return f"about {duration(max(1, round(passed_s / share - passed_s)))} left"
+
+
 def several(number: int, noun: str) -> str:
     """Return a number with a noun: ``"1 round"``, ``"2 rounds"``."""
     return f"{number} {noun}" + ("" if number == 1 else "s")

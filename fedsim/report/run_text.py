@@ -8,6 +8,7 @@ from fedsim.report import cost_breakdown, number_format
 from fedsim.report.cost_breakdown import Summary
 from fedsim.report.summary import ineligible_line
 from fedsim.report.text_table import Pairs, aligned
+from fedsim.runtime.evaluation import Accuracy
 
 SIMULATED = "simulated"
 """What the time of a simulated run is called."""
@@ -77,10 +78,23 @@ def pairs(summary: Summary, passed: str = SIMULATED) -> Pairs:
     return [*lines, ("wall time", number_format.duration(summary["wall_s"]))]
 
 
+def run_blocks(summary: Summary) -> list[tuple[str, Pairs]]:
+    """Return all of it as names and values under headings."""
+    return [(title(summary), pairs(summary)), (cost_breakdown.TITLE, cost_breakdown.lines(summary))]
+
+
 def run_text(summary: Summary) -> str:
     """Return all of it as plain lines."""
-    blocks = (title(summary), pairs(summary)), (cost_breakdown.TITLE, cost_breakdown.lines(summary))
-    return "\n\n".join("\n".join([heading, *aligned(lines)]) for heading, lines in blocks)
+    return "\n\n".join("\n".join([heading, *aligned(lines)]) for heading, lines in run_blocks(summary))
+
+
+def measured_words(accuracy: Accuracy | None) -> str:
+    """Return the mean accuracy, or else the mean loss, in words; empty where nothing was measured."""
+    if accuracy is not None and accuracy.mean is not None:
+        return f"accuracy {number_format.percent(accuracy.mean)} %"
+    if accuracy is not None and accuracy.mean_loss is not None:
+        return f"loss {number_format.number(accuracy.mean_loss)}"
+    return ""
 
 
 def _why(summary: Summary) -> str:

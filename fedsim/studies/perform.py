@@ -51,6 +51,7 @@ class Progress:
         said: What became of it; empty while it is under way.
         share: How much was done of what was to be done, in ``[0, 1]``, as far as rounds tell.
         begun: At the beginning of the trials, and of what follows them: the runs, also those that were there.
+        at_once: Then: how many runs are done at once; 0 where all were there.
     """
 
     total: int
@@ -61,6 +62,7 @@ class Progress:
     said: str = ""
     share: float = 0.0
     begun: Sequence[StudyRun] = ()
+    at_once: int = 0
 
 
 On = Literal["ray"]
@@ -216,8 +218,9 @@ class _Work:
         """Do those runs that are not there yet."""
         pending = [run for run in runs if not holds_run(self.parent / run.label, run.scenario_toml)]
         self.kept += len(runs) - len(pending)
+        at_once = min(self.jobs, len(pending))
         if runs:
-            self.watch(Progress(self.total, self.kept, self.ended, begun=runs))
+            self.watch(Progress(self.total, self.kept, self.ended, begun=runs, at_once=at_once))
         if not pending:
             return
         tasks = [
@@ -234,7 +237,7 @@ class _Work:
             for run in pending
         ]
         rounds: dict[str, int] = {}
-        with WorkerPool(tasks, min(self.jobs, len(tasks)), self.start) as pool:
+        with WorkerPool(tasks, at_once, self.start) as pool:
             for number, message in pool.messages():
                 run, said = pending[number], ""
                 if "round" in message:

@@ -119,7 +119,10 @@ def test_a_result_prints_itself(made: dict[str, fedsim.Result]) -> None:
     assert text.startswith("tiny: fedavg, seed 0\n  accuracy ")
     assert "2 rounds" in text
     assert max(map(len, text.splitlines())) <= 100
-    assert made["fedavg"]._repr_html_().startswith("<pre>tiny: fedavg")
+    cells = made["fedavg"]._repr_html_().split("<table>")
+    assert len(cells) == 3
+    assert ">tiny: fedavg, seed 0</caption>" in cells[1]
+    assert ">overhead</td>" in cells[2]
 
 
 def test_saving_keeps_what_would_go_with_the_result(
@@ -195,7 +198,8 @@ def test_a_comparison_is_not_saved_over_something_else(tiny: dict[str, Any], tmp
 def test_a_comparison_prints_itself_and_is_a_table(tiny: dict[str, Any], tmp_path: Path) -> None:
     compared = fedsim.compare(tiny, ["fedavg", "local"], out=tmp_path / "there")
     assert "algorithm" in repr(compared)
-    assert "<pre>" in compared._repr_html_()
+    assert compared._repr_html_().count("<table>") == 2
+    assert ">fedavg</td>" in compared._repr_html_()
     frame = compared.table.to_pandas()
     assert list(frame.algorithm) == ["fedavg", "local"]
     assert frame.bytes_payload_up[1] == 0

@@ -51,11 +51,6 @@ def test_a_dictionary_and_a_file_give_the_same_run(tiny: dict[str, Any], tmp_pat
     assert len(hashes) == 1
 
 
-def test_progress_has_to_be_a_function(tiny: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match="progress is a function that is called with each round as it ends"):
-        fedsim.run(tiny, progress=True)  # type: ignore[arg-type]
-
-
 def test_overrides_algorithm_and_seed_replace_what_the_source_says(tiny: dict[str, Any]) -> None:
     scenario = fedsim.load(
         tiny, {"run.rounds": 3, "algorithm.params.mu": 0.5, "fleet.0.count": 2}, algorithm="fedprox", seed=7

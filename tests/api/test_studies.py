@@ -27,17 +27,18 @@ def test_a_study_whose_runs_all_fail_has_answers_all_the_same(
     tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(self: Any, runs: list[StudyRun]) -> None:
-        self.failed |= {run.label: "no such luck" for run in runs}
+        self.failed |= {run.label: "no such <luck>" for run in runs}
 
     monkeypatch.setattr(performing._Work, "do", fail)
     result = fedsim.study({"base": fedsim.load(tiny), "variant": [{"algorithm": "local"}]})
-    assert result.failed == {"local-seed0": "no such luck"}
+    assert result.failed == {"local-seed0": "no such <luck>"}
     assert not result.runs
     assert result.answers.to_pylist()[0]["seeds"] == 0
     assert result.answers.schema.field("bytes_up_low").metadata[b"unit"] == b"B"
     assert result.evaluations.num_rows == 0
-    assert "local-seed0: no such luck" in repr(result)
-    assert result._repr_html_().startswith("<pre>accuracy")
+    assert "local-seed0: no such <luck>" in repr(result)
+    assert "<table><caption" in result._repr_html_()
+    assert "<p>local-seed0: no such &lt;luck&gt;</p>" in result._repr_html_()
 
 
 def in_folder(study: dict[str, Any], folder: Path, labels: list[str]) -> None:

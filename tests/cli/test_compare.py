@@ -322,6 +322,7 @@ def test_a_run_that_failed_beside_others_is_named_and_not_done_again(
     monkeypatch.setattr(Plan, "of", once := Mock(wraps=Plan.of))
     result = call("compare", "tiny.toml", "--algorithms", "local,fedavg", "--out", "o", "--jobs", "2")
     assert result.exit_code == 1
+    assert result.stderr.startswith("tiny: 2 runs, 2 at once\n")
     assert "runs that have ended are kept in o" in result.stderr
     assert result.stderr.endswith("1 run of the comparison\n  local-seed0: no such luck\n")
     assert once.call_count == 2

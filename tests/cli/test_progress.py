@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fedsim.bus import Totals
-from fedsim.cli.progress import Lines, watching
+from fedsim.cli.progress import Lines, TimeLeft, Words, watching
 from fedsim.runtime.evaluation import Accuracy
 from fedsim.runtime.records.result import RoundRow
 
@@ -35,7 +35,7 @@ def test_slow_rounds_give_a_line_every_ten_seconds_and_later_fewer(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     seconds = iter(range(0, 1000, 2))
-    lines = Lines("x", 1000, clock=lambda: float(next(seconds)))
+    lines = Lines("x", Words(1000), clock=lambda: float(next(seconds)))
     for number in range(1, 101):  # round 1 at 0 s, 2 at 2 s, ...
         lines(row(number))
     at_s = [2 * (number - 1) for number in rounds_of(capsys.readouterr().err)]
@@ -56,19 +56,50 @@ def test_of_a_run_that_fails_no_last_line_is_shown(capsys: pytest.CaptureFixture
 
 def test_the_last_accuracy_stays(capsys: pytest.CaptureFixture[str]) -> None:
     seconds = iter((0.0, 10.0, 20.0))
-    lines = Lines("x", 3, clock=lambda: next(seconds))
+    lines = Lines("x", Words(3), clock=lambda: next(seconds))
     for one in (row(1), row(2, 0.5), row(3)):
         lines(one)
     assert capsys.readouterr().err.splitlines() == [
         "x: round 1/3, 10 s simulated",
-        "x: round 2/3, 20 s simulated, accuracy 50.0 %",
+        "x: round 2/3, 20 s simulated, accuracy 50.0 %, about 10 s left",
         "x: round 3/3, 30 s simulated, accuracy 50.0 %",
     ]
 
 
 def test_without_accuracy_there_is_a_loss(capsys: pytest.CaptureFixture[str]) -> None:
-    Lines("x", 1, clock=lambda: 0.0)(row(1, float("nan"), 0.012345))
+    Lines("x", Words(1), clock=lambda: 0.0)(row(1, float("nan"), 0.012345))
     assert capsys.readouterr().err == "x: round 1/1, 10 s simulated, loss 0.0123\n"
+
+
+def test_the_time_left_is_told_by_the_rounds_since_the_first_one(capsys: pytest.CaptureFixture[str]) -> None:
+    seconds = iter((100.0, 110.0, 120.0, 130.0))  # of these, 100 s passed before the first round ended
+    lines = Lines("x", Words(4), clock=lambda: next(seconds))
+    for number in (1, 2, 3, 4):
+        lines(row(number))
+    said = [line.partition("simulated")[2] for line in capsys.readouterr().err.splitlines()]
+    assert said == ["", ", about 20 s left", ", about 10 s left", ""]
+
+
+def test_the_time_left_is_that_of_all_runs() -> None:
+    time_left, said = TimeLeft(runs=2), list[str]()
+    for ended, number, now_s in ((0, 1, 0.0), (0, 2, 10.0), (1, 1, 20.0), (1, 2, 30.0)):
+        time_left.ended = ended
+        said.append(Words(2, time_left=time_left)(row(number), now_s))
+    assert [words.partition("simulated")[2] for words in said] == [
+        "",
+        ", about 20 s left",
+        ", about 10 s left",
+        "",
+    ]
+
+
+def test_where_there_is_little_room_the_time_left_comes_before_the_time_of_the_run() -> None:
+    words = Words(3, is_short=True)
+    assert [words(row(number, 0.5), 10.0 * number) for number in (1, 2, 3)] == [
+        "10 s simulated, accuracy 50.0 %",
+        "about 10 s left, accuracy 50.0 %",
+        "30 s simulated, accuracy 50.0 %",
+    ]
 
 
 def test_quiet_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:

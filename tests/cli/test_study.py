@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from click.testing import Result
 
 from fedsim.cli import study as command
-from fedsim.cli.study import words
+from fedsim.cli.study import watching_study, words
 from fedsim.scenario.schema import EngineConfig
 from fedsim.studies import perform as performing
 from fedsim.studies.perform import Progress
@@ -89,7 +90,7 @@ def test_mistakes_are_told_with_their_paths(call: Call, here: Path) -> None:
 
 def test_where_a_study_is_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     run = StudyRun("local-seed1", Setting("local", "local"), 1, 30, "", EngineConfig())
-    begun = Progress(18, 6)
+    begun = Progress(18, 6, at_once=2)
     assert words(begun, 0.0) == "run 7 of 18"
     under_way = replace(begun, run=run, rounds={"local-seed1": 15}, share=0.25)
     assert words(under_way, 20.0) == "run 7 of 18: local-seed1, round 15 of 30, about 1 min left"
@@ -97,9 +98,22 @@ def test_where_a_study_is_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert words(ended, 20.4) == "run 7 of 18: local-seed1, ended, about 20 s left"
     failed = replace(ended, said="Traceback\nZeroDivisionError: oh", share=1.0)
     assert words(failed, 20.0) == "run 7 of 18: local-seed1, failed: ZeroDivisionError: oh"
+    assert command._begun(Progress(18, 0, at_once=2)) == "18 runs, 2 at once"
+    assert not command._begun(Progress(18, 18))
+    assert not command._begun(replace(begun, ended=4))  # trials have ended
     show = command._lines("mine", 0.0)
     for progress in (begun, under_way, replace(failed, ended=12), Progress(18, 18)):
         show(progress)
     first, second = capsys.readouterr().err.splitlines()
-    assert first == "mine: 6 of 18 runs there already"
+    assert first == "mine: 6 of 18 runs there already, 2 at once"
     assert second == "mine: run 18 of 18: local-seed1, failed: ZeroDivisionError: oh"
+
+
+def test_a_terminal_shows_how_many_runs_there_are_before_any_has_ended(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    with watching_study("mine", quiet=False) as watch:
+        watch(Progress(6, 0, at_once=2))
+    assert "mine: 6 runs, 2 at once\n" in capsys.readouterr().err

@@ -95,7 +95,8 @@ def test_the_notebook_runs_in_jupyter(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     [cell] = nbformat.read(file, as_version=4).cells
     shown = {kind for output in cell.outputs for kind in output.get("data", {})}
-    assert {"image/png", "text/html"} <= shown
+    bar = "application/vnd.jupyter.widget-view+json"
+    assert {"image/png", "text/html", bar} <= shown
 
 
 def test_a_table_of_ones_own_trains_a_module_of_ones_own(

@@ -17,6 +17,7 @@ from fedsim.page import live_server
 from fedsim.page.html import html
 from fedsim.page.live_looks import Look, panels
 from fedsim.page.live_page import LivePage
+from fedsim.page.live_run import LiveRun
 from fedsim.page.live_server import LiveServer
 from fedsim.page.page import Page, PageTable
 from fedsim.report.text_table import TextTable
@@ -62,7 +63,7 @@ class Steps:
 @contextmanager
 def tab_of(browser: Browser, url: str, faults: list[str], **more: Any) -> Iterator[Tab]:
     """Open a page that is followed, and note what goes wrong in it."""
-    context = browser.new_context(viewport={"width": 1440, "height": 900}, **more)
+    context = browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **more})
     tab = context.new_page()
     tab.set_default_timeout(60_000)
     tab.on("pageerror", lambda error: faults.append(f"error: {error}"))
@@ -103,6 +104,44 @@ def test_a_run_is_followed_from_its_start_to_its_end(
         assert tab.locator("#accuracy-by-time canvas").count() > 0
         assert tab.evaluate("window.broken") is None
         assert tab.locator("img").count() == 0
+    assert faults == []
+
+
+def test_a_phone_shows_all_of_it_without_scrolling_sideways(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, faults, observe = Steps(), list[str](), LiveRun.observe
+
+    def observe_and_wait(self: LiveRun, *run: Any) -> None:
+        observe(self, *run)
+        steps(None)
+
+    monkeypatch.setattr(LiveRun, "observe", observe_and_wait)
+    monkeypatch.setattr(LiveServer, "_may_look", lambda self: True)
+    phone: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
+    widths = """() => ["html", ".plot", ".lines", ".table"].flatMap((what) =>
+        [...document.querySelectorAll(what)].map((one) => [what, one.clientWidth, one.scrollWidth]))"""
+    with LivePage() as page:
+        options: dict[str, Any] = {"live": page, "progress": steps, "out": tmp_path / "run"}
+        run = threading.Thread(target=lambda: fedsim.run(SHORT, **options), daemon=True)
+        run.start()
+        steps.wait()
+        with tab_of(browser, page.url, faults, **phone) as tab:
+            tab.locator("#fleet .plot").wait_for()
+            before_the_first_round = tab.evaluate(widths)
+            steps.go()
+            steps.wait()
+            tab.locator("#accuracy-by-time canvas").first.wait_for()
+            tab.locator("#events td").first.wait_for()
+            after_it = tab.evaluate(widths)
+            for _ in range(3):
+                steps.go()
+            run.join()
+    assert {what for what, *_ in before_the_first_round} == {"html", ".plot", ".table"}
+    assert {what for what, *_ in after_it} == {"html", ".plot", ".lines", ".table"}
+    for shown in (before_the_first_round, after_it):
+        assert shown[0] == ["html", 390, 390]
+        assert [one for one in shown if one[2] > one[1]] == []
     assert faults == []
 
 

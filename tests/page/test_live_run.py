@@ -14,7 +14,7 @@ from fedsim import clock
 from fedsim.bus import Header, Ledger, Totals
 from fedsim.clock import Trace
 from fedsim.figures.base import Section
-from fedsim.page.live_looks import Look, Rates, panels, time_left
+from fedsim.page.live_looks import Look, Rates, panels
 from fedsim.page.live_run import LiveRun
 from fedsim.page.page import Page
 from fedsim.page.run_at_hand import Counts, RunAtHand
@@ -202,21 +202,6 @@ def test_rates_are_means_over_the_last_looks() -> None:
     assert rows["dispatches"] == ("416", "4")
     assert rows["bytes up"] == ("4.16 MB", "40 kB")
     assert rows["dropped"] == ("0", "")
-
-
-@pytest.mark.parametrize(
-    ("passed_s", "share", "words"),
-    [
-        (10.0, 0.25, "About 30 s left."),
-        (100.0, 0.5, "About 1 min 40 s left."),
-        (0.001, 0.5, "About 1 s left."),
-        (10.0, 0.0, ""),
-        (10.0, 1.0, ""),
-        (10.0, None, ""),
-    ],
-)
-def test_how_much_time_is_left(passed_s: float, share: float | None, words: str) -> None:
-    assert time_left(passed_s, share) == words
 
 
 def test_a_look_in_panels_is_the_same_page(make: Make, tmp_path: Path) -> None:

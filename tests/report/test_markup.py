@@ -1,4 +1,4 @@
-from fedsim.report.markup import to_latex, to_markdown
+from fedsim.report.markup import to_html, to_latex, to_markdown
 from fedsim.report.text_table import TextTable
 
 TABLE = TextTable(
@@ -40,6 +40,29 @@ def test_latex() -> None:
         "\\end{tabular}\n"
         "\\end{table}\n"
     )
+
+
+def test_html() -> None:
+    left, right = ' style="text-align: left"', ' style="text-align: right"'
+    assert to_html(TABLE) == (
+        f"<table><caption{left}>to reach 5 %</caption>"
+        f"<thead><tr><th{left}>variant</th><th{right}>time<br>left</th></tr></thead><tbody>"
+        f"<tr><td{left}>a_b|c</td><td{right}>1 ± 2*</td></tr>"
+        f"<tr><td{left}>50 %</td><td{right}>-</td></tr></tbody></table>"
+        "<p><small>* best<br>±: half</small></p>"
+    )
+
+
+def test_html_of_a_table_without_headings_title_or_notes() -> None:
+    left = ' style="text-align: left"'
+    assert to_html(TextTable([""], [["1"]])) == f"<table><tbody><tr><td{left}>1</td></tr></tbody></table>"
+
+
+def test_what_html_reads_as_its_own_is_escaped() -> None:
+    text = to_html(TextTable(["<a>"], [["<b>"]], ["<c>"], title="<d> & co"))
+    assert all(f"&lt;{name}&gt;" in text for name in "abcd")
+    assert "<d>" not in text
+    assert " &amp; co" in text
 
 
 def test_what_latex_reads_as_its_own_is_written_otherwise() -> None:

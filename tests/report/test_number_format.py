@@ -81,3 +81,18 @@ def test_nouns_agree_with_their_numbers() -> None:
         "1 round",
         "2 rounds",
     ]
+
+
+@pytest.mark.parametrize(
+    ("passed_s", "share", "words"),
+    [
+        (10.0, 0.25, "about 30 s left"),
+        (100.0, 0.5, "about 1 min 40 s left"),
+        (0.001, 0.5, "about 1 s left"),
+        (10.0, 0.0, ""),
+        (10.0, 1.0, ""),
+        (10.0, None, ""),
+    ],
+)
+def test_how_much_time_is_left(passed_s: float, share: float | None, words: str) -> None:
+    assert number_format.time_left(passed_s, share) == words

@@ -323,6 +323,7 @@ def test_a_study_that_was_killed_goes_on_where_it_was(
     os.mkfifo(gate)
     with subprocess.Popen(command("o", "--jobs", "2"), stderr=subprocess.PIPE, text=True) as killed:  # noqa: S603
         assert killed.stderr is not None
+        assert "6 runs, 2 at once" in killed.stderr.readline()
         assert "run 1 of 6" in killed.stderr.readline()
         killed.send_signal(number)
         said = killed.stderr.read()  # ends when the worker processes have ended, too

@@ -1,0 +1,108 @@
+"""The argument ``progress``: a function of the caller, or a bar by tqdm."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, TypeAlias, TypeVar
+
+from fedsim.errors import UserError
+from fedsim.plugins import install_command, is_installed
+from fedsim.report.run_text import measured_words
+from fedsim.runtime.records.result import RoundRow
+from fedsim.studies.perform import Progress as StudyProgress
+
+T = TypeVar("T")
+Told: TypeAlias = Callable[[T], None]
+Progress: TypeAlias = Told[RoundRow] | bool | None
+"""A function that is called with each round as it ends, True for a bar, False for nothing, or None for a bar
+in a notebook and nothing elsewhere."""
+
+ToldOf: TypeAlias = Callable[[str, int | None], Told[RoundRow]]
+"""Given a run's label and its number of rounds, returns what is told of each round as it ends."""
+
+
+@contextmanager
+def telling_rounds(progress: Progress, rounds_of_runs: list[int | None]) -> Iterator[ToldOf]:
+    """Yield what tells how far runs are that are done one after the other.
+
+    Args:
+        progress: What the caller gave.
+        rounds_of_runs: How many rounds each run has; None where a budget ends them.
+
+    Raises:
+        UserError: It is nothing of the kind, or a bar needs a package that is not installed.
+    """
+    known = [rounds for rounds in rounds_of_runs if rounds is not None]
+    total = sum(known) if len(known) == len(rounds_of_runs) else None
+    with _bar(progress, total=total, unit="round") as bar:
+
+        def told_of(label: str, rounds: int | None) -> Told[RoundRow]:
+            if callable(progress):
+                return progress
+            if bar is None:
+                return _ignore
+            before = bar.n
+            bar.set_postfix_str("", refresh=False)  # another run's accuracy
+            bar.set_description(label)
+
+            def show(row: RoundRow) -> None:
+                if row.accuracy is not None:
+                    bar.set_postfix_str(measured_words(row.accuracy), refresh=False)
+                bar.update(before + min(row.round, rounds or row.round) - bar.n)
+
+            return show
+
+        yield told_of
+
+
+@contextmanager
+def telling_study(progress: Told[StudyProgress] | bool | None, name: str) -> Iterator[Told[StudyProgress]]:
+    """Yield what tells how far a study is; see :func:`telling_rounds`."""
+    layout = "{l_bar}{bar}| {elapsed}<{remaining}{postfix}"  # no count: the total is a share
+    with _bar(progress, total=1.0, desc=name, bar_format=layout) as bar:
+
+        def show(now: StudyProgress) -> None:
+            bar.set_postfix_str(f"{now.kept + now.ended} of {now.total} runs", refresh=False)
+            bar.update(now.share - bar.n)
+
+        yield progress if callable(progress) else _ignore if bar is None else show
+
+
+@contextmanager
+def _bar(progress: Any, **options: Any) -> Iterator[Any]:
+    """Yield a bar of tqdm, or None where nothing is shown; the bar is removed when the work succeeds."""
+    if not (progress is None or isinstance(progress, bool) or callable(progress)):
+        raise UserError(
+            "progress is a function that is called as the work goes on, such as progress=print, or True for "
+            f"a bar, or False for nothing, and not {progress!r}"
+        )
+    has_widgets = _is_notebook() and is_installed("tqdm") and is_installed("ipywidgets")
+    if callable(progress) or not (has_widgets if progress is None else progress):
+        yield None
+        return
+    if not is_installed("tqdm"):
+        raise UserError(
+            "progress=True needs the package tqdm, which is not installed: give a function instead, such as "
+            f"progress=print, or install it: {install_command('jupyter')}"
+        )
+    tqdm = import_module("tqdm.notebook" if has_widgets else "tqdm").tqdm
+    bar = tqdm(miniters=0, leave=False, **options)
+    try:
+        yield bar
+        bar.total = bar.n  # a budget may end a run early, and a notebook shows an unfinished bar in red
+    finally:
+        bar.close()
+
+
+def _is_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    return shell is not None and "IPKernelApp" in shell.config
+
+
+def _ignore(now: object) -> None:
+    pass
