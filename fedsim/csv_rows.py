@@ -74,7 +74,7 @@ class Row:
 
 
 def read_text(path: str) -> str:
-    """Return the text of a file; a relative path starts at the working directory.
+    """Return the text of a file.
 
     Raises:
         DataError: There is no such file, or it is not text in UTF-8.
@@ -86,9 +86,8 @@ def read_text(path: str) -> str:
             f"{path}: it is not text in UTF-8 (byte {error.start}): save it as plain-text CSV"
         ) from None
     except (OSError, ValueError) as error:  # a name that no file can have is a ValueError
-        where = f"; relative paths start at {Path.cwd()}" if not Path(path).is_absolute() else ""
         reason = getattr(error, "strerror", None) or error
-        raise DataError(f"{shortened(path, MOST_SAID)}: it cannot be read: {reason}{where}") from None
+        raise DataError(f"{shortened(path, MOST_SAID)}: it cannot be read: {reason}") from None
 
 
 def rows_of(text: str, source: str) -> list[Row]:

@@ -8,10 +8,6 @@ from pathlib import Path
 _FOLDERS = (Path(__file__).parent / "examples", Path(__file__).parents[1] / "scenarios")
 """Where they are in an installed package, and in a clone."""
 
-_HOME = "scenarios/"
-"""How examples name files beside them, since a path starts at the working directory."""
-
-
 STUDIES = "studies/"
 """Names of studies begin with it; all others are scenarios."""
 
@@ -23,22 +19,16 @@ def names(*, studies: bool = False) -> list[str]:
     return sorted(name for name in every if name.startswith(STUDIES) == studies)
 
 
-def text(name: str, home: str | None = None) -> str:
-    """Return an example's text.
-
-    Args:
-        name: One of :func:`names`.
-        home: Folder of the files that it names, such as a table of devices; where they are if None.
-    """
-    prefix = f"{_folder()}/" if home is None else f"{home}/" if home else ""
-    return (_folder() / f"{name}.toml").read_text("utf-8").replace(_HOME, prefix)
+def file_of(name: str) -> Path:
+    """Return the file of an example, one of :func:`names`."""
+    return _folder() / f"{name}.toml"
 
 
 def companions(name: str) -> list[Path]:
-    """Return the files that an example names, such as a table of devices."""
-    source = (_folder() / f"{name}.toml").read_text("utf-8")
-    found = re.findall(rf'"{_HOME}([\w./-]+)"', source)
-    return [_folder() / file for file in dict.fromkeys(found)]
+    """Return the files beside an example that it names, such as a table of devices."""
+    file = file_of(name)
+    named = re.findall(r'"([\w-]+\.csv)"', file.read_text("utf-8"))
+    return [path for one in dict.fromkeys(named) if (path := file.parent / one).is_file()]
 
 
 def _folder() -> Path:

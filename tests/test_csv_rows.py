@@ -49,7 +49,7 @@ def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.csv").write_bytes(b"a\xff")
     with pytest.raises(DataError, match=r"a.csv: it is not text in UTF-8 \(byte 1\)"):
         read_text("a.csv")
-    with pytest.raises(DataError, match=r"b\.csv: it cannot be read: .*; relative paths start at "):
+    with pytest.raises(DataError, match=r"b\.csv: it cannot be read: No such file"):
         read_text("b.csv")
     with pytest.raises(DataError, match=r"it cannot be read: Is a directory$"):
         read_text(str(tmp_path))

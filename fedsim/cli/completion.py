@@ -1,7 +1,7 @@
-"""What shells complete beside commands and options: examples, files, plugins, values of --set.
+"""What shells complete beside commands and options: examples, files, plugins, paths and values of --set.
 
 A shell asks at each Tab, so names are read from the folders as text: nothing of fedsim is imported that takes
-time, and no plugin.
+time, and no plugin. Keys of tables are listed here, since their classes import torch; a test compares them.
 """
 
 from __future__ import annotations
@@ -50,6 +50,31 @@ _NAMES_OR_TABLES = {
 CHOOSING = _NAMES | {f"{path}{end}": kind for path, kind in _NAMES_OR_TABLES.items() for end in ("", ".name")}
 """Paths whose value is a plugin's name, and the kind of plugin; ``*`` is a label or the number of a group."""
 
+_OF_DEVICES = (
+    "device model speed memory up down latency overhead variation efficiency memory_bandwidth drop_out load"
+)
+
+KEYS = {
+    "algorithm": "name params",
+    "data": "name params root limit split global_test global_test_users public partition augmentation",
+    "data.public": "size users source augment held",
+    "engine": "executor params workers batching device",
+    "evaluation": "every every_s at_start clients split batch_size per_class",
+    "fleet": "0",
+    "fleet.*": f"{_OF_DEVICES} count up_trace down_trace file name models models_by_size availability",
+    "models": "",
+    "models.*": "name params",
+    "network": "model params overhead",
+    "network.overhead": "protocol tls",
+    "participation": "clients_per_round client_timeout on_leave selector pacing workload",
+    "run": "name seed until rounds save_models trackers",
+    "run.until": "accuracy of simulated bytes",
+    "server": _OF_DEVICES,
+    "training": "lr schedule batch_size epochs steps optimiser momentum weight_decay clip_norm public_buffers "
+    "keep_optimiser",
+}
+"""Keys of a scenario's tables, by their paths; ``*`` as above."""
+
 
 def print_script(shell: str) -> None:
     """Print what makes a shell complete."""
@@ -94,15 +119,31 @@ def tracker(context: click.Context, parameter: click.Parameter, incomplete: str)
 
 
 def value(context: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
-    """Complete the value of a path that chooses a plugin, such as ``fleet.0.device=``."""
+    """Complete a path, or its value if it chooses a plugin, such as ``fleet.0.device=``."""
     path, equals, text = incomplete.partition("=")
-    words = path.split(".")
-    if len(words) > 2 and words[0] in ("fleet", "models"):
-        words[1] = "*"
-    kind = CHOOSING.get(".".join(words))
-    if not equals or kind is None:
+    if not equals:
+        return _beginning(((one, "") for one in _paths(path.rpartition(".")[0])), incomplete)
+    kind = CHOOSING.get(_starred(path))
+    if kind is None:
         return []
     return [CompletionItem(f"{path}={item.value}", help=item.help) for item in _last_of(_plugins(kind), text)]
+
+
+def _paths(table: str) -> list[str]:
+    """Return the paths of a table's keys, ``.`` at the end of those of tables, ``=`` at the end of others."""
+    if not table:
+        return [f"{name}." for name in KEYS if "." not in name]
+    paths = [f"{table}.{key}" for key in KEYS.get(_starred(table), "").split()]
+    return [
+        f"{path}." if _starred(path) in KEYS or path.endswith(".params") else f"{path}=" for path in paths
+    ]
+
+
+def _starred(path: str) -> str:
+    words = path.split(".")
+    if len(words) > 1 and words[0] in ("fleet", "models"):
+        words[1] = "*"
+    return ".".join(words)
 
 
 def _named_or_file(names: Iterable[str], incomplete: str) -> Items:
@@ -135,8 +176,11 @@ def _plugins(kind: str) -> list[tuple[str, str]]:
 
 
 class Bash(BashComplete):
-    """Bash ends words at '=', and replaces only what is behind it."""
+    """Bash ends words at '=', and replaces only what is behind it; a path is not followed by a space."""
 
+    source_template = BashComplete.source_template.replace(
+        "COMPREPLY+=($value)", "COMPREPLY+=($value)\n            [[ $value == *[=.] ]] && compopt -o nospace"
+    )
     _before = ""
 
     def get_completion_args(self) -> tuple[list[str], str]:
@@ -164,6 +208,16 @@ class Fish(FishComplete):
     source_template = FishComplete.source_template.replace('split ","', 'split -m 1 ","')
 
 
-_SHELLS: dict[str, type[ShellComplete]] = {"bash": Bash, "fish": Fish, "zsh": ZshComplete}
+class Zsh(ZshComplete):
+    """A path is not followed by a space."""
+
+    source_template = ZshComplete.source_template.replace(
+        'if [[ "$descr" == "_" ]]; then',
+        'if [[ "$key" == *[=.] ]]; then\n                compadd -U -S "" -- "$key"\n'
+        '            elif [[ "$descr" == "_" ]]; then',
+    )
+
+
+_SHELLS: dict[str, type[ShellComplete]] = {"bash": Bash, "fish": Fish, "zsh": Zsh}
 for shell, complete in _SHELLS.items():
     add_completion_class(complete, shell)

@@ -17,8 +17,7 @@ def new(example: str, file: Path | None, force: bool) -> None:
     if example not in known:
         raise UserError(f"no example is called {example!r}: {nearest(example, known)}")
     target = file or Path(f"{example.rpartition('/')[2]}.toml")
-    home = "" if target.parent == Path() else str(target.parent)
-    contents = {target: example_files.text(example, home).encode()}
+    contents = {target: example_files.file_of(example).read_bytes()}
     contents |= {target.parent / one.name: one.read_bytes() for one in example_files.companions(example)}
     check_files(list(contents), force=force)
     for path, content in contents.items():

@@ -75,7 +75,8 @@ def schema() -> None:
 def completion(shell: str) -> None:
     """Print the script that completes commands in a shell.
 
-    Names are those of scenarios, studies, algorithms (also in a list), trackers and kinds of plugins.
+    Names are those of scenarios, studies, algorithms (also in a list), trackers, kinds of plugins, and the
+    paths of --set.
 
     In ~/.bashrc: eval "$(fedsim completion bash)"; likewise for zsh in ~/.zshrc. For fish, in
     ~/.config/fish/config.fish: fedsim completion fish | source

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsim.errors import DataError
+from fedsim.input_paths import located
 from fedsim.plugins import C, Plugin
 from fedsim.rng import Key
 from fedsim.task import Task
@@ -136,6 +137,14 @@ class LoadContext:
     root: Path | None
     num_clients: int
     key: Key
+
+    def path(self, written: str) -> Path:
+        """Return where a file or folder is that a setting of type :data:`fedsim.input_paths.DataPath` names.
+
+        Raises:
+            DataError: It is in none of the folders in which it is looked for; the message lists them.
+        """
+        return located(written, self.root)
 
     def folder(self, name: str, below: str) -> Path:
         """Return a folder below the root.

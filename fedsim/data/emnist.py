@@ -50,7 +50,7 @@ class Emnist(DatasetPlugin[EmnistConfig]):
         train, test = mnist_family.read("EMNIST", context, parts, f'"{split}", ')
         x, y, kept = self._part(*train, parts[0], number)
         test_x, test_y, _ = self._part(*test, parts[1], number)
-        users = read_users(context.root, self.config.users, self.config.user_key, len(kept))
+        users = read_users(context, self.config.users, self.config.user_key, len(kept))
         if users is not None:
             users = users[kept]
         kept_names = tuple(names[label] for label in chosen)

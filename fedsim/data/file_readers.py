@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsim import bounded_unpacking
-from fedsim.data.base import blamed
+from fedsim.data.base import LoadContext, blamed
 from fedsim.errors import DataError
 from fedsim.params import Array
 from fedsim.quoting import MOST_SAID, quoted, shortened
@@ -66,24 +66,23 @@ def require_file(path: Path) -> None:
         DataError: There is none.
     """
     if not os.path.isfile(path):  # noqa: PTH113 - also False for a name that no file can have
-        raise DataError(
-            f"{shortened(path, MOST_SAID)} is not a file; a relative path starts at data.root (or "
-            "FEDSIM_DATA) where that is set"
-        )
+        raise DataError(f"{shortened(path, MOST_SAID)} is not a file")
 
 
-def read_numbers(path: Path, key: str, setting: str) -> NDArray[np.int64]:
+def read_numbers(context: LoadContext, file: str, key: str, setting: str) -> NDArray[np.int64]:
     """Return an array of whole numbers from 0, such as labels, from a file, int64 (n,).
 
     Args:
-        path: As for :func:`read_array`.
+        context: Says where the file is.
+        file: The file.
         key: Name of the array in a .npz.
         setting: The setting that names the file, such as ``labels``; that of the key is ``label_key``.
 
     Raises:
-        DataError: As for :func:`read_array`, or the file holds something else.
+        DataError: As for :func:`read_array` and :meth:`LoadContext.path`, or it holds something else.
     """
     with blamed(setting):
+        path = context.path(file)
         array = read_array(path, key, f"{setting[:-1]}_key")
         what = setting.removeprefix("test_")
         if array.ndim != 1 or array.dtype.kind not in "iu":
@@ -95,11 +94,13 @@ def read_numbers(path: Path, key: str, setting: str) -> NDArray[np.int64]:
     return array.astype(np.int64)
 
 
-def read_users(root: Path | None, file: str | None, key: str, num_samples: int) -> NDArray[np.int64] | None:
+def read_users(
+    context: LoadContext, file: str | None, key: str, num_samples: int
+) -> NDArray[np.int64] | None:
     """Return the user who made each sample, int64 (n,), from the file that the setting ``users`` names.
 
     Args:
-        root: The folder that a relative path starts from; the working directory if None.
+        context: Says where the file is.
         file: The file; None if the users are not known.
         key: Name of the array in a .npz; the setting ``user_key``.
         num_samples: n.
@@ -109,10 +110,11 @@ def read_users(root: Path | None, file: str | None, key: str, num_samples: int) 
     """
     if file is None:
         return None
-    users = read_numbers((root or Path()) / file, key, "users")
+    users = read_numbers(context, file, key, "users")
     if len(users) != num_samples:
         raise DataError(
-            f"{file} holds {len(users)} users for {num_samples} samples: give one user for each sample",
+            f"{context.path(file)} holds {len(users)} users for {num_samples} samples: "
+            "give one user for each sample",
             setting="users",
         )
     return users

@@ -5,16 +5,16 @@ users if there are any, are integers from 0. Nothing is ever unpickled. A compre
 2 GiB; plain files may have any size.
 """
 
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from fedsim.config import Config
 from fedsim.data.base import Dataset, DatasetPlugin, Labels, LoadContext, Samples, blamed
 from fedsim.data.file_readers import read_array, read_numbers, read_users, scaled
 from fedsim.errors import DataError
+from fedsim.input_paths import DataPath
 from fedsim.params import Array
 from fedsim.ranges import Classes
 from fedsim.task import Task
@@ -23,15 +23,15 @@ _CHANNELS = (1, 3, 4)
 
 
 class FilesConfig(Config):
-    """Settings of images from files; a relative path starts at the root, else at the working directory."""
+    """Settings of images from files."""
 
-    images: str = Field(min_length=1)
+    images: DataPath
     """File of the images: .npz, .npy, .npy.xz, or an idx file (its name ends in -ubyte or -ubyte.gz)."""
-    labels: str = Field(min_length=1)
+    labels: DataPath
     """File of the labels; it may be the same .npz."""
-    test_images: str | None = None
+    test_images: DataPath | None = None
     """File of the images of a test part."""
-    test_labels: str | None = None
+    test_labels: DataPath | None = None
     """File of the labels of a test part."""
     image_key: str = "images"
     """Name of the array of images in a .npz."""
@@ -43,7 +43,7 @@ class FilesConfig(Config):
     """Name of the array of test labels in a .npz; without it, that of the labels."""
     layout: Literal["auto", "channels_last", "channels_first"] = "auto"
     """Where 4-dimensional images have their channels; ``auto`` finds the axis of length 1, 3 or 4."""
-    users: str | None = None
+    users: DataPath | None = None
     """File of integers from 0: the user who made each image of the train part, for a natural partition."""
     user_key: str = "users"
     """Name of the array of users in a .npz."""
@@ -69,27 +69,28 @@ class Files(DatasetPlugin[FilesConfig]):
 
     def load(self, context: LoadContext) -> Dataset:
         """Return the arrays, images scaled to [0, 1] and channels first."""
-        config, root = self.config, context.root or Path()
-        x, y = _part(root, config)
-        test_x, test_y = (None, None) if config.test_images is None else _part(root, config, "test_")
+        config = self.config
+        x, y = _part(context, config)
+        test_x, test_y = (None, None) if config.test_images is None else _part(context, config, "test_")
         if test_x is not None and test_x.shape[1:] != x.shape[1:]:
             raise DataError(f"test images have the shape {test_x.shape[1:]}, but the others {x.shape[1:]}")
-        users = read_users(root, config.users, config.user_key, len(x))
+        users = read_users(context, config.users, config.user_key, len(x))
         num_classes = config.num_classes or _num_classes(y, test_y)
         return Dataset(Task(x.shape[1:], num_classes), x, y, test_x, test_y, users=users)
 
 
-def _part(root: Path, config: FilesConfig, prefix: str = "") -> tuple[Samples, Labels]:
-    images, labels = getattr(config, f"{prefix}images"), getattr(config, f"{prefix}labels")
+def _part(context: LoadContext, config: FilesConfig, prefix: str = "") -> tuple[Samples, Labels]:
+    labels = getattr(config, f"{prefix}labels")
     with blamed(f"{prefix}images"):
+        images = context.path(getattr(config, f"{prefix}images"))
         key = getattr(config, f"{prefix}image_key") or config.image_key
-        x = _images(read_array(root / images, key, f"{prefix}image_key"), images, config.layout)
-    y = read_numbers(
-        root / labels, getattr(config, f"{prefix}label_key") or config.label_key, f"{prefix}labels"
-    )
+        x = _images(read_array(images, key, f"{prefix}image_key"), str(images), config.layout)
+    key = getattr(config, f"{prefix}label_key") or config.label_key
+    y = read_numbers(context, labels, key, f"{prefix}labels")
     if len(x) != len(y):
         raise DataError(
-            f"{images} holds {len(x)} images and {labels} {len(y)} labels: give one label for each image"
+            f"{images} holds {len(x)} images and {context.path(labels)} {len(y)} labels: "
+            "give one label for each image"
         )
     if not len(x):
         raise DataError(f"{images} holds no images")

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from fedsim.config import AsTuple, Config
 from fedsim.data.base import Dataset, DatasetPlugin, LoadContext, blamed
 from fedsim.data.items import dataset_of, read_items
 from fedsim.data.numbering import in_order, numbered
 from fedsim.errors import DataError
+from fedsim.input_paths import MARK, DataPath, placed_data
 from fedsim.plugins import install_command
 from fedsim.quoting import MOST_SAID, quoted, shortened, with_type
 from fedsim.ranges import Classes, Tokens
@@ -30,9 +31,10 @@ class HuggingFaceConfig(Config):
 
     name: str = Field(min_length=1, examples=["'ylecun/mnist'"])
     """Name on the Hub, which is downloaded unless it is in the cache (HF_HOME; HF_HUB_OFFLINE=1 downloads
-    nothing); a local folder; or a kind of files, such as csv, json, parquet or imagefolder, for ``files``."""
-    files: Annotated[tuple[str, ...], AsTuple, Field(min_length=1)] | None = None
-    """Local files of this kind; a relative path starts at the root, else at the working directory."""
+    nothing); a local folder, as a path with a slash; or a kind of files, such as csv, json, parquet or
+    imagefolder, for ``files``."""
+    files: Annotated[tuple[DataPath, ...], AsTuple, Field(min_length=1)] | None = None
+    """Local files of this kind."""
     subset: str | None = None
     """Which of several configurations of the data set."""
     revision: str | None = None
@@ -51,6 +53,12 @@ class HuggingFaceConfig(Config):
     """Classes; without it, those that the data set declares, or one more than the largest label."""
     vocabulary: Tokens | None = None
     """Different tokens, where samples are texts; without it, one more than the largest token."""
+
+    @field_validator("name", mode="after")
+    @classmethod
+    def _or_folder(cls, name: str) -> str:
+        place = placed_data(name)
+        return place if "/" in name and Path(place).is_dir() else name
 
 
 class HuggingFace(DatasetPlugin[HuggingFaceConfig]):
@@ -90,10 +98,12 @@ class HuggingFace(DatasetPlugin[HuggingFaceConfig]):
             raise DataError(f"{problem}: {install_command('datasets')}", setting="name") from error
         config = self.config
         datasets.disable_progress_bars()
-        files = config.files and [str((context.root or Path()) / file) for file in config.files]
+        with blamed("files"):
+            files = config.files and [str(context.path(file)) for file in config.files]
+        name = str(context.path(config.name)) if MARK in config.name else config.name
         try:
             rows = datasets.load_dataset(
-                config.name, config.subset, data_files=files, split=split, revision=config.revision
+                name, config.subset, data_files=files, split=split, revision=config.revision
             )
         except Exception as error:  # of any of the packages that it uses
             problem = f"split {quoted(split)} of {config.name} cannot be loaded: {with_type(error)}"

@@ -15,6 +15,7 @@ from pydantic import Field
 from fedsim.config import AsTuple, Config
 from fedsim.data.base import Dataset, DatasetPlugin, Indices, LoadContext, blamed, room
 from fedsim.errors import DataError
+from fedsim.input_paths import DataPath
 from fedsim.quoting import MOST_SAID, quoted, shortened
 from fedsim.task import Task
 
@@ -29,11 +30,11 @@ Side = Annotated[int, Field(ge=1, le=4096)]
 
 
 class ImageFolderConfig(Config):
-    """Settings of images in folders; a relative path starts at the root, else at the working directory."""
+    """Settings of images in folders."""
 
-    folder: str = Field(min_length=1)
+    folder: DataPath
     """Folder of the classes' folders; classes are numbered in the order of their sorted names."""
-    test_folder: str | None = None
+    test_folder: DataPath | None = None
     """The same for a test part; it has no other classes."""
     size: Annotated[tuple[Side, Side], AsTuple] | None = None
     """Height and width in pixels, such as [32, 32], to which every image is resized (bilinear); without it,
@@ -50,18 +51,19 @@ class ImageFolder(DatasetPlugin[ImageFolderConfig]):
 
     def load(self, context: LoadContext) -> Dataset:
         """Return all images as (n, channels, height, width)."""
-        config, root = self.config, context.root or Path()
+        config = self.config
         with blamed("folder"):
-            files = _files(root / config.folder)
+            files = _files(context.path(config.folder))
             x, y = self._read(files, list(files))
         test_x, test_y = None, None
         if config.test_folder is not None:
             with blamed("test_folder"):
-                test_files = _files(root / config.test_folder)
+                test_folder = context.path(config.test_folder)
+                test_files = _files(test_folder)
                 for name in test_files:
                     if name not in files:
                         there = shortened(", ".join(files), MOST_SAID)
-                        problem = f"class {quoted(name)} of {config.test_folder} is not one of {there}"
+                        problem = f"class {quoted(name)} of {test_folder} is not one of {there}"
                         raise DataError(problem)
                 test_x, test_y = self._read(test_files, list(files))
                 if test_x.shape[1:] != x.shape[1:]:
@@ -114,10 +116,7 @@ class ImageFolder(DatasetPlugin[ImageFolderConfig]):
 def _files(folder: Path) -> dict[str, list[Path]]:
     """Return the image files of each class, both sorted."""
     if not folder.is_dir():
-        raise DataError(
-            f"{shortened(folder, MOST_SAID)} is not a folder; a relative path starts at data.root (or "
-            "FEDSIM_DATA) where that is set"
-        )
+        raise DataError(f"{shortened(folder, MOST_SAID)} is not a folder")
     classes = sorted(one for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
     if not classes:
         loose = any(map(_is_image, folder.iterdir()))

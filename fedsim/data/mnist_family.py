@@ -6,21 +6,21 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from fedsim.config import Config
 from fedsim.data.base import Dataset, DatasetPlugin, LoadContext
 from fedsim.data.file_readers import read_array, read_users, scaled
 from fedsim.errors import DataError
+from fedsim.input_paths import DataPath
 from fedsim.task import Task
 
 
 class IdxConfig(Config):
     """Settings of a set whose images may have known writers."""
 
-    users: str | None = Field(default=None, min_length=1)
+    users: DataPath | None = None
     """File of integers from 0: the user who made each image of the train part (.npz, .npy or .npy.xz), for a
-    natural partition; a relative path starts at the root."""
+    natural partition."""
     user_key: str = "users"
     """Name of the array of users in a .npz."""
 
@@ -46,7 +46,7 @@ class Idx(DatasetPlugin[IdxConfig]):
         """
         (images, y), (test_images, test_y) = read(self.name, context, ("train", "t10k"))
         x, test_x = scaled(images)[:, None], scaled(test_images)[:, None]
-        users = read_users(context.root, self.config.users, self.config.user_key, len(x))
+        users = read_users(context, self.config.users, self.config.user_key, len(x))
         task = Task(x.shape[1:], 10)
         return Dataset(task, x, y, test_x, test_y, users=users, class_names=self.class_names)
 

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedsim.config import Config
-from fedsim.data.base import Dataset, DatasetPlugin, LoadContext
+from fedsim.data.base import Dataset, DatasetPlugin, LoadContext, blamed
 from fedsim.data.file_readers import read_text
 from fedsim.errors import DataError
+from fedsim.input_paths import DataPath
 from fedsim.quoting import quoted
 from fedsim.ranges import PositiveSamples, Tokens
 from fedsim.task import Task
@@ -29,8 +30,8 @@ UNKNOWN = 0
 class ShakespeareConfig(Config):
     """Settings of a play."""
 
-    file: str = Field(default="shakespeare/input.txt", min_length=1)
-    """The text, in UTF-8; a relative path starts at the root, else at the working directory."""
+    file: DataPath = Field(default="shakespeare/input.txt", validate_default=True)
+    """The text, in UTF-8."""
     length: Tokens = 80
     """Characters of a sample; the one that follows them is its label."""
     stride: Tokens = 10
@@ -53,7 +54,8 @@ class Shakespeare(DatasetPlugin[ShakespeareConfig]):
     def load(self, context: LoadContext) -> Dataset:
         """Return all windows, speaker after speaker; there is no test part."""
         config = self.config
-        path = (context.root or Path()) / config.file
+        with blamed("file"):
+            path = context.path(config.file)
         text = read_text(path).replace("\r\n", "\n").replace("\r", "\n")
         speeches = _speeches(text, path)
         token_of = _tokens(text, config.vocabulary)

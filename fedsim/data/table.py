@@ -19,15 +19,16 @@ from fedsim.data.base import Dataset, DatasetPlugin, Labels, LoadContext, Sample
 from fedsim.data.file_readers import read_array, read_text, require_file
 from fedsim.data.numbering import in_order, numbered
 from fedsim.errors import DataError
+from fedsim.input_paths import DataPath
 from fedsim.numerals import whole
 from fedsim.quoting import MOST_SAID, quoted, shortened
 from fedsim.task import Task, TaskKind
 
 
 class TableConfig(Config):
-    """Settings of a feature table; a relative path starts at the root, else at the working directory."""
+    """Settings of a feature table."""
 
-    file: str = Field(min_length=1)
+    file: DataPath
     """The table: .csv or .csv.gz in UTF-8 with the columns' names in the first line, .parquet, or .npz with
     an array of two dimensions, a row for each sample, and one of labels."""
     label: str = "label"
@@ -40,7 +41,7 @@ class TableConfig(Config):
     kind: TaskKind = "classification"
     """Whether the label is a class (whole numbers, texts or truth values, numbered in sorted order), or the
     target of a regression, a number."""
-    test_file: str | None = None
+    test_file: DataPath | None = None
     """A table of the same columns: the test part."""
     standardise: bool = False
     """Whether each feature is shifted and scaled to mean 0 and standard deviation 1 over all
@@ -63,15 +64,15 @@ class Table(DatasetPlugin[TableConfig]):
 
     def load(self, context: LoadContext) -> Dataset:
         """Return all rows, in the order of the file."""
-        config, root = self.config, context.root or Path()
+        config = self.config
         with blamed("file"):
-            columns = self._columns(root / config.file, config.user)
+            columns = self._columns(context.path(config.file), config.user)
             names = self._names(columns)
             x, labels = self._part(columns, names)
         test_x, all_labels, num_train = None, labels, len(x)
         if config.test_file is not None:
             with blamed("test_file"):
-                test_x, test_labels = self._part(self._columns(root / config.test_file, None), names)
+                test_x, test_labels = self._part(self._columns(context.path(config.test_file), None), names)
             all_labels = labels + test_labels
             if len({type(label) for label in all_labels}) > 1:  # texts in one file, numbers in the other
                 all_labels = [str(label) for label in all_labels]
@@ -142,7 +143,7 @@ class Table(DatasetPlugin[TableConfig]):
         if config.label in names:
             raise DataError(f"the label {quoted(config.label)} is among the features", setting="features")
         if not names:
-            raise DataError(f"{config.file} has no columns of features, besides the label and the user")
+            raise DataError("the table has no columns of features, besides the label and the user")
         return names
 
     def _part(self, columns: Columns, names: Sequence[str]) -> tuple[Samples, list[Any]]:

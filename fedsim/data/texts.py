@@ -16,10 +16,11 @@ import numpy as np
 from pydantic import Field
 
 from fedsim.config import Config
-from fedsim.data.base import Dataset, DatasetPlugin, LoadContext
+from fedsim.data.base import Dataset, DatasetPlugin, LoadContext, blamed
 from fedsim.data.file_readers import read_text
 from fedsim.data.numbering import in_order, numbered
 from fedsim.errors import DataError
+from fedsim.input_paths import DataPath
 from fedsim.quoting import MOST_SAID, quoted, shortened
 from fedsim.ranges import PositiveSamples, Tokens
 from fedsim.task import Task
@@ -35,9 +36,9 @@ _WORD = re.compile(r"[@#]?\w+(?:'\w+)*")
 class TextsConfig(Config):
     """Settings of texts from a file."""
 
-    file: str = Field(min_length=1)
+    file: DataPath
     """The table, .csv or .csv.gz (up to 1 GiB unpacked) in UTF-8, with its columns' names in the first
-    line; a relative path starts at the root, else at the working directory."""
+    line."""
     user: str = "user"
     """Column that says who wrote a text."""
     label: str = "label"
@@ -66,7 +67,8 @@ class Texts(DatasetPlugin[TextsConfig]):
     def load(self, context: LoadContext) -> Dataset:
         """Return all texts; there is no test part."""
         config = self.config
-        path = (context.root or Path()) / config.file
+        with blamed("file"):
+            path = context.path(config.file)
         rows = self._frequent(self._rows(path), path)
         words = [_WORD.findall(text.lower()) for _, _, text in rows]
         token_of = _tokens(words, config.vocabulary)

@@ -38,6 +38,7 @@ from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.device_class import LOAD, DevicePlugin, with_overrides
 from fedsim.fleet.distributions import Values
 from fedsim.fleet.load import LOADS, MEANS, SIGMAS, Load
+from fedsim.input_paths import located
 from fedsim.params import Array
 from fedsim.quoting import nearest, quoted
 from fedsim.ranges import MOST_WEIGHT
@@ -108,11 +109,12 @@ class Table:
 
 
 def read_table(path: str) -> Table:
-    """Return what a file says; a relative path starts at the working directory.
+    """Return what a file says.
 
     Raises:
         DataError: A file that cannot be used; the message names the line and the column.
     """
+    path = str(located(path))
     return parse_table(read_text(path), path)
 
 

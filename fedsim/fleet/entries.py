@@ -12,6 +12,7 @@ from fedsim.config import AsTuple, Config, fault
 from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.device_class import LOAD, DevicePlugin, check_values, with_overrides
 from fedsim.fleet.distributions import Distribution, Fixed
+from fedsim.input_paths import InputPath
 from fedsim.network import LinkTraceConfig
 from fedsim.plugins import load
 from fedsim.quoting import quoted
@@ -82,8 +83,8 @@ class GroupConfig(_Entry):
     and shift. Only the network model `fluid` follows it."""
     down_trace: LinkTrace | None = None
     """Capacity of the downlink over time, instead of `down`, likewise."""
-    file: str | None = Field(default=None, min_length=1, validate_default=True)
-    """CSV file of devices, instead of a class; a relative path starts at the working directory."""
+    file: InputPath | None = Field(default=None, validate_default=True)
+    """CSV file of devices, instead of a class."""
     name: str | None = None
     """Name in tables; the file's or the device class's if left out."""
     models: Weights | None = None

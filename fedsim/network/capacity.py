@@ -12,10 +12,10 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from copy import copy
 from itertools import pairwise
-from pathlib import Path
 
 from fedsim.csv_rows import Row, below_header, read_text, rows_of
 from fedsim.errors import DataError, UnitError
+from fedsim.input_paths import located
 from fedsim.numerals import whole
 from fedsim.quoting import quoted, shortened
 from fedsim.units import Dimension, parse, range_of, span
@@ -122,7 +122,7 @@ def read_capacity(file: str) -> Capacity:
     Raises:
         DataError: The file cannot be read; the message names file and line.
     """
-    path = Path(file).expanduser()
+    path = located(file)
     rows = rows_of(read_text(str(path)), str(path))
     return _csv(rows) if path.suffix.lower() == ".csv" else _mahimahi(rows)
 

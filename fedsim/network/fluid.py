@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pydantic import Field
-
 from fedsim.clock import VirtualTimeLoop, running_loop
 from fedsim.config import Config
 from fedsim.errors import VirtualTimeError
+from fedsim.input_paths import InputPath
 from fedsim.network.base import Arrivals, Carrier, Departures, Listener, NetworkPlugin, Parcel, Passage
 from fedsim.network.capacity import Capacity, read_capacity
 from fedsim.network.capacity_audit import LoadCheck
@@ -92,11 +91,11 @@ class FluidCarrier:
 class FluidConfig(Config):
     """Settings of shared links."""
 
-    server_up_trace: str | None = Field(default=None, min_length=1)
+    server_up_trace: InputPath | None = None
     """File of the server's egress over time, which takes the place of the constant one: CSV with a header
     such as at_s,bps, or Mahimahi's format, read in bins of 100 ms. Steps are at least 1 ms long. It starts
     again at its end."""
-    server_down_trace: str | None = Field(default=None, min_length=1)
+    server_down_trace: InputPath | None = None
     """File of the server's ingress over time, likewise."""
 
 

@@ -20,6 +20,7 @@ from pydantic import BeforeValidator, Field
 from fedsim import bounded_unpacking
 from fedsim.config import Config
 from fedsim.errors import DataError
+from fedsim.input_paths import InputPath, located
 from fedsim.network.capacity import Capacity, read_capacity
 from fedsim.params import Array
 from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
@@ -48,9 +49,6 @@ def _listed(value: Any) -> Any:
     return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
 
-_Path = Annotated[str, Field(min_length=1)]
-
-
 class LinkTraceConfig(Config):
     """A link's capacity over time, instead of a constant rate."""
 
@@ -60,11 +58,13 @@ class LinkTraceConfig(Config):
     """Whether each client starts at a place of its own in the trace, drawn at random; false: all at its
     beginning."""
     file: Annotated[
-        tuple[_Path, ...], BeforeValidator(_listed, _Path | tuple[_Path, ...]), Field(min_length=1)
+        tuple[InputPath, ...],
+        BeforeValidator(_listed, InputPath | tuple[InputPath, ...]),
+        Field(min_length=1),
     ]
     """File of the capacity, or a list of files, of which each client gets one at random: CSV with a header
     such as at_s,bps, Mahimahi's format, read in bins of 100 ms, or an .npz file of many traces. Steps are
-    at least 1 ms long. A trace starts again at its end; a relative path starts at the working directory."""
+    at least 1 ms long. A trace starts again at its end."""
 
     def read(self) -> list[Capacity]:
         """Return the traces, at least one: those of the files in their order.
@@ -76,14 +76,14 @@ class LinkTraceConfig(Config):
 
 
 def _read(file: str, name: str | None) -> list[Capacity]:
-    path = Path(file).expanduser()
+    path = located(file)
     if path.suffix.lower() == NPZ:
         return read_npz(path, name)
     if name is not None:
         raise DataError(
             f"{path}: 'name' picks a trace of an .npz file, and this file is one trace: leave it out"
         )
-    return [read_capacity(file)]
+    return [read_capacity(str(path))]
 
 
 def read_npz(path: Path, name: str | None = None) -> list[Capacity]:

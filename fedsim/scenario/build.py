@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -18,6 +17,7 @@ from fedsim.data import Dataset, DatasetPlugin, FederatedData, LoadContext, Spre
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import DataError, Fault, ScenarioError, UserError
 from fedsim.fleet import Fleet, build_fleet
+from fedsim.input_paths import data_folder, located
 from fedsim.models import Architecture
 from fedsim.models.portable_operations import unportable_operations
 from fedsim.quoting import MOST_SAID, quoted, shortened
@@ -208,12 +208,12 @@ def with_own_root(scenario: Scenario, root: str | None = None) -> Scenario:
     """Return a scenario of another machine with a folder of data sets of this one.
 
     Args:
-        scenario: The scenario; its own folder is taken where this machine has it.
+        scenario: The scenario; its own folder is taken where this machine has one.
         root: Taken otherwise; None: that of ``FEDSIM_DATA``.
     """
-    own = scenario.data.root
-    if own is not None and Path(own).expanduser().is_dir():
-        return scenario
+    if (own := scenario.data.root) is not None:
+        with suppress(DataError):
+            root = str(located(own))
     return scenario.model_copy(update={"data": scenario.data.model_copy(update={"root": root})})
 
 
@@ -261,8 +261,7 @@ def _noting(
 def _dataset(
     scenario: Scenario, choice: DataConfig | PublicSource, key: Key, faults: list[Fault]
 ) -> Dataset | None:
-    root = scenario.data.root or os.environ.get("FEDSIM_DATA")
-    folder = Path(root).expanduser() if root else None
+    folder = data_folder(scenario.data.root)
     place = "data" if isinstance(choice, DataConfig) else PATHS["public_source"]
     settings = type(choice.params).model_fields
     # Where it is the files that are wrong, most likely the data set's own parameters name them.

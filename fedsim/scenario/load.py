@@ -23,6 +23,7 @@ from pydantic import ValidationError
 from fedsim import example_files, toml
 from fedsim.errors import Fault, ScenarioError, UnknownPluginError, UserError
 from fedsim.example_files import STUDIES
+from fedsim.input_paths import looking_in
 from fedsim.numerals import whole
 from fedsim.plugins import Plugin, path_of
 from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
@@ -72,6 +73,7 @@ def load_scenario(
     *,
     algorithm: Algorithm | None = None,
     seed: int | None = None,
+    folders: Sequence[Path] = (),
 ) -> Scenario:
     """Return a scenario, checked, with every default filled in.
 
@@ -84,22 +86,24 @@ def load_scenario(
         algorithm: Run this one instead of the source's. Its parameters are those of ``[algorithm.params]`` if
             that is the source's own one, else those of ``[algorithms.<name>]``, else its defaults.
         seed: Instead of ``run.seed``.
+        folders: Where relative paths are looked for after the folder of the source, if that is a file.
 
     Raises:
         ScenarioError: All that is wrong with the source and the overrides.
     """
-    document, said = document_of(source)
+    document, said, own_folders = document_of(source)
     name = None if algorithm is None else plain(algorithm, said)
     faults, moved = _adapt(document, parsed(overrides, said), name, seed)
     run = document.setdefault("run", {})
     if isinstance(run, dict):
         run.setdefault("name", plain_name(Path(said).stem, "run"))
     scenario = None
-    try:
-        scenario = Scenario.model_validate(document)
-    except ValidationError as error:
-        faults += faults_of(error, document)
-    faults += check(document, faults)
+    with looking_in([*own_folders, *folders], _root_of(document)):
+        try:
+            scenario = Scenario.model_validate(document)
+        except ValidationError as error:
+            faults += faults_of(error, document)
+        faults += check(document, faults)
     if faults or scenario is None:
         raise ScenarioError([_where_written(fault, moved) for fault in in_order(faults, document)], said)
     return _with_models(scenario)
@@ -133,21 +137,22 @@ def load_each(
     return scenarios
 
 
-def document_of(source: Source) -> tuple[dict[str, Any], str]:
-    """Return a scenario's tables, unchecked, which are the caller's to change, and what errors call them.
+def document_of(source: Source) -> tuple[dict[str, Any], str, list[Path]]:
+    """Return a scenario's tables, unchecked and the caller's to change, what errors call it, and its folder.
 
     Raises:
         ScenarioError: They cannot be read.
     """
     if isinstance(source, Scenario):
-        return tomllib.loads(toml.document(tables_of(source))), source.run.name
+        return tomllib.loads(toml.document(tables_of(source))), source.run.name, []
     if isinstance(source, Mapping):
-        tables, said = plain(source, "scenario"), "scenario"
+        tables, said, folders = plain(source, "scenario"), "scenario", []
     else:
-        tables, said, _ = read_source(source)
+        tables, said, folder = read_source(source)
+        folders = [folder]
     if is_study(tables):
         raise ScenarioError([Fault("", "this is a study, which has scenarios and is none", _DO_STUDY)], said)
-    return tables, said
+    return tables, said, folders
 
 
 def is_study(tables: Mapping[str, Any]) -> bool:
@@ -156,7 +161,7 @@ def is_study(tables: Mapping[str, Any]) -> bool:
 
 
 def read_source(source: str | Path, *, studies: bool = False) -> tuple[dict[str, Any], str, Path]:
-    """Return the tables of a file or of an example, what errors call it, and where files that it names start.
+    """Return the tables of a file or of an example, what errors call it, and its folder.
 
     Args:
         source: The file, which goes before an example of that name.
@@ -171,7 +176,8 @@ def read_source(source: str | Path, *, studies: bool = False) -> tuple[dict[str,
         bare = str(source).removeprefix(STUDIES)
         name = f"{STUDIES}{bare}" if studies else str(source)
         if name in known:
-            return tomllib.loads(example_files.text(name)), name, Path()
+            file = example_files.file_of(name)
+            return tomllib.loads(file.read_text("utf-8")), name, file.parent
         if not path.suffix and not os.path.exists(path):  # noqa: PTH110
             kind = "example of a study" if studies else "example"
             problem = f"there is no file {quoted(str(path))}, and no {kind} of that name"
@@ -183,6 +189,13 @@ def read_source(source: str | Path, *, studies: bool = False) -> tuple[dict[str,
                 mend = f"a scenario is: {DO_RUN}" if studies else f"a study is: {_DO_STUDY}"
             raise ScenarioError([Fault("", problem, mend)], str(path))
     return _read_tables(path), str(path), path.parent
+
+
+def _root_of(document: Mapping[str, Any]) -> str | None:
+    """Return ``data.root`` of an unchecked document."""
+    data = document.get("data")
+    root = data.get("root") if isinstance(data, Mapping) else None
+    return root if isinstance(root, str) else None
 
 
 def plain(value: Any, said: str) -> Any:

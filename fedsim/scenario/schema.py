@@ -32,6 +32,7 @@ from fedsim.engine.executors.base import Batching
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig
 from fedsim.fleet.device_class import check_class
+from fedsim.input_paths import InputPath
 from fedsim.plugin_choice import NamedChoice, OrName, Params, Several, left_out
 from fedsim.quoting import quoted
 from fedsim.runtime.budget import UntilConfig
@@ -159,8 +160,8 @@ class DataConfig(NamedChoice):
 
     KIND = DATASET
     name: str = "digits"
-    root: Annotated[str, Field(min_length=1)] | None = None
-    """Folder of data sets, relative to the working directory; FEDSIM_DATA if left out."""
+    root: InputPath | None = None
+    """Folder of data sets; FEDSIM_DATA if left out."""
     limit: ranges.PositiveSamples | None = None
     """Use only so many samples, equally many of each class (where there are no classes, or where samples have
     users: at random); all if left out."""

@@ -6,7 +6,6 @@ scenario would have.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,7 +16,8 @@ from typing import Any, TypeAlias
 from pydantic import ValidationError
 
 from fedsim import toml
-from fedsim.errors import Fault, ScenarioError
+from fedsim.errors import DataError, Fault, ScenarioError
+from fedsim.input_paths import MARK, located, looking_in
 from fedsim.report.places import run_name
 from fedsim.scenario import Scenario, load_scenario, resolved_toml, tracked
 from fedsim.scenario.load import DO_RUN, document_of, is_study, keys_of, plain, read_source
@@ -219,6 +219,7 @@ def load_study(source: StudySource) -> StudyPlan:
     if not is_study(document) and not document.keys().isdisjoint(Scenario.model_fields):
         raise ScenarioError([Fault("", "this is a scenario, and no study", DO_RUN)], said)
     faults = _with_base(document, said, folder)
+    folders = [Path(one).resolve() for one in document.get("folders", []) if isinstance(one, str)]
     document.setdefault("name", plain_name(Path(said).stem, "study"))
     config = None
     try:
@@ -226,7 +227,7 @@ def load_study(source: StudySource) -> StudyPlan:
     except ValidationError as error:
         faults += [fault for fault in faults_of(error, document) if not _is_told(fault.path, faults)]
     faults += between(document)
-    found = {} if _is_told("base", faults) else _scenarios(document, faults)
+    found = {} if _is_told("base", faults) else _scenarios(document, folders, faults)
     if faults or config is None:
         raise ScenarioError(in_order(faults, document), said)
     grid, tuned = tuple(config.grid), tuple(config.tune.values if config.tune else ())
@@ -237,17 +238,20 @@ def load_study(source: StudySource) -> StudyPlan:
         candidates[setting] = (*candidates.get(setting, ()), one)
     seeds = config.seeds or (next(iter(found.values())).run.seed,)
     document = _without_none(document)
+    document["folders"] = list(dict.fromkeys(map(str, [*folders, Path.cwd()])))
+    if not any(MARK in resolved_toml(scenario) for scenario in found.values()):
+        del document["folders"]
     if faults := list(_unwritable(document["base"], "base")):
         raise ScenarioError(faults, said)
     written = toml.document(document)
     return StudyPlan(config, str(document["name"]), seeds, grid, tuned, candidates, written)
 
 
-def _document(source: StudySource) -> tuple[dict[str, Any], str, Path]:
-    """Return a study's keys, what errors call it, and the folder from which it names files."""
+def _document(source: StudySource) -> tuple[dict[str, Any], str, Path | None]:
+    """Return a study's keys, what errors call it, and the folder of its file."""
     if isinstance(source, Mapping):
         keys: dict[str, Any] = _without_none(plain(source, "study"), {"set", "params", "grid", "tune"})
-        return keys, "study", Path()
+        return keys, "study", None
     return read_source(source, studies=True)
 
 
@@ -265,16 +269,25 @@ def _without_none(value: Any, settings: Collection[str] = ()) -> Any:
     return [_without_none(child, settings) for child in value] if isinstance(value, list) else value
 
 
-def _with_base(document: dict[str, Any], said: str, folder: Path) -> list[Fault]:
-    """Put the tables of the base into a study, in place of its file; return what is wrong with that file."""
+def _with_base(document: dict[str, Any], said: str, folder: Path | None) -> list[Fault]:
+    """Put the tables of the base into a study, in place of its file; return what is wrong with that file.
+
+    The folders of both files become the study's ``folders``, unless it has them.
+    """
     base = document.get("base")
+    own = [] if folder is None else [folder]
     if isinstance(base, str):
-        is_file = os.path.isfile(folder / base)  # noqa: PTH113 (which also answers for a path that is too long)
-        base = folder / base if is_file or Path(base).suffix else base
+        try:
+            with looking_in(own):
+                place = located(base)
+            base = place if place.is_file() else base
+        except DataError as error:
+            if Path(base).suffix:
+                return [Fault("base", str(error), "give the path of a .toml file, or the name of an example")]
     if not isinstance(base, str | Path | Mapping | Scenario):
         return []
     try:
-        tables, its_name = document_of(base)
+        tables, its_name, its_folders = document_of(base)
     except ScenarioError as error:
         return [Fault("base", fault.problem, fault.mend) for fault in error.faults]
     run = tables.setdefault("run", {})
@@ -282,6 +295,7 @@ def _with_base(document: dict[str, Any], said: str, folder: Path) -> list[Fault]
         of_file = isinstance(base, str | Path)
         run.setdefault("name", plain_name(Path(its_name if of_file else said).stem, "run"))
     document["base"] = tables
+    document.setdefault("folders", [str(one.resolve()) for one in [*its_folders, *own]])
     return []
 
 
@@ -299,7 +313,7 @@ def _unwritable(value: Any, *path: str | int) -> Iterator[Fault]:
 
 
 def _scenarios(
-    document: Mapping[str, Any], faults: list[Fault]
+    document: Mapping[str, Any], folders: Sequence[Path], faults: list[Fault]
 ) -> dict[tuple[Setting, tuple[Any, ...]], Scenario]:
     """Return the scenario of each setting with all values that are tried; add what is wrong with any."""
     varied = {
@@ -335,7 +349,9 @@ def _scenarios(
             overrides = {**own, **dict(zip(chain(*varied.values()), [*point, *values], strict=True))}
             setting = Setting(_name(variant), variant["algorithm"], tuple(map(_hashable, point)))
             try:
-                scenario = load_scenario(document["base"], overrides, algorithm=variant["algorithm"])
+                scenario = load_scenario(
+                    document["base"], overrides, algorithm=variant["algorithm"], folders=folders
+                )
             except ScenarioError as error:
                 told |= dict.fromkeys(_where_written(fault, places) for fault in error.faults)
             else:

@@ -55,7 +55,7 @@ def short_form(
     Raises:
         ScenarioError: All that is wrong with any of the scenarios, or with what is varied.
     """
-    base, said = document_of(source)
+    base, said, folders = document_of(source)
     single, grid, faults = _parsed(overrides)
     if faults:
         raise ScenarioError(list(dict.fromkeys(faults)), said)
@@ -66,6 +66,7 @@ def short_form(
     tables: dict[str, Any] = {
         "name": name,
         "base": base,
+        "folders": [str(folder.resolve()) for folder in folders],
         "set": single,
         "targets": list(targets),
         "variant": [{"algorithm": algorithm} for algorithm in algorithms],

@@ -86,7 +86,10 @@ class StudyConfig(Config):
     name: Annotated[str, name_that("name a folder", "name")] | None = None
     """Name of the folder of results; the study's file name if left out."""
     base: dict[str, Any] = Field(examples=['"quickstart"'])
-    """The scenario that is varied: its tables, or its file, named relative to the study's, or an example."""
+    """The scenario that is varied: its tables, or its file, or an example."""
+    folders: Annotated[tuple[str, ...], AsTuple] = ()
+    """Where relative paths are looked for first; if left out, in the folders of the base's file and of the
+    study's."""
     set: dict[str, Writable] = Field(default_factory=dict)
     """Values that replace those of the base in every run, by their paths in quotation marks."""
     seeds: Seeds | None = None

@@ -4,7 +4,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from click.shell_completion import ShellComplete, get_completion_class
@@ -12,9 +12,10 @@ from click.shell_completion import ShellComplete, get_completion_class
 from fedsim import example_files
 from fedsim.cli import completion, main
 from fedsim.cli.plugin_kinds import FOLDERS
+from fedsim.config import Config
 from fedsim.errors import ScenarioError
 from fedsim.plugins import available
-from fedsim.scenario import load_scenario
+from fedsim.scenario import Scenario, load_scenario
 
 COMPLETE = ShellComplete(main, {}, "fedsim", "_FEDSIM_COMPLETE")
 
@@ -87,13 +88,53 @@ def test_kinds_trackers_and_shells_are_completed() -> None:
         ),
         ("data.partition=two_class_", ["data.partition=two_class_lognormal"]),
         ("run.rounds=1", []),
-        ("fleet.0.dev", []),
+        ("run.r", ["run.rounds="]),
+        (
+            "run.",
+            [f"run.{key}" for key in ("name=", "seed=", "until.", "rounds=", "save_models=", "trackers=")],
+        ),
+        ("run.until.a", ["run.until.accuracy="]),
+        ("ru", ["run."]),
+        ("fl", ["fleet."]),
+        ("fleet.", ["fleet.0."]),
+        ("fleet.2.dev", ["fleet.2.device="]),
+        ("models.", []),
+        ("models.mine.p", ["models.mine.params."]),
+        ("nothing.r", []),
         ("fleet.0.count=", []),
     ],
 )
 def test_values_that_name_a_plugin_are_completed(text: str, values: list[str]) -> None:
     assert completed("run", "quickstart", "--set", text) == values
     assert completed("compare", "quickstart", "--set", text) == values
+
+
+@pytest.mark.parametrize("table", completion.KEYS)
+def test_the_keys_are_those_of_the_schema(table: str) -> None:
+    if table in ("fleet", "models"):
+        pytest.skip("lists and labels have no keys of their own")
+    kind: Any = Scenario
+    for name in table.split("."):
+        if name == "*":
+            continue
+        annotation = kind.model_fields[name].annotation
+        inner = [one for one in _classes(annotation) if issubclass(one, Config)]
+        (kind,) = inner
+    assert completion.KEYS[table].split() == list(kind.model_fields)
+
+
+def _classes(annotation: Any) -> list[type]:
+    """Return the classes in a type, without those of the keys of a dictionary."""
+    arguments = get_args(annotation)
+    if not arguments:
+        return [annotation] if isinstance(annotation, type) else []
+    return [one for argument in arguments for one in _classes(argument)]
+
+
+def test_every_table_is_completed() -> None:
+    assert {name for name in completion.KEYS if "." not in name} == set(Scenario.model_fields) - {
+        "algorithms"
+    }
 
 
 def test_several_values_of_a_path_are_completed() -> None:
@@ -118,6 +159,13 @@ def test_every_path_that_names_a_plugin_is_one_of_the_schema(path: str, kind: st
     assert f"there are: {names[:40]}" in str(found.value)
 
 
+@pytest.mark.parametrize(("name", "line"), [("bash", "&& compopt -o nospace"), ("zsh", 'compadd -U -S ""')])
+def test_no_space_follows_a_path(name: str, line: str) -> None:
+    shell = get_completion_class(name)
+    assert shell is not None
+    assert line in shell(main, {}, "fedsim", "_FEDSIM_COMPLETE").source()
+
+
 def test_fish_keeps_a_list_in_one_piece() -> None:
     assert get_completion_class("fish") is completion.Fish
     assert 'string split -m 1 ","' in completion.Fish(main, {}, "fedsim", "_FEDSIM_COMPLETE").source()
@@ -138,6 +186,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
     ("words", "replies"),
     [
         ("fedsim list d", ["datasets", "devices"]),
+        pytest.param("fedsim run quickstart --set run.r", ["run.rounds="], marks=pytest.mark.slow),
         pytest.param(
             "fedsim compare quickstart --algorithms local,fedpr", ["local,fedprox"], marks=pytest.mark.slow
         ),

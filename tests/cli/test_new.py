@@ -35,8 +35,8 @@ def test_the_files_that_it_names_come_along(call: Call, here: Path) -> None:
     result = call("new", "fleet_files", "study/mine.toml")
     assert result.exit_code == 0, result.output
     assert sorted(path.name for path in (here / "study").iterdir()) == ["fleet_files.csv", "mine.toml"]
-    # A relative path starts at the working folder.
-    assert load_scenario(here / "study" / "mine.toml").fleet[0].file == "study/fleet_files.csv"
+    file = load_scenario(here / "study" / "mine.toml").fleet[0].file
+    assert file == f"{here}/study/./fleet_files.csv"
 
 
 def test_an_unknown_example_is_told(call: Call) -> None:

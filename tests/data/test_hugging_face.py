@@ -80,7 +80,7 @@ def test_lists_of_floats_of_several_lengths(root: Path) -> None:
         ({"user": "c"}, "user", "no column 'c'"),
         ({"x": ["who"]}, "split", "item 0 of csv: column 'who' holds the text 'x'"),
         ({"split": "rest"}, "split", "split 'rest' of csv cannot be loaded"),
-        ({"files": ["none.csv"]}, "name", "cannot be loaded"),
+        ({"files": ["none.csv"]}, "files", "there is no none.csv: looked in "),
     ],
 )
 def test_what_is_wrong_is_named(root: Path, settings: dict[str, Any], setting: str, problem: str) -> None:
@@ -93,3 +93,10 @@ def test_empty_cells(root: Path) -> None:
     (root / "t.csv").write_text("a,b,label\n1,2,x\n3,,y\n")
     with pytest.raises(DataError, match="item 1 of csv: column 'b' is empty"):
         load(root)
+
+
+def test_a_local_folder_is_looked_for_like_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sets" / "mine").mkdir(parents=True)
+    monkeypatch.setenv("FEDSIM_DATA", str(tmp_path))
+    assert HuggingFaceConfig(name="sets/mine").name == f"{tmp_path}/./sets/mine"
+    assert HuggingFaceConfig(name="ylecun/mnist").name == "ylecun/mnist"

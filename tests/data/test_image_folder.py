@@ -90,7 +90,7 @@ def test_a_test_part_has_the_same_classes(tmp_path: Path) -> None:
     assert dataset.test_y is not None
     assert dataset.test_y.tolist() == [1]
     save(tmp_path / "test", "c/1.png")
-    with pytest.raises(DataError, match=r"class 'c' of test/images is not one of a, b") as caught:
+    with pytest.raises(DataError, match=r"class 'c' of .*/test/images is not one of a, b") as caught:
         load(tmp_path, test_folder="test/images")
     assert caught.value.setting == "test_folder"
 
@@ -103,7 +103,7 @@ def test_a_test_part_of_another_size(tmp_path: Path) -> None:
 
 
 def test_folders_without_images(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="images is not a folder") as caught:
+    with pytest.raises(DataError, match="there is no images: looked in ") as caught:
         load(tmp_path)
     assert caught.value.setting == "folder"
     folder = tmp_path / "images"

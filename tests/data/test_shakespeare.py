@@ -91,7 +91,7 @@ def test_a_speech_without_a_speaker(tmp_path: Path, text: str, line: int) -> Non
 
 
 def test_files_that_are_no_text(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="is not a file"):
+    with pytest.raises(DataError, match=r"there is no other.txt: looked in "):
         load(tmp_path, file="other.txt")
     (tmp_path / "latin.txt").write_bytes(b"Al:\n\xe9\n")
     with pytest.raises(DataError, match="cannot be read as text in UTF-8"):

@@ -189,7 +189,7 @@ def test_faults_of_an_entry_are_at_its_file(entry: dict[str, object], message: s
 
 def test_an_entry_is_read_without_its_files() -> None:
     entry = {"count": 2, "file": "none.csv", "up_trace": "none.csv"}
-    assert GroupConfig.model_validate(entry).file == "none.csv"
+    assert GroupConfig.model_validate(entry).file == f"{Path.cwd()}/./none.csv"
 
 
 def test_a_file_that_changed_since_is_told_when_the_fleet_is_built(phones: str) -> None:

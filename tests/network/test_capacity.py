@@ -235,7 +235,7 @@ def test_the_name_tells_the_format(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"nowhere\.csv: it cannot be read: No such file"):
+    with pytest.raises(DataError, match=r"there is no .*/nowhere\.csv"):
         read_capacity(str(tmp_path / "nowhere.csv"))
     (tmp_path / "bytes.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(DataError, match=r"bytes\.csv: it is not text in UTF-8"):

@@ -31,12 +31,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-from pydantic import Field
 
 from fedsim.config import Config
 from fedsim.csv_rows import Row, below_header, read_text, rows_of, same_length
 from fedsim.fleet.availability.base import TICKS_PER_S, Availability, AvailabilityPlugin, Period, ticks
 from fedsim.fleet.availability.on_off_periods import Periods
+from fedsim.input_paths import InputPath, located
 from fedsim.params import Array
 from fedsim.quoting import quoted
 from fedsim.rng import Key
@@ -51,8 +51,8 @@ INSTANTS = Range(0.0, LONGEST_S)
 class TraceConfig(Config):
     """Settings of the recording."""
 
-    file: str = Field(min_length=1)
-    """CSV file; a relative path starts at the working directory."""
+    file: InputPath
+    """CSV file."""
     step: Period | None = None
     """Time between two columns of a plain grid, for which alone it is given, 1 s to 3650 d."""
     repeat: Period | None = None
@@ -84,7 +84,8 @@ class AvailabilityTrace(AvailabilityPlugin[TraceConfig]):
             DataError: A file that cannot be used as asked; the message names its line.
         """
         config = self.config
-        rows = rows_of(read_text(config.file), config.file)
+        file = str(located(config.file))
+        rows = rows_of(read_text(file), file)
         header = rows[0].cells
         if config.step is not None and header in (INTERVALS, STATES):
             raise rows[0].fault("the file says its times itself: leave out 'step', which is for plain grids")

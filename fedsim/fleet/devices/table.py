@@ -8,13 +8,14 @@ from __future__ import annotations
 from typing import cast
 
 from fedsim.fleet.device_table import Table, TableConfig, TableDevices, read_table
+from fedsim.input_paths import InputPath
 
 
 class FileConfig(TableConfig):
     """A file, and quantities that replace the file's."""
 
-    file: str
-    """CSV file; a relative path starts at the working directory. It is the group's key ``file``."""
+    file: InputPath
+    """CSV file. It is the group's key ``file``."""
 
 
 class FileDevices(TableDevices):
