@@ -58,7 +58,7 @@ KEYS = {
     "algorithm": "name params",
     "data": "name params root limit split global_test global_test_users public partition augmentation",
     "data.public": "size users source augment held",
-    "engine": "executor params workers batching device",
+    "engine": "executor params workers batching device numerics",
     "evaluation": "every every_s at_start clients split batch_size per_class",
     "fleet": "0",
     "fleet.*": f"{_OF_DEVICES} count up_trace down_trace file name models models_by_size availability",
@@ -70,8 +70,8 @@ KEYS = {
     "run": "name seed until rounds save_models trackers",
     "run.until": "accuracy of simulated bytes",
     "server": _OF_DEVICES,
-    "training": "lr schedule batch_size epochs steps optimiser momentum weight_decay clip_norm public_buffers "
-    "keep_optimiser",
+    "training": "lr schedule batch_size epochs steps optimiser momentum weight_decay clip_norm "
+    "public_buffers keep_optimiser",
 }
 """Keys of a scenario's tables, by their paths; ``*`` as above."""
 

@@ -25,6 +25,20 @@ from fedsim.system import check_system
 FAILED, MISTAKEN, INTERRUPTED, TERMINATED = 1, 2, 130, 143
 
 
+MEANT = {
+    "init": "new",
+    "open": "report",
+    "plot": "report",
+    "show": "report",
+    "simulate": "run",
+    "start": "run",
+    "sweep": "study",
+    "train": "run",
+    "view": "report",
+}
+"""Commands that other programs have, by which nothing of a similar name is meant."""
+
+
 class TerminatedError(KeyboardInterrupt):
     """SIGTERM: takes the way that Ctrl-C takes, past everything that handles ordinary exceptions."""
 
@@ -36,6 +50,14 @@ class Group(click.Group):
         """Read the options before the command."""
         with _short_usage():
             return super().make_context(*args, **kwargs)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command; suggest what may be meant where there is none."""
+        if ctx.parent is None and args[0] in MEANT:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {MEANT[args[0]]!r}?")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, and leave with the status that suits."""

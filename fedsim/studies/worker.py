@@ -1,27 +1,17 @@
-"""A process that does runs of a study, one after the other: ``python -m fedsim.studies.worker``.
-
-Tasks come as lines of JSON on its standard input, and what becomes of them goes out as lines of JSON on its
-standard output. When its input ends, as it does when the study is killed, the process ends too, and leaves
-nothing half-written.
-"""
+"""What a worker of a study does: runs, one after the other."""
 
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
-import threading
 import tomllib
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from time import monotonic
-from types import FrameType
 from typing import Any, TextIO
 
 from fedsim.errors import FedsimError
@@ -39,37 +29,12 @@ TOLD_EVERY_S = 0.5
 Task = dict[str, Any]
 
 
-def main() -> None:
-    """Do tasks until there are no more."""
-    signal.signal(signal.SIGTERM, _end)
-    # What plugins print must not get between the lines.
-    outlet = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
-    tasks = SimpleQueue[Task]()
-    with suppress(KeyboardInterrupt):
-        threading.Thread(target=_read, args=(tasks,), daemon=True).start()
-        while True:
-            _tell(outlet, do(tasks.get(), outlet))
-
-
-def _tell(outlet: TextIO, message: Task) -> None:
+def tell(outlet: TextIO, message: Task) -> None:
+    """Write a message to the study."""
     try:
         outlet.write(json.dumps(message) + "\n")
     except BrokenPipeError:
         signal.pause()  # the study was killed: the end of the input says so too, once and for all
-
-
-def _end(number: int, frame: FrameType | None) -> None:
-    signal.signal(
-        number, signal.SIG_IGN
-    )  # a second one would cut off what the first makes the process tidy up
-    raise KeyboardInterrupt
-
-
-def _read(tasks: SimpleQueue[Task]) -> None:
-    for line in sys.stdin:
-        tasks.put(json.loads(line))
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def do(task: Task, outlet: TextIO) -> Task:
@@ -88,7 +53,7 @@ def do(task: Task, outlet: TextIO) -> Task:
             if not is_mine:
                 return {"busy": True}
             if not holds_run(folder, written):
-                record_task(task, folder, teller(partial(_tell, outlet)))
+                record_task(task, folder, teller(partial(tell, outlet)))
             return {"finite": read_summary(folder)["finite"]}
     except FedsimError as error:
         return {"failed": str(error)}
@@ -129,7 +94,3 @@ def teller(tell: Callable[[Task], None]) -> Callable[[RoundRow], None]:
             tell({"round": row.round})
 
     return watch
-
-
-if __name__ == "__main__":
-    main()

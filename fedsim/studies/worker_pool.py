@@ -21,7 +21,7 @@ from fedsim.system import num_usable_cores
 SHUTDOWN_TIMEOUT_S = 10.0
 """How long a process may take to end by itself."""
 
-COMMAND = python("-m", "fedsim.studies.worker")
+COMMAND = python("-m", "fedsim.studies.worker_process")
 """A worker; the rest of Python's path comes with each task."""
 
 BYTES_PER_JOB = 10**9
@@ -133,7 +133,7 @@ class WorkerPool:
     A worker that ends in the middle of a task takes only that task with it.
 
     Args:
-        tasks: What to do, for :mod:`fedsim.studies.worker`.
+        tasks: What to do, for :func:`fedsim.studies.worker.do`.
         jobs: How many at once.
         start: Starts a worker; by default a process of this machine.
     """

@@ -19,6 +19,7 @@ from fedsim import portable_numerics
 from fedsim.__main__ import start
 from fedsim.api import sockets
 from fedsim.cli import main, options
+from fedsim.cli.error_handling import MEANT
 from fedsim.cli.plugin_kinds import FOLDERS
 
 Call = Callable[..., Result]
@@ -78,6 +79,15 @@ def test_an_unknown_command_is_a_mistake(call: Call) -> None:
     result = call("dance")
     assert result.exit_code == 2
     assert "No such command 'dance'" in result.stderr
+
+
+@pytest.mark.parametrize(("word", "command"), MEANT.items())
+def test_words_of_other_programs_lead_to_commands(call: Call, word: str, command: str) -> None:
+    assert word not in NAMES
+    assert command in NAMES
+    result = call(word, "runs")
+    assert result.exit_code == 2
+    assert f"No such command '{word}'. Did you mean '{command}'?" in result.stderr
 
 
 @pytest.mark.parametrize("name", NAMES)
