@@ -98,7 +98,8 @@ ROUNDS = Table(
     "rounds.parquet",
     "One row for each round, one for what came before the first, if anything did or was measured, and one "
     "for what came after the last, if anything did. Rows sum to the totals of the run. Time and waste of a "
-    "dispatch count in the round in which it was sent, whenever it ended.",
+    "dispatch count in the round in which it was sent, whenever it ended. Frames count in the round in "
+    "which they were put on the link.",
     {
         "round": ROUND,
         "began_at_s": seconds("Virtual time at the start of the round."),
@@ -204,7 +205,11 @@ MESSAGES = Table(
     "messages.parquet",
     "One row for each frame, in the order of sending.",
     {
-        "round": ROUND,
+        "round": replace(
+            ROUND,
+            description="Number of the round in which the frame's dispatch was sent. A reply that is sent "
+            "after the end of this round counts in the row of a later round in rounds.",
+        ),
         "client": count("Number of the client that sent the frame or was to receive it."),
         "dispatch": Column("int32", NUMBER, "Number of the dispatch among those to this client, from 0."),
         "exchange": word("Name of the algorithm's exchange."),

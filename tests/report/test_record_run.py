@@ -1,9 +1,10 @@
 import json
 import tomllib
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, compress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from fedsim.report.record_run import record
 from fedsim.report.run_columns import RUN_TABLES, SUMMED, TRAFFIC
 from fedsim.rng import Key
 from fedsim.runtime.parts import EvaluationConfig, Parts
+from fedsim.runtime.policies.pacing.buffered import PLUGIN as BUFFERED
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult
@@ -428,6 +430,28 @@ def test_which_model_the_server_had(
 ) -> None:
     done = record(replace(plan, algorithm=algorithm, parts=make_parts(algorithm)), tmp_path / "run")
     assert json.loads((done.folder / "run.json").read_text()).get("server_model") == model
+
+
+def test_frames_count_in_the_round_of_their_sending_and_name_that_of_their_dispatch(
+    plan: Plan, tmp_path: Path
+) -> None:
+    groups = [GroupConfig(count=1, device="high"), GroupConfig(count=3, device="mcu")]
+    parts = replace(
+        plan.parts,
+        fleet=build_fleet(groups, ServerConfig(), Key.root(0), default_model="linear"),
+        pacing=BUFFERED(BUFFERED.Config(buffer=1, concurrency=4)),
+        rounds=6,
+    )
+    done = record(replace(plan, parts=parts), tmp_path / "run")
+    replies = [row for row in table(done.folder, "messages") if row["up"]]
+    by_dispatch = Counter[int]()
+    for reply in replies:
+        by_dispatch[reply["round"]] += reply["bytes"]
+    rounds = table(done.folder, "rounds")
+    for row in rounds:
+        is_sent = [row["began_at_s"] <= reply["sent_at_s"] <= row["ended_at_s"] for reply in replies]
+        assert row["bytes_up"] == sum(reply["bytes"] for reply in compress(replies, is_sent))
+    assert [by_dispatch[row["round"]] for row in rounds] != [row["bytes_up"] for row in rounds]
 
 
 def test_clients_and_dispatches_have_the_labels_of_the_fleet_file(plan: Plan, tmp_path: Path) -> None:
