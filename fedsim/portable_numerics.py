@@ -16,6 +16,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,8 @@ def require() -> None:
         torch.backends.nnpack.set_flags(False)  # type: ignore[no-untyped-call]
         return
     problem = f"engine.numerics = 'portable' is not possible here: {'; '.join(shortcomings)}"
-    if is_requested() or not _is_supported():
+    has_variables = all(os.environ.get(name) == value for name, value in _FIXED.items())
+    if has_variables or not _is_supported():
         raise UserError(f"{problem}. Write engine.numerics = 'native'")
     raise FreshProcessError(
         f"{problem}. The libraries choose their kernels when Python starts: use the command fedsim, which "
@@ -121,8 +123,10 @@ def _shortcomings() -> Iterator[str]:
 
 def _numpy_features() -> list[str]:
     """Return the instructions that NumPy has kernels for, and uses."""
-    import numpy._core._multiarray_umath as umath  # type: ignore[import-not-found, unused-ignore]
-
+    try:
+        umath = import_module("numpy._core._multiarray_umath")
+    except ImportError:  # before NumPy 2
+        umath = import_module("numpy.core._multiarray_umath")
     return [name for name in umath.__cpu_dispatch__ if umath.__cpu_features__[name]]
 
 

@@ -31,17 +31,24 @@ def test_the_variables_are_added_to_those_of_this_process(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("requested", "supported", "kind", "advice"),
+    ("environment", "supported", "kind", "advice"),
     [
-        ("", True, FreshProcessError, "python -m fedsim.portable_numerics SCRIPT.py"),
-        ("1", True, UserError, "engine.numerics = 'native'"),
-        ("", False, UserError, "engine.numerics = 'native'"),
+        ({}, True, FreshProcessError, "python -m fedsim.portable_numerics SCRIPT.py"),
+        ({REQUEST: "1"}, True, FreshProcessError, "python -m fedsim.portable_numerics SCRIPT.py"),
+        (variables(), True, UserError, "engine.numerics = 'native'"),
+        ({}, False, UserError, "engine.numerics = 'native'"),
     ],
 )
 def test_a_process_that_is_not_portable_is_refused(
-    monkeypatch: pytest.MonkeyPatch, requested: str, supported: bool, kind: type[UserError], advice: str
+    monkeypatch: pytest.MonkeyPatch,
+    environment: dict[str, str],
+    supported: bool,
+    kind: type[UserError],
+    advice: str,
 ) -> None:
-    monkeypatch.setenv(REQUEST, requested)
+    monkeypatch.delenv(REQUEST, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setattr(portable_numerics, "_is_supported", lambda: supported)
     monkeypatch.setattr(portable_numerics, "_shortcomings", lambda: iter(["torch computes with AVX2"]))
     with pytest.raises(UserError, match="torch computes with AVX2") as caught:
