@@ -86,7 +86,7 @@ def located(path: str, root: str | Path | None = None) -> Path:
     if first == "/":
         raise DataError(said)
     unset = "" if data_folder(root) else f" ({VARIABLE} is not set)"
-    *others, last = map(str, folders)
+    *others, last = (shortened(str(folder), MOST_SAID) for folder in folders)
     looked_in = f"{', '.join(others)} and {last}" if others else last
     raise DataError(f"{said}: looked in {looked_in}{unset}")
 
