@@ -58,7 +58,8 @@ class HuggingFaceConfig(Config):
     @classmethod
     def _or_folder(cls, name: str) -> str:
         place = placed_data(name)
-        return place if "/" in name and Path(place).is_dir() else name
+        is_path = name.startswith(".") or name.endswith("/")  # as no name on the Hub
+        return place if is_path or ("/" in name and Path(place).is_dir()) else name
 
 
 class HuggingFace(DatasetPlugin[HuggingFaceConfig]):
@@ -100,7 +101,8 @@ class HuggingFace(DatasetPlugin[HuggingFaceConfig]):
         datasets.disable_progress_bars()
         with blamed("files"):
             files = config.files and [str(context.path(file)) for file in config.files]
-        name = str(context.path(config.name)) if MARK in config.name else config.name
+        with blamed("name"):
+            name = str(context.path(config.name)) if MARK in config.name else config.name
         try:
             rows = datasets.load_dataset(
                 name, config.subset, data_files=files, split=split, revision=config.revision

@@ -34,7 +34,9 @@ def tell(outlet: TextIO, message: Task) -> None:
     try:
         outlet.write(json.dumps(message) + "\n")
     except BrokenPipeError:
-        signal.pause()  # the study was killed: the end of the input says so too, once and for all
+        # The study was killed. The end of the input says so too, by the same signal, which counts once. To
+        # wait for that one could last for ever: it may come just before the wait.
+        signal.raise_signal(signal.SIGTERM)
 
 
 def do(task: Task, outlet: TextIO) -> Task:

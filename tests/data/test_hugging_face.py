@@ -100,3 +100,13 @@ def test_a_local_folder_is_looked_for_like_a_file(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("FEDSIM_DATA", str(tmp_path))
     assert HuggingFaceConfig(name="sets/mine").name == f"{tmp_path}/./sets/mine"
     assert HuggingFaceConfig(name="ylecun/mnist").name == "ylecun/mnist"
+
+
+@pytest.mark.parametrize("name", ["./none", "../none", "none/"])
+def test_a_folder_that_is_nowhere(root: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FEDSIM_DATA", raising=False)
+    monkeypatch.chdir(root)
+    problem = f"there is no {name}: looked in {root} (FEDSIM_DATA is not set)"
+    with pytest.raises(DataError, match=f"^{re.escape(problem)}$") as caught:
+        load(None, name=name, files=None)
+    assert caught.value.setting == "name"
