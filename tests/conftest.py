@@ -7,6 +7,7 @@ import io
 import logging
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,6 +37,12 @@ settings.load_profile("fedsim")
 
 # Importing the tests and their libraries makes millions of objects that stay, and nothing to collect.
 gc.disable()
+
+
+def pytest_configure() -> None:
+    """Hear Ctrl-C, which a shell lets commands in the background ignore."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:
