@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
@@ -89,6 +89,17 @@ def located(path: str, root: str | Path | None = None) -> Path:
     *others, last = (shortened(str(folder), MOST_SAID) for folder in folders)
     looked_in = f"{', '.join(others)} and {last}" if others else last
     raise DataError(f"{said}: looked in {looked_in}{unset}")
+
+
+def moved(value: Any, folder: str) -> Any:
+    """Return tables in which results of :func:`placed` lead to another folder, where that has the file."""
+    if isinstance(value, Mapping):
+        return {key: moved(child, folder) for key, child in value.items()}
+    if isinstance(value, list):
+        return [moved(child, folder) for child in value]
+    if isinstance(value, str) and (written := value.partition(MARK)[2]) and _exists(Path(folder), written):
+        return f"{Path(folder).absolute()}{MARK}{written}"
+    return value
 
 
 def _folders(first: str, root: str | Path | None) -> list[Path]:

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedsim import toml
-from fedsim.errors import DataError, ScenarioError
+from fedsim.errors import DataError, ScenarioError, UserError
 from fedsim.input_paths import located, looking_in, placed
 from fedsim.scenario import load_scenario, resolved_toml
 from fedsim.scenario.build import build, read_resolved, with_own_root
@@ -142,6 +143,20 @@ def test_another_machine_reads_its_own_copy(places: Path) -> None:
     (places / "sets").mkdir()
     (places / "sets" / "t.csv").write_text(ROWS)
     build(with_own_root(read_resolved(sent), str(places / "sets")))
+
+
+def test_a_folder_that_a_machine_names_goes_before_the_path_that_was_sent(places: Path) -> None:
+    (places / "own" / "t.csv").write_text(ROWS)
+    (places / "own" / "t.toml").write_text(TABLE.format(""))
+    sent = resolved_toml(load_scenario(places / "own" / "t.toml"))
+    (places / "sets").mkdir()
+    params: Any = read_resolved(sent, places / "sets").data.params
+    assert params.file == f"{places}/own/./t.csv"  # the folder does not have it
+    (places / "sets" / "t.csv").write_text(ROWS)
+    params = read_resolved(sent, places / "sets").data.params
+    assert params.file == f"{places}/sets/./t.csv"
+    with pytest.raises(UserError, match=r"run\.rounds|data"):
+        read_resolved("[run]\n", places / "sets")
 
 
 def test_a_study_looks_in_the_folders_of_its_base_and_its_own(

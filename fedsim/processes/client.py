@@ -104,7 +104,7 @@ class ClientProcess:
         Raises:
             UserError: They cannot be built, or the data are not the server's.
         """
-        scenario = read_resolved(greeting.scenario)
+        scenario = read_resolved(greeting.scenario, self.data)
         scenario = with_own_root(scenario, None if self.data is None else str(self.data))
         if self.workers is not None:
             engine = scenario.engine.model_copy(update={"workers": self.workers})

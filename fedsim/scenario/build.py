@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -17,7 +18,7 @@ from fedsim.data import Dataset, DatasetPlugin, FederatedData, LoadContext, Spre
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import DataError, Fault, ScenarioError, UserError
 from fedsim.fleet import Fleet, build_fleet
-from fedsim.input_paths import data_folder, located
+from fedsim.input_paths import data_folder, located, moved
 from fedsim.models import Architecture
 from fedsim.models.portable_operations import unportable_operations
 from fedsim.quoting import MOST_SAID, quoted, shortened
@@ -183,8 +184,12 @@ def require_numerics(engines: Iterable[EngineConfig]) -> None:
         portable_numerics.require()
 
 
-def read_resolved(scenario_toml: str) -> Scenario:
+def read_resolved(scenario_toml: str, data: Path | None = None) -> Scenario:
     """Return a scenario that another process has resolved.
+
+    Args:
+        scenario_toml: The scenario.
+        data: A folder of this machine, whose files are taken for those of data sets.
 
     Raises:
         UserError: It cannot be read here.
@@ -192,6 +197,8 @@ def read_resolved(scenario_toml: str) -> Scenario:
     document: dict[str, Any] = {}
     try:
         document = tomllib.loads(scenario_toml)
+        if data is not None:
+            document["data"] = moved(document.get("data", {}), str(data.expanduser()))
         return Scenario.model_validate(document)
     except ValidationError as error:
         said = "; ".join(f"{fault.path}: {fault.problem}" for fault in faults_of(error, document))
