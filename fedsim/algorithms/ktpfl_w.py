@@ -117,7 +117,7 @@ class KTpFLW(OwnModelRounds[KTpFLWConfig, ServerState, Model]):
     async def send(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
     ) -> tuple[ServerState, Mapping[int, ModelBroadcast | None]]:
-        """Send each its mixture; in the first round the initial model, and nothing until there is another."""
+        """Send each client its mixture: the initial model in round 1, no frame until a mixture exists."""
         if not state.uploads:
             # Later, the initial model would undo what clients have trained whose uploads were lost.
             first = ModelBroadcast.of(server.initial_model()) if server.round <= 1 else None

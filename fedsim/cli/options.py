@@ -33,7 +33,7 @@ def late(place: str) -> Callable[..., Any]:
 
 
 def read_by(place: str, *args: Any, **kwargs: Any) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """Return a callback that reads an option's text by a late function, whose UserErrors name the option."""
+    """Return a callback that parses an option by a lazily imported function, and names it in errors."""
     read = late(place)
 
     def callback(context: click.Context, parameter: click.Parameter, text: Any) -> Any:

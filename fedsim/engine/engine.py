@@ -137,7 +137,7 @@ class Engine:
         running._start(self, cast(VirtualTimeLoop, running_loop()), fit, duration_s, client, place, flops)
 
     def begun(self, fit: Fit, *, due_ns: int, flops: float, place: Callable[[], str]) -> Fitted:
-        """Begin a fit of which the caller records start and end; return its result, which is pending.
+        """Submit a fit; the caller records its start and end. Return its pending result.
 
         Args:
             fit: One that :func:`fedsim.engine.pending_fit.can_wait`.

@@ -35,7 +35,7 @@ class UsualFit:
     """What usual fits have in common.
 
     Attributes:
-        work: What they come to.
+        work: The operations of the fits.
         optimisers: What applies gradients.
         batch_size: Samples of a full batch.
         public_buffers: As in :class:`fedsim.engine.jobs.Fit`.

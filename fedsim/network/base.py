@@ -52,7 +52,7 @@ class Passage(Protocol):
     """A transfer under way. Once it has arrived or was cancelled, none of this has an effect."""
 
     def cancel(self) -> None:
-        """Stop it: nothing more is heard of it, and its links are free."""
+        """Cancel the transfer: no callback is called, and its bandwidth is free."""
 
     def pause(self) -> None:
         """Hold it where it is: its links are free, and what has crossed stays across."""

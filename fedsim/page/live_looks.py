@@ -1,6 +1,6 @@
-"""What a live page shows at an instant: a page as a report is one, and how much is done.
+"""Snapshots for the live page: the page of a report, and the progress.
 
-Looks are taken by the thread of the live page's server; see :mod:`fedsim.page.run_at_hand`.
+The thread of the live page's server takes them; see :mod:`fedsim.page.run_at_hand`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What another thread can read of a run that goes on in this process.
+"""Read-only view of a running simulation, safe to use from another thread.
 
 The run's thread does nothing for it that it would not do anyway, but for a note of each drop, evaluation and
 other rare event. All else is read where the run keeps it: rows of rounds, counts, open dispatches, totals of

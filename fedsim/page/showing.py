@@ -50,7 +50,7 @@ class Unfollowed:
     observe = staticmethod(unobserved)
 
     def running(self, label: str) -> AbstractContextManager[None]:
-        """Say nothing of a run in this process."""
+        """Show nothing: there is no live page."""
         return nullcontext()
 
     def hear(self, progress: Progress) -> None:

@@ -1,4 +1,4 @@
-"""What a scenario comes to before it is run: its fleet, data and models, as tables."""
+"""Tables that describe a scenario before it runs: its fleet, data and models."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class Listening(Executor):
         self.heard: Work = {}
 
     def taken(self) -> Work:
-        """Return what was heard since this was last asked."""
+        """Return the jobs recorded since the last call."""
         work, self.heard = self.heard, {}
         return work
 

@@ -79,7 +79,7 @@ def short_form(
 
 
 def values_of(text: str) -> tuple[str, ...]:
-    """Return the values in a text, as they are spelt; none if it has commas of which nobody can tell."""
+    """Return the values in a text, as they are spelt; none if its commas are ambiguous."""
     if "," not in text:
         return (text,)
     values, depth = [""], 0

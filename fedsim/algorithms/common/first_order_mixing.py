@@ -13,7 +13,7 @@ from fedsim.rng import Key
 
 
 def best_offers(key: Key, worth: Mapping[int, float], most: int, epsilon: float) -> tuple[int, ...]:
-    """Return whose models are offered, ascending: those of the greatest worth, of equals as drawn.
+    """Return the clients of the greatest worth, sorted. Ties are broken at random.
 
     Args:
         key: Names the draw.

@@ -99,7 +99,7 @@ class ModelClusters(TrainingRounds[G, Models, Any]):
         return (await client.fit(model)).model
 
     def vet(self, server: ServerContext, state: Models, reply: Reply) -> str | None:
-        """Refuse a model of another architecture, and a cluster that there is not."""
+        """Reject a model of another architecture, and an unknown cluster."""
         update = reply.message
         if isinstance(update, ClusterUpdate) and not 0 <= update.cluster < len(state):
             return f"cluster {update.cluster}, and there are {len(state)} from 0 on"

@@ -1,4 +1,4 @@
-"""What the server enters of each frame in ledger and trace, and what it counts of peers.
+"""Records transfers in the ledger and the trace, and counts what peers did wrong.
 
 What client processes report with a reply (:mod:`fedsim.bus.reply_report`) is entered beside: notes go to the
 log, marked as theirs; what the reply took goes to the trace in a record of its own, ``spent``. Of the time

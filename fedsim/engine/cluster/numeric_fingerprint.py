@@ -1,4 +1,4 @@
-"""By what two processes tell whether they compute the same numbers.
+"""Fingerprint that shows whether two processes compute the same numbers.
 
 Equal versions of torch give equal bits on processors with equal instructions, and mostly other ones
 elsewhere. So each process trains every architecture of the run for two steps on drawn samples, and compares

@@ -37,7 +37,7 @@ class Kept:
 
 
 class Null(Executor):
-    """Has a result for every job at once."""
+    """Returns placeholder results immediately."""
 
     learns = False
 

@@ -107,7 +107,7 @@ class Churn:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody is watched."""
+        """Whether no client is monitored."""
         return not self._watched
 
     def stays(self, client: int, dispatch: int, until_ns: int) -> bool:

@@ -98,7 +98,7 @@ class DispatchRows:
     # Valid once the table is finished
 
     def client(self) -> Array:
-        """Return whose each dispatch is, ``[dispatches]``, in the order of sending."""
+        """Return the client of each dispatch, ``[dispatches]``, in the order of sending."""
         return self._asked_rows()["client"].copy()
 
     def round(self) -> Array:

@@ -49,7 +49,7 @@ def check_counts(ledger: Ledger, rows: Sequence[RoundRow], dispatches: DispatchT
 
 
 def check_trace(trace: Trace, ledger: Ledger) -> None:
-    """Check a kept trace: time, starts and ends, bytes, merges, and that nobody works for what is given up.
+    """Check a kept trace: times, bytes, merges, and that no client works on an abandoned dispatch.
 
     The bytes sent each way are those delivered, lost, undecodable and in flight, the same by the trace as by
     the ledger.

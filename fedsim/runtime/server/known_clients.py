@@ -73,7 +73,7 @@ class KnownClients:
             since_s[candidates.clients] = np.where(np.isnan(before_s), candidates.at_s, before_s)
 
     def hear(self, replies: Sequence[Reply]) -> None:
-        """Note the losses that replies tell."""
+        """Record the losses that replies report."""
         if (losses := self._kept.get("losses")) is not None:
             for reply in replies:
                 if (loss := told(reply.message)) is not None:

@@ -120,7 +120,7 @@ class _Tiers:
             self._probabilities = ranks / ranks.sum()
 
     async def _cohort(self, count: int, draws: np.random.Generator) -> Sequence[int]:
-        """Draw tiers until somebody of one is there, and return its cohort; empty where nobody is."""
+        """Draw tiers until one has an available client; return its cohort, empty if none has."""
         untried = np.ones(len(self._members), np.bool_)
         while untried.any():
             if not self._credits[untried].any():

@@ -93,7 +93,7 @@ class LeastAvailable(Selector[LeastAvailableConfig]):
         return clients[order[:count]]
 
     def told(self, candidates: Candidates) -> Array:
-        """Return for which share of the coming slot each is there, ``[n]``; 0 while there is no slot."""
+        """Return the share of the next slot in which each client is available, ``[n]``; 0 without a slot."""
         durations: Durations = candidates.memory.setdefault(
             "durations", Durations(candidates.round, candidates.at_s)
         )
