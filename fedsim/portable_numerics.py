@@ -63,8 +63,7 @@ def require() -> None:
         torch.backends.nnpack.set_flags(False)  # type: ignore[no-untyped-call]
         return
     problem = f"engine.numerics = 'portable' is not possible here: {'; '.join(shortcomings)}"
-    has_variables = all(os.environ.get(name) == value for name, value in _FIXED.items())
-    if has_variables or not _is_supported():
+    if not _is_supported() or not list(_missing_variables()):
         raise UserError(f"{problem}. Write engine.numerics = 'native'")
     raise FreshProcessError(
         f"{problem}. The libraries choose their kernels when Python starts: use the command fedsim, which "
@@ -117,8 +116,14 @@ def _shortcomings() -> Iterator[str]:
         name, core = library["internal_api"], str(library.get("architecture"))
         if library["user_api"] == "blas" and name != "mkl" and core.lower() not in _OPENBLAS_CORES:
             yield f"NumPy multiplies matrices with {name} for {core}"
-    if f"GLIBC_TUNABLES={_FIXED['GLIBC_TUNABLES']}".encode() not in _ENVIRONMENT.read_bytes().split(b"\0"):
-        yield "the C library computes exp, log and pow with the processor's own instructions"
+    if missing := list(_missing_variables()):
+        yield f"it was started without {', '.join(missing)}"
+
+
+def _missing_variables() -> Iterator[str]:
+    """Yield which variables this process was started without; to set them later changes nothing."""
+    there = _ENVIRONMENT.read_bytes().split(b"\0")
+    yield from (name for name, value in _FIXED.items() if f"{name}={value}".encode() not in there)
 
 
 def _numpy_features() -> list[str]:

@@ -178,10 +178,22 @@ def require_numerics(engines: Iterable[EngineConfig]) -> None:
     """Check that this process computes as scenarios say.
 
     Raises:
-        UserError: The numbers should be portable, and this process cannot compute them.
+        UserError: The numbers should be portable, and this process cannot compute them; or native, and this
+            process computes portable ones; or of both kinds.
     """
-    if any(engine.numerics == "portable" for engine in engines):
+    kinds = {engine.numerics for engine in engines}
+    if len(kinds) > 1:
+        raise UserError(
+            "engine.numerics is 'native' in some runs and 'portable' in others, and a process has one kind "
+            "of numbers: give each kind a study or comparison of its own"
+        )
+    if "portable" in kinds:
         portable_numerics.require()
+    elif kinds and portable_numerics.is_requested():
+        raise UserError(
+            f"this process was started for portable numbers ({portable_numerics.REQUEST} is set), and "
+            "engine.numerics is 'native': write 'portable', or start another process without the variable"
+        )
 
 
 def read_resolved(scenario_toml: str, data: Path | None = None) -> Scenario:

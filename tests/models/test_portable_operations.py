@@ -27,16 +27,42 @@ class Lengths(nn.Module):
         return x.flatten(1).square().sum(1, keepdim=True).sqrt()
 
 
+class OnlyInUse(Lengths):
+    """The same outside training alone."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(1).sum(1, keepdim=True) if self.training else super().forward(x)
+
+
 class WithRoots(ModelPlugin[Config]):
     """A net with a square root."""
 
+    layer: type[nn.Module] = Lengths
+
     def build(self, task: Task) -> Net:
-        return Net(nn.Sequential(nn.Flatten(), nn.Linear(64, 8), Lengths()), nn.Linear(1, task.num_outputs))
+        return Net(
+            nn.Sequential(nn.Flatten(), nn.Linear(64, 8), self.layer()), nn.Linear(1, task.num_outputs)
+        )
 
 
-def test_a_net_with_a_root_is_found() -> None:
-    task = Task((1, 8, 8), 10)
-    assert unportable_operations(Architecture("roots", WithRoots(Config()), task)) == ["sqrt"]
+class WithRootsInUse(WithRoots):
+    """A net with a square root outside training."""
+
+    layer = OnlyInUse
+
+
+class WithoutParameters(WithRoots):
+    """A net that no gradient reaches."""
+
+    def build(self, task: Task) -> Net:
+        return Net(nn.Sequential(nn.Flatten()), nn.Identity())
+
+
+@pytest.mark.parametrize(
+    ("plugin", "names"), [(WithRoots, ["sqrt"]), (WithRootsInUse, ["sqrt"]), (WithoutParameters, [])]
+)
+def test_a_net_with_a_root_is_found(plugin: type[WithRoots], names: list[str]) -> None:
+    assert unportable_operations(Architecture("roots", plugin(Config()), Task((1, 8, 8), 10))) == names
 
 
 @pytest.mark.parametrize(
@@ -46,6 +72,8 @@ def test_a_net_with_a_root_is_found() -> None:
         (lambda x: x**2 + x.exp() @ x.log(), []),
         (lambda x: x.view(-1)[2:].reshape(2, 1).expand(2, 3) + 1, []),
         (lambda x: x.atan() + x.log10(), ["atan", "log10"]),
+        (lambda x: x.double().log().float(), ["_to_copy of float64", "log of float64"]),
+        (lambda x: torch._foreach_sqrt([x])[0], ["_foreach_sqrt"]),
     ],
 )
 def test_operations_are_seen(function: Callable[[Tensor], Tensor], names: list[str]) -> None:

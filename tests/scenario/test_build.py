@@ -14,14 +14,14 @@ from fedsim import portable_numerics
 from fedsim.config import Config
 from fedsim.data import SPLITS, LoadContext
 from fedsim.data.writers import Writers, WritersConfig
-from fedsim.errors import ScenarioError
+from fedsim.errors import ScenarioError, UserError
 from fedsim.models.base import ModelPlugin, Net, named
 from fedsim.plugins import path_of
 from fedsim.portable_numerics import FreshProcessError
 from fedsim.rng import Key
 from fedsim.runtime.run import run
 from fedsim.scenario import Scenario, build
-from fedsim.scenario.build import num_workers, resources_elsewhere
+from fedsim.scenario.build import num_workers, require_numerics, resources_elsewhere
 from fedsim.scenario.schema import EngineConfig, resolved_toml
 from fedsim.task import Task
 
@@ -405,6 +405,17 @@ def test_portable_numbers_are_for_processes_and_models_that_can_give_them(
     parts = build(load(overrides=["engine.numerics=portable"]))
     assert parts.numerics == "portable"
     assert parts.resources().portable
+
+
+def test_a_process_has_one_kind_of_numbers(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    native, portable = EngineConfig(), EngineConfig(numerics="portable")
+    monkeypatch.setattr(portable_numerics, "require", lambda: None)
+    require_numerics([portable, portable])
+    with pytest.raises(UserError, match="give each kind a study or comparison of its own"):
+        require_numerics([native, portable])
+    monkeypatch.setenv(portable_numerics.REQUEST, "1")
+    with pytest.raises(UserError, match="is 'native': write 'portable', or start another"):
+        build(load())
 
 
 def test_data_that_cannot_be_spread_for_want_of_memory(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
