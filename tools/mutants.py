@@ -1,0 +1,280 @@
+"""Plant small faults in fedsim, one at a time, and see whether the tests find them.
+
+::
+
+    python tools/mutants.py draw > tools/mutants.txt    # 300 faults, drawn with seed 0
+    python tools/mutants.py test [--numbers 0-99]       # run the tests on each
+
+A line of the list has a number, a file, a function, the text of a line and the text that replaces it. The
+fault is caught if a test fails. The tests of the mirrored folder run first, then all that ``make test`` runs.
+Faults are planted in a copy of the repository. The exit status of ``test`` is 1 if a fault was not caught.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+ROOT = Path(__file__).resolve().parents[1]
+LIST = ROOT / "tools/mutants.txt"
+NUM_MUTANTS = 300
+TIMEOUT_S = 600.0
+PYTEST = ("-m", "pytest", "-q", "-x", "--hypothesis-profile", "quick", "-p", "no:cacheprovider")
+
+COMPARISONS = {
+    ast.Lt: "<=",
+    ast.LtE: "<",
+    ast.Gt: ">=",
+    ast.GtE: ">",
+    ast.Eq: "!=",
+    ast.NotEq: "==",
+    ast.Is: "is not",
+    ast.IsNot: "is",
+    ast.In: "not in",
+    ast.NotIn: "in",
+}
+OPERATORS = {
+    ast.Add: ("+", "-"),
+    ast.Sub: ("-", "+"),
+    ast.Mult: ("*", "/"),
+    ast.Div: ("/", "*"),
+    ast.FloorDiv: ("//", "/"),
+    ast.Mod: ("%", "*"),
+    ast.BitAnd: ("&", "|"),
+    ast.BitOr: ("|", "&"),
+}
+CALLS = {"min": "max", "max": "min", "any": "all", "all": "any", "sum": "len", "sorted": "list"}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A fault.
+
+    Attributes:
+        file: Relative to the root.
+        place: The function or class around it.
+        line: The text of the line.
+        changed: What replaces it.
+    """
+
+    file: str
+    place: str
+    line: str
+    changed: str
+
+    def planted(self, source: str) -> str:
+        """Return the source with the fault.
+
+        Raises:
+            ValueError: The line is not in the source, or more than once.
+        """
+        lines = source.split("\n")
+        if lines.count(self.line) != 1:
+            raise ValueError(
+                f"{self.file}: the line {self.line.strip()!r} is there {lines.count(self.line)} times"
+            )
+        lines[lines.index(self.line)] = self.changed
+        return "\n".join(lines)
+
+
+class _Sites(ast.NodeVisitor):
+    """Collects the faults that a file can have."""
+
+    def __init__(self, file: str, source: str) -> None:
+        self.file, self.lines = file, source.split("\n")
+        self.place = "module"
+        self.mutants: list[Mutant] = []
+
+    def _add(self, line: int, start: int, stop: int, text: str) -> None:
+        """Note that the octets ``start`` to ``stop`` of a line become ``text``."""
+        octets = self.lines[line - 1].encode()
+        changed = (octets[:start] + text.encode() + octets[stop:]).decode()
+        if self.lines.count(self.lines[line - 1]) == 1:
+            self.mutants.append(Mutant(self.file, self.place, self.lines[line - 1], changed))
+
+    def _between(self, left: ast.expr, right: ast.expr, old: str, new: str) -> None:
+        """Note that an operator between two operands in one line becomes another."""
+        if left.end_lineno != right.lineno or left.end_col_offset is None:
+            return
+        octets = self.lines[right.lineno - 1].encode()
+        place = octets.find(old.encode(), left.end_col_offset, right.col_offset)
+        if place >= 0:
+            self._add(right.lineno, place, place + len(old), new)
+
+    def visit(self, node: ast.AST) -> None:
+        """Visit a node."""
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            self._named(node)
+        else:
+            super().visit(node)
+
+    def _named(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
+        before, self.place = self.place, node.name
+        for child in node.body:  # neither decorators nor annotations
+            self.visit(child)
+        self.place = before
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self.visit(node.value)
+
+    def visit_If(self, node: ast.If) -> None:
+        if "TYPE_CHECKING" in ast.unparse(node.test):
+            return
+        test = node.test
+        if test.lineno == test.end_lineno and test.end_col_offset is not None:
+            old = self.lines[test.lineno - 1].encode()[test.col_offset : test.end_col_offset].decode()
+            self._add(test.lineno, test.col_offset, test.end_col_offset, f"not ({old})")
+        self.generic_visit(node)
+
+    def visit_Compare(self, node: ast.Compare) -> None:
+        operands = [node.left, *node.comparators]
+        for left, operator, right in zip(operands, node.ops, operands[1:], strict=False):
+            old = {ast.Is: "is", ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in"}.get(type(operator))
+            signs = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
+            self._between(left, right, old or signs[type(operator)], COMPARISONS[type(operator)])
+        self.generic_visit(node)
+
+    def visit_BinOp(self, node: ast.BinOp) -> None:
+        if type(node.op) in OPERATORS:
+            self._between(node.left, node.right, *OPERATORS[type(node.op)])
+        self.generic_visit(node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> None:
+        words = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
+        for left, right in zip(node.values, node.values[1:], strict=False):
+            self._between(left, right, *words)
+        self.generic_visit(node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> None:
+        if isinstance(node.op, ast.Not | ast.USub) and node.lineno == node.operand.lineno:
+            self._add(node.lineno, node.col_offset, node.operand.col_offset, "")
+        self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        if isinstance(node.value, bool):
+            self._add(node.lineno, node.col_offset, node.end_col_offset or 0, str(not node.value))
+        elif isinstance(node.value, int | float):
+            self._add(node.lineno, node.col_offset, node.end_col_offset or 0, repr(node.value + 1))
+
+    def visit_Call(self, node: ast.Call) -> None:
+        if isinstance(node.func, ast.Name) and node.func.id in CALLS:
+            self._add(node.lineno, node.func.col_offset, node.func.end_col_offset or 0, CALLS[node.func.id])
+        self.generic_visit(node)
+
+
+def sites() -> Iterator[Mutant]:
+    """Yield every fault that can be planted."""
+    for path in sorted((ROOT / "fedsim").rglob("*.py")):
+        source = path.read_text("utf-8")
+        found = _Sites(str(path.relative_to(ROOT)), source)
+        found.visit(ast.parse(source))
+        yield from found.mutants
+
+
+def draw(number: int, seed: int) -> list[Mutant]:
+    """Draw faults without replacement, all sites alike."""
+    return random.Random(seed).sample(list(sites()), number)  # noqa: S311
+
+
+def to_line(number: int, mutant: Mutant) -> str:
+    """Return a line of the list."""
+    return "\t".join([str(number), mutant.file, mutant.place, mutant.line, mutant.changed])
+
+
+def listed() -> dict[int, Mutant]:
+    """Return the faults of the list."""
+    rows = (line.split("\t") for line in LIST.read_text("utf-8").splitlines())
+    return {int(number): Mutant(*fields) for number, *fields in rows}
+
+
+def caught_by(mutant: Mutant, copy: Path) -> str:
+    """Return which tests find a fault that is planted in a copy of the repository; empty if none does."""
+    path = copy / mutant.file
+    source = path.read_text("utf-8")
+    try:
+        path.write_text(mutant.planted(source), "utf-8")
+        for tests in (*_nearest_tests(copy, mutant.file), ""):
+            command = [sys.executable, *PYTEST, *([tests] if tests else [])]
+            try:
+                done = subprocess.run(
+                    command,
+                    cwd=copy,
+                    env=_environment(copy),
+                    capture_output=True,
+                    timeout=TIMEOUT_S,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                return f"{tests or 'all'}, by never ending"
+            if done.returncode:
+                return tests or "all"
+        return ""
+    finally:
+        path.write_text(source, "utf-8")
+
+
+def _nearest_tests(copy: Path, file: str) -> list[str]:
+    """Return the test of the file and those of its folder, as far as there are any."""
+    path = Path(file)
+    folder = Path("tests", *path.parts[1:-1])
+    own = folder / f"test_{path.name}"
+    places = [own] if len(path.parts) == 2 else [own, folder]
+    return [str(place) for place in places if (copy / place).exists()]
+
+
+def _environment(copy: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def test(numbers: Sequence[int], mutants: dict[int, Mutant]) -> list[int]:
+    """Plant faults one after the other, two at a time; return which were not caught."""
+    with TemporaryDirectory() as folder:
+        copies = [Path(folder) / name for name in ("one", "two")]
+        for copy in copies:
+            names = shutil.ignore_patterns(".git", ".venv", "runs", "build", "__pycache__", ".*_cache")
+            shutil.copytree(ROOT, copy, ignore=names)
+
+        def work(copy: Path, numbers: Sequence[int]) -> list[int]:
+            survivors = []
+            for number in numbers:
+                tests = caught_by(mutants[number], copy)
+                print(number, tests or "NOT CAUGHT", to_line(number, mutants[number]), sep="\t", flush=True)
+                survivors += [] if tests else [number]
+            return survivors
+
+        with ThreadPoolExecutor(2) as threads:
+            parts = threads.map(work, copies, (numbers[::2], numbers[1::2]))
+        return sorted(number for part in parts for number in part)
+
+
+def main() -> None:
+    """Draw faults, or test those of the list."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("command", choices=("draw", "test"))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--numbers", default=f"0-{NUM_MUTANTS - 1}", help="faults of the list, such as 0-99")
+    arguments = parser.parse_args()
+    if arguments.command == "draw":
+        for number, mutant in enumerate(draw(NUM_MUTANTS, arguments.seed)):
+            print(to_line(number, mutant))
+        return
+    first, _, last = arguments.numbers.partition("-")
+    numbers = range(int(first), int(last or first) + 1)
+    survivors = test(numbers, listed())
+    print(f"{len(numbers) - len(survivors)} of {len(numbers)} caught; not caught: {survivors}")
+    sys.exit(bool(survivors))
+
+
+if __name__ == "__main__":
+    main()
