@@ -63,7 +63,8 @@ def require() -> None:
         torch.backends.nnpack.set_flags(False)  # type: ignore[no-untyped-call]
         return
     problem = f"engine.numerics = 'portable' is not possible here: {'; '.join(shortcomings)}"
-    if not _is_supported() or not list(_missing_variables()):
+    # Not a second time: a wrapper around Python may drop variables at each start.
+    if not _is_supported() or REQUEST not in _missing_variables():
         raise UserError(f"{problem}. Write engine.numerics = 'native'")
     raise FreshProcessError(
         f"{problem}. The libraries choose their kernels when Python starts: use the command fedsim, which "
@@ -78,7 +79,7 @@ def is_requested() -> bool:
 
 def variables() -> dict[str, str]:
     """Return the environment of a portable process."""
-    disabled = [*os.environ.get(_NUMPY, "").split(), *_numpy_features()]
+    disabled = [*os.environ.get(_NUMPY, "").split(), *numpy_features()]
     return {**os.environ, **_FIXED, _NUMPY: " ".join(dict.fromkeys(disabled))}
 
 
@@ -109,7 +110,7 @@ def _shortcomings() -> Iterator[str]:
         yield f"torch computes with {capability}"
     if (mode := mkl_mode()) != "COMPATIBLE":
         yield "torch computes matrix products without MKL" if mode is None else f"MKL's mode is {mode}"
-    if features := _numpy_features():
+    if features := numpy_features():
         yield f"NumPy computes with {' '.join(features)}"
     libraries: list[dict[str, Any]] = threadpool_info()
     for library in libraries:
@@ -126,7 +127,7 @@ def _missing_variables() -> Iterator[str]:
     yield from (name for name, value in _FIXED.items() if f"{name}={value}".encode() not in there)
 
 
-def _numpy_features() -> list[str]:
+def numpy_features() -> list[str]:
     """Return the instructions that NumPy has kernels for, and uses."""
     try:
         umath = import_module("numpy._core._multiarray_umath")

@@ -142,7 +142,8 @@ def test_another_machine_reads_its_own_copy(places: Path) -> None:
     (places / "own" / "t.csv").rename(places / "own" / "gone.csv")
     (places / "sets").mkdir()
     (places / "sets" / "t.csv").write_text(ROWS)
-    build(with_own_root(read_resolved(sent), str(places / "sets")))
+    parts = build(with_own_root(read_resolved(sent), str(places / "sets")))
+    assert parts.data.num_clients == 1
 
 
 def test_a_folder_that_a_machine_names_goes_before_the_path_that_was_sent(places: Path) -> None:

@@ -18,13 +18,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
 
 from fedsim import toml
 from fedsim.errors import FedsimError
+from fedsim.portable_numerics import numpy_features
 
 HERE = Path(__file__).resolve()
 ROOT = HERE.parents[1]
@@ -40,8 +40,7 @@ SLOW_TESTS = ("tests/test_readme.py", "tests/test_portable_numerics.py")
 """What README says of the demo and the manual of portable numbers has to hold under each setting."""
 
 NO_REQUEST = {"MKL_CBWR": "", "FEDSIM_KEEP_MKL_MODE": "1"}
-_numpy = import_module("numpy._core._multiarray_umath")
-NUMPY_LEAST = " ".join(name for name in _numpy.__cpu_dispatch__ if _numpy.__cpu_features__[name])
+NUMPY_LEAST = " ".join(numpy_features())
 """NumPy refuses the names of features that it has no code for."""
 LEAST = {
     "ATEN_CPU_CAPABILITY": "default",

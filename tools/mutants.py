@@ -248,7 +248,10 @@ def test(numbers: Sequence[int], mutants: dict[int, Mutant]) -> list[int]:
         def work(copy: Path, numbers: Sequence[int]) -> list[int]:
             survivors = []
             for number in numbers:
-                tests = caught_by(mutants[number], copy)
+                try:
+                    tests = caught_by(mutants[number], copy)
+                except (ValueError, FileNotFoundError):
+                    tests = "nothing: the line is gone"
                 print(number, tests or "NOT CAUGHT", to_line(number, mutants[number]), sep="\t", flush=True)
                 survivors += [] if tests else [number]
             return survivors

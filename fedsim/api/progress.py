@@ -15,18 +15,18 @@ from fedsim.runtime.records.result import RoundRow
 from fedsim.studies.perform import Progress as StudyProgress
 
 T = TypeVar("T")
-Told: TypeAlias = Callable[[T], None]
-Progress: TypeAlias = Told[RoundRow] | bool | None
+Listener: TypeAlias = Callable[[T], None]
+Progress: TypeAlias = Listener[RoundRow] | bool | None
 """A function that is called with each round as it ends, True for a bar, False for nothing, or None for a bar
 in a notebook and nothing elsewhere."""
 
-ToldOf: TypeAlias = Callable[[str, int | None], Told[RoundRow]]
-"""Given a run's label and its number of rounds, returns what is told of each round as it ends."""
+ListenerOf: TypeAlias = Callable[[str, int | None], Listener[RoundRow]]
+"""Given a run's label and its number of rounds, returns what is called with each round as it ends."""
 
 
 @contextmanager
-def telling_rounds(progress: Progress, rounds_of_runs: list[int | None]) -> Iterator[ToldOf]:
-    """Yield what tells how far runs are that are done one after the other.
+def round_listeners(progress: Progress, rounds_of_runs: list[int | None]) -> Iterator[ListenerOf]:
+    """Yield what makes a listener for each of several runs that are done one after the other.
 
     Args:
         progress: What the caller gave.
@@ -39,7 +39,7 @@ def telling_rounds(progress: Progress, rounds_of_runs: list[int | None]) -> Iter
     total = sum(known) if len(known) == len(rounds_of_runs) else None
     with _bar(progress, total=total, unit="round") as bar:
 
-        def told_of(label: str, rounds: int | None) -> Told[RoundRow]:
+        def listener_of(label: str, rounds: int | None) -> Listener[RoundRow]:
             if callable(progress):
                 return progress
             if bar is None:
@@ -55,12 +55,14 @@ def telling_rounds(progress: Progress, rounds_of_runs: list[int | None]) -> Iter
 
             return show
 
-        yield told_of
+        yield listener_of
 
 
 @contextmanager
-def telling_study(progress: Told[StudyProgress] | bool | None, name: str) -> Iterator[Told[StudyProgress]]:
-    """Yield what tells how far a study is; see :func:`telling_rounds`."""
+def study_listener(
+    progress: Listener[StudyProgress] | bool | None, name: str
+) -> Iterator[Listener[StudyProgress]]:
+    """Yield what is called with the progress of a study; see :func:`round_listeners`."""
     layout = "{l_bar}{bar}| {elapsed}<{remaining}{postfix}"  # no count: the total is a share
     with _bar(progress, total=1.0, desc=name, bar_format=layout) as bar:
 

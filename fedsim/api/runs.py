@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fedsim.api.progress import Progress, ToldOf, telling_rounds
+from fedsim.api.progress import ListenerOf, Progress, round_listeners
 from fedsim.api.results import Comparison, Result, Temporary
 from fedsim.api.threads import call, call_async
 from fedsim.errors import UserError
@@ -68,8 +68,8 @@ def run(
         RunError: The run failed.
     """
     loaded = load(scenario, overrides or (), algorithm=algorithm, seed=seed)
-    with telling_rounds(progress, [loaded.run.rounds]) as told_of:
-        return call(partial(record_run, loaded, out, force, verify, told_of, profile=profile, live=live))
+    with round_listeners(progress, [loaded.run.rounds]) as listener_of:
+        return call(partial(record_run, loaded, out, force, verify, listener_of, profile=profile, live=live))
 
 
 async def arun(
@@ -90,9 +90,9 @@ async def arun(
     ``progress`` is called in another thread. Cancelling ends the run, and leaves nothing half-written.
     """
     loaded = load(scenario, overrides or (), algorithm=algorithm, seed=seed)
-    with telling_rounds(progress, [loaded.run.rounds]) as told_of:
+    with round_listeners(progress, [loaded.run.rounds]) as listener_of:
         return await call_async(
-            partial(record_run, loaded, out, force, verify, told_of, profile=profile, live=live)
+            partial(record_run, loaded, out, force, verify, listener_of, profile=profile, live=live)
         )
 
 
@@ -129,8 +129,8 @@ def compare(
     loaded = load_each(scenario, overrides or (), algorithms, seeds)
     for remark in unlike_params({one.algorithm.name: one for one in loaded}):
         warn(remark)
-    with telling_rounds(progress, [one.run.rounds for one in loaded]) as told_of:
-        return call(partial(_compare, loaded, out, force, verify, told_of, live))
+    with round_listeners(progress, [one.run.rounds for one in loaded]) as listener_of:
+        return call(partial(_compare, loaded, out, force, verify, listener_of, live))
 
 
 def record_run(
@@ -138,7 +138,7 @@ def record_run(
     out: str | Path | None,
     force: bool,
     verify: bool,
-    told_of: ToldOf,
+    listener_of: ListenerOf,
     *,
     profile: bool = False,
     live: LivePage | None = None,
@@ -155,7 +155,7 @@ def record_run(
                 plan,
                 folder,
                 force=force,
-                watch=told_of(run_name(plan.algorithm, plan.parts.seed), plan.parts.rounds),
+                watch=listener_of(run_name(plan.algorithm, plan.parts.seed), plan.parts.rounds),
                 observe=observe,
                 known_as=known_as,
                 profile=profile,
@@ -170,7 +170,7 @@ def _compare(
     out: str | Path | None,
     force: bool,
     verify: bool,
-    told_of: ToldOf,
+    listener_of: ListenerOf,
     live: LivePage | None,
 ) -> Comparison:
     place, temporary = _place(out)
@@ -182,7 +182,7 @@ def _compare(
         @contextmanager
         def watching(label: str, rounds: int | None) -> Iterator[Callable[[RoundRow], None]]:
             with followed.running(label):
-                yield told_of(label, rounds)
+                yield listener_of(label, rounds)
 
         done = record_comparison(
             scenarios,

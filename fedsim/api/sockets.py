@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from fedsim.api.progress import Progress, telling_rounds
+from fedsim.api.progress import Progress, round_listeners
 from fedsim.api.results import Result
 from fedsim.api.runs import record_run
 from fedsim.api.threads import call
@@ -82,8 +82,8 @@ def serve(
             tell=tell,
         )
 
-    with telling_rounds(progress, [loaded.run.rounds]) as told_of:
-        return call(partial(record_run, loaded, out, force, verify, told_of, perform=perform))
+    with round_listeners(progress, [loaded.run.rounds]) as listener_of:
+        return call(partial(record_run, loaded, out, force, verify, listener_of, perform=perform))
 
 
 def join(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from fedsim.api.progress import telling_study
+from fedsim.api.progress import study_listener
 from fedsim.api.results import Result, Temporary
 from fedsim.errors import UserError
 from fedsim.page.showing import study_on
@@ -131,7 +131,7 @@ def study(
         warn(remark)
     temporary = Temporary() if out is None else None
     folder = temporary.path if temporary else Path(str(out))
-    with telling_study(progress, plan.name) as tell, study_on(live, plan, folder, "study") as followed:
+    with study_listener(progress, plan.name) as tell, study_on(live, plan, folder, "study") as followed:
 
         def watch(now: Progress) -> None:
             followed.hear(now)

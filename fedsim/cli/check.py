@@ -42,12 +42,8 @@ def check(
     """Print what a scenario is made of, and what its first rounds cost; or which runs a study has."""
     if is_study_file(scenario_file):
         from fedsim.cli.check_study import check_study  # studies take long to import
-        from fedsim.studies.plan import load_study
-        from fedsim.studies.variant_params import plan_remarks
 
         check_study(scenario_file, overrides, algorithm, jobs)
-        for unlike in plan_remarks(load_study(scenario_file)):
-            say(f"  {unlike}")
         return
     if jobs is not None:
         raise UserError("--jobs is for studies, which have several runs: leave it out for a scenario")

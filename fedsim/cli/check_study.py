@@ -14,6 +14,7 @@ from fedsim.report.text_table import TextTable
 from fedsim.studies.path_headings import path_headings
 from fedsim.studies.plan import Setting, StudyPlan, load_study
 from fedsim.studies.study_forecast import Rehearsed, rehearse_study, study_s
+from fedsim.studies.variant_params import plan_remarks
 from fedsim.studies.worker_pool import default_jobs
 
 
@@ -45,6 +46,8 @@ def check_study(
     pairs(lines)
     say(f"  {BASIS}")
     say("  runs that are there already are not done again")
+    for remark in plan_remarks(plan):
+        say(f"  {remark}")
 
 
 def _one_run_of_each(plan: StudyPlan, known: Mapping[Setting, Rehearsed]) -> TextTable:

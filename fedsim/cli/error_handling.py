@@ -36,7 +36,7 @@ MEANT = {
     "train": "run",
     "view": "report",
 }
-"""Commands that other programs have, by which nothing of a similar name is meant."""
+"""Names of commands in other programs, and the command to suggest for each."""
 
 
 class TerminatedError(KeyboardInterrupt):

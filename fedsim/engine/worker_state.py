@@ -132,7 +132,7 @@ class Resources:
         pool: The samples as tensors on that device, ``x`` and ``y``; None for a data set of counts only.
         rebuild: Makes the same in another process, to which it can be sent; None where nobody asks for that.
         verify: Whether jobs that were done together are done again, alone and with others, and compared.
-        portable: Whether steps may have those operations alone whose bits are equal on different processors.
+        portable: Whether steps are refused whose operations may have other bits on another processor.
     """
 
     data: FederatedData

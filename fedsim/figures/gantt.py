@@ -16,9 +16,9 @@ from fedsim.report.shown_clients import shown_clients
 from fedsim.runtime.records.dispatch_phases import PHASES
 
 MOST_CLIENTS = 30
-"""Clients of a round; of more, a third of so many are the slowest, those in the middle and the fastest.
+"""Clients that a chart shows. Of more clients it shows the slowest, the middle and the fastest, a third each.
 
-Which rounds are shown is chosen on the page (``gantt_chart.js``), which has no more rows than that either.
+On a page the reader chooses rounds (``gantt_chart.js``), and the chart shows this many clients of them.
 """
 
 MOST_ROUNDS = 100
@@ -117,7 +117,7 @@ def gantt_figure(
 
 
 def first_rounds(chart: GanttChart, most: int) -> GanttChart:
-    """Return what happened in so many rounds at most, of :data:`MOST_CLIENTS` at most, the slowest first."""
+    """Return the first ``most`` rounds of a chart, with up to :data:`MOST_CLIENTS` clients, slowest first."""
     numbers = chart.round_numbers[:most]
     if not len(numbers):
         return chart
@@ -205,7 +205,7 @@ def _chosen(dispatches: _Dispatches, within: Array) -> Array:
 
 
 def _slowest_first(client: Array, of_round: Array, lasted_s: Array, most: int) -> Array:
-    """Return so many clients at most, as :func:`shown_clients` does, by their mean time in a round."""
+    """Return up to ``most`` clients (:func:`shown_clients`), by their mean time in a round, slowest first."""
     rounds = int(of_round.max(initial=0)) + 1
     turns, of = np.unique(client.astype(np.int64) * rounds + of_round, return_inverse=True)
     turn_s, who = np.bincount(of, lasted_s), turns // rounds

@@ -8,6 +8,7 @@ of 0.5, ``log2``, ``log10``, ``tan``, ``acos``, ``asin``, ``atan``, and function
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -45,20 +46,14 @@ PORTABLE = frozenset(_NAMES.split())
 
 
 def unportable_operations(architecture: Architecture) -> list[str]:
-    """Return the operations of a training step that may have other bits on another processor."""
+    """Return the operations of training and using a net that may have other bits on another processor."""
     free_meta_kernels()
     net = architecture.skeleton()
-
-    def use() -> None:
-        outputs = net.train()(architecture.samples(2)).sum()
-        if outputs.requires_grad:
-            outputs.backward()
+    # What fails here is told where the operations of a step are counted (engine/cost.py).
+    with SeenOperations() as seen, suppress(Exception):
         net.eval()(architecture.samples(2))
-
-    try:
-        return unportable(use)
-    except Exception:  # the count of a step's operations says what is wrong (engine/cost.py)
-        return []
+        net.train()(architecture.samples(2)).sum().backward()
+    return sorted(seen.names - PORTABLE)
 
 
 def unportable(function: Callable[[], object]) -> list[str]:

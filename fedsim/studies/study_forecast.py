@@ -17,10 +17,10 @@ from fedsim.scenario import build
 from fedsim.studies.plan import Setting, StudyPlan, with_one_worker
 
 MOST_S = 30.0
-"""No further variant is rehearsed once so much processor time is spent, s, ..."""
+"""Processor time after which no further variant is rehearsed, s."""
 
 MOST_POINTS_S = 3.0
-"""... and no variant at a further point of the grid once so much is, s."""
+"""Processor time after which no variant is rehearsed at a further point of the grid, s."""
 
 
 @dataclass(frozen=True, slots=True)

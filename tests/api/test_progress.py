@@ -8,7 +8,7 @@ import pytest
 
 import fedsim
 from fedsim.api import progress
-from fedsim.api.progress import telling_rounds, telling_study
+from fedsim.api.progress import round_listeners, study_listener
 from fedsim.bus import Totals
 from fedsim.errors import UserError
 from fedsim.runtime.records.result import RoundRow
@@ -107,26 +107,26 @@ def test_a_notebook_without_the_packages_shows_nothing(
     bars: list[Bar], monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
     monkeypatch.setattr(progress, "is_installed", lambda package: package != missing)
-    with telling_rounds(None, [2]) as told_of:
-        told_of("x", 2)(row(1))
+    with round_listeners(None, [2]) as listener_of:
+        listener_of("x", 2)(row(1))
     assert bars == []
 
 
 def test_a_terminal_of_ipython_is_no_notebook(bars: list[Bar], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["IPython"], "get_ipython", lambda: SimpleNamespace(config={}))
-    with telling_rounds(None, [2]) as told_of:
-        told_of("x", 2)(row(1))
+    with round_listeners(None, [2]) as listener_of:
+        listener_of("x", 2)(row(1))
     assert bars == []
 
 
 def test_the_bar_counts_the_rounds_of_all_runs(bars: list[Bar]) -> None:
-    with telling_rounds(True, [2, 3]) as told_of:
+    with round_listeners(True, [2, 3]) as listener_of:
         [bar] = bars
-        first = told_of("a", 2)
+        first = listener_of("a", 2)
         for number in (1, 2, 3):  # the third only closes the run
             first(row(number, SimpleNamespace(mean=0.5, mean_loss=None)))
         assert (bar.n, bar.total, bar.words) == (2, 5, "accuracy 50.0 %")
-        second = told_of("b", 3)
+        second = listener_of("b", 3)
         assert bar.words == ""
         second(row(1))
         assert bar.n == 3
@@ -134,17 +134,17 @@ def test_the_bar_counts_the_rounds_of_all_runs(bars: list[Bar]) -> None:
 
 
 def test_a_run_without_a_number_of_rounds_has_no_total(bars: list[Bar]) -> None:
-    with telling_rounds(True, [2, None]) as told_of:
+    with round_listeners(True, [2, None]) as listener_of:
         [bar] = bars
         assert bar.options["total"] is None
-        told_of("a", None)(row(7))
+        listener_of("a", None)(row(7))
         assert bar.n == 7
 
 
 def test_the_bar_of_a_run_that_fails_is_closed_and_not_full(bars: list[Bar]) -> None:
     def run() -> None:
-        with telling_rounds(True, [4]) as told_of:
-            told_of("a", 4)(row(1))
+        with round_listeners(True, [4]) as listener_of:
+            listener_of("a", 4)(row(1))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -154,7 +154,7 @@ def test_the_bar_of_a_run_that_fails_is_closed_and_not_full(bars: list[Bar]) -> 
 
 
 def test_the_bar_of_a_study_shows_its_share_and_its_runs(bars: list[Bar]) -> None:
-    with telling_study(True, "mine") as tell:
+    with study_listener(True, "mine") as tell:
         tell(StudyProgress(6, 1, 2, share=0.25))
         [bar] = bars
         assert (bar.options["desc"], bar.n, bar.words) == ("mine", 0.25, "3 of 6 runs")
@@ -163,7 +163,7 @@ def test_the_bar_of_a_study_shows_its_share_and_its_runs(bars: list[Bar]) -> Non
 def test_a_study_tells_a_function(bars: list[Bar]) -> None:
     heard = list[StudyProgress]()
     now = StudyProgress(6, 1)
-    with telling_study(heard.append, "mine") as tell:
+    with study_listener(heard.append, "mine") as tell:
         tell(now)
     assert heard == [now]
     assert bars == []
