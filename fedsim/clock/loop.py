@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Generator
 from contextvars import Context, copy_context
 from heapq import heapify, heappop, heappush
 from threading import get_ident, local
@@ -101,9 +100,10 @@ class VirtualTimeLoop(ServingLoop):
     """A complete asyncio loop on virtual time: no input or output, no threads, no signals.
 
     Attributes:
-        now_ns: Virtual time in nanoseconds. No property, since every event reads it.
-        before: Called before the clock moves on, with the instant and the class of the next event: for what was
-            computed beforehand and is to be recorded in its turn. It may set the clock to instants up to that.
+        now_ns: Virtual time in nanoseconds. No property, since every event reads it. What computes events
+            beforehand sets it too, and sets it back.
+        before: Called before the clock moves on, with the instant and the class of the next event. It records
+            what was computed beforehand.
     """
 
     def __init__(self) -> None:
@@ -240,15 +240,6 @@ class VirtualTimeLoop(ServingLoop):
             at_ns <= when_ns and event_class != apart_from and timer._callback is not None
             for at_ns, event_class, _, timer in self._heap
         )
-
-    @contextmanager
-    def as_of(self, at_ns: int) -> Iterator[None]:
-        """Let the clock show another instant for a while; nothing may be scheduled meanwhile."""
-        now_ns, self.now_ns = self.now_ns, at_ns
-        try:
-            yield
-        finally:
-            self.now_ns = now_ns
 
     def _refuse_caller(self, method: str) -> None:
         if self._closed:

@@ -101,11 +101,13 @@ async def _simulate(
     observer = Observer(parts, engine, contexts, host.states, trace)
     actor = ServerActor(parts, engine, bus.server, initial, observer, recorder, trace, log)
     bus.presence = presence = _presence(parts, bus, engine, host, trace)
-    actor.cohorts = cohort_drivers(parts, host, bus, presence, engine, trace)
+    actor.cohorts = cohorts = cohort_drivers(parts, host, bus, presence, engine, trace)
     bus.clients.feed(host.take)
     bus.server.feed(actor.take)
     try:
         await tasks.until(actor.run())
+        if cohorts is not None:
+            cohorts.check()
     finally:
         if presence is not None:
             presence.close()

@@ -1,12 +1,13 @@
-"""Runs the hooks of a whole cohort beforehand, where nothing but the links can make its clients wait for each other.
+"""Runs the hooks of a whole cohort beforehand, where nothing else goes on.
 
-When a cohort is asked while nothing else goes on, everything that follows can be computed at once: the arrivals of
-the dispatches; from these the hooks, all clients one request at a time; from their durations the departures of the
-replies, and the arrivals of those. What happens is then recorded at its instants, without the loop's events.
+Then the clients get in the way of each other on the links alone, and everything that follows can be computed
+at once: the arrivals of the dispatches; from these the hooks, all clients one request at a time; from their
+durations the departures of the replies; from these their arrivals. What happens is recorded at its instants,
+without events of the loop.
 
-The records, the rows of the ledger and the table are those of a run that leaves everything to the loop, because the
-same functions make them. Where that is not certain, the loop drives the cohort: it takes over the hooks as far as
-they have come, with the results of their jobs.
+The records, the rows of the ledger and those of the table are the same as if the loop drove the cohort,
+because the same functions make them. Where that is not certain, the loop does drive it: it takes over the
+hooks as far as they have come, with the results of their jobs.
 """
 
 from __future__ import annotations
@@ -14,22 +15,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from math import inf
+from itertools import zip_longest
 from typing import TypeAlias, cast
 
 from fedsim.bus import Delivery, Header, MemoryBus
-from fedsim.bus.ledger import Outcome
+from fedsim.bus.ledger import Ledger, Outcome
 from fedsim.bus.memory import OnLink
 from fedsim.clock import EventClass, Trace, VirtualTimeLoop, running_loop
 from fedsim.clock.loop import to_ns
 from fedsim.engine.engine import Engine, record_end, record_start
+from fedsim.engine.executors.base import Promise
 from fedsim.engine.requests import JobRequest
+from fedsim.errors import InvariantError
 from fedsim.network import TimetableCarrier, has_timetable
 from fedsim.runtime import told_losses
 from fedsim.runtime.clients.hook_steps import Turn
 from fedsim.runtime.clients.host import ClientHost
 from fedsim.runtime.clients.interrupted_work import Churn
 from fedsim.runtime.parts import Parts
+from fedsim.runtime.purity import fingerprint
 from fedsim.wire import Message, Packed, pack
 
 Take: TypeAlias = Callable[[Iterable[tuple[int, int, Message | None]]], object]
@@ -61,14 +65,18 @@ def cohort_drivers(
         trace: Where everything is recorded.
     """
     may_end_between = parts.until is not None and parts.until.bytes is not None
-    if may_end_between or not parts.pacing.waits_for_all or not has_timetable(bus.carrier):
+    # Under ``verify`` the loop's carrier is an audited one.
+    carrier = parts.network.carrier(parts.fleet.links()) if parts.verify else bus.carrier
+    if may_end_between or not parts.pacing.waits_for_all or not has_timetable(carrier):
         return None
-    return CohortDrivers(parts, host, bus, presence, bus.carrier, engine, trace)
+    return CohortDrivers(parts, host, bus, presence, carrier, engine, trace)
 
 
 @dataclass(eq=False)
 class CohortDrivers:
     """Drives cohorts; made itself by :func:`cohort_drivers`.
+
+    Under ``verify`` the loop drives all, and what would have happened here is compared with what it does.
 
     Attributes:
         parts: What the run is made of.
@@ -93,6 +101,7 @@ class CohortDrivers:
     num_driven: int = field(default=0, init=False)
     _num_in_vain: int = field(default=0, init=False)  # attempts in a row
     _num_left_out: int = field(default=0, init=False)  # cohorts for which there is no attempt
+    _rehearsal: Rehearsal | None = field(default=None, init=False)
 
     def drive(
         self, headers: Sequence[Header], sent: Sequence[Packed | None], num_runnable: int
@@ -104,9 +113,10 @@ class CohortDrivers:
             sent: What each carries.
             num_runnable: Tasks of the server that have not started yet.
         """
-        self.num_cohorts += 1
+        self.check()
+        self.num_cohorts += bool(headers)
         loop = cast(VirtualTimeLoop, running_loop())
-        cohort = Cohort(self, headers, loop, num_runnable)
+        cohort = Cohort(self, headers, loop, num_runnable, self.bus, self.trace)
         if not headers or not self._is_alone(cohort) or not self._is_waited_for(headers[0].exchange):
             return None
         if not cohort.knows_kinds(sent):
@@ -114,8 +124,11 @@ class CohortDrivers:
         if self._num_left_out:
             self._num_left_out -= 1
             return None
+        if self.parts.verify:
+            self._rehearsal = Rehearsal.of(cohort, sent)
+            return None
         self.host.ahead.clear()
-        is_driven = cohort.run_ahead(sent)
+        is_driven = cohort.run_ahead(sent, self._turn)
         # Where it is mostly in vain, as where clients leave, it is tried more and more seldom.
         self._num_in_vain = 0 if is_driven else min(self._num_in_vain + 1, MAX_DOUBLINGS)
         self._num_left_out = 2**self._num_in_vain - 1
@@ -125,10 +138,32 @@ class CohortDrivers:
         self.num_driven += 1
         return cohort
 
+    def check(self) -> None:
+        """Compare what has been rehearsed with what the loop did, if anything was.
+
+        Raises:
+            InvariantError: They differ.
+        """
+        rehearsal, self._rehearsal = self._rehearsal, None
+        if rehearsal is not None:
+            rehearsal.check()
+            self.num_driven += 1
+
+    def _turn(self, delivery: Delivery) -> Turn:
+        """Return a turn that the loop can take over."""
+        turn = self.host.turn(delivery)
+        self.host.ahead[delivery.header.receiver, delivery.header.dispatch] = turn
+        return turn
+
     def _is_alone(self, cohort: Cohort) -> bool:
         """Say whether nothing goes on but work of the server."""
         is_away = self.presence is not None and not self.presence.is_idle
-        return self.bus.is_idle and self.host.is_idle and not is_away and cohort.is_quiet_until(0)
+        return (
+            self.bus.is_idle
+            and self.host.is_idle
+            and not is_away
+            and cohort.is_quiet_until(cohort.loop.now_ns)
+        )
 
     def _is_waited_for(self, exchange: str) -> bool:
         """Say whether the server waits for all replies of an exchange."""
@@ -144,15 +179,19 @@ class Cohort:
         headers: Those of the dispatches, in the order of sending.
         loop: The loop.
         num_runnable: Tasks of the server that have not started yet.
+        bus: Where frames are entered.
+        trace: Where everything is recorded.
     """
 
     drivers: CohortDrivers
     headers: Sequence[Header]
     loop: VirtualTimeLoop
     num_runnable: int
+    bus: MemoryBus
+    trace: Trace
     _down: list[OnLink | None] = field(default_factory=list, init=False)
     _turns: list[Turn] = field(default_factory=list, init=False)
-    _requests: list[list[JobRequest]] = field(default_factory=list, init=False)
+    _requests: list[list[tuple[JobRequest, Sequence[int]]]] = field(default_factory=list, init=False)
     _ended_ns: dict[int, int] = field(default_factory=dict, init=False)
     _up: dict[int, tuple[OnLink, Message] | None] = field(default_factory=dict, init=False)
     _events: list[_Event] = field(default_factory=list, init=False)
@@ -177,8 +216,13 @@ class Cohort:
 
     # Beforehand
 
-    def run_ahead(self, sent: Sequence[Packed | None]) -> bool:
-        """Run all hooks; return whether it is certain what happens and when."""
+    def run_ahead(self, sent: Sequence[Packed | None], turn: Callable[[Delivery], Turn]) -> bool:
+        """Run all hooks; return whether it is certain what happens and when.
+
+        Args:
+            sent: What each dispatch carries.
+            turn: Makes the turns of clients.
+        """
         start_ns, by = self.loop.now_ns, self.drivers
         by_ns = start_ns + to_ns(by.parts.client_timeout_s)
         downloads = self._arrivals(
@@ -193,9 +237,7 @@ class Cohort:
         if len(arrived_ns) < len(self.headers) or not self.is_quiet_until(max(arrived_ns.values())):
             return False
         for header, packed in zip(self.headers, sent, strict=True):
-            turn = by.host.turn(Delivery(header, None if packed is None else packed.received))
-            by.host.ahead[header.receiver, header.dispatch] = turn
-            self._turns.append(turn)
+            self._turns.append(turn(Delivery(header, None if packed is None else packed.received)))
         self._requests = [[] for _ in self.headers]
         places = list(arrived_ns)
         for first in range(0, len(places), MAX_TILE):
@@ -213,35 +255,32 @@ class Cohort:
         Args:
             at_ns: Places, and when each hook begins.
         """
-        by = self.drivers
-        while at_ns:
-            asked = []
-            for place, now_ns in at_ns.items():
-                turn = self._turns[place]
-                try:
-                    with self.loop.as_of(now_ns):
-                        request = turn.go_on_ahead()
+        engine, loop, now_ns = self.drivers.engine, self.loop, self.loop.now_ns
+        try:
+            while at_ns:
+                promises = dict[int, Sequence[Promise]]()
+                for (
+                    place,
+                    loop.now_ns,
+                ) in at_ns.items():  # the clock shows the instant at which a hook goes on
+                    request = self._turns[place].go_on_ahead()
                     if request is None:
-                        self._ended_ns[place] = now_ns
-                        self._up[place] = self._framed(place, turn.reply)
+                        self._ended_ns[place] = loop.now_ns
+                        self._up[place] = self._framed(place, self._turns[place].reply)
                         continue
-                    if not all(0 <= timed.duration_s < inf for timed in request.jobs):
+                    ends_ns = [loop.now_ns + end_ns for end_ns in request.ends_ns()]
+                    if min(ends_ns) < loop.now_ns:
                         return False
-                    asked.append((place, request, by.engine.submit_ahead(request, now_ns)))
-                except Exception:
-                    return False  # the loop meets it in its turn
-            at_ns = dict(at_ns)
-            for place, request, promises in asked:
-                try:
-                    results = by.engine.results_ahead(request, promises)
-                except Exception:
-                    return False
-                self._turns[place].take_ahead(results)
-                self._requests[place].append(request)
-            at_ns = {
-                place: at_ns[place] + (request.ends_ns()[-1] if request.jobs else 0)
-                for place, request, _ in asked
-            }
+                    self._requests[place].append((request, ends_ns))
+                    promises[place] = engine.submit_ahead(request, ends_ns)
+                for place, submitted in promises.items():
+                    request, _ = self._requests[place][-1]
+                    self._turns[place].take_ahead(engine.results_ahead(request, submitted))
+                at_ns = {place: self._requests[place][-1][1][-1] for place in promises}
+        except Exception:
+            return False  # the loop meets it in its turn
+        finally:
+            loop.now_ns = now_ns
         return True
 
     def _framed(self, place: int, reply: Message | None) -> tuple[OnLink, Message] | None:
@@ -265,15 +304,11 @@ class Cohort:
             by_ns: Those that arrive later are left out.
         """
         headers, on_link = self.headers, cast("dict[int, OnLink]", frames)
-        parcels = [
-            (at_ns, headers[place].receiver, on_link[place].link_bytes) for at_ns, place in departures
-        ]
+        parcels = [(at_ns, headers[place].receiver, on_link[place].link_bytes) for at_ns, place in departures]
         arrivals = self.drivers.carrier.arrivals(parcels, up=up, all_at_once=not up, by_ns=by_ns)
         return [(at_ns, [departures[number][1] for number in numbers]) for at_ns, numbers in arrivals]
 
-    def _order(
-        self, start_ns: int, begun: Sequence[int], downloads: Sequence[tuple[int, list[int]]]
-    ) -> None:
+    def _order(self, start_ns: int, begun: Sequence[int], downloads: Sequence[tuple[int, list[int]]]) -> None:
         """Bring all events but the arrivals of replies into the order in which the loop would run them."""
         heap: list[_Event] = []
         number = 0
@@ -291,16 +326,15 @@ class Cohort:
         while heap:
             event = heappop(heap)
             self._events.append(event)
-            at_ns, _, _, what, places, job = event
+            _, _, _, what, places, job = event
             for place in places:
-                requests = self._requests[place]
-                if what == _JOB_ENDED and job < len(requests[num_asked[place] - 1].jobs) - 1:
+                requests, number_asked = self._requests[place], num_asked[place]
+                if what == _JOB_ENDED and job < len(requests[number_asked - 1][1]) - 1:
                     continue
-                if num_asked[place] < len(requests):
-                    ends_ns = requests[num_asked[place]].ends_ns()
+                if number_asked < len(requests):
                     num_asked[place] += 1
-                    for index, end_ns in enumerate(ends_ns):
-                        add(at_ns + end_ns, _JOIN, _JOB_ENDED, (place,), index)
+                    for index, end_ns in enumerate(requests[number_asked][1]):
+                        add(end_ns, _JOIN, _JOB_ENDED, (place,), index)
 
     def _departures(self) -> list[tuple[int, int]]:
         """Return when replies leave, in order: instant in ns, place."""
@@ -335,7 +369,7 @@ class Cohort:
         """Record that a dispatch is sent now."""
         frame = self._down[place]
         if frame is not None:
-            self._rows[place] = self.drivers.bus.record_start(self.headers[place], frame)
+            self._rows[place] = self.bus.record_start(self.headers[place], frame)
 
     def finish_with(self, take: Take) -> None:
         """Have the replies taken when the last has come."""
@@ -347,8 +381,12 @@ class Cohort:
 
     def _finish(self, take: Take) -> None:
         self.loop.before = None
+        take(self.record_all())
+
+    def record_all(self) -> list[tuple[int, int, Message | None]]:
+        """Record all that is left; return the replies: place, instant in ns, message."""
         self._record_before(self._events[-1][0] + 1, _ORDINARY)
-        take(self._replies)
+        return self._replies
 
     def _record_before(self, at_ns: int, event_class: int) -> None:
         """Record what happens before an instant, and at the instant before events of a class."""
@@ -365,12 +403,12 @@ class Cohort:
     def _record(self, event: _Event) -> None:
         """Record what happens in an event, now."""
         at_ns, _, _, what, places, job = event
-        bus, headers = self.drivers.bus, self.headers
+        bus, headers = self.bus, self.headers
         if what == _JOB_ENDED:
             (place,) = places
-            jobs = self._requests[place][0].jobs
-            record_end(self.drivers.trace, self._requests[place][0], jobs[job].job)
-            if job == len(jobs) - 1:
+            request, ends_ns = self._requests[place][0]
+            record_end(self.trace, request, request.jobs[job].job)
+            if job == len(ends_ns) - 1:
                 del self._requests[place][0]
                 self._go_on(place, at_ns)
         elif what == _ARRIVED:
@@ -390,11 +428,67 @@ class Cohort:
         request = turn.go_on()
         if request is not None:
             for timed in request.jobs:
-                record_start(self.drivers.trace, request, timed)
+                record_start(self.trace, request, timed)
             return
-        self.drivers.host.keep(turn)
+        if not self.drivers.parts.verify:  # else these are copies
+            self.drivers.host.keep(turn)
         reply = self._up[place]
         if reply is None:
             self._replies.append((place, at_ns, None))
         else:
-            self._rows[place] = self.drivers.bus.record_start(self.headers[place].reply(), reply[0])
+            self._rows[place] = self.bus.record_start(self.headers[place].reply(), reply[0])
+
+
+@dataclass(eq=False)
+class Rehearsal:
+    """What would have happened to a cohort if the loop had not driven it, under ``verify``.
+
+    Attributes:
+        cohort: The cohort, run on copies, with a ledger and a trace of its own.
+        replies: The replies by client and dispatch.
+        row: Of the first frame in the run's ledger.
+        record: The number of the first record in the run's trace.
+    """
+
+    cohort: Cohort
+    replies: dict[tuple[int, int], Message | None]
+    row: int
+    record: int
+
+    @classmethod
+    def of(cls, cohort: Cohort, sent: Sequence[Packed | None]) -> Rehearsal | None:
+        """Return the rehearsal of a cohort; None where the loop would drive it anyway."""
+        by = cohort.drivers
+        by.host.sent = {}
+        cohort.trace = Trace(keep=True)
+        cohort.bus = MemoryBus(by.carrier, by.bus.kinds, Ledger(), cohort.trace, overhead=by.bus.overhead)
+        if not cohort.run_ahead(sent, by.host.copied_turn):
+            return None
+        for place in range(len(cohort.headers)):
+            cohort.record_sent(place)
+        keys = [(header.receiver, header.dispatch) for header in cohort.headers]
+        replies = {keys[place]: message for place, _, message in cohort.record_all()}
+        return cls(cohort, replies, len(by.bus.ledger), len(by.trace.kept))
+
+    def check(self) -> None:
+        """Compare with what the loop did.
+
+        Raises:
+            InvariantError: They differ.
+        """
+        by, trace, ledger = self.cohort.drivers, self.cohort.trace, self.cohort.bus.ledger
+        kinds = {kind for _, kind, *_ in trace.kept}
+        records = [kept for kept in by.trace.kept[self.record :] if kept[1] in kinds and kept[2] >= 0]
+        for ours, theirs in zip_longest(trace.kept, records[: len(trace.kept)]):
+            _compare(f"record {theirs}", ours, theirs)
+        for name, column in ledger.columns().items():
+            theirs = by.bus.ledger.columns()[name][self.row : self.row + len(ledger)]
+            _compare(f"column {name!r} of the ledger", column.tolist(), theirs.tolist())
+        replies = cast("dict[tuple[int, int], Message | None]", by.host.sent)
+        for key, reply in self.replies.items():
+            _compare(f"the reply of client {key[0]}", fingerprint(reply), fingerprint(replies.get(key)))
+
+
+def _compare(what: str, ours: object, theirs: object) -> None:
+    if ours != theirs:
+        raise InvariantError(f"{what} is another one, {ours}, where the cohort is not driven by the loop")
