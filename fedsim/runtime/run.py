@@ -112,7 +112,8 @@ async def _simulate(
         if presence is not None:
             presence.close()
     result = recorder.close(verify=parts.verify)
-    return result(await observer.final_models(actor.state, actor.merged, recorder.num_rounds))
+    final = result(await observer.final_models(actor.state, actor.merged, recorder.num_rounds))
+    return final if cohorts is None else replace(final, cohorts=cohorts.counts)
 
 
 def _presence(parts: Parts, bus: MemoryBus, engine: Engine, host: ClientHost, trace: Trace) -> Churn | None:

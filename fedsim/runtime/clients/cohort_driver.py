@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from itertools import zip_longest
+from itertools import count, zip_longest
 from typing import TypeAlias, cast
 
 from fedsim.bus import Delivery, Header, MemoryBus
@@ -102,6 +102,11 @@ class CohortDrivers:
     _num_in_vain: int = field(default=0, init=False)  # attempts in a row
     _num_left_out: int = field(default=0, init=False)  # cohorts for which there is no attempt
     _rehearsal: Rehearsal | None = field(default=None, init=False)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many cohorts there were, and how many were driven here, or would have been under ``verify``."""
+        return {"asked": self.num_cohorts, "run_beforehand": self.num_driven}
 
     def drive(
         self, headers: Sequence[Header], sent: Sequence[Packed | None], num_runnable: int
@@ -311,12 +316,10 @@ class Cohort:
     def _order(self, start_ns: int, begun: Sequence[int], downloads: Sequence[tuple[int, list[int]]]) -> None:
         """Bring all events but the arrivals of replies into the order in which the loop would run them."""
         heap: list[_Event] = []
-        number = 0
+        turns = count()
 
         def add(at_ns: int, event_class: int, what: int, places: Sequence[int], job: int = 0) -> None:
-            nonlocal number
-            number += 1
-            heappush(heap, (at_ns, event_class, number, what, places, job))
+            heappush(heap, (at_ns, event_class, next(turns), what, places, job))
 
         for place in begun:
             add(start_ns, _BEGUN, _ARRIVED, (place,))
@@ -328,12 +331,12 @@ class Cohort:
             self._events.append(event)
             _, _, _, what, places, job = event
             for place in places:
-                requests, number_asked = self._requests[place], num_asked[place]
-                if what == _JOB_ENDED and job < len(requests[number_asked - 1][1]) - 1:
+                requests, number = self._requests[place], num_asked[place]
+                if what == _JOB_ENDED and job < len(requests[number - 1][1]) - 1:
                     continue
-                if number_asked < len(requests):
+                if number < len(requests):
                     num_asked[place] += 1
-                    for index, end_ns in enumerate(requests[number_asked][1]):
+                    for index, end_ns in enumerate(requests[number][1]):
                         add(end_ns, _JOIN, _JOB_ENDED, (place,), index)
 
     def _departures(self) -> list[tuple[int, int]]:

@@ -1,7 +1,8 @@
-"""Training without tasks: the same events, numbers and errors as with the hook."""
+"""A driver without tasks: the same events, numbers and errors as with a task for each client."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -9,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from fedsim.algorithms.ditto import PLUGIN as DITTO
 from fedsim.algorithms.fedavg import PLUGIN as FEDAVG
 from fedsim.algorithms.fedavg_ft import PLUGIN as FEDAVG_FT
 from fedsim.algorithms.fedprox import PLUGIN as FEDPROX
 from fedsim.algorithms.local import PLUGIN as LOCAL
-from fedsim.clock import Trace
+from fedsim.algorithms.scaffold import PLUGIN as SCAFFOLD
+from fedsim.clock import Trace, now_s
 from fedsim.config import Config
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
@@ -23,27 +26,14 @@ from fedsim.fleet import Availability, Fleet
 from fedsim.fleet.load import ExponentialLoad
 from fedsim.network.naive import PLUGIN as NAIVE
 from fedsim.params import Array
-from fedsim.runtime.clients import plain_training
+from fedsim.runtime.clients.host import ClientHost, in_task
+from fedsim.runtime.clients.virtual_driver import VirtualDriver
 from fedsim.runtime.policies.pacing.buffered import PLUGIN as BUFFERED
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.policies.workloads.variable_epochs import PLUGIN as VARIABLE
 from fedsim.runtime.run import run
 
 SIZES = (2, 5, 1, 3, 4)
-
-
-@pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The clients that were served without a task."""
-    clients: list[int] = []
-    start = plain_training.PlainTraining.start
-
-    def noting(self: Any, client: int, waiting: Any, over: Any) -> Any:
-        clients.append(client)
-        return start(self, client, waiting, over)
-
-    monkeypatch.setattr(plain_training.PlainTraining, "start", noting)
-    return clients
 
 
 def fedavg() -> Any:
@@ -72,17 +62,18 @@ class Coming(Availability):
         return (tick // length) % 2 == 0, length * (tick // length + 1)
 
 
-def away_fleet(world: Any) -> Any:
-    fleet = world.make_parts(FEDAVG(FEDAVG.Config()), SIZES).fleet
-    return Fleet(fleet.groups, fleet.server, fleet.server_model, Coming(len(SIZES)))
+def away_fleet(world: Any, num_clients: int = len(SIZES)) -> Any:
+    fleet = world.make_parts(FEDAVG(FEDAVG.Config()), SIZES[:num_clients]).fleet
+    return Fleet(fleet.groups, fleet.server, fleet.server_model, Coming(num_clients))
 
 
 def both_ways(world: Any, algorithm: Callable[[], Any], **changes: Any) -> list[Any]:
-    """Return hashes and records of a run without tasks, and of one with them."""
+    """Return hashes and records of a run without tasks, and of one with them, both on the loop."""
     ways = []
-    for way in (plain_training.plain_training, lambda *_: None):
+    for serve in (VirtualDriver, in_task):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("fedsim.runtime.run.plain_training", way)
+            patch.setattr("fedsim.runtime.run.cohort_drivers", lambda *_: None)
+            patch.setattr("fedsim.runtime.run.ClientHost", partial(ClientHost, serve=serve))
             trace = Trace(keep=True)
             parts = world.make_parts(algorithm(), SIZES, executor=executor(), verify=False, **changes)
             result = run(parts, trace=trace)
@@ -104,25 +95,23 @@ PACINGS: dict[str, Callable[[], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("pacing", PACINGS)
 @pytest.mark.parametrize("patience_s", [2500.0, 1e5])
-def test_every_event_has_its_place(pacing: str, patience_s: float, world: Any, served: list[int]) -> None:
+def test_every_event_has_its_place(pacing: str, patience_s: float, world: Any) -> None:
     changes = {"rounds": 4, "client_timeout_s": patience_s, **PACINGS[pacing]()}
     quick, long = both_ways(world, fedavg, **changes)
     assert quick == long
-    assert served
 
 
 @pytest.mark.parametrize("on_leave", ["lost", "resume", "restart"])
-def test_clients_may_go_away(on_leave: str, world: Any, served: list[int]) -> None:
+def test_clients_may_go_away(on_leave: str, world: Any) -> None:
     changes = {"rounds": 4, "client_timeout_s": 1e4, "on_leave": on_leave}
     changes |= {"fleet": away_fleet(world), "network": NAIVE(Config())}
     quick, long = both_ways(world, fedavg, **changes)
     assert quick == long
-    assert served
     kinds = {record[1] for record in quick[2]}
     assert kinds >= ({"abandon"} if on_leave == "lost" else {"leave", "return"})
 
 
-def test_devices_may_vary(world: Any, served: list[int]) -> None:
+def test_devices_may_vary(world: Any) -> None:
     fleet = world.make_parts(FEDAVG(FEDAVG.Config()), SIZES).fleet
     (group,) = fleet.groups
     columns = {**group.columns, "variation": 0.3}
@@ -134,32 +123,20 @@ def test_devices_may_vary(world: Any, served: list[int]) -> None:
 
     (quick, long), (steady, _) = ways(Fleet([varying], fleet.server, fleet.server_model)), ways(fleet)
     assert quick == long != steady
-    assert served
 
 
-def test_a_frame_may_be_lost(world: Any, served: list[int]) -> None:
+def test_a_frame_may_be_lost(world: Any) -> None:
     network = world.Wires(lost=[(1, -1, 0), (-1, 2, 1)], broken=[(3, -1, 1)])
     changes = {"rounds": 3, "client_timeout_s": 1e4, "network": network}
     quick, long = both_ways(world, fedavg, **changes)
     assert quick == long
-    assert served
 
 
-def test_what_plain_training_does_not_serve_goes_on_behind_it(world: Any, served: list[int]) -> None:
+def test_two_dispatches_may_wait_for_a_client(world: Any) -> None:
     """FedAvg-FT asks all at the end, also one that is still at work on a dispatch that was given up."""
     changes = {"rounds": 2, "client_timeout_s": 2500.0}
     quick, long = both_ways(world, lambda: FEDAVG_FT(FEDAVG_FT.Config()), **changes)
     assert quick == long
-
-
-def test_a_step_may_be_the_algorithms_own(world: Any, served: list[int]) -> None:
-    schedule = {"schedule": {"name": "cosine", "by": "step"}, "batch_size": 2}
-    changes = {"training": TrainingConfig.model_validate(schedule), "client_timeout_s": 1e5}
-    quick, long = both_ways(world, partial(FEDPROX, FEDPROX.Config(mu=1.0)), **changes)
-    plain, _ = both_ways(world, fedavg, **changes)
-    assert quick == long
-    assert quick[1] != plain[1]
-    assert served
 
 
 @pytest.mark.parametrize(
@@ -167,27 +144,22 @@ def test_a_step_may_be_the_algorithms_own(world: Any, served: list[int]) -> None
     [
         (partial(FEDPROX, FEDPROX.Config(gamma=0.5)), {}),
         (partial(LOCAL, LOCAL.Config()), {}),
-        (fedavg, {"verify": True}),
-        (
-            partial(FEDAVG, FEDAVG.Config()),
-            {"workload": VARIABLE(VARIABLE.Config()), "training": TrainingConfig(epochs=2)},
-        ),
+        (fedavg, {"workload": VARIABLE(VARIABLE.Config()), "training": TrainingConfig(epochs=2)}),
         (fedavg, {"training": TrainingConfig(momentum=0.5, keep_optimiser=True)}),
+        (partial(DITTO, DITTO.Config()), {}),
+        (partial(SCAFFOLD, SCAFFOLD.Config()), {}),
     ],
 )
-def test_what_is_more_than_that_runs_the_hook(
-    algorithm: Any, changes: dict[str, Any], world: Any, served: list[int]
-) -> None:
-    parts = world.make_parts(algorithm(), client_timeout_s=1e5, **{"verify": False, **changes})
-    run(parts, trace=Trace(keep=parts.verify))
-    assert not served
+def test_states_and_several_jobs(algorithm: Any, changes: dict[str, Any], world: Any) -> None:
+    quick, long = both_ways(world, algorithm, client_timeout_s=1e5, **changes)
+    assert quick == long
 
 
-def test_an_error_ends_the_run_as_that_of_a_hook_does(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hook_that_cannot_begin_ends_the_run(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise JobError("cannot be counted")
 
-    monkeypatch.setattr(plain_training, "duration_s", fail)
+    monkeypatch.setattr("fedsim.engine.compute_context.duration_s", fail)
     with pytest.raises(JobError, match="cannot be counted"):
         world.play(FEDAVG(FEDAVG.Config()), verify=False)
 
@@ -200,3 +172,33 @@ def test_a_failing_fit_names_its_client_and_round(world: Any, monkeypatch: pytes
     changes = {"verify": False, "executor": executor(), "client_timeout_s": 1e5}
     with pytest.raises(JobError, match=r"at client \d in round 1: ValueError: out of ideas"):
         world.play(FEDAVG(FEDAVG.Config()), **changes)
+
+
+@pytest.mark.parametrize("serve", [VirtualDriver, in_task])
+def test_a_client_that_drops_out_is_told_where_it_waits(
+    serve: Any, world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hook is cancelled, its job ends, and the client begins anew with the next dispatch."""
+    monkeypatch.setattr("fedsim.runtime.run.ClientHost", partial(ClientHost, serve=serve))
+    told: list[Any] = []
+
+    async def local(exchange: str, client: Any, state: Any, message: Any) -> Any:
+        try:
+            await client.call(int, flops=8.0)
+        except asyncio.CancelledError:
+            told.append((client.client, client.dispatch, now_s()))
+            raise
+        return None, world.word()
+
+    algorithm = world.Scripted(local=local, join=lambda client: None)
+    _, records = world.play(
+        algorithm,
+        sizes=(1, 1),
+        fleet=away_fleet(world, 2),
+        on_leave="lost",
+        client_timeout_s=20.0,
+        rounds=2,
+        network=NAIVE(Config()),
+    )
+    ended = [(values[0], values[1]) for _, kind, *values in records if values[-1] == "cancelled"]
+    assert [one[:2] for one in told] == ended != []

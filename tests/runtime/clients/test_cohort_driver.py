@@ -1,9 +1,12 @@
-"""With timetables a run gives the same records, rows and models as without."""
+"""Where cohorts run beforehand, records, rows, log and models are the same as where the loop drives them."""
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,12 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim.clock import Trace
-from fedsim.errors import JobError
-from fedsim.runtime.cohort_timetable import CohortTimetables
+from fedsim.algorithms.common.model_rounds import ModelTraining
+from fedsim.bus import MemoryBus
+from fedsim.clock import Trace, now_s
+from fedsim.engine.engine import record_end
+from fedsim.errors import InvariantError, JobError
+from fedsim.runtime.clients import cohort_driver
+from fedsim.runtime.clients.cohort_driver import Cohort
 from fedsim.runtime.records.result import RunResult
 from fedsim.runtime.run import run
 from fedsim.scenario import build, load_scenario
+from fedsim.wire import ModelUpdate
 
 SIMPLE: Mapping[str, Any] = {
     "run": {"name": "timetables", "rounds": 3},
@@ -30,6 +38,12 @@ SIMPLE: Mapping[str, Any] = {
     "evaluation": {"every": 0},
 }
 
+LEARNING: Mapping[str, Any] = {
+    "data": {"name": "digits", "global_test": 0.8},
+    "engine.executor": "threads",
+    "run.rounds": 2,
+}
+
 STEADY = {"overhead": "0 s", "variation": 0.0, "latency": "10 ms"}
 
 
@@ -39,20 +53,12 @@ def result_of(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[Ru
 
 
 def both(changes: Mapping[str, Any], tables: Mapping[str, Any] = SIMPLE) -> tuple[int, RunResult]:
-    """Run with and without timetables; return how many were made, and the result."""
-    made = list[bool]()
-    original = CohortTimetables.of
-
-    def noting(self: Any, *given: Any) -> Any:
-        timetable = original(self, *given)
-        made.append(timetable is not None)
-        return timetable
-
+    """Run with cohort drivers and without; return how many cohorts ran beforehand, and the result."""
+    quick, quick_trace = result_of(tables, changes)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CohortTimetables, "of", noting)
-        quick, quick_trace = result_of(tables, changes)
-        patch.setattr("fedsim.runtime.run.cohort_timetables", lambda *_: None)
+        patch.setattr("fedsim.runtime.run.cohort_drivers", lambda *_: None)
         slow, slow_trace = result_of(tables, changes)
+    assert not slow.cohorts
     assert quick_trace.kept == slow_trace.kept
     for name in ("trace_hash", "model_hash", "simulated_s", "drops", "rejections", "stopped_by"):
         assert getattr(quick, name) == getattr(slow, name)
@@ -60,15 +66,15 @@ def both(changes: Mapping[str, Any], tables: Mapping[str, Any] = SIMPLE) -> tupl
     for ours, theirs in ((quick.ledger, slow.ledger), (quick.dispatches, slow.dispatches)):
         for name, column in theirs.columns().items():
             np.testing.assert_array_equal(ours.columns()[name], column)
-    return sum(made), quick
+    return quick.cohorts.get("run_beforehand", 0), quick
 
 
 @pytest.mark.parametrize("network", ["fluid", "naive"])
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "fedavg_ft"])
-def test_every_round_has_one(network: str, algorithm: str) -> None:
+def test_every_round_runs_beforehand(network: str, algorithm: str) -> None:
     changes = {"network.model": network, "algorithm.name": algorithm}
     num_made, result = both(changes)
-    assert num_made == 3
+    assert num_made == result.cohorts["asked"] >= 3
     assert result.dispatches.counts["merged"] >= 15
 
 
@@ -123,7 +129,7 @@ def test_a_lease_that_ends_with_the_last_reply_is_long_enough() -> None:
 
 
 @pytest.mark.parametrize("on_leave", ["lost", "resume", "restart"])
-def test_some_cohorts_of_a_fleet_that_comes_and_goes_have_one(on_leave: str) -> None:
+def test_some_cohorts_of_a_fleet_that_comes_and_goes_run_beforehand(on_leave: str) -> None:
     availability = {"name": "renewal", "params": {"on": "4 s", "off": "2 s"}}
     device = {"count": 6, "device": "low", "availability": availability, "drop_out": "0.05 /s"}
     changes = {
@@ -141,7 +147,7 @@ def test_some_cohorts_of_a_fleet_that_comes_and_goes_have_one(on_leave: str) -> 
 def test_what_is_in_vain_is_tried_more_and_more_seldom() -> None:
     """All devices drop out: 1, 3, 7 and then 15 cohorts are left out after each that was tried."""
     tried = 0
-    original = CohortTimetables._made
+    original = Cohort.run_ahead
 
     def counting(self: Any, *given: Any) -> Any:
         nonlocal tried
@@ -149,7 +155,7 @@ def test_what_is_in_vain_is_tried_more_and_more_seldom() -> None:
         return original(self, *given)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CohortTimetables, "_made", counting)
+        patch.setattr(Cohort, "run_ahead", counting)
         both({"fleet.0.drop_out": "1000 /s", "fleet.1.drop_out": "1000 /s", "run.rounds": 40})
     assert tried == 5
 
@@ -162,13 +168,10 @@ def test_what_is_in_vain_is_tried_more_and_more_seldom() -> None:
         {"participation.pacing.params.over_selection": 1.4},
         {"participation.pacing": {"name": "buffered", "params": {"buffer": 2, "concurrency": 4}}},
         {"run.until.bytes": "20 kB"},
-        {"training.keep_optimiser": True, "training.momentum": 0.5},
-        {"algorithm.name": "scaffold"},
-        {"algorithm.name": "fedprox", "algorithm.params.gamma": 0.5},
     ],
     ids=str,
 )
-def test_where_there_is_none(changes: Mapping[str, Any]) -> None:
+def test_where_the_loop_drives_all(changes: Mapping[str, Any]) -> None:
     num_made, _ = both(changes)
     assert num_made == 0
 
@@ -208,7 +211,7 @@ def test_events_of_both_links_at_one_instant_take_their_turns() -> None:
 
 def test_a_fit_that_fails_is_told_as_ever() -> None:
     told = []
-    for patched in ({}, {"fedsim.runtime.run.cohort_timetables": lambda *_: None}):
+    for patched in ({}, {"fedsim.runtime.run.cohort_drivers": lambda *_: None}):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("fedsim.engine.executors.null.unfitted", _fail)
             for name, instead in patched.items():
@@ -222,3 +225,150 @@ def test_a_fit_that_fails_is_told_as_ever() -> None:
 
 def _fail(job: Any) -> Any:
     raise ValueError("not today")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"training.keep_optimiser": True, "training.momentum": 0.5},
+        {"algorithm.name": "scaffold"},
+        {"algorithm.name": "ditto"},
+        {"algorithm.name": "fedprox", "algorithm.params.gamma": 0.5},
+        {"participation.workload": {"name": "deadline_fitted", "params": {"deadline": "1 s"}}},
+        {"participation.selector": {"name": "oort"}},
+    ],
+    ids=str,
+)
+def test_states_several_jobs_and_forecasts(changes: Mapping[str, Any]) -> None:
+    num_driven, result = both({**LEARNING, **changes})
+    assert num_driven == result.cohorts["asked"] >= 2
+
+
+def test_work_of_the_server_beside_the_clients_is_recorded_in_its_turn() -> None:
+    data = {**LEARNING["data"], "public": {"size": 50}}
+    num_driven, result = both({**LEARNING, "data": data, "algorithm.name": "ktpfl", "run.rounds": 3})
+    assert num_driven == result.cohorts["asked"] >= 3
+
+
+def _hook_that_notes(fails_at: int | None = None) -> Any:
+    async def train(self: Any, client: Any, state: Any, message: Any) -> Any:
+        client.note("began", at_s=now_s())
+        fitted = await client.fit(message.model)
+        if client.client == fails_at:
+            raise LookupError("the hook's own")
+        client.warn("trained", at_s=now_s())
+        score = await client.evaluate(fitted.model, client.own("train"))
+        client.note("evaluated", at_s=now_s(), loss=score.loss)
+        return state, ModelUpdate.of(fitted.model, num_samples=client.num_samples())
+
+    return train
+
+
+def _noted(changes: Mapping[str, Any], train: Any) -> tuple[list[Any], Any]:
+    """Return the lines of the log with their instants, and how the run ended."""
+    lines: list[Any] = []
+    calls = Counter[int]()
+
+    async def counted(self: Any, client: Any, *given: Any) -> Any:
+        calls[client.client, client.dispatch] += 1
+        return await train(self, client, *given)
+
+    class Log:
+        def info(self, event: str, **values: Any) -> None:
+            lines.append((now_s(), event, values))
+
+        warning = info
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ModelTraining, "train", counted)
+        try:
+            end: Any = run(build(load_scenario(SIMPLE, {**LEARNING, **changes})), log=Log()).trace_hash
+        except LookupError as error:
+            end = str(error)
+    assert set(calls.values()) == {1}  # no hook starts twice
+    return [line for line in lines if line[1] in ("began", "trained", "evaluated")], end
+
+
+@pytest.mark.parametrize(
+    ("changes", "fails_at"),
+    [
+        ({}, None),
+        ({"participation.client_timeout": "30 ms"}, None),  # given up: the loop takes the hooks over
+        ({"fleet.0.drop_out": "0.5 /s", "run.rounds": 6}, None),
+        ({"run.until.simulated": "900 ms"}, None),
+        ({}, 3),
+    ],
+)
+def test_the_log_is_told_once_at_its_instants(changes: Mapping[str, Any], fails_at: int | None) -> None:
+    ways = [_noted(changes, _hook_that_notes(fails_at))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedsim.runtime.run.cohort_drivers", lambda *_: None)
+        ways.append(_noted(changes, _hook_that_notes(fails_at)))
+    assert ways[0] == ways[1]
+    lines, _ = ways[0]
+    assert lines
+    assert all(at_s == values["at_s"] for at_s, _, values in lines)
+
+
+def test_what_was_done_beforehand_is_not_done_again_by_the_loop() -> None:
+    """A drop-out is known only after the durations are: the jobs of the others have been done by then."""
+    fleet = [{"count": 4, "device": "low", **STEADY}, {"count": 1, "device": "low", "drop_out": "1000 /s"}]
+    changes = {**LEARNING, "fleet": fleet, "algorithm.name": "ditto", "run.rounds": 1}
+    done = []
+    for patched in (False, True):
+        with pytest.MonkeyPatch.context() as patch:
+            if patched:
+                patch.setattr("fedsim.runtime.run.cohort_drivers", lambda *_: None)
+            parts = build(load_scenario(SIMPLE, changes))
+            run(parts)
+            done.append(sum(parts.executor.jobs_done["fit"].values()))
+    assert done[0] <= done[1] + 2  # the two fits of the client that dropped out
+    assert done[1]
+
+
+def _other_end(trace: Any, request: Any, job: Any, outcome: str = "done") -> None:
+    record_end(trace, request, job, "late" if trace.count and request.client == 3 else outcome)
+
+
+_digests = itertools.count()
+
+
+class _OtherBus(MemoryBus):
+    def record_start(self, header: Any, on_link: Any) -> int:
+        row = super().record_start(header, on_link)
+        self.ledger._rows()["bytes"][row] += 1
+        return row
+
+
+@pytest.mark.parametrize(
+    ("planted", "instead", "told"),
+    [
+        ("record_end", _other_end, "record"),
+        ("fingerprint", lambda _: next(_digests), "the reply of client"),
+        ("MemoryBus", _OtherBus, "column 'bytes'"),
+    ],
+)
+def test_verify_finds_a_planted_difference(planted: str, instead: Any, told: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cohort_driver, planted, instead)
+        with pytest.raises(InvariantError, match=told):
+            run(replace(build(load_scenario(SIMPLE, LEARNING)), verify=True), trace=Trace(keep=True))
+
+
+def test_under_verify_the_loop_drives_what_would_have_run_beforehand() -> None:
+    parts = build(load_scenario(SIMPLE, {**LEARNING, "algorithm.name": "scaffold"}))
+    plain = run(parts)
+    verified = run(
+        replace(build(load_scenario(SIMPLE, {**LEARNING, "algorithm.name": "scaffold"})), verify=True)
+    )
+    assert plain.cohorts == verified.cohorts == {"asked": 2, "run_beforehand": 2}
+    assert (plain.trace_hash, plain.model_hash) == (verified.trace_hash, verified.model_hash)
+
+
+def test_memory_is_bounded_by_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hooks of one tile have ended before those of the next begin; the result is the same."""
+    whole = both(LEARNING)[1]
+    monkeypatch.setattr(cohort_driver, "MAX_TILE", 2)
+    num_driven, tiled = both(LEARNING)
+    assert num_driven == 2
+    assert (tiled.trace_hash, tiled.model_hash) == (whole.trace_hash, whole.model_hash)
