@@ -19,7 +19,6 @@ from fedsim.bus import MemoryBus
 from fedsim.clock import Trace, now_s
 from fedsim.engine.engine import record_end
 from fedsim.errors import InvariantError, JobError
-from fedsim.runtime.clients import cohort_driver
 from fedsim.runtime.clients.cohort_driver import Cohort
 from fedsim.runtime.records.result import RunResult
 from fedsim.runtime.run import run
@@ -343,14 +342,14 @@ class _OtherBus(MemoryBus):
 @pytest.mark.parametrize(
     ("planted", "instead", "told"),
     [
-        ("record_end", _other_end, "record"),
-        ("fingerprint", lambda _: next(_digests), "the reply of client"),
-        ("MemoryBus", _OtherBus, "column 'bytes'"),
+        ("cohort.record_end", _other_end, "record"),
+        ("cohort_driver.fingerprint", lambda _: next(_digests), "the reply of client"),
+        ("cohort_driver.MemoryBus", _OtherBus, "column 'bytes'"),
     ],
 )
 def test_verify_finds_a_planted_difference(planted: str, instead: Any, told: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cohort_driver, planted, instead)
+        patch.setattr(f"fedsim.runtime.clients.{planted}", instead)
         with pytest.raises(InvariantError, match=told):
             run(replace(build(load_scenario(SIMPLE, LEARNING)), verify=True), trace=Trace(keep=True))
 
@@ -368,7 +367,7 @@ def test_under_verify_the_loop_drives_what_would_have_run_beforehand() -> None:
 def test_memory_is_bounded_by_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hooks of one tile have ended before those of the next begin; the result is the same."""
     whole = both(LEARNING)[1]
-    monkeypatch.setattr(cohort_driver, "MAX_TILE", 2)
+    monkeypatch.setattr(cohort, "MAX_TILE", 2)
     num_driven, tiled = both(LEARNING)
     assert num_driven == 2
     assert (tiled.trace_hash, tiled.model_hash) == (whole.trace_hash, whole.model_hash)
