@@ -12,25 +12,41 @@ Cheng, Wu, Xiao, Liu: FedGEMS: Federated Learning of Larger Server Models via Se
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
+import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from numpy.typing import NDArray
+from torch import Tensor
 
-from fedsim.algorithms.base import About, Exchange, Exchanges, Predictor, Predictors, Replies, Reply
-from fedsim.algorithms.common.distillation import softmax
+from fedsim.algorithms.base import (
+    About,
+    Exchange,
+    Exchanges,
+    Predictor,
+    Predictors,
+    Replies,
+    Reply,
+    Setting,
+    broadcast,
+)
+from fedsim.algorithms.common import public_set_delivery
+from fedsim.algorithms.common.distillation import SMALLEST, distil, divergences, softmax
 from fedsim.algorithms.common.finite_outputs import unless_diverged
-from fedsim.algorithms.common.labelled_set_delivery import ClientState, LabelledSetDelivery
 from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
-from fedsim.algorithms.common.public_predictions import predictions, stacked, unusable
-from fedsim.algorithms.common.public_set_delivery import held
-from fedsim.algorithms.common.selective_fusion import fused, taught
+from fedsim.algorithms.common.public_predictions import compact, predictions, stacked, unusable
+from fedsim.algorithms.common.public_set_delivery import PublicSetDelivery, held
 from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.engine.compute_context import ComputeContext
+from fedsim.engine.jobs import Samples
+from fedsim.engine.losses import MODEL, PUBLIC, TEACHER, Batches, Extras, Models
+from fedsim.errors import Fault
 from fedsim.params import Array, Model
 from fedsim.ranges import Epochs, LearningRate, Share
-from fedsim.wire import LogitsUp, Message, counted, message
+from fedsim.wire import LogitsUp, Message, PublicData, counted, message
 
 
 class FedGEMSConfig(OwnStartConfig):
@@ -45,6 +61,13 @@ class FedGEMSConfig(OwnStartConfig):
     """The server's passes over it."""
     server_lr: LearningRate | None = None
     """The server's learning rate; that of the training by default."""
+
+
+@message("labelled_data", data=True)
+class LabelledData(PublicData):
+    """The public set for clients that do not hold it, and its labels, int64 ``[p]``."""
+
+    labels: NDArray[np.int64]
 
 
 @message("lesson")
@@ -74,7 +97,86 @@ class ServerState:
     wanted: Array = field(default_factory=partial(np.empty, 0, np.int64))
 
 
-class FedGEMS(LabelledSetDelivery[FedGEMSConfig, ServerState, ClientState]):
+@dataclass(frozen=True, slots=True)
+class ClientState(public_set_delivery.ClientState):
+    """What a client keeps."""
+
+    labels: Array | None = None  # of the public samples that it was sent, int64 [p]
+
+
+LABELS = "labels"
+"""Name of the extra that holds the labels of public samples."""
+
+IMITATION = "imitation"
+"""Name of the extra that says what the teacher weighs against the label, for each sample."""
+
+LEAST_ENTROPY = 1e-6
+"""Entropies are taken to be at least this, nat."""
+
+
+def guided(models: Models, batches: Batches, extras: Extras) -> Tensor:
+    """Return the mean of ``(1 - k) CE + k KL(teacher || student)``, k being the extra ``imitation``."""
+    logits, imitation = models[MODEL].public(batches[PUBLIC].x), extras[IMITATION]
+    hard = F.cross_entropy(logits, extras[LABELS], reduction="none")
+    soft = divergences(extras[TEACHER], F.log_softmax(logits, dim=1))
+    loss: Tensor = ((1 - imitation) * hard + imitation * soft).mean()
+    return loss
+
+
+async def taught(
+    party: ComputeContext,
+    model: Model,
+    samples: Samples,
+    teacher: Array,
+    labels: Array,
+    imitation: Array,
+    **work: Any,
+) -> Model:
+    """Return a model trained on public samples by :func:`guided`, in mini-batches of the training's size.
+
+    Args:
+        party: Who trains.
+        model: The model.
+        samples: The samples.
+        teacher: Probabilities ``[p, N]``.
+        labels: int64 ``[p]``.
+        imitation: What the teacher weighs against the label, ``[p]``.
+        **work: As of :func:`fedsim.algorithms.common.distillation.distil`.
+    """
+    rows = {TEACHER: teacher, LABELS: labels, IMITATION: imitation.astype(np.float32)}
+    return await distil(
+        party, model, samples, rows, loss=guided, batch_size=party.training.batch_size, **work
+    )
+
+
+def fused(values: Array, given: Array, labels: Array) -> tuple[Array, Array]:
+    """Return what clients that are right say together of each sample.
+
+    A client weighs in proportion to ``exp(1 / H)`` of the entropy of its probabilities, and 0 where it is
+    wrong.
+
+    Args:
+        values: Logits ``[m, q, N]``, zero where a sample is missing.
+        given: Who has given which sample, booleans ``[m, q]``.
+        labels: int64 ``[q]``.
+
+    Returns:
+        Probabilities of the weighted mean of logits, float32 ``[q, N]``, and on which samples anybody is
+        right, booleans ``[q]``; the others' rows are uniform.
+    """
+    probabilities = softmax(values, dtype=np.float64)
+    entropy = -(probabilities * np.log(np.maximum(probabilities, SMALLEST))).sum(axis=2)
+    right = given & (values.argmax(axis=2) == labels)
+    sureness = np.where(right, 1 / np.maximum(entropy, LEAST_ENTROPY), -np.inf)
+    known = right.any(axis=0)
+    most = np.where(known, sureness.max(axis=0), 0)
+    weights = np.where(right, np.exp(np.where(right, sureness - most, 0)), 0)
+    total = np.where(known, weights.sum(axis=0), 1)
+    mean = (weights[:, :, None] * values).sum(axis=0) / total[:, None]
+    return softmax(mean), known
+
+
+class FedGEMS(PublicSetDelivery[FedGEMSConfig, ServerState, ClientState]):
     """Selective knowledge fusion."""
 
     Config = FedGEMSConfig
@@ -86,7 +188,7 @@ class FedGEMS(LabelledSetDelivery[FedGEMSConfig, ServerState, ClientState]):
         server="a large model, its logits on the public set",
         own_models=True,
     )
-    messages = (*LabelledSetDelivery.messages, Lesson)
+    messages = (LabelledData, Lesson)
     server_model = True
     needs_classes = True
     new_replies_only = (
@@ -115,6 +217,27 @@ class FedGEMS(LabelledSetDelivery[FedGEMSConfig, ServerState, ClientState]):
     def join(self, client: ClientContext) -> ClientState:
         """Begin with the start values of the client's architecture."""
         return ClientState(own_start(client, self.config))
+
+    async def instruct_hand_out(
+        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
+    ) -> tuple[ServerState, Mapping[int, Any]]:
+        """Send all clients the samples and their labels, unless they hold them."""
+        if server.public_at_clients:
+            return state, {}
+        values = compact(server.public_values(self.public_positions(server)))
+        return state, broadcast(
+            cohort, LabelledData(self.public_positions(server), values, self.labels(server))
+        )
+
+    async def local_hand_out(
+        self, client: ClientContext, state: ClientState, message: Any
+    ) -> tuple[ClientState, None]:
+        """Keep the samples and their labels."""
+        return replace(state, received=message.values, labels=message.labels), None
+
+    def labels(self, party: ComputeContext) -> Array:
+        """Return the labels of the public set, of a party that holds it, int64 ``[p]``."""
+        return party.labels(party.public(self.public_positions(party), labelled=True))
 
     async def instruct_learn(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
@@ -179,6 +302,13 @@ class FedGEMS(LabelledSetDelivery[FedGEMSConfig, ServerState, ClientState]):
     def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
         """Refuse predictions on other samples, or of another shape."""
         return unusable(reply.message, state.wanted, server.task.num_outputs, "logits")
+
+    def misfits(self, setting: Setting) -> Iterator[Fault]:
+        """Refuse a public set without labels."""
+        yield from super().misfits(setting)
+        if not setting.public_labelled:
+            problem = "all learn from its labels, and samples of another data set have none of this task"
+            yield Fault("data.public.source", problem, "leave it out")
 
     async def models_of(
         self, observer: ClientContext, server_state: ServerState, client_state: ClientState

@@ -27,9 +27,8 @@ from pydantic import Field, model_validator
 from fedsim.algorithms.base import About, Replies, broadcast
 from fedsim.algorithms.common.interpolation import between
 from fedsim.algorithms.common.ktpfl_coefficients import CoefficientConfig, learned_from_gram, restricted
-from fedsim.algorithms.common.model_mixtures import mixtures
 from fedsim.algorithms.common.model_rounds import broadcasts
-from fedsim.algorithms.common.similarity import by_range, by_rank, cosines, gram, gram_flops
+from fedsim.algorithms.common.similarity import by_range, by_rank, cosines, gram, gram_flops, mixtures
 from fedsim.algorithms.common.training_rounds import OwnModelRounds
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.params import Array, Model, count

@@ -18,14 +18,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from pydantic import Field
+from torch import Tensor
 
 from fedsim import toml
 from fedsim.algorithms.base import About, Setting
-from fedsim.algorithms.common.model_contrast import GLOBAL, Contrast
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
-from fedsim.engine.losses import MODEL
+from fedsim.engine.losses import MODEL, TRAIN, Batches, Extras, Models, label_loss
 from fedsim.engine.steps import Descent
 from fedsim.errors import Fault
 from fedsim.params import Model
@@ -42,6 +44,32 @@ class MoonConfig(FedAvgConfig):
     """What cosines are divided by, t (the paper: 0.5)."""
     buffer: Annotated[int, Field(ge=1, le=100)] = 1
     """How many of its last models a client remembers and keeps away from (the paper: 1)."""
+
+
+GLOBAL = "global"
+"""Name of the global model in a job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """The cross-entropy and ``mu`` times the contrast; models under other names are previous ones.
+
+    Attributes:
+        mu: Weight of the contrast.
+        temperature: What cosines are divided by.
+    """
+
+    mu: float
+    temperature: float
+
+    def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
+        """Return the loss."""
+        model, batch = models[MODEL], batches[TRAIN]
+        features = model.features(batch.x)
+        others = [GLOBAL, *(name for name in models if name not in (MODEL, GLOBAL))]
+        near = [F.cosine_similarity(features, models[name].features(batch.x)) for name in others]
+        contrast = -F.log_softmax(torch.stack(near, 1) / self.temperature, dim=1)[:, 0].mean()
+        return label_loss(model.head(features), batch.labels) + self.mu * contrast
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,15 +11,17 @@ import numpy as np
 import pytest
 import torch
 
-from fedsim.algorithms.common.attentive_mixtures import (
+from fedsim.algorithms.common.proximal import ImplicitProximal
+from fedsim.algorithms.common.similarity import mixtures
+from fedsim.algorithms.fedamp import (
+    PULL,
+    Mixture,
+    Models,
     by_cosine,
     by_distance,
     scales,
     squared_distances,
 )
-from fedsim.algorithms.common.model_mixtures import mixtures
-from fedsim.algorithms.common.proximal import ImplicitProximal
-from fedsim.algorithms.fedamp import PULL, Mixture, Models
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.params import Model
 from fedsim.runtime.run import run

@@ -14,9 +14,7 @@ import torch
 
 from fedsim.algorithms.base import Setting
 from fedsim.algorithms.common.distillation import softmax
-from fedsim.algorithms.common.labelled_set_delivery import ClientState
-from fedsim.algorithms.common.selective_fusion import fused, guided
-from fedsim.algorithms.fedgems import Lesson
+from fedsim.algorithms.fedgems import ClientState, Lesson, fused, guided
 from fedsim.engine.jobs import InlineSamples
 from fedsim.engine.losses import Batch
 from fedsim.params import Array, Model

@@ -13,8 +13,7 @@ import pytest
 import torch
 
 from fedsim.algorithms.base import Reply, Setting
-from fedsim.algorithms.common.feature_transfer import FeatureMaps, ServerLogits, Transfer, unusable
-from fedsim.algorithms.fedgkt import ServerState
+from fedsim.algorithms.fedgkt import FeatureMaps, ServerLogits, ServerState, Transfer, unusable
 from fedsim.engine.losses import Batch
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.models import Architecture

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedsim.algorithms.base import Reply
-from fedsim.algorithms.common.model_mixtures import mixtures
+from fedsim.algorithms.common.similarity import mixtures
 from fedsim.algorithms.ktpfl_w import ServerState, scaled
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.null import PLUGIN as NULL

@@ -11,9 +11,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from fedsim.algorithms.common.model_contrast import Contrast
 from fedsim.algorithms.contexts import ClientContext
-from fedsim.algorithms.moon import Moon
+from fedsim.algorithms.moon import Contrast, Moon
 from fedsim.config import Config
 from fedsim.engine.losses import Batch
 from fedsim.engine.steps import Descent

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from torch import nn
 
-from fedsim.algorithms.common import meta_descent
-from fedsim.algorithms.common.meta_descent import MetaDescent
+from fedsim.algorithms import perfedavg
+from fedsim.algorithms.perfedavg import MetaDescent
 from fedsim.config import Config
 from fedsim.models import Architecture, ModelPlugin, Net
 from fedsim.models.base import dense, named
@@ -148,7 +148,7 @@ def test_adaptation_is_plain_descent_whatever_the_training(world: Any) -> None:
 
 
 def test_on_a_linear_loss_both_variants_are_one(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meta_descent, "label_loss", lambda logits, labels: logits[:, 0].mean())
+    monkeypatch.setattr(perfedavg, "label_loss", lambda logits, labels: logits[:, 0].mean())
     ends = []
     for variant in ("fo", "hf"):
         changes = {"models": ("linear", "linear"), "training": {"lr": 0.01}}

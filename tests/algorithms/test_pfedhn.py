@@ -10,7 +10,7 @@ import pytest
 from torch import nn
 
 from fedsim.algorithms.base import Setting
-from fedsim.algorithms.common.hypernetwork import Hypernetwork, Shape, begun, generated, stepped
+from fedsim.algorithms.pfedhn import Hypernetwork, Shape, begun, generated, stepped
 from fedsim.config import Config
 from fedsim.engine.optimisers import Clipped, Sgd
 from fedsim.models import Architecture, ModelPlugin, Net

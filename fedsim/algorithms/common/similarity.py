@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from fedsim.algorithms.common.ktpfl_coefficients import product
-from fedsim.params import Array, Tree
+from fedsim.params import Array, Model, Tree, mean_model
 
 DECIMALS = 12
 AT_ONCE = 1 << 16
@@ -104,6 +104,14 @@ def by_rank(similarities: Array, num_neighbours: int) -> Array:
     weights = np.zeros(similarities.shape)
     np.put_along_axis(weights, nearest, 1 / count, axis=1)
     return weights
+
+
+def mixtures(models: Sequence[Model], weights: Array) -> list[Model]:
+    """Return a mean of the models for each row of weights ``[r, m]``, buffers included."""
+    return [
+        mean_model([models[one] for one in np.flatnonzero(row).tolist()], row[row != 0].tolist())
+        for row in weights
+    ]
 
 
 def _shares(amounts: Array) -> Array:
