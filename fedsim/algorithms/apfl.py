@@ -117,7 +117,7 @@ def _slopes(loss: Tensor, by: Iterable[Tensor]) -> list[Tensor]:
     return list(torch.autograd.grad(loss, list(by), allow_unused=True, materialize_grads=True))
 
 
-class APFL(FedAvg):
+class APFL(FedAvg[APFLConfig]):
     """FedAvg beside clients' own models, each mixed with the global one."""
 
     about = About(
@@ -129,7 +129,6 @@ class APFL(FedAvg):
     )
 
     Config = APFLConfig
-    config: APFLConfig
 
     def join(self, client: ClientContext) -> ClientState:
         """Begin with the start values, twice."""

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from pydantic import model_validator
 
-from fedsim.algorithms.base import About, Exchange, Exchanges, Predictor, Predictors, Replies, Reply
+from fedsim.algorithms.base import About, Exchange, Exchanges, Replies, Reply
 from fedsim.algorithms.common import public_predictions
 from fedsim.algorithms.common.fine_tuning import FineTuning, FineTuningConfig, Passes
 from fedsim.algorithms.common.model_rounds import ModelTraining
@@ -100,10 +100,6 @@ class Centralized(ModelTraining[CentralizedConfig, ServerState]):
         train = Exchange("train", instruct=self.train_pooled, who="all")
         return (upload, train) if self.config.upload else (train,)
 
-    def model_for(self, server: ServerContext, state: ServerState, client: int) -> Model:
-        """Return the one model."""
-        return state.model
-
     def start(self, server: ServerContext) -> ServerState:
         """Begin with the start values of the server's architecture."""
         return ServerState(server.initial_model(), () if self.config.upload else None)
@@ -149,12 +145,6 @@ class Centralized(ModelTraining[CentralizedConfig, ServerState]):
         if labels.dtype != task.label_dtype:
             return f"labels of {labels.dtype}, not {task.label_dtype}"
         return None
-
-    async def models_of(
-        self, observer: ClientContext, server_state: ServerState, client_state: None
-    ) -> Predictors:
-        """Return the one model."""
-        return {"global": Predictor(server_state.model)}
 
 
 class FineTunedCentralized(FineTuning[CentralizedConfig, ServerState], Centralized):

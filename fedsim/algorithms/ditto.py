@@ -39,13 +39,12 @@ class DittoConfig(FedAvgConfig):
     """Passes over the client's samples for its own model; by default as much work as for the global one."""
 
 
-class Ditto(FedAvg):
+class Ditto(FedAvg[DittoConfig]):
     """FedAvg beside clients' own models; a client's state is its own model."""
 
     about = About(kind="personal models", down="S", up="S", client="its own model", server="the global model")
 
     Config = DittoConfig
-    config: DittoConfig
 
     # A client goes on with the model that it has, so nothing is sent after the last round.
     own_model, send_last = Algorithm.own_model, Algorithm.send_last

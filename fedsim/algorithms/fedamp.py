@@ -22,18 +22,21 @@ Huang, Chu, Zhou, Wang, Liu, Pei, Zhang: Personalized Cross-Silo Federated Learn
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, Self, TypeAlias
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 from pydantic import Field, model_validator
+from torch import Tensor
 
 from fedsim.algorithms.base import About, Replies
-from fedsim.algorithms.common.proximal import ImplicitProximal
+from fedsim.algorithms.common.proximal import Proximal
 from fedsim.algorithms.common.similarity import gram_rows, gram_rows_flops, mixtures, rounded_cosines
 from fedsim.algorithms.common.training_rounds import OwnModelRounds
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
 from fedsim.engine.jobs import Extra
+from fedsim.engine.losses import Extras, LiveModel
 from fedsim.engine.steps import Descent
 from fedsim.params import Array, Model, count
 from fedsim.ranges import Coefficient, PositiveShare
@@ -163,6 +166,24 @@ def by_cosine(products: Array, squares: Array, own: Array, sigma: float) -> Arra
     weights *= (1 - 1 / m) / np.where(m > 1, weights.sum(axis=1, keepdims=True), 1)
     weights[own] = 1 / m
     return weights
+
+
+@dataclass(frozen=True, slots=True)
+class ImplicitProximal:
+    """Gives the gradient ``(g + mu (w - anchor)) / (1 + lr mu)``, with which a step of SGD is a proximal one.
+
+    It diverges for no ``mu``. With ``mu = 0`` gradients stay as they are, bit for bit. ``lr`` is that of the
+    first step; later steps with less go less far than proximal ones.
+    """
+
+    mu: float
+    lr: float
+    is_elementwise: ClassVar[bool] = True
+
+    def __call__(self, model: LiveModel, gradients: list[Tensor], extras: Extras) -> list[Tensor]:
+        """Return the corrected gradients, in the order of the model's parameters."""
+        held = Proximal(self.mu)(model, gradients, extras)
+        return [gradient / (1 + self.lr * self.mu) for gradient in held]
 
 
 class FedAMP(OwnModelRounds[FedAMPConfig, Models, Model]):

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsim.algorithms.base import About, Predictor, Predictors, Replies
+from fedsim.algorithms.base import About, Replies
 from fedsim.algorithms.common.model_rounds import ModelTraining
 from fedsim.algorithms.common.tree_arithmetic import combination, difference
 from fedsim.algorithms.contexts import ClientContext, ServerContext
@@ -62,10 +62,6 @@ class FedBuff(ModelTraining[FedBuffConfig, ServerState]):
         model = server.initial_model()
         return ServerState(model, {name: np.zeros(array.shape) for name, array in model.params.items()})
 
-    def model_for(self, server: ServerContext, state: ServerState, client: int) -> Model:
-        """Return the global model."""
-        return state.model
-
     async def train(
         self, client: ClientContext, state: Any, message: ModelBroadcast
     ) -> tuple[Any, ModelUpdate]:
@@ -85,12 +81,6 @@ class FedBuff(ModelTraining[FedBuffConfig, ServerState]):
         params = combination([state.model.params, velocity], [1.0, self.config.server_lr])
         buffers = weighted_mean([one.buffers for one in changes], [share] * len(changes))
         return ServerState(Model(state.model.architecture, params, buffers), velocity)
-
-    async def models_of(
-        self, observer: ClientContext, server_state: ServerState, client_state: Any
-    ) -> Predictors:
-        """Return the global model."""
-        return {"global": Predictor(server_state.model)}
 
 
 PLUGIN = FedBuff

@@ -28,6 +28,7 @@ from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
+from torch import Tensor
 
 from fedsim.algorithms.base import (
     About,
@@ -40,17 +41,17 @@ from fedsim.algorithms.base import (
     Reply,
     Setting,
 )
-from fedsim.algorithms.common.distillation import softmax
+from fedsim.algorithms.common.distillation import kl_of_logits, softmax
 from fedsim.algorithms.common.fine_tuning import FineTuning, FineTuningConfig, validation_loss
 from fedsim.algorithms.common.finite_outputs import logits_of_finite
-from fedsim.algorithms.common.model_check import unknown, unknown_label
+from fedsim.algorithms.common.model_check import unlike
 from fedsim.algorithms.common.model_rounds import broadcasts
-from fedsim.algorithms.common.mutual_learning import EXCHANGED, PERSONAL, MutualLearning
 from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
 from fedsim.algorithms.common.prediction_clusters import clustered
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import AsTuple
 from fedsim.data import Split
+from fedsim.engine.losses import TRAIN, Batches, Extras, Models, label_loss, serves_many
 from fedsim.engine.steps import Descent
 from fedsim.errors import Fault
 from fedsim.params import Array, Model, Tree, count, mean_model
@@ -121,6 +122,32 @@ class FedMeConfig(OwnStartConfig, FineTuningConfig):
 
 NOBODY = -1
 """Owner of the exchanged model where there is none."""
+
+
+PERSONAL, EXCHANGED = "personal", "exchanged"
+"""Names of a client's own model and of the other in a job of two."""
+
+
+@dataclass(frozen=True, slots=True)
+class MutualLearning:
+    """Both losses: ``CE + KL(other || own)`` (FedMe's equations 3 and 4).
+
+    Attributes:
+        imitate: Whether models learn from each other; else each from the labels alone.
+    """
+
+    imitate: bool = True
+
+    @serves_many
+    def __call__(self, models: Models, batches: Batches, extras: Extras) -> Mapping[str, Tensor]:
+        """Return the loss of each of the two models."""
+        batch = batches[TRAIN]
+        own, other = models[PERSONAL](batch.x), models[EXCHANGED](batch.x)
+        losses = {PERSONAL: label_loss(own, batch.labels), EXCHANGED: label_loss(other, batch.labels)}
+        if self.imitate:
+            losses[PERSONAL] = losses[PERSONAL] + kl_of_logits(other, own)
+            losses[EXCHANGED] = losses[EXCHANGED] + kl_of_logits(own, other)
+        return losses
 
 
 @message("fedme_enrolment")
@@ -546,6 +573,23 @@ class FineTunedFedMe(FineTuning[FedMeConfig, ServerState], FedMe):
         client="its model",
         server="every client's model",
     )
+
+
+def unknown_label(server: ServerContext, label: str) -> str | None:
+    """Say that the run has no architecture of a label; None if it has one."""
+    try:
+        server.initial_model(label)
+    except KeyError:
+        return f"architecture {label!r}, which the run does not have"
+    return None
+
+
+def unknown(server: ServerContext, model: Model | None) -> str | None:
+    """Say why a model is of no architecture of the run; None if it is of one, or there is no model."""
+    if model is None:
+        return None
+    label = model.architecture
+    return unknown_label(server, label) or unlike(model, server.initial_model(label))
 
 
 def _alone(client: ClientContext, model: Model) -> tuple[ClientState, ModelPair]:

@@ -34,7 +34,7 @@ class FedPerConfig(FedAvgConfig):
     default the head alone (the paper tries 1 to 4). 0 is FedAvg, and all layers are Local."""
 
 
-class FedPer(FedAvg):
+class FedPer(FedAvg[FedPerConfig]):
     """FedAvg of the lower layers; the server's state is the base, a client's is its head."""
 
     about = About(
@@ -42,7 +42,6 @@ class FedPer(FedAvg):
     )
 
     Config = FedPerConfig
-    config: FedPerConfig
     mixed_architectures = True
     server_model = True
 

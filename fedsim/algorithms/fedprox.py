@@ -34,13 +34,12 @@ class FedProxConfig(FedAvgConfig):
     """Least share of its mini-batches that a client does; each dispatch draws its share from [gamma, 1]."""
 
 
-class FedProx(FedAvg):
+class FedProx(FedAvg[FedProxConfig]):
     """FedAvg with a proximal term."""
 
     about = About(kind="one global model", down="S", up="S", server="the global model")
 
     Config = FedProxConfig
-    config: FedProxConfig
 
     @property
     def exchanges(self) -> Exchanges[Model, Any]:

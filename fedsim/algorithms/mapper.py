@@ -18,14 +18,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+from torch import Tensor
+
 from fedsim.algorithms.base import About, Predictor, Predictors
 from fedsim.algorithms.common.fine_tuning import validation_loss
-from fedsim.algorithms.common.interpolation import OTHER, AtMixture, OfMixedOutputs, between
+from fedsim.algorithms.common.interpolation import between, loss_between
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
 from fedsim.config import Ascending, AsTuple
 from fedsim.engine.jobs import Extra, Fitted
-from fedsim.engine.losses import MODEL
+from fedsim.engine.losses import MODEL, TRAIN, Batches, Extras, Models, label_loss, serves_many
 from fedsim.engine.steps import Descent
 from fedsim.models import mixed
 from fedsim.params import Model
@@ -67,7 +69,44 @@ class ClientState:
         return between(shared, self.model, self.lam)
 
 
-class Mapper(FedAvg):
+OTHER = "other"
+"""Name of the model that stays, or of the extra with its parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtMixture:
+    """The loss of one model of a mixture; the parameters of the other are the extra ``other``.
+
+    Attributes:
+        share: What the model that moves weighs in the mixture.
+    """
+
+    share: float
+
+    def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
+        """Return the loss of the mixture."""
+        return loss_between(models[MODEL], extras[OTHER], self.share, batches[TRAIN])
+
+
+@dataclass(frozen=True, slots=True)
+class OfMixedOutputs:
+    """The loss of the mixed outputs of the model and of the model ``other``, which is not trained.
+
+    Attributes:
+        share: What the outputs of the model that moves weigh.
+    """
+
+    share: float
+
+    @serves_many
+    def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
+        """Return the loss of ``share model(x) + (1 - share) other(x)``."""
+        batch = batches[TRAIN]
+        mixed = self.share * models[MODEL](batch.x) + (1 - self.share) * models[OTHER](batch.x)
+        return label_loss(mixed, batch.labels)
+
+
+class Mapper(FedAvg[MapperConfig]):
     """FedAvg of the global part of clients' mixtures."""
 
     about = About(
@@ -75,7 +114,6 @@ class Mapper(FedAvg):
     )
 
     Config = MapperConfig
-    config: MapperConfig
 
     def join(self, client: ClientContext) -> ClientState:
         """Begin with the start values, and with the weight in the middle."""

@@ -83,7 +83,7 @@ class ClientState:
     previous: tuple[Model, ...] = ()
 
 
-class Moon(FedAvg):
+class Moon(FedAvg[MoonConfig]):
     """FedAvg with a contrast of models."""
 
     about = About(
@@ -91,7 +91,6 @@ class Moon(FedAvg):
     )
 
     Config = MoonConfig
-    config: MoonConfig
 
     def join(self, client: ClientContext) -> ClientState:
         """Begin without a previous model."""

@@ -111,13 +111,12 @@ def _gradients(
     return loss.detach(), list(torch.autograd.grad(loss, list(places.values())))
 
 
-class PerFedAvg(FedAvg):
+class PerFedAvg(FedAvg[PerFedAvgConfig]):
     """FedAvg with steps on the loss after adaptation."""
 
     about = About(kind="personal models", down="S", up="S", server="the global model")
 
     Config = PerFedAvgConfig
-    config: PerFedAvgConfig
 
     async def train(
         self, client: ClientContext, state: Any, message: ModelBroadcast

@@ -121,13 +121,12 @@ class EnvelopeDescent:
         return loss.detach()
 
 
-class PFedMe(FedAvg):
+class PFedMe(FedAvg[PFedMeConfig]):
     """Personal models beside the global one."""
 
     about = About(kind="personal models", down="S", up="S", client="its model", server="the global model")
 
     Config = PFedMeConfig
-    config: PFedMeConfig
 
     def start(self, server: ServerContext) -> Model:
         """Begin with the start values; warn where there is momentum, which no step has."""

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from fedsim.algorithms.base import About, Predictor, Predictors, Replies, Setting, mirrored
+from fedsim.algorithms.base import About, Replies, Setting, mirrored
 from fedsim.algorithms.common.model_rounds import ModelTraining
 from fedsim.algorithms.common.tree_arithmetic import combination, difference, zeros
 from fedsim.algorithms.contexts import ClientContext, ServerContext
@@ -123,10 +123,6 @@ class Scaffold(ModelTraining[ScaffoldConfig, ServerState]):
         """Begin with a control of zero."""
         return ClientState(zeros(client.initial_model().params))
 
-    def model_for(self, server: ServerContext, state: ServerState, client: int) -> Model:
-        """Return the global model."""
-        return state.model
-
     async def send(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
     ) -> tuple[ServerState, Mapping[int, ControlledModel]]:
@@ -183,12 +179,6 @@ class Scaffold(ModelTraining[ScaffoldConfig, ServerState]):
             if self.config.option == "II" and value != usual:
                 problem = f"{value!r}: with option II the way that a client went must be a sum of gradients"
                 yield Fault(f"training.{name}", problem, mend)
-
-    async def models_of(
-        self, observer: ClientContext, server_state: ServerState, client_state: ClientState
-    ) -> Predictors:
-        """Return the global model."""
-        return {"global": Predictor(server_state.model)}
 
 
 PLUGIN = Scaffold

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from fedsim.algorithms.common.proximal import ImplicitProximal
 from fedsim.algorithms.common.similarity import mixtures
 from fedsim.algorithms.fedamp import (
     PULL,
+    ImplicitProximal,
     Mixture,
     Models,
     by_cosine,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedsim.algorithms.base import Reply, Setting
-from fedsim.algorithms.common.mutual_learning import MEME, PERSONAL, Mutual
+from fedsim.algorithms.fml import MEME, PERSONAL, Mutual
 from fedsim.engine.losses import TRAIN, Batch
 from fedsim.params import Model
 from fedsim.runtime.run import RunResult

@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from fedsim.algorithms.base import Reply, Setting
+from fedsim.algorithms.common.codistillation import ClientState
 from fedsim.algorithms.common.public_predictions import Announced
-from fedsim.algorithms.common.share_and_distil import ClientState
 from fedsim.algorithms.ktpfl import State
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.null import PLUGIN as NULL

@@ -1,8 +1,7 @@
 """Distillation: bringing a student's predictions near a teacher's (specification 3.2).
 
-Teachers are probabilities, one row per sample, given as the extra ``teacher`` (PersFL's are
-logits, since each of its students has a temperature of its own). The KL divergence of mutual learning, PersFL
-and Fed-ET is also that of this module. b: batch, m: teachers, N: classes.
+Teachers are probabilities, one row for each sample, given as the extra ``teacher`` (PersFL's are logits,
+since each of its students has a temperature of its own). b: batch, m: teachers, N: classes.
 """
 
 from __future__ import annotations
@@ -56,6 +55,11 @@ def kl_divergence(teacher: Tensor, log_student: Tensor) -> Tensor:
         log_student: Logarithms of the student's probabilities ``[..., b, N]``.
     """
     return divergences(teacher.detach(), log_student).mean(-1)
+
+
+def kl_of_logits(teacher: Tensor, student: Tensor) -> Tensor:
+    """Return KL(teacher || student) of the softmax of logits ``[b, N]``; no gradient goes to the teacher."""
+    return kl_divergence(F.softmax(teacher, dim=-1), F.log_softmax(student, dim=-1))
 
 
 @dataclass(frozen=True, slots=True)

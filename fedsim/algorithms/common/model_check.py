@@ -1,4 +1,4 @@
-"""Whether a model is of the architecture that belongs in its place (specification 3.5, E12), or is known."""
+"""Whether a model is of the architecture that belongs in its place (specification 3.5, E12)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedsim.algorithms.contexts import ServerContext
 from fedsim.params import Array, ArrayForm, Model, PendingTree, Tree
 
 
@@ -34,23 +33,6 @@ def unlike_tree(tree: Tree, wanted: Tree, label: str) -> str | None:
 
 def _form(tree: Tree) -> Mapping[str, Array | ArrayForm]:
     return tree.form if type(tree) is PendingTree else tree
-
-
-def unknown_label(server: ServerContext, label: str) -> str | None:
-    """Say that the run has no architecture of a label; None if it has one."""
-    try:
-        server.initial_model(label)
-    except KeyError:
-        return f"architecture {label!r}, which the run does not have"
-    return None
-
-
-def unknown(server: ServerContext, model: Model | None) -> str | None:
-    """Say why a model is of no architecture of the run; None if it is of one, or there is no model."""
-    if model is None:
-        return None
-    label = model.architecture
-    return unknown_label(server, label) or unlike(model, server.initial_model(label))
 
 
 def same(left: Model, right: Model) -> bool:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
-from fedsim.algorithms.base import C, Replies, Reply, S
+from fedsim.algorithms.base import C, Predictor, Predictors, Replies, Reply, S
 from fedsim.algorithms.common.training_rounds import TrainingRounds
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.engine.jobs import Extra
@@ -18,11 +17,18 @@ Weighting = Literal["samples", "uniform"]
 
 
 class ModelTraining(TrainingRounds[C, S, Any]):
-    """One exchange, in which every client trains the model that the server has for it."""
+    """One exchange, in which every client trains the model that the server has for it.
 
-    @abstractmethod
+    By default that is one global model: the server's state is a model, or has one called ``model``.
+    """
+
+    def start(self, server: ServerContext) -> S:
+        """Begin with the start values of the server's architecture, where the state is a model."""
+        return cast(S, server.initial_model())
+
     def model_for(self, server: ServerContext, state: S, client: int) -> Model:
         """Return the model that a client is sent."""
+        return _global_model(state)
 
     async def send(
         self, server: ServerContext, state: S, cohort: Sequence[int]
@@ -56,6 +62,14 @@ class ModelTraining(TrainingRounds[C, S, Any]):
     ) -> tuple[S, Mapping[int, ModelBroadcast | None]]:
         """Send every client its model."""
         return await self.send(server, state, cohort)
+
+    async def models_of(self, observer: ClientContext, server_state: S, client_state: Any) -> Predictors:
+        """Return the global model."""
+        return {"global": Predictor(_global_model(server_state))}
+
+
+def _global_model(state: Any) -> Model:
+    return state if isinstance(state, Model) else state.model
 
 
 def broadcasts(models: Mapping[int, Model]) -> dict[int, ModelBroadcast]:

@@ -14,13 +14,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
-from fedsim.algorithms.base import Predictor, Predictors, Replies
+from fedsim.algorithms.base import Replies
 from fedsim.algorithms.common.model_rounds import ModelTraining, Weighting, mean_weights
-from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.algorithms.contexts import ServerContext
 from fedsim.config import Config
 from fedsim.params import Array, Model, weighted_mean
 from fedsim.ranges import LearningRate, Norm, PartialShare
@@ -71,10 +71,6 @@ class ServerOptimisation(ModelTraining[G, ServerState]):
         moments = {name: self.first_moments(array) for name, array in model.params.items()}
         return ServerState(model, moments)
 
-    def model_for(self, server: ServerContext, state: ServerState, client: int) -> Model:
-        """Return the global model."""
-        return state.model
-
     async def merge(
         self, server: ServerContext, state: ServerState, replies: Replies[ModelUpdate]
     ) -> ServerState:
@@ -91,12 +87,6 @@ class ServerOptimisation(ModelTraining[G, ServerState]):
             moments[name] = tuple(after)
         buffers = weighted_mean([one.buffers for one in models], weights)
         return ServerState(Model(model.architecture, params, buffers), moments)
-
-    async def models_of(
-        self, observer: ClientContext, server_state: ServerState, client_state: Any
-    ) -> Predictors:
-        """Return the global model."""
-        return {"global": Predictor(server_state.model)}
 
 
 class AdaptiveConfig(ServerOptimiserConfig):
