@@ -59,17 +59,11 @@ class APFLConfig(FedAvgConfig):
 
 @dataclass(frozen=True, slots=True)
 class ClientState:
-    """What a client keeps.
+    """What a client keeps."""
 
-    Attributes:
-        model: Its own model, v.
-        shared: The global model as it last trained it, w.
-        alpha: Its share of the own model, a scalar called ``alpha``.
-    """
-
-    model: Model
-    shared: Model
-    alpha: Tree
+    model: Model  # its own model, v
+    shared: Model  # the global model as it last trained it, w
+    alpha: Tree  # its share of the own model, a scalar called alpha
 
     def mixture(self, shared: Model) -> Model:
         """Return ``alpha v + (1 - alpha) w``."""
@@ -78,19 +72,11 @@ class ClientState:
 
 @dataclass(frozen=True, slots=True)
 class Interpolated:
-    """A step of the global model, and one of the own model and of alpha at the mixture.
+    """One step of the global model; then one of the own model and of alpha at the mixture."""
 
-    The job's outputs are ``alpha`` and ``may_move``: 1, or 0 if alpha is not to move again in this round.
-
-    Attributes:
-        adapt: When alpha moves.
-        lr: Learning rate of alpha.
-        decay: Factor of alpha in its gradient.
-    """
-
-    adapt: Literal["never", "round", "step"]
-    lr: float
-    decay: float
+    adapt: Literal["never", "round", "step"]  # when alpha moves
+    lr: float  # learning rate of alpha
+    decay: float  # factor of alpha in its gradient
 
     def __call__(self, work: Work, batches: Batches) -> Tensor:
         """Move w, then v at ``alpha v + (1 - alpha) w``, and alpha by its gradient there."""

@@ -51,15 +51,10 @@ class CentralizedConfig(FineTuningConfig):
 
 @message("samples", data=True)
 class SamplesUp(Message):
-    """A client's samples on their way to the server.
+    """A client's samples on their way to the server."""
 
-    Attributes:
-        values: The samples ``[n, ...]``: uint8 for images of eight bits, else of the task's type.
-        labels: Their labels ``[n]``.
-    """
-
-    values: Array
-    labels: Array
+    values: Array  # the samples [n, ...]: uint8 for images of eight bits, else of the task's type
+    labels: Array  # their labels [n]
 
     def __post_init__(self) -> None:
         if self.labels.ndim != 1 or self.values.shape[:1] != self.labels.shape:
@@ -71,16 +66,11 @@ class SamplesUp(Message):
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What the server holds.
+    """What the server holds."""
 
-    Attributes:
-        model: The one model.
-        holders: Clients whose samples it has, ascending; None for all there are.
-        optimisers: What its optimiser goes on from, under ``training.keep_optimiser``.
-    """
-
-    model: Model
-    holders: tuple[int, ...] | None
+    model: Model  # the one model
+    holders: tuple[int, ...] | None  # clients whose samples it has, ascending; None for all there are
+    # what its optimiser goes on from, under training.keep_optimiser
     optimisers: Mapping[str, Tree] = field(default_factory=dict)
 
 
@@ -118,11 +108,8 @@ class Centralized(ModelTraining[CentralizedConfig, ServerState]):
     async def train_pooled(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
     ) -> tuple[ServerState, Mapping[int, None]]:
-        """Train for as long as a client would in a round, and ask nobody.
-
-        The generators are those of client 0, so that alone it would do the same; and so it keeps its
-        optimiser where clients do.
-        """
+        """Train as long as a client would in a round, with client 0's generators; ask no client."""
+        # Alone, client 0 would do the same, and keep its optimiser likewise.
         keeping = Keeping(state.optimisers) if server.training.keep_optimiser else None
         fitted = await server.fit(
             state.model,

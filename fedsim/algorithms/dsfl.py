@@ -71,39 +71,25 @@ class DSFLConfig(OwnStartConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerState(share_and_distil.ServerState):
-    """What the server holds.
+    """What the server holds."""
 
-    Attributes:
-        model: Its own.
-        labels: Soft labels of the round's samples, between its two exchanges, float32 ``[p, N]``.
-        learning: The round in which the model was trained last, or is being trained; 0 before.
-    """
-
-    model: Model
+    model: Model  # its own
+    # soft labels of the round's samples, between its two exchanges, float32 [p, N]
     labels: Array = field(default_factory=partial(np.empty, (0, 0), np.float32))
-    learning: int = 0
+    learning: int = 0  # the round in which the model was trained last, or is being trained; 0 before
 
 
 @dataclass(frozen=True, slots=True)
 class ClientState(public_set_delivery.ClientState):
-    """What a client keeps.
+    """What a client keeps."""
 
-    Attributes:
-        shared: The samples of its last share, int64 ``[p]``; None where it has predicted none, and once their
-            labels were distilled.
-    """
-
+    # the samples of its last share, int64 [p]; None where it has predicted none, and once their labels were
+    # distilled
     shared: Array | None = None
 
 
 def soft_labels(values: Array, given: Array, era_temperature: float | None) -> tuple[Array, Array]:
-    """Return soft labels of the samples that anybody gave, float32 ``[q, N]``, and which those are.
-
-    Args:
-        values: Probabilities ``[m, p, N]``, zero where a sample is missing.
-        given: Booleans ``[m, p]``.
-        era_temperature: Of ERA's softmax of mean probabilities; None takes the mean as it is.
-    """
+    """Return soft labels ``[q, N]`` of the samples that anybody gave, and which those are."""
     mean, known = public_predictions.mean_by_sample(values, given)
     return (mean if era_temperature is None else softmax(mean, era_temperature)), known
 

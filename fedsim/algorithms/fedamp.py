@@ -85,13 +85,9 @@ class FedAMPConfig(Config):
 
 @message("mixture")
 class Mixture(ModelBroadcast):
-    """A client's mixture of models, and how strongly it is held near it.
+    """A client's mixture of models, and how strongly it is held near it."""
 
-    Attributes:
-        pull: ``lam / alpha``; without `lam` the same times the learning rate and the steps of its training.
-    """
-
-    pull: float
+    pull: float  # lam / alpha; without `lam` the same times the learning rate and the steps of its training
 
 
 Models: TypeAlias = Mapping[int, Model]
@@ -103,7 +99,7 @@ MASS = 0.5
 
 
 def squared_distances(products: Array, squares: Array, own: Array) -> Array:
-    """Return squared distances of vectors ``[r, m]`` from inner products ``[r, m]`` and squares ``[m]``."""
+    """Return squared distances ``[r, m]`` from inner products ``[r, m]`` and squares ``[m]``."""
     mine = squares[own.argmax(axis=1)]
     distances: Array = np.maximum(mine[:, None] + squares[None, :] - 2 * products, 0)
     distances[own] = 0
@@ -113,11 +109,7 @@ def squared_distances(products: Array, squares: Array, own: Array) -> Array:
 def scales(
     distances: Array, own: Array, sigma: float | None, alpha: float | None
 ) -> tuple[float | None, float | None]:
-    """Return sigma and alpha; one that is None is found from squared distances ``[r, m]``.
-
-    Sigma is the median distance to others; alpha is such that these weigh :data:`MASS` in a mixture. Both
-    are None where no two models differ.
-    """
+    """Return sigma and alpha; both None where no two models differ. ``distances`` are squared, ``[r, m]``."""
     if sigma is None and not own.all():
         sigma = float(np.median(distances[~own])) or None
     if alpha is None and sigma is not None:
@@ -127,18 +119,7 @@ def scales(
 
 
 def by_distance(distances: Array, own: Array, sigma: float | None, alpha: float) -> tuple[Array, int]:
-    """Return the weights ``alpha / sigma * exp(-distance / sigma)`` of others, and of oneself the rest.
-
-    Args:
-        distances: Squared distances of models, ``[r, m]``.
-        own: Which of all models is whose.
-        sigma: Their scale; None where it is not known: all keep to themselves.
-        alpha: Size of the step.
-
-    Returns:
-        Weights ``[r, m]``, rows that sum to one, and in how many rows others would weigh more than 1: there
-        they are scaled to ``1 - 1/m``.
-    """
+    """Return weights ``[r, m]`` from squared distances, and in how many rows others would exceed 1."""
     weights = np.zeros(distances.shape)
     if sigma is not None:
         weights = alpha / sigma * np.exp(-distances / sigma)
@@ -151,14 +132,7 @@ def by_distance(distances: Array, own: Array, sigma: float | None, alpha: float)
 
 
 def by_cosine(products: Array, squares: Array, own: Array, sigma: float) -> Array:
-    """Return weights ``[r, m]``: ``1 / m`` for oneself, the rest for others as ``exp(sigma cos)``.
-
-    Args:
-        products: Inner products of models, ``[r, m]``.
-        squares: Their squares, ``[m]``.
-        own: Which of all models is whose.
-        sigma: What cosines are multiplied by.
-    """
+    """Return weights ``[r, m]``: ``1 / m`` for oneself, the rest for others as ``exp(sigma cos)``."""
     m = len(squares)
     near = rounded_cosines(products, squares[own.argmax(axis=1)][:, None], squares[None, :])
     weights = np.exp(sigma * (near - 1))
@@ -170,11 +144,7 @@ def by_cosine(products: Array, squares: Array, own: Array, sigma: float) -> Arra
 
 @dataclass(frozen=True, slots=True)
 class ImplicitProximal:
-    """Gives the gradient ``(g + mu (w - anchor)) / (1 + lr mu)``, with which a step of SGD is a proximal one.
-
-    It diverges for no ``mu``. With ``mu = 0`` gradients stay as they are, bit for bit. ``lr`` is that of the
-    first step; later steps with less go less far than proximal ones.
-    """
+    """Gives the gradient ``(g + mu (w - anchor)) / (1 + lr mu)``: a proximal step, stable for any mu."""
 
     mu: float
     lr: float

@@ -38,15 +38,10 @@ class FedBuffConfig(Config):
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What the server holds.
+    """What the server holds."""
 
-    Attributes:
-        model: The global model, w.
-        velocity: The last step before its learning rate, u, float64.
-    """
-
-    model: Model
-    velocity: Tree
+    model: Model  # the global model, w
+    velocity: Tree  # the last step before its learning rate, u, float64
 
 
 class FedBuff(ModelTraining[FedBuffConfig, ServerState]):

@@ -62,14 +62,8 @@ class FedDFConfig(FedAvgConfig):
 
 
 def teacher_of(logits: Sequence[Array], ensemble: str) -> Array:
-    """Return the teacher's probabilities: float64 ``[p, N]``, or ``[p, m, N]`` for ``losses``.
-
-    In float64, so that a model which is the only teacher learns nothing from itself (see ``Distillation``).
-
-    Args:
-        logits: Of m models, float32 ``[p, N]`` each.
-        ensemble: As in :class:`FedDFConfig`.
-    """
+    """Return the teacher's probabilities, float64: ``[p, N]``, or ``[p, m, N]`` for ``losses``."""
+    # In float64, so that a model which is the only teacher learns nothing from itself (see Distillation).
     if ensemble == "logits":
         return softmax(np.stack(logits).mean(axis=0, dtype=np.float64), dtype=np.float64)
     probabilities = softmax(np.stack(logits, axis=1), dtype=np.float64)
@@ -80,10 +74,7 @@ def teacher_of(logits: Sequence[Array], ensemble: str) -> Array:
 
 
 class FedDF(ModelTraining[FedDFConfig, Mapping[str, Model]]):
-    """Ensemble distillation for model fusion.
-
-    The server's state is one prototype for each architecture, in the fleet's order of first mention.
-    """
+    """Ensemble distillation for model fusion; the server's state is one prototype per architecture."""
 
     about = About(kind="distillation", down="S", up="S", server="one model of each architecture")
 

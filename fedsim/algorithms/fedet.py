@@ -65,15 +65,10 @@ class FedETConfig(Config):
 
 @dataclass(frozen=True, slots=True)
 class Ensemble:
-    """The loss of the large model: cross-entropy to the consensus, and KL(dissenters || model).
+    """The loss of the large model: cross-entropy to the consensus, and KL(dissenters || model)."""
 
-    Attributes:
-        weight: Weight of the second term.
-        normalised: Whether that term counts in full, or by the dissenters' weight.
-    """
-
-    weight: float
-    normalised: bool = False
+    weight: float  # weight of the second term
+    normalised: bool = False  # whether that term counts in full, or by the dissenters' weight
 
     def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
         """Return the loss, mean over the batch."""
@@ -91,14 +86,7 @@ class Ensemble:
 
 
 def certainty(probabilities: Array) -> Array:
-    """Return each model's weight on each sample, by how much its probabilities vary over the classes.
-
-    Args:
-        probabilities: float64 ``[m, p, N]``, m at least 1.
-
-    Returns:
-        Non-negative, sums of one over models, float64 ``[m, p]``.
-    """
+    """Return each model's weight on each sample ``[m, p]``, from the variance of its probabilities."""
     variance = probabilities.var(axis=2)
     variance[np.ptp(probabilities, axis=2) == 0] = 0  # and not what rounding the mean leaves
     total = variance.sum(axis=0)
@@ -106,17 +94,7 @@ def certainty(probabilities: Array) -> Array:
 
 
 def consensus(logits: Array) -> dict[str, Array]:
-    """Return the ensemble's consensus, each model weighted by its :func:`certainty`.
-
-    Args:
-        logits: Of each model on each sample, ``[m, p, N]``, m at least 1.
-
-    Returns:
-        The extras of :class:`Ensemble`: the likeliest ``label`` of the weighted mean of probabilities, the
-        lowest of equals, int64 ``[p]``; the ``dissent``, the weighted sum of the probabilities of those
-        models that prefer another class, float32 ``[p, N]``; and their weight, the ``share``, float32
-        ``[p]``.
-    """
+    """Return the extras of :class:`Ensemble` from all models' logits ``[m, p, N]``, m at least 1."""
     probabilities = softmax(logits).astype(np.float64)
     weights = certainty(probabilities)
     weighted = weights[:, :, None] * probabilities
@@ -137,15 +115,10 @@ def head_of(architectures: Mapping[str, Architecture], model: Model) -> Model:
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """The server's models.
+    """The server's models."""
 
-    Attributes:
-        small: By label of the clients' architectures.
-        large: The result.
-    """
-
-    small: Mapping[str, Model]
-    large: Model
+    small: Mapping[str, Model]  # by label of the clients' architectures
+    large: Model  # the result
 
 
 class FedET(ModelTraining[FedETConfig, ServerState]):

@@ -58,41 +58,26 @@ class WeighedUpdate(ModelUpdate):
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What the server holds.
+    """What the server holds."""
 
-    Attributes:
-        models: The last model of each client that ever uploaded one.
-        worth: By client and other client, the sum of the weights that the one has given the other's models.
-        offered: By client, whose models it was sent last, ascending.
-    """
-
+    # the last model of each client that ever uploaded one
     models: Mapping[int, Model] = field(default_factory=dict)
+    # by client and other client, the sum of the weights that the one has given the other's models
     worth: Mapping[int, Mapping[int, float]] = field(default_factory=dict)
+    # by client, whose models it was sent last, ascending
     offered: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class ClientState:
-    """What a client keeps.
+    """What a client keeps."""
 
-    Attributes:
-        model: Its own, as its last training has left it.
-        previous: The model with which that began; None before the first.
-    """
-
-    model: Model
-    previous: Model | None = None
+    model: Model  # its own, as its last training has left it
+    previous: Model | None = None  # the model with which that began; None before the first
 
 
 def best_offers(key: Key, worth: Mapping[int, float], most: int, epsilon: float) -> tuple[int, ...]:
-    """Return the clients of the greatest worth, sorted. Ties are broken at random.
-
-    Args:
-        key: Names the draw.
-        worth: By client, what its models have been worth.
-        most: How many are offered at most.
-        epsilon: Probability with which each of them is replaced by any other.
-    """
+    """Return the clients of the greatest worth, sorted; ties and replacements are drawn from ``key``."""
     draw = key.numpy()
     others = sorted(draw.permutation(list(worth)).tolist(), key=lambda other: -worth[other])
     chosen, left = others[:most], others[most:]
@@ -103,14 +88,7 @@ def best_offers(key: Key, worth: Mapping[int, float], most: int, epsilon: float)
 
 
 def moved(previous: Model, models: Sequence[Model], gains: Sequence[float]) -> tuple[Model | None, Array]:
-    """Return ``previous + sum_l weight_l (model_l - previous)``, buffers included, and the weights.
-
-    A weight is the gain in loss for the distance from the previous model, and 0 where there is none. For the
-    sum they are scaled to sum to one, which makes it their mean.
-
-    Returns:
-        The model, None where no model gains anything; and the weights before scaling, float32 ``[len]``.
-    """
+    """Return ``previous + sum_l w_l (model_l - previous)``, None without any gain, and the raw weights."""
     gained = [
         gain / (sqrt(squared_distance(model.params, previous.params)) + 1e-5)
         if gain > 0 and isfinite(gain)

@@ -80,20 +80,13 @@ class Lesson(Message):
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What the server holds.
+    """What the server holds."""
 
-    Attributes:
-        model: Its own.
-        pool: Its logits on public samples from the last time that it was right, float32 ``[p, N]``.
-        pooled: On which it ever was, booleans ``[p]``.
-        right: On which it was at the start of the round, booleans ``[p]``.
-        wanted: Positions of the samples that clients were asked about, int64 ``[q]``.
-    """
-
-    model: Model
-    pool: Array
-    pooled: Array
-    right: Array
+    model: Model  # its own
+    pool: Array  # its logits on public samples from the last time that it was right, float32 [p, N]
+    pooled: Array  # on which it ever was, booleans [p]
+    right: Array  # on which it was at the start of the round, booleans [p]
+    # positions of the samples that clients were asked about, int64 [q]
     wanted: Array = field(default_factory=partial(np.empty, 0, np.int64))
 
 
@@ -132,17 +125,7 @@ async def taught(
     imitation: Array,
     **work: Any,
 ) -> Model:
-    """Return a model trained on public samples by :func:`guided`, in mini-batches of the training's size.
-
-    Args:
-        party: Who trains.
-        model: The model.
-        samples: The samples.
-        teacher: Probabilities ``[p, N]``.
-        labels: int64 ``[p]``.
-        imitation: What the teacher weighs against the label, ``[p]``.
-        **work: As of :func:`fedsim.algorithms.common.distillation.distil`.
-    """
+    """Return a model trained by :func:`guided` on public samples; teacher ``[p, N]``, the others ``[p]``."""
     rows = {TEACHER: teacher, LABELS: labels, IMITATION: imitation.astype(np.float32)}
     return await distil(
         party, model, samples, rows, loss=guided, batch_size=party.training.batch_size, **work
@@ -150,20 +133,7 @@ async def taught(
 
 
 def fused(values: Array, given: Array, labels: Array) -> tuple[Array, Array]:
-    """Return what clients that are right say together of each sample.
-
-    A client weighs in proportion to ``exp(1 / H)`` of the entropy of its probabilities, and 0 where it is
-    wrong.
-
-    Args:
-        values: Logits ``[m, q, N]``, zero where a sample is missing.
-        given: Who has given which sample, booleans ``[m, q]``.
-        labels: int64 ``[q]``.
-
-    Returns:
-        Probabilities of the weighted mean of logits, float32 ``[q, N]``, and on which samples anybody is
-        right, booleans ``[q]``; the others' rows are uniform.
-    """
+    """Return the weighted mean of those that are right, ``[q, N]``, and where anybody is, ``[q]``."""
     probabilities = softmax(values, dtype=np.float64)
     entropy = -(probabilities * np.log(np.maximum(probabilities, SMALLEST))).sum(axis=2)
     right = given & (values.argmax(axis=2) == labels)

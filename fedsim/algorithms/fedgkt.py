@@ -62,19 +62,12 @@ Cut = Annotated[int, Field(ge=-1000, le=1000), AfterValidator(_between)]
 
 @message("feature_maps")
 class FeatureMaps(Message):
-    """A client's samples as its lower layers see them.
+    """A client's samples as its lower layers see them."""
 
-    Attributes:
-        sample_ids: Numbers of the samples among the client's own, int64 ``[n]``.
-        features: What its lower layers give, float32 ``[n, ...]``.
-        logits: What its whole model gives, float32 ``[n, N]``.
-        labels: int64 ``[n]``.
-    """
-
-    sample_ids: NDArray[np.int64]
-    features: NDArray[np.float32] = counted()
-    logits: NDArray[np.float32] = counted()
-    labels: NDArray[np.int64]
+    sample_ids: NDArray[np.int64]  # numbers of the samples among the client's own, int64 [n]
+    features: NDArray[np.float32] = counted()  # what its lower layers give, float32 [n, ...]
+    logits: NDArray[np.float32] = counted()  # what its whole model gives, float32 [n, N]
+    labels: NDArray[np.int64]  # int64 [n]
 
     @property
     def num_samples(self) -> int:
@@ -84,15 +77,10 @@ class FeatureMaps(Message):
 
 @message("server_logits")
 class ServerLogits(Message):
-    """What the server's layers say of a client's samples.
+    """What the server's layers say of a client's samples."""
 
-    Attributes:
-        sample_ids: Numbers of the samples among the client's own, int64 ``[n]``.
-        values: Logits, float32 ``[n, N]``.
-    """
-
-    sample_ids: NDArray[np.int64]
-    values: NDArray[np.float32] = counted()
+    sample_ids: NDArray[np.int64]  # numbers of the samples among the client's own, int64 [n]
+    values: NDArray[np.float32] = counted()  # logits, float32 [n, N]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +101,7 @@ class Transfer:
 
 
 def unusable(maps: FeatureMaps, shape: tuple[int, ...], num_outputs: int) -> str | None:
-    """Return why features cannot be learned from, or None.
-
-    Args:
-        maps: What a client sends.
-        shape: Of the features of one sample.
-        num_outputs: N.
-    """
+    """Return why features cannot be learned from, or None; ``shape`` is that of one sample's features."""
     n, labels = len(maps.labels), maps.labels
     if not n or labels.shape != (n,) or labels.min() < 0 or labels.max() >= num_outputs:
         return f"labels that are not {n} classes"
@@ -199,17 +181,11 @@ class FedGKTConfig(Config):
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What the server holds.
+    """What the server holds."""
 
-    Attributes:
-        upper: Its layers above the cut.
-        maps: By client, what came from it last.
-        optimisers: What its optimiser goes on from.
-    """
-
-    upper: Model
-    maps: Mapping[int, FeatureMaps] = field(default_factory=dict)
-    optimisers: Mapping[str, Tree] = field(default_factory=dict)
+    upper: Model  # its layers above the cut
+    maps: Mapping[int, FeatureMaps] = field(default_factory=dict)  # by client, what came from it last
+    optimisers: Mapping[str, Tree] = field(default_factory=dict)  # what its optimiser goes on from
 
 
 class FedGKT(TrainingRounds[FedGKTConfig, ServerState, Model]):

@@ -85,12 +85,9 @@ class FedMDConfig(ShareAndDistilConfig):
 
 @dataclass(frozen=True, slots=True)
 class ServerState(share_and_distil.ServerState):
-    """What the server holds between the two exchanges of a round.
+    """What the server holds between the two exchanges of a round."""
 
-    Attributes:
-        consensus: Mean of the predictions that arrived, float32 ``[p, N]``.
-    """
-
+    # mean of the predictions that arrived, float32 [p, N]
     consensus: Array = field(default_factory=partial(np.empty, (0, 0), np.float32))
 
 
@@ -145,10 +142,7 @@ class FedMD(ShareAndDistil[FedMDConfig, ServerState]):
     async def merge_share(
         self, server: ServerContext, state: ServerState, replies: Replies[LogitsUp]
     ) -> ServerState:
-        """Average each sample's rows over those who sent one, all alike (the paper's consensus).
-
-        A sample that nobody has is left out (specification 3.5, E10).
-        """
+        """Average each sample's rows; a sample that nobody predicted is left out (3.5, E10)."""
         values, given = public_predictions.stacked(state.positions, server.task.num_outputs, replies)
         flops = float(max(1, values.size))
         consensus, known = await server.call(public_predictions.mean_by_sample, values, given, flops=flops)

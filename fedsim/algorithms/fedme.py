@@ -130,13 +130,9 @@ PERSONAL, EXCHANGED = "personal", "exchanged"
 
 @dataclass(frozen=True, slots=True)
 class MutualLearning:
-    """Both losses: ``CE + KL(other || own)`` (FedMe's equations 3 and 4).
+    """Both losses: ``CE + KL(other || own)`` (FedMe's equations 3 and 4)."""
 
-    Attributes:
-        imitate: Whether models learn from each other; else each from the labels alone.
-    """
-
-    imitate: bool = True
+    imitate: bool = True  # whether models learn from each other; else each from the labels alone
 
     @serves_many
     def __call__(self, models: Models, batches: Batches, extras: Extras) -> Mapping[str, Tensor]:
@@ -152,52 +148,30 @@ class MutualLearning:
 
 @message("fedme_enrolment")
 class Enrolment(Message):
-    """With which architecture a client begins; the server knows its start values.
+    """With which architecture a client begins; the server knows its start values."""
 
-    Attributes:
-        architecture: Its label.
-    """
-
-    architecture: str
+    architecture: str  # its label
 
 
 @message("fedme_exchanged")
 class ExchangedModel(ModelBroadcast):
-    """A client's model on its way to another.
+    """A client's model on its way to another."""
 
-    Attributes:
-        owner: Whose model it is.
-    """
-
-    owner: int
+    owner: int  # whose model it is
 
 
 @message("fedme_pair")
 class ModelPair(Message):
-    """Both models of a client after training, and which of them it chose.
+    """Both models of a client after training, in one frame, and which of them it chose."""
 
-    Both travel in one frame, so the paper's case that one of the two uploads is lost cannot happen: either
-    both arrive, or that client's copies are in no mean.
-
-    Attributes:
-        personal_architecture: Label of the client's own model's architecture.
-        personal_params: Its trainable parameters.
-        personal_buffers: Its running statistics and counters.
-        exchanged_architecture: Label of the exchanged model's architecture; empty without one.
-        exchanged_params: Its trainable parameters.
-        exchanged_buffers: Its running statistics and counters.
-        owner: Whose model the exchanged one is; -1 without one.
-        chosen: The client itself, or ``owner`` where the exchanged model serves it better (a_i).
-    """
-
-    personal_architecture: str
-    personal_params: Tree = counted()
-    personal_buffers: Tree
-    exchanged_architecture: str
-    exchanged_params: Tree = counted()
-    exchanged_buffers: Tree
-    owner: int
-    chosen: int
+    personal_architecture: str  # label of the client's own model's architecture
+    personal_params: Tree = counted()  # its trainable parameters
+    personal_buffers: Tree  # its running statistics and counters
+    exchanged_architecture: str  # label of the exchanged model's architecture; empty without one
+    exchanged_params: Tree = counted()  # its trainable parameters
+    exchanged_buffers: Tree  # its running statistics and counters
+    owner: int  # whose model the exchanged one is; -1 without one
+    chosen: int  # the client itself, or owner where the exchanged model serves it better (a_i)
 
     @classmethod
     def of(cls, personal: Model, exchanged: Model | None, owner: int, chosen: int) -> ModelPair:
@@ -232,12 +206,7 @@ Copied = tuple[int, str]
 
 
 def means_of_copies(models: Sequence[tuple[int, Model]]) -> dict[Copied, Model]:
-    """Return the plain mean of all that came back of each client's model (equations 8 and 9).
-
-    Args:
-        models: Whose model each is, and the model as somebody trained it. Where copies differ in
-            architecture, because a client never got what it had chosen, each architecture has its own mean.
-    """
+    """Return the plain mean of each client's copies, per architecture (equations 8 and 9)."""
     groups: dict[Copied, list[Model]] = {}
     for owner, model in models:
         groups.setdefault((owner, model.architecture), []).append(model)
@@ -246,26 +215,15 @@ def means_of_copies(models: Sequence[tuple[int, Model]]) -> dict[Copied, Model]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stored:
-    """A client's model as the server knows it.
+    """A client's model as the server knows it."""
 
-    Attributes:
-        model: The model.
-        outputs: Its probabilities on the public samples, float32 ``[p, N]``, once they were asked for.
-    """
-
-    model: Model
+    model: Model  # the model
+    # its probabilities on the public samples, float32 [p, N], once they were asked for
     outputs: Array | None = None
 
 
 def draw(key: Key, client: int, groups: Mapping[int, int], stored: Sequence[int]) -> int | None:
-    """Return whose model a client gets, or None where there is no other.
-
-    Args:
-        key: Names the draw, together with the client.
-        client: For whom.
-        groups: The group of each client of the cohort whose model is stored.
-        stored: All clients whose model is stored, ascending.
-    """
+    """Return whose model a client gets: of its group, else of the cohort, else any stored; or None."""
     cohort = [other for other in groups if other != client]
     alike = [other for other in cohort if client in groups and groups[other] == groups[client]]
     choice = alike or cohort or [other for other in stored if other != client]
@@ -275,11 +233,7 @@ def draw(key: Key, client: int, groups: Mapping[int, int], stored: Sequence[int]
 async def outputs_of(
     server: ServerContext, stored: Mapping[int, Stored], clients: Sequence[int]
 ) -> tuple[Mapping[int, Stored], dict[int, Array]]:
-    """Return the models stored with the outputs of some clients', and these by client, float32 ``[p, N]``.
-
-    Each model without outputs predicts once; takes the server's time. Those whose outputs are not
-    finite are no longer stored: they cannot be compared, and would spoil the model of whoever got one.
-    """
+    """Return the stored models with their outputs, without those whose outputs are not finite."""
     new: dict[int, tuple[int, Model]] = {}  # by identity: several clients may have one model
     for client in clients:
         if stored[client].outputs is None:
@@ -308,29 +262,22 @@ async def grouped(
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What the server holds.
+    """What the server holds."""
 
-    Attributes:
-        stored: By client, the model that it has, as far as the server knows; those that have sent any.
-        offers: By client, the mean of what it chose, on its way in *settle*.
-        given: By client, whose model it was given last to learn from, and of which architecture, None for no
-            model: what its reply is checked against, which may come rounds later.
-    """
-
+    # by client, the model that it has, as far as the server knows; those that have sent any
     stored: Mapping[int, Stored] = field(default_factory=dict)
+    # by client, the mean of what it chose, on its way in *settle*
     offers: Mapping[int, Model] = field(default_factory=dict)
+    # by client, whose model it was given last to learn from, and of which architecture, None for no model:
+    # what its reply is checked against, which may come rounds later
     given: Mapping[int, Copied | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class ClientState:
-    """What a client holds.
+    """What a client holds."""
 
-    Attributes:
-        model: Its own model.
-    """
-
-    model: Model
+    model: Model  # its own model
 
 
 class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
@@ -514,11 +461,7 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
     async def merge_settle(
         self, server: ServerContext, state: ServerState, replies: Replies[None]
     ) -> ServerState:
-        """Store the models whose receipt was confirmed; other clients keep what they sent.
-
-        A confirmation carried over from an earlier round concerns that round's offer, which is gone: what
-        such a client has is seen from its next upload.
-        """
+        """Store the models whose receipt was confirmed; late confirmations concern offers that are gone."""
         settled = {
             reply.client: Stored(state.offers[reply.client]) for reply in replies if not reply.staleness
         }

@@ -50,15 +50,10 @@ PERSONAL, MEME = "personal", "meme"
 
 @dataclass(frozen=True, slots=True)
 class Mutual:
-    """The losses of both models; what has weight 0 is not computed.
+    """The losses of both models; what has weight 0 is not computed."""
 
-    Attributes:
-        alpha: Weight of the labels for the own model.
-        beta: Weight of the labels for the meme.
-    """
-
-    alpha: float
-    beta: float
+    alpha: float  # weight of the labels for the own model
+    beta: float  # weight of the labels for the meme
 
     def __call__(self, models: Models, batches: Batches, extras: Extras) -> Mapping[str, Tensor]:
         """Return the loss of each of the two models."""

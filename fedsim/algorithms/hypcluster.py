@@ -76,18 +76,12 @@ class ModelLoss(Message):
 
 @dataclass(frozen=True, slots=True)
 class Choosing:
-    """What the server holds while it chooses start models.
+    """What the server holds while it chooses start models."""
 
-    Attributes:
-        random: Start models with random values.
-        chosen: Start models so far.
-        candidates: By client, the model that it has trained.
-        losses: By client, its loss of each chosen model, as far as it has answered.
-    """
-
-    random: Models
-    chosen: Models = ()
-    candidates: Mapping[int, Model] = field(default_factory=dict)
+    random: Models  # start models with random values
+    chosen: Models = ()  # start models so far
+    candidates: Mapping[int, Model] = field(default_factory=dict)  # by client, the model that it has trained
+    # by client, its loss of each chosen model, as far as it has answered
     losses: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
 
 

@@ -68,15 +68,10 @@ class IFCAConfig(ModelClustersConfig):
 
 @message("models_on_base")
 class ModelsOnBase(ModelSet):
-    """Several heads for a client, and the layers below that they share.
+    """Several heads for a client, and the layers below that they share."""
 
-    Attributes:
-        base: Trainable parameters of these layers.
-        base_buffers: Their running statistics and counters.
-    """
-
-    base: Tree = counted()
-    base_buffers: Tree
+    base: Tree = counted()  # trainable parameters of these layers
+    base_buffers: Tree  # their running statistics and counters
 
 
 class IFCA(ModelClusters[IFCAConfig]):

@@ -39,13 +39,9 @@ WORK = "c"
 
 @message("sized_logits_up")
 class SizedLogitsUp(LogitsUp):
-    """A client's predictions on public samples with its size, for ``c_weighting = "data"``.
+    """A client's predictions on public samples with its size, for ``c_weighting = "data"``."""
 
-    Attributes:
-        num_samples: Training samples of the client.
-    """
-
-    num_samples: int = 0
+    num_samples: int = 0  # training samples of the client
 
 
 class KTpFLConfig(CodistillationConfig, CoefficientConfig):
@@ -57,17 +53,11 @@ class KTpFLConfig(CodistillationConfig, CoefficientConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State(ServerState):
-    """What the server holds.
+    """What the server holds."""
 
-    Attributes:
-        c: Weight of each teacher for each student, float64 ``[K, K]``.
-        num_samples: Training samples of each client, float64 ``[K]``; 0 where it has not said.
-        learning: The round in which c was moved last, or is being moved; 0 before.
-    """
-
-    c: Array
-    num_samples: Array
-    learning: int = 0
+    c: Array  # weight of each teacher for each student, float64 [K, K]
+    num_samples: Array  # training samples of each client, float64 [K]; 0 where it has not said
+    learning: int = 0  # the round in which c was moved last, or is being moved; 0 before
 
 
 class KTpFL(Codistillation[KTpFLConfig, State]):

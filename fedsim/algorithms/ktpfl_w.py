@@ -85,15 +85,10 @@ class KTpFLWConfig(CoefficientConfig):
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What the server holds.
+    """What the server holds."""
 
-    Attributes:
-        uploads: The last upload of each client that ever made one.
-        c: Weight of each model for each client, float64 ``[K, K]``.
-    """
-
-    uploads: Mapping[int, ModelUpdate]
-    c: Array
+    uploads: Mapping[int, ModelUpdate]  # the last upload of each client that ever made one
+    c: Array  # weight of each model for each client, float64 [K, K]
 
 
 class KTpFLW(OwnModelRounds[KTpFLWConfig, ServerState, Model]):

@@ -52,15 +52,10 @@ class MapperConfig(FedAvgConfig):
 
 @dataclass(frozen=True, slots=True)
 class ClientState:
-    """What a client keeps.
+    """What a client keeps."""
 
-    Attributes:
-        model: Its own model.
-        lam: What that weighs in its mixture.
-    """
-
-    model: Model
-    lam: float
+    model: Model  # its own model
+    lam: float  # what that weighs in its mixture
 
     def mixture(self, shared: Model, mix: Mix) -> Model:
         """Return ``lam w_own + (1 - lam) w_global``, or the model whose outputs are mixed like that."""
@@ -75,13 +70,9 @@ OTHER = "other"
 
 @dataclass(frozen=True, slots=True)
 class AtMixture:
-    """The loss of one model of a mixture; the parameters of the other are the extra ``other``.
+    """The loss of one model of a mixture; the parameters of the other are the extra ``other``."""
 
-    Attributes:
-        share: What the model that moves weighs in the mixture.
-    """
-
-    share: float
+    share: float  # what the model that moves weighs in the mixture
 
     def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
         """Return the loss of the mixture."""
@@ -90,13 +81,9 @@ class AtMixture:
 
 @dataclass(frozen=True, slots=True)
 class OfMixedOutputs:
-    """The loss of the mixed outputs of the model and of the model ``other``, which is not trained.
+    """The loss of the mixed outputs of the model and of the model ``other``, which is not trained."""
 
-    Attributes:
-        share: What the outputs of the model that moves weigh.
-    """
-
-    share: float
+    share: float  # what the outputs of the model that moves weigh
 
     @serves_many
     def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:

@@ -52,15 +52,10 @@ GLOBAL = "global"
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """The cross-entropy and ``mu`` times the contrast; models under other names are previous ones.
+    """The cross-entropy and ``mu`` times the contrast; models under other names are previous ones."""
 
-    Attributes:
-        mu: Weight of the contrast.
-        temperature: What cosines are divided by.
-    """
-
-    mu: float
-    temperature: float
+    mu: float  # weight of the contrast
+    temperature: float  # what cosines are divided by
 
     def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
         """Return the loss."""
@@ -74,13 +69,9 @@ class Contrast:
 
 @dataclass(frozen=True, slots=True)
 class ClientState:
-    """What a client keeps.
+    """What a client keeps."""
 
-    Attributes:
-        previous: Its last models as it sent them, the newest first.
-    """
-
-    previous: tuple[Model, ...] = ()
+    previous: tuple[Model, ...] = ()  # its last models as it sent them, the newest first
 
 
 class Moon(FedAvg[MoonConfig]):

@@ -69,15 +69,10 @@ class PerFedCKTConfig(OwnStartConfig):
 
 @message("centroids")
 class Centroids(Message):
-    """What clusters of clients predict.
+    """What clusters of clients predict."""
 
-    Attributes:
-        values: Mean probabilities of each cluster, float32 ``[C, p, N]``.
-        counts: How many clients each one has, int32 ``[C]``.
-    """
-
-    values: NDArray[np.float32] = counted()
-    counts: NDArray[np.int32]
+    values: NDArray[np.float32] = counted()  # mean probabilities of each cluster, float32 [C, p, N]
+    counts: NDArray[np.int32]  # how many clients each one has, int32 [C]
 
     def __post_init__(self) -> None:
         if self.values.ndim != 3 or not len(self.values) or self.counts.shape != self.values.shape[:1]:
@@ -89,26 +84,18 @@ class Centroids(Message):
 
 @dataclass(frozen=True, slots=True)
 class ClientState(public_set_delivery.ClientState):
-    """What a client remembers.
+    """What a client remembers."""
 
-    Attributes:
-        predictions: Its model's probabilities on the public set, float32 ``[p, N]``; None before it has any.
-    """
-
+    # its model's probabilities on the public set, float32 [p, N]; None before it has any
     predictions: Array | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class HeldNear:
-    """The loss on own samples, and the mean squared distance of predictions from a centroid's.
+    """The loss on own samples, and the mean squared distance of predictions from a centroid's."""
 
-    Attributes:
-        lam: Weight of the distance, which sums over classes.
-        classes: Whether predictions are probabilities of classes, or a regression's outputs.
-    """
-
-    lam: float
-    classes: bool = True
+    lam: float  # weight of the distance, which sums over classes
+    classes: bool = True  # whether predictions are probabilities of classes, or a regression's outputs
 
     @serves_many
     def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:

@@ -63,15 +63,10 @@ AHEAD, CURVATURE = "ahead", "curvature"
 
 @dataclass(frozen=True, slots=True)
 class MetaDescent:
-    """One step on the loss after a step ahead.
+    """One step on the loss after a step ahead."""
 
-    Attributes:
-        alpha: Rate of the step ahead.
-        delta: Distance of the two gradients that give the Hessian's part; None: without it.
-    """
-
-    alpha: float
-    delta: float | None
+    alpha: float  # rate of the step ahead
+    delta: float | None  # distance of the two gradients that give the Hessian's part; None: without it
 
     def __call__(self, work: Work, batches: Batches) -> Tensor:
         """Move the model; return the loss after the step ahead."""

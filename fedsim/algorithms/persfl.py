@@ -88,22 +88,14 @@ class PersFLConfig(DistillingConfig):
 
 @dataclass(frozen=True, slots=True)
 class Imitating:
-    """The loss ``(1 - weight) CE + weight * temperature^2 * soft`` of a student on a client's own samples.
+    """The loss ``(1 - weight) CE + weight * temperature^2 * soft`` of a student."""
 
-    The teacher's logits are the extra ``teacher``.
-
-    Attributes:
-        weight: Imitation weight.
-        temperature: What both models' logits are divided by.
-        soft: KL(teacher || student), KL(student || teacher), or the cross-entropy to the teacher's
-            probabilities, which has the gradient of the first.
-        per_class: Take the mean over classes, not the sum.
-    """
-
-    weight: float
-    temperature: float
+    weight: float  # imitation weight
+    temperature: float  # what both models' logits are divided by
+    # KL(teacher || student), KL(student || teacher), or the cross-entropy to the teacher's probabilities,
+    # which has the gradient of the first
     soft: Soft = "forward"
-    per_class: bool = False
+    per_class: bool = False  # take the mean over classes, not the sum
 
     @property
     def counted_as(self) -> Imitating:
@@ -135,20 +127,13 @@ class Imitating:
 
 @dataclass(frozen=True, slots=True)
 class ClientState:
-    """What a client keeps.
+    """What a client keeps."""
 
-    Attributes:
-        teacher: The best global model so far; None before one was measured.
-        loss: Its validation loss, nat.
-        teacher_round: The last round that had ended when it came, from 1 to T.
-        personal: The client's own model; None before the end.
-        pair: The imitation weight and the temperature with which it was trained.
-    """
-
-    teacher: Model | None = None
-    loss: float = inf
-    teacher_round: int | None = None
-    personal: Model | None = None
+    teacher: Model | None = None  # the best global model so far; None before one was measured
+    loss: float = inf  # its validation loss, nat
+    teacher_round: int | None = None  # the last round that had ended when it came, from 1 to T
+    personal: Model | None = None  # the client's own model; None before the end
+    # the imitation weight and the temperature with which it was trained
     pair: tuple[float, float] | None = None
 
 
@@ -239,11 +224,8 @@ class Distilling(FedAvg):
 
 
 async def considered(client: ClientContext, state: ClientState, model: Model) -> ClientState:
-    """Return the client's state with a global model as teacher, if it is strictly better than the one kept.
-
-    The initial model is no round's result and never a teacher. Takes the time of measuring it, since a client
-    looks at a model's values only after that: then only at those of models that are better.
-    """
+    """Return the state with a model as teacher, if its validation loss is lower than the teacher's."""
+    # A model's values are looked at only once it is measured as better; the initial one is no round's result.
     loss = await validation_loss(client, model)
     if loss < state.loss and not same(model, client.initial_model()):
         return ClientState(model, loss, client.round - 1)

@@ -70,19 +70,12 @@ class PFedHNConfig(Config):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The structure of a hypernetwork.
+    """The structure of a hypernetwork."""
 
-    Attributes:
-        embedding: Numbers of an embedding, E.
-        hidden: Width of its layers.
-        hidden_layers: How many of them follow on the first one.
-        targets: Names and shapes of the parameters that it makes.
-    """
-
-    embedding: int
-    hidden: int
-    hidden_layers: int
-    targets: tuple[tuple[str, tuple[int, ...]], ...]
+    embedding: int  # numbers of an embedding, E
+    hidden: int  # width of its layers
+    hidden_layers: int  # how many of them follow on the first one
+    targets: tuple[tuple[str, tuple[int, ...]], ...]  # names and shapes of the parameters that it makes
 
     @property
     def layers(self) -> Iterator[tuple[str, int, int]]:
@@ -100,21 +93,13 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Hypernetwork:
-    """A hypernetwork, the embeddings of its clients, and what its optimiser remembers.
+    """A hypernetwork, the embeddings of its clients, and what its optimiser remembers."""
 
-    Attributes:
-        shape: Its structure.
-        weights: Of its layers.
-        embeddings: Of all clients, float32 ``[K, E]``.
-        momentum: Of the weights.
-        embedding_momentum: Of the embeddings, float32 ``[K, E]``.
-    """
-
-    shape: Shape
-    weights: Tree
-    embeddings: Array
-    momentum: Tree
-    embedding_momentum: Array
+    shape: Shape  # its structure
+    weights: Tree  # of its layers
+    embeddings: Array  # of all clients, float32 [K, E]
+    momentum: Tree  # of the weights
+    embedding_momentum: Array  # of the embeddings, float32 [K, E]
 
 
 def begun(shape: Shape, num_clients: int, key: Key) -> Hypernetwork:
@@ -144,15 +129,7 @@ def generated(net: Hypernetwork, clients: Sequence[int]) -> list[Tree]:
 
 
 def stepped(net: Hypernetwork, groups: Sequence[Mapping[int, Tree]], optimiser: Clipped) -> Hypernetwork:
-    """Return the hypernetwork after one step for each group of clients.
-
-    The gradient is the mean over the group of :func:`products`. Embeddings of clients in no group stay.
-
-    Args:
-        net: The hypernetwork before.
-        groups: By client, the change of its model: the parameters before its training less those after it.
-        optimiser: Of SGD.
-    """
+    """Return the hypernetwork after one step for each group, along the mean of its :func:`products`."""
     weights, momentum = _live(net.weights), _live(net.momentum)
     embeddings, embedding_momentum = torch.tensor(net.embeddings), torch.tensor(net.embedding_momentum)
     for group in groups:
@@ -171,17 +148,7 @@ def stepped(net: Hypernetwork, groups: Sequence[Mapping[int, Tree]], optimiser: 
 def products(
     shape: Shape, weights: Mapping[str, Tensor], embeddings: Sequence[Tensor], group: Mapping[int, Tree]
 ) -> list[Tensor]:
-    """Return the products of clients' changes with the Jacobian of what is made for them, their mean.
-
-    Args:
-        shape: The structure.
-        weights: Of the layers.
-        embeddings: Of the clients, each ``[E]``.
-        group: By client, in this order, the change of its model.
-
-    Returns:
-        One for each weight, then one for each embedding.
-    """
+    """Return the mean product of clients' changes with the Jacobian: for each weight, then each embedding."""
     inputs = [tensor.detach().requires_grad_() for tensor in (*weights.values(), *embeddings)]
     live = dict(zip(weights, inputs, strict=False))
     made: list[Tensor] = []

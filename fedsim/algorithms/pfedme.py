@@ -72,30 +72,19 @@ class PFedMeConfig(FedAvgConfig):
 
 @dataclass(frozen=True, slots=True)
 class ClientState:
-    """What a client keeps.
+    """What a client keeps."""
 
-    Attributes:
-        personal: Its own model, t; None before it has trained by a step.
-        shared: With ``all_train`` its copy of the global model, w_k, until it is asked for it.
-        round: The round in which that was trained.
-    """
-
-    personal: Model | None = None
-    shared: Model | None = None
-    round: int = 0
+    personal: Model | None = None  # its own model, t; None before it has trained by a step
+    shared: Model | None = None  # with all_train its copy of the global model, w_k, until it is asked for it
+    round: int = 0  # the round in which that was trained
 
 
 @dataclass(frozen=True, slots=True)
 class EnvelopeDescent:
-    """One step on the Moreau envelope of a mini-batch's loss.
+    """One step on the Moreau envelope of a mini-batch's loss."""
 
-    Attributes:
-        lam: Weight of the squared distance.
-        inner_steps: Steps of the personal model towards the envelope's minimum.
-    """
-
-    lam: float
-    inner_steps: int
+    lam: float  # weight of the squared distance
+    inner_steps: int  # steps of the personal model towards the envelope's minimum
 
     @property
     def moves(self) -> int:

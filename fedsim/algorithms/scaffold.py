@@ -42,47 +42,31 @@ class ScaffoldConfig(Config):
 
 @message("scaffold_model")
 class ControlledModel(ModelBroadcast):
-    """The global model and the server's control, c.
+    """The global model and the server's control, c."""
 
-    Attributes:
-        control: A tree like the model's parameters.
-    """
-
-    control: Tree = counted()
+    control: Tree = counted()  # A tree like the model's parameters
 
 
 @message("scaffold_change")
 class ControlledChange(ModelUpdate):
-    """How a client has changed the parameters, ``y - w``, and its control; the buffers are its model's.
+    """How a client has changed the parameters, ``y - w``, and its control; the buffers are its model's."""
 
-    Attributes:
-        control: ``c_k+ - c_k``, a tree like the model's parameters.
-    """
-
-    control: Tree = counted()
+    control: Tree = counted()  # c_k+ - c_k, a tree like the model's parameters
 
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What the server holds.
+    """What the server holds."""
 
-    Attributes:
-        model: The global model.
-        control: The mean of the controls of all clients that can take part, c.
-    """
-
-    model: Model
-    control: Tree
+    model: Model  # the global model
+    control: Tree  # the mean of the controls of all clients that can take part, c
 
 
 @dataclass(frozen=True, slots=True)
 class ClientState:
-    """What a client keeps.
+    """What a client keeps."""
 
-    Attributes:
-        control: Its control, c_k: part of the server's, so it changes only when the server's does.
-    """
-
+    # its control, c_k: part of the server's, so it changes only when the server's does
     control: Tree = mirrored()  # noqa: RUF009 - a field, as dataclasses.field makes it
 
 

@@ -837,7 +837,7 @@ class _Live:
         raise NotImplementedError
 
 
-def _pair(own: list[list[float]], other: list[list[float]]) -> dict[str, Any]:
+def _live_pair(own: list[list[float]], other: list[list[float]]) -> dict[str, Any]:
     return {PERSONAL: _Live(own), EXCHANGED: _Live(other)}
 
 
@@ -851,7 +851,7 @@ def _values(losses: Mapping[str, torch.Tensor]) -> dict[str, float]:
 
 def test_losses_by_hand() -> None:
     # Own (1/2, 1/2), exchanged (3/4, 1/4); the label is the first class.
-    models = _pair([[0.0, 0.0]], [[log(3.0), 0.0]])
+    models = _live_pair([[0.0, 0.0]], [[log(3.0), 0.0]])
     losses = _values(MutualLearning()(models, _batches([0]), {}))
     assert losses[PERSONAL] == pytest.approx(log(2) + 0.75 * log(1.5) + 0.25 * log(0.5), abs=1e-6)
     assert losses[EXCHANGED] == pytest.approx(log(4 / 3) + 0.5 * log(2 / 3) + 0.5 * log(2), abs=1e-6)
@@ -861,14 +861,14 @@ def test_losses_by_hand() -> None:
 
 
 def test_losses_are_means_over_the_batch() -> None:
-    once = _values(MutualLearning()(_pair([[1.0, 0.0]], [[0.0, 2.0]]), _batches([0]), {}))
-    thrice = _values(MutualLearning()(_pair([[1.0, 0.0]] * 3, [[0.0, 2.0]] * 3), _batches([0] * 3), {}))
+    once = _values(MutualLearning()(_live_pair([[1.0, 0.0]], [[0.0, 2.0]]), _batches([0]), {}))
+    thrice = _values(MutualLearning()(_live_pair([[1.0, 0.0]] * 3, [[0.0, 2.0]] * 3), _batches([0] * 3), {}))
     for name in (PERSONAL, EXCHANGED):
         assert once[name] == pytest.approx(thrice[name], abs=1e-6)
 
 
 def test_the_others_predictions_count_as_given() -> None:
-    models = _pair([[0.5, -1.0]], [[-0.3, 0.2]])
+    models = _live_pair([[0.5, -1.0]], [[-0.3, 0.2]])
     losses = MutualLearning()(models, _batches([1]), {})
     for name, other in ((PERSONAL, EXCHANGED), (EXCHANGED, PERSONAL)):
         logits = models[other].params["logits"]
@@ -878,7 +878,7 @@ def test_the_others_predictions_count_as_given() -> None:
 
 def test_gradients_are_differences_of_probabilities() -> None:
     # d(CE + KL(q || p))/dz = (p - y) + (p - q).
-    models = _pair([[0.5, -1.0, 0.0]], [[-0.3, 0.2, 1.0]])
+    models = _live_pair([[0.5, -1.0, 0.0]], [[-0.3, 0.2, 1.0]])
     losses = MutualLearning()(models, _batches([1]), {})
     p, q = (torch.softmax(models[name].params["logits"].detach(), 1) for name in (PERSONAL, EXCHANGED))
     y = torch.tensor([[0.0, 1.0, 0.0]])
@@ -890,7 +890,7 @@ def test_gradients_are_differences_of_probabilities() -> None:
 def test_equal_models_teach_each_other_nothing() -> None:
     start = [[0.5, -1.0], [2.0, 0.1]]
     mutual, alone = (
-        _values(MutualLearning(imitate)(_pair(start, start), _batches([0, 1]), {}))
+        _values(MutualLearning(imitate)(_live_pair(start, start), _batches([0, 1]), {}))
         for imitate in (True, False)
     )
     for name in (PERSONAL, EXCHANGED):

@@ -133,13 +133,6 @@ def test_fine_tuning_goes_on_from_the_chosen_model(world: Any) -> None:
     assert totals.parameters_down == (3 + 1) * 4 * 2 * SCALARS  # all models once more at the end
 
 
-SCALARS = 64 * 16 + 16 + 16 * 10 + 10
-
-
-def _model(value: float) -> Model:
-    return Model("mlp", {"w": np.full((2,), value, np.float32)})
-
-
 def _values(models: Any) -> list[float]:
     return [float(model.params["w"][0]) for model in models]
 

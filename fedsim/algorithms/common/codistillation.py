@@ -173,10 +173,7 @@ class Codistillation(Algorithm[G, S, ClientState]):
 
     @abstractmethod
     async def weights(self, server: ServerContext, state: S) -> Array:
-        """Return the weight of each sender's predictions in each sender's teacher.
-
-        ``[m, m]``, one row for each student; rows sum to one.
-        """
+        """Return the weights ``[m, m]`` of senders' predictions in each student's teacher."""
 
     async def instruct_distil(
         self, server: ServerContext, state: S, cohort: Sequence[int]

@@ -57,11 +57,7 @@ class _Settings(Protocol):
 
 
 async def validation_loss(client: ClientContext, model: Model, split: Split = "val") -> float:
-    """Return a model's mean loss on the client's validation samples; infinite where it is no number.
-
-    Without validation samples it is the loss on the training samples, with a warning (specification 3.5,
-    E11). Takes the client's time. Another ``split`` measures on that instead.
-    """
+    """Return a model's mean loss on a client's split, or on its training samples if that is empty."""
     if not client.num_samples(split):
         client.warn("no validation samples", instead="training loss")
         split = "train"
@@ -90,15 +86,10 @@ async def finetuned(client: ClientContext, model: Model, passes: Passes) -> Mode
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What a client keeps once it has fine-tuned.
+    """What a client keeps once it has fine-tuned."""
 
-    Attributes:
-        before: What the algorithm has it keep.
-        model: Its fine-tuned model.
-    """
-
-    before: Any
-    model: Model
+    before: Any  # what the algorithm has it keep
+    model: Model  # its fine-tuned model
 
 
 class FineTuning(Algorithm[C, S, Any]):

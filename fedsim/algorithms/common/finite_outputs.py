@@ -18,16 +18,7 @@ from fedsim.wire import ModelUpdate
 
 
 async def logits_of_finite(server: ServerContext, models: Sequence[tuple[int, Model]]) -> dict[int, Array]:
-    """Predict all public samples with each model; takes the server's time.
-
-    Args:
-        server: Whose device predicts.
-        models: The models, each with its client, for the log.
-
-    Returns:
-        By place among the models, in their order, the logits float32 ``[p, N]`` of those whose are all
-        finite; the others are noted in the log.
-    """
+    """Return logits ``[p, N]`` on all public samples by place, of the models for which they are finite."""
     everything = server.public(np.arange(server.num_public))
     logits = await server.predict_each([model for _, model in models], everything)
     finite = {place: values for place, values in enumerate(logits) if np.isfinite(values).all()}

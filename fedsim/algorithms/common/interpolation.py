@@ -29,11 +29,7 @@ def between(own: Model, other: Model, strength: float) -> Model:
 def loss_between(
     model: LiveModel, other: Mapping[str, Tensor], share: Tensor | float, batch: Batch
 ) -> Tensor:
-    """Return the loss of ``share * model + (1 - share) * other`` on a batch of labelled samples.
-
-    Gradients flow to the model, and to the share if it is a tensor. The forward pass is the model's, so its
-    running statistics are those of the mixture.
-    """
+    """Return the loss of ``share * model + (1 - share) * other``; gradients flow to model and share."""
     # Laid out as the model's own parameters, since kernels round otherwise in another layout.
     mixture = {
         name: torch.zeros_like(param).add_(share * param).add_((1 - share) * other[name])

@@ -37,13 +37,9 @@ G = TypeVar("G", bound=ModelClustersConfig)
 
 @message("cluster_update")
 class ClusterUpdate(ModelUpdate):
-    """What a client sends.
+    """What a client sends."""
 
-    Attributes:
-        cluster: Which of the models it has trained, from 0.
-    """
-
-    cluster: int
+    cluster: int  # which of the models it has trained, from 0
 
 
 class ModelClusters(TrainingRounds[G, Models, Any]):

@@ -20,27 +20,15 @@ ITERATIONS = 100
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clusters:
-    """A clustering of m vectors.
+    """A clustering of m vectors."""
 
-    Attributes:
-        centroids: Means of the clusters, float32 ``[C, *shape]``.
-        counts: Their members, int32 ``[C]``, each at least 1.
-        labels: The cluster of each vector, int64 ``[m]``.
-    """
-
-    centroids: Array
-    counts: Array
-    labels: Array
+    centroids: Array  # means of the clusters, float32 [C, *shape]
+    counts: Array  # their members, int32 [C], each at least 1
+    labels: Array  # the cluster of each vector, int64 [m]
 
 
 def cluster(vectors: Array, num_clusters: int, seed: int) -> Clusters:
-    """Return at most ``num_clusters`` clusters: k-means++, Lloyd, the best of ten starts.
-
-    Args:
-        vectors: ``[m, *shape]``, m at least 1, compared as flat float64.
-        num_clusters: At least 1; with 1 the centroid is the plain mean.
-        seed: Decides the starts; 32 bits are used.
-    """
+    """Return at most ``num_clusters`` clusters: k-means++, Lloyd, the best of ten starts."""
     flat = vectors.reshape(len(vectors), -1).astype(np.float64)
     distinct, place = np.unique(flat, axis=0, return_inverse=True)
     place = place.ravel()  # a column, with some versions of NumPy

@@ -38,14 +38,10 @@ class ServerOptimiserConfig(Config):
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What the server holds.
+    """What the server holds."""
 
-    Attributes:
-        model: The global model.
-        moments: What the optimiser remembers, by parameter, arrays like it, float64.
-    """
-
-    model: Model
+    model: Model  # the global model
+    # what the optimiser remembers, by parameter, arrays like it, float64
     moments: Mapping[str, tuple[Array, ...]]
 
 

@@ -63,12 +63,7 @@ def rounded_cosines(products: Array, squares: Array, others: Array) -> Array:
 
 
 def cosines_of_predictions(values: Array, given: Array) -> Array:
-    """Return cosines between clients' predictions, each pair's over the samples that both gave, ``[m, m]``.
-
-    Args:
-        values: Probabilities ``[m, p, N]``, zero where a sample is missing.
-        given: Booleans ``[m, p]``.
-    """
+    """Return cosines of predictions ``[m, m]``, each pair's over the samples that both gave."""
     flat = values.reshape(len(values), -1)
     squares = product(np.square(values, dtype=np.float64).sum(axis=2), given.T)
     found = rounded_cosines(product(flat, flat.T), squares, squares.T)
@@ -92,12 +87,7 @@ def by_sum(similarities: Array) -> Array:
 
 
 def by_rank(similarities: Array, num_neighbours: int) -> Array:
-    """Return rows with equal weights for the most similar, oneself before all others, ties by lower number.
-
-    Args:
-        similarities: ``[m, m]``.
-        num_neighbours: How many, oneself included; as many as there are, where that is less.
-    """
+    """Return equal weights for the most similar, oneself first, then ties by lower number, ``[m, m]``."""
     count = min(num_neighbours, len(similarities))
     order = np.where(np.eye(len(similarities), dtype=np.bool_), -np.inf, -similarities)
     nearest = np.argsort(order, axis=1, kind="stable")[:, :count]
