@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from fedsim.algorithms.base import Reply, Setting
+from fedsim.algorithms.base import Reply
 from fedsim.algorithms.common.distillation import softmax
 from fedsim.algorithms.dsfl import ClientState, ServerState
 from fedsim.config import Config
@@ -287,14 +287,6 @@ def test_confirmations_that_come_a_round_late_find_no_model_to_collect(world: An
     assert asyncio.run(world.algorithm("dsfl").merge_distil(server, state, [])) is state
 
 
-def test_bytes_do_not_depend_on_the_architecture(world: Any) -> None:
-    totals = [
-        world.run(world.algorithm("dsfl"), models=models, rounds=2).totals
-        for models in (("linear", "linear"), ("mlp", "mlp"), ("mlp", "linear"))
-    ]
-    assert totals[0] == totals[1] == totals[2]
-
-
 def test_without_distillation_clients_equal_local_and_the_server_learns_nothing(world: Any) -> None:
     algorithm, local = world.algorithm("dsfl", kd_epochs=0), world.algorithm("local")
     seen, its = world.watched(algorithm), world.watched(local)
@@ -350,16 +342,3 @@ def test_a_lost_upload_leaves_the_clients_model_as_trained(world: Any) -> None:
     world.run(local)
     for client in range(4):
         assert seen[client]["personal"].digest() == its[client]["personal"].digest()
-
-
-def test_a_regression_is_refused(world: Any) -> None:
-    regression = Setting(Task((1,), 1, kind="regression"), {}, None, 5, True)  # type: ignore[arg-type]
-    assert "probabilities of classes" in world.misfits(world.algorithm("dsfl"), regression)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2, 4])
-def test_workers_make_no_difference(workers: int, world: Any) -> None:
-    algorithm = world.algorithm("dsfl")
-    result, expected = world.run(algorithm, workers=workers, rounds=2), world.run(algorithm, rounds=2)
-    assert (result.trace_hash, result.model_hash) == (expected.trace_hash, expected.model_hash)

@@ -18,22 +18,27 @@ import pytest
 import torch
 
 from fedsim import walk
-from fedsim.algorithms.base import About, Algorithm, Exchange
+from fedsim.algorithms.base import About, Algorithm, Exchange, Setting
 from fedsim.algorithms.contexts import ServerContext
 from fedsim.algorithms.local import Local, LocalConfig
 from fedsim.clock import running
 from fedsim.engine.executors.base import ExecutorConfig
+from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.engine.executors.threads import Threads
 from fedsim.engine.jobs import Fit, Job
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import JobError
+from fedsim.models import Architecture
+from fedsim.models.linear import PLUGIN as LINEAR
 from fedsim.params import Model
 from fedsim.plugins import available
 from fedsim.runtime.clients.host import ClientHost
 from fedsim.runtime.evaluation import Observer
 from fedsim.runtime.parts import EvaluationConfig
-from fedsim.runtime.run import RunResult
+from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
+from fedsim.runtime.run import RunResult, run
 from fedsim.runtime.server.non_finite import spoiled
+from fedsim.task import Task
 from fedsim.wire import Message, Packed
 from tests.engine.device_waits import device_waits
 
@@ -75,6 +80,23 @@ def _plugin(name: str) -> type[Algorithm[Any, Any, Any]]:
     (plugin,) = (found.plugin for found in FOUND if found.name == name)
     assert issubclass(plugin, Algorithm)
     return plugin
+
+
+def _those_with(attribute: str) -> list[str]:
+    return [found.name for found in FOUND if getattr(_plugin(found.name), attribute)]
+
+
+EVERY_WAY: list[tuple[str, dict[str, Any]]] = [
+    *(("apfl", {"mix_with": party}) for party in ("client", "server")),
+    *(("ifca", params) for params in ({"option": "grad_avg"}, {"shared_base": True})),
+    *(("hypcluster", params) for params in ({}, {"clusters": 3, "start": "kmeans", "start_clients": 4})),
+    *(("mapper", {"mix": mix}) for mix in ("params", "outputs")),
+    *((name, {}) for name in ("ditto", "fedamp", "fedfomo", "fedgems", "l2sgd", "moon", "scaffold")),
+    *((name, QUICK[name]) for name in ("fedgkt", "pfedhn")),
+    ("pfedme", {"all_train": True}),
+]
+"""Algorithms that keep, send or do what others do not, and their parameters."""
+LATE = SYNCHRONOUS(SYNCHRONOUS.Config.model_validate({"late": "carry", "deadline": "5 s"}))
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +175,49 @@ def test_leaves_arguments_untouched_and_repeats_itself(
     first = usual(name)
     again = world.run(world.algorithm(name, **QUICK.get(name, {})), workers=2, rounds=2)
     assert (first.trace_hash, first.model_hash) == (again.trace_hash, again.model_hash)
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [("fedbuff", {"momentum": 0.9}), *(pytest.param(*one, marks=pytest.mark.slow) for one in EVERY_WAY)],
+)
+def test_models_are_the_same_over_sockets_and_one_by_one(
+    name: str, params: dict[str, Any], world: Any
+) -> None:
+    data = replace(world.data(), public_at_clients=name != "fedgems")
+    world.run_every_way(lambda: world.algorithm(name, **params), data=data, rounds=2)
+
+
+@main_else_slow
+def test_runs_where_nothing_learns(name: str, world: Any) -> None:
+    result = world.run(
+        world.algorithm(name, **QUICK.get(name, {})), rounds=2, executor=NULL(ExecutorConfig())
+    )
+    assert result.final is None
+    assert result.simulated_s > 0
+
+
+@pytest.mark.parametrize("name", _those_with("needs_classes"))
+def test_probabilities_of_classes_need_classes(name: str, world: Any) -> None:
+    task = Task((3,), 1, "regression")
+    net = Architecture("net", LINEAR(LINEAR.Config()), task)
+    faults = list(world.algorithm(name).misfits(Setting(task, {"net": net}, net, 40, True)))
+    assert "take a data set with classes" in faults[0].mend
+    assert "'ktpfl_w'" in faults[0].mend
+
+
+@pytest.mark.parametrize("name", _those_with("new_replies_only"))
+def test_replies_of_earlier_rounds_may_be_refused(name: str, world: Any) -> None:
+    (fault,) = world.parts(world.algorithm(name), pacing=LATE).misfits()
+    assert fault.path == "participation.pacing.params.late"
+    assert not list(world.parts(world.algorithm(name)).misfits())
+
+
+@pytest.mark.parametrize(("name", "count"), [("ditto", 24), ("fedper", 12), ("l2sgd", 12), ("scaffold", 12)])
+def test_clients_are_trained_together(name: str, count: int, world: Any) -> None:
+    parts = world.parts(world.algorithm(name), verify=False)
+    run(parts)
+    assert parts.executor.jobs_done["fit"]["together"] == count
 
 
 @main_else_slow

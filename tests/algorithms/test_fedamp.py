@@ -237,27 +237,6 @@ def test_scales_follow_the_models(world: Any) -> None:
 # Runs
 
 
-@pytest.mark.parametrize("clients_per_round", [None, 2])
-def test_without_attraction_it_is_local_bit_for_bit(clients_per_round: int | None, world: Any) -> None:
-    changes = {"clients_per_round": clients_per_round}
-    apart = world.run(world.algorithm("fedamp", lam=0.0), **changes)
-    assert (
-        apart.model_hash == world.run(world.algorithm("local", follow_selection=True), **changes).model_hash
-    )
-
-
-def test_alone_it_is_local_bit_for_bit(world: Any) -> None:
-    alone = world.run(world.algorithm("fedamp"), num_clients=1)
-    assert alone.model_hash == world.run(world.algorithm("local"), num_clients=1).model_hash
-
-
-def test_a_model_goes_down_and_one_up(world: Any) -> None:
-    totals = world.run(world.algorithm("fedamp")).totals
-    assert totals.parameters_up == totals.parameters_down == 3 * 4 * SCALARS
-    for sent in (totals.bytes_up, totals.bytes_down):
-        assert 0 < sent - 4 * 3 * 4 * SCALARS < 3 * 4 * 600
-
-
 def test_half_of_a_mixture_are_others(world: Any) -> None:
     algorithm = world.algorithm("fedamp")
     calls = _sent(algorithm)
@@ -325,21 +304,3 @@ def test_by_default_models_are_as_good_as_those_of_local(changes: dict[str, Any]
     assert not notes.of("others weigh more than a mixture holds")
     local = world.run(world.algorithm("local", follow_selection=True), **changes)
     assert result.final.mean > local.final.mean - 0.05
-
-
-@pytest.mark.parametrize(
-    ("params", "why"),
-    [
-        ({"heur": True, "lam": 1.0}, "give both or neither"),
-        ({"heur": True, "alpha": 1.0}, "give both or neither"),
-        ({"alpha_decay": 0.1}, "give alpha as well"),
-    ],
-)
-def test_what_would_change_nothing_is_refused(params: dict[str, Any], why: str, world: Any) -> None:
-    with pytest.raises(ValueError, match=why):
-        world.algorithm("fedamp", **params)
-
-
-@pytest.mark.slow
-def test_nothing_changes_a_bit_over_sockets(world: Any) -> None:
-    world.run_every_way(lambda: world.algorithm("fedamp"))

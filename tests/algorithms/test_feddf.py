@@ -161,14 +161,6 @@ def test_mean_loss_by_hand_and_its_gradient_is_that_of_mean_probabilities() -> N
     assert loss == pytest.approx((first + second) / 2, rel=1e-6)
 
 
-def test_no_server_steps_equals_fedavg_bit_for_bit(world: Any) -> None:
-    feddf = world.run(world.algorithm("feddf", server_steps=0), clients_per_round=3)
-    fedavg = world.run(world.algorithm("fedavg"), clients_per_round=3)
-    assert feddf.model_hash == fedavg.model_hash
-    assert feddf.totals == fedavg.totals
-    assert feddf.final.personal.tolist() == fedavg.final.personal.tolist()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "ensemble", ["logits", *(pytest.param(one, marks=pytest.mark.slow) for one in ("probs", "losses"))]
@@ -275,12 +267,3 @@ def test_unlabelled_public_samples_do(world: Any) -> None:
     second = world.run(world.algorithm("feddf", server_steps=5), **settings)
     assert first.model_hash == second.model_hash
     assert first.totals.data_down == 0  # the server alone needs them
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2, 4])
-def test_workers_make_no_difference(workers: int, world: Any) -> None:
-    settings = {"models": ("linear", "mlp"), "rounds": 2}
-    algorithm = world.algorithm("feddf", server_steps=20, drop_worst=True)
-    result, expected = world.run(algorithm, workers=workers, **settings), world.run(algorithm, **settings)
-    assert (result.trace_hash, result.model_hash) == (expected.trace_hash, expected.model_hash)

@@ -17,8 +17,6 @@ from hypothesis import strategies as st
 from fedsim.algorithms.base import Reply, Setting
 from fedsim.algorithms.common.distillation import softmax
 from fedsim.algorithms.fedet import Ensemble, ServerState, certainty, consensus, head_of
-from fedsim.engine.executors.base import ExecutorConfig
-from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.engine.losses import Batch
 from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
 from fedsim.models import Architecture
@@ -325,17 +323,6 @@ def test_the_server_is_charged_for_the_ensemble(world: Any) -> None:
     assert usual.totals == without.totals
 
 
-@pytest.mark.slow
-def test_workers_make_no_difference(world: Any) -> None:
-    results = [world.run(world.algorithm("fedet"), workers=workers, **MIXED) for workers in (1, 2, 4)]
-    assert len({(result.trace_hash, result.model_hash) for result in results}) == 1
-
-
-def test_runs_without_learning(world: Any) -> None:
-    result = world.run(world.algorithm("fedet"), executor=NULL(ExecutorConfig()), **MIXED)
-    assert result.totals.frames_up == 12
-
-
 # What it refuses
 
 
@@ -357,13 +344,6 @@ def test_heads_must_have_one_shape(world: Any) -> None:
         faults = list(algorithm.misfits(_setting(clients, server)))
         assert [fault.path for fault in faults] == odd
         assert all("the same `representation`" in fault.mend for fault in faults)
-
-
-def test_regressions_are_refused(world: Any) -> None:
-    task = Task((3,), 1, "regression")
-    linear = Architecture("linear", LINEAR(LINEAR.Config()), task)
-    fault = world.misfits(world.algorithm("fedet"), _setting({"linear": linear}, linear, task))
-    assert "take a data set with classes" in fault
 
 
 def test_a_model_of_another_architecture_is_rejected(world: Any) -> None:
@@ -403,11 +383,3 @@ def test_start_has_a_small_model_for_each_architecture(world: Any) -> None:
         1,
         2,
     }
-
-
-@pytest.mark.parametrize(
-    "params", [{"server_steps": -1}, {"server_batch_size": 0}, {"server_lr": 0.0}, {"lam": -0.1}]
-)
-def test_parameters_have_ranges(params: dict[str, Any], world: Any) -> None:
-    with pytest.raises(ValueError, match="greater than"):
-        world.algorithm("fedet", **params)

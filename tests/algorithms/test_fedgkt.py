@@ -274,8 +274,6 @@ def test_models_that_do_not_fit_are_refused(world: Any) -> None:
     (fault,) = world.algorithm("fedgkt", cut=3, server_cut=-1).misfits(setting("c", (8,), (8,)))
     assert fault.path == "algorithm.params.cut"
     assert not list(world.algorithm("fedgkt", cut=2, server_cut=3).misfits(setting("d", (8,), (9, 8))))
-    with pytest.raises(ValueError, match="below a cut at 0"):
-        world.algorithm("fedgkt", cut=0)
 
 
 @pytest.mark.parametrize(
@@ -294,8 +292,3 @@ def test_a_cut_that_would_send_samples_is_refused(plugin: Any, cut: int, mend: s
     assert fault.path == "algorithm.params.cut"
     assert f"no parameters below a cut at {cut}, so the samples would leave the clients" in str(fault)
     assert mend in str(fault)
-
-
-@pytest.mark.slow
-def test_nothing_changes_a_bit_over_sockets(world: Any) -> None:
-    world.run_every_way(lambda: world.algorithm("fedgkt", **QUICK))

@@ -32,8 +32,6 @@ from fedsim.algorithms.fedme import (
     means_of_copies,
     outputs_of,
 )
-from fedsim.engine.executors.base import ExecutorConfig
-from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.engine.losses import Batch
 from fedsim.engine.optimisers import Sgd
 from fedsim.engine.steps import Descent, Work
@@ -468,8 +466,6 @@ def test_clients_may_begin_with_the_candidate_as_it_was_trained(world: Any) -> N
     models = [message.model for message in watch.sent[0].values()]
     assert all(model.digest() != start(model.architecture).digest() for model in models)
     assert 4 * LINEAR <= result.rounds[0].traffic.parameters_up <= 4 * MLP
-    with pytest.raises(ValueError, match="name candidates"):
-        world.algorithm("fedme", start_trained=True)
 
 
 def test_candidates_are_found_where_models_travel_each_round(world: Any) -> None:
@@ -552,19 +548,6 @@ def test_candidates_are_trained_for_as_many_passes_as_told(world: Any) -> None:
 # The rest
 
 
-@pytest.mark.slow
-def test_workers_make_no_difference(world: Any) -> None:
-    algorithm = world.algorithm("fedme", clusters=[1, 2], raise_at=[0.5])
-    results = [world.run(algorithm, workers=workers, **MIXED) for workers in (1, 2, 4)]
-    assert len({(result.trace_hash, result.model_hash) for result in results}) == 1
-
-
-def test_runs_without_learning(world: Any) -> None:
-    algorithm = world.algorithm("fedme", clusters=[3], raise_at=[])
-    result = world.run(algorithm, executor=NULL(ExecutorConfig()), **MIXED)
-    assert result.totals.frames_up == 4 + 12
-
-
 def _pair(owner: int, chosen: int, personal: str = "a", exchanged: str = "a") -> ModelPair:
     def model(label: str) -> Model:
         return Model(label, {"w": np.zeros(2, np.float32)})
@@ -620,31 +603,6 @@ def test_the_server_remembers_what_each_was_given_until_it_is_asked_again(world:
     alone = ServerState({1: stored[1]}, given={1: (9, "m")})
     state, messages = asyncio.run(algorithm.instruct_learn(server, alone, (1,)))
     assert (messages, state.given) == ({1: None}, {1: None})
-
-
-def test_regressions_are_refused(world: Any) -> None:
-    setting = Setting(Task((3,), 1, "regression"), {}, None, 40, False)  # type: ignore[arg-type]
-    assert "take a data set with classes" in world.misfits(world.algorithm("fedme"), setting)
-
-
-@pytest.mark.parametrize(
-    ("params", "match"),
-    [
-        ({"clusters": []}, "at least 1"),
-        ({"clusters": [1, 2]}, "give one for each number but the first"),
-        ({"raise_at": [0.5, 0.9, 0.75]}, "ascending"),
-        ({"raise_at": [0.5, 0.9, 75]}, "ascending shares"),
-        ({"raise_at": [1.5, 2, 3]}, "whole number"),
-        ({"raise_at": [0.0, 0.5, 0.9]}, "greater than 0"),
-        ({"candidates": ["a", "a"]}, "each candidate once"),
-        ({"candidate_epochs": 0}, "greater than or equal to 1"),
-        ({"finetune_epochs": -1}, "greater than or equal to 0"),
-        ({"tune_on": "test"}, "'validation' or 'train'"),
-    ],
-)
-def test_parameters_have_ranges(params: dict[str, Any], match: str, world: Any) -> None:
-    with pytest.raises(ValueError, match=match):
-        world.algorithm("fedme", **params)
 
 
 def test_shares_of_all_rounds_need_their_number(world: Any) -> None:

@@ -16,14 +16,11 @@ from fedsim.models import Architecture, ModelPlugin, Net
 from fedsim.models.base import dense, named
 from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.params import Model
-from fedsim.runtime.run import run
 from fedsim.task import Task
 from fedsim.wire import ModelUpdate
 
 BASE, HEAD = 64 * 16 + 16, 16 * 10 + 10
-KEPT: dict[str, Any] = {"training": {"momentum": 0.9, "keep_optimiser": True}, "clients_per_round": 3}
 PLAIN: dict[str, Any] = {"verify": False}
-ways = pytest.mark.parametrize("changes", [PLAIN, KEPT])
 
 
 class Normed(ModelPlugin[Config]):
@@ -45,23 +42,6 @@ def _deep(world: Any, **widths: int) -> dict[str, Architecture]:
         label: Architecture(label, MLP(MLP.Config(hidden=(8, width))), task)
         for label, width in widths.items()
     }
-
-
-@ways
-def test_without_personal_layers_it_is_fedavg_bit_for_bit(changes: dict[str, Any], world: Any) -> None:
-    fedper = world.run(world.algorithm("fedper", personal_layers=0), **changes)
-    fedavg = world.run(world.algorithm("fedavg"), **changes)
-    assert fedper.model_hash == fedavg.model_hash
-    assert fedper.totals == fedavg.totals
-    assert fedper.final.mean == fedavg.final.mean
-
-
-@ways
-def test_with_personal_layers_alone_it_is_local_without_bytes(changes: dict[str, Any], world: Any) -> None:
-    fedper = world.run(world.algorithm("fedper", personal_layers=3), **changes)
-    assert fedper.model_hash == world.run(world.local(), **changes).model_hash
-    assert fedper.totals.parameters_up == fedper.totals.parameters_down == 0
-    assert fedper.totals.bytes_up < 300 * fedper.totals.frames_up
 
 
 def test_payload_is_the_base(world: Any) -> None:
@@ -173,9 +153,3 @@ def test_a_whole_model_is_no_base(world: Any) -> None:
     assert (
         world.algorithm("fedper").vet(SimpleNamespace(), base, reply) == "architecture 'mlp', not 'mlp[:2]'"
     )
-
-
-def test_clients_are_trained_together(world: Any) -> None:
-    parts = world.parts(world.algorithm("fedper"), **PLAIN)
-    run(parts)
-    assert parts.executor.jobs_done["fit"]["together"] == 12

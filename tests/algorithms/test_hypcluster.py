@@ -47,16 +47,6 @@ def test_each_cluster_has_its_own_mean_and_an_empty_one_keeps_its_model(
     assert noted == {"cluster sizes": {"sizes": [1, 0, 2]}}
 
 
-@pytest.mark.parametrize("weighting", ["samples", "uniform"])
-def test_one_cluster_equals_fedavg_bit_for_bit(weighting: str, world: Any) -> None:
-    one, fedavg = (
-        world.run(world.algorithm(name, weighting=weighting, **params), clients_per_round=3)
-        for name, params in (("hypcluster", {"clusters": 1}), ("fedavg", {}))
-    )
-    assert one.model_hash == fedavg.model_hash
-    assert one.totals.parameters_up == fedavg.totals.parameters_up
-
-
 def test_all_models_come_down_and_one_goes_up(world: Any) -> None:
     totals = world.run(world.algorithm("hypcluster", clusters=3), rounds=1).totals
     assert totals.parameters_down == 4 * 3 * SCALARS
@@ -269,16 +259,3 @@ def test_a_loss_that_is_no_number_is_the_largest(world: Any) -> None:
     first, *others = (note["client"] for note in notes.of("start model"))
     assert others == [client for client in range(4) if client != first][:2]
     assert not result.rejections
-
-
-def test_candidates_that_do_not_suffice_or_are_not_wanted_are_refused(world: Any) -> None:
-    with pytest.raises(ValueError, match="start_clients belongs to start = 'kmeans'"):
-        world.algorithm("hypcluster", start_clients=3)
-    with pytest.raises(ValueError, match="start_clients = 2 for 3 clusters: give at least as many"):
-        world.algorithm("hypcluster", clusters=3, start="kmeans", start_clients=2)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("params", [{}, {"clusters": 3, "start": "kmeans", "start_clients": 4}])
-def test_nothing_changes_a_bit_over_sockets(params: dict[str, Any], world: Any) -> None:
-    world.run_every_way(lambda: world.algorithm("hypcluster", **params), num_clients=5)

@@ -41,14 +41,6 @@ def _groups(replies: Any) -> dict[int, list[Any]]:
     return groups
 
 
-def test_one_cluster_equals_fedavg_with_equal_weights_bit_for_bit(world: Any) -> None:
-    one = world.run(world.algorithm("ifca", clusters=1), clients_per_round=3)
-    fedavg = world.run(world.algorithm("fedavg", weighting="uniform"), clients_per_round=3)
-    assert one.model_hash == fedavg.model_hash
-    shared = world.run(world.algorithm("ifca", clusters=1, shared_base=True), clients_per_round=3)
-    assert shared.model_hash == fedavg.model_hash
-
-
 def test_a_cluster_takes_the_plain_mean_of_its_models(world: Any) -> None:
     algorithm = world.algorithm("ifca", clusters=2)
     calls = _recorded(algorithm)
@@ -215,14 +207,3 @@ def test_settings_of_steps_are_refused_where_gradients_travel(world: Any) -> Non
     assert faults["grad_avg"] == [f"training.{name}" for name in refused]
     one_pass = world.parts(world.algorithm("ifca", option="grad_avg"), training={"epochs": 1})
     assert list(one_pass.misfits()) == []
-
-
-def test_a_rate_of_the_server_belongs_to_gradients(world: Any) -> None:
-    with pytest.raises(ValueError, match="belongs to option = 'grad_avg'"):
-        world.algorithm("ifca", server_lr=0.1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("params", [{"option": "grad_avg"}, {"shared_base": True}])
-def test_nothing_changes_a_bit_over_sockets(params: dict[str, Any], world: Any) -> None:
-    world.run_every_way(lambda: world.algorithm("ifca", **params))

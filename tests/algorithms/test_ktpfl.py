@@ -15,17 +15,14 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from fedsim.algorithms.base import Reply, Setting
+from fedsim.algorithms.base import Reply
 from fedsim.algorithms.common.codistillation import ClientState
 from fedsim.algorithms.common.public_predictions import Announced
 from fedsim.algorithms.ktpfl import State
-from fedsim.engine.executors.base import ExecutorConfig
-from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.errors import UserError
 from fedsim.params import Array, Model
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.run import run
-from fedsim.task import Task
 from fedsim.wire import LogitsDown, LogitsUp, indices_digest
 
 P, N, K, ROUNDS = 40, 10, 4, 3
@@ -66,17 +63,6 @@ def test_alone_it_equals_local(name: str, order: str, world: Any) -> None:
     assert _close(alone, _models(world, world.algorithm("local"), num_clients=1))
 
 
-@pytest.mark.slow
-@THREE
-@ORDERS
-def test_any_number_of_workers_gives_the_same(name: str, order: str, world: Any) -> None:
-    results = [
-        world.run(world.algorithm(name, order=order), workers=workers, models=("mlp", "linear"))
-        for workers in (1, 2, 4)
-    ]
-    assert len({(result.trace_hash, result.model_hash) for result in results}) == 1
-
-
 @THREE
 def test_numbers_communicated_follow_the_formulas(name: str, world: Any) -> None:
     result = world.run(world.algorithm(name))
@@ -93,13 +79,6 @@ def test_numbers_communicated_follow_the_formulas(name: str, world: Any) -> None
     assert named.sum() == K * ROUNDS
     assert frames["parameters"][named].sum() == 0
     assert all(0 < extra < 300 for extra in frames["bytes"][named] - 8 * P)
-
-
-@THREE
-def test_bytes_do_not_depend_on_the_architecture(name: str, world: Any) -> None:
-    small = world.run(world.algorithm(name), models=("linear", "linear"))
-    mixed = world.run(world.algorithm(name), models=("mlp", "linear"))
-    assert small.totals == mixed.totals
 
 
 def test_fewer_public_samples_are_fewer_numbers(world: Any) -> None:
@@ -220,13 +199,6 @@ def test_predictions_that_are_no_numbers_are_rejected_and_counted(name: str, wor
     assert result.by_client["rejected"].tolist() == [0, 0, 3, 0]
     assert result.rejections == {"values holds NaN or an infinity": 3}
     assert all(state.senders.tolist() == [0, 1, 3] for (_, state, _), _ in calls)
-
-
-@THREE
-def test_it_runs_without_learning(name: str, world: Any) -> None:
-    result = world.run(world.algorithm(name), executor=NULL(ExecutorConfig()))
-    assert result.totals.parameters_up == P * N * K * ROUNDS
-    assert result.simulated_s > 0
 
 
 @THREE
@@ -426,12 +398,6 @@ def test_a_client_that_held_some_samples_learns_on_those_named(name: str, world:
     asyncio.run(algorithm.local_distil(Client(), state, message))
     assert met["streams"]["public"].samples.positions.tolist() == [4, 1]
     assert met["extras"]["teacher"].value.tolist() == [[1, 0], [0, 1]]
-
-
-def test_a_regression_is_refused(world: Any) -> None:
-    setting = Setting(Task((3,), 1, "regression"), {}, None, 40, False)  # type: ignore[arg-type]
-    for name in ("ktpfl", "sim_pfd", "topk_pfd"):
-        assert "'ktpfl_w'" in world.misfits(world.algorithm(name), setting)
 
 
 # The matrix

@@ -54,24 +54,6 @@ def test_the_contrast_by_hand() -> None:
     assert float(loss) == pytest.approx(float(F.cross_entropy(LOGITS, BATCH.labels)) + 2 * contrast)
 
 
-@pytest.mark.parametrize("clients_per_round", [None, 2])
-def test_mu_zero_is_fedavg_bit_for_bit(clients_per_round: int | None, world: Any) -> None:
-    moon = world.run(world.algorithm("moon", mu=0.0), clients_per_round=clients_per_round)
-    fedavg = world.run(world.algorithm("fedavg"), clients_per_round=clients_per_round)
-    assert moon.model_hash == fedavg.model_hash
-    assert moon.totals == fedavg.totals
-    assert moon.simulated_s == fedavg.simulated_s  # nor are there passes through frozen models
-
-
-def test_the_first_round_is_fedavg_bit_for_bit(world: Any) -> None:
-    def run(name: str, rounds: int) -> Any:
-        return world.run(world.algorithm(name), rounds=rounds)
-
-    assert run("moon", 1).model_hash == run("fedavg", 1).model_hash
-    assert run("moon", 1).simulated_s == run("fedavg", 1).simulated_s
-    assert run("moon", 2).model_hash != run("fedavg", 2).model_hash
-
-
 def test_a_client_remembers_its_last_models_also_when_they_get_lost(world: Any) -> None:
     algorithm = world.algorithm("moon", buffer=2)
     models_of, lengths, newest = algorithm.models_of, list[int](), list[bytes]()
@@ -128,11 +110,6 @@ def test_the_projection_head_is_trained_and_counted(world: Any) -> None:
     assert runs[0].totals.parameters_up == 8 * scalars
     heads = [run.models[0]["global"].params["body.projection.out.weight"] for run in runs]
     assert (heads[0] != heads[1]).any()
-
-
-@pytest.mark.slow
-def test_sockets_change_nothing(world: Any) -> None:
-    world.run_every_way(lambda: world.algorithm("moon"), verify=False, rounds=2)
 
 
 def test_features_that_are_the_samples_are_refused(world: Any) -> None:

@@ -175,8 +175,3 @@ def test_no_test_sample_is_adapted_to(world: Any) -> None:
         for some in (data, world.holding(data, "test", nobody))
     )
     assert usual.model_hash == untested.model_hash
-
-
-def test_a_delta_without_the_hessian_s_part_is_refused(world: Any) -> None:
-    with pytest.raises(ValueError, match="belongs to variant = 'hf'"):
-        world.algorithm("perfedavg", delta=0.1)

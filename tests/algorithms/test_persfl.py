@@ -11,22 +11,18 @@ import numpy as np
 import pytest
 import torch
 
-from fedsim.algorithms.base import Setting
 from fedsim.algorithms.common.fine_tuning import Tuned, validation_loss
 from fedsim.algorithms.fedavg_ft import FedAvgFT, FedAvgFTConfig
 from fedsim.algorithms.persfl import ClientState, Imitating, considered
 from fedsim.data import LoadContext, Spreading, federate
 from fedsim.data.digits import PLUGIN as DIGITS
 from fedsim.data.partitions.iid import PLUGIN as IID
-from fedsim.engine.executors.base import ExecutorConfig
-from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.engine.jobs import Fitted, Score
 from fedsim.engine.losses import Batch
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.params import Model
 from fedsim.rng import Key
 from fedsim.runtime.run import run
-from fedsim.task import Task
 from fedsim.wire import ModelBroadcast
 
 SCALARS = 64 * 16 + 16 + 16 * 10 + 10
@@ -423,36 +419,3 @@ def test_without_validation_samples_it_says_so(world: Any) -> None:
     for state, final in seen.values():
         assert state.teacher is not None
         assert state.teacher.digest() == final.digest()
-
-
-@pytest.mark.slow
-def test_workers_make_no_difference(world: Any) -> None:
-    results = [world.run(world.algorithm("persfl", **SHORT), workers=workers) for workers in (1, 2, 4)]
-    assert len({(result.trace_hash, result.model_hash) for result in results}) == 1
-
-
-def test_runs_without_learning(world: Any) -> None:
-    result = world.run(world.algorithm("persfl", **SHORT), executor=NULL(ExecutorConfig()))
-    assert result.totals.frames_down == 16
-
-
-def test_regressions_are_refused(world: Any) -> None:
-    setting = Setting(Task((3,), 1, "regression"), {}, None, 0, False)  # type: ignore[arg-type]
-    assert "take a data set with classes" in world.misfits(world.algorithm("persfl"), setting)
-
-
-@pytest.mark.parametrize(
-    ("params", "match"),
-    [
-        ({"lambdas": []}, "at least 1"),
-        ({"lambdas": [0.5, 0.25]}, "ascending"),
-        ({"lambdas": [0.5, 1.5]}, "less than or equal to 1"),
-        ({"temperatures": [5.0, 5.0]}, "each once"),
-        ({"temperatures": [0.0]}, "greater than or equal to 0.000001"),
-        ({"distill_epochs": -1}, "greater than or equal to 0"),
-        ({"teacher": "first"}, "'best' or 'final'"),
-    ],
-)
-def test_parameters_have_ranges(params: dict[str, Any], match: str, world: Any) -> None:
-    with pytest.raises(ValueError, match=match):
-        world.algorithm("persfl", **params)

@@ -69,14 +69,3 @@ def test_models_are_those_of_persfl_up_to_rounding(world: Any) -> None:
 def test_what_travels_is_what_persfl_sends(world: Any) -> None:
     results = [world.run(world.algorithm(name, **SHORT)) for name in ("persfl", "persfl_gd")]
     assert results[0].totals == results[1].totals
-
-
-def test_options_of_the_divergence_are_none_of_its_own(world: Any) -> None:
-    with pytest.raises(ValueError, match="kl_direction"):
-        world.algorithm("persfl_gd", kl_direction="reverse")
-
-
-@pytest.mark.slow
-def test_workers_make_no_difference(world: Any) -> None:
-    results = [world.run(world.algorithm("persfl_gd", **SHORT), workers=workers) for workers in (1, 2, 4)]
-    assert len({(result.trace_hash, result.model_hash) for result in results}) == 1

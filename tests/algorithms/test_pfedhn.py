@@ -203,15 +203,3 @@ def test_a_hypernetwork_that_is_too_large_is_refused(world: Any) -> None:
     assert "algorithm.params.hidden" in world.misfits(world.algorithm("pfedhn", hidden=10**6), setting)
     wide = world.algorithm("pfedhn", hidden=10**4, embedding=10**5)  # its first layer alone
     assert "algorithm.params.hidden" in world.misfits(wide, setting)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [2, 4])
-def test_any_number_of_workers_gives_the_same(workers: int, world: Any) -> None:
-    one, other = (world.run(world.algorithm("pfedhn"), workers=n) for n in (1, workers))
-    assert (one.trace_hash, one.model_hash) == (other.trace_hash, other.model_hash)
-
-
-@pytest.mark.slow
-def test_nothing_changes_a_bit_over_sockets(world: Any) -> None:
-    world.run_every_way(lambda: world.algorithm("pfedhn"))

@@ -173,10 +173,6 @@ def test_without_a_pull_the_global_model_never_changes(world: Any) -> None:
 # Who trains
 
 
-def test_messages_are_fedavg_s(world: Any) -> None:
-    assert world.run(world.algorithm("pfedme")).totals == world.run(world.algorithm("fedavg")).totals
-
-
 @pytest.mark.parametrize("all_train", [False, True])
 def test_who_has_not_trained_counts_with_the_global_model(all_train: bool, world: Any) -> None:
     algorithm = world.algorithm("pfedme", all_train=all_train)
@@ -232,11 +228,6 @@ def test_personal_models_are_kept_when_an_upload_is_lost(world: Any) -> None:
     assert len({models["personal"].digest() for models in result.models.values()}) == 4
 
 
-@pytest.mark.slow
-def test_sockets_change_nothing(world: Any) -> None:
-    world.run_every_way(lambda: world.algorithm("pfedme", all_train=True), verify=False, rounds=2)
-
-
 def test_a_client_that_makes_no_step_keeps_its_model(world: Any) -> None:
     algorithm = world.algorithm("pfedme")
     learn, kept = algorithm.learn, list[Any]()
@@ -266,11 +257,6 @@ def test_a_client_goes_on_with_its_own_model(world: Any) -> None:
 
 
 # Settings
-
-
-def test_a_step_beyond_the_personal_model_is_refused(world: Any) -> None:
-    with pytest.raises(ValueError, match=r"eta \* lam = 1.5 .* lower eta to 0.0666667"):
-        world.algorithm("pfedme", eta=0.1)
 
 
 @pytest.mark.parametrize("lam", [15.0, 7.0, 3.0, 99.99955, 0.6])

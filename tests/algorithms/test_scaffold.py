@@ -17,7 +17,6 @@ from fedsim.algorithms.common.tree_arithmetic import combination, difference, ze
 from fedsim.algorithms.fedavg import FedAvg
 from fedsim.algorithms.scaffold import ControlledChange, DriftCorrection, Scaffold, ServerState
 from fedsim.params import Model, Tree
-from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.wire import ModelUpdate
 
 SCALARS = 64 * 16 + 16 + 16 * 10 + 10
@@ -245,17 +244,6 @@ def test_the_model_alone_is_sent_for_fine_tuning(world: Any) -> None:
         assert models["personal"].digest() == models["global"].digest()
 
 
-def test_clients_are_trained_together(world: Any) -> None:
-    parts = world.parts(world.algorithm("scaffold"), verify=False)
-    world.run(parts.algorithm, verify=False, executor=parts.executor)
-    assert parts.executor.jobs_done["fit"]["together"] == 12
-
-
-@pytest.mark.slow
-def test_sockets_change_nothing(world: Any) -> None:
-    world.run_every_way(lambda: world.algorithm("scaffold"), verify=False, rounds=2)
-
-
 def test_a_control_of_another_form_is_refused(world: Any) -> None:
     class Lying(Scaffold):
         async def train(self, client: Any, state: Any, message: Any) -> Any:
@@ -291,9 +279,3 @@ def test_option_ii_needs_plain_descent(training: dict[str, Any], world: Any) -> 
 
     assert paths("II") == [f"training.{name}" for name in training]
     assert paths("I") == []
-
-
-def test_replies_of_earlier_rounds_are_refused(world: Any) -> None:
-    late = SYNCHRONOUS.Config.model_validate({"late": "carry", "deadline": "5 s"})
-    (fault,) = world.parts(world.algorithm("scaffold"), pacing=SYNCHRONOUS(late)).misfits()
-    assert fault.path == "participation.pacing.params.late"

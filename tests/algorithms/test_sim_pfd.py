@@ -72,8 +72,3 @@ def test_similarity_is_charged_to_the_server(world: Any) -> None:
 def test_only_those_who_answered_are_compared(world: Any) -> None:
     result = world.run(world.algorithm("sim_pfd"), clients_per_round=2)
     assert result.totals.parameters_up == 40 * 10 * 2 * 3
-
-
-def test_norm_is_one_of_two(world: Any) -> None:
-    with pytest.raises(ValueError, match="'minmax' or 'sum'"):
-        world.algorithm("sim_pfd", norm="softmax")

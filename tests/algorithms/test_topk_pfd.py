@@ -83,10 +83,3 @@ def test_neighbours_are_among_those_who_answered(world: Any) -> None:
     two = _models(world, world.algorithm("topk_pfd"), clients_per_round=2)
     mean = _models(world, world.algorithm("ktpfl", c_lr=0.0), clients_per_round=2)
     assert _distance(two, mean) < 1e-5
-
-
-def test_one_number_is_given(world: Any) -> None:
-    with pytest.raises(ValueError, match="half = true and neighbours = 3"):
-        world.algorithm("topk_pfd", half=True, neighbours=3)
-    with pytest.raises(ValueError, match="greater than or equal to 1"):
-        world.algorithm("topk_pfd", neighbours=0)

@@ -12,7 +12,6 @@ import pytest
 from fedsim.algorithms.base import Reply
 from fedsim.algorithms.common.server_optimisers import ServerState
 from fedsim.params import Model
-from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.wire import ModelUpdate
 
 NAMES = ["fedadagrad", "fedadam", "fedavgm", "fedyogi"]
@@ -53,16 +52,3 @@ def test_the_mean_of_the_changes_is_not_rounded_as_the_mean_of_the_models_is(wor
     before = algorithm.start(SimpleNamespace(initial_model=lambda: _model(2.0**24)))
     after = _merged(algorithm, before, (2.0**24, 1), (2.0**24 + 2, 1))
     assert [one.tolist() for one in after.moments["w"]] == [[1.0]]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_messages_are_fedavg_s(name: str, world: Any) -> None:
-    assert world.run(world.algorithm(name)).totals == world.run(world.algorithm("fedavg")).totals
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_replies_of_earlier_rounds_are_refused(name: str, world: Any) -> None:
-    late = SYNCHRONOUS.Config.model_validate({"late": "carry", "deadline": "5 s"})
-    (fault,) = world.parts(world.algorithm(name), pacing=SYNCHRONOUS(late)).misfits()
-    assert fault.path == "participation.pacing.params.late"
-    assert not list(world.parts(world.algorithm(name)).misfits())
