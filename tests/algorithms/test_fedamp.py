@@ -26,8 +26,6 @@ from fedsim.engine.training_config import TrainingConfig
 from fedsim.params import Model
 from fedsim.runtime.run import run
 
-SCALARS = 64 * 16 + 16 + 16 * 10 + 10
-
 
 def _sent(algorithm: Any) -> list[tuple[Models, dict[int, Any]]]:
     """Have the state and the messages of each round written down."""

@@ -19,8 +19,6 @@ from fedsim.runtime.policies.pacing.immediate import PLUGIN as IMMEDIATE
 from fedsim.runtime.start_values import StartValues
 from fedsim.wire import ModelUpdate
 
-SCALARS = 64 * 16 + 16 + 16 * 10 + 10
-
 
 def _buffered(concurrency: int = 4, **params: Any) -> Any:
     return BUFFERED(BUFFERED.Config(concurrency=concurrency, **params))

@@ -65,6 +65,14 @@ def test_bases_are_averaged_with_their_statistics_and_heads_stay(world: Any) -> 
     assert result.totals.parameters_up == 12 * (64 * 12 + 12 + 24)
 
 
+def test_statistics_above_the_cut_stay(world: Any) -> None:
+    algorithm = world.algorithm("fedper", personal_layers=2)
+    result = world.run(algorithm, architectures=_normed(world), **PLAIN)
+    assert result.totals.parameters_up == 12 * (64 * 12 + 12)
+    own = [models["personal"] for models in result.models.values()]
+    assert len({model.buffers["body.norm.running_mean"].tobytes() for model in own}) == 4
+
+
 def test_mean_by_hand(world: Any) -> None:
     def reply(client: int, value: float, num_samples: int) -> Reply:
         base = Model("mlp[:2]", {"w": np.full(2, value, np.float32)})
@@ -147,9 +155,19 @@ def test_a_net_without_cuts_is_refused(world: Any) -> None:
     assert "model 'mlp' cannot be cut: its net, a Twice, computes in its own way" in str(fault)
 
 
-def test_a_whole_model_is_no_base(world: Any) -> None:
-    base, whole = Model("mlp[:2]", {}), Model("mlp", {})
-    reply = Reply(0, 0, "train", 0, 0, 1.0, ModelUpdate.of(whole, 5))
-    assert (
-        world.algorithm("fedper").vet(SimpleNamespace(), base, reply) == "architecture 'mlp', not 'mlp[:2]'"
+@pytest.mark.parametrize(
+    ("label", "names", "reason"),
+    [
+        ("mlp", "ab", "architecture 'mlp', not 'mlp[:2]'"),
+        ("mlp[2:]", "ab", "architecture 'mlp[2:]', not 'mlp[:2]'"),
+        ("mlp[:2]", "abc", "other names than architecture 'mlp[:2]' has"),
+        ("mlp[:2]", "", "other names than architecture 'mlp[:2]' has"),
+    ],
+)
+def test_another_part_is_rejected(label: str, names: str, reason: str, world: Any) -> None:
+    base, other = (
+        Model(its, {name: np.zeros(2, np.float32) for name in those})
+        for its, those in (("mlp[:2]", "ab"), (label, names))
     )
+    reply = Reply(0, 0, "train", 0, 0, 1.0, ModelUpdate.of(other, 5))
+    assert world.algorithm("fedper").vet(SimpleNamespace(), base, reply) == reason
