@@ -117,7 +117,7 @@ class APFL(FedAvg[APFLConfig]):
     Config = APFLConfig
 
     def join(self, client: ClientContext) -> ClientState:
-        """Begin with the start values, twice."""
+        """Begin with the start values for both models."""
         model, alpha = client.initial_model(), np.array(self.config.alpha, np.float32)
         return ClientState(model, model, {ALPHA: alpha})
 
@@ -145,7 +145,7 @@ class APFL(FedAvg[APFLConfig]):
     async def send_last(
         self, server: ServerContext, state: Model, cohort: Sequence[int]
     ) -> tuple[Model, Mapping[int, ModelBroadcast | None]]:
-        """Send the global model, if it is what clients mix with."""
+        """Send the global model, if clients mix with the server's."""
         if self.config.mix_with == "server":
             return await self.send(server, state, cohort)
         return state, dict.fromkeys(cohort)

@@ -83,7 +83,7 @@ class Centralized(ModelTraining[CentralizedConfig, ServerState]):
 
     @property
     def exchanges(self) -> Exchanges[ServerState, Any]:
-        """The upload, if it is wanted; training, in which nobody is asked."""
+        """The upload, if set; training, in which no client is asked."""
         upload = Exchange(
             "upload", local=self.upload, merge=self.merge, when="opening", who="all", reply=SamplesUp
         )
@@ -102,7 +102,7 @@ class Centralized(ModelTraining[CentralizedConfig, ServerState]):
     async def merge(
         self, server: ServerContext, state: ServerState, replies: Replies[SamplesUp]
     ) -> ServerState:
-        """Pool those that arrived."""
+        """Pool the samples that arrived."""
         return replace(state, holders=tuple(reply.client for reply in replies))
 
     async def train_pooled(
@@ -135,7 +135,7 @@ class Centralized(ModelTraining[CentralizedConfig, ServerState]):
 
 
 class FineTunedCentralized(FineTuning[CentralizedConfig, ServerState], Centralized):
-    """The same, and fine-tuning at the clients where that is wanted."""
+    """The same with fine-tuning at the clients, if set."""
 
     about = About(
         kind="reference", down="0", up="0, or its samples once", server="one model and everybody's samples"

@@ -70,7 +70,7 @@ class FedPer(FedAvg[FedPerConfig]):
         return _joined(client, message.model, state)
 
     def vet(self, server: ServerContext, state: Model, reply: Reply) -> str | None:
-        """Refuse what is no base."""
+        """Reject anything but a base."""
         return unlike(reply.message.model, state)
 
     def misfits(self, setting: Setting) -> Iterator[Fault]:
@@ -117,7 +117,7 @@ def _joined(party: Context, base: Model, head: Model) -> Model:
 
 
 def _form(architecture: Architecture) -> list[tuple[str, tuple[int, ...]]]:
-    """Return names and shapes of what a base has."""
+    """Return names and shapes of an architecture's arrays."""
     net = architecture.structure
     return [(name, tuple(tensor.shape)) for name, tensor in (*net.named_parameters(), *net.named_buffers())]
 

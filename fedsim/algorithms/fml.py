@@ -109,7 +109,7 @@ class FML(FedAvg[FMLConfig]):
         return fitted.models[PERSONAL], reply
 
     def vet(self, server: ServerContext, state: Model, reply: Reply) -> str | None:
-        """Refuse what is no meme."""
+        """Reject anything but a meme."""
         return unlike(reply.message.model, state)
 
     async def models_of(

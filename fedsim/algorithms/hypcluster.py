@@ -69,7 +69,7 @@ class HypClusterConfig(ModelClustersConfig, OptionalFineTuningConfig):
 
 @message("model_loss")
 class ModelLoss(Message):
-    """The loss of the model that came, on the client's own samples; the largest float if it is no number."""
+    """The loss of the received model on the client's samples; the largest float instead of NaN."""
 
     loss: float
 
@@ -95,7 +95,7 @@ class HypCluster(FineTuning[HypClusterConfig, Models], ModelClusters[HypClusterC
 
     @property
     def exchanges(self) -> Exchanges[Models, Any]:
-        """Train; and before the first round, if it is wanted, the choice of the start models, one by one."""
+        """Train; before the first round, if set, the choice of the start models, one by one."""
         if self.config.start == "random" or self.config.clusters == 1:
             return super().exchanges
         prepare: Exchange[Any, Any, Any, Any] = Exchange(
@@ -132,21 +132,21 @@ class HypCluster(FineTuning[HypClusterConfig, Models], ModelClusters[HypClusterC
     async def local_prepare(
         self, client: ClientContext, state: Any, message: ModelBroadcast
     ) -> tuple[Any, ModelUpdate]:
-        """Train it and send it back."""
+        """Train the model and send it back."""
         fitted = await client.fit(message.model, name="candidate")
         return state, ModelUpdate.of(fitted.model, num_samples=client.num_samples())
 
     async def merge_prepare(
         self, server: ServerContext, state: Choosing, replies: Replies[ModelUpdate]
     ) -> Choosing:
-        """Keep the models that came."""
+        """Store the models."""
         candidates = {reply.client: reply.message.model for reply in replies}
         return replace(state, candidates=candidates, losses=dict.fromkeys(candidates, ()))
 
     async def instruct_compare(
         self, server: ServerContext, state: Choosing, cohort: Sequence[int]
     ) -> tuple[Choosing | Models, Mapping[int, ModelBroadcast]]:
-        """Choose a model, and send it to the candidates that are left; with the last one, end the choice."""
+        """Choose a model and send it to the remaining candidates; the last choice ends it."""
         number = len(state.chosen)
         left = [client for client, losses in state.losses.items() if len(losses) == number]
         if left:
@@ -168,14 +168,14 @@ class HypCluster(FineTuning[HypClusterConfig, Models], ModelClusters[HypClusterC
     async def local_compare(
         self, client: ClientContext, state: Any, message: ModelBroadcast
     ) -> tuple[Any, ModelLoss]:
-        """Send its loss."""
+        """Send the model's loss."""
         loss = await validation_loss(client, message.model, self.config.choose_on)
         return state, ModelLoss(min(loss, sys.float_info.max))
 
     async def merge_compare(
         self, server: ServerContext, state: Choosing, replies: Replies[ModelLoss]
     ) -> Choosing:
-        """Note the losses."""
+        """Store the losses."""
         told = {reply.client: (*state.losses[reply.client], reply.message.loss) for reply in replies}
         return replace(state, losses={**state.losses, **told})
 

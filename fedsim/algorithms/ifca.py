@@ -88,7 +88,7 @@ class IFCA(ModelClusters[IFCAConfig]):
     discounted = "shares"
 
     def start(self, server: ServerContext) -> Models:
-        """Begin with different models, on the base of the first if they share it."""
+        """Begin with different models, all on the base of the first if it is shared."""
         models = super().start(server)
         if not self.config.shared_base:
             return models
@@ -98,7 +98,7 @@ class IFCA(ModelClusters[IFCAConfig]):
     async def send(
         self, server: ServerContext, state: Models, cohort: Sequence[int]
     ) -> tuple[Models, Mapping[int, Any]]:
-        """Send everyone all models, what they share once."""
+        """Send all models to every client, a shared base once."""
         if not self.config.shared_base:
             return await super().send(server, state, cohort)
         base = self._base(server, state[0])
@@ -108,7 +108,7 @@ class IFCA(ModelClusters[IFCAConfig]):
         return state, broadcast(cohort, sent)
 
     def received(self, client: ClientContext, message: Any) -> Models:
-        """Return the models that a message carries, each of which is whole."""
+        """Return the whole models that a message carries."""
         models = super().received(client, message)
         if not isinstance(message, ModelsOnBase):
             return models
@@ -148,11 +148,11 @@ class IFCA(ModelClusters[IFCAConfig]):
         return replace(model, params=combination([model.params, *gradients], [1.0, *factors]))
 
     def _base(self, party: ComputeContext, model: Model) -> Model:
-        """Return the layers of a model that all models share."""
+        """Return the layers that all models share."""
         return party.architectures[model.architecture].below(HEAD).part_of(model)
 
     def misfits(self, setting: Setting) -> Iterator[Fault]:
-        """Refuse a net without a head of its own, and what gradients ignore or do not belong to."""
+        """Refuse a net without a head, and settings that do not go with gradients."""
         yield from super().misfits(setting)
         if self.config.shared_base and (fault := setting.server.cut_fault(HEAD)) is not None:
             yield fault

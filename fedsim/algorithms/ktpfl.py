@@ -39,7 +39,7 @@ WORK = "c"
 
 @message("sized_logits_up")
 class SizedLogitsUp(LogitsUp):
-    """A client's predictions on public samples with its size, for ``c_weighting = "data"``."""
+    """Predictions on public samples and the client's size, for ``c_weighting = "data"``."""
 
     num_samples: int = 0  # training samples of the client
 
@@ -88,14 +88,14 @@ class KTpFL(Codistillation[KTpFLConfig, State]):
         return State(c=np.full((count, count), 1 / count), num_samples=np.zeros(count))
 
     def reply(self, client: ClientContext, values: Array, positions: Array) -> LogitsUp:
-        """Return the message that carries soft predictions on the samples named."""
+        """Return the message with soft predictions, and with the client's size if it counts."""
         if self.config.c_weighting == "unit":
             return super().reply(client, values, positions)
         temperature, size = self.config.temperature, client.num_samples()
         return predictions(values, positions, "probs", temperature, SizedLogitsUp, num_samples=size)
 
     async def merge_share(self, server: ServerContext, state: State, replies: Replies[Any]) -> State:
-        """Keep what has come."""
+        """Store the predictions, and the clients' sizes if they count."""
         state = await super().merge_share(server, state, replies)
         if self.config.c_weighting == "unit":
             return state
@@ -105,13 +105,13 @@ class KTpFL(Codistillation[KTpFLConfig, State]):
         return replace(state, num_samples=num_samples)
 
     async def weights(self, server: ServerContext, state: State) -> Array:
-        """Return the rows of c among those who replied, scaled to sum to one."""
+        """Return the rows of c among the senders, scaled to sum to one."""
         return restricted(_block(state))
 
     async def instruct_distil(
         self, server: ServerContext, state: State, cohort: Sequence[int]
     ) -> tuple[State, Mapping[int, LogitsDown]]:
-        """Send each its teacher, and begin to move c."""
+        """Send each client its teacher, and begin the step of c in the background."""
         state, messages = await super().instruct_distil(server, state, cohort)
         moved = server.call(
             learned,
@@ -128,7 +128,7 @@ class KTpFL(Codistillation[KTpFLConfig, State]):
         return replace(state, learning=server.round), messages
 
     async def merge_distil(self, server: ServerContext, state: State, replies: Replies[None]) -> State:
-        """Put the moved block into c."""
+        """Put the block of c that was learned into c."""
         if state.learning != server.round:
             return state  # late replies of a round whose work is gone
         c = state.c.copy()

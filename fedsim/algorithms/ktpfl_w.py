@@ -134,7 +134,7 @@ class KTpFLW(OwnModelRounds[KTpFLWConfig, ServerState, Model]):
     async def merge(
         self, server: ServerContext, state: ServerState, replies: Replies[ModelUpdate]
     ) -> ServerState:
-        """Keep the models, and move c."""
+        """Store the models, and move c."""
         newest = {reply.client: reply.message for reply in replies}
         uploads = {**state.uploads, **newest}
         learning = self.config.mixing == "learned"

@@ -70,7 +70,7 @@ OTHER = "other"
 
 @dataclass(frozen=True, slots=True)
 class AtMixture:
-    """The loss of one model of a mixture; the parameters of the other are the extra ``other``."""
+    """The loss at a mixture of parameters; those of the other model are the extra ``other``."""
 
     share: float  # what the model that moves weighs in the mixture
 
@@ -81,7 +81,7 @@ class AtMixture:
 
 @dataclass(frozen=True, slots=True)
 class OfMixedOutputs:
-    """The loss of the mixed outputs of the model and of the model ``other``, which is not trained."""
+    """The loss of mixed outputs of the model and of ``other``, which is not trained."""
 
     share: float  # what the outputs of the model that moves weigh
 
@@ -103,14 +103,14 @@ class Mapper(FedAvg[MapperConfig]):
     Config = MapperConfig
 
     def join(self, client: ClientContext) -> ClientState:
-        """Begin with the start values, and with the weight in the middle."""
+        """Begin with the start values and the middle weight."""
         lambdas = self.config.lambdas
         return ClientState(client.initial_model(), lambdas[len(lambdas) // 2])
 
     async def train(
         self, client: ClientContext, state: ClientState, message: ModelBroadcast
     ) -> tuple[ClientState, ModelUpdate]:
-        """Train the own model for each weight, keep the best; train the global one beside it and send it."""
+        """Train the own model for each weight, keep the best; train the global model and send it."""
         shared, tried = message.model, list[tuple[ClientState, Fitted]]()
         for lam in self.config.lambdas:
             fitted = await self._fit(client, state.model, shared, lam, name="personal", keeps=False)
@@ -138,7 +138,7 @@ class Mapper(FedAvg[MapperConfig]):
     async def _fit(
         self, client: ClientContext, model: Model, other: Model, share: float, **options: Any
     ) -> Fitted:
-        """Train a model on the loss of its mixture with another, in which it weighs ``share``."""
+        """Train a model on the loss of its mixture with another, with weight ``share``."""
         if self.config.mix == "outputs":
             step, models = Descent(loss=OfMixedOutputs(share)), {MODEL: model, OTHER: other}
             return await client.fit(models, trained=(MODEL,), step=step, **options)

@@ -52,7 +52,7 @@ GLOBAL = "global"
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """The cross-entropy and ``mu`` times the contrast; models under other names are previous ones."""
+    """The cross-entropy plus ``mu`` times the contrast; other names are previous models."""
 
     mu: float  # weight of the contrast
     temperature: float  # what cosines are divided by
@@ -90,7 +90,7 @@ class Moon(FedAvg[MoonConfig]):
     async def train(
         self, client: ClientContext, state: ClientState, message: ModelBroadcast
     ) -> tuple[ClientState, ModelUpdate]:
-        """Train with the contrast, if there is one and a previous model, and remember the result."""
+        """Train with the contrast to the previous models, if any, and store the result."""
         models, step = {MODEL: message.model}, Descent()
         if state.previous and self.config.mu:
             models |= {GLOBAL: message.model}
@@ -101,7 +101,7 @@ class Moon(FedAvg[MoonConfig]):
         return ClientState(remembered), ModelUpdate.of(model, num_samples=client.num_samples())
 
     def misfits(self, setting: Setting) -> Iterator[Fault]:
-        """Refuse models that are not their head on their features, or whose features are the samples."""
+        """Refuse models without a head, and those whose features are the samples."""
         yield from super().misfits(setting)
         for label, architecture in setting.clients.items():
             if (fault := architecture.cut_fault(-1)) is not None:

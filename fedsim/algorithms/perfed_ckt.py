@@ -69,7 +69,7 @@ class PerFedCKTConfig(OwnStartConfig):
 
 @message("centroids")
 class Centroids(Message):
-    """What clusters of clients predict."""
+    """Mean predictions of clusters of clients."""
 
     values: NDArray[np.float32] = counted()  # mean probabilities of each cluster, float32 [C, p, N]
     counts: NDArray[np.int32]  # how many clients each one has, int32 [C]
@@ -114,7 +114,7 @@ def nearest(centroids: Array, predictions: Array) -> int:
 
 
 class PerFedCKT(PublicSetDelivery[PerFedCKTConfig, Clusters | None, ClientState]):
-    """Clustered knowledge transfer; the server's state is the newest clusters, None before there are any."""
+    """Clustered knowledge transfer; the server's state is the newest clusters, or None."""
 
     about = About(
         kind="distillation",
@@ -135,20 +135,20 @@ class PerFedCKT(PublicSetDelivery[PerFedCKTConfig, Clusters | None, ClientState]
         return (*super().exchanges, train)
 
     def start(self, server: ServerContext) -> None:
-        """There are no clusters yet."""
+        """Begin without clusters."""
 
     def join(self, client: ClientContext) -> ClientState:
         """Begin with the start values of the client's architecture."""
         return ClientState(own_start(client, self.config))
 
     def public_positions(self, party: ComputeContext) -> Array:
-        """Return the run's public samples: the first ones, since the set is in an order drawn by seed."""
+        """Return the run's public samples: the first ones, as their order is random."""
         return super().public_positions(party)[: self.config.public_size]
 
     async def send(
         self, server: ServerContext, state: Clusters | None, cohort: Sequence[int]
     ) -> tuple[Clusters | None, Mapping[int, Centroids | None]]:
-        """Send the newest centroids, the same to everyone; before there are any, no frame."""
+        """Send the newest centroids to every client; no frame before there are any."""
         message = None if state is None else Centroids(state.centroids, state.counts)
         return state, broadcast(cohort, message)
 
@@ -168,12 +168,12 @@ class PerFedCKT(PublicSetDelivery[PerFedCKTConfig, Clusters | None, ClientState]
     async def merge(
         self, server: ServerContext, state: Clusters | None, replies: Replies[LogitsUp]
     ) -> Clusters:
-        """Cluster what has arrived."""
+        """Cluster the predictions."""
         vectors = [reply.message.values for reply in replies]
         return await clustered(server, vectors, self.config.clusters)
 
     def vet(self, server: ServerContext, state: Clusters | None, reply: Reply) -> str | None:
-        """Refuse predictions on other samples, on some alone or on none, and what are no probabilities."""
+        """Reject predictions on other samples, on some or none of them, and non-probabilities."""
         message: LogitsUp = reply.message
         if message.indices is not None and not len(message.indices):
             return "no public samples"
@@ -195,7 +195,7 @@ class PerFedCKT(PublicSetDelivery[PerFedCKTConfig, Clusters | None, ClientState]
     async def _near(
         self, client: ClientContext, state: ClientState, samples: Samples, centroids: Array
     ) -> dict[str, Any]:
-        """Return how to train near the centroid that the model's predictions are nearest to."""
+        """Return the arguments of a fit near the centroid nearest to the model's predictions."""
         predicted = state.predictions
         if predicted is None:
             predicted = await _predictions(client, state.model, samples)
@@ -217,7 +217,7 @@ async def _predictions(client: ClientContext, model: Model, samples: Samples) ->
 
 
 def _form(party: ComputeContext) -> Form:
-    """Return what predictions are: a regression has no probabilities."""
+    """Return the form of predictions: a regression has no probabilities."""
     return "probs" if party.task.kind == "classification" else "logits"
 
 

@@ -129,7 +129,7 @@ class PerFedAvg(FedAvg[PerFedAvgConfig]):
         return state, ModelUpdate.of(fitted.model, num_samples=client.num_samples())
 
     async def models_of(self, observer: ClientContext, server_state: Model, client_state: Any) -> Predictors:
-        """Return the global model, and what it becomes on the client's training samples."""
+        """Return the global model, also adapted to the client's training samples."""
         optimiser, steps = Sgd(self.config.alpha), self.config.adapt_steps
         adapted = await observer.fit(server_state, steps=steps, optimiser=optimiser, name="adapt")
         shared = Predictor(server_state)

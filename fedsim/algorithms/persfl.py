@@ -60,7 +60,7 @@ TEMPERATURES = (1.0, 5.0, 9.0, 13.0, 17.0, 21.0, 25.0)
 
 
 class DistillingConfig(FedAvgConfig):
-    """What PersFL and PersFL-GD share."""
+    """Parameters of PersFL and PersFL-GD."""
 
     lambdas: Annotated[tuple[Share, ...], AsTuple, Few, Ascending] = (0.0, 0.25, 0.5, 0.75, 1.0)
     """Weights of the teacher's predictions against the labels that each client tries, ascending; 0 is
@@ -99,7 +99,7 @@ class Imitating:
 
     @property
     def counted_as(self) -> Imitating:
-        """The loss of the same cost; a grid has many."""
+        """A loss with the same cost, one for the whole grid."""
         return replace(self, weight=0.5, temperature=2.0)
 
     @serves_many
@@ -138,7 +138,7 @@ class ClientState:
 
 
 class Distilling(FedAvg):
-    """FedAvg, then distillation from each client's best teacher; what its loss is, a class derived says."""
+    """FedAvg, then distillation from each client's best teacher; a subclass gives the loss."""
 
     Config = DistillingConfig
     config: DistillingConfig
@@ -150,13 +150,13 @@ class Distilling(FedAvg):
 
     @property
     def exchanges(self) -> Exchanges[Model, Any]:
-        """FedAvg's, and the final model to everyone."""
+        """FedAvg's, and the final model to all clients."""
         distil = Exchange("distil", instruct=self.send, local=self.local_distil, when="closing", who="all")
         return (*super().exchanges, distil)
 
     @property
     def grid(self) -> tuple[tuple[float, float], ...]:
-        """The pairs of weight and temperature, in the order in which they are tried."""
+        """The pairs of weight and temperature, in the order of trials."""
         return tuple(
             (weight, temperature)
             for weight in self.config.lambdas
@@ -164,7 +164,7 @@ class Distilling(FedAvg):
         )
 
     def join(self, client: ClientContext) -> Any:
-        """No teacher yet."""
+        """Begin without a teacher."""
         return ClientState()
 
     async def train(
@@ -179,7 +179,7 @@ class Distilling(FedAvg):
     async def local_distil(
         self, client: ClientContext, state: ClientState, message: ModelBroadcast
     ) -> tuple[ClientState, None]:
-        """Settle the teacher, train a student for each pair of the grid, keep the best."""
+        """Choose the teacher, train a student for each pair of the grid, keep the best."""
         unseen = not client.num_samples("val")
         if unseen:
             client.warn("no validation samples", instead="final model as teacher, weight 0.5, temperature 5")
@@ -215,7 +215,7 @@ class Distilling(FedAvg):
         return replace(state, personal=best, pair=chosen), None
 
     async def models_of(self, observer: ClientContext, server_state: Model, client_state: Any) -> Predictors:
-        """Return the global model and, after the end, the client's own and its teacher."""
+        """Return the global model; after the end also the client's own and its teacher."""
         models = dict(await super().models_of(observer, server_state, client_state))
         if client_state.personal is not None:
             models["personal"] = Predictor(client_state.personal)
@@ -247,7 +247,7 @@ class PersFL(Distilling):
     config: PersFLConfig
 
     def loss(self, weight: float, temperature: float) -> Imitating:
-        """Return the loss with the KL divergence that the settings ask for."""
+        """Return the loss with the KL divergence of the settings."""
         return Imitating(weight, temperature, self.config.kl_direction, self.config.kl_reduction == "mean")
 
 

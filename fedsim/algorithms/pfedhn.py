@@ -79,7 +79,7 @@ class Shape:
 
     @property
     def layers(self) -> Iterator[tuple[str, int, int]]:
-        """Name, inputs and outputs of each layer: those one after the other, then the heads."""
+        """Name, inputs and outputs of each layer, hidden layers before heads."""
         for number in range(1 + self.hidden_layers):
             yield f"layer {number}", self.hidden if number else self.embedding, self.hidden
         for name, shape in self.targets:
@@ -93,7 +93,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Hypernetwork:
-    """A hypernetwork, the embeddings of its clients, and what its optimiser remembers."""
+    """A hypernetwork, the embeddings of its clients, and its optimiser's momentum."""
 
     shape: Shape  # its structure
     weights: Tree  # of its layers
@@ -102,7 +102,7 @@ class Hypernetwork:
     embedding_momentum: Array  # of the embeddings, float32 [K, E]
 
 
-def begun(shape: Shape, num_clients: int, key: Key) -> Hypernetwork:
+def initial_hypernetwork(shape: Shape, num_clients: int, key: Key) -> Hypernetwork:
     """Return start values: layers as PyTorch begins them, embeddings from a standard normal distribution."""
     draw = key.numpy()
     embeddings = draw.standard_normal((num_clients, shape.embedding), np.float32)
@@ -198,7 +198,7 @@ class PFedHN(TrainingRounds[PFedHNConfig, Hypernetwork, Tree]):
             config.hidden_layers,
             tuple((name, array.shape) for name, array in params.items()),
         )
-        return begun(shape, server.num_clients, server.key.child("hypernetwork"))
+        return initial_hypernetwork(shape, server.num_clients, server.key.child("hypernetwork"))
 
     def join(self, client: ClientContext) -> Tree:
         """Begin with the buffers of the start model."""
@@ -207,7 +207,7 @@ class PFedHN(TrainingRounds[PFedHNConfig, Hypernetwork, Tree]):
     async def send(
         self, server: ServerContext, state: Hypernetwork, cohort: Sequence[int]
     ) -> tuple[Hypernetwork, Mapping[int, ModelBroadcast]]:
-        """Make the parameters of each client's model."""
+        """Generate the parameters of each client's model."""
         flops = 2.0 * state.shape.num_weights * len(cohort)
         made = await server.call(generated, state, list(cohort), flops=flops)
         messages = [ModelBroadcast(server.architecture, params, {}) for params in made]
@@ -216,7 +216,7 @@ class PFedHN(TrainingRounds[PFedHNConfig, Hypernetwork, Tree]):
     async def train(
         self, client: ClientContext, state: Tree, message: ModelBroadcast
     ) -> tuple[Tree, ModelUpdate]:
-        """Train from what came, and send what it was less what it has become."""
+        """Train the received parameters, and send them less the trained ones."""
         start = await self.own_model(client, state, message)
         optimiser = Clipped(client.training.make_optimiser(), self.config.client_clip)
         model = (await client.fit(start, optimiser=optimiser)).model
@@ -224,13 +224,13 @@ class PFedHN(TrainingRounds[PFedHNConfig, Hypernetwork, Tree]):
         return model.buffers, ModelUpdate(model.architecture, change, {}, client.num_samples())
 
     async def own_model(self, client: ClientContext, state: Tree, message: ModelBroadcast) -> Model:
-        """Return the parameters that came, with the client's running statistics."""
+        """Return the received parameters with the client's running statistics."""
         return Model(message.architecture, message.params, state)
 
     async def send_last(
         self, server: ServerContext, state: Hypernetwork, cohort: Sequence[int]
     ) -> tuple[Hypernetwork, Mapping[int, ModelBroadcast]]:
-        """Make the parameters of each client's model."""
+        """Generate the parameters of each client's model."""
         return await self.send(server, state, cohort)
 
     async def merge(
@@ -247,7 +247,7 @@ class PFedHN(TrainingRounds[PFedHNConfig, Hypernetwork, Tree]):
         return moved
 
     def vet(self, server: ServerContext, state: Hypernetwork, reply: Reply) -> str | None:
-        """Refuse changes of other parameters, and any buffers."""
+        """Reject changes of other parameters, and any buffers."""
         initial = server.initial_model()
         return unlike(reply.message.model, Model(initial.architecture, initial.params))
 
@@ -268,7 +268,7 @@ class PFedHN(TrainingRounds[PFedHNConfig, Hypernetwork, Tree]):
     async def models_of(
         self, observer: ClientContext, server_state: Hypernetwork, client_state: Tree
     ) -> Predictors:
-        """Return what the hypernetwork makes for the client, untrained."""
+        """Return the model generated for the client, untrained."""
         flops = 2.0 * server_state.shape.num_weights
         (params,) = await observer.call(generated, server_state, [observer.client], flops=flops)
         return {"personal": Predictor(Model(observer.architecture, params, client_state))}

@@ -88,7 +88,7 @@ class EnvelopeDescent:
 
     @property
     def moves(self) -> int:
-        """How often the personal model moves."""
+        """Moves of the personal model in a step."""
         return self.inner_steps
 
     def __call__(self, work: Work, batches: Batches) -> Tensor:
@@ -118,14 +118,14 @@ class PFedMe(FedAvg[PFedMeConfig]):
     Config = PFedMeConfig
 
     def start(self, server: ServerContext) -> Model:
-        """Begin with the start values; warn where there is momentum, which no step has."""
+        """Begin with the start values; warn of momentum, which no step has."""
         if server.training.momentum:
             server.warn("pFedMe takes steps without momentum", momentum=server.training.momentum, instead=0.0)
         return super().start(server)
 
     @property
     def exchanges(self) -> Exchanges[Model, ClientState]:
-        """One, in which the cohort trains; or all train, and the cohort is asked for the result."""
+        """Training by the cohort; or by all, and then the cohort's replies."""
         if not self.config.all_train:
             return super().exchanges
         learn = Exchange("train", instruct=self.send, local=self.learn, who="all")
@@ -157,7 +157,7 @@ class PFedMe(FedAvg[PFedMeConfig]):
     async def upload(
         self, client: ClientContext, state: ClientState, message: None
     ) -> tuple[ClientState, Any]:
-        """Send the copy of the global model; nothing, which is rejected, where this round has made none."""
+        """Send the copy of the global model; None, which is rejected, without one of this round."""
         shared = state.shared if state.round == client.round else None
         reply = None if shared is None else ModelUpdate.of(shared, num_samples=client.num_samples())
         return ClientState(state.personal), reply
@@ -175,7 +175,7 @@ class PFedMe(FedAvg[PFedMeConfig]):
         return replace(mean, params=combination([state.params, mean.params], [1 - beta, beta]))
 
     def misfits(self, setting: Setting) -> Iterator[Fault]:
-        """Refuse Adam, and a rate at which the pull towards the global model makes inner steps diverge."""
+        """Refuse Adam, and a rate at which the pull to the global model makes inner steps diverge."""
         yield from super().misfits(setting)
         training = setting.training
         pull = self.config.lam + training.weight_decay
@@ -192,14 +192,14 @@ class PFedMe(FedAvg[PFedMeConfig]):
     async def own_model(
         self, client: ClientContext, state: ClientState, message: ModelBroadcast | None
     ) -> Model:
-        """Return the client's own model; where it has none, the one that came, now or before."""
+        """Return the client's own model, or else the last one received."""
         received = cast(Model, state.shared) if message is None else message.model
         return state.personal or received
 
     async def models_of(
         self, observer: ClientContext, server_state: Model, client_state: ClientState
     ) -> Predictors:
-        """Return the client's own model, the global one where it has none, and the global one."""
+        """Return the client's own model, or else the global one; and the global one."""
         shared = Predictor(server_state)
         return {"personal": Predictor(client_state.personal or server_state), "global": shared, "gm": shared}
 

@@ -49,7 +49,7 @@ class ControlledModel(ModelBroadcast):
 
 @message("scaffold_change")
 class ControlledChange(ModelUpdate):
-    """How a client has changed the parameters, ``y - w``, and its control; the buffers are its model's."""
+    """The change of the parameters ``y - w`` and of the control; the model's buffers."""
 
     control: Tree = counted()  # c_k+ - c_k, a tree like the model's parameters
 
@@ -110,7 +110,7 @@ class Scaffold(ModelTraining[ScaffoldConfig, ServerState]):
     async def send(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
     ) -> tuple[ServerState, Mapping[int, ControlledModel]]:
-        """Send everyone w and c."""
+        """Send w and c to every client."""
         model = state.model
         message = ControlledModel(model.architecture, model.params, model.buffers, state.control)
         return state, dict.fromkeys(cohort, message)
@@ -118,7 +118,7 @@ class Scaffold(ModelTraining[ScaffoldConfig, ServerState]):
     async def send_last(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
     ) -> tuple[ServerState, Mapping[int, ModelBroadcast]]:
-        """Send everyone w alone: nobody corrects steps any more."""
+        """Send w alone to every client."""
         return state, dict.fromkeys(cohort, ModelBroadcast.of(state.model))
 
     async def train(  # type: ignore[override]  # what send() makes
@@ -153,7 +153,7 @@ class Scaffold(ModelTraining[ScaffoldConfig, ServerState]):
         return ServerState(Model(model.architecture, params, buffers), control)
 
     def misfits(self, setting: Setting) -> Iterator[Fault]:
-        """Refuse optimisers that option II cannot see through."""
+        """Refuse optimisers whose path is no sum of gradients, with option II."""
         yield from super().misfits(setting)
         training = setting.training
         mend = "leave it out, or let algorithm.params.option be 'I'"

@@ -50,6 +50,7 @@ from fedsim.runtime.run import RunResult, kinds_of, run
 from fedsim.runtime.sockets.join import host
 from fedsim.runtime.sockets.serve import serve
 from fedsim.task import Task
+from tests.algorithms.stand_ins import QUICK
 
 FEW = 200
 """Samples of all clients and of the public set; whether anything is learned takes twice as many."""
@@ -139,6 +140,10 @@ class World:
         made = plugin(plugin.Config(**params))
         assert isinstance(made, Algorithm)
         return made
+
+    def quick(self, name: str) -> Algorithm[Any, Any, Any]:
+        """Return an algorithm with parameters for a short run."""
+        return self.algorithm(name, **QUICK.get(name, {}))
 
     def parts(
         self,

@@ -128,14 +128,3 @@ def test_a_client_that_was_never_asked_has_the_start_values(world: Any) -> None:
     result = world.run(world.algorithm("apfl"), clients_per_round=1, rounds=1, **PLAIN)
     start = world.parts(world.algorithm("apfl")).initial()("mlp").digest()
     assert sorted(digest == start for digest in _personal(result).values()) == [False, True, True, True]
-
-
-def test_what_a_client_keeps_is_kept_when_uploads_are_lost(world: Any) -> None:
-    params = {"alpha": 1.0, "adapt": "never"}
-    lost = world.run(
-        world.algorithm("apfl", **params),
-        lost=lambda parcel, n: parcel.sender == 2,
-        client_timeout_s=30.0,
-        **PLAIN,
-    )
-    assert _personal(lost)[2] == _personal(world.run(world.algorithm("apfl", **params), **PLAIN))[2]

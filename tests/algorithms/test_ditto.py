@@ -61,15 +61,3 @@ def test_one_step_by_hand(world: Any) -> None:
             pull = 0.1 * 2.0 * (before - models["global"].params[name])
             wanted = own.models[client]["personal"].params[name] - pull
             np.testing.assert_allclose(pulled.models[client]["personal"].params[name], wanted, atol=1e-6)
-
-
-def test_own_models_are_kept_when_uploads_are_lost(world: Any) -> None:
-    whole = world.run(world.algorithm("ditto", lam=0.0), **PLAIN)
-    lost = world.run(
-        world.algorithm("ditto", lam=0.0),
-        lost=lambda parcel, n: parcel.sender == 2,
-        client_timeout_s=30.0,
-        **PLAIN,
-    )
-    assert _named(lost, "personal")[2] == _named(whole, "personal")[2]
-    assert _named(lost, "global") != _named(whole, "global")

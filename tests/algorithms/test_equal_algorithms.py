@@ -13,6 +13,8 @@ Params = Mapping[str, Any]
 KEPT: Params = {"training": {"momentum": 0.9, "keep_optimiser": True}, "clients_per_round": 3}
 PLAIN: Params = {"verify": False}
 WAYS: list[Params] = [PLAIN, KEPT]
+LOST: Params = {"lost": lambda parcel, number: parcel.sender == 2, "client_timeout_s": 30.0, "verify": False}
+"""Nothing that client 2 sends arrives."""
 SOME: list[Params] = [{}, {"clients_per_round": 2}]
 ALONE: list[Params] = [{"num_clients": 1}]
 THREE: list[Params] = [{"clients_per_round": 3}]
@@ -103,7 +105,7 @@ def test_it_is_local(name: str, params: Params, others: Params, changes: Params,
     assert one.final.mean == local.final.mean
 
 
-@pytest.mark.parametrize("changes", WAYS)
+@pytest.mark.parametrize("changes", [*WAYS, LOST])
 @pytest.mark.parametrize(("name", "params", "work"), NAMED)
 def test_own_models_are_those_of_local(
     name: str, params: Params, work: Params, changes: Params, world: Any

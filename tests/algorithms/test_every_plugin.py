@@ -40,29 +40,10 @@ from fedsim.runtime.run import RunResult, run
 from fedsim.runtime.server.non_finite import spoiled
 from fedsim.task import Task
 from fedsim.wire import Message, Packed
+from tests.algorithms.stand_ins import QUICK
 from tests.engine.device_waits import device_waits
 
 FOUND = available("fedsim.algorithms")
-FEW: dict[str, Any] = {"lambdas": [0.0, 0.5], "temperatures": [1.0, 5.0], "distill_epochs": 3}
-
-QUICK: dict[str, dict[str, Any]] = {
-    # By default each client trains 29 students for 20 passes: here 3 students for 3.
-    "persfl": FEW,
-    "persfl_gd": FEW,
-    # The paper's rates are for hundreds of rounds.
-    "pfedme": {"lam": 1.0, "eta": 0.5},
-    # The paper's rate is for thousands of public samples, and slow with forty.
-    "fedet": {"server_lr": 0.1, "server_steps": 30},
-    "feddf": {"server_steps": 10},
-    "pfeddf": {"server_steps": 10, "finetune_epochs": 1},
-    # By default each client tries ten passes.
-    "fedavg_ft": {"finetune_epochs": 1},
-    "fedme": {"finetune_epochs": 1},
-    "fedgkt": {"server_epochs": 3},
-    # The authors make thousands of rounds.
-    "pfedhn": {"server_lr": 0.2, "hidden": 20},
-}
-"""Settings for what takes long by default and means the same with less, or is made for larger worlds."""
 WORK: dict[str, dict[str, Any]] = {"l2sgd": {}}
 """How long clients train to learn something, where they draw it themselves."""
 MAIN = {"local", "fedavg", "fedprox", "fedmd"}
@@ -102,7 +83,7 @@ LATE = SYNCHRONOUS(SYNCHRONOUS.Config.model_validate({"late": "carry", "deadline
 @pytest.fixture(scope="module")
 def usual(world: Any) -> Callable[[str], RunResult]:
     """Return the run of an algorithm in the small world: one round, and one after what has been merged."""
-    return cache(lambda name: world.run(world.algorithm(name, **QUICK.get(name, {})), rounds=2, verify=True))
+    return cache(lambda name: world.run(world.quick(name), rounds=2, verify=True))
 
 
 def test_the_four_of_the_main_job_are_there() -> None:
@@ -144,7 +125,7 @@ def test_says_whether_the_server_has_a_model_of_its_own(
             return start(self, server)
 
     monkeypatch.setattr(plugin, "start", started)
-    world.run(world.algorithm(name, **QUICK.get(name, {})), rounds=1)
+    world.run(world.quick(name), rounds=1)
     assert plugin.server_model == (None in asked)
 
 
@@ -158,7 +139,7 @@ def test_documents_every_parameter(name: str) -> None:
 
 @every
 def test_hooks_of_exchanges_are_async(name: str, world: Any) -> None:
-    algorithm = world.algorithm(name, **QUICK.get(name, {}))
+    algorithm = world.quick(name)
     assert algorithm.exchanges
     for exchange in algorithm.exchanges:
         assert isinstance(exchange, Exchange)
@@ -173,7 +154,7 @@ def test_leaves_arguments_untouched_and_repeats_itself(
 ) -> None:
     # Under verify: arguments are hashed around every hook, and every frame is decoded twice.
     first = usual(name)
-    again = world.run(world.algorithm(name, **QUICK.get(name, {})), workers=2, rounds=2)
+    again = world.run(world.quick(name), workers=2, rounds=2)
     assert (first.trace_hash, first.model_hash) == (again.trace_hash, again.model_hash)
 
 
@@ -190,9 +171,7 @@ def test_models_are_the_same_over_sockets_and_one_by_one(
 
 @main_else_slow
 def test_runs_where_nothing_learns(name: str, world: Any) -> None:
-    result = world.run(
-        world.algorithm(name, **QUICK.get(name, {})), rounds=2, executor=NULL(ExecutorConfig())
-    )
+    result = world.run(world.quick(name), rounds=2, executor=NULL(ExecutorConfig()))
     assert result.final is None
     assert result.simulated_s > 0
 
@@ -222,7 +201,7 @@ def test_clients_are_trained_together(name: str, count: int, world: Any) -> None
 
 @main_else_slow
 def test_another_seed_is_another_run(name: str, world: Any, usual: Callable[[str], RunResult]) -> None:
-    other = world.run(world.algorithm(name, **QUICK.get(name, {})), seed=1, rounds=2)
+    other = world.run(world.quick(name), seed=1, rounds=2)
     assert other.model_hash != usual(name).model_hash
 
 
@@ -242,7 +221,7 @@ class Keeping(Threads):
 @main_else_slow
 def test_no_step_waits_for_a_device(name: str, world: Any) -> None:
     executor = Keeping(ExecutorConfig())
-    world.run(world.algorithm(name, **QUICK.get(name, {})), rounds=2, executor=executor)
+    world.run(world.quick(name), rounds=2, executor=executor)
     assert executor.fits
     for job in executor.fits.values():
         few, many = (device_waits(replace(job, num_steps=count), executor.resources) for count in (2, 4))
@@ -253,13 +232,13 @@ def test_no_step_waits_for_a_device(name: str, world: Any) -> None:
 def test_steps_have_portable_operations_alone_or_are_refused(name: str, world: Any) -> None:
     distils_in_float64 = name in ("feddf", "pfeddf")
     with pytest.raises(JobError, match="log of float64") if distils_in_float64 else nullcontext():
-        world.run(world.algorithm(name, **QUICK.get(name, {})), rounds=2, numerics="portable")
+        world.run(world.quick(name), rounds=2, numerics="portable")
 
 
 @main_else_slow
 def test_learns(name: str, world: Any) -> None:
     result = world.run(
-        world.algorithm(name, **QUICK.get(name, {})),
+        world.quick(name),
         rounds=4,
         training=WORK.get(name, {"epochs": 3}),
         num_samples=400,
@@ -310,7 +289,7 @@ def remembered(world: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., lis
 @main_else_slow
 def test_remembers_no_more_from_round_to_round(name: str, world: Any, remembered: Any) -> None:
     # All clients are in every round, and have kept what they keep long before the third.
-    early, late = remembered(world.algorithm(name, **QUICK.get(name, {})))
+    early, late = remembered(world.quick(name))
     for party, size in late.items():
         assert size <= early[party], party
 
@@ -378,9 +357,7 @@ def test_survives_lost_uploads_and_leaves_nothing_large_to_the_cyclic_collector(
     # gigabyte.
     collector = Collector()
     monkeypatch.setattr(running, "gc", collector)
-    result = world.run(
-        world.algorithm(name, **QUICK.get(name, {})), lost=every_second_upload, client_timeout_s=50.0
-    )
+    result = world.run(world.quick(name), lost=every_second_upload, client_timeout_s=50.0)
     dropped = sum(row.dropped for row in result.rounds)
     assert dropped == len(uploads) // 2
     assert [row.round for row in result.rounds if 0 < row.round <= 3] == [1, 2, 3]
@@ -391,9 +368,7 @@ def test_survives_lost_uploads_and_leaves_nothing_large_to_the_cyclic_collector(
 @every
 def test_survives_silence(name: str, world: Any) -> None:
     # Nothing arrives at all: the server's state never changes, rounds still go by (specification 3.5, E2).
-    result = world.run(
-        world.algorithm(name, **QUICK.get(name, {})), lost=lambda parcel, ordinal: True, client_timeout_s=5.0
-    )
+    result = world.run(world.quick(name), lost=lambda parcel, ordinal: True, client_timeout_s=5.0)
     assert [row.round for row in result.rounds if 0 < row.round <= 3] == [1, 2, 3]
     assert result.final is not None
 
@@ -402,7 +377,7 @@ def test_survives_silence(name: str, world: Any) -> None:
 def test_runs_with_one_client_who_has_a_model_of_its_own_if_the_class_says_so(
     name: str, world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    algorithm, names = world.algorithm(name, **QUICK.get(name, {})), set[str]()
+    algorithm, names = world.quick(name), set[str]()
     models_of = algorithm.models_of
 
     async def watching(*arguments: Any) -> Any:
@@ -433,7 +408,7 @@ def test_clients_that_send_absurd_values_end_no_run(
     name: str, world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Client 0 sends the largest numbers that its messages can hold, client 1 such arrays alone.
-    algorithm = world.algorithm(name, **QUICK.get(name, {}))
+    algorithm = world.quick(name)
     honest, models_of = type(algorithm).exchanges.fget, algorithm.models_of
     lies, states = [0], list[Any]()
 
@@ -467,7 +442,7 @@ def test_clients_that_send_absurd_values_end_no_run(
 def test_clients_that_send_numbers_too_large_to_compute_with_harm_nobody(
     name: str, world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    algorithm = world.algorithm(name, **QUICK.get(name, {}))
+    algorithm = world.quick(name)
     honest = type(algorithm).exchanges.fget
     sent = [0]
 

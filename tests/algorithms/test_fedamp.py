@@ -25,6 +25,7 @@ from fedsim.algorithms.fedamp import (
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.params import Model
 from fedsim.runtime.run import run
+from tests.algorithms.stand_ins import Server
 
 
 def _sent(algorithm: Any) -> list[tuple[Models, dict[int, Any]]]:
@@ -140,23 +141,12 @@ def test_a_step_with_the_pull_is_the_proximal_step() -> None:
 HALVED = {"name": "exponential", "params": {"gamma": 0.5}}
 
 
-class Server:
-    """Computes, and counts what it is charged."""
-
-    def __init__(self) -> None:
-        self.round = 2
-        self.flops: list[float] = []
-
-    def initial_model(self) -> Model:
-        return _model(0.0, 0.0)
-
-    async def call(self, function: Any, *arguments: Any, flops: float) -> Any:
-        self.flops.append(flops)
-        return function(*arguments)
-
-
 def _model(*values: float) -> Model:
     return Model("mlp", {"w": np.array(values, np.float32)})
+
+
+def _server() -> Server:
+    return Server(round=2, initial_model=lambda: _model(0.0, 0.0))
 
 
 @pytest.mark.parametrize(
@@ -200,7 +190,7 @@ def test_with_cosines_models_of_the_same_direction_weigh_most(
 ) -> None:
     state = {0: _model(1, 0), 1: _model(0, 2), 2: _model(3, 0)}
     send = world.algorithm("fedamp", heur=True, sigma=2.0, **params).send
-    _, sent = asyncio.run(send(Server(), state, [0]))
+    _, sent = asyncio.run(send(_server(), state, [0]))
     same = exp(2) / (exp(2) + 1)
     np.testing.assert_allclose(sent[0].params["w"], [(1 + 2 * same * 3) / 3, 2 * (1 - same) * 2 / 3])
     assert sent[0].pull == pull
@@ -209,7 +199,10 @@ def test_with_cosines_models_of_the_same_direction_weigh_most(
 def test_only_the_cohorts_models_are_compared_with_all(world: Any) -> None:
     models = {client: _model(client, client**2 / 4) for client in range(6)}
     send = world.algorithm("fedamp", sigma=20.0, alpha=2.0).send
-    some, everyone = Server(), Server()
+    some, everyone = (
+        _server(),
+        _server(),
+    )
     _, first = asyncio.run(send(some, models, [4, 1]))
     _, again = asyncio.run(send(everyone, models, range(6)))
     for client in (4, 1):
@@ -224,7 +217,13 @@ def test_scales_follow_the_models(world: Any) -> None:
     send = world.algorithm("fedamp", lam=1.0).send
     pulls = []
     for far in (1.0, 100.0):
-        _, sent = asyncio.run(send(Server(), {0: _model(0, 0), 1: _model(far, 0)}, [0, 1, 2]))
+        _, sent = asyncio.run(
+            send(
+                _server(),
+                {0: _model(0, 0), 1: _model(far, 0)},
+                [0, 1, 2],
+            )
+        )
         np.testing.assert_allclose(sent[0].params["w"], [far / 2, 0], rtol=1e-6)
         assert sent[2].pull == 0
         pulls.append(sent[0].pull)

@@ -23,6 +23,7 @@ from fedsim.errors import UserError
 from fedsim.params import Model
 from fedsim.task import Task
 from fedsim.wire import ModelUpdate
+from tests.algorithms.stand_ins import Server
 
 MLP = 64 * 16 + 16 + 16 * 10 + 10
 LINEAR = 64 * 10 + 10
@@ -41,7 +42,7 @@ STATE = {"a": _model("a", 9.0), "b": _model("b", 8.0), "c": _model("c", 7.0)}
 REPLIES = [_reply(0, "a", 1, 10), _reply(1, "b", 5, 10), _reply(2, "a", 4, 20)]
 
 
-class _Server:
+class _Server(Server):
     """Evaluates and distils by saying so."""
 
     num_public = 3
@@ -52,8 +53,7 @@ class _Server:
         return STATE[architecture]
 
     def __init__(self, accuracies: Mapping[float, float] | None = None) -> None:
-        self.accuracies = accuracies or {}
-        self.asked: list[float] = []
+        super().__init__(accuracies=accuracies or {}, asked=[])
 
     def public(self, positions: Any, *, labelled: bool = False) -> Any:
         assert positions.tolist() == [0, 1, 2]
@@ -66,10 +66,6 @@ class _Server:
     async def predict_each(self, models: Any, samples: bool) -> Any:
         self.asked = [float(model.params["w"][0]) for model in models]
         return [np.zeros((3, 10), np.float32) for _ in models]
-
-    async def call(self, function: Any, *arguments: Any, flops: float) -> Any:
-        assert flops > 0
-        return function(*arguments)
 
     async def fit(self, model: Model, **how: Any) -> Any:
         falling = how["optimiser"].inner

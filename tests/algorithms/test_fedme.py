@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import product
 from math import log
 from types import SimpleNamespace
@@ -44,6 +44,7 @@ from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.run import run
 from fedsim.task import Task
 from fedsim.wire import ModelUpdate, num_parameters
+from tests.algorithms.stand_ins import Client
 
 MIXED = {"models": ("mlp", "linear")}
 MLP, LINEAR = 64 * 16 + 16 + 16 * 10 + 10, 64 * 10 + 10
@@ -232,23 +233,14 @@ def test_who_prefers_the_exchanged_model_takes_it_with_its_architecture(world: A
         assert state.model.digest() == final[client].digest()
 
 
-class _Client:
+class _Client(Client):
     """A client whose losses are as told, by architecture."""
 
-    client, num_val = 0, 3
+    client = 0
 
     def __init__(self, own: float, other: float, num_val: int = 3) -> None:
-        self.losses, self.num_val = {"own": own, "other": other}, num_val
-        self.asked: list[str] = []
-
-    def num_samples(self, split: str = "train") -> int:
-        return self.num_val if split == "val" else 9
-
-    def own(self, split: str) -> str:
-        return split
-
-    def warn(self, event: str, **values: Any) -> None:
-        self.asked.append(event)
+        super().__init__(num_val)
+        self.losses, self.asked = {"own": own, "other": other}, list[str]()
 
     async def fit(self, models: Any, **_: Any) -> Any:
         return SimpleNamespace(models=models)
@@ -284,7 +276,8 @@ def test_without_validation_samples_training_loss_decides(world: Any) -> None:
     state = ClientState(Model("own", {}))
     _, reply = asyncio.run(world.algorithm("fedme").local_learn(client, state, message))
     assert reply.chosen == 7
-    assert set(client.asked) == {"train", "no validation samples"}
+    assert set(client.asked) == {"train"}
+    assert {event for event, _ in client.warnings} == {"no validation samples"}
 
 
 # Clusters
@@ -690,21 +683,20 @@ def test_models_are_exchanged_within_a_group_and_evenly() -> None:
     assert min(counts.values()) > 100
 
 
-def test_who_is_alone_in_its_group_gets_any_of_the_cohort() -> None:
-    assert set(_counts(2, {0: 0, 1: 0, 2: 1}, [0, 1, 2, 3])) == {0, 1}
-
-
-def test_who_is_alone_in_the_cohort_gets_any_that_is_stored() -> None:
-    assert set(_counts(2, {2: 0}, [0, 2, 3])) == {0, 3}
-
-
-def test_who_has_sent_nothing_yet_gets_any_of_the_cohort() -> None:
-    assert set(_counts(2, {0: 0, 1: 1}, [0, 1, 3])) == {0, 1}
-
-
-def test_where_there_is_no_other_there_is_none_to_get() -> None:
-    assert draw(KEY, 0, {0: 0}, [0]) is None
-    assert draw(KEY, 0, {}, []) is None
+@pytest.mark.parametrize(
+    ("client", "groups", "stored", "owners"),
+    [
+        (2, {0: 0, 1: 0, 2: 1}, [0, 1, 2, 3], {0, 1}),  # alone in its group: any of the cohort
+        (2, {2: 0}, [0, 2, 3], {0, 3}),  # alone in the cohort: any that is stored
+        (2, {0: 0, 1: 1}, [0, 1, 3], {0, 1}),  # that has sent nothing yet: any of the cohort
+        (0, {0: 0}, [0], {None}),
+        (0, {}, [], {None}),
+    ],
+)
+def test_a_client_without_a_peer_gets_any_other_model(
+    client: int, groups: dict[int, int], stored: list[int], owners: set[int | None]
+) -> None:
+    assert set(_counts(client, groups, stored)) == owners
 
 
 def test_draws_of_clients_are_independent() -> None:
@@ -783,17 +775,6 @@ class _Live:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return self.params["logits"]
 
-    def features(self, x: torch.Tensor) -> torch.Tensor:
-        raise NotImplementedError
-
-    def public(self, x: torch.Tensor) -> torch.Tensor:
-        return self(x)
-
-    def at(
-        self, params: Mapping[str, torch.Tensor], *, moves_buffers: bool = False
-    ) -> Callable[[torch.Tensor], torch.Tensor]:
-        raise NotImplementedError
-
 
 def _live_pair(own: list[list[float]], other: list[list[float]]) -> dict[str, Any]:
     return {PERSONAL: _Live(own), EXCHANGED: _Live(other)}
@@ -818,13 +799,6 @@ def test_losses_by_hand() -> None:
     assert alone[EXCHANGED] == pytest.approx(log(4 / 3), abs=1e-6)
 
 
-def test_losses_are_means_over_the_batch() -> None:
-    once = _values(MutualLearning()(_live_pair([[1.0, 0.0]], [[0.0, 2.0]]), _batches([0]), {}))
-    thrice = _values(MutualLearning()(_live_pair([[1.0, 0.0]] * 3, [[0.0, 2.0]] * 3), _batches([0] * 3), {}))
-    for name in (PERSONAL, EXCHANGED):
-        assert once[name] == pytest.approx(thrice[name], abs=1e-6)
-
-
 def test_the_others_predictions_count_as_given() -> None:
     models = _live_pair([[0.5, -1.0]], [[-0.3, 0.2]])
     losses = MutualLearning()(models, _batches([1]), {})
@@ -843,16 +817,6 @@ def test_gradients_are_differences_of_probabilities() -> None:
     for name, expected in ((PERSONAL, 2 * p - y - q), (EXCHANGED, 2 * q - y - p)):
         (gradient,) = torch.autograd.grad(losses[name], models[name].params["logits"], retain_graph=True)
         assert torch.allclose(gradient, expected, atol=1e-6)
-
-
-def test_equal_models_teach_each_other_nothing() -> None:
-    start = [[0.5, -1.0], [2.0, 0.1]]
-    mutual, alone = (
-        _values(MutualLearning(imitate)(_live_pair(start, start), _batches([0, 1]), {}))
-        for imitate in (True, False)
-    )
-    for name in (PERSONAL, EXCHANGED):
-        assert mutual[name] - alone[name] == pytest.approx(0, abs=1e-6)
 
 
 def test_both_gradients_are_taken_before_either_model_moves() -> None:

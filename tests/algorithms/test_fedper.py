@@ -8,31 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from torch import nn
 
 from fedsim.algorithms.base import Reply
 from fedsim.config import Config
-from fedsim.models import Architecture, ModelPlugin, Net
-from fedsim.models.base import dense, named
+from fedsim.models import Architecture, Net
 from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.params import Model
 from fedsim.task import Task
 from fedsim.wire import ModelUpdate
+from tests.algorithms.stand_ins import Normed, normed
 
 BASE, HEAD = 64 * 16 + 16, 16 * 10 + 10
 PLAIN: dict[str, Any] = {"verify": False}
-
-
-class Normed(ModelPlugin[Config]):
-    """Fully connected layers with BatchNorm."""
-
-    def build(self, task: Task) -> Net:
-        blocks = {"flatten": nn.Flatten(), **dense(task.num_inputs, 12), "norm": nn.BatchNorm1d(12)}
-        return Net(named(**blocks), nn.Linear(12, task.num_outputs))
-
-
-def _normed(world: Any) -> dict[str, Architecture]:
-    return {"mlp": Architecture("mlp", Normed(Config()), world.data().task)}
 
 
 def _deep(world: Any, **widths: int) -> dict[str, Architecture]:
@@ -56,7 +43,7 @@ def test_payload_is_the_base(world: Any) -> None:
 
 
 def test_bases_are_averaged_with_their_statistics_and_heads_stay(world: Any) -> None:
-    result = world.run(world.algorithm("fedper"), architectures=_normed(world), **PLAIN)
+    result = world.run(world.algorithm("fedper"), architectures=normed(world), **PLAIN)
     own = [models["personal"] for models in result.models.values()]
     for name in ("body.fc1.linear.weight", "body.norm.weight"):
         assert len({model.params[name].tobytes() for model in own}) == 1
@@ -67,7 +54,7 @@ def test_bases_are_averaged_with_their_statistics_and_heads_stay(world: Any) -> 
 
 def test_statistics_above_the_cut_stay(world: Any) -> None:
     algorithm = world.algorithm("fedper", personal_layers=2)
-    result = world.run(algorithm, architectures=_normed(world), **PLAIN)
+    result = world.run(algorithm, architectures=normed(world), **PLAIN)
     assert result.totals.parameters_up == 12 * (64 * 12 + 12)
     own = [models["personal"] for models in result.models.values()]
     assert len({model.buffers["body.norm.running_mean"].tobytes() for model in own}) == 4
@@ -89,15 +76,6 @@ def test_a_client_that_was_never_asked_has_the_initial_head(world: Any) -> None:
     start = world.parts(world.algorithm("fedper")).initial()("mlp")
     heads = [models["personal"].params["head.weight"] for models in result.models.values()]
     assert sum(np.array_equal(head, start.params["head.weight"]) for head in heads) == 3
-
-
-def test_heads_are_kept_when_uploads_are_lost(world: Any) -> None:
-    result = world.run(
-        world.algorithm("fedper"), lost=lambda parcel, n: parcel.sender == 2, client_timeout_s=30.0, **PLAIN
-    )
-    start = world.parts(world.algorithm("fedper")).initial()("mlp")
-    for models in result.models.values():
-        assert not np.array_equal(models["personal"].params["head.weight"], start.params["head.weight"])
 
 
 @pytest.mark.parametrize("every_way", [False, pytest.param(True, marks=pytest.mark.slow)])

@@ -7,13 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from torch import nn
 
-from fedsim.config import Config
-from fedsim.models import Architecture, ModelPlugin, Net
-from fedsim.models.base import dense, named
 from fedsim.params import Model, mean_model
-from fedsim.task import Task
+from tests.algorithms.stand_ins import normed
 
 HEAD = 16 * 10 + 10
 BASE = 64 * 16 + 16
@@ -171,21 +167,13 @@ def test_two_populations_separate(world: Any) -> None:
     assert chosen == [0] * 4 + [1] * 4
 
 
-class Normed(ModelPlugin[Config]):
-    """Fully connected layers with BatchNorm."""
-
-    def build(self, task: Task) -> Net:
-        blocks = {"flatten": nn.Flatten(), **dense(task.num_inputs, 12), "norm": nn.BatchNorm1d(12)}
-        return Net(named(**blocks), nn.Linear(12, task.num_outputs))
-
-
 def test_statistics_are_averaged_and_refused_where_gradients_travel(world: Any) -> None:
-    normed = {"mlp": Architecture("mlp", Normed(Config()), world.data().task)}
-    parts = world.parts(world.algorithm("ifca", option="grad_avg"), architectures=normed)
+    nets = normed(world)
+    parts = world.parts(world.algorithm("ifca", option="grad_avg"), architectures=nets)
     assert [fault.path for fault in parts.misfits()] == ["algorithm.params.option"]
     algorithm = world.algorithm("ifca", clusters=2, shared_base=True)
     calls = _recorded(algorithm)
-    world.run(algorithm, architectures=normed, rounds=1)
+    world.run(algorithm, architectures=nets, rounds=1)
     _, replies, after = calls[0]
     mean = mean_model([reply.message.model for reply in replies], [0.25] * 4)
     for model in after:

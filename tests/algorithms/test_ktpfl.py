@@ -6,8 +6,9 @@ What personal co-distillation promises is tested for all three algorithms that a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from fedsim.params import Array, Model
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.run import run
 from fedsim.wire import LogitsDown, LogitsUp, indices_digest
+from tests.algorithms.stand_ins import Server
 
 P, N, K, ROUNDS = 40, 10, 4, 3
 
@@ -224,31 +226,9 @@ def _reply(client: int, message: LogitsUp) -> Reply:
     return Reply(client, 0, "share", 0, 0, 1.0, message)
 
 
-class _Server:
-    """Stands for a server's context: computes at once."""
-
-    num_clients = 3
-    round = 1
-    num_public = 10
-
-    class task:  # noqa: N801 - stands for an attribute
-        num_outputs = 2
-
-    class training:  # noqa: N801 - stands for an attribute
-        steps = None
-
-    def __init__(self) -> None:
-        self.at_work: dict[str, Coroutine[Any, Any, Any]] = {}
-
-    async def call(self, function: Callable[..., Any], *arguments: Any, flops: float) -> Any:
-        assert flops > 0
-        return function(*arguments)
-
-    def background(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
-        self.at_work[name] = work
-
-    async def collect(self, name: str) -> Any:
-        return await self.at_work.pop(name)
+def _server() -> Server:
+    task, training = SimpleNamespace(num_outputs=2), SimpleNamespace(steps=None)
+    return Server(num_clients=3, num_public=10, task=task, training=training)
 
 
 def _state(algorithm: Any, server: Any, positions: list[int], senders: Sequence[int] = ()) -> Any:
@@ -294,7 +274,7 @@ def test_public_samples_are_kept_as_they_came_and_only_until_they_are_used(
     ],
 )
 def test_misfits_are_rejected(name: str, message: LogitsUp, reason: str, world: Any) -> None:
-    algorithm, server = world.algorithm(name), _Server()
+    algorithm, server = world.algorithm(name), _server()
     state = _state(algorithm, server, [4, 1])
     assert reason in algorithm.vet(server, state, _reply(0, message))
     assert algorithm.vet(server, state, _reply(0, _said([[0.5, 0.5], [1, 0]], [4, 1]))) is None
@@ -302,7 +282,7 @@ def test_misfits_are_rejected(name: str, message: LogitsUp, reason: str, world: 
 
 def test_samples_that_some_lack_are_mixed_from_the_others(world: Any) -> None:
     # Client 1 holds samples 4 and 1, client 0 sample 4 alone, nobody sample 9 (specification 3.5, E10).
-    algorithm, server = world.algorithm("ktpfl"), _Server()
+    algorithm, server = world.algorithm("ktpfl"), _server()
     state = _state(algorithm, server, [4, 9, 1])
     one, two = np.array([4]), np.array([1, 4])
     replies = [
@@ -325,42 +305,33 @@ def test_samples_that_some_lack_are_mixed_from_the_others(world: Any) -> None:
 
 
 def test_confirmations_that_come_a_round_late_find_no_step_to_collect(world: Any) -> None:
-    algorithm, server = world.algorithm("ktpfl"), _Server()
+    algorithm, server = world.algorithm("ktpfl"), _server()
     state = replace(_state(algorithm, server, [4]), learning=1)
     server.round = 2
     assert asyncio.run(algorithm.merge_distil(server, state, [])) is state
 
 
-def test_nobody_having_any_sample_is_survived(world: Any) -> None:
+@THREE
+def test_nobody_having_any_sample_is_survived(name: str, world: Any) -> None:
+    algorithm, server = world.algorithm(name), _server()
     nothing = np.empty(0, np.int64)
-    for name in ("ktpfl", "sim_pfd", "topk_pfd"):
-        algorithm, server = world.algorithm(name), _Server()
-        state = _state(algorithm, server, [4, 1])
-        values: Any = np.empty((0, 2), np.float32)
-        message = replace(
-            _said([[1, 0]], [4]), values=values, indices=nothing, indices_digest=indices_digest(nothing)
-        )
+    message = LogitsUp(np.empty((0, 2), np.float32), "probs", 1.0, indices_digest(nothing), nothing)
 
-        async def both(name: str, algorithm: Any, server: Any, state: Any, message: LogitsUp) -> Any:
-            merged = await algorithm.merge_share(server, state, [_reply(0, message), _reply(2, message)])
-            sent, messages = await algorithm.instruct_distil(server, merged, [0, 2])
-            if name == "ktpfl":
-                await algorithm.merge_distil(server, sent, [])
-            return messages
+    async def both() -> Any:
+        replies = [_reply(0, message), _reply(2, message)]
+        merged = await algorithm.merge_share(server, _state(algorithm, server, [4, 1]), replies)
+        sent, messages = await algorithm.instruct_distil(server, merged, [0, 2])
+        if name == "ktpfl":
+            await algorithm.merge_distil(server, sent, [])
+        return messages
 
-        messages = asyncio.run(both(name, algorithm, server, state, message))
-        assert messages[2].values.shape == (0, 2)
+    assert asyncio.run(both())[2].values.shape == (0, 2)
 
 
 @THREE
 def test_a_teacher_on_other_samples_is_not_learned_from(name: str, world: Any) -> None:
     state = ClientState(Model("mlp", {}), Announced(np.array([4, 1])))
-    message = LogitsDown(
-        np.zeros((2, 2), np.float32),
-        form="probs",
-        temperature=1.0,
-        indices_digest=indices_digest(np.array([7, 8])),
-    )
+    message = LogitsDown(np.zeros((2, 2), np.float32), "probs", 1.0, indices_digest(np.array([7, 8])))
     assert asyncio.run(world.algorithm(name).local_distil(None, state, message)) == (state, None)
 
 
@@ -370,32 +341,15 @@ def test_a_client_that_held_some_samples_learns_on_those_named(name: str, world:
     algorithm = world.algorithm(name)
     met: dict[str, Any] = {}
 
-    class Client:
-        class training:  # noqa: N801 - stands for an attribute
-            @staticmethod
-            def make_optimiser(lr: float | None) -> None:
-                return None
+    async def fit(model: Model, **arguments: Any) -> Any:
+        met.update(arguments)
+        return SimpleNamespace(model=model)
 
-        async def fit(self, model: Model, **arguments: Any) -> Any:
-            met.update(arguments)
-
-            class Fitted:
-                pass
-
-            fitted: Any = Fitted()
-            fitted.model = model
-            return fitted
-
+    client = SimpleNamespace(training=SimpleNamespace(make_optimiser=lambda lr: None), fit=fit)
     state = ClientState(Model("mlp", {}), Announced(np.array([4, 9, 1])))
     left = np.array([4, 1])
-    message = LogitsDown(
-        np.array([[1, 0], [0, 1]], np.float32),
-        form="probs",
-        temperature=1.0,
-        indices_digest=indices_digest(left),
-        indices=left,
-    )
-    asyncio.run(algorithm.local_distil(Client(), state, message))
+    message = LogitsDown(np.eye(2, dtype=np.float32), "probs", 1.0, indices_digest(left), left)
+    asyncio.run(algorithm.local_distil(client, state, message))
     assert met["streams"]["public"].samples.positions.tolist() == [4, 1]
     assert met["extras"]["teacher"].value.tolist() == [[1, 0], [0, 1]]
 
@@ -435,9 +389,7 @@ def test_without_a_step_it_is_codistillation_to_the_mean(world: Any) -> None:
 
     async def instruct_distil(server: Any, state: State, cohort: Sequence[int]) -> Any:
         mean = np.mean(state.values, axis=0)
-        message = LogitsDown(
-            mean, form="probs", temperature=1.0, indices_digest=indices_digest(state.positions)
-        )
+        message = LogitsDown(mean, "probs", 1.0, indices_digest(state.positions))
         return state, dict.fromkeys(cohort, message)
 
     plain.instruct_distil = instruct_distil

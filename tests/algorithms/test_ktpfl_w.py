@@ -14,6 +14,7 @@ from fedsim.algorithms.common.similarity import mixtures
 from fedsim.algorithms.ktpfl_w import ServerState, scaled
 from fedsim.params import Array, Model
 from fedsim.wire import ModelUpdate
+from tests.algorithms.stand_ins import Server
 
 SCALARS = 64 * 16 + 16 + 16 * 10 + 10
 
@@ -214,18 +215,12 @@ def test_all_clients_have_one_architecture(world: Any) -> None:
     assert not world.algorithm("ktpfl_w").mixed_architectures
 
 
-class _Server:
-    num_clients = 3
-
-    def architecture_of(self, client: int) -> str:
-        return "mlp"
-
-    def initial_model(self, architecture: str = "mlp") -> Model:
-        return _model(0.0)
-
-    async def call(self, function: Any, *arguments: Any, flops: float) -> Any:
-        assert flops > 0
-        return function(*arguments)
+def _server() -> Server:
+    return Server(
+        num_clients=3,
+        architecture_of=lambda client: "mlp",
+        initial_model=lambda architecture="mlp": _model(0.0),
+    )
 
 
 def _reply(client: int, model: Model, num_samples: int = 10) -> Reply:
@@ -236,7 +231,7 @@ def _merged(algorithm: Any, replies: Sequence[Reply], absent: int | None = None)
     """Return c after the replies; ``absent``: samples of client 1, whose model came before."""
     uploads = {} if absent is None else {1: ModelUpdate.of(_model(3.0), num_samples=absent)}
     state = ServerState(uploads, np.full((3, 3), 1 / 3))
-    merged: ServerState = asyncio.run(algorithm.merge(_Server(), state, replies))
+    merged: ServerState = asyncio.run(algorithm.merge(_server(), state, replies))
     return merged.c
 
 
@@ -270,5 +265,5 @@ def test_one_upload_moves_nothing(world: Any) -> None:
 def test_misfits_are_rejected(world: Any) -> None:
     algorithm = world.algorithm("ktpfl_w")
     other = Model("cnn", _model(1.0).params, _model(1.0).buffers)
-    assert algorithm.vet(_Server(), None, _reply(0, other)) == "architecture 'cnn', not 'mlp'"
-    assert algorithm.vet(_Server(), None, _reply(0, _model(1.0))) is None
+    assert algorithm.vet(_server(), None, _reply(0, other)) == "architecture 'cnn', not 'mlp'"
+    assert algorithm.vet(_server(), None, _reply(0, _model(1.0))) is None

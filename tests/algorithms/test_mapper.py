@@ -12,7 +12,7 @@ import pytest
 from fedsim.algorithms.common.fine_tuning import FineTuning, FineTuningConfig, Passes
 from fedsim.algorithms.mapper import ClientState, Mapper, MapperConfig
 from fedsim.params import Model
-from fedsim.runtime.run import RunResult, run
+from fedsim.runtime.run import run
 from fedsim.wire import ModelBroadcast
 
 PLAIN: dict[str, Any] = {"verify": False, "training": {"steps": 5}}
@@ -28,10 +28,6 @@ class TunedMapper(FineTuning[TunedMapperConfig, Model], Mapper):
     """MAPPER whose clients go on with their mixtures."""
 
     Config = TunedMapperConfig
-
-
-def _personal(result: RunResult) -> dict[int, bytes]:
-    return {client: models["personal"].digest() for client, models in result.models.items()}
 
 
 def _model(value: float) -> Model:
@@ -149,12 +145,6 @@ def test_a_client_that_was_never_asked_mixes_in_the_middle(world: Any) -> None:
             return start
 
     assert algorithm.join(Client()) == ClientState(start, 0.5)
-
-
-def test_own_models_are_kept_when_uploads_are_lost(world: Any) -> None:
-    lost = {"lost": lambda parcel, n: parcel.sender == 2, "client_timeout_s": 30.0}
-    result = world.run(world.algorithm("mapper", lambdas=(1.0,)), **PLAIN, **lost)
-    assert _personal(result) == _personal(world.run(world.local("personal"), **PLAIN))
 
 
 def test_of_linear_nets_mixed_outputs_are_those_of_mixed_parameters(world: Any) -> None:

@@ -11,19 +11,14 @@ import pytest
 from fedsim.algorithms.common.codistillation import ServerState
 from fedsim.params import Array, Model
 from fedsim.rng import Key
-
-
-class _Server:
-    async def call(self, function: Any, *arguments: Any, flops: float) -> Any:
-        assert flops > 0
-        return function(*arguments)
+from tests.algorithms.stand_ins import Server
 
 
 def _weights(algorithm: Any, num_clients: int) -> Array:
     scores = np.exp(Key.root(3).numpy().standard_normal((num_clients, 20, 5)))
     values = (scores / scores.sum(axis=2, keepdims=True)).astype(np.float32)
     given = np.ones((num_clients, 20), np.bool_)
-    weights: Array = asyncio.run(algorithm.weights(_Server(), ServerState(values=values, given=given)))
+    weights: Array = asyncio.run(algorithm.weights(Server(), ServerState(values=values, given=given)))
     return weights
 
 

@@ -101,7 +101,7 @@ S = TypeVar("S", bound=ServerState)
 
 
 class Codistillation(Algorithm[G, S, ClientState]):
-    """The round, in the order of its steps. A subclass says what a teacher is made of: :meth:`weights`."""
+    """The round, in the order of its steps; a subclass gives the weights of teachers."""
 
     Config = CodistillationConfig
     mixed_architectures = True
@@ -132,7 +132,7 @@ class Codistillation(Algorithm[G, S, ClientState]):
     async def instruct_share(
         self, server: ServerContext, state: S, cohort: Sequence[int]
     ) -> tuple[S, Mapping[int, PublicBatch | PublicData]]:
-        """Draw the round's public samples and name them."""
+        """Draw the round's public samples and announce them."""
         key, wanted = server.key.child("public"), self.config.public_per_round
         positions = draw(key, server.num_public, wanted, replacement=self.config.replacement)
         state = replace(state, positions=positions, asked=len(positions))
@@ -141,7 +141,7 @@ class Codistillation(Algorithm[G, S, ClientState]):
     async def local_share(
         self, client: ClientContext, state: ClientState, message: PublicBatch | PublicData
     ) -> tuple[ClientState, LogitsUp]:
-        """Train, unless that comes last, and send soft predictions on the samples named."""
+        """Train, unless that comes last, and send soft predictions on the samples."""
         config, model, announced = self.config, state.model, Announced.of(message)
         if config.order == "train_first":
             model = await self._trained(client, model)
@@ -150,11 +150,11 @@ class Codistillation(Algorithm[G, S, ClientState]):
         return ClientState(model, announced), reply
 
     def reply(self, client: ClientContext, values: Array, positions: Array) -> LogitsUp:
-        """Return the message that carries soft predictions ``[p, N]`` on the samples named."""
+        """Return the message with soft predictions ``[p, N]``."""
         return predictions(values, positions, "probs", self.config.temperature)
 
     def vet(self, server: ServerContext, state: S, reply: Reply) -> str | None:
-        """Reject predictions on other samples, of another shape or temperature, or that are no shares."""
+        """Reject predictions on other samples, of a wrong shape or temperature, or no probabilities."""
         num_outputs, temperature = server.task.num_outputs, self.config.temperature
         return unusable(reply.message, state.positions, num_outputs, "probs", temperature)
 
@@ -222,7 +222,7 @@ class Codistillation(Algorithm[G, S, ClientState]):
         return (await client.fit(model, epochs=epochs)).model
 
     def misfits(self, setting: Setting) -> Iterator[Fault]:
-        """Refuse a task without classes, and passes that grow where the training counts steps."""
+        """Refuse a task without classes, and growing passes if the training counts steps."""
         yield from super().misfits(setting)
         if self.config.ramp_epochs and setting.training.steps is not None:
             yield Fault(

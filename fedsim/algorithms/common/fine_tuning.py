@@ -66,7 +66,7 @@ async def validation_loss(client: ClientContext, model: Model, split: Split = "v
 
 
 async def finetuned(client: ClientContext, model: Model, passes: Passes) -> Model:
-    """Return a model trained on the client's own samples, for so many passes or as many as serve it best."""
+    """Return a model trained on the client's own samples, for given passes or as many as serve it best."""
     if passes == "chosen" and not client.num_samples("val"):
         client.warn("no validation samples", instead=f"{PASSES_UNSEEN} passes of fine-tuning")
         passes = PASSES_UNSEEN
@@ -93,15 +93,15 @@ class Tuned:
 
 
 class FineTuning(Algorithm[C, S, Any]):
-    """Adds an exchange after the last round to any algorithm, whatever its clients keep.
+    """Adds fine-tuning of :meth:`own_model` after the last round to any algorithm.
 
     A class derives from this and from the algorithm, in this order; its config derives from one of those
-    here. What is tuned is :meth:`own_model`.
+    here.
     """
 
     @property
     def exchanges(self) -> Exchanges[S, Any]:
-        """The algorithm's, and fine-tuning at the end, if it is wanted."""
+        """The algorithm's, and fine-tuning at the end, if set."""
         exchanges = super().exchanges  # type: ignore[safe-super]
         finetune = Exchange(
             "finetune", instruct=self.send_last, local=self.local_finetune, when="closing", who="all"
@@ -109,12 +109,12 @@ class FineTuning(Algorithm[C, S, Any]):
         return exchanges if self._passes is None else (*exchanges, finetune)
 
     async def local_finetune(self, client: ClientContext, state: Any, message: Any) -> tuple[Tuned, None]:
-        """Train the client's own model, and keep the result beside what it holds."""
+        """Train the client's own model; keep the result beside the algorithm's state."""
         start = await self.own_model(client, state, message)
         return Tuned(state, await finetuned(client, start, cast(Passes, self._passes))), None
 
     async def models_of(self, observer: ClientContext, server_state: S, client_state: Any) -> Predictors:
-        """Return what the algorithm returns; after fine-tuning also the client's model, and that before."""
+        """Return the algorithm's models; after fine-tuning also the tuned and the untuned one."""
         is_tuned = isinstance(client_state, Tuned)
         before = client_state.before if is_tuned else client_state
         models = await super().models_of(observer, server_state, before)  # type: ignore[safe-super]

@@ -31,13 +31,13 @@ async def logits_of_finite(server: ServerContext, models: Sequence[tuple[int, Mo
 async def finite_replies(
     server: ServerContext, replies: Replies[ModelUpdate]
 ) -> tuple[Replies[ModelUpdate], list[Array]]:
-    """Return the replies whose models give finite outputs, and their logits, float32 ``[p, N]`` each."""
+    """Return the replies whose models have finite outputs, and their logits ``[p, N]``."""
     logits = await logits_of_finite(server, [(reply.client, reply.message.model) for reply in replies])
     return [replies[place] for place in logits], list(logits.values())
 
 
 def unless_diverged(server: ServerContext, trained: Model, former: Model) -> Model:
-    """Return what the server has trained, or, if that has diverged, the former model, with a warning."""
+    """Return the trained model, or the former one with a warning if it has diverged."""
     if trained.is_finite():
         return trained
     server.warn("training at the server diverged", architecture=trained.architecture, instead="former model")

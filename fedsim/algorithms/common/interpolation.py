@@ -20,7 +20,7 @@ from fedsim.params import Model, mean_model
 
 
 def between(own: Model, other: Model, strength: float) -> Model:
-    """Return ``own + strength (other - own)``, buffers included; an end exactly where strength is 0 or 1."""
+    """Return ``own + strength (other - own)``, buffers included; exact at strengths 0 and 1."""
     if strength in (0, 1):
         return other if strength else own
     return mean_model([own, other], [1 - strength, strength])

@@ -46,11 +46,9 @@ class CoefficientConfig(Config):
 
 
 def product(left: Array, right: Array) -> Array:
-    """Return the matrix product, float64.
-
-    By torch, which computes a job in one thread: the sums of NumPy's depend on the host's number of cores.
-    """
-    factors = [torch.from_numpy(np.require(one, np.float64, ["W"])) for one in (left, right)]
+    """Return the matrix product, float64."""
+    # By torch, which computes in one thread: the sums of NumPy depend on the number of cores.
+    factors = [torch.from_numpy(np.require(array, np.float64, ["W"])) for array in (left, right)]
     result: Array = torch.matmul(*factors).numpy()
     return result
 
@@ -79,7 +77,7 @@ def mixture(weights: Array, values: Array, given: Array) -> Array:
 
 
 def mixture_flops(num_clients: int, num_samples: int, num_classes: int) -> float:
-    """Return what mixing costs: a multiplication and an addition for each pair of clients and number."""
+    """Return the operations of :func:`mixture`."""
     return float(max(1, 2 * num_clients**2 * num_samples * num_classes))
 
 
@@ -147,7 +145,7 @@ def learned(
 
 
 def learned_flops(num_clients: int, num_samples: int, num_classes: int) -> float:
-    """Return what :func:`learned` costs: mixing, the gradient as much, some twenty operations a number."""
+    """Return the operations of :func:`learned`."""
     once = 20 * num_clients * num_samples * num_classes
     return 2 * mixture_flops(num_clients, num_samples, num_classes) + once
 
@@ -165,7 +163,7 @@ def learned_from_gram(
 
 
 def normalised(block: Array, mass: Array, config: CoefficientConfig) -> Array:
-    """Return the block at the end of a round: as it is, or the softmax of 5 c, each row with its mass."""
+    """Return the block at the end of a round: as it is, or the softmax of 5 c with each row's mass."""
     if config.c_norm == "projection":
         return block
     sharp = SHARPNESS * restricted(block)

@@ -10,7 +10,7 @@ from fedsim.params import Array, ArrayForm, Model, PendingTree, Tree
 
 
 def unlike(model: Model, wanted: Model) -> str | None:
-    """Say how a model differs from what is wanted in label, names, shapes or dtypes; None if it does not."""
+    """Return how a model differs from another in label, names, shapes or dtypes; None if it does not."""
     label = wanted.architecture
     if model.architecture != label:
         return f"architecture {model.architecture!r}, not {label!r}"
@@ -20,7 +20,7 @@ def unlike(model: Model, wanted: Model) -> str | None:
 
 
 def unlike_tree(tree: Tree, wanted: Tree, label: str) -> str | None:
-    """Say how a tree differs from an architecture's in names, shapes or dtypes; None if it does not."""
+    """Return how a tree differs from another in names, shapes or dtypes; None if it does not."""
     ours, theirs = _form(wanted), _form(tree)
     if ours.keys() != theirs.keys():
         return f"other names than architecture {label!r} has"
@@ -36,7 +36,7 @@ def _form(tree: Tree) -> Mapping[str, Array | ArrayForm]:
 
 
 def same(left: Model, right: Model) -> bool:
-    """Say whether two models have one label and equal values; mostly one array is looked at if not."""
+    """Whether two models have one label and equal values."""
     trees = (left.params, right.params), (left.buffers, right.buffers)
     return unlike(left, right) is None and all(
         np.array_equal(array, theirs[name]) for ours, theirs in trees for name, array in ours.items()

@@ -43,7 +43,7 @@ class ClusterUpdate(ModelUpdate):
 
 
 class ModelClusters(TrainingRounds[G, Models, Any]):
-    """Rounds in which each client trains the model that suits it best; a class derived merges them."""
+    """Rounds in which each client trains the model that suits it best; a subclass merges them."""
 
     messages: ClassVar[tuple[type[Message], ...]] = (ModelSet, ClusterUpdate)
     reply = ClusterUpdate
@@ -56,7 +56,7 @@ class ModelClusters(TrainingRounds[G, Models, Any]):
     async def send(
         self, server: ServerContext, state: Models, cohort: Sequence[int]
     ) -> tuple[Models, Mapping[int, Any]]:
-        """Send everyone all models."""
+        """Send all models to every client."""
         return state, broadcast(cohort, ModelSet.of(dict(enumerate(state))))
 
     def received(self, client: ClientContext, message: Any) -> Models:
@@ -64,7 +64,7 @@ class ModelClusters(TrainingRounds[G, Models, Any]):
         return tuple(message.models.values())
 
     async def choice(self, party: ClientContext, models: Models) -> int:
-        """Return which model has the least loss on the client's own samples, the first of equals."""
+        """Return the number of the model with the least loss on the client's samples, the first on ties."""
         if len(models) == 1:
             return 0
         losses = [await validation_loss(party, model, self.config.choose_on) for model in models]
@@ -78,7 +78,7 @@ class ModelClusters(TrainingRounds[G, Models, Any]):
     async def send_last(
         self, server: ServerContext, state: Models, cohort: Sequence[int]
     ) -> tuple[Models, Mapping[int, Any]]:
-        """Send everyone all models."""
+        """Send all models to every client."""
         return await self.send(server, state, cohort)
 
     async def train(self, client: ClientContext, state: Any, message: Any) -> tuple[Any, ClusterUpdate]:
@@ -91,7 +91,7 @@ class ModelClusters(TrainingRounds[G, Models, Any]):
         )
 
     async def trained(self, client: ClientContext, model: Model) -> Model:
-        """Return what a client sends for the model that it has chosen."""
+        """Return the model to send for the chosen one."""
         return (await client.fit(model)).model
 
     def vet(self, server: ServerContext, state: Models, reply: Reply) -> str | None:
@@ -107,7 +107,7 @@ class ModelClusters(TrainingRounds[G, Models, Any]):
 
 
 def members(server: ServerContext, state: Models, replies: Replies[ClusterUpdate]) -> list[list[Reply]]:
-    """Return the replies of each cluster, and note how many they are."""
+    """Return the replies of each cluster, and log their numbers."""
     groups: list[list[Reply]] = [[] for _ in state]
     for reply in replies:
         groups[reply.message.cluster].append(reply)

@@ -44,7 +44,7 @@ def cluster(vectors: Array, num_clusters: int, seed: int) -> Clusters:
 
 
 async def clustered(server: ServerContext, vectors: Sequence[Array], wanted: int) -> Clusters:
-    """Cluster vectors ``[*shape]``, one for each client; takes the server's time."""
+    """Cluster the clients' vectors ``[*shape]``; takes the server's time."""
     flops = cost_flops(len(vectors), vectors[0].size, wanted)
     seed = server.key.child("kmeans").seed
     found: Clusters = await server.call(cluster, np.stack(vectors), wanted, seed, flops=flops)
@@ -52,7 +52,7 @@ async def clustered(server: ServerContext, vectors: Sequence[Array], wanted: int
 
 
 def cost_flops(num_vectors: int, size: int, num_clusters: int) -> float:
-    """Return about what :func:`cluster` costs: twenty iterations of each start, three operations a scalar."""
+    """Return about the operations of :func:`cluster`: twenty iterations of each start."""
     return float(max(1, 3 * RESTARTS * 20 * num_vectors * size * num_clusters))
 
 

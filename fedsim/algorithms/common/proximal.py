@@ -12,7 +12,7 @@ from fedsim.engine.losses import Extras, LiveModel
 
 @dataclass(frozen=True, slots=True)
 class Proximal:
-    """Adds ``mu (w - w_global)`` to the gradient, outside autograd, so that ``mu = 0`` adds exact zeros."""
+    """Adds ``mu (w - w_global)`` to the gradient, outside autograd, so ``mu = 0`` adds exact zeros."""
 
     mu: float
     is_elementwise: ClassVar[bool] = True

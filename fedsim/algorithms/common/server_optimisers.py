@@ -59,7 +59,7 @@ class ServerOptimisation(ModelTraining[G, ServerState]):
 
     @abstractmethod
     def step(self, change: Array, *moments: Array) -> tuple[Array, ...]:
-        """Return how a parameter moves, but for the learning rate, then its new moments; all float64."""
+        """Return a parameter's step without the learning rate, then its new moments; float64."""
 
     def start(self, server: ServerContext) -> ServerState:
         """Begin with the start values of the server's architecture."""
@@ -100,7 +100,7 @@ A = TypeVar("A", bound=AdaptiveConfig)
 
 
 class AdaptiveOptimisation(ServerOptimisation[A]):
-    """Steps ``u / (sqrt(v) + epsilon)`` without bias correction; a subclass says what v becomes."""
+    """Steps ``u / (sqrt(v) + epsilon)`` without bias correction; a subclass computes v."""
 
     @abstractmethod
     def second_moment(self, v: Array, squared: Array) -> Array:
@@ -111,7 +111,7 @@ class AdaptiveOptimisation(ServerOptimisation[A]):
         return np.zeros(like.shape), np.full(like.shape, self.config.epsilon**2)
 
     def step(self, change: Array, *moments: Array) -> tuple[Array, ...]:
-        """Return how a parameter moves, and its new moments."""
+        """Return a parameter's step and its new moments."""
         u, v = moments
         u = self.config.beta1 * u + (1 - self.config.beta1) * change
         v = self.second_moment(v, np.square(change))

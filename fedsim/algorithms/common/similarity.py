@@ -19,7 +19,7 @@ AT_ONCE = 1 << 16
 
 
 def gram(trees: Sequence[Tree], centred: bool) -> Array:
-    """Return inner products of parameter vectors, float64 ``[m, m]``, their mean taken off if ``centred``."""
+    """Return inner products of parameter vectors, float64 ``[m, m]``; ``centred``: less their mean."""
     total = np.zeros((len(trees), len(trees)))
     for vectors in _pieces(trees, centred):
         total += product(vectors, vectors.T)
@@ -38,12 +38,12 @@ def gram_rows(trees: Sequence[Tree], rows: Sequence[int], centred: bool) -> tupl
 
 
 def gram_flops(num_vectors: int, size: int) -> float:
-    """Return what :func:`gram` costs for vectors of ``size`` numbers, the mean included."""
+    """Return the operations of :func:`gram` for vectors of ``size`` numbers."""
     return gram_rows_flops(num_vectors, num_vectors, size)
 
 
 def gram_rows_flops(num_rows: int, num_vectors: int, size: int) -> float:
-    """Return what :func:`gram_rows` costs: its products, the mean, and the squares of the others."""
+    """Return the operations of :func:`gram_rows`."""
     return float(max(1, 2 * (num_rows * num_vectors + num_vectors + num_vectors - num_rows) * size))
 
 
@@ -72,7 +72,7 @@ def cosines_of_predictions(values: Array, given: Array) -> Array:
 
 
 def cosines_flops(num_clients: int, num_samples: int, num_classes: int) -> float:
-    """Return what :func:`cosines_of_predictions` costs: products of all pairs, and squares."""
+    """Return the operations of :func:`cosines_of_predictions`."""
     return float(max(1, 2 * num_clients * (num_clients + 1) * num_samples * num_classes))
 
 
