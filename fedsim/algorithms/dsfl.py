@@ -1,19 +1,19 @@
 """DS-FL: clients of any architecture share soft labels of public samples, made sharper by the server.
 
-In a round a client trains on its own samples and sends its probabilities on the public samples that the round
-names (*share*). The server averages them, sharpens the mean by a softmax at a low temperature (entropy
-reduction aggregation, *ERA*) and sends the result to those who replied, who distil it (*distil*;
-specification 5.C.3), while the server trains its own model on it. If nobody confirms its distillation, the
-server's model stays as it was. What travels does not depend on any model's size.
+In a round a client trains on its own samples and sends its probabilities on the round's public samples
+(*share*). The server averages them, sharpens the mean by a softmax at a low temperature (entropy reduction
+aggregation, *ERA*) and sends the result to those who replied, who distil it (*distil*; specification 5.C.3),
+while the server trains its own model on it. If no client confirms its distillation, the server's model stays
+as it was. What travels does not depend on any model's size.
 
 Itahara, Nishio, Koda, Morikura, Yamamoto: Distillation-Based Semi-Supervised Federated Learning for
 Communication-Efficient Collaborative Training with Non-IID Private Data, 2021 (arXiv 2008.06180). The steps
-are the paper's: update, predict, aggregate, distil, so a client is measured after its distillation. The
-softmax is taken of mean *probabilities*, as the paper has it. Predictions are about the samples of one round:
-those that a pacing carries over into another are rejected. Clients are measured with their own models, the
-server's, which is the paper's result, on the global test set (D-003-15). With forty clients of few classes,
-four a round, and images of other writers as public set, three seeds, clients' own models had 73 % after their
-distillation, and 89 % if they distilled at their next turn, before they train; the server's had 66 and 67 %.
+are the paper's: update, predict, aggregate, distil. The softmax is of mean *probabilities*, as in the paper.
+Predictions that a pacing carries over from an earlier round are rejected. Clients are measured with their own
+models after the distillation; the server's model, the paper's result, on the global test set (D-003-15). With
+forty clients of few classes, four a round, and images of other writers as public set, three seeds, clients'
+own models had 73 % after their distillation, and 89 % if they distilled at their next turn, before they
+train; the server's had 66 and 67 %.
 """
 
 from __future__ import annotations
@@ -47,8 +47,7 @@ from fedsim.params import Array, Model
 from fedsim.ranges import BatchSize, Epochs, LearningRate, PositiveSamples, Temperature
 from fedsim.wire import LogitsDown, LogitsUp, PublicBatch, indices_digest
 
-WORK = "distil"
-"""Name of the server's work while clients distil."""
+WORK = "distil"  # name of the server's work while clients distil
 
 
 class DSFLConfig(OwnStartConfig):

@@ -1,19 +1,18 @@
 """FedAMP: clients with similar models help each other most.
 
 The server keeps the last model of every client. It sends each client of the cohort a mixture of all these
-models, in which a model weighs the more the nearer it is to the client's own; the client trains its own model
-and is held near the mixture. So similar clients attract each other round by round (specification 5.D.3). A
-client that never uploaded is in no mixture, and is sent the start model.
+models, with larger weights for models nearer to the client's own. The client trains its own model and is held
+near the mixture. So similar clients attract each other round by round (specification 5.D.3). A client that
+never uploaded is in no mixture, and is sent the start model.
 
 A client solves ``F_k(w) + lam / (2 alpha) ||w - u_k||^2`` by the steps of its training; each takes the
 quadratic term implicitly. The explicit step, as in public code, diverges where ``lr lam / alpha > 2``.
 
-Squared distances of models grow a hundredfold from the first round to the last, and depend on the learning
-rate. So scales that are not given are found anew in each round, and how strongly a client is held is measured
-by what its training can move. With scales of the first round, mixtures soon are the clients' own models.
-
-Under partial participation results are close to those of Local with `follow_selection`: a client is held near
-a mixture in those rounds alone in which it is asked.
+Squared distances of models grow a hundredfold over a run, and depend on the learning rate; with scales of the
+first round, mixtures soon are the clients' own models. So scales that are not given are found anew in each
+round, and the strength of the pull is relative to what a client's training can move. Under partial
+participation results are close to those of Local with `follow_selection`, since a client is held near a
+mixture only in its own rounds.
 
 Huang, Chu, Zhou, Wang, Liu, Pei, Zhang: Personalized Cross-Silo Federated Learning on Non-IID Data, AAAI 2021
 (arXiv 2007.03797), algorithm 1; HeurFedAMP is its section 4.3.
@@ -42,14 +41,12 @@ from fedsim.params import Array, Model, count
 from fedsim.ranges import Coefficient, PositiveShare
 from fedsim.wire import ModelBroadcast, ModelUpdate, message
 
+# A scale of squared distances of models, or a size of steps of that scale.
 Scale = Annotated[float, Field(gt=0, le=1e12)]
-"""A scale of squared distances of models, or a size of steps of that scale."""
 
-DECAY_ROUNDS = 30
-"""Rounds after which alpha shrinks."""
+DECAY_ROUNDS = 30  # rounds after which alpha shrinks
 
-PULL = 0.1
-"""``lam / alpha`` by default, times the learning rate and the steps of a client's training."""
+PULL = 0.1  # lam / alpha by default, times the learning rate and the steps of a client's training
 
 
 class FedAMPConfig(Config):
@@ -90,12 +87,11 @@ class Mixture(ModelBroadcast):
     pull: float  # lam / alpha; without `lam` the same times the learning rate and the steps of its training
 
 
+# The server's state: the last model of each client that ever uploaded one.
 Models: TypeAlias = Mapping[int, Model]
-"""The server's state: the last model of each client that ever uploaded one."""
 
 
-MASS = 0.5
-"""What others weigh in a client's mixture, the mean over mixtures, where alpha is found."""
+MASS = 0.5  # what others weigh in a client's mixture, the mean over mixtures, where alpha is found
 
 
 def squared_distances(products: Array, squares: Array, own: Array) -> Array:
@@ -151,7 +147,7 @@ class ImplicitProximal:
     is_elementwise: ClassVar[bool] = True
 
     def __call__(self, model: LiveModel, gradients: list[Tensor], extras: Extras) -> list[Tensor]:
-        """Return the corrected gradients, in the order of the model's parameters."""
+        """Return the corrected gradients."""
         held = Proximal(self.mu)(model, gradients, extras)
         return [gradient / (1 + self.lr * self.mu) for gradient in held]
 

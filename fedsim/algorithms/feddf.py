@@ -35,8 +35,8 @@ from fedsim.params import Array, Model, count
 from fedsim.ranges import BatchSize, LearningRate, Norm, Steps
 from fedsim.wire import ModelUpdate
 
+# With drop_worst, models less accurate than so many times chance are left out (the paper's code).
 BETTER_THAN_CHANCE = 1.2
-"""With ``drop_worst``, models less accurate than so many times chance are left out (the paper's code)."""
 
 
 class FedDFConfig(FedAvgConfig):

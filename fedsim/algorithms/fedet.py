@@ -38,12 +38,9 @@ from fedsim.params import Array, Model, mean_model
 from fedsim.ranges import BatchSize, Coefficient, LearningRate, Steps
 from fedsim.wire import ModelUpdate
 
-LABEL = "label"
-"""Name of the extra with the consensus's label of each public sample."""
-DISSENT = "dissent"
-"""Name of the extra with the dissenters' weighted probabilities."""
-SHARE = "share"
-"""Name of the extra with the dissenters' weight."""
+LABEL = "label"  # name of the extra with the consensus's label of each public sample
+DISSENT = "dissent"  # name of the extra with the dissenters' weighted probabilities
+SHARE = "share"  # name of the extra with the dissenters' weight
 
 
 class FedETConfig(Config):
@@ -71,7 +68,7 @@ class Ensemble:
     normalised: bool = False  # whether that term counts in full, or by the dissenters' weight
 
     def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
-        """Return the loss, mean over the batch."""
+        """Return the loss."""
         # The large model is trained on nothing else, so its buffers follow these samples.
         logits = models[MODEL](batches[PUBLIC].x)
         loss = F.cross_entropy(logits, extras[LABEL])

@@ -33,8 +33,7 @@ from fedsim.ranges import MOST_CLIENTS, Share
 from fedsim.rng import Key
 from fedsim.wire import ModelUpdate, message
 
-START = -1
-"""Number of the start model in a set."""
+START = -1  # number of the start model in a set
 
 
 class FedFomoConfig(Config):

@@ -97,14 +97,12 @@ class ClientState(public_set_delivery.ClientState):
     labels: Array | None = None  # of the public samples that it was sent, int64 [p]
 
 
-LABELS = "labels"
-"""Name of the extra that holds the labels of public samples."""
+LABELS = "labels"  # name of the extra that holds the labels of public samples
 
+# Name of the extra that says what the teacher weighs against the label, for each sample.
 IMITATION = "imitation"
-"""Name of the extra that says what the teacher weighs against the label, for each sample."""
 
-LEAST_ENTROPY = 1e-6
-"""Entropies are taken to be at least this, nat."""
+LEAST_ENTROPY = 1e-6  # entropies are taken to be at least this, nat
 
 
 def guided(models: Models, batches: Batches, extras: Extras) -> Tensor:

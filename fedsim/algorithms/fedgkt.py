@@ -44,8 +44,8 @@ from fedsim.params import Model, Tree
 from fedsim.ranges import Coefficient, LearningRate, PositiveEpochs, Temperature
 from fedsim.wire import Message, counted, message
 
+# The server's passes up to a round, as in the authors' code; later two.
 SERVER_EPOCHS = ((20, 20), (30, 15), (40, 10), (100, 5), (150, 3))
-"""The server's passes up to a round, as in the authors' code; later two."""
 
 
 def _between(cut: int) -> int:
@@ -56,8 +56,8 @@ def _between(cut: int) -> int:
     return cut
 
 
+# How many layers are below a cut; as in slices, -1 means all but the head.
 Cut = Annotated[int, Field(ge=-1000, le=1000), AfterValidator(_between)]
-"""How many layers are below a cut; as in slices, -1 means all but the head."""
 
 
 @message("feature_maps")

@@ -1,18 +1,17 @@
 """FedMD: clients of any architecture teach each other through logits on public samples.
 
-Before the first round every client trains alone. In a round the server names public samples; the cohort
-sends its raw logits on them (*share*); the server averages them into a consensus and sends it to those who
-replied, who first *digest* it (approach the consensus on the public samples) and then *revisit* their own
-samples (*distil*). What travels does not depend on any model's size (specification 5.C.4). Clients are
-measured after the revisit, as in the authors' code; to compare FedMD with a method that is measured after
-its distillation, as KT-pFL is by default, give both the same ``order``.
+Before round 1 every client trains alone. In a round the server names public samples, and the cohort sends its
+raw logits on them (*share*). The server averages them into a consensus and sends it to those who replied.
+They *digest* it (approach the consensus on the public samples) and then *revisit* their own samples
+(*distil*; specification 5.C.4). What travels does not depend on any model's size. Clients are measured after
+the revisit, as in the authors' code. For a comparison with a method that is measured after its distillation,
+such as KT-pFL, give both the same ``order``.
 
-The gradient of the mean absolute error is 1/(b N) or its negative for each of the N logits of b samples,
-however far they are from the consensus. The authors' code takes steps with Adam; with plain SGD the digest
-does next to nothing: on Fashion-MNIST with MNIST as public set (twenty clients, 225 samples each, 15 rounds,
-one seed) Local reached 74.4 %, the digest by mean absolute error 74.5 % and that by KL divergence 75.0 %.
-KT-pFL's authors compare FedMD with mean probabilities in place of logits and with a KL divergence: that is
-``exchange = "probs", digest = "kl"``.
+The gradient of the mean absolute error has the same size however far the logits are from the consensus. The
+authors' code uses Adam; with plain SGD the digest has hardly any effect: on Fashion-MNIST with MNIST as
+public set (twenty clients, 225 samples each, 15 rounds, one seed) Local reached 74.4 %, the digest by mean
+absolute error 74.5 % and that by KL divergence 75.0 %. KT-pFL's authors compare FedMD with mean probabilities
+and a KL divergence: ``exchange = "probs", digest = "kl"``.
 
 Li, Wang: FedMD: Heterogenous Federated Learning via Model Distillation, 2019 (arXiv 1910.03581), algorithm 1.
 """

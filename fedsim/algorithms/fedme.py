@@ -1,23 +1,23 @@
 """FedMe: clients exchange models of any architecture, teach them and learn from them, and may keep them.
 
-The server holds every client's model. In a round it groups the cohort's models by what they predict on
-unlabelled samples and sends each client one of its group, the *exchanged* model of another client. The client
-trains its own and the exchanged model together by deep mutual learning, says which of the two serves it
-better, and returns both (*learn*). The server takes the mean of all that has come back of each client's
-model, and sends each client the one that it chose, architecture included (*settle*; specification 5.E.9).
+The server holds every client's model. In a round it groups the cohort's models by their predictions on
+unlabelled samples, and sends each client the *exchanged* model of another client of its group. The client
+trains its own and the exchanged model together by deep mutual learning, chooses the better one, and returns
+both (*learn*). The server averages all copies of each client's model, and sends each client the mean of the
+model that it chose, architecture included (*settle*; specification 5.E.9).
 
-Before the first round clients say with which architecture they begin; the server knows its start values.
-After the last round they fine-tune their models, as in section 5.1.3 of the paper. Decisions: models are not
-uploaded again in each round (D-004-01); both models of a client learn at once, the other's predictions taken
-as given (D-004-02); they are compared on validation samples (D-004-03); draws are independent and never give
-a client its own model (D-004-05); clusters are made of probabilities (D-004-13). With few clients in a round
-(D-004-14) models are exchanged within the cohort, where a client is alone with any model stored; absent
-clients keep their own. A model whose outputs on the unlabelled samples are not finite is in no cluster and
-goes to nobody; where the server has not asked it, because there is one cluster, whoever gets it trains alone
-when it spoils the client's own. Who can take part is decided by the memory that the architecture of its group
-takes: not by that of two models at once, nor of those that it may be sent.
+Before round 1 clients send the label of their architecture; the server knows its start values. After the last
+round they fine-tune their models, as in section 5.1.3 of the paper. Decisions: models are not uploaded again
+in each round (D-004-01); both models learn at once, the other's predictions taken as given (D-004-02); they
+are compared on validation samples (D-004-03); draws are independent and never give a client its own model
+(D-004-05); clusters are of probabilities (D-004-13). With few clients in a round models are exchanged within
+the cohort, or with any stored model if a client is alone; absent clients keep their own (D-004-14). A model
+with outputs that are not finite is in no cluster and is sent to nobody. With one cluster the server asks for
+no outputs; a client whose own model an exchanged one spoils trains alone. Clients are eligible by the memory
+of their group's architecture alone.
 
 Matsuda, Sasaki, Xiao, Onizuka: FedMe: Federated Learning via Model Exchange, SDM 2022 (arXiv 2110.07868).
+Zhang, Xiang, Hospedales, Lu: Deep Mutual Learning, CVPR 2018 (arXiv 1706.00384).
 """
 
 from __future__ import annotations
@@ -59,8 +59,7 @@ from fedsim.ranges import MOST_ROUNDS, Clients, Few, PositiveEpochs
 from fedsim.rng import Key
 from fedsim.wire import Message, ModelBroadcast, ModelUpdate, counted, message
 
-Instant = Annotated[float, Field(gt=0, le=1e9)]
-"""A share of all rounds below 1, else a round."""
+Instant = Annotated[float, Field(gt=0, le=1e9)]  # A share of all rounds below 1, else a round
 
 
 class FedMeConfig(OwnStartConfig, FineTuningConfig):
@@ -120,12 +119,11 @@ class FedMeConfig(OwnStartConfig, FineTuningConfig):
         return start_trained
 
 
-NOBODY = -1
-"""Owner of the exchanged model where there is none."""
+NOBODY = -1  # owner of the exchanged model where there is none
 
 
+# Names of a client's own model and of the other in a job of two.
 PERSONAL, EXCHANGED = "personal", "exchanged"
-"""Names of a client's own model and of the other in a job of two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +134,7 @@ class MutualLearning:
 
     @serves_many
     def __call__(self, models: Models, batches: Batches, extras: Extras) -> Mapping[str, Tensor]:
-        """Return the loss of each of the two models."""
+        """Return the loss."""
         batch = batches[TRAIN]
         own, other = models[PERSONAL](batch.x), models[EXCHANGED](batch.x)
         losses = {PERSONAL: label_loss(own, batch.labels), EXCHANGED: label_loss(other, batch.labels)}
@@ -201,8 +199,8 @@ class ModelPair(Message):
         return Model(self.exchanged_architecture, self.exchanged_params, self.exchanged_buffers)
 
 
+# A client's model as it comes back from several clients: whose it is, and of which architecture.
 Copied = tuple[int, str]
-"""A client's model as it comes back from several clients: whose it is, and of which architecture."""
 
 
 def means_of_copies(models: Sequence[tuple[int, Model]]) -> dict[Copied, Model]:

@@ -44,8 +44,7 @@ class FMLConfig(FedAvgConfig, OwnStartConfig):
     """Norm to which a longer gradient of either model is clipped (10 in the public code PFLlib)."""
 
 
-PERSONAL, MEME = "personal", "meme"
-"""Names of a client's own model and of the meme in a job of two."""
+PERSONAL, MEME = "personal", "meme"  # names of a client's own model and of the meme in a job of two
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ class Mutual:
     beta: float  # weight of the labels for the meme
 
     def __call__(self, models: Models, batches: Batches, extras: Extras) -> Mapping[str, Tensor]:
-        """Return the loss of each of the two models."""
+        """Return the loss."""
         batch = batches[TRAIN]
         own, meme = models[PERSONAL](batch.x), models[MEME](batch.x)
         return {

@@ -40,8 +40,7 @@ from fedsim.params import Model, Tree
 from fedsim.ranges import Clients, Epochs, LearningRate
 from fedsim.wire import counted, message
 
-HEAD = -1
-"""Where models are cut that share their lower layers: below the head."""
+HEAD = -1  # where models are cut that share their lower layers: below the head
 
 
 class IFCAConfig(ModelClustersConfig):
@@ -139,7 +138,6 @@ class IFCA(ModelClusters[IFCAConfig]):
         return tuple(with_part(model, base) for model in merged)
 
     def _moved(self, server: ServerContext, model: Model, group: Replies[Any], num_replies: int) -> Model:
-        """Return the mean of a group's models, or ``w - gamma / m * sum of g``."""
         if self.config.option == "model_avg":
             return mean_of_models(group, "uniform")
         rate = server.training.lr if self.config.server_lr is None else self.config.server_lr
@@ -148,7 +146,6 @@ class IFCA(ModelClusters[IFCAConfig]):
         return replace(model, params=combination([model.params, *gradients], [1.0, *factors]))
 
     def _base(self, party: ComputeContext, model: Model) -> Model:
-        """Return the layers that all models share."""
         return party.architectures[model.architecture].below(HEAD).part_of(model)
 
     def misfits(self, setting: Setting) -> Iterator[Fault]:

@@ -1,10 +1,10 @@
 """KT-pFL (MNFL): clients teach each other by soft predictions, and the server learns who helps whom.
 
-A round has two exchanges (see ``common/codistillation.py``): clients train and send soft predictions
-on public samples; each gets its own teacher, the mean of all with its row of the coefficient matrix c as
-weights, and learns from it. Meanwhile the server moves c, which starts at 1/K, down the divergence of
-teachers from students plus ``rho ||c - 1/K||^2``, from the predictions that it already has (D-000-06). Only
-the block of c of the clients that replied moves. If nobody confirms its distillation, c stays as it was.
+The round is that of ``common/codistillation.py``: clients train and send soft predictions on public samples;
+each gets its own teacher, the mean of all predictions with its row of the coefficient matrix c as weights,
+and learns from it. Meanwhile the server takes a step of c, which starts at 1/K, down the divergence of
+teachers from students plus ``rho ||c - 1/K||^2``, on the same predictions (D-000-06). Only the block of c of
+the clients that replied moves. If no client confirms its distillation, c stays as it was.
 
 Zhang, Guo, Ma, Wang, Xu, Wu: Parameterized Knowledge Transfer for Personalized Federated Learning, NeurIPS
 2021 (arXiv 2111.02862); specification 5.E.1, with D-000-03 (``c[student, teacher]``), D-000-04 (implicit step
@@ -33,8 +33,7 @@ from fedsim.params import Array
 from fedsim.ranges import BatchSize
 from fedsim.wire import LogitsDown, LogitsUp, message
 
-WORK = "c"
-"""Name of the server's work while clients distil."""
+WORK = "c"  # name of the server's work while clients distil
 
 
 @message("sized_logits_up")

@@ -64,8 +64,7 @@ class ClientState:
         return between(shared, self.model, self.lam)
 
 
-OTHER = "other"
-"""Name of the model that stays, or of the extra with its parameters."""
+OTHER = "other"  # name of the model that stays, or of the extra with its parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ class AtMixture:
     share: float  # what the model that moves weighs in the mixture
 
     def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
-        """Return the loss of the mixture."""
+        """Return the loss."""
         return loss_between(models[MODEL], extras[OTHER], self.share, batches[TRAIN])
 
 

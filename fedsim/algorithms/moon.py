@@ -46,8 +46,7 @@ class MoonConfig(FedAvgConfig):
     """How many of its last models a client remembers and keeps away from (the paper: 1)."""
 
 
-GLOBAL = "global"
-"""Name of the global model in a job."""
+GLOBAL = "global"  # name of the global model in a job
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,8 +57,8 @@ class PerFedAvgConfig(FedAvgConfig):
         return self
 
 
+# Names of the streams of the first and the third mini-batch; the second is train.
 AHEAD, CURVATURE = "ahead", "curvature"
-"""Names of the streams of the first and the third mini-batch; the second is ``train``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,6 @@ Params = Mapping[str, Tensor]
 
 
 def _moved(model: LiveModel, direction: Sequence[Tensor], factor: float) -> Params:
-    """Return ``w + factor * direction``."""
     places = zip(model.params.items(), direction, strict=True)
     return {name: param.detach() + factor * along for (name, param), along in places}
 

@@ -1,19 +1,18 @@
 """PersFL: each client picks its best teacher among the global models and distils it on its own samples.
 
-Stage 1 is FedAvg. A client measures every global model that arrives on its validation samples before it
-trains, and keeps the best: its teacher. After the last round the final model is sent to everyone and measured
-too. Stage 2 sends nothing: for every pair of a grid of imitation weights and temperatures a student starts
-from the teacher and learns from labels and from the teacher's softened predictions; the student with the
-smallest validation loss is the client's own model (specification 5.E.6).
+Stage 1 is FedAvg. A client measures every global model that it receives on its validation samples, before it
+trains, and keeps the best as its teacher. After the last round the final model is sent to all clients and
+measured too. Stage 2 sends nothing: for every pair of a grid of imitation weights and temperatures a student
+starts from the teacher and learns from labels and from the teacher's softened predictions. The student with
+the smallest validation loss is the client's own model (specification 5.E.6).
 
 Divi, Farrukh, Celik: Unifying Distillation with Personalization in Federated Learning, 2021 (arXiv
 2105.15191).
 
-Decisions: KL(teacher || student), mean over the batch, unless told otherwise (D-002-03); the teacher is
-chosen by loss (D-002-06), the student by validation cross-entropy (D-002-09); the grid is the one that the
-paper's table 5 implies (D-002-05); passes of the distillation are not given in the paper (D-002-15). Teachers
-are the models of rounds 1 to T: what arrives in the first round is the initial model, and is not measured;
-nor is it a teacher where it comes again, since the first rounds have merged nothing.
+Decisions: KL(teacher || student), mean over the batch, by default (D-002-03); the teacher is chosen by loss
+(D-002-06), the student by validation cross-entropy (D-002-09); the grid is that implied by the paper's table
+5 (D-002-05); the paper gives no passes of the distillation (D-002-15). Teachers are the models of rounds 1 to
+T; the initial model is none, even if it is sent again because no round has merged anything.
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ from fedsim.params import Model
 from fedsim.ranges import Epochs, Few, LearningRate, Share, Temperature
 from fedsim.wire import ModelBroadcast, ModelUpdate
 
+# Imitation weight and temperature of a client that has no validation samples to choose by.
 UNSEEN = (0.5, 5.0)
-"""Imitation weight and temperature of a client that has no validation samples to choose by."""
 
 Soft = Literal["forward", "reverse", "cross_entropy"]
 

@@ -40,8 +40,8 @@ from fedsim.ranges import Coefficient, Epochs, LearningRate, Norm, PartialShare,
 from fedsim.rng import Key
 from fedsim.wire import ModelBroadcast, ModelUpdate
 
+# Numbers of an embedding, unless told otherwise: else its memory would grow with the square of K.
 MOST_BY_DEFAULT = 100
-"""Numbers of an embedding, unless told otherwise: else its memory would grow with the square of K."""
 
 
 class PFedHNConfig(Config):

@@ -36,8 +36,7 @@ from fedsim.params import Model
 from fedsim.ranges import Coefficient, LearningRate
 from fedsim.wire import ModelBroadcast, ModelUpdate
 
-PERSONAL, SHARED = "personal", "shared"
-"""Names of a client's two models in a job: t and w_k."""
+PERSONAL, SHARED = "personal", "shared"  # names of a client's two models in a job: t and w_k
 
 
 class PFedMeConfig(FedAvgConfig):

@@ -77,7 +77,7 @@ class DriftCorrection:
     is_elementwise: ClassVar[bool] = True
 
     def __call__(self, model: LiveModel, gradients: list[Tensor], extras: Extras) -> list[Tensor]:
-        """Return the corrected gradients, in the order of the model's parameters."""
+        """Return the corrected gradients."""
         shift = extras["shift"]
         return [gradient + shift[name] for gradient, name in zip(gradients, model.params, strict=True)]
 

@@ -216,7 +216,6 @@ class Codistillation(Algorithm[G, S, ClientState]):
         return ClientState(model), None
 
     async def _trained(self, client: ClientContext, model: Model) -> Model:
-        """Return the model trained on the client's own samples."""
         usual = 1 if client.training.epochs is None else client.training.epochs
         epochs = min(client.round, usual) if self.config.ramp_epochs else None
         return (await client.fit(model, epochs=epochs)).model

@@ -1,9 +1,9 @@
 """Fine-tuning after the last round, for any algorithm that ends with a model for each client to start from.
 
-Every client trains it on its own samples (specification 5.A.4). How long is a setting, or its own choice:
-after each of up to ten passes it measures the loss on its validation samples, and keeps the best, the start
-included. Without validation samples it makes five passes. Other choices by validation fall back on the
-training samples there (specification 3.5, E11).
+Every client trains it on its own samples (specification 5.A.4), for a fixed number of passes or its own
+choice: after each of up to ten passes it measures the loss on its validation samples, and keeps the best
+model, the start included. Without validation samples it makes five passes. Other choices by validation use
+the training samples there (specification 3.5, E11).
 """
 
 from __future__ import annotations
@@ -20,13 +20,11 @@ from fedsim.engine.kept_optimisers import Keeping
 from fedsim.params import Model
 from fedsim.ranges import Epochs
 
-MOST_PASSES = 10
-"""Passes at most, where each client chooses."""
-PASSES_UNSEEN = 5
-"""Passes of a client that has no validation samples to choose by."""
+MOST_PASSES = 10  # passes at most, where each client chooses
+PASSES_UNSEEN = 5  # passes of a client that has no validation samples to choose by
 
+# How long to fine-tune: a number of passes, or as many as serve the client best.
 Passes: TypeAlias = Epochs | Literal["chosen"]
-"""How long to fine-tune: a number of passes, or as many as serve the client best."""
 
 
 class OptionalFineTuningConfig(Config):

@@ -1,8 +1,8 @@
-"""Models whose numbers and outputs are finite (specification 3.5, E9).
+"""Models whose parameters and outputs are finite (specification 3.5, E9).
 
-An update may be finite and its outputs not: with weights of 1e30 a forward pass overflows. Such a model
-spoils every mean that it is in, and what is learned from that mean; so servers that ask models about public
-samples leave it out before they take any mean, and discard a model that diverged in training at the server.
+An update may be finite while its outputs overflow, as with weights of 1e30. Such a model spoils every mean
+that it is in. So servers that ask models about public samples leave it out before they take a mean, and
+discard a model that diverged in training at the server.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""KT-pFL's coefficient matrix: who teaches whom how much, and how that is learned.
+"""KT-pFL's coefficient matrix: the weights of teachers, and how they are learned.
 
 ``c[n, m]`` is the weight of teacher m for student n; rows are non-negative and sum to one (specification
-5.E.1, D-000-03). In a round only the block of the m clients that are there is seen and moved, and each row
-keeps its mass there, so a whole row keeps its sum.
+5.E.1, D-000-03). In a round only the block of the m clients that replied moves, and each row keeps its mass
+there, so a whole row keeps its sum.
 
-All functions are pure, for ``server.call``. m: clients, p: public samples, N: classes. Shapes: a block
-``[m, m]``, predictions ``[m, p, N]``, and booleans ``[m, p]`` for who has given which sample.
+All functions are pure, for ``server.call``. m: clients, p: public samples, N: classes. Shapes: a block ``[m,
+m]``; the weights of some rows ``[r, m]``; ``values``, probabilities ``[m, p, N]``, zero where a sample is
+missing; ``given``, booleans ``[m, p]``; ``mass``, sums of rows in the block ``[m]``; ``factors`` of each
+student's gradient ``[m]``; ``uniform`` is 1/K.
 """
 
 from __future__ import annotations
@@ -20,8 +22,7 @@ from fedsim.config import Config
 from fedsim.params import Array
 from fedsim.ranges import Coefficient
 
-SHARPNESS = 5.0
-"""Factor of c in the public code's softmax."""
+SHARPNESS = 5.0  # factor of c in the public code's softmax
 
 
 class CoefficientConfig(Config):

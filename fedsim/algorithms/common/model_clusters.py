@@ -1,7 +1,7 @@
-"""Several global models, one for each cluster of clients: the round that HypCluster and IFCA have in common.
+"""Several global models, one for each cluster of clients: the round of HypCluster and IFCA.
 
-The server sends every client all its models. The client takes the one with the least loss on its own samples,
-the first of equals, trains that and says which it was. A model that nobody took stays as it is.
+The server sends every client all its models. The client trains the one with the least loss on its own
+samples, the first on ties, and sends it with its number. A model that no client chose stays as it is.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from fedsim.params import Model
 from fedsim.ranges import Clients
 from fedsim.wire import Message, ModelUpdate, message
 
-Models: TypeAlias = tuple[Model, ...]
-"""The server's state: the model of each cluster."""
+Models: TypeAlias = tuple[Model, ...]  # the server's state: the model of each cluster
 
 
 class ModelClustersConfig(Config):

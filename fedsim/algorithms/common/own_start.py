@@ -1,4 +1,4 @@
-"""What a client's own model starts from, where it has one: the same values for all, or its own."""
+"""The start values of clients' own models: the same for all, or different ones."""
 
 from __future__ import annotations
 

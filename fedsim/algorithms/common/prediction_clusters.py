@@ -1,7 +1,7 @@
-"""k-means on predictions (specification 3.7): scikit-learn's, made the same on every machine's thread count.
+"""k-means on predictions (specification 3.7): scikit-learn's, independent of the number of threads.
 
-Vectors that are equal are given once, with their number as weight; so there are never more centroids than
-different vectors, and none is empty. Clusters are numbered by their first member.
+Equal vectors are given once, weighted by their number, so there are never more centroids than different
+vectors, and none is empty. Clusters are numbered by their first member.
 """
 
 from __future__ import annotations

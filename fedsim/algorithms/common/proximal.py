@@ -18,7 +18,7 @@ class Proximal:
     is_elementwise: ClassVar[bool] = True
 
     def __call__(self, model: LiveModel, gradients: list[Tensor], extras: Extras) -> list[Tensor]:
-        """Return the corrected gradients, in the order of the model's parameters."""
+        """Return the corrected gradients."""
         anchor = extras["anchor"]
         return [
             gradient + self.mu * (param - anchor[name])

@@ -1,8 +1,8 @@
 """Public samples: which ones a round uses, and clients' predictions on them.
 
-Where clients hold the public set, its samples are named by their positions; where the server alone does, they
-are sent, in a frame that counts as data. What comes back names its samples by a digest, or in full where some
-are missing (specification 3.5, E10). p: samples asked about, N: classes, m: replies.
+If clients hold the public set, its samples are named by their positions; otherwise they are sent, in a frame
+that counts as data. A reply names its samples by a digest, or in full if some are missing (specification 3.5,
+E10). p: samples asked about, N: classes, m: replies.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Delivery of the public set: once, before the first round, where the server alone holds it.
+"""Delivery of the public set: once, before round 1, if the server alone holds it.
 
-For algorithms whose own messages refer to public samples by position. The frames count as data. Where clients
-hold the set from the start nobody is asked and nothing is sent. A client that its frame does not reach has no
-public samples in this run: it goes on training alone (specification 3.5, E10).
+For algorithms whose messages refer to public samples by position. The frames count as data. If clients hold
+the set nothing is sent. A client that its frame does not reach has no public samples in this run: it goes on
+training alone (specification 3.5, E10).
 """
 
 from __future__ import annotations

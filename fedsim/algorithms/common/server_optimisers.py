@@ -1,9 +1,9 @@
 """Server optimisers: the server takes the mean change of the clients' models as a gradient.
 
 Clients train as in FedAvg. The server forms the mean change ``D = sum_k p_k (w_k - w)`` and gives it to an
-optimiser of its own, which remembers moments of it (specification 5.B.4). Running statistics are no
-parameters: they are averaged. A client's change has the dtype of its model, as if the client had sent it; the
-mean, the moments and the step are in float64, so that squares of large changes do not overflow.
+optimiser of its own, which remembers moments of it (specification 5.B.4). Running statistics are averaged. A
+client's change has the dtype of its model, as if the client had sent it; the mean, the moments and the step
+are in float64, so that squares of large changes do not overflow.
 
 Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan: Adaptive Federated Optimization, ICLR 2021
 (arXiv 2003.00295), algorithms 1 and 2.

@@ -1,8 +1,8 @@
-"""Rounds in which predictions travel: clients share them, then distil what the server makes of them.
+"""Rounds in which clients share predictions, then distil what the server makes of them.
 
-The server names public samples and the cohort predicts them (*share*). Those who replied get values of the
-server's on the same samples, and learn from them (*distil*). They train on their own samples before the share
-or after the distillation, and are measured after what comes last. p: samples, N: classes.
+The server names public samples and the cohort predicts them (*share*). Those who replied get the server's
+values on the same samples, and learn from them (*distil*). They train on their own samples before the share
+or after the distillation, and are measured after the last step. p: samples, N: classes.
 """
 
 from __future__ import annotations

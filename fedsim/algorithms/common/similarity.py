@@ -1,7 +1,7 @@
-"""Weights by similarity: cosines between what clients predict, or between their parameters.
+"""Weights by similarity, and mixtures of models with weights; pure, for ``server.call``.
 
-Cosines are rounded to twelve decimals, so that clients that are equal are so for every formula below.
-m: clients, r: some of them, p: public samples, N: classes. All functions are pure, for ``server.call``.
+Cosines are between clients' predictions or parameters. They are rounded to twelve decimals, so that equal
+clients have equal weights. m: clients, r: some of them, p: public samples, N: classes.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from fedsim.algorithms.common.ktpfl_coefficients import product
 from fedsim.params import Array, Model, Tree, mean_model
 
 DECIMALS = 12
-AT_ONCE = 1 << 16
-"""Numbers of each vector that are taken to float64 at a time: models may be large, and many."""
+AT_ONCE = 1 << 16  # numbers of each vector that are taken to float64 at a time: models may be large, and many
 
 
 def gram(trees: Sequence[Tree], centred: bool) -> Array:
