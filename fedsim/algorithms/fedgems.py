@@ -31,7 +31,6 @@ from fedsim.algorithms.base import (
     Replies,
     Reply,
     Setting,
-    broadcast,
 )
 from fedsim.algorithms.common import public_set_delivery
 from fedsim.algorithms.common.distillation import SMALLEST, distil, divergences, softmax
@@ -186,16 +185,10 @@ class FedGEMS(PublicSetDelivery[FedGEMSConfig, ServerState, ClientState]):
         """Begin with the start values of the client's architecture."""
         return ClientState(own_start(client, self.config))
 
-    async def instruct_hand_out(
-        self, server: ServerContext, state: ServerState, cohort: Sequence[int]
-    ) -> tuple[ServerState, Mapping[int, Any]]:
-        """Send all clients the samples and their labels, unless they hold them."""
-        if server.public_at_clients:
-            return state, {}
-        values = compact(server.public_values(self.public_positions(server)))
-        return state, broadcast(
-            cohort, LabelledData(self.public_positions(server), values, self.labels(server))
-        )
+    def delivery(self, server: ServerContext) -> LabelledData:
+        """Return the message with the samples and their labels."""
+        positions = self.public_positions(server)
+        return LabelledData(positions, compact(server.public_values(positions)), self.labels(server))
 
     async def local_hand_out(
         self, client: ClientContext, state: ClientState, message: Any

@@ -271,15 +271,8 @@ class ServerState:
     given: Mapping[int, Copied | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ClientState:
-    """What a client holds."""
-
-    model: Model  # its own model
-
-
-class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
-    """Personalised models by exchange."""
+class FedMe(Algorithm[FedMeConfig, ServerState, Model]):
+    """Personalised models by exchange; a client's state is its own model."""
 
     Config = FedMeConfig
     messages = (Enrolment, ExchangedModel, ModelPair)
@@ -288,12 +281,12 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
     needs_classes = True
 
     @property
-    def exchanges(self) -> Exchanges[ServerState, ClientState]:
+    def exchanges(self) -> Exchanges[ServerState, Model]:
         """Enrol once; learn and settle in every round."""
         config = self.config
-        upload: Exchange[Any, ClientState, None, Any]
+        upload: Exchange[Any, Model, None, Any]
         upload = Exchange("upload", local=self.local_upload, merge=self.merge_models, reply=ModelUpdate)
-        enrol: Exchange[ServerState, ClientState, None, Any] = Exchange(
+        enrol: Exchange[ServerState, Model, None, Any] = Exchange(
             "enrol",
             local=self.local_enrol,
             merge=self.merge_models,
@@ -332,37 +325,35 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
         """Nothing is known yet."""
         return ServerState()
 
-    def join(self, client: ClientContext) -> ClientState:
+    def join(self, client: ClientContext) -> Model:
         """Begin with the start values of the client's architecture."""
-        return ClientState(own_start(client, self.config))
+        return own_start(client, self.config)
 
-    async def local_choose(
-        self, client: ClientContext, state: ClientState, message: None
-    ) -> tuple[ClientState, None]:
+    async def local_choose(self, client: ClientContext, state: Model, message: None) -> tuple[Model, None]:
         """Take the architecture that is best on the client's own samples, if there are candidates."""
-        best, least = state.model, None
+        best, least = state, None
         for label in self.config.candidates:
             start, epochs = own_start(client, self.config, label), self.config.candidate_epochs
             model = (await client.fit(start, epochs=epochs, name=f"candidate {label}")).model
             loss = await validation_loss(client, model)
             if least is None or loss < least:  # of equals the first
                 best, least = model if self.config.start_trained else start, loss
-        return ClientState(best), None
+        return best, None
 
     async def local_enrol(
-        self, client: ClientContext, state: ClientState, message: None
-    ) -> tuple[ClientState, Enrolment | ModelUpdate]:
+        self, client: ClientContext, state: Model, message: None
+    ) -> tuple[Model, Enrolment | ModelUpdate]:
         """Choose an architecture, and say which; send the model too if it has been trained."""
         state, _ = await self.local_choose(client, state, None)
         if self.config.start_trained:
             return await self.local_upload(client, state, None)
-        return state, Enrolment(state.model.architecture)
+        return state, Enrolment(state.architecture)
 
     async def local_upload(
-        self, client: ClientContext, state: ClientState, message: None
-    ) -> tuple[ClientState, ModelUpdate]:
+        self, client: ClientContext, state: Model, message: None
+    ) -> tuple[Model, ModelUpdate]:
         """Send the client's own model (line 4 of the paper's algorithm)."""
-        return state, ModelUpdate.of(state.model, num_samples=client.num_samples())
+        return state, ModelUpdate.of(state, num_samples=client.num_samples())
 
     async def merge_models(
         self, server: ServerContext, state: ServerState, replies: Replies[Any]
@@ -401,13 +392,13 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
         return replace(state, stored=stored, given={**state.given, **given}), messages
 
     async def local_learn(
-        self, client: ClientContext, state: ClientState, message: ExchangedModel | None
-    ) -> tuple[ClientState, ModelPair]:
+        self, client: ClientContext, state: Model, message: ExchangedModel | None
+    ) -> tuple[Model, ModelPair]:
         """Train both models together, choose one, and send both (equations 3 to 7)."""
         if message is None:
-            return _alone(client, (await client.fit(state.model)).model)
+            return _alone(client, (await client.fit(state)).model)
         fitted = await client.fit(
-            {PERSONAL: state.model, EXCHANGED: message.model},
+            {PERSONAL: state, EXCHANGED: message.model},
             step=Descent(loss=MutualLearning(imitate=self.config.dml)),
         )
         personal, exchanged = fitted.models[PERSONAL], fitted.models[EXCHANGED]
@@ -415,7 +406,7 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
             # A model that learns from outputs that overflow diverges too, and the reply would be rejected.
             client.warn("exchanged model diverged", owner=message.owner, instead="the client's own alone")
             if not personal.is_finite():
-                personal = (await client.fit(state.model, name="alone")).model
+                personal = (await client.fit(state, name="alone")).model
             return _alone(client, personal)
         chosen = client.client
         if self.config.mt:
@@ -423,7 +414,7 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
             lent = await validation_loss(client, exchanged, split)
             if lent < await validation_loss(client, personal, split):
                 chosen = message.owner
-        return ClientState(personal), ModelPair.of(personal, exchanged, message.owner, chosen)
+        return personal, ModelPair.of(personal, exchanged, message.owner, chosen)
 
     async def merge_learn(
         self, server: ServerContext, state: ServerState, replies: Replies[ModelPair]
@@ -451,10 +442,10 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
         return state, broadcasts({client: state.offers[client] for client in cohort})
 
     async def local_settle(
-        self, client: ClientContext, state: ClientState, message: ModelBroadcast
-    ) -> tuple[ClientState, None]:
+        self, client: ClientContext, state: Model, message: ModelBroadcast
+    ) -> tuple[Model, None]:
         """Replace the client's own model by the one received, architecture included."""
-        return ClientState(message.model), None
+        return message.model, None
 
     async def merge_settle(
         self, server: ServerContext, state: ServerState, replies: Replies[None]
@@ -498,10 +489,10 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
             yield Fault("algorithm.params.candidates", problem, mend)
 
     async def models_of(
-        self, observer: ClientContext, server_state: ServerState, client_state: ClientState
+        self, observer: ClientContext, server_state: ServerState, client_state: Model
     ) -> Predictors:
         """Return the client's own model."""
-        return {"personal": Predictor(client_state.model)}
+        return {"personal": Predictor(client_state)}
 
 
 class FineTunedFedMe(FineTuning[FedMeConfig, ServerState], FedMe):
@@ -533,9 +524,9 @@ def unknown(server: ServerContext, model: Model | None) -> str | None:
     return unknown_label(server, label) or unlike(model, server.initial_model(label))
 
 
-def _alone(client: ClientContext, model: Model) -> tuple[ClientState, ModelPair]:
+def _alone(client: ClientContext, model: Model) -> tuple[Model, ModelPair]:
     """Return the state and the reply of a client that has no other's model to give back."""
-    return ClientState(model), ModelPair.of(model, None, NOBODY, client.client)
+    return model, ModelPair.of(model, None, NOBODY, client.client)
 
 
 PLUGIN = FineTunedFedMe

@@ -21,7 +21,6 @@ from fedsim.algorithms.fedme import (
     EXCHANGED,
     NOBODY,
     PERSONAL,
-    ClientState,
     Enrolment,
     ExchangedModel,
     ModelPair,
@@ -59,7 +58,7 @@ class Watch:
         self.pairs: list[dict[int, ModelPair]] = []
         self.states: list[ServerState] = []
         self.settled: list[dict[int, Any]] = []
-        self.clients: dict[int, ClientState] = {}
+        self.clients: dict[int, Model] = {}
         for name in ("instruct_learn", "merge_learn", "instruct_settle", "merge_settle"):
             setattr(algorithm, name, self._server(name, getattr(algorithm, name)))
         for name in ("local_learn", "local_settle"):
@@ -230,7 +229,7 @@ def test_who_prefers_the_exchanged_model_takes_it_with_its_architecture(world: A
     assert moved > 0
     final = {client: stored.model for client, stored in watch.states[-1].stored.items()}
     for client, state in watch.clients.items():
-        assert state.model.digest() == final[client].digest()
+        assert state.digest() == final[client].digest()
 
 
 class _Client(Client):
@@ -264,16 +263,16 @@ def test_the_smaller_loss_is_chosen_and_of_equals_the_own(
     client = _Client(own, other)
     algorithm = world.algorithm("fedme", tune_on=tune_on)
     message = SimpleNamespace(model=Model("other", {}), owner=7)
-    state, reply = asyncio.run(algorithm.local_learn(client, ClientState(Model("own", {})), message))
+    state, reply = asyncio.run(algorithm.local_learn(client, Model("own", {}), message))
     assert (reply.chosen, reply.owner) == (chosen, 7)
-    assert state.model.architecture == "own"
+    assert state.architecture == "own"
     assert set(client.asked) == {"val" if tune_on == "validation" else "train"}
 
 
 def test_without_validation_samples_training_loss_decides(world: Any) -> None:
     client = _Client(2.0, 1.0, num_val=0)
     message = SimpleNamespace(model=Model("other", {}), owner=7)
-    state = ClientState(Model("own", {}))
+    state = Model("own", {})
     _, reply = asyncio.run(world.algorithm("fedme").local_learn(client, state, message))
     assert reply.chosen == 7
     assert set(client.asked) == {"train"}
@@ -380,7 +379,7 @@ def test_copies_of_a_silent_clients_model_count_without_its_own(world: Any) -> N
     start = world.parts(watch.algorithm).initial()("mlp")
     assert watch.states[-1].stored[0].model.digest() == start.digest()
     assert result.by_client["dropped"].tolist() == [3, 0, 0, 0]
-    assert watch.clients[0].model.digest() != start.digest()  # it trains all the same
+    assert watch.clients[0].digest() != start.digest()  # it trains all the same
 
 
 def test_whoever_does_not_get_what_it_chose_goes_on_with_its_own(world: Any) -> None:
@@ -401,7 +400,7 @@ def test_whoever_does_not_get_what_it_chose_goes_on_with_its_own(world: Any) -> 
     for pairs, state in zip(watch.pairs, watch.states, strict=True):
         assert state.stored[1].model.digest() == pairs[1].personal.digest()
         assert pairs[1].personal_architecture == "mlp"
-    assert watch.clients[1].model.digest() == watch.pairs[-1][1].personal.digest()
+    assert watch.clients[1].digest() == watch.pairs[-1][1].personal.digest()
 
 
 def test_who_could_not_enrol_takes_part_from_its_first_reply_on(world: Any) -> None:
@@ -521,7 +520,7 @@ def test_clients_may_choose_how_long_to_fine_tune(
     finetune_epochs: Any, num_val: int, passes: int, world: Any
 ) -> None:
     algorithm = world.algorithm("fedme", finetune_epochs=finetune_epochs)
-    state = ClientState(Model("0", {}))
+    state = Model("0", {})
     after, reply = asyncio.run(algorithm.local_finetune(_Tuning(num_val), state, None))
     assert (after.before, after.model.architecture, reply) == (state, str(passes), None)
 
@@ -534,8 +533,8 @@ def test_candidates_are_trained_for_as_many_passes_as_told(world: Any) -> None:
         algorithm = world.algorithm(
             "fedme", candidates=["0", "1"], candidate_epochs=passes, start_trained=True
         )
-        state, reply = asyncio.run(algorithm.local_enrol(client, ClientState(Model("0", {})), None))
-        assert state.model.architecture == reply.architecture == best
+        state, reply = asyncio.run(algorithm.local_enrol(client, Model("0", {}), None))
+        assert state.architecture == reply.architecture == best
 
 
 # The rest

@@ -63,7 +63,11 @@ class PublicSetDelivery(Algorithm[C, S, P]):
         """Send all clients the samples, unless they hold them."""
         if server.public_at_clients:
             return state, {}
-        return state, broadcast(cohort, announce(server, self.public_positions(server)))
+        return state, broadcast(cohort, self.delivery(server))
+
+    def delivery(self, server: ServerContext) -> PublicBatch | PublicData:
+        """Return the message with the samples."""
+        return announce(server, self.public_positions(server))
 
     async def local_hand_out(
         self, client: ClientContext, state: P, message: PublicBatch | PublicData
