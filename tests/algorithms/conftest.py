@@ -218,18 +218,32 @@ class World:
             assert not other.rejections
         return first
 
-    def recorded(self, algorithm: Algorithm[Any, Any, Any], hook: str) -> list[tuple[tuple[Any, ...], Any]]:
-        """Return what will hold the arguments and the result of each call of a hook."""
-        calls: list[tuple[tuple[Any, ...], Any]] = []
+    def recorded(
+        self,
+        algorithm: Algorithm[Any, Any, Any],
+        hook: str,
+        keep: Callable[..., Any] = lambda *arguments: (arguments[:-1], arguments[-1]),
+    ) -> list[Any]:
+        """Return what will hold arguments and result of each call of a hook, or what ``keep`` makes of it."""
+        calls: list[Any] = []
         original = getattr(algorithm, hook)
 
         async def recorder(*arguments: Any) -> Any:
             result = await original(*arguments)
-            calls.append((arguments, result))
+            calls.append(keep(*arguments, result))
             return result
 
         setattr(algorithm, hook, recorder)
         return calls
+
+    def results(self, algorithm: Algorithm[Any, Any, Any], hook: str) -> list[Any]:
+        """Return what will hold the result of each call of a hook."""
+        return self.recorded(algorithm, hook, lambda *arguments: arguments[-1])
+
+    def personal(self, algorithm: Algorithm[Any, Any, Any], **changes: Any) -> dict[int, Model]:
+        """Run, and return each client's own model at the end."""
+        result = self.run(algorithm, **changes)
+        return {client: models["personal"] for client, models in result.models.items()}
 
     def watched(self, algorithm: Algorithm[Any, Any, Any]) -> dict[int, dict[str, Model]]:
         """Return what will hold each client's evaluated models, by name, as they were measured last."""

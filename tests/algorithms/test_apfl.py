@@ -24,19 +24,6 @@ def _personal(result: RunResult) -> dict[int, bytes]:
     return {client: models["personal"].digest() for client, models in result.models.items()}
 
 
-def _watched(algorithm: Any) -> tuple[list[Model], dict[int, Model]]:
-    """Have the server's models after each merge, and the last that each client sent, written down."""
-    merge, merged, sent = algorithm.merge, list[Model](), dict[int, Model]()
-
-    async def watching(server: Any, state: Any, replies: Any) -> Any:
-        sent.update({reply.client: reply.message.model for reply in replies})
-        merged.append(await merge(server, state, replies))
-        return merged[-1]
-
-    algorithm.merge = watching
-    return merged, sent
-
-
 # Arithmetic
 
 
@@ -108,18 +95,19 @@ def test_a_mixture_by_hand() -> None:
 
 def test_without_own_models_a_client_has_what_it_sent(world: Any) -> None:
     algorithm = world.algorithm("apfl", alpha=0.0, adapt="never")
-    _, sent = _watched(algorithm)
+    turns = world.recorded(algorithm, "train")
     result = world.run(algorithm, **PLAIN)
-    assert _personal(result) == {client: model.digest() for client, model in sent.items()}
+    sent = {client.client: reply.model.digest() for (client, *_), (_, reply) in turns}
+    assert _personal(result) == sent
 
 
 def test_the_server_has_the_same_models_for_every_alpha(world: Any) -> None:
     fedavg = world.algorithm("fedavg", weighting="uniform")
-    wanted, _ = _watched(fedavg)
+    wanted = world.results(fedavg, "merge")
     world.run(fedavg, rounds=2, **PLAIN)
     for params in ({}, {"alpha": 0.9, "adapt": "step"}):
         algorithm = world.algorithm("apfl", **params)
-        merged, _ = _watched(algorithm)
+        merged = world.results(algorithm, "merge")
         world.run(algorithm, rounds=2, **PLAIN)
         assert [model.digest() for model in merged] == [model.digest() for model in wanted]
 

@@ -16,7 +16,6 @@ from fedsim.algorithms.fedamp import (
     PULL,
     ImplicitProximal,
     Mixture,
-    Models,
     by_cosine,
     by_distance,
     scales,
@@ -26,20 +25,6 @@ from fedsim.engine.training_config import TrainingConfig
 from fedsim.params import Model
 from fedsim.runtime.run import run
 from tests.algorithms.stand_ins import Server
-
-
-def _sent(algorithm: Any) -> list[tuple[Models, dict[int, Any]]]:
-    """Have the state and the messages of each round written down."""
-    calls: list[tuple[Models, dict[int, Any]]] = []
-    send = algorithm.send
-
-    async def recorder(server: Any, state: Any, cohort: Any) -> Any:
-        calls.append(await send(server, state, cohort))
-        return calls[-1]
-
-    algorithm.send = recorder
-    return calls
-
 
 # Arithmetic
 
@@ -236,7 +221,7 @@ def test_scales_follow_the_models(world: Any) -> None:
 
 def test_half_of_a_mixture_are_others(world: Any) -> None:
     algorithm = world.algorithm("fedamp")
-    calls = _sent(algorithm)
+    calls = world.results(algorithm, "send")
     world.run(algorithm)
     (_, opening), *others = calls
     assert len({id(message) for message in opening.values()}) == 1
@@ -253,7 +238,7 @@ def test_half_of_a_mixture_are_others(world: Any) -> None:
 
 def test_who_never_uploaded_gets_the_start_model_and_is_in_no_mixture(world: Any) -> None:
     algorithm = world.algorithm("fedamp")
-    calls = _sent(algorithm)
+    calls = world.results(algorithm, "send")
     world.run(algorithm, lost=lambda parcel, ordinal: parcel.sender == 1, client_timeout_s=9.0)
     start = world.parts(algorithm).initial()("mlp")
     for state, messages in calls[1:]:
@@ -264,7 +249,7 @@ def test_who_never_uploaded_gets_the_start_model_and_is_in_no_mixture(world: Any
 
 def test_alpha_shrinks_after_thirty_rounds(world: Any) -> None:
     algorithm = world.algorithm("fedamp", lam=1.0, alpha=2.0, alpha_decay=0.5)
-    calls = _sent(algorithm)
+    calls = world.results(algorithm, "send")
     world.run(algorithm, rounds=31, clients_per_round=1, training={"steps": 1})
     pulls = [next(iter(messages.values())).pull for _, messages in calls]
     assert pulls == [0.5] * 30 + [1.0]

@@ -39,19 +39,6 @@ SIZES = {"large": 24 * 65 + 16 * 25 + 12 * 17, "small": 12 * 65}
 HEAD = 10 * 13 + 8 * 11 + 10 * 9
 
 
-def watched(algorithm: Any) -> tuple[Any, list[ServerState]]:
-    """Return an algorithm and, once it has run, the server's state after each merge."""
-    states: list[ServerState] = []
-    merge = algorithm.merge
-
-    async def watched_merge(server: Any, state: Any, replies: Any) -> Any:
-        states.append(await merge(server, state, replies))
-        return states[-1]
-
-    algorithm.merge = watched_merge
-    return algorithm, states
-
-
 def _logits(probabilities: Any) -> Any:
     return np.log(np.array(probabilities, np.float64)).astype(np.float32)
 
@@ -194,7 +181,8 @@ def test_without_dissent_or_weight_it_is_training_on_labels() -> None:
 
 
 def test_all_models_share_one_head_after_a_round(world: Any) -> None:
-    algorithm, states = watched(world.algorithm("fedet"))
+    algorithm = world.algorithm("fedet")
+    states = world.results(algorithm, "merge")
     world.run(algorithm, **MIXED)
     assert len(states) == 3
     for state in states:
@@ -208,7 +196,8 @@ def test_all_models_share_one_head_after_a_round(world: Any) -> None:
 
 def test_the_head_is_the_plain_mean_over_clients_of_all_architectures(world: Any) -> None:
     # Of three clients with the one net and one with the other, each has a quarter.
-    algorithm, states = watched(world.algorithm("fedet", server_steps=0))
+    algorithm = world.algorithm("fedet", server_steps=0)
+    states = world.results(algorithm, "merge")
     updates: list[list[ModelUpdate]] = []
     merge = algorithm.merge
 
@@ -232,7 +221,8 @@ def test_the_head_is_the_plain_mean_over_clients_of_all_architectures(world: Any
 
 def test_an_architecture_without_updates_keeps_its_body(world: Any) -> None:
     # Clients 2 and 3 have the small architecture, and nothing comes back from them.
-    algorithm, states = watched(world.algorithm("fedet"))
+    algorithm = world.algorithm("fedet")
+    states = world.results(algorithm, "merge")
     parts = world.parts(algorithm, **MIXED)
     start = parts.initial()("small").params
     world.run(algorithm, lost=lambda parcel, ordinal: parcel.sender in (2, 3), client_timeout_s=9.0, **MIXED)
@@ -248,8 +238,10 @@ def test_an_architecture_without_updates_keeps_its_body(world: Any) -> None:
 def test_without_server_steps_the_small_model_is_uniform_fedavg(
     clients_per_round: int | None, world: Any
 ) -> None:
-    algorithm, states = watched(world.algorithm("fedet", server_steps=0))
-    fedavg, others = watched(world.algorithm("fedavg", weighting="uniform"))
+    algorithm = world.algorithm("fedet", server_steps=0)
+    states = world.results(algorithm, "merge")
+    fedavg = world.algorithm("fedavg", weighting="uniform")
+    others = world.results(fedavg, "merge")
     result = world.run(algorithm, clients_per_round=clients_per_round)
     world.run(fedavg, clients_per_round=clients_per_round)
     assert len(states) == 3
@@ -263,9 +255,8 @@ def test_without_server_steps_the_small_model_is_uniform_fedavg(
 
 def test_one_step_without_dissent_is_a_step_on_the_consensus(world: Any) -> None:
     # The large model of round one is the start values with the mean head: take the step by hand.
-    algorithm, states = watched(
-        world.algorithm("fedet", lam=0.0, server_steps=1, server_batch_size=40, server_lr=0.1)
-    )
+    algorithm = world.algorithm("fedet", lam=0.0, server_steps=1, server_batch_size=40, server_lr=0.1)
+    states = world.results(algorithm, "merge")
     seen: list[Any] = []
     merge = algorithm.merge
 

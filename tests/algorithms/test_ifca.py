@@ -16,18 +16,8 @@ BASE = 64 * 16 + 16
 SCALARS = BASE + HEAD
 
 
-def _recorded(algorithm: Any) -> list[tuple[Any, Any, Any]]:
-    """Have the states before each merge, its replies and the states after it written down."""
-    calls: list[tuple[Any, Any, Any]] = []
-    merge = algorithm.merge
-
-    async def recorder(server: Any, state: Any, replies: Any) -> Any:
-        after = await merge(server, state, replies)
-        calls.append((state, replies, after))
-        return after
-
-    algorithm.merge = recorder
-    return calls
+def _merge(server: Any, state: Any, replies: Any, after: Any) -> Any:
+    return state, replies, after
 
 
 def _groups(replies: Any) -> dict[int, list[Any]]:
@@ -39,7 +29,7 @@ def _groups(replies: Any) -> dict[int, list[Any]]:
 
 def test_a_cluster_takes_the_plain_mean_of_its_models(world: Any) -> None:
     algorithm = world.algorithm("ifca", clusters=2)
-    calls = _recorded(algorithm)
+    calls = world.recorded(algorithm, "merge", _merge)
     world.run(algorithm, num_clients=8, rounds=2)
     for before, replies, after in calls:
         groups = _groups(replies)
@@ -64,7 +54,7 @@ def test_one_gradient_of_all_is_a_step_of_gradient_descent(world: Any) -> None:
 @pytest.mark.parametrize("shared", [False, True])
 def test_gradients_are_divided_by_all_who_replied(shared: bool, world: Any) -> None:
     algorithm = world.algorithm("ifca", clusters=2, option="grad_avg", server_lr=0.2, shared_base=shared)
-    calls = _recorded(algorithm)
+    calls = world.recorded(algorithm, "merge", _merge)
     world.run(algorithm, num_clients=8, rounds=2)
     for before, replies, after in calls:
         groups = _groups(replies)
@@ -86,7 +76,7 @@ def test_a_gradient_may_be_of_some_mini_batches(world: Any) -> None:
 
 def test_models_on_a_shared_base_differ_in_their_heads_alone(world: Any) -> None:
     algorithm = world.algorithm("ifca", clusters=3, shared_base=True)
-    calls = _recorded(algorithm)
+    calls = world.recorded(algorithm, "merge", _merge)
     world.run(algorithm, num_clients=8, rounds=2)
     for before, replies, after in calls:
         mean = mean_model([reply.message.model for reply in replies], [1 / 8] * 8)
@@ -115,7 +105,7 @@ def test_what_is_shared_comes_down_once(option: str, world: Any) -> None:
 @pytest.mark.parametrize("shared", [False, True])
 def test_where_one_cluster_takes_all_the_models_begin_anew_at_first(shared: bool, world: Any) -> None:
     algorithm = world.algorithm("ifca", clusters=2, restart_rounds=3, shared_base=shared)
-    calls = _recorded(algorithm)
+    calls = world.recorded(algorithm, "merge", _merge)
     chosen = {1: [1, 1, 1, 1], 2: [0, 1, 0, 0], 3: [0, 0, 0, 0], 4: [1, 1, 1, 1]}
 
     async def choice(party: Any, models: Any) -> int:
@@ -161,7 +151,7 @@ def test_two_populations_separate(world: Any) -> None:
         start.append(half.models[0]["global"])
     algorithm = world.algorithm("ifca", clusters=2)
     algorithm.start = lambda server: tuple(start)
-    calls = _recorded(algorithm)
+    calls = world.recorded(algorithm, "merge", _merge)
     world.run(algorithm, data=data, **changes)
     chosen = [reply.message.cluster for reply in calls[-1][1]]
     assert chosen == [0] * 4 + [1] * 4
@@ -172,7 +162,7 @@ def test_statistics_are_averaged_and_refused_where_gradients_travel(world: Any) 
     parts = world.parts(world.algorithm("ifca", option="grad_avg"), architectures=nets)
     assert [fault.path for fault in parts.misfits()] == ["algorithm.params.option"]
     algorithm = world.algorithm("ifca", clusters=2, shared_base=True)
-    calls = _recorded(algorithm)
+    calls = world.recorded(algorithm, "merge", _merge)
     world.run(algorithm, architectures=nets, rounds=1)
     _, replies, after = calls[0]
     mean = mean_model([reply.message.model for reply in replies], [0.25] * 4)

@@ -33,13 +33,6 @@ THREE = pytest.mark.parametrize("name", ["ktpfl", "sim_pfd", "topk_pfd"])
 ORDERS = pytest.mark.parametrize("order", ["train_first", "distill_first"])
 
 
-def _models(world: Any, algorithm: Any, **changes: Any) -> dict[int, Model]:
-    """Return each client's model at the end of a run."""
-    calls = world.recorded(algorithm, "models_of")
-    world.run(algorithm, **changes)
-    return {arguments[0].client: found["personal"].model for arguments, found in calls}
-
-
 def _matrices(world: Any, algorithm: Any, **changes: Any) -> list[Array]:
     """Return the matrix c after each round in which somebody confirmed."""
     calls = world.recorded(algorithm, "merge_distil")
@@ -61,8 +54,8 @@ def _close(left: dict[int, Model], right: dict[int, Model], atol: float = 1e-5) 
 @THREE
 @ORDERS
 def test_alone_it_equals_local(name: str, order: str, world: Any) -> None:
-    alone = _models(world, world.algorithm(name, order=order), num_clients=1)
-    assert _close(alone, _models(world, world.algorithm("local"), num_clients=1))
+    alone = world.personal(world.algorithm(name, order=order), num_clients=1)
+    assert _close(alone, world.personal(world.algorithm("local"), num_clients=1))
 
 
 @THREE
@@ -384,7 +377,7 @@ def test_each_setting_of_the_matrix_matters(change: dict[str, Any], world: Any) 
 
 
 def test_without_a_step_it_is_codistillation_to_the_mean(world: Any) -> None:
-    still = _models(world, world.algorithm("ktpfl", c_lr=0.0))
+    still = world.personal(world.algorithm("ktpfl", c_lr=0.0))
     plain: Any = world.algorithm("ktpfl")
 
     async def instruct_distil(server: Any, state: State, cohort: Sequence[int]) -> Any:
@@ -393,8 +386,8 @@ def test_without_a_step_it_is_codistillation_to_the_mean(world: Any) -> None:
         return state, dict.fromkeys(cohort, message)
 
     plain.instruct_distil = instruct_distil
-    assert _close(still, _models(world, plain))
-    assert not _close(still, _models(world, world.algorithm("local", follow_selection=True)), atol=1e-3)
+    assert _close(still, world.personal(plain))
+    assert not _close(still, world.personal(world.algorithm("local", follow_selection=True)), atol=1e-3)
 
 
 def test_only_the_block_of_those_who_answered_moves(world: Any) -> None:
@@ -431,12 +424,12 @@ def test_a_client_that_vanishes_before_its_distillation_has_contributed(world: A
 
     settings: dict[str, Any] = {"rounds": 1, "training": {"epochs": 2}}
     lost: dict[str, Any] = {"lost": doomed, "client_timeout_s": 9.0}
-    with_all = _models(world, world.algorithm("ktpfl"), **settings)
-    without = _models(world, world.algorithm("ktpfl"), **settings, **lost)
+    with_all = world.personal(world.algorithm("ktpfl"), **settings)
+    without = world.personal(world.algorithm("ktpfl"), **settings, **lost)
     assert all(without[client].digest() == with_all[client].digest() for client in (1, 2, 3))
     assert without[0].digest() != with_all[0].digest()
     # It has trained, and only that.
-    alone = _models(world, world.algorithm("local"), **settings)
+    alone = world.personal(world.algorithm("local"), **settings)
     assert without[0].digest() == alone[0].digest()
     complete = _matrices(world, world.algorithm("ktpfl"), **settings)
     vanished = _matrices(world, world.algorithm("ktpfl"), **settings, **lost)

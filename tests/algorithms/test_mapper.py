@@ -92,15 +92,10 @@ def test_mixtures_are_compared_and_the_global_model_trains_beside_the_new_own_on
 
 def _states(world: Any, algorithm: Any, **changes: Any) -> dict[int, list[ClientState]]:
     """Return each client's state after each of its turns."""
-    train, states = algorithm.train, dict[int, list[ClientState]]()
-
-    async def watching(client: Any, state: Any, message: Any) -> Any:
-        state, reply = await train(client, state, message)
-        states.setdefault(client.client, []).append(state)
-        return state, reply
-
-    algorithm.train = watching
+    calls, states = world.recorded(algorithm, "train"), dict[int, list[ClientState]]()
     world.run(algorithm, **{**PLAIN, **changes})
+    for (client, *_), (state, _) in calls:
+        states.setdefault(client.client, []).append(state)
     return states
 
 

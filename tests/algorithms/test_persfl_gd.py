@@ -35,18 +35,9 @@ def test_gradients_are_those_of_persfl(temperature: float) -> None:
 
 
 def _personal(world: Any, name: str, **params: Any) -> dict[int, Any]:
-    algorithm, models = world.algorithm(name, **{**SHORT, **params}), {}
-    distil = algorithm.local_distil
-
-    async def local_distil(client: Any, state: Any, message: Any) -> Any:
-        after, reply = await distil(client, state, message)
-        models[client.client] = after.personal.params
-        return after, reply
-
-    algorithm.local_distil = local_distil
-    world.run(algorithm, num_samples=400)
+    models = world.personal(world.algorithm(name, **{**SHORT, **params}), num_samples=400)
     assert len(models) == 4
-    return models
+    return {client: model.params for client, model in models.items()}
 
 
 def _largest_difference(left: dict[int, Any], right: dict[int, Any]) -> float:
