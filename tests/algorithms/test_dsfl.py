@@ -193,14 +193,8 @@ def test_numbers_communicated_follow_the_formula(world: Any) -> None:
 def test_the_servers_running_statistics_follow_the_only_samples_that_it_meets(
     public_buffers: str, at_clients: int, world: Any
 ) -> None:
-    algorithm, seen = world.algorithm("dsfl", kd_batch_size=10, kd_epochs=1), list[Any]()
-    models_of = algorithm.models_of
-
-    async def watching(observer: Any, server_state: Any, client_state: Any) -> Any:
-        seen.append((server_state.model, client_state.model))
-        return await models_of(observer, server_state, client_state)
-
-    algorithm.models_of = watching
+    algorithm = world.algorithm("dsfl", kd_batch_size=10, kd_epochs=1)
+    seen = world.recorded(algorithm, "models_of", lambda *call: (call[1].model, call[2].model))
     world.run(
         algorithm,
         rounds=3,

@@ -198,14 +198,7 @@ def test_the_head_is_the_plain_mean_over_clients_of_all_architectures(world: Any
     # Of three clients with the one net and one with the other, each has a quarter.
     algorithm = world.algorithm("fedet", server_steps=0)
     states = world.results(algorithm, "merge")
-    updates: list[list[ModelUpdate]] = []
-    merge = algorithm.merge
-
-    async def watched_merge(server: Any, state: Any, replies: Any) -> Any:
-        updates.append([reply.message for reply in replies])
-        return await merge(server, state, replies)
-
-    algorithm.merge = watched_merge
+    updates = world.recorded(algorithm, "merge", lambda *call: [reply.message for reply in call[2]])
     groups = [GroupConfig(count=3, device="low", model="large"), GroupConfig(count=1, model="small")]
     fleet = build_fleet(groups, ServerConfig(model="large"), Key.root(3))
     world.run(algorithm, rounds=2, fleet=fleet, **MIXED)

@@ -52,40 +52,21 @@ MLP, LINEAR = 64 * 16 + 16 + 16 * 10 + 10, 64 * 10 + 10
 class Watch:
     """Remembers what goes through an algorithm's hooks."""
 
-    def __init__(self, algorithm: Any) -> None:
+    def __init__(self, world: Any, algorithm: Any) -> None:
         self.algorithm = algorithm
-        self.sent: list[dict[int, Any]] = []
-        self.pairs: list[dict[int, ModelPair]] = []
-        self.states: list[ServerState] = []
-        self.settled: list[dict[int, Any]] = []
         self.clients: dict[int, Model] = {}
-        for name in ("instruct_learn", "merge_learn", "instruct_settle", "merge_settle"):
-            setattr(algorithm, name, self._server(name, getattr(algorithm, name)))
-        for name in ("local_learn", "local_settle"):
-            setattr(algorithm, name, self._client(getattr(algorithm, name)))
+        self.sent = world.recorded(algorithm, "instruct_learn", lambda *call: call[-1][1])
+        self.settled = world.recorded(algorithm, "instruct_settle", lambda *call: call[-1][1])
+        self.states = world.results(algorithm, "merge_settle")
+        self.pairs = world.recorded(algorithm, "merge_learn", self._messages)
+        for hook in ("local_learn", "local_settle"):
+            world.recorded(algorithm, hook, self._client)
 
-    def _server(self, name: str, hook: Any) -> Any:
-        async def watched(server: Any, state: Any, given: Any) -> Any:
-            after = await hook(server, state, given)
-            if name == "instruct_learn":
-                self.sent.append(after[1])
-            elif name == "instruct_settle":
-                self.settled.append(after[1])
-            elif name == "merge_learn":
-                self.pairs.append({reply.client: reply.message for reply in given})
-            else:
-                self.states.append(after)
-            return after
+    def _messages(self, server: Any, state: Any, replies: Any, after: Any) -> dict[int, ModelPair]:
+        return {reply.client: reply.message for reply in replies}
 
-        return watched
-
-    def _client(self, hook: Any) -> Any:
-        async def watched(client: Any, state: Any, message: Any) -> Any:
-            after = await hook(client, state, message)
-            self.clients[client.client] = after[0]
-            return after
-
-        return watched
+    def _client(self, client: Any, state: Any, message: Any, result: Any) -> None:
+        self.clients[client.client] = result[0]
 
 
 # What it equals
@@ -123,7 +104,7 @@ def test_every_switch_makes_a_difference(world: Any) -> None:
 
 
 def test_without_switches_everyone_keeps_its_architecture_and_its_line(world: Any) -> None:
-    watch = Watch(world.algorithm("fedme", mt=False, dml=False, mc=False))
+    watch = Watch(world, world.algorithm("fedme", mt=False, dml=False, mc=False))
     world.run(watch.algorithm)
     for sent, pairs, settled in zip(watch.sent, watch.pairs, watch.settled, strict=True):
         for client, pair in pairs.items():
@@ -171,15 +152,12 @@ def test_an_upload_that_is_not_the_first_tells_the_server_what_it_missed(world: 
         return bool(parcel.sender == 0 and frames[0] == 2)
 
     algorithm = world.algorithm("fedme", literal_upload=True)
-    watch, merge = Watch(algorithm), algorithm.merge_models
-    uploaded: list[tuple[dict[int, Model], ServerState]] = []
+    watch = Watch(world, algorithm)
 
-    async def merge_models(server: Any, state: Any, replies: Any) -> Any:
-        after = await merge(server, state, replies)
-        uploaded.append(({reply.client: reply.message.model for reply in replies}, after))
-        return after
+    def models(server: Any, state: Any, replies: Any, after: Any) -> Any:
+        return {reply.client: reply.message.model for reply in replies}, after
 
-    algorithm.merge_models = merge_models
+    uploaded = world.recorded(algorithm, "merge_models", models)
     world.run(algorithm, rounds=2, lost=lost, client_timeout_s=9.0)
     start = world.parts(algorithm).initial()("mlp").digest()
     (first, known), (second, known_later) = uploaded
@@ -198,13 +176,13 @@ def test_whose_upload_is_lost_is_not_asked_to_learn(world: Any) -> None:
         frames[parcel.sender] = frames.get(parcel.sender, 0) + 1
         return bool(parcel.sender == 2 and frames[2] == 1)
 
-    watch = Watch(world.algorithm("fedme", literal_upload=True))
+    watch = Watch(world, world.algorithm("fedme", literal_upload=True))
     world.run(watch.algorithm, rounds=2, lost=lost, client_timeout_s=9.0)
     assert [sorted(sent) for sent in watch.sent] == [[0, 1, 3], [0, 1, 2, 3]]
 
 
 def test_each_model_that_travels_has_its_own_size(world: Any) -> None:
-    watch = Watch(world.algorithm("fedme", mt=False))
+    watch = Watch(world, world.algorithm("fedme", mt=False))
     result = world.run(watch.algorithm, **MIXED)
     size = {"mlp": MLP, "linear": LINEAR}
     pairs = [pair for pairs in watch.pairs for pair in pairs.values()]
@@ -217,7 +195,7 @@ def test_each_model_that_travels_has_its_own_size(world: Any) -> None:
 
 
 def test_who_prefers_the_exchanged_model_takes_it_with_its_architecture(world: Any) -> None:
-    watch = Watch(world.algorithm("fedme"))
+    watch = Watch(world, world.algorithm("fedme"))
     world.run(watch.algorithm, **MIXED)
     moved = 0
     for pairs, settled in zip(watch.pairs, watch.settled, strict=True):
@@ -343,7 +321,7 @@ def test_means_take_the_servers_time(world: Any) -> None:
 
 
 def test_who_is_absent_keeps_its_model(world: Any) -> None:
-    watch = Watch(world.algorithm("fedme"))
+    watch = Watch(world, world.algorithm("fedme"))
     world.run(watch.algorithm, rounds=1, clients_per_round=2)
     (pairs,), (state,) = watch.pairs, watch.states
     assert len(pairs) == 2
@@ -355,7 +333,7 @@ def test_who_is_absent_keeps_its_model(world: Any) -> None:
 
 
 def test_who_is_alone_in_a_round_gets_a_stored_model(world: Any) -> None:
-    watch = Watch(world.algorithm("fedme"))
+    watch = Watch(world, world.algorithm("fedme"))
     result = world.run(watch.algorithm, clients_per_round=1)
     assert all(pair.owner not in (client, NOBODY) for pairs in watch.pairs for client, pair in pairs.items())
     assert len(watch.pairs) == 3
@@ -372,7 +350,7 @@ def test_copies_of_a_silent_clients_model_count_without_its_own(world: Any) -> N
         uploads[parcel.sender] = uploads.get(parcel.sender, 0) + 1
         return bool(parcel.sender == 0 and uploads[0] > 1)  # the opening upload arrives
 
-    watch = Watch(world.algorithm("fedme"))
+    watch = Watch(world, world.algorithm("fedme"))
     result = world.run(watch.algorithm, lost=lost, client_timeout_s=9.0)
     assert all(sorted(pairs) == [1, 2, 3] for pairs in watch.pairs)
     assert any(pair.owner == 0 for pairs in watch.pairs for pair in pairs.values())
@@ -392,7 +370,7 @@ def test_whoever_does_not_get_what_it_chose_goes_on_with_its_own(world: Any) -> 
         turns[1] = turns.get(1, 0) + 1
         return turns[1] % 2 == 0
 
-    watch = Watch(world.algorithm("fedme"))
+    watch = Watch(world, world.algorithm("fedme"))
     result = world.run(watch.algorithm, lost=lost, client_timeout_s=9.0, **MIXED)
     assert result.by_client["dropped"].tolist() == [0, 3, 0, 0]
     assert result.rejections.total() == 0
@@ -412,7 +390,7 @@ def test_who_could_not_enrol_takes_part_from_its_first_reply_on(world: Any) -> N
             return len(first) == 1
         return False
 
-    watch = Watch(world.algorithm("fedme"))
+    watch = Watch(world, world.algorithm("fedme"))
     result = world.run(watch.algorithm, lost=lost, client_timeout_s=9.0)
     assert [row.merged for row in result.rounds] == [3, 8, 8, 8, 4]
     assert all(message.owner != 2 for message in watch.sent[0].values())
@@ -439,7 +417,7 @@ def test_a_late_confirmation_is_not_taken_for_this_rounds_offer(world: Any) -> N
 
 
 def test_clients_begin_with_the_candidate_that_serves_them_best(world: Any) -> None:
-    watch = Watch(world.algorithm("fedme", candidates=["linear", "mlp"], candidate_epochs=5))
+    watch = Watch(world, world.algorithm("fedme", candidates=["linear", "mlp"], candidate_epochs=5))
     result = world.run(watch.algorithm, rounds=1)
     start = world.parts(watch.algorithm).initial()
     assert {p.personal_architecture for p in watch.pairs[0].values()} <= {"linear", "mlp"}
@@ -452,7 +430,7 @@ def test_clients_begin_with_the_candidate_that_serves_them_best(world: Any) -> N
 
 def test_clients_may_begin_with_the_candidate_as_it_was_trained(world: Any) -> None:
     settings = {"candidates": ["linear", "mlp"], "start_trained": True}
-    watch = Watch(world.algorithm("fedme", **settings))
+    watch = Watch(world, world.algorithm("fedme", **settings))
     result = world.run(watch.algorithm, rounds=1)
     start = world.parts(watch.algorithm).initial()
     models = [message.model for message in watch.sent[0].values()]

@@ -55,24 +55,17 @@ def test_all_models_come_down_and_one_goes_up(world: Any) -> None:
     assert 0 < totals.bytes_down - 4 * 3 * 4 * SCALARS < 4 * 1500
 
 
-def _starting_with(algorithm: Any, variants: tuple[int, ...], states: list[Any]) -> Any:
-    """Let the models start with these variants, and keep the server's states."""
-    merge = algorithm.merge
-
-    async def watched(server: Any, state: Any, replies: Any) -> Any:
-        states.append(await merge(server, state, replies))
-        return states[-1]
-
+def _starting_with(world: Any, variants: tuple[int, ...], **params: Any) -> tuple[Any, list[Any]]:
+    """Return an algorithm whose models start with these variants, and what will hold the server's states."""
+    algorithm = world.algorithm("hypcluster", **params)
     algorithm.start = lambda server: tuple(server.initial_model(variant=number) for number in variants)
-    algorithm.merge = watched
-    return algorithm
+    return algorithm, world.results(algorithm, "merge")
 
 
 def test_permuting_the_start_models_permutes_the_result(world: Any) -> None:
     ends = []
     for variants in ((0, 1, 2), (2, 0, 1)):
-        states: list[Any] = []
-        algorithm = _starting_with(world.algorithm("hypcluster", clusters=3), variants, states)
+        algorithm, states = _starting_with(world, variants, clusters=3)
         result = world.run(algorithm, num_clients=8)
         ends.append(([model.digest() for model in states[-1]], result.model_hash))
     (first, hash_of_first), (second, hash_of_second) = ends
@@ -81,8 +74,7 @@ def test_permuting_the_start_models_permutes_the_result(world: Any) -> None:
 
 
 def test_of_equal_models_the_first_is_taken_and_the_others_never_move(world: Any) -> None:
-    states: list[Any] = []
-    algorithm = _starting_with(world.algorithm("hypcluster"), (0, 0), states)
+    algorithm, states = _starting_with(world, (0, 0))
     world.run(algorithm, rounds=1)
     first, second = states[0]
     assert first.digest() != second.digest()

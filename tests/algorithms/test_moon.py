@@ -56,18 +56,11 @@ def test_the_contrast_by_hand() -> None:
 
 def test_a_client_remembers_its_last_models_also_when_they_get_lost(world: Any) -> None:
     algorithm = world.algorithm("moon", buffer=2)
-    models_of, lengths, newest = algorithm.models_of, list[int](), list[bytes]()
-
-    async def watching(observer: Any, server_state: Any, client_state: Any) -> Any:
-        lengths.append(len(client_state.previous))
-        newest.extend(model.digest() for model in client_state.previous[:1])
-        return await models_of(observer, server_state, client_state)
-
-    algorithm.models_of = watching
+    seen = world.recorded(algorithm, "models_of", lambda *call: call[2].previous)
     lost = lambda parcel, ordinal: parcel.receiver < 0 and ordinal == 3  # noqa: E731 - the second upload
     world.run(algorithm, num_clients=1, rounds=4, lost=lost, client_timeout_s=50.0)
-    assert lengths[:4] == [1, 2, 2, 2]
-    assert len(set(newest[:4])) == 4
+    assert [len(previous) for previous in seen[:4]] == [1, 2, 2, 2]
+    assert len({previous[0].digest() for previous in seen[:4]}) == 4
 
 
 def test_a_client_trains_against_the_message_and_its_own_last_models(

@@ -31,17 +31,14 @@ NEW = ClientState()
 SHORT: dict[str, Any] = {"lambdas": [0.0, 0.5], "temperatures": [1.0, 5.0], "distill_epochs": 2}
 
 
-def watched(algorithm: Any) -> tuple[Any, dict[int, tuple[Any, Model]]]:
+def watched(world: Any, **params: Any) -> tuple[Any, dict[int, tuple[Any, Model]]]:
     """Return an algorithm and, once it has run, each client's last state with the final model."""
-    seen: dict[int, tuple[Any, Model]] = {}
-    distil = algorithm.local_distil
+    algorithm, seen = world.algorithm("persfl", **params), dict[int, tuple[Any, Model]]()
 
-    async def local_distil(client: Any, state: Any, message: Any) -> Any:
-        after, reply = await distil(client, state, message)
-        seen[client.client] = after, message.model
-        return after, reply
+    def keep(client: Any, state: Any, message: Any, result: Any) -> None:
+        seen[client.client] = result[0], message.model
 
-    algorithm.local_distil = local_distil
+    world.recorded(algorithm, "local_distil", keep)
     return algorithm, seen
 
 
@@ -212,9 +209,7 @@ def test_weight_zero_is_fine_tuning_bit_for_bit(temperature: float, world: Any) 
 
 
 def test_weight_one_leaves_the_teacher_as_it_is(world: Any) -> None:
-    algorithm, seen = watched(
-        world.algorithm("persfl", lambdas=[1.0], temperatures=[1.0, 25.0], distill_epochs=5)
-    )
+    algorithm, seen = watched(world, lambdas=[1.0], temperatures=[1.0, 25.0], distill_epochs=5)
     world.run(algorithm)
     assert len(seen) == 4
     for state, _ in seen.values():
@@ -222,7 +217,7 @@ def test_weight_one_leaves_the_teacher_as_it_is(world: Any) -> None:
 
 
 def test_the_teacher_is_no_worse_than_the_final_model(world: Any) -> None:
-    algorithm, seen = watched(world.algorithm("persfl", **SHORT))
+    algorithm, seen = watched(world, **SHORT)
     distil, finals = algorithm.local_distil, {}
 
     async def measured(client: Any, state: Any, message: Any) -> Any:
@@ -270,7 +265,7 @@ def test_teacher_and_global_model_are_measured_beside(world: Any) -> None:
 
 
 def test_who_never_took_part_learns_from_the_final_model(world: Any) -> None:
-    algorithm, seen = watched(world.algorithm("persfl", **SHORT))
+    algorithm, seen = watched(world, **SHORT)
     result = world.run(algorithm, clients_per_round=1, rounds=1)
     strangers = [client for client in range(4) if result.by_client["asked"][client] == 1]
     assert len(strangers) == 3
@@ -282,24 +277,17 @@ def test_who_never_took_part_learns_from_the_final_model(world: Any) -> None:
 def test_teachers_are_kept_when_an_upload_is_lost(world: Any) -> None:
     # Of client 0 nothing arrives at the server: it has measured the first round's result all the same.
     algorithm = world.algorithm("persfl", **SHORT)
-    met: list[float] = []
-    train = algorithm.train
-
-    async def watched_train(client: Any, state: Any, message: Any) -> Any:
-        if client.client == 0:
-            met.append(state.loss)
-        return await train(client, state, message)
-
-    algorithm.train = watched_train
+    turns = world.recorded(algorithm, "train", lambda client, state, *_: (client.client, state.loss))
     world.run(algorithm, lost=lambda parcel, ordinal: parcel.sender == 0, client_timeout_s=9.0)
     # What it gets in the first round is the initial model, which is no teacher.
+    met = [loss for client, loss in turns if client == 0]
     assert met[:2] == [inf, inf]
     assert met[2] < inf
 
 
 def test_the_initial_model_is_no_teacher(world: Any) -> None:
     # Training makes every model worse than the start values: the teacher is one that was trained, still.
-    algorithm, seen = watched(world.algorithm("persfl", **SHORT))
+    algorithm, seen = watched(world, **SHORT)
     notes = world.notes()
     parts = world.parts(algorithm, training={"lr": 20.0})
     run(parts, log=notes)
@@ -321,7 +309,7 @@ def test_the_initial_model_is_no_teacher(world: Any) -> None:
 @pytest.mark.parametrize(("silent", "rounds"), [(1, (2, 3)), (2, (3,)), (3, (3,))])
 def test_nor_is_it_where_it_comes_again(silent: int, rounds: tuple[int, ...], world: Any) -> None:
     # The first rounds' uploads are lost, so their results are the initial model; what is trained is worse.
-    algorithm, seen = watched(world.algorithm("persfl", **SHORT))
+    algorithm, seen = watched(world, **SHORT)
     uploads = list[int]()
 
     def lost(parcel: Any, ordinal: int) -> bool:
@@ -343,7 +331,7 @@ def test_nor_is_it_where_it_comes_again(silent: int, rounds: tuple[int, ...], wo
 
 def test_the_teacher_is_bit_for_bit_the_global_model_of_the_least_validation_loss(world: Any) -> None:
     # Of those that came after a round and as they came, not as the client has trained them since.
-    algorithm, seen = watched(world.algorithm("persfl", **SHORT))
+    algorithm, seen = watched(world, **SHORT)
     met: dict[int, list[tuple[float, bytes, int]]] = {client: [] for client in range(4)}
     train, distil = algorithm.train, algorithm.local_distil
 
@@ -387,7 +375,7 @@ def test_without_validation_samples_it_says_so(world: Any) -> None:
     data = federate(
         dataset, IID(IID.Config()), Spreading(num_clients=2, shares=(0.8, 0.0, 0.2), limit=80), Key.root(7)
     )
-    algorithm, seen = watched(world.algorithm("persfl", **SHORT))
+    algorithm, seen = watched(world, **SHORT)
     warnings: list[tuple[str, int]] = []
     log = SimpleNamespace(
         info=lambda event, **values: None,
