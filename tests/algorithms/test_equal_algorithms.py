@@ -20,7 +20,13 @@ ALONE: list[Params] = [{"num_clients": 1}]
 THREE: list[Params] = [{"clients_per_round": 3}]
 ONE_STEP = 1 - 1e-6
 """A probability at which practically every round has one step."""
-TRAININGS = ({}, {"epochs": 2}, {"steps": 7}, {"epochs": 2, "momentum": 0.9}, {"optimiser": "adam"})
+TRAININGS: tuple[dict[str, Any], ...] = (
+    {},
+    {"epochs": 2},
+    {"steps": 7},
+    {"epochs": 2, "momentum": 0.9},
+    {"optimiser": "adam"},
+)
 EQUAL_WEIGHTS: Params = {"weighting": "uniform"}
 SELECTED: Params = {"follow_selection": True}
 

@@ -178,7 +178,7 @@ def test_only_a_strictly_better_final_model_replaces_the_teacher(
 def test_a_model_is_considered_by_its_loss_unless_it_is_the_initial_one() -> None:
     client: Any = _Client({"a": 2.0, "b": 1.0, "c": 1.0, "initial": 0.5})
 
-    async def all_four() -> ClientState:
+    async def all_four() -> Any:
         state = ClientState()
         for name in ("a", "initial", "b", "c"):
             state = await considered(client, state, Model(name, {}))
@@ -213,7 +213,7 @@ def test_weight_one_leaves_the_teacher_as_it_is(world: Any) -> None:
     world.run(algorithm)
     assert len(seen) == 4
     for state, _ in seen.values():
-        assert _close(state.personal, state.teacher, 1e-5)  # type: ignore[arg-type]
+        assert _close(state.personal, state.teacher, 1e-5)
 
 
 def test_the_teacher_is_no_worse_than_the_final_model(world: Any) -> None:
