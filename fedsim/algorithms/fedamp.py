@@ -179,7 +179,7 @@ class FedAMP(OwnModelRounds[FedAMPConfig, Models, Model]):
             weights, alpha = await self._attention(server, models, list(map(known.index, mixing)), alpha)
             flops = float(max(1, 2 * weights.size * count(models[0].params)))
             mixed = await server.call(mixtures, models, weights, flops=flops)
-            sent |= {one: self._mixture(model, alpha) for one, model in zip(mixing, mixed, strict=True)}
+            sent |= {client: self._mixture(model, alpha) for client, model in zip(mixing, mixed, strict=True)}
         return state, sent
 
     async def _attention(
@@ -193,11 +193,11 @@ class FedAMP(OwnModelRounds[FedAMPConfig, Models, Model]):
         if config.heur:
             return by_cosine(products, squares, own, config.sigma or 1.0), alpha or 1.0
         distances = squared_distances(products, squares, own)
-        sigma, found = scales(distances, own, config.sigma, alpha)
-        weights, num_heavy = by_distance(distances, own, sigma, found or 0.0)
+        sigma, scaled = scales(distances, own, config.sigma, alpha)
+        weights, num_heavy = by_distance(distances, own, sigma, scaled or 0.0)
         if num_heavy and alpha is not None:
             server.warn("others weigh more than a mixture holds", clients=num_heavy, instead="less")
-        return weights, found
+        return weights, scaled
 
     def _mixture(self, model: Model, alpha: float | None) -> Mixture:
         """Return the message; where alpha is not known there is nobody to be near to."""

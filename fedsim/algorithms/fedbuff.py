@@ -70,11 +70,11 @@ class FedBuff(ModelTraining[FedBuffConfig, ServerState]):
         """``u <- momentum u + 1 / K * sum s delta``, ``w <- w + server_lr u``."""
         changes, share = [reply.message for reply in replies], 1 / len(replies)
         velocity = combination(
-            [state.velocity, *(one.params for one in changes)],
+            [state.velocity, *(change.params for change in changes)],
             [self.config.momentum, *(share * reply.discount for reply in replies)],
         )
         params = combination([state.model.params, velocity], [1.0, self.config.server_lr])
-        buffers = weighted_mean([one.buffers for one in changes], [share] * len(changes))
+        buffers = weighted_mean([change.buffers for change in changes], [share] * len(changes))
         return ServerState(Model(state.model.architecture, params, buffers), velocity)
 
 

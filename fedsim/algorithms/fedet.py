@@ -172,8 +172,8 @@ class FedET(ModelTraining[FedETConfig, ServerState]):
     def misfits(self, setting: Setting) -> Iterator[Fault]:
         """Refuse heads that cannot be averaged, and a task without classes."""
         yield from super().misfits(setting)
-        models = {one.label: one for one in (setting.server, *setting.clients.values())}
-        if faults := [fault for one in models.values() if (fault := one.cut_fault(-1)) is not None]:
+        models = {net.label: net for net in (setting.server, *setting.clients.values())}
+        if faults := [fault for net in models.values() if (fault := net.cut_fault(-1)) is not None]:
             yield from faults
             return
         wanted = _head_shapes(setting.server)

@@ -95,10 +95,10 @@ def moved(previous: Model, models: Sequence[Model], gains: Sequence[float]) -> t
         for model, gain in zip(models, gains, strict=True)
     ]
     weights = np.array(gained, np.float32)
-    total, some = sum(gained), [(model, one) for model, one in zip(models, gained, strict=True) if one]
+    total, some = sum(gained), [(model, gain) for model, gain in zip(models, gained, strict=True) if gain]
     if not some:
         return None, weights
-    return mean_model([model for model, _ in some], [one / total for _, one in some]), weights
+    return mean_model([model for model, _ in some], [gain / total for _, gain in some]), weights
 
 
 class FedFomo(OwnModelRounds[FedFomoConfig, ServerState, ClientState]):
@@ -169,8 +169,8 @@ class FedFomo(OwnModelRounds[FedFomoConfig, ServerState, ClientState]):
         ]
         gains = [before - loss for loss in losses]
         flops = float(max(1, 5 * len(models) * count(state.model.params)))
-        mixed, found = await client.call(moved, state.previous, models, gains, flops=flops)
-        return (state.model if mixed is None else mixed), found[:-1]
+        mixed, weights = await client.call(moved, state.previous, models, gains, flops=flops)
+        return (state.model if mixed is None else mixed), weights[:-1]
 
     async def merge(
         self, server: ServerContext, state: ServerState, replies: Replies[WeighedUpdate]

@@ -114,14 +114,14 @@ def unusable(maps: FeatureMaps, shape: tuple[int, ...], num_outputs: int) -> str
 
 def cut_faults(setting: Setting, cut: int, server_cut: int) -> Iterator[Fault]:
     """Yield models that cannot be cut, cuts that send samples, and features that the server does not take."""
-    faults = [_cut_fault(one, cut) or _bare_fault(one, cut) for one in setting.clients.values()]
+    faults = [_cut_fault(net, cut) or _bare_fault(net, cut) for net in setting.clients.values()]
     faults.append(_cut_fault(setting.server, server_cut))
     if any(faults):
         yield from filter(None, faults)
         return
     wanted = setting.server.above(server_cut).task.input_shape
-    for label, one in setting.clients.items():
-        if (shape := one.below(cut).output_shape) != wanted:
+    for label, net in setting.clients.items():
+        if (shape := net.below(cut).output_shape) != wanted:
             problem = f"its features are of shape {shape}, and the server's layers take {wanted}"
             yield Fault(
                 toml.path("models", label), problem, "cut at other places, or make the layers as wide"

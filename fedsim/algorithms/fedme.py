@@ -100,7 +100,7 @@ class FedMeConfig(OwnStartConfig, FineTuningConfig):
             )
         if any(at >= 1 and not at.is_integer() for at in raise_at):
             raise ValueError(f"{raise_at}: from 1 on an instant is a round, so give a whole number")
-        if len({at >= 1 for at in raise_at}) > 1 or any(one >= other for one, other in pairwise(raise_at)):
+        if len({at >= 1 for at in raise_at}) > 1 or any(at >= after for at, after in pairwise(raise_at)):
             raise ValueError(f"{raise_at}: give ascending shares of all rounds, or ascending rounds")
         return raise_at
 
@@ -240,10 +240,10 @@ async def outputs_of(
     predicted = {of: softmax(logits[place]) for place, of in enumerate(new) if place in logits}
     after, outputs = dict(stored), dict[int, Array]()
     for client in clients:
-        one = after.pop(client)
-        known = predicted.get(id(one.model)) if one.outputs is None else one.outputs
+        entry = after.pop(client)
+        known = predicted.get(id(entry.model)) if entry.outputs is None else entry.outputs
         if known is not None:
-            after[client], outputs[client] = Stored(one.model, known), known
+            after[client], outputs[client] = Stored(entry.model, known), known
     return after, outputs
 
 
@@ -254,8 +254,8 @@ async def grouped(
     stored, outputs = await outputs_of(server, stored, clients)
     if not outputs:
         return stored, {}
-    found = await clustered(server, list(outputs.values()), num_clusters)
-    return stored, dict(zip(outputs, found.labels.tolist(), strict=True))
+    clusters = await clustered(server, list(outputs.values()), num_clusters)
+    return stored, dict(zip(outputs, clusters.labels.tolist(), strict=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,11 +77,11 @@ class FedPer(FedAvg[FedPerConfig]):
         """Refuse nets that cannot be cut there, and clients whose bases differ from the server's."""
         yield from super().misfits(setting)
         own = {setting.server.label: setting.server, **setting.clients}
-        if faults := [fault for one in own.values() if (fault := self._cut_fault(one)) is not None]:
+        if faults := [fault for net in own.values() if (fault := self._cut_fault(net)) is not None]:
             yield from faults
             return
-        for label, one in own.items():
-            if _form(self._base(one)) != _form(self._base(setting.server)):
+        for label, net in own.items():
+            if _form(self._base(net)) != _form(self._base(setting.server)):
                 yield Fault(
                     toml.path("models", label),
                     f"its layers below the {self.config.personal_layers} personal ones are not like those of "

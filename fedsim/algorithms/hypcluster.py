@@ -153,7 +153,7 @@ class HypCluster(FineTuning[HypClusterConfig, Models], ModelClusters[HypClusterC
             if number == 0:
                 client = int(server.key.child("first").numpy().choice(left))
             else:
-                client = max(left, key=lambda one: min(state.losses[one]))  # of equals the first
+                client = max(left, key=lambda candidate: min(state.losses[candidate]))  # of equals the first
             server.note("start model", model=number, client=client)
             left.remove(client)
             model = state.candidates[client]
@@ -176,8 +176,8 @@ class HypCluster(FineTuning[HypClusterConfig, Models], ModelClusters[HypClusterC
         self, server: ServerContext, state: Choosing, replies: Replies[ModelLoss]
     ) -> Choosing:
         """Store the losses."""
-        told = {reply.client: (*state.losses[reply.client], reply.message.loss) for reply in replies}
-        return replace(state, losses={**state.losses, **told})
+        losses = {reply.client: (*state.losses[reply.client], reply.message.loss) for reply in replies}
+        return replace(state, losses={**state.losses, **losses})
 
     async def merge(self, server: ServerContext, state: Models, replies: Replies[ClusterUpdate]) -> Models:
         """Average the models of each cluster; one without members keeps its model."""

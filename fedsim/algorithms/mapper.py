@@ -116,7 +116,9 @@ class Mapper(FedAvg[MapperConfig]):
             tried.append((ClientState(fitted.model, lam), fitted))
         best = 0
         if len(tried) > 1:
-            losses = [await validation_loss(client, one.mixture(shared, self.config.mix)) for one, _ in tried]
+            losses = [
+                await validation_loss(client, mine.mixture(shared, self.config.mix)) for mine, _ in tried
+            ]
             best = losses.index(min(losses))  # of equals the first
         own, kept = tried[best]
         client.keep("personal", kept)

@@ -145,9 +145,9 @@ class Scaffold(ModelTraining[ScaffoldConfig, ServerState]):
         """``w <- w + server_lr / m * sum (y - w)``, ``c <- c + 1 / K * sum (c_k+ - c_k)``."""
         changes, m = [reply.message for reply in replies], len(replies)
         model, share = state.model, self.config.server_lr / m
-        params = combination([model.params, *(one.params for one in changes)], [1.0, *[share] * m])
-        buffers = weighted_mean([one.buffers for one in changes], [1 / m] * m)
-        controls = [state.control, *(one.control for one in changes)]
+        params = combination([model.params, *(change.params for change in changes)], [1.0, *[share] * m])
+        buffers = weighted_mean([change.buffers for change in changes], [1 / m] * m)
+        controls = [state.control, *(change.control for change in changes)]
         # Who cannot take part keeps a control of zero for ever, which would hold c too near to zero.
         control = combination(controls, [1.0, *[1 / server.num_eligible] * m])
         return ServerState(Model(model.architecture, params, buffers), control)

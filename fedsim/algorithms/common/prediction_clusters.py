@@ -47,8 +47,8 @@ async def clustered(server: ServerContext, vectors: Sequence[Array], wanted: int
     """Cluster the clients' vectors ``[*shape]``; takes the server's time."""
     flops = cost_flops(len(vectors), vectors[0].size, wanted)
     seed = server.key.child("kmeans").seed
-    found: Clusters = await server.call(cluster, np.stack(vectors), wanted, seed, flops=flops)
-    return found
+    clusters: Clusters = await server.call(cluster, np.stack(vectors), wanted, seed, flops=flops)
+    return clusters
 
 
 def cost_flops(num_vectors: int, size: int, num_clusters: int) -> float:

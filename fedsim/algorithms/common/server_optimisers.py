@@ -76,12 +76,12 @@ class ServerOptimisation(ModelTraining[G, ServerState]):
         params, moments = dict[str, Array](), dict[str, tuple[Array, ...]]()
         for name, array in model.params.items():
             change = np.zeros(array.shape)
-            for one, weight in zip(models, weights, strict=True):
-                change += np.multiply(one.params[name] - array, weight, dtype=np.float64)
+            for trained, weight in zip(models, weights, strict=True):
+                change += np.multiply(trained.params[name] - array, weight, dtype=np.float64)
             step, *after = self.step(change, *state.moments[name])
             params[name] = np.asarray(array + self.config.server_lr * step, array.dtype)
             moments[name] = tuple(after)
-        buffers = weighted_mean([one.buffers for one in models], weights)
+        buffers = weighted_mean([trained.buffers for trained in models], weights)
         return ServerState(Model(model.architecture, params, buffers), moments)
 
 

@@ -49,25 +49,25 @@ def gram_rows_flops(num_rows: int, num_vectors: int, size: int) -> float:
 def cosines(products: Array) -> Array:
     """Return cosines from inner products ``[m, m]``; 0 beside a vector of zeros."""
     squares = np.diagonal(products)
-    found = rounded_cosines(products, squares[:, None], squares[None, :])
-    np.fill_diagonal(found, 1)
-    return found
+    result = rounded_cosines(products, squares[:, None], squares[None, :])
+    np.fill_diagonal(result, 1)
+    return result
 
 
 def rounded_cosines(products: Array, squares: Array, others: Array) -> Array:
     """Return cosines from inner products and squares of either side; 0 beside a vector of zeros."""
     lengths = np.sqrt(squares * others)
-    found: Array = np.round(products / np.where(lengths > 0, lengths, 1), DECIMALS)
-    return found
+    result: Array = np.round(products / np.where(lengths > 0, lengths, 1), DECIMALS)
+    return result
 
 
 def cosines_of_predictions(values: Array, given: Array) -> Array:
     """Return cosines of predictions ``[m, m]``, each pair's over the samples that both gave."""
     flat = values.reshape(len(values), -1)
     squares = product(np.square(values, dtype=np.float64).sum(axis=2), given.T)
-    found = rounded_cosines(product(flat, flat.T), squares, squares.T)
-    np.fill_diagonal(found, 1)
-    return found
+    result = rounded_cosines(product(flat, flat.T), squares, squares.T)
+    np.fill_diagonal(result, 1)
+    return result
 
 
 def cosines_flops(num_clients: int, num_samples: int, num_classes: int) -> float:
@@ -98,7 +98,7 @@ def by_rank(similarities: Array, num_neighbours: int) -> Array:
 def mixtures(models: Sequence[Model], weights: Array) -> list[Model]:
     """Return a mean of the models for each row of weights ``[r, m]``, buffers included."""
     return [
-        mean_model([models[one] for one in np.flatnonzero(row).tolist()], row[row != 0].tolist())
+        mean_model([models[place] for place in np.flatnonzero(row).tolist()], row[row != 0].tolist())
         for row in weights
     ]
 
@@ -113,7 +113,7 @@ def _pieces(trees: Sequence[Tree], centred: bool) -> Iterator[Array]:
     for name in trees[0]:
         flat = [tree[name].reshape(-1) for tree in trees]
         for start in range(0, len(flat[0]), AT_ONCE):
-            vectors = np.stack([one[start : start + AT_ONCE] for one in flat]).astype(np.float64)
+            vectors = np.stack([vector[start : start + AT_ONCE] for vector in flat]).astype(np.float64)
             if centred:
                 vectors -= vectors.mean(axis=0)
             yield vectors
