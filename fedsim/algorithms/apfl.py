@@ -1,9 +1,9 @@
 """APFL: each client mixes a model of its own with the global one, and learns by how much.
 
-In each step a client descends on the global model's loss, as in FedAvg. Then it descends on the loss of
-``alpha v + (1 - alpha) w``, first by its own model v, and, once a round or in every step, by alpha. Only w
-travels, so v and alpha change nothing for others (specification 5.D.11). What is measured is the mixture with
-w as the client last trained it, or with the server's.
+In each step a client descends on the global model's loss, as in FedAvg. Then it descends on the loss of the
+mixture ``alpha v + (1 - alpha) w``: by its own model v and, once a round or in every step, by alpha. Only w
+travels (specification 5.D.11). The mixture is measured, with w as the client last trained it or with the
+server's.
 
 Deng, Kamani, Mahdavi: Adaptive Personalized Federated Learning, 2020 (arXiv 2003.13461), algorithm 1.
 """

@@ -2,11 +2,10 @@
 
 All training samples are pooled; in a round the server trains on them as much as a client would on its own
 (specification 5.A.2, tables 4 and 7 of FedMe). Their order is that of the data set, whoever holds them, so a
-single client's FedAvg gives the same model, bit for bit. What the samples cost on their way can be counted:
-with ``upload`` every client sends its own once, before the first round, in a frame of data, and the server
-trains on the samples of those whose frame arrives. Frames are there to be counted: beyond its form nothing in
-one is read, since the server takes the samples from the run's data, whose order no upload can change. The
-model can be fine-tuned by every client at the end (specification 5.A.4).
+single client's FedAvg gives the same model, bit for bit. With ``upload`` every client sends its samples once,
+before round 1, in a frame of data, and the server trains on the samples of those whose frame arrives. Only
+the form of these frames is checked: the server takes the samples from the run's data, whose order no upload
+can change. Every client can fine-tune the model at the end (specification 5.A.4).
 """
 
 from __future__ import annotations

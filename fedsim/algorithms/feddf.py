@@ -1,18 +1,17 @@
 """FedDF: clients of several architectures share one teacher, the mean of all their models' predictions.
 
 The server keeps one model for each architecture, its *prototype*. In a round every client of the cohort
-trains the prototype of its own architecture; the server averages what comes back by architecture, and then
+trains the prototype of its own architecture. The server averages the replies by architecture, and then
 distils the ensemble of all models received, on public samples without labels, into every prototype
 (specification 5.C.1).
 
 Lin, Kong, Stich, Jaggi: Ensemble Distillation for Robust Model Fusion in Federated Learning, NeurIPS 2020
-(arXiv 2006.07242), algorithms 1 and 3. Decisions: the paper stops distilling when accuracy on the server's
-validation samples no longer rises; here the server has none, and the clients' stay where they are, so it
-distils for a fixed number of steps and keeps the last, not the best. It has no model beside the prototypes:
-the largest stands for it on the global test set (D-003-15), and beside it, where there are several, the mean
-over them as ``prototypes``, each weighted by the training samples of the clients of its architecture. Each
-client is measured with the prototype of its own. Models whose outputs on the public samples are not finite
-are in no mean and teach nobody.
+(arXiv 2006.07242), algorithms 1 and 3. Decisions: the paper stops distilling by accuracy on the server's
+validation samples, which it does not have here; so it distils for a fixed number of steps and keeps the last
+model. On the global test set the largest prototype is measured (D-003-15), and with several also their mean
+accuracy as ``prototypes``, weighted by the training samples of the clients of each architecture. Each client
+is measured with the prototype of its own. Models whose outputs on the public samples are not finite are in no
+mean and teach nobody.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """Fed-ET: clients train small models of several architectures; an ensemble of them teaches one large model.
 
-Every client trains the small model of its architecture and returns it whole. All nets end in a module of one
-shape, their head (`representation` in the models' settings). The server takes the mean of the clients' heads
-into its large model, and trains it on unlabelled public samples: on the label on which the clients agree,
-each weighted by how sure it is of a sample, and, a little, on what the dissenters say. The small models
-become the means of what their clients returned, with the large model's head (specification 5.E.8).
+Every client trains the small model of its architecture and returns it whole. All nets end in a head of one
+shape (`representation` in the models' settings). The server takes the mean of the clients' heads into its
+large model, and trains it on unlabelled public samples: on the label on which the clients agree, each
+weighted by its certainty on the sample, and, with a small weight, on the dissenters' predictions. The small
+models become the means of their clients' models, with the large model's head (specification 5.E.8).
 
 Cho, Manoel, Joshi, Sim, Dimitriadis: Heterogeneous Ensemble Knowledge Transfer for Training Large Models in
 Federated Learning, IJCAI 2022, algorithm 1. Decisions: the dissenters' weights are not normalised, so that
 their share scales the term (D-003-03); both terms use the current large model (D-003-04); a small model
-without an update keeps its body (D-003-13). A model whose outputs on the public samples are not finite counts
-as none, and a round in which the large model diverges changes nothing. The paper selects clients in
+without an update keeps its body (D-003-13). A model whose outputs on the public samples are not finite is
+left out, and a round in which the large model diverges changes nothing. The paper selects clients in
 proportion to their samples: selector `by_size`. K: clients, m: replies, p: public samples, N: classes.
 """
 

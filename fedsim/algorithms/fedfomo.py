@@ -1,11 +1,11 @@
 """FedFomo: clients mix the models of others, by what each would do for their own validation loss.
 
-The server stores clients' models and offers each client of the cohort a few of them: those that have served
-it best so far, each replaced at random with a probability that falls. A client goes from the model with which
-its last training began towards each that has a smaller validation loss, its own trained model included, the
-more the greater the gain for the distance; there it trains, and sends its model and the weights
-(specification 5.D.4). Where no model gains anything it goes on with its own. A client that never uploaded is
-sent the start model alone, with which its first training begins.
+The server stores clients' models and offers each client of the cohort a few of them: those with the largest
+weights for it so far, each replaced at random with a decreasing probability. A client starts from the model
+with which its last training began, and moves towards each model that has a smaller validation loss, its own
+trained model included, by the gain in loss per distance. There it trains, and sends its model and the weights
+(specification 5.D.4). If no model gains anything it goes on with its own. A client that never uploaded is
+sent the start model alone.
 
 Zhang, Sapra, Fidler, Yeung, Alvarez: Personalized Federated Learning with First Order Model Optimization,
 ICLR 2021 (arXiv 2012.08565), equation 4.

@@ -1,10 +1,10 @@
 """FedGEMS: clients of any architecture teach a large model at the server where it is wrong and they are not.
 
-All have a public set with labels. In a round the server sends its logits on all public samples, and the
-numbers of those on which it is wrong and never was right. Clients learn from labels and logits, then train on
-their own samples, and send their logits on these samples. The server trains on the public set: from labels
-alone where it is right; where it is wrong also from its own logits of the last time when it was right, which
-it keeps in a pool, or from those of the clients that are right, the surer the heavier (specification 5.C.6).
+The public set has labels. In a round the server sends its logits on all public samples, and the positions of
+those on which it never was right. Clients learn from labels and logits, then train on their own samples, and
+send their logits on the samples asked for. The server trains on the public set: from labels alone where it is
+right; where it is wrong also from its logits of the last time when it was right, which it keeps in a pool, or
+from those of the clients that are right, with larger weights for surer clients (specification 5.C.6).
 
 Cheng, Wu, Xiao, Liu: FedGEMS: Federated Learning of Larger Server Models via Selective Knowledge Fusion, 2021
 (arXiv 2110.11027). There is no public code; what the specification says is from memory of the paper.
@@ -101,7 +101,7 @@ LABELS = "labels"  # name of the extra that holds the labels of public samples
 # Name of the extra that says what the teacher weighs against the label, for each sample.
 IMITATION = "imitation"
 
-LEAST_ENTROPY = 1e-6  # entropies are taken to be at least this, nat
+MIN_ENTROPY = 1e-6  # entropies are taken to be at least this, nat
 
 
 def guided(models: Models, batches: Batches, extras: Extras) -> Tensor:
@@ -134,7 +134,7 @@ def fused(values: Array, given: Array, labels: Array) -> tuple[Array, Array]:
     probabilities = softmax(values, dtype=np.float64)
     entropy = -(probabilities * np.log(np.maximum(probabilities, SMALLEST))).sum(axis=2)
     right = given & (values.argmax(axis=2) == labels)
-    sureness = np.where(right, 1 / np.maximum(entropy, LEAST_ENTROPY), -np.inf)
+    sureness = np.where(right, 1 / np.maximum(entropy, MIN_ENTROPY), -np.inf)
     known = right.any(axis=0)
     most = np.where(known, sureness.max(axis=0), 0)
     weights = np.where(right, np.exp(np.where(right, sureness - most, 0)), 0)

@@ -1,15 +1,15 @@
 """FedGKT: clients train small models, the server a large one on the features that they send.
 
-A client trains a small model, from labels and from the server's logits on its samples. Then it sends what its
-lower layers make of each sample, with its logits and its labels, which so leave the client. The server trains
-the layers of its own model above the cut on these, from labels and from the clients' logits, and answers a
-client that is asked again with its logits on that client's last features (specification 5.C.5). What is
-measured are a client's lower layers under the server's upper ones.
+A client trains a small model, from labels and from the server's logits on its samples. Then it sends the
+features of its samples (the outputs of its lower layers), its logits and its labels, so labels leave the
+client. The server trains the layers of its own model above the cut on these, from labels and from the
+clients' logits. When it asks a client again, it sends its logits on that client's last features
+(specification 5.C.5). A client's lower layers under the server's upper ones are measured.
 
 The original has all clients in every round. Otherwise, as in appendix B of Fed-ET, the server trains on the
-features of those who replied. A client that never did so learns from labels alone. Unlike in the authors'
-code logits meet their samples by number, so the samples may be shuffled. The server's optimiser goes on from
-round to round, whatever `training.keep_optimiser` says of the clients'.
+features of those who replied. A client without logits from the server learns from labels alone. Unlike in the
+authors' code, logits are matched to samples by number, so the samples may be shuffled. The server's optimiser
+goes on from round to round, whatever `training.keep_optimiser` is.
 
 He, Annavaram, Avestimehr: Group Knowledge Transfer: Federated Learning of Large CNNs at the Edge, NeurIPS
 2020 (arXiv 2007.14513), algorithm 1.

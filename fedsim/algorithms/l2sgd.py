@@ -2,10 +2,10 @@
 
 In an iteration of the paper all clients, by a common draw, either take a step each or move towards the mean
 of their models, ``w <- (1 - a) w + a mean``. A round is a run of steps and the run of moves after it, both of
-geometric length. The server draws how many steps, clients take them and upload, the server sends the plain
-mean of what came and draws how many moves, and those who are in the mean move (specification 5.D.6). A move
-does not change the mean, so M moves need one message: ``w <- (1 - a)^M w + (1 - (1 - a)^M) mean``. A client
-that does not get the mean keeps its model.
+geometric length. The server draws the number of steps, clients take them and upload; the server sends the
+plain mean and draws the number of moves, and the clients in the mean move (specification 5.D.6). A move does
+not change the mean, so M moves need one message: ``w <- (1 - a)^M w + (1 - (1 - a)^M) mean``. A client that
+does not get the mean keeps its model.
 
 Hanzely, Richtarik: Federated Learning of a Mixture of Global and Local Models, 2020 (arXiv 2002.05516),
 algorithm 1, with gradients of mini-batches.

@@ -1,13 +1,12 @@
 """MAPPER: each client mixes a model of its own with the global one, with the best weight of a few.
 
-A client trains its own model, from where it stands, once for each weight lam: it descends on the loss of
-``lam w_own + (1 - lam) w_global``, and keeps the weight whose mixture has the least loss on its validation
-samples. Then it trains the global model on the loss of that mixture, and sends it back; the server averages
-(specification 5.D.10). Parameters are mixed, as FedMe describes it and as in the code of Ditto's authors.
-With ``mix = "outputs"`` it is hypotheses, as in the original: a mixture gives
-``lam h_own(x) + (1 - lam) h_global(x)`` (D-004-10). There h(x) are the scores that a net gives, of which the
-loss is a function: logits, of which cross-entropy is convex, or the prediction of a regression. Each net
-keeps its own running statistics, and while one trains, the other is in evaluation mode.
+A client trains its own model once for each weight lam, on the loss of ``lam w_own + (1 - lam) w_global``, and
+keeps the weight whose mixture has the least loss on its validation samples. Then it trains the global model
+on the loss of that mixture, and sends it back; the server averages (specification 5.D.10). Parameters are
+mixed, as FedMe describes it and as in the code of Ditto's authors. With ``mix = "outputs"`` a mixture gives
+``lam h_own(x) + (1 - lam) h_global(x)``, as in the original (D-004-10); h(x) are logits, or the prediction of
+a regression. Each net keeps its own running statistics, and while one trains, the other is in evaluation
+mode.
 
 Mansour, Mohri, Ro, Suresh: Three Approaches for Personalization with Applications to Federated Learning, 2020
 (arXiv 2002.10619), section 5.

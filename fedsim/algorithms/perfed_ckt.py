@@ -1,16 +1,17 @@
 """PerFed-CKT: clients learn from those who predict alike, through clusters of their predictions.
 
-All predict the same small public set. The server clusters the probabilities that it receives by k-means, and
-sends the centroids to the next cohort. A client takes the centroid nearest to its own predictions and trains
-its model on its own samples while holding it near that centroid: its loss is ``F_k(w) + lam * mean over
-public samples of ||centroid - probabilities||^2``. Then it sends its predictions (specification 5.E.5).
+All clients predict the same small public set. The server clusters the probabilities that it receives by
+k-means, and sends the centroids to the next cohort. A client takes the centroid nearest to its own
+predictions and trains its model on its own samples, held near that centroid: its loss is ``F_k(w) + lam *
+mean over public samples of ||centroid - probabilities||^2``. Then it sends its predictions (specification
+5.E.5).
 
 Cho, Wang, Chiruvolu, Joshi: Personalized Federated Learning for Heterogeneous Clients with Clustered
-Knowledge Transfer, 2021 (arXiv 2109.08119), equations 1 to 4, reconstructed: the text at hand has lost its
-formulas (D-001-01). Before there are centroids clients train alone (D-001-05); centroids come from the last
-round's cohort, so a client's own predictions are usually not in its teacher (D-001-06); k-means is Lloyd's
-(D-001-07). Defaults for the training, as far as they are known (D-001-03): 100 clients, 10 a round, SGD
-without momentum, ``lr = 0.05``, ``batch_size = 64``, ``steps = 30``, 2000 public samples, 500 rounds.
+Knowledge Transfer, 2021 (arXiv 2109.08119), equations 1 to 4, reconstructed, since the available text lacks
+its formulas (D-001-01). Before there are centroids clients train alone (D-001-05); centroids come from the
+last round's cohort, so a client's own predictions are usually not in its teacher (D-001-06); k-means is
+Lloyd's (D-001-07). Known settings of the training (D-001-03): 100 clients, 10 a round, SGD without momentum,
+``lr = 0.05``, ``batch_size = 64``, ``steps = 30``, 2000 public samples, 500 rounds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """SCAFFOLD: controls at clients and server correct the drift of local steps.
 
-A client's control c_k estimates the gradient of its own loss, the server's control c that of everyone's. Each
-local step goes along ``g - c_k + c``: the client's own gradient is replaced, in the mean, by the global one,
-so many local steps do not drift towards the client's own optimum (specification 5.B.2).
+A client's control c_k estimates the gradient of its own loss, the server's control c that of the mean loss.
+Each local step goes along ``g - c_k + c``: in the mean the client's own gradient is replaced by the global
+one, so many local steps do not drift towards the client's own optimum (specification 5.B.2).
 
 Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: SCAFFOLD: Stochastic Controlled Averaging for Federated
 Learning, ICML 2020 (arXiv 1910.06378), algorithm 1.

@@ -20,7 +20,7 @@ from fedsim.engine.kept_optimisers import Keeping
 from fedsim.params import Model
 from fedsim.ranges import Epochs
 
-MOST_PASSES = 10  # passes at most, where each client chooses
+MAX_PASSES = 10  # passes at most, where each client chooses
 PASSES_UNSEEN = 5  # passes of a client that has no validation samples to choose by
 
 # How long to fine-tune: a number of passes, or as many as serve the client best.
@@ -73,7 +73,7 @@ async def finetuned(client: ClientContext, model: Model, passes: Passes) -> Mode
     # Fits that keep what an optimiser remembers are done one by one, so only where there is anything.
     keeping = Keeping({}) if client.training.make_optimiser().start(()).slots else None
     best, least = model, await validation_loss(client, model)
-    for number in range(MOST_PASSES):
+    for number in range(MAX_PASSES):
         name = f"finetune {number}"
         model = (await client.fit(model, epochs=1, name=name, kept_as="finetune", keeping=keeping)).model
         loss = await validation_loss(client, model)
