@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf, isnan
-from typing import Any, Literal, Protocol, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from fedsim.algorithms.base import Algorithm, C, Exchange, Exchanges, Predictor, Predictors, S
 from fedsim.algorithms.contexts import ClientContext
@@ -47,11 +47,6 @@ class FineTuningConfig(OptionalFineTuningConfig):
     """Passes over the client's own samples; by default each client chooses from 0 to 10 by its validation
     loss, and makes 5 where it has no validation samples. The papers do not say. All passes are one training,
     whose optimiser goes on, whether their number is fixed or chosen."""
-
-
-class _Settings(Protocol):
-    @property
-    def passes(self) -> Passes | None: ...
 
 
 async def validation_loss(client: ClientContext, model: Model, split: Split = "val") -> float:
@@ -123,4 +118,4 @@ class FineTuning(Algorithm[C, S, Any]):
 
     @property
     def _passes(self) -> Passes | None:
-        return cast(_Settings, self.config).passes
+        return cast(OptionalFineTuningConfig, self.config).passes
