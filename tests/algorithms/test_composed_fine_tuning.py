@@ -30,14 +30,8 @@ class Mine:
 class Halves(ModelTraining[Config, Model]):
     """A client's model is the mean of one of its own and of one that all have (as in MAPPER)."""
 
-    def start(self, server: ServerContext) -> Model:
-        return server.initial_model()
-
     def join(self, client: ClientContext) -> Mine:
         return Mine(client.initial_model(variant=1 + client.client), 0)
-
-    def model_for(self, server: ServerContext, state: Model, client: int) -> Model:
-        return state
 
     async def own_model(self, client: ClientContext, state: Mine, message: ModelBroadcast) -> Model:
         return _half(state.model, message.model)
