@@ -128,9 +128,9 @@ class Choice(Config):
         super().__pydantic_init_subclass__(**kwargs)
         if not hasattr(cls, "KIND"):
             return
-        word, folder = cls.KIND.word, cls.KIND.folder.replace(".", "/")
+        word, folder = cls.KIND.word, cls.KIND.folder
         for key, text in (
-            (cls.KEY, f"{word.capitalize()}: a file of ``{folder}``, or a dotted path."),
+            (cls.KEY, f"{word.capitalize()}: one of ``{folder}``, or a dotted path."),
             ("params", f"Parameters of the {word}."),
         ):
             field = cls.__pydantic_fields__[key]

@@ -1,7 +1,7 @@
 """The base of the device classes, and the settings that have a field for each quantity.
 
-A device class is a file in ``fedsim/fleet/devices``: the class's values of the quantities, written as in a
-scenario. A scenario's group names a class and may change any quantity.
+A device class has its own values of the quantities, written as in a scenario; the built-in ones are in
+``fedsim/fleet/devices.py``. A scenario's group names a class and may change any quantity.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def quantities(**values: Any) -> type[Config]:
 
 
 class DevicePlugin(Plugin[Config]):
-    """Base of the device classes; the file's ``PLUGIN`` derives from it and sets ``Config``."""
+    """Base of the device classes, which set ``Config``."""
 
     Config: ClassVar[type[Config]] = quantities()
 

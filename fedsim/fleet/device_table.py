@@ -23,10 +23,10 @@ Lines that begin with ``#`` are comments, and say best where the figures come fr
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -190,19 +190,18 @@ class TableConfig(Config):
     """Quantities that replace the file's, for every device; given as in any entry."""
 
 
-class TableDevices(DevicePlugin):
-    """Base of the device classes that are a file: one of fedsim itself, called as their module is."""
+class TableDevices(DevicePlugin, ABC):
+    """Base of the device classes that are a file."""
 
     Config: ClassVar[type[Config]] = TableConfig
 
+    @abstractmethod
     def table(self) -> Table:
         """Return the file's rows.
 
         Raises:
             DataError: A file that cannot be used; the message names the line and the column.
         """
-        name = type(self).__module__.rpartition(".")[2]
-        return read_table(str(Path(__file__).parent / "csv" / f"{name}.csv"))
 
     def draw(self, num: int, key: Key) -> Mapping[str, float | Values]:
         """Return the quantities of ``num`` rows, save those that the entry replaces.

@@ -238,7 +238,7 @@ class EngineConfig(Config):
     """Who trains, on this computer; no result depends on it, except on the kind of device."""
 
     executor: Annotated[str, AfterValidator(EXECUTOR.known)] = "threads"
-    """Executor: a file of ``fedsim/engine/executors``, or a dotted path; ``null`` learns nothing."""
+    """Executor: one of ``fedsim.engine.executors``, or a dotted path; ``null`` learns nothing."""
     params: Params = left_out()
     """Parameters of the executor."""
     workers: ranges.Workers | Literal["auto"] = "auto"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim.errors import InvariantError, UnknownPluginError
-from fedsim.fleet import Device, DevicePlugin, Fleet, GroupConfig, ServerConfig, build_fleet
+from fedsim.fleet import Device, DevicePlugin, Fleet, GroupConfig, ServerConfig, build_fleet, devices
 from fedsim.fleet.availability.base import AvailabilityPlugin
 from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.distributions import Fixed, Values
@@ -140,7 +140,7 @@ class Measured(DevicePlugin):
 def test_further_quantities_have_defaults_and_can_be_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = fleet_of({"count": 2}).device(1)
     assert (plain.efficiency, plain.memory_bandwidth_bytes_per_s, plain.drop_out_per_s) == (1.0, 1e18, 0.0)
-    monkeypatch.setattr("fedsim.fleet.devices.mid.PLUGIN", Measured)
+    monkeypatch.setitem(devices.PLUGINS, "mid", Measured)
     fleet = fleet_of({"count": 3}, {"count": 1, "device": "low"})
     device = fleet.device(2)
     assert (device.efficiency, device.drop_out_per_s) == (0.25, 2.0)
@@ -168,7 +168,7 @@ def test_further_quantities_are_checked(
         def draw(self, num: int, key: Key) -> dict[str, float | Values]:
             return {**super().draw(num, key), name: value}
 
-    monkeypatch.setattr("fedsim.fleet.devices.mid.PLUGIN", Wrong)
+    monkeypatch.setitem(devices.PLUGINS, "mid", Wrong)
     with pytest.raises(InvariantError, match=f"draws {name} values that are not from {rule}"):
         fleet_of({"count": 2})
 
@@ -218,7 +218,7 @@ class Broken(DevicePlugin):
 
 
 def test_a_private_class_that_draws_nonsense_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedsim.fleet.devices.mid.PLUGIN", Broken)
+    monkeypatch.setitem(devices.PLUGINS, "mid", Broken)
     with pytest.raises(InvariantError, match=r"draws up values that are not from 0.001 to 1e\+15"):
         fleet_of({"count": 2})
 
