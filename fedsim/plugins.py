@@ -125,7 +125,7 @@ def name_of(plugin: type[Plugin[Any]] | Plugin[Any]) -> str:
     cls = plugin if isinstance(plugin, type) else type(plugin)
     path, module = cls.__module__, sys.modules.get(cls.__module__)
     if path.startswith("fedsim."):
-        names = {offered: name for name, offered in getattr(module, "PLUGINS", {}).items()}
+        names: dict[Any, str] = {offered: name for name, offered in getattr(module, "PLUGINS", {}).items()}
         return names.get(cls, path.rpartition(".")[2])
     return path if getattr(module, "PLUGIN", None) is cls else f"{path}.{cls.__qualname__}"
 
