@@ -51,11 +51,7 @@ def take(stream: Stream, num_bytes: int) -> bytearray:
 
 
 def take_all(stream: Stream, most_bytes: int) -> bytearray:
-    """Return what is left of a stream.
-
-    Raises:
-        ValueError: It is more than ``most_bytes``.
-    """
+    """Return what is left of a stream."""
     taken = take(stream, most_bytes)
     if stream.read(1):
         raise ValueError(f"it unpacks to more than {most_bytes} bytes: keep it unpacked, or split it")
@@ -65,11 +61,7 @@ def take_all(stream: Stream, most_bytes: int) -> bytearray:
 def take_values(
     stream: Stream, shape: tuple[int, ...], dtype: np.dtype[Any], most_bytes: int
 ) -> NDArray[Any]:
-    """Return the array that the rest of a stream is, in C order.
-
-    Raises:
-        ValueError: Its shape asks for more than ``most_bytes``, or for more or less than there is.
-    """
+    """Return the array that the rest of a stream is, in C order."""
     if not dtype.itemsize:  # any number of which would pass every bound
         raise ValueError(f"its header asks for {dtype}, values of no bytes")
     num_bytes = prod(shape) * dtype.itemsize
@@ -86,15 +78,7 @@ def take_values(
 
 
 def read_npy(stream: Stream, most_bytes: int) -> NDArray[Any]:
-    """Return the array of a .npy stream, which is never unpickled.
-
-    Args:
-        stream: At its start.
-        most_bytes: What the array may take.
-
-    Raises:
-        ValueError: It is none, it holds objects, or it is too large.
-    """
+    """Return the array of a .npy stream, which is never unpickled."""
     head = cast(BinaryIO, stream)  # of which no more than `read` is asked for
     version = np.lib.format.read_magic(head)
     if version != (1, 0):  # whose header is at most 64 KiB long; that of 2.0 may be any number of bytes
@@ -147,12 +131,7 @@ class Unxz:
 
 
 def read_member(archive: zipfile.ZipFile, name: str, most_bytes: int) -> NDArray[Any]:
-    """Return an array of an .npz archive.
-
-    Raises:
-        KeyError: There is none of that name.
-        ValueError: It is too large, or no plain array.
-    """
+    """Return an array of an .npz archive."""
     info = archive.getinfo(f"{name}.npy")
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError(f"{name} is not packed as numpy.savez does it")

@@ -49,12 +49,7 @@ def data_folder(root: str | Path | None = None) -> Path | None:
 
 
 def placed(written: str, root: str | Path | None = None) -> str:
-    """Return a relative path with the folder in front that has it, else with the first; others unchanged.
-
-    Args:
-        written: The path.
-        root: Stands in for ``FEDSIM_DATA``.
-    """
+    """Return a relative path with the folder in front that has it, else with the first; others unchanged."""
     if not written or written.startswith(("/", "~")):
         return written
     folders = _folders("", root)
@@ -63,15 +58,7 @@ def placed(written: str, root: str | Path | None = None) -> str:
 
 
 def located(path: str, root: str | Path | None = None) -> Path:
-    """Return where a file or folder is.
-
-    Args:
-        path: As written, or as :func:`placed` returns it.
-        root: Stands in for ``FEDSIM_DATA``.
-
-    Raises:
-        DataError: It is in none of the folders; the message lists them.
-    """
+    """Return where a file or folder is."""
     first, mark, written = path.partition(MARK)
     if not path.startswith("/"):
         first, mark, written = "", MARK, path

@@ -34,16 +34,7 @@ P = TypeVar("P", bound=Plugin[Any])
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[P]):
-    """A kind of plugin.
-
-    Attributes:
-        word: What a message calls it.
-        folder: Where fedsim's own are, dotted.
-        base: What a plugin of this kind derives from.
-        adopted: Makes a plugin of what a dotted path leads to, if that is none; returns None if it cannot.
-        adopts: What it can make plugins of, for a message.
-        elsewhere: Names that other programs have for plugins of this kind, and what to write instead.
-    """
+    """A kind of plugin."""
 
     word: str
     folder: str
@@ -58,11 +49,7 @@ class Kind(Generic[P]):
         return [found.name for found in available(self.folder)]
 
     def find(self, name: str) -> type[P]:
-        """Return the plugin called ``name``.
-
-        Raises:
-            PydanticCustomError: There is none; the error's context holds ``problem`` and ``mend``.
-        """
+        """Return the plugin called ``name``."""
         try:
             plugin = load(self.folder, name)
         except UnknownPluginError as error:

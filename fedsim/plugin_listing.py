@@ -19,15 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PluginInfo:
-    """A built-in plugin.
-
-    Attributes:
-        family: Dotted path of its family, such as ``fedsim.algorithms``.
-        name: Its name in scenarios.
-        module: Dotted path of the module that offers it.
-        summary: First line of the docstring: of the module, or of the class where a module offers several.
-        kind: Group within the family; empty if the family has none.
-    """
+    """A built-in plugin."""
 
     family: str
     name: str

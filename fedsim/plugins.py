@@ -31,11 +31,7 @@ _PACKAGE = Path(__file__).parent
 
 
 class Plugin(Generic[C]):
-    """Base of all plugins: made from its settings, and without other state.
-
-    Attributes:
-        config: The settings, an instance of ``Config``.
-    """
+    """Base of all plugins: made from its settings, and without other state."""
 
     Config: ClassVar[type[Config]] = Config
 
@@ -53,10 +49,6 @@ def load(family: str, name: str) -> type[Plugin[Any]]:
 
     That is one of the family's own, or a dotted path: of a module, such as ``my_lab.fedfast``, or of a class
     in one, such as ``my_lab.methods.FedFast``.
-
-    Raises:
-        UnknownPluginError: No such plugin (the message names the nearest one), a module that cannot be
-            imported, or one that offers none.
     """
     if "." in name:
         return _load_private(family, name)
@@ -85,11 +77,7 @@ def _load_private(family: str, path: str) -> type[Plugin[Any]]:
 
 
 def at(path: str) -> Any:
-    """Return what a dotted path leads to, such as a class in a module; None where it leads nowhere.
-
-    Raises:
-        ImportError: A module on the way lacks an import of its own.
-    """
+    """Return what a dotted path leads to, such as a class in a module; None where it leads nowhere."""
     words = path.split(".")
     if not all(word.isidentifier() for word in words):
         return None
@@ -131,11 +119,7 @@ def name_of(plugin: type[Plugin[Any]] | Plugin[Any]) -> str:
 
 
 def path_of(cls: type[Any]) -> str:
-    """Return the name by which a scenario finds a class.
-
-    Raises:
-        UnknownPluginError: No path leads to it.
-    """
+    """Return the name by which a scenario finds a class."""
     module = sys.modules.get(cls.__module__)
     is_offered = getattr(module, "PLUGIN", None) is cls or cls in getattr(module, "PLUGINS", {}).values()
     if is_offered and "." in cls.__module__:  # a name without a dot would be one of fedsim's own

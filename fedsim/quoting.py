@@ -14,12 +14,7 @@ MOST_SAID = 400
 
 
 def shortened(value: object, most: int = MOST_QUOTED) -> str:
-    """Return a value's text, cut to ``most`` characters; a cut text ends with "...".
-
-    Args:
-        value: A text, a path, an error or anything else with a text.
-        most: Characters, at least 4.
-    """
+    """Return a value's text, cut to ``most`` characters; a cut text ends with "..."."""
     text = str(value)
     return text if len(text) <= most else f"{text[: most - 4]} ..."
 

@@ -17,21 +17,12 @@ from fedsim.torchvision_compat import torchvision_module
 
 
 class Cifar(DatasetPlugin[Config]):
-    """Base of both sets.
-
-    Attributes:
-        name: Torchvision's name of the set.
-    """
+    """Base of both sets."""
 
     name: ClassVar[str]
 
     def load(self, context: LoadContext) -> Dataset:
-        """Return both parts, samples of shape (3, 32, 32).
-
-        Raises:
-            DataError: No root, or files that are missing or not the official ones; the message says how to
-                get them.
-        """
+        """Return both parts, samples of shape (3, 32, 32)."""
         kind = getattr(torchvision_module("datasets"), self.name)
         folder = context.folder(self.name, kind.base_folder)
         files = [file for file, _ in (*kind.train_list, *kind.test_list)] + [kind.meta["filename"]]

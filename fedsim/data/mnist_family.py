@@ -26,12 +26,7 @@ class IdxConfig(Config):
 
 
 class Idx(DatasetPlugin[IdxConfig]):
-    """Base of the sets of ten classes in this form.
-
-    Attributes:
-        name: Torchvision's name of the set.
-        class_names: What its classes are called; None for digits.
-    """
+    """Base of the sets of ten classes in this form."""
 
     Config = IdxConfig
     origin = ()
@@ -39,11 +34,7 @@ class Idx(DatasetPlugin[IdxConfig]):
     class_names: ClassVar[tuple[str, ...] | None] = None
 
     def load(self, context: LoadContext) -> Dataset:
-        """Return both parts, samples of shape (1, 28, 28).
-
-        Raises:
-            DataError: No root, or files that are missing or damaged; the message says how to get them.
-        """
+        """Return both parts, samples of shape (1, 28, 28)."""
         (images, y), (test_images, test_y) = read(self.name, context, ("train", "t10k"))
         x, test_x = scaled(images)[:, None], scaled(test_images)[:, None]
         users = read_users(context, self.config.users, self.config.user_key, len(x))
@@ -54,17 +45,7 @@ class Idx(DatasetPlugin[IdxConfig]):
 def read(
     name: str, context: LoadContext, parts: Sequence[str], fetch: str = ""
 ) -> list[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
-    """Return images, bytes (n, h, w), and labels (n,) of each part.
-
-    Args:
-        name: Torchvision's name of the set.
-        context: Names the root.
-        parts: Beginnings of the names of the parts' files.
-        fetch: Arguments of torchvision's class, beside the root, to fetch the set; for the message.
-
-    Raises:
-        DataError: No root, or files that are missing, damaged or not idx files of images and labels.
-    """
+    """Return images, bytes (n, h, w), and labels (n,) of each part."""
     raw = context.folder(name, f"{name}/raw")
     files = [raw / f"{part}-{what}-ubyte" for part in parts for what in ("images-idx3", "labels-idx1")]
     missing = [file.name for file in files if not file.is_file() and not _packed(file).is_file()]

@@ -74,13 +74,7 @@ class SyntheticRegression(DatasetPlugin[SyntheticRegressionConfig]):
 
 
 def truths(config: SyntheticRegressionConfig, num_clients: int, key: Key) -> NDArray[np.float64]:
-    """Return the true weights of each client, (K, D).
-
-    Args:
-        config: The settings.
-        num_clients: K.
-        key: The key that the data set was loaded with.
-    """
+    """Return the true weights of each client, (K, D)."""
     features = config.num_features
     shared = key.child("shared").numpy().uniform(-config.prior_range, config.prior_range, features)
     shape = (min(config.groups, num_clients), features)  # further groups have no members

@@ -29,12 +29,7 @@ CLIENTS_NEEDED = ("client", "group", "num_train", "accuracy", "loss")
 
 
 def spread_figures(evaluations: Columns, rounds: Columns) -> list[Figure]:
-    """Return how the accuracies of clients, or else their losses, spread over time.
-
-    Args:
-        evaluations: Columns of ``evaluations``.
-        rounds: ``round`` and ``ended_at_s`` of ``rounds``.
-    """
+    """Return how the accuracies of clients, or else their losses, spread over time."""
     what = _measured(evaluations)
     if what is None:
         return []
@@ -55,13 +50,7 @@ def spread_figures(evaluations: Columns, rounds: Columns) -> list[Figure]:
 
 
 def ranked_figure(values: Mapping[str, Sequence[Array]], what: str, by: str) -> Figure | None:
-    """Return the accuracies of clients from the least to the most: a line for each group or variant.
-
-    Args:
-        values: Of the clients, one array for each run.
-        what: ``"accuracy"`` or ``"loss"``.
-        by: What lines stand for, for the title.
-    """
+    """Return the accuracies of clients from the least to the most: a line for each group or variant."""
     lines, told = [], []
     for label, runs in values.items():
         there = [one[np.isfinite(one)] for one in runs]

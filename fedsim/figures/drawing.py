@@ -26,17 +26,7 @@ DPI = 200
 
 
 def write_figures(sections: Sequence[Section], folder: Path, *, force: bool = False) -> list[Path]:
-    """Write each figure into a folder, as ``<name>.svg``, ``.png``, ``.pdf`` and ``.csv``; return the files.
-
-    Args:
-        sections: Of :func:`fedsim.figures.run_figures.run_sections`, or of a study.
-        folder: Where they go; it is made if it is not there.
-        force: Whether files of these names may be replaced.
-
-    Raises:
-        UserError: matplotlib is not installed.
-        OutputError: A file is there already, or the place cannot be written, found before anything is.
-    """
+    """Write each figure into a folder, as ``<name>.svg``, ``.png``, ``.pdf`` and ``.csv``."""
     _check_installed()
     figures = [figure for section in sections for figure in section.figures]
     files = {

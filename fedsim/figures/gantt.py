@@ -54,15 +54,7 @@ def gantt_figure(
     wanted: tuple[int, int] | None = None,
     most_rounds: int = MOST_ROUNDS,
 ) -> Figure | None:
-    """Return who did what when in some rounds; None where nobody did anything.
-
-    Args:
-        spans: Of :func:`fedsim.report.phase_spans.read_spans`.
-        rounds: Columns of ``rounds``: those of :data:`ROUNDS_NEEDED`.
-        groups: The device group of each client.
-        wanted: The first and the last round; the first ones if None.
-        most_rounds: How many the first ones are at most.
-    """
+    """Return who did what when in some rounds; None where nobody did anything."""
     if not len(spans["client"]):
         return None
     dispatches = _dispatches(spans)
@@ -147,12 +139,6 @@ def held_up_figure(
     """Return for how long rounds waited for one client alone, and why; None if they never did.
 
     Only synchronous rounds do, which end when all have replied or have been given up.
-
-    Args:
-        spans: Of :func:`fedsim.report.phase_spans.read_spans`.
-        rounds: Columns of ``rounds``: those of :data:`ROUNDS_NEEDED`.
-        groups: The device group of each client.
-        wanted: The first and the last round; all if None.
     """
     first, last = wanted or (0, int(rounds["round"].max(initial=0)))
     spans, rounds = (

@@ -22,11 +22,7 @@ NEEDED = ("client", "class", "class_name", "num_samples")
 
 
 def class_figures(held: Columns) -> list[Figure]:
-    """Return the training samples of clients by class, as a grid.
-
-    Args:
-        held: Columns of ``client_classes``; none where there is no such table.
-    """
+    """Return the training samples of clients by class, as a grid."""
     if not held or not len(held["client"]):
         return []
     holders, row = np.unique(held["client"], return_inverse=True)

@@ -29,12 +29,7 @@ NEEDED = ("up", "bytes", "overhead", "sent_at_s", "arrived_at_s")
 
 
 def link_figures(messages: Columns, scenario: Mapping[str, Any]) -> list[Figure]:
-    """Return the bytes a second to the server and from it; nothing where no frame took time.
-
-    Args:
-        messages: Columns of ``messages``.
-        scenario: The tables of the run's scenario.
-    """
+    """Return the bytes a second to the server and from it; nothing where no frame took time."""
     if not set(NEEDED) <= messages.keys():
         return []
     sent, arrived = messages["sent_at_s"], messages["arrived_at_s"]
@@ -77,14 +72,7 @@ def link_figures(messages: Columns, scenario: Mapping[str, Any]) -> list[Figure]
 
 
 def bytes_by(edges: Array, sent_at_s: Array, arrived_at_s: Array, num_bytes: Array) -> Array:
-    """Return the bytes between each two edges, each frame spread evenly over its way.
-
-    Args:
-        edges: Ascending, s, ``[n + 1]``.
-        sent_at_s: Of each frame, ``[frames]``.
-        arrived_at_s: Likewise, later than that.
-        num_bytes: Its length.
-    """
+    """Return the bytes between each two of ``edges`` ``[n + 1]``, each frame spread evenly over its way."""
     rate = num_bytes / (arrived_at_s - sent_at_s)
 
     def since(begins_at_s: Array) -> Array:

@@ -38,12 +38,7 @@ MOST_RATIO = 20.0
 
 
 def quality_figures(rounds: Columns, targets: Sequence[Target] = ()) -> list[Figure]:
-    """Return accuracy, or else loss, against simulated time and bytes; nothing where neither was measured.
-
-    Args:
-        rounds: Columns of ``rounds``: those of :data:`NEEDED`.
-        targets: Accuracies that are marked.
-    """
+    """Return accuracy, or else loss, against simulated time and bytes; nothing where neither was measured."""
     what, measured = measured_in(rounds)
     if not measured:
         return []
@@ -71,13 +66,7 @@ def sent_by(rounds: Columns) -> Array:
 
 
 def quality_axis(what: str, values: Sequence[Array], of: str = "") -> Axis:
-    """Return the axis of accuracies or losses.
-
-    Args:
-        what: Either of them.
-        values: Of each line.
-        of: What all lines are of, such as ``"mean over clients"``.
-    """
+    """Return the axis of accuracies or losses."""
     label = f"{what}, {of}" if of else what
     if what == "accuracy":
         return Axis(label, "share")

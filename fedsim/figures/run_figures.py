@@ -47,16 +47,7 @@ LINK = "link", "The server's link"
 
 
 def run_sections(folder: Path, rounds: tuple[int, int] | None = None) -> list[Section]:
-    """Return the figures of a run, under headings; what was not measured has none.
-
-    Args:
-        folder: The run's.
-        rounds: The first and the last round of the Gantt chart; the first ones if None.
-
-    Raises:
-        OutputError: A file of the run is not there, or damaged.
-        UserError: The run has not these rounds, or there is nothing to show of them.
-    """
+    """Return the figures of a run, under headings; what was not measured has none."""
     scenario = read_scenario(folder)
     of_rounds = read_there(folder / "rounds.parquet", ROUNDS_NEEDED)
     clients = labelled(read_there(folder / "clients.parquet", CLIENTS_NEEDED))
@@ -86,13 +77,7 @@ def run_sections(folder: Path, rounds: tuple[int, int] | None = None) -> list[Se
 def round_sections(
     rounds: Columns, targets: Sequence[Target] = (), *, is_simulated: bool = True
 ) -> list[Section]:
-    """Return the figures that the rounds of a run tell, such as those so far of a run that goes on.
-
-    Args:
-        rounds: Those columns of :data:`ROUNDS_NEEDED` that are known.
-        targets: Accuracies that are marked.
-        is_simulated: Whether the run is; over sockets it is not.
-    """
+    """Return the figures that the rounds of a run tell, such as those so far of a run that goes on."""
     sections = filled(
         Section(*QUALITY, round_curves.quality_figures(rounds, targets)),
         Section(*SPENDING, spending.spending_figures({"all clients": spending.spent(rounds)})),
@@ -131,11 +116,7 @@ def holding_figures(folder: Path, clients: Columns) -> list[Figure]:
 
 
 def read_scenario(folder: Path) -> dict[str, Any]:
-    """Return the tables of a run's scenario.
-
-    Raises:
-        OutputError: It is not there, or damaged.
-    """
+    """Return the tables of a run's scenario."""
     return read_whole(folder / "scenario.toml", lambda file: tomllib.loads(file.read_text("utf-8")))
 
 

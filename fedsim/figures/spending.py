@@ -78,12 +78,7 @@ def spent(rows: Columns) -> Figures:
 
 
 def spending_figures(bars: Mapping[str, Figures], of: str = "") -> list[Figure]:
-    """Return client time by phase, useful and wasted work, and bytes, as far as they are known.
-
-    Args:
-        bars: What each bar stands for, and what that has spent.
-        of: What the amounts are, such as ``"mean over seeds"``, for the titles.
-    """
+    """Return client time by phase, useful and wasted work, and bytes, as far as they are known."""
     return [figure for kind in _KINDS if (figure := _figure(bars, kind, of)) is not None]
 
 

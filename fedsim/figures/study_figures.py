@@ -37,15 +37,7 @@ MOST_ROUNDS = 12
 
 
 def study_sections(found: Answers, folder: Path) -> list[Section]:
-    """Return the figures of a study or a comparison, under headings, of the runs that have ended.
-
-    Args:
-        found: What :func:`fedsim.studies.read_folder.read_folder` has found.
-        folder: In this folder.
-
-    Raises:
-        OutputError: A file is not there, or damaged.
-    """
+    """Return the figures of a study or a comparison, under headings, of the runs that have ended."""
     plan = found.plan
     curves = {plan.name_of(setting): its_curves for setting, its_curves in found.curves.items()}
     folders = _folders(found, folder)
@@ -62,15 +54,7 @@ def study_sections(found: Answers, folder: Path) -> list[Section]:
 
 
 def left_out(found: Answers, folder: Path) -> dict[str, str]:
-    """Return the runs that have no Gantt chart since their tables lack something, and what they lack.
-
-    Args:
-        found: As in :func:`study_sections`.
-        folder: Likewise.
-
-    Raises:
-        OutputError: A file is not there, or damaged.
-    """
+    """Return the runs that have no Gantt chart since their tables lack something, and what they lack."""
     shown = [next(iter(by_seed.values())) for by_seed in _folders(found, folder).values()][:MOST_GANTTS]
     return {place.name: ", ".join(lacking) for place in shown if (lacking := _lacking(place))}
 

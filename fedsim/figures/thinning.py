@@ -16,9 +16,7 @@ MOST_POINTS = 500
 def kept(values: Array, most: int = MOST_POINTS) -> Array:
     """Return which values of a curve are kept, ascending: the first, the last, and extremes of equal pieces.
 
-    Args:
-        values: The curve, ``[n]``; NaN is a gap.
-        most: How many are kept at most, at least 4.
+    NaN is a gap.
     """
     count = len(values)
     if count <= most:

@@ -31,14 +31,7 @@ MOST_STRETCH = 0.5
 
 
 def reach(least: float, most: float, axis: Axis, marked: Sequence[float] = ()) -> tuple[float, float]:
-    """Return the ends of an axis that shows values from ``least`` to ``most``, with some room beyond.
-
-    Args:
-        least: Above 0 if the axis is logarithmic.
-        most: No less.
-        axis: What it measures.
-        marked: Values of targets; those that are far from the others are left out.
-    """
+    """Return the ends of an axis that shows values from ``least`` to ``most``, with some room beyond."""
     room = (most - least) * MOST_STRETCH or math.inf
     near = [value for value in marked if least - room <= value <= most + room]
     least, most = min([least, *near]), max([most, *near])
@@ -51,15 +44,7 @@ def reach(least: float, most: float, axis: Axis, marked: Sequence[float] = ()) -
 
 
 def ticks(low: float, high: float, unit: Unit, scale: Scale = "linear", most: int = MOST) -> list[float]:
-    """Return where an axis has its marks, ascending.
-
-    Args:
-        low: The least value of the axis; above 0 if it is logarithmic.
-        high: The largest.
-        unit: Of the values.
-        scale: How they are spread.
-        most: How many marks there are at most, at least 2.
-    """
+    """Return where an axis has its marks, ascending."""
     if scale == "log":
         return _log_ticks(low, high, unit, most)
     if not high > low:

@@ -22,10 +22,7 @@ Shares = Mapping[str, float]
 def assign(parts: Sequence[Shares], sizes: Array, key: Key) -> tuple[tuple[str, ...], Array]:
     """Return the architectures of a group, and the place of each client's among them.
 
-    Args:
-        parts: Shares for each part of the clients, from the smallest to the largest; one part: for all.
-        sizes: Training samples of each client, ``[n]``; of equal ones the first counts as smaller.
-        key: Decides who gets which.
+    ``sizes`` are the clients' training samples; of equal ones the first counts as smaller.
     """
     labels = tuple(dict.fromkeys(label for shares in parts for label in shares))
     places = np.zeros(len(sizes), np.int32)

@@ -69,12 +69,8 @@ class Table:
     """The rows of a file, at least one.
 
     Attributes:
-        source: The file, as messages name it.
         columns: For each quantity that the file gives, its values in base units, ``[n]``.
         shares: How often each row is drawn, ``[n]``, adding up to 1; None if each row is one device.
-        labels: Names of the rows; empty if they have none.
-        loads: Laws of load of the rows; empty if the file says nothing of them.
-        num_rows: ``n``.
     """
 
     source: str
@@ -85,15 +81,7 @@ class Table:
     num_rows: int
 
     def require(self, given: Sequence[str], num: int | None = None) -> None:
-        """Refuse a use for which the file lacks something.
-
-        Args:
-            given: Quantities that the entry gives.
-            num: Devices that are wanted; None for any number.
-
-        Raises:
-            DataError: A column is missing, or it has not as many rows as devices are wanted.
-        """
+        """Refuse a use for which the file lacks something."""
         for name, quantity in QUANTITIES.items():
             if quantity.default is None and name not in self.columns and name not in given:
                 names = ", ".join(quantity.columns)
@@ -109,22 +97,14 @@ class Table:
 
 
 def read_table(path: str) -> Table:
-    """Return what a file says.
-
-    Raises:
-        DataError: A file that cannot be used; the message names the line and the column.
-    """
+    """Return what a file says."""
     path = str(located(path))
     return parse_table(read_text(path), path)
 
 
 @lru_cache(maxsize=16)
 def parse_table(text: str, source: str) -> Table:
-    """Return what the text of a file says; ``source`` is its name in messages.
-
-    Raises:
-        DataError: A text that cannot be used; the message names the line and the column.
-    """
+    """Return what the text of a file says; ``source`` is its name in messages."""
     header, *_ = lines = rows_of(text, source)
     rows = below_header(lines, "no row follows the header: give one device at least")
     columns: dict[str, Values] = {}
@@ -197,18 +177,10 @@ class TableDevices(DevicePlugin, ABC):
 
     @abstractmethod
     def table(self) -> Table:
-        """Return the file's rows.
-
-        Raises:
-            DataError: A file that cannot be used; the message names the line and the column.
-        """
+        """Return the file's rows."""
 
     def draw(self, num: int, key: Key) -> Mapping[str, float | Values]:
-        """Return the quantities of ``num`` rows, save those that the entry replaces.
-
-        Raises:
-            DataError: A file that cannot be used, or not so.
-        """
+        """Return the quantities of ``num`` rows, save those that the entry replaces."""
         table = self.table()
         laws = {name: law for name in QUANTITIES if (law := getattr(self.config, name)) is not None}
         table.require(list(laws), num)

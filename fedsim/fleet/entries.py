@@ -51,12 +51,7 @@ class _Entry(Config):
     """Label of the architecture trained here; the scenario's own if left out."""
 
     def profile(self) -> DevicePlugin:
-        """Return the device class with this entry's quantities.
-
-        Raises:
-            UnknownPluginError: No device class is called so; the message names the nearest one.
-            PydanticCustomError: The class has a quantity that was not read; the message names both.
-        """
+        """Return the device class with this entry's quantities."""
         plugin: type[DevicePlugin] = load(DEVICES, self.device)  # type: ignore[assignment]
         profile = plugin(plugin.Config.model_validate(self._given()))
         check_values(self.device, profile)

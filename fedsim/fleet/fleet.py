@@ -40,23 +40,7 @@ _LABEL, _LOAD = Device._fields.index("label"), Device._fields.index("load")
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Consecutive clients of one ``[[fleet]]`` entry.
-
-    Attributes:
-        label: Name in tables.
-        models: Labels of the architectures of its clients.
-        start: First client.
-        stop: One past the last client.
-        columns: For each quantity one value, or one for each client of the group.
-        row_labels: Names of the devices: those of the rows of a table, or the group's alone.
-        rows: For each client of the group the place of its name among them.
-        loads: Laws of the load of jobs; None for none.
-        load_rows: For each client of the group the place of its law among them.
-        places: For each client of the group the place of its architecture among ``models``.
-        traces: By quantity, ``up`` or ``down``, what the links follow over time; its column then holds means.
-        common: The attributes of a device in order, where all clients have the same value.
-        variables: Places of the other attributes, each with a value for each client.
-    """
+    """Consecutive clients of one ``[[fleet]]`` entry."""
 
     label: str
     models: tuple[str, ...]
@@ -109,10 +93,6 @@ class Fleet:
     """The devices of all clients, and the server's.
 
     Attributes:
-        groups: The groups in order.
-        server: The server's device.
-        server_model: Label of the server's architecture.
-        availability: When clients are there; without it, always.
         time_scales: The availability models that change, each with the time over which it does, s.
     """
 
@@ -140,11 +120,7 @@ class Fleet:
         return self._stop
 
     def group(self, client: int) -> int:
-        """Return the number of the client's group, its place in :attr:`groups`.
-
-        Raises:
-            IndexError: No such client.
-        """
+        """Return the number of the client's group, its place in :attr:`groups`."""
         if not 0 <= client < self._stop:
             raise IndexError(f"no client {client}: the fleet has 0 to {len(self) - 1}")
         return bisect_right(self._starts, client) - 1
@@ -166,11 +142,7 @@ class Fleet:
         return group.model(client - group.start)
 
     def values(self, quantity: str) -> NDArray[np.float64]:
-        """Return a quantity of every client in base units, ``[K]``, as a new array.
-
-        Args:
-            quantity: One of :data:`fedsim.fleet.device.QUANTITIES`.
-        """
+        """Return a quantity of every client in base units, ``[K]``, as a new array."""
         result = np.empty(len(self))
         for group in self.groups:
             result[group.start : group.stop] = group.columns[quantity]
@@ -245,24 +217,7 @@ def build_fleet(
     availability: Sequence[AvailabilityPlugin[Any]] | None = None,
     sizes: NDArray[np.int64] | None = None,
 ) -> Fleet:
-    """Draw every device.
-
-    Args:
-        groups: The ``[[fleet]]`` entries, at least one; a group's draws depend on its place, not on others.
-        server: The ``[server]`` entry.
-        key: The run's root key.
-        default_model: Label of the architecture where an entry names none.
-        availability: When the clients of each group are there, one model for each group; without it,
-            everybody is always there.
-        sizes: Training samples of each client, by which groups may assign architectures; without them all
-            count as equal.
-
-    Raises:
-        UnknownPluginError: A device class that does not exist.
-        DataError: A file of devices, of their links, or of when they are there, that cannot be used.
-        InvariantError: A device class that draws values which no device can have.
-        ValueError: No group, or not one availability model for each.
-    """
+    """Draw every device; a group's draws depend on its place, not on other groups."""
     if not groups:
         raise ValueError("a fleet needs at least one group")
     if availability is not None and len(availability) != len(groups):

@@ -20,10 +20,6 @@ def pool_before_relu(layers: nn.Module) -> None:
     All values stay, of outputs and of gradients. Both layers pass on the largest value of a window, or zero
     where none is positive; NaN goes through either way. A gradient goes to the first place of the largest
     value, and where that is not positive, ReLU stops it, before the pooling or behind it.
-
-    Args:
-        layers: A row of layers, such as a net's body. Rows within it are treated alike, but not what other
-            modules contain, since those may call their layers one by one.
     """
     if type(layers) is not nn.Sequential:
         return

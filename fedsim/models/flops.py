@@ -34,12 +34,7 @@ FREE_LAYERS = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.RMSNorm)
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """The operations and memory traffic of a piece of work.
-
-    Attributes:
-        flops: Floating-point operations; a multiplication and an addition count as two.
-        moved_bytes: Bytes of the tensors that each operation reads and writes, as if no cache kept any.
-    """
+    """The operations and memory traffic of a piece of work."""
 
     flops: float
     moved_bytes: float = 0
@@ -60,12 +55,7 @@ def measure(function: Callable[[], object]) -> Operations:
 
 
 def forward(architecture: Architecture, batch_size: int) -> Operations:
-    """Return the operations of one forward pass over ``batch_size`` samples.
-
-    Raises:
-        DataError: The model cannot take the task's samples.
-        InvariantError: A layer with a weight matrix counts nothing, so its work would take no time.
-    """
+    """Return the operations of one forward pass over ``batch_size`` samples."""
     # Evaluation mode, so that BatchNorm takes a batch of one; the operations counted are the same.
     net = architecture.skeleton().eval()
     x = architecture.samples(batch_size)

@@ -24,9 +24,6 @@ def initialise(net: nn.Module, generator: torch.Generator) -> None:
 
     If a module has a method ``initialise(generator)``, it is called instead of its ``reset_parameters``; with
     ``fills_all = True``, that method also fills what the modules in it have.
-
-    Raises:
-        DataError: A module leaves some of them unfilled, or draws from torch's global generator.
     """
     before = torch.get_rng_state()
     with torch.no_grad(), DrawingFrom(generator):

@@ -24,14 +24,7 @@ _Form = tuple[torch.Size, tuple[int, ...], torch.dtype]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of one operation, and the bytes that it moves.
-
-    Attributes:
-        forms: Size, strides and type of each result; None for a result of None.
-        is_single: Whether it returns one tensor rather than a tuple.
-        in_place: Whether that tensor is its first argument.
-        moved_bytes: Bytes of the tensors that it reads and writes.
-    """
+    """The result of one operation, and the bytes that it moves."""
 
     forms: tuple[_Form | None, ...]
     is_single: bool

@@ -22,12 +22,7 @@ _MEMORY: dict[Hashable, Any] = {}
 
 
 def remembered(key: Hashable | None, make: Callable[[], T]) -> T:
-    """Return what ``make()`` gives, or what it gave for an equal key.
-
-    Args:
-        key: What is made, and what that depends on beside settings of torch; None where that is not known.
-        make: Makes it; nobody may change what it gives.
-    """
+    """Return what ``make()`` gives, or what it gave for an equal key."""
     if key is None:
         return make()
     torchs = torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()

@@ -76,13 +76,7 @@ def reader(
 ) -> dict[str, nn.Module]:
     """Return the blocks ``embedding``, ``lstm1``, ``lstm2``, ..., ``state``, from tokens to features.
 
-    Args:
-        vocabulary: Number of different tokens.
-        embedding: Size of the embedding of a token.
-        hidden: Units of each layer.
-        layers: Number of LSTM layers.
-        state: From ``[b, length, hidden]`` to ``[b, f]``, or from ``[b, length, hidden + 1]`` with marks.
-        marked: Whether token 0 is padding, and blocks pass on marks.
+    ``state`` maps ``[b, length, hidden]``, or ``[b, length, hidden + 1]`` with marks, to ``[b, f]``.
     """
     kinds = (MarkedEmbedding, MarkedLstm) if marked else (nn.Embedding, Lstm)
     blocks: dict[str, nn.Module] = {"embedding": kinds[0](vocabulary, embedding)}

@@ -37,11 +37,7 @@ class ResidualConfig(HeadConfig):
 def build_residual(
     plugin: ModelPlugin[Any], config: ResidualConfig, blocks_per_stage: int, task: Task
 ) -> Net:
-    """Return a residual net of four stages for images of 8 pixels or more.
-
-    Raises:
-        DataError: The samples are not such images, or torchvision cannot be imported.
-    """
+    """Return a residual net of four stages for images of 8 pixels or more."""
     channels, _, _ = image_shape(plugin, task, smallest=8)
     norm, width = _NORMS[config.norm], config.width
     basic_block = torchvision_module("models.resnet").BasicBlock

@@ -20,9 +20,6 @@ def unlike_params(variants: Mapping[str, Scenario]) -> list[str]:
     """Return a remark on each variant that lacks parameters which a parent or a subclass was given.
 
     A plugin that is a subclass of another one shares its parameters, but not its table in the scenario.
-
-    Args:
-        variants: The scenarios that are compared, by name; one alone is compared with the tables in it.
     """
     remarks: dict[str, None] = {}
     for name, scenario in variants.items():

@@ -37,23 +37,14 @@ class NotValidError(Exception):
 
 
 class Values:
-    """What is valid in a document.
-
-    Args:
-        document: As it was read, or a whole scenario.
-        faults: Those that are known of it.
-    """
+    """What is valid in a document."""
 
     def __init__(self, document: Mapping[str, Any] | Scenario, faults: Sequence[Fault] = ()) -> None:
         self._document = document
         self._faulty = [fault.path for fault in faults]
 
     def at(self, *path: str | int) -> Any:
-        """Return a value, or its default where it is left out.
-
-        Raises:
-            NotValidError: It has a fault.
-        """
+        """Return a value, or its default where it is left out."""
         here = toml.path(*path)
         if any(f"{place}.".startswith(f"{here}.") for place in self._faulty):
             raise NotValidError(here)
@@ -71,11 +62,7 @@ class Values:
                     yield path, value
 
     def names(self, table: str) -> Sequence[str | int]:
-        """Return the keys of a table, or the numbers of a list's entries, whether these are valid or not.
-
-        Raises:
-            NotValidError: It is neither, or too short.
-        """
+        """Return the keys of a table, or the numbers of a list's entries, whether these are valid or not."""
         if table in self._faulty:
             raise NotValidError(table)
         try:
@@ -113,12 +100,7 @@ def _default(path: Path) -> Any:
 
 
 def check(document: Mapping[str, Any] | Scenario, faults: Sequence[Fault] = ()) -> list[Fault]:
-    """Return the faults between the tables of a document.
-
-    Args:
-        document: As it was read, or a whole scenario.
-        faults: Those that are known of it.
-    """
+    """Return the faults between the tables of a document."""
     values = Values(document, faults)
     found: list[Fault] = []
     for rule in RULES:

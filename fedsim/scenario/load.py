@@ -56,12 +56,7 @@ DO_RUN = "use 'fedsim run', or fedsim.run in Python, or write a study that has i
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """One value to be put into a scenario.
-
-    Attributes:
-        keys: The path, key by key; a number is a place in a list, from 0.
-        value: What to put there.
-    """
+    """One value to be put into a scenario."""
 
     keys: tuple[str, ...]
     value: Any
@@ -77,19 +72,8 @@ def load_scenario(
 ) -> Scenario:
     """Return a scenario, checked, with every default filled in.
 
-    Args:
-        source: A file, the name of an example, a dictionary of tables, or a scenario loaded before. Where a
-            dictionary names a plugin, the class itself may stand.
-        overrides: Values that replace the source's, by path: ``{"training.lr": 0.1, "run.rounds": 5}``, or
-            texts such as ``"training.lr=0.1"``. A table replaces the whole table of the source, and keys that
-            it leaves out get their defaults; to keep the others, name each key that changes by its path.
-        algorithm: Run this one instead of the source's. Its parameters are those of ``[algorithm.params]`` if
-            that is the source's own one, else those of ``[algorithms.<name>]``, else its defaults.
-        seed: Instead of ``run.seed``.
-        folders: Where relative paths are looked for after the folder of the source, if that is a file.
-
-    Raises:
-        ScenarioError: All that is wrong with the source and the overrides.
+    The parameters of ``algorithm``, which runs instead of the source's, are those of ``[algorithm.params]``
+    if that is the source's own one, else those of ``[algorithms.<name>]``, else its defaults.
     """
     document, said, own_folders = document_of(source)
     name = None if algorithm is None else plain(algorithm, said)
@@ -112,11 +96,7 @@ def load_scenario(
 def load_each(
     source: Source, overrides: Overrides, algorithms: Sequence[Algorithm], seeds: Sequence[int] | None
 ) -> list[Scenario]:
-    """Return a scenario for each seed and algorithm, seed by seed; the source's seed if seeds is None.
-
-    Raises:
-        ScenarioError: All that is wrong with any of them, each fault once.
-    """
+    """Return a scenario for each seed and algorithm, seed by seed; the source's seed if seeds is None."""
     if isinstance(algorithms, str | type):
         algorithms = [algorithms]
     if not algorithms or (seeds is not None and not list(seeds)):
@@ -138,11 +118,7 @@ def load_each(
 
 
 def document_of(source: Source) -> tuple[dict[str, Any], str, list[Path]]:
-    """Return a scenario's tables, unchecked and the caller's to change, what errors call it, and its folder.
-
-    Raises:
-        ScenarioError: They cannot be read.
-    """
+    """Return a scenario's tables, unchecked, what errors call it, and its folder."""
     if isinstance(source, Scenario):
         return tomllib.loads(toml.document(tables_of(source))), source.run.name, []
     if isinstance(source, Mapping):
@@ -161,15 +137,7 @@ def is_study(tables: Mapping[str, Any]) -> bool:
 
 
 def read_source(source: str | Path, *, studies: bool = False) -> tuple[dict[str, Any], str, Path]:
-    """Return the tables of a file or of an example, what errors call it, and its folder.
-
-    Args:
-        source: The file, which goes before an example of that name.
-        studies: Whether the examples are those of studies, whose names may lack ``studies/``.
-
-    Raises:
-        ScenarioError: There is neither, or the file cannot be read.
-    """
+    """Return the tables of a file or of an example, what errors call it, and its folder."""
     path = Path(source)
     if not os.path.isfile(path):  # noqa: PTH113 (which also answers for a path that is too long)
         known = example_files.names(studies=studies)
@@ -199,15 +167,7 @@ def _root_of(document: Mapping[str, Any]) -> str | None:
 
 
 def plain(value: Any, said: str) -> Any:
-    """Return a copy of a value as TOML would have it, with plugin classes by their dotted paths.
-
-    Args:
-        value: A value from Python.
-        said: What errors call the document that it is in.
-
-    Raises:
-        ScenarioError: No path leads to a class.
-    """
+    """Return a copy of a value as TOML would have it, with plugin classes by their dotted paths."""
     if isinstance(value, Mapping):
         return {str(key): plain(item, said) for key, item in value.items()}
     if isinstance(value, list | tuple | range):
@@ -239,11 +199,7 @@ def parsed(overrides: Overrides, said: str) -> list[Override | Fault]:
 
 
 def _read_tables(path: Path) -> dict[str, Any]:
-    """Return what is in a TOML file.
-
-    Raises:
-        ScenarioError: It cannot be read, or is not TOML.
-    """
+    """Return what is in a TOML file."""
 
     def refuse(problem: str, mend: str) -> ScenarioError:
         return ScenarioError([Fault("", problem, mend)], str(path))
@@ -269,11 +225,7 @@ def _read_tables(path: Path) -> dict[str, Any]:
 def _adapt(
     document: dict[str, Any], parsed: Sequence[Override | Fault], algorithm: str | None, seed: int | None
 ) -> tuple[list[Fault], dict[str, str]]:
-    """Put overrides, algorithm and seed into the document, in place.
-
-    Returns:
-        What is wrong with them, and for each path that was moved where the file has it.
-    """
+    """Put overrides, algorithm and seed into the document, in place."""
     given = [item for item in parsed if isinstance(item, Override)]
     found: list[Fault | None] = [item for item in parsed if isinstance(item, Fault)]
     # What is set for the algorithm is meant for the one that runs, so the change of algorithms comes between.

@@ -16,16 +16,7 @@ from fedsim.trackers.base import Tracker, TrackerChoice
 def load_tracker(
     name: Algorithm, params: Overrides = (), *, folder: str | Path | None = None
 ) -> Tracker[Any]:
-    """Return a tracker.
-
-    Args:
-        name: Its name, or a class that implements one.
-        params: Its parameters, as overrides are given: ``{"uri": "..."}``, or texts such as ``"uri=..."``.
-        folder: The parameter of that name, if there is one.
-
-    Raises:
-        ScenarioError: There is none of that name, or all that is wrong with the parameters.
-    """
+    """Return a tracker."""
     said = plain(name, "tracker")
     document: dict[str, Any] = {"name": said, "params": {} if folder is None else {"folder": str(folder)}}
     found = [

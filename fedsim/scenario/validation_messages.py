@@ -39,12 +39,7 @@ _TO_COME = {"energy": ("energy is not simulated yet: runs know time, bytes and a
 
 
 def faults_of(error: ValidationError, document: Mapping[str, Any]) -> list[Fault]:
-    """Return a fault for each place that is wrong.
-
-    Args:
-        error: What validation raised.
-        document: What was validated.
-    """
+    """Return a fault for each place that is wrong."""
     told: dict[str, tuple[list[str], list[str]]] = {}
     for line in error.errors():
         path = toml.path(*_written(line["loc"], document, line["type"] == "missing"))

@@ -50,17 +50,7 @@ def add_clients(
     replayed: Replayed,
     events: RunEvents,
 ) -> None:
-    """Add a track for each client that is shown.
-
-    Args:
-        trace: Where.
-        process: The process of simulated time.
-        server_frames: The track on which frames leave the server and arrive there.
-        shown: The clients by what they are, from :func:`fedsim.report.shown_clients.shown_clients`.
-        groups: The label of each client's device, ``[K]``.
-        replayed: Their dispatches.
-        events: What else has happened.
-    """
+    """Add a track for each client that is shown; ``groups`` are the labels of all clients' devices."""
     chosen = np.concatenate(list(shown.values()))
     of_client = _dispatches(trace, replayed, chosen)
     frames = _frames(events, set(chosen.tolist()))

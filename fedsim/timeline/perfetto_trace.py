@@ -61,39 +61,18 @@ class PerfettoTrace:
         write(_FIRST)
 
     def process(self, name: str, label: str = "") -> int:
-        """Add a process, which groups tracks.
-
-        Args:
-            name: What it is called.
-            label: Shown beside its name.
-
-        Returns:
-            It as the parent of tracks.
-        """
+        """Add a process, which groups tracks."""
         self._num_processes += 1
         labels = [text(_LABEL, label)] if label else []
         who = message(_PROCESS, number(_PID, self._num_processes), text(_PROCESS_NAME, name), *labels)
         return self._describe(who)
 
     def track(self, name: str, parent: int, description: str = "") -> int:
-        """Add a track below those of its parent that there are; tracks of one name there are shown as one.
-
-        Args:
-            name: What it is called.
-            parent: A process, or a track.
-            description: What is on it.
-        """
+        """Add a track below those of its parent that there are; tracks of one name there are shown as one."""
         return self._describe(number(_PARENT, parent), text(_NAME, name), *_description(description))
 
     def counter(self, name: str, parent: int, unit: str = "", description: str = "") -> int:
-        """Add a track of a value that changes.
-
-        Args:
-            name: What it is called.
-            parent: A process, or a track.
-            unit: Of its values; ``B`` for bytes.
-            description: What it means.
-        """
+        """Add a track of a value that changes; ``unit`` is ``B`` for bytes."""
         kind = number(_UNIT, _BYTES) if unit == "B" else text(_UNIT_NAME, unit)
         track = self._describe(
             number(_PARENT, parent),
@@ -129,16 +108,7 @@ class PerfettoTrace:
         leaves: int | None = None,
         arrives: int | None = None,
     ) -> None:
-        """Add something that takes no time.
-
-        Args:
-            track: Where.
-            at_ns: When.
-            name: What.
-            notes: What is known of it.
-            leaves: The number of the arrow that begins here, if one does.
-            arrives: That of the arrow that ends here.
-        """
+        """Add something that takes no time."""
         body = self._bodies.get((_INSTANT, track, name)) or self._body(_INSTANT, track, name)
         body += notes
         if leaves is not None:

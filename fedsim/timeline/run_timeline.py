@@ -32,24 +32,14 @@ ORDER_IS_ASSUMED = (
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a timeline shows.
-
-    Attributes:
-        num_clients: How many clients have a track.
-        remarks: What is left out, and what is not known, one sentence each.
-    """
+    """What a timeline shows."""
 
     num_clients: int
     remarks: Sequence[str]
 
 
 def save_timeline(folder: Path, file: Path, *, most_clients: int = MOST_CLIENTS) -> Shown:
-    """Write the timeline of a run to a file, whole or not at all; an older timeline there is replaced.
-
-    Raises:
-        OutputError: The folder holds no whole run, or something else is at the place.
-        FileError: It cannot be written.
-    """
+    """Write the timeline of a run to a file, whole or not at all; an older timeline there is replaced."""
     with telling(file, MEND, error=OutputError):
         if file.exists() and not is_perfetto_trace(file):
             raise OutputError(f"{file} exists already, and is no timeline: choose another place")
@@ -65,17 +55,7 @@ def save_timeline(folder: Path, file: Path, *, most_clients: int = MOST_CLIENTS)
 def write_timeline(
     folder: Path, write: Callable[[bytes], object], *, most_clients: int = MOST_CLIENTS
 ) -> Shown:
-    """Write the timeline of a run.
-
-    Args:
-        folder: The run's.
-        write: Takes the bytes of the trace, piece by piece.
-        most_clients: Of how many clients at most, at least 3; of more, the slowest, the median and the
-            fastest are shown.
-
-    Raises:
-        OutputError: The folder holds no whole run.
-    """
+    """Write the timeline of a run; ``write`` takes the bytes of the trace, piece by piece."""
     events = RunEvents()
     replayed = replay(folder, events.listeners())
     summary = read_summary(folder)

@@ -16,16 +16,7 @@ _RATE = "Each frame counts with its mean rate while it is under way; a trace has
 def add_server(
     trace: PerfettoTrace, process: int, events: RunEvents, rounds: Columns, end_ns: int, about: bytes
 ) -> int:
-    """Add the server's tracks, and return that on which frames leave and arrive.
-
-    Args:
-        trace: Where.
-        process: The process of simulated time.
-        events: What has happened.
-        rounds: The columns ``round``, ``began_at_s`` and ``ended_at_s`` of the rounds.
-        end_ns: The end of the run.
-        about: What is known of the run.
-    """
+    """Add the server's tracks, and return that on which frames leave and arrive."""
     server = trace.track("server", process)
     trace.instant(server, 0, "about this run", about)
     _add_rounds(trace, trace.track("rounds", server), rounds)

@@ -11,12 +11,7 @@ from fedsim.timeline.run_events import SentFrame
 
 
 def bytes_in_flight(frames: Sequence[SentFrame], end_ns: int) -> list[tuple[int, int]]:
-    """Return the instants at which the bytes under way change, and to what.
-
-    Args:
-        frames: Those that count.
-        end_ns: The end of the run, for those that are under way then.
-    """
+    """Return the instants at which the bytes under way change, and to what."""
     began, ended = _times(frames, end_ns)
     return _sums(began, ended, np.array([frame.num_bytes for frame in frames], np.int64))
 

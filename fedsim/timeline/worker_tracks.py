@@ -13,13 +13,7 @@ SIMULATION = "simulation"
 
 
 def add_workers(trace: PerfettoTrace, jobs: Sequence[TimedJobs], rounds: Sequence[tuple[int, int]]) -> None:
-    """Add a process of real time: what each thread did, and how long rounds took.
-
-    Args:
-        trace: Where.
-        jobs: What was done.
-        rounds: Number of each round, and when it ended, ns.
-    """
+    """Add a process of real time: what each thread did, and how long rounds took."""
     process = trace.process("real time of this computer", "from the beginning of the run")
     track = trace.track("rounds", process)
     began_ns = 0

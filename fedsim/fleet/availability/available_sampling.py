@@ -30,18 +30,6 @@ def sample_available(eligible: Array, count: int, are_there: Callable[[Array], A
     there, that would go through almost everybody, so after a while those not yet seen are asked all at
     once, and the ones that are there are put in random order: the same law, since the order of the unseen
     does not depend on what was seen.
-
-    Args:
-        eligible: Array ``[n]``, each once.
-        count: How many are wanted, zero or more.
-        are_there: Says which of some clients are.
-        key: Decides the draw, together with ``eligible``.
-
-    Returns:
-        The clients, in the order drawn; fewer than ``count`` only if these are all that are there.
-
-    Raises:
-        ValueError: A negative count.
     """
     if count < 0:
         raise ValueError(f"{count} clients are wanted: give zero or more")

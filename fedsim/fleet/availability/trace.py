@@ -69,20 +69,12 @@ class AvailabilityTrace(AvailabilityPlugin[TraceConfig]):
     Config = TraceConfig
 
     def bind(self, num: int, key: Key) -> Availability:
-        """Return clients that repeat what the file says; ``key`` decides whom each of them repeats.
-
-        Raises:
-            DataError: A file that cannot be used as asked; the message names its line.
-        """
+        """Return clients that repeat what the file says; ``key`` decides whom each of them repeats."""
         intervals, length = self.read()
         return _Replay(intervals, length, deal(len(intervals), num, key.numpy()))
 
     def read(self) -> Recording:
-        """Return what the file says.
-
-        Raises:
-            DataError: A file that cannot be used as asked; the message names its line.
-        """
+        """Return what the file says."""
         config = self.config
         file = str(located(config.file))
         rows = rows_of(read_text(file), file)

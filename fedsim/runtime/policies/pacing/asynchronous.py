@@ -51,11 +51,7 @@ class Asynchronous(Overlapping[A]):
         """Merges that make up a round; None for as many as replies are wanted in one."""
 
     async def run(self, rounds: Rounds) -> None:
-        """Run all rounds.
-
-        Raises:
-            RunError: Nobody replies any more, or nobody is chosen.
-        """
+        """Run all rounds."""
         (exchange,) = rounds.exchanges
         size = self.merge_size(rounds.cohort_size) or 1
         work = _Work(rounds, exchange, self.config.concurrency, self.config.max_staleness)

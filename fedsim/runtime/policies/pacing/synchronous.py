@@ -84,11 +84,7 @@ class SynchronousRounds(Pacing[S]):
         return config.over_selection == 1 and config.deadline is None and config.deadline_quantile is None
 
     async def run(self, rounds: Rounds) -> None:
-        """Run all rounds.
-
-        Raises:
-            RunError: A round failed, and the scenario says that this ends the run.
-        """
+        """Run all rounds."""
         carried: Dispatches = {}
         began_at_s = 0.0
         choose = self.chooser(rounds)

@@ -50,13 +50,7 @@ class LeastAvailableConfig(Config):
 
 @dataclass
 class Durations:
-    """The mean duration of rounds.
-
-    Attributes:
-        round: The last one that has begun.
-        began_at_s: When its first selection was.
-        mean_s: The mean; None before a round has ended.
-    """
+    """The mean duration of rounds."""
 
     round: int
     began_at_s: float
