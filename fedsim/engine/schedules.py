@@ -155,7 +155,7 @@ class LinearConfig(Config):
 
 
 class Linear(Schedule[LinearConfig]):
-    """The rate goes from one factor to another in even steps, up or down (torch's LinearLR).
+    """In even steps from one factor to another: a warm-up, or a linear decay (torch's LinearLR).
 
     The defaults are torch's, a warm-up. Goyal et al.: Accurate, Large Minibatch SGD: Training ImageNet in 1
     Hour, 2017 (arXiv 1706.02677), section 2.2: a gradual warm-up.

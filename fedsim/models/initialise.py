@@ -115,3 +115,25 @@ def _is_unset(tensor: torch.Tensor) -> bool:
 
 def _named(name: str, module: nn.Module) -> str:
     return f"layer {name!r}, a {type(module).__name__}," if name else f"the net, a {type(module).__name__},"
+
+
+class HeConv2d(nn.Conv2d):
+    """A convolution with He's normal initialisation of its weight (fan-out), and with a bias of 0.
+
+    With PyTorch's default initialisation the signal shrinks by a factor of about 2.4 in each layer with ReLU,
+    unless a normalisation restores it: after 16 layers nothing is learned. With He's, which torchvision's
+    nets use, its size stays the same (He et al., 2015, "Delving deep into rectifiers").
+    """
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Fill the weight from ``generator``, and the bias with zero."""
+        nn.init.kaiming_normal_(self.weight, mode="fan_out", nonlinearity="relu", generator=generator)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+
+def start_by_he(net: nn.Module) -> None:
+    """Make every convolution of ``net`` a :class:`HeConv2d`, which differs only in its initialisation."""
+    for module in net.modules():
+        if type(module) is nn.Conv2d:
+            module.__class__ = HeConv2d

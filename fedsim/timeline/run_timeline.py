@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedsim.clock.running import quiet_collector
 from fedsim.durable import telling
+from fedsim.engine.job_times import TimedJobs
 from fedsim.errors import OutputError
 from fedsim.params import Array
 from fedsim.report.atomic_folder import MEND, write_file
@@ -22,7 +24,6 @@ from fedsim.timeline.client_tracks import add_clients
 from fedsim.timeline.perfetto_trace import PerfettoTrace, is_perfetto_trace
 from fedsim.timeline.run_events import RunEvents
 from fedsim.timeline.server_tracks import add_server
-from fedsim.timeline.worker_tracks import add_workers
 
 ORDER_IS_ASSUMED = (
     "clients ran in processes of their own, so it is known how long the phases of a dispatch lasted, but not "
@@ -93,3 +94,28 @@ def _left_out(shown: Mapping[str, Array], num_asked: int) -> list[str]:
         f"of {several(num_asked, 'client')} that were asked, {', '.join(parts[:-1])} and {parts[-1]} are "
         "shown, by the mean time of their dispatches; counters are of all clients"
     ]
+
+
+SIMULATION = "simulation"
+"""The thread in which events happen; jobs that no worker does are done there too."""
+
+
+def add_workers(trace: PerfettoTrace, jobs: Sequence[TimedJobs], rounds: Sequence[tuple[int, int]]) -> None:
+    """Add a process of real time: what each thread did, and how long rounds took."""
+    process = trace.process("real time of this computer", "from the beginning of the run")
+    track = trace.track("rounds", process)
+    began_ns = 0
+    for number, ended_ns in rounds:
+        trace.begin(track, began_ns, f"round {number}")
+        trace.end(track, ended_ns)
+        began_ns = ended_ns
+    tracks = {name: trace.track(name, process) for name in sorted({_name(job.thread) for job in jobs})}
+    for job in jobs:
+        track = tracks[_name(job.thread)]
+        trace.begin(track, job.began_ns, job.kind, trace.notes({"jobs": job.number}))
+        trace.end(track, job.ended_ns)
+
+
+def _name(thread: str) -> str:
+    worker = re.fullmatch(r"fedsim-worker-(\d+)", thread)
+    return f"worker {worker[1]}" if worker else SIMULATION

@@ -21,8 +21,8 @@ from fedsim.clock import wait
 from fedsim.config import Config
 from fedsim.errors import Fault, UserError
 from fedsim.params import Model, mean_model
+from fedsim.runtime.policies.pacing.asynchronous import Buffered
 from fedsim.runtime.policies.pacing.base import Pacing, Rounds
-from fedsim.runtime.policies.pacing.buffered import PLUGIN as BUFFERED
 from fedsim.runtime.server.open_dispatches import OpenDispatch
 from fedsim.wire import ModelUpdate
 
@@ -175,13 +175,13 @@ def test_replies_come_as_they_are_done(world: Any) -> None:
 
 
 def test_one_client_at_work_gives_the_same_models_over_sockets(world: Any) -> None:
-    pacing = BUFFERED(BUFFERED.Config(concurrency=1, buffer=1))
+    pacing = Buffered(Buffered.Config(concurrency=1, buffer=1))
     result = world.run_every_way(lambda: _made(Averaging), pacing=pacing, rounds=3)
     assert [row.merged for row in result.rounds] == [1] * 3
 
 
 def test_what_replies_while_the_last_round_is_measured_is_closed_over_sockets(world: Any) -> None:
-    pacing = BUFFERED(BUFFERED.Config(concurrency=4, buffer=1))
+    pacing = Buffered(Buffered.Config(concurrency=4, buffer=1))
     result = world.run_over_sockets(_made(Averaging), pacing=pacing, rounds=3)
     assert sum(row.merged for row in result.rounds) == 3
 

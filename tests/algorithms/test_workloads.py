@@ -17,7 +17,7 @@ from fedsim.plugins import available
 from fedsim.rng import Key
 from fedsim.runtime.policies.workloads.base import Work, Workload
 from fedsim.runtime.policies.workloads.deadline_fitted import PLUGIN as FITTED
-from fedsim.runtime.policies.workloads.variable_epochs import PLUGIN as VARIABLE
+from fedsim.runtime.policies.workloads.epochs import VariableEpochs
 
 FEW: dict[str, Any] = {"lambdas": [0.0, 0.5], "temperatures": [5.0], "distill_epochs": 1}
 QUICK: Mapping[str, dict[str, Any]] = {"persfl": FEW, "persfl_gd": FEW, "pfedme": {"lam": 1.0}}
@@ -96,7 +96,7 @@ def fitted(deadline_s: float) -> Workload[Any]:
     return FITTED(FITTED.Config.model_construct(deadline=deadline_s, min_steps=1))
 
 
-WORKLOADS = {"fitted": fitted(9.0), "variable": VARIABLE(VARIABLE.Config(share=0.9))}
+WORKLOADS = {"fitted": fitted(9.0), "variable": VariableEpochs(VariableEpochs.Config(share=0.9))}
 LOAD = {"distribution": "half_normal"}
 
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from fedsim.data.base import LoadContext
-from fedsim.data.cifar10 import Cifar10
-from fedsim.data.cifar100 import Cifar100
+from fedsim.data.cifar import Cifar10, Cifar100
 from fedsim.errors import DataError
 from fedsim.rng import Key
 from fedsim.task import Task

@@ -13,7 +13,7 @@ from fedsim.data.client_split import SPLITS, Shares
 from fedsim.data.federated import FederatedData, federate
 from fedsim.data.partitions.base import PartitionPlugin, Pool
 from fedsim.data.partitions.by_user import ByUser, ByUserConfig
-from fedsim.data.partitions.dirichlet_client import DirichletClient, DirichletClientConfig
+from fedsim.data.partitions.dirichlet import DirichletClient, DirichletClientConfig
 from fedsim.data.partitions.iid import Iid
 from fedsim.data.spreading_settings import Spreading
 from fedsim.errors import DataError, InvariantError

@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 
 from fedsim.data import SPLITS, LoadContext, Spreading, federate
-from fedsim.data.fashion_mnist import FashionMnist
 from fedsim.data.files import Files, FilesConfig
-from fedsim.data.mnist import Mnist
-from fedsim.data.mnist_family import IdxConfig
-from fedsim.data.partitions.dirichlet_class import DirichletClass, DirichletClassConfig
+from fedsim.data.mnist import FashionMnist, IdxConfig, Mnist
+from fedsim.data.partitions.dirichlet import DirichletClass, DirichletClassConfig
 from fedsim.data.shakespeare import Shakespeare, ShakespeareConfig
 from fedsim.data.texts import Texts, TextsConfig
 from fedsim.rng import Key

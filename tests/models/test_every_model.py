@@ -132,7 +132,7 @@ def initial() -> Callable[[Architecture], Model]:
     drawn: dict[tuple[Any, ...], Model] = {}
 
     def start(architecture: Architecture) -> Model:
-        key = (architecture.plugin.__module__, architecture.plugin.config, architecture.task)
+        key = (type(architecture.plugin), architecture.plugin.config, architecture.task)
         if key not in drawn:
             drawn[key] = architecture.initial(Key.root(0))
         return drawn[key]

@@ -24,9 +24,9 @@ from fedsim.fleet.load import ExponentialLoad
 from fedsim.network.naive import PLUGIN as NAIVE
 from fedsim.params import Array
 from fedsim.runtime.clients import plain_training
-from fedsim.runtime.policies.pacing.buffered import PLUGIN as BUFFERED
+from fedsim.runtime.policies.pacing.asynchronous import Buffered
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
-from fedsim.runtime.policies.workloads.variable_epochs import PLUGIN as VARIABLE
+from fedsim.runtime.policies.workloads.epochs import VariableEpochs
 from fedsim.runtime.run import run
 
 SIZES = (2, 5, 1, 3, 4)
@@ -97,7 +97,7 @@ PACINGS: dict[str, Callable[[], dict[str, Any]]] = {
     "carried": lambda: {"clients_per_round": 3, "pacing": synchronous(deadline="1500 s", late="carry")},
     "asynchronous": lambda: {
         "clients_per_round": 4,
-        "pacing": BUFFERED(BUFFERED.Config(buffer=2, concurrency=4)),
+        "pacing": Buffered(Buffered.Config(buffer=2, concurrency=4)),
     },
 }
 
@@ -170,7 +170,7 @@ def test_a_step_may_be_the_algorithms_own(world: Any, served: list[int]) -> None
         (fedavg, {"verify": True}),
         (
             partial(FEDAVG, FEDAVG.Config()),
-            {"workload": VARIABLE(VARIABLE.Config()), "training": TrainingConfig(epochs=2)},
+            {"workload": VariableEpochs(VariableEpochs.Config()), "training": TrainingConfig(epochs=2)},
         ),
         (fedavg, {"training": TrainingConfig(momentum=0.5, keep_optimiser=True)}),
     ],

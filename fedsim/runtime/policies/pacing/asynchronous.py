@@ -149,3 +149,47 @@ class _Work:
                 f"{self._in_vain} dispatches in a row ended without a reply: give clients more time with "
                 "participation.client_timeout, or let fewer of them drop out"
             )
+
+
+class BufferedConfig(AsynchronousConfig):
+    """When replies are merged."""
+
+    buffer: Clients | None = None
+    """Replies that a merge waits for, K; ``participation.clients_per_round`` if left out."""
+
+
+class Buffered(Asynchronous[BufferedConfig]):
+    """Buffered asynchronous merging: every K replies are merged while clients go on; a merge is a round.
+
+    Nguyen, Malik, Zhan, Yousefpour, Rabbat, Malek, Huba: Federated Learning with Buffered Asynchronous
+    Aggregation, AISTATS 2022 (arXiv 2106.06639), algorithm 1. Their merge is that of ``fedbuff``; any
+    algorithm that can merge stale replies runs under this pacing.
+    """
+
+    Config = BufferedConfig
+    merges_per_round = 1
+
+    def merge_size(self, cohort_size: int) -> int:
+        """Return K."""
+        return self.config.buffer or cohort_size
+
+
+class Immediate(Asynchronous[AsynchronousConfig]):
+    """Immediate asynchronous merging: each reply is merged when it comes.
+
+    A round is as many merges as ``participation.clients_per_round`` says, so that rounds have as many replies
+    as synchronous ones.
+
+    Xie, Koyejo, Gupta: Asynchronous Federated Optimization, OPT 2020 (arXiv 1903.03934), algorithm 1. Their
+    merge is that of ``fedasync``; any algorithm that can merge stale replies runs under this pacing.
+    """
+
+    Config = AsynchronousConfig
+    merges_per_round = None
+
+    def merge_size(self, cohort_size: int) -> int:
+        """Return 1."""
+        return 1
+
+
+PLUGINS = {"buffered": Buffered, "immediate": Immediate}

@@ -5,6 +5,8 @@ initialisation of convolutions; the stem with stride 1 and without pooling is th
 pixels.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from math import gcd
 from typing import Any, Literal
@@ -12,7 +14,7 @@ from typing import Any, Literal
 from torch import nn
 
 from fedsim.models.base import ModelPlugin, Net, image_shape, named
-from fedsim.models.he_init import start_by_he
+from fedsim.models.initialise import start_by_he
 from fedsim.models.output_head import HeadConfig, finish
 from fedsim.ranges import Width
 from fedsim.task import Task
@@ -68,3 +70,41 @@ _NORMS: dict[Norm, Callable[[int], nn.Module]] = {
     "group": lambda channels: nn.GroupNorm(gcd(GROUPS, channels), channels),
     "none": nn.Identity,  # which takes any arguments
 }
+
+
+class ResNet18(ModelPlugin[ResidualConfig]):
+    """ResNet-18 for small images: 64-128-256-512 channels, two basic blocks each, BatchNorm.
+
+    With ``norm = "none"`` and ``representation = {}`` it is Fed-ET's ResNet-18 (specification 7.1 and 7.4).
+    """
+
+    Config = ResidualConfig
+
+    def build(self, task: Task) -> Net:
+        """Return a net for images of 8 pixels or more."""
+        return build_residual(self, self.config, 2, task)
+
+
+class ResNet8Config(ResidualConfig):
+    """Settings of the model."""
+
+    norm: Norm = "none"
+    """Normalisation after each convolution: `batch`, `group` (of 32 groups, or fewer in a narrow net) or
+    `none`, as in the paper, which may need a smaller learning rate."""
+
+
+class ResNet8(ModelPlugin[ResNet8Config]):
+    """Fed-ET's ResNet-8: 64-128-256-512 channels, one basic block each, without normalisation.
+
+    Despite its name the net has ten layers with weights: this form has the size in the paper's table
+    (specification 7.4, D-003-07). With ``representation = {}`` the head is the paper's.
+    """
+
+    Config = ResNet8Config
+
+    def build(self, task: Task) -> Net:
+        """Return a net for images of 8 pixels or more."""
+        return build_residual(self, self.config, 1, task)
+
+
+PLUGINS = {"resnet18": ResNet18, "resnet8": ResNet8}

@@ -1,12 +1,23 @@
-"""Parts of nets for texts: an embedding, single LSTM layers, and one state for the whole text.
+"""Nets that read texts token by token: an embedding, LSTM layers, and one state for the whole text.
 
 If texts are padded to one length, the state has to leave out the padding. A net can be cut after any block,
 so each block passes a mark on behind its values, 1 for a token of the text and 0 for padding:
 ``[b, length, f + 1]``.
 """
 
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
 import torch
+from pydantic import Field
 from torch import Tensor, nn
+
+from fedsim.config import Config
+from fedsim.models.base import ModelPlugin, Net, vocabulary_of
+from fedsim.models.output_head import HeadConfig, finish
+from fedsim.ranges import Width
+from fedsim.task import Task
 
 PADDING = 0
 """Token that pads a short text."""
@@ -85,3 +96,68 @@ def reader(
         blocks[f"lstm{i}"] = kinds[1](inputs, hidden)
         inputs = hidden
     return blocks | {"state": state}
+
+
+class LstmCharsConfig(Config):
+    """Settings of the model."""
+
+    layers: Annotated[int, Field(ge=1, le=4)] = 2
+    """Number of LSTM layers."""
+    embedding: Width = 8
+    """Size of the embedding of a character."""
+    hidden: Width = 256
+    """Units of each layer."""
+
+
+class LstmChars(ModelPlugin[LstmCharsConfig]):
+    """LSTM layers that predict the next character of a text.
+
+    Embedding 8, LSTM 256 twice, FC N on the last position (McMahan et al., 2017, "Communication-efficient
+    learning of deep networks from decentralized data"; one to four layers are FedMe's candidates,
+    specification 7.5).
+    """
+
+    Config = LstmCharsConfig
+
+    def build(self, task: Task) -> Net:
+        """Return a net for texts; its outputs are the task's, one for each character."""
+        config = self.config
+        blocks = reader(vocabulary_of(self, task), config.embedding, config.hidden, config.layers, Last())
+        return finish(blocks, config.hidden, task)
+
+
+class LstmTextConfig(HeadConfig):
+    """Settings of the model."""
+
+    layers: Annotated[int, Field(ge=1, le=4)] = 2
+    """Number of LSTM layers."""
+    embedding: Width = 50
+    """Size of the embedding of a word."""
+    hidden: Width = 256
+    """Units of each layer."""
+    state: Literal["last", "mean"] = "mean"
+    """How the text is summarised: by the output at its last word, or by the mean over all its words. Padding
+    (token 0) does not count."""
+
+
+class LstmText(ModelPlugin[LstmTextConfig]):
+    """LSTM layers that classify a text.
+
+    Embedding 50, LSTM 256 twice, one state for the whole text, FC N. With ``representation = { width = 256,
+    hidden = [256, 128] }`` and 30 522 words it has the 2.5 million parameters of Fed-ET's LSTM (Cho et al.,
+    2022, "Heterogeneous ensemble knowledge transfer for training large models in federated learning";
+    specification 7.4).
+    """
+
+    Config = LstmTextConfig
+
+    def build(self, task: Task) -> Net:
+        """Return a net for texts."""
+        config = self.config
+        state = MarkedLast() if config.state == "last" else MarkedMean()
+        sizes = (vocabulary_of(self, task), config.embedding, config.hidden, config.layers)
+        blocks = reader(*sizes, state, marked=True)
+        return finish(blocks, config.hidden, task, config)
+
+
+PLUGINS = {"lstm_chars": LstmChars, "lstm_text": LstmText}

@@ -1,9 +1,4 @@
-"""A share of the clients does fewer epochs, drawn anew for each dispatch (FedProx's stragglers).
-
-Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: Federated Optimization in Heterogeneous Networks, MLSys 2020
-(arXiv 1812.06127), section 5.2: 0 %, 50 % or 90 % of the devices of a round do a number of epochs that is
-uniform from 1 to E. The paper fixes how many they are; here each client draws for itself whether it is one.
-"""
+"""Workloads that do not look at time."""
 
 from __future__ import annotations
 
@@ -16,6 +11,10 @@ from fedsim.ranges import PositiveShare
 from fedsim.runtime.policies.workloads.base import Soonest, Work, Workload
 
 
+class Fixed(Workload[Config]):
+    """Every dispatch is the work that [training] says."""
+
+
 class VariableEpochsConfig(Config):
     """Which clients do less."""
 
@@ -25,7 +24,13 @@ class VariableEpochsConfig(Config):
 
 
 class VariableEpochs(Workload[VariableEpochsConfig]):
-    """A share of the clients does 1 to E epochs."""
+    """A share of the clients does fewer epochs, drawn anew for each dispatch (FedProx's stragglers).
+
+    Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: Federated Optimization in Heterogeneous Networks, MLSys 2020
+    (arXiv 1812.06127), section 5.2: 0 %, 50 % or 90 % of the devices of a round do a number of epochs that is
+    uniform from 1 to E. The paper fixes how many they are; here each client draws for itself whether it is
+    one.
+    """
 
     Config = VariableEpochsConfig
 
@@ -46,4 +51,4 @@ class VariableEpochs(Workload[VariableEpochsConfig]):
             yield Fault("participation.workload", problem, "write training.epochs = 5, say, or 'fixed'")
 
 
-PLUGIN = VariableEpochs
+PLUGINS = {"fixed": Fixed, "variable_epochs": VariableEpochs}

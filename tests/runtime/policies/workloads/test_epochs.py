@@ -1,19 +1,37 @@
-"""A share of the clients does fewer epochs."""
-
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedsim.config import Config
 from fedsim.engine.training_config import TrainingConfig
+from fedsim.plugins import available
 from fedsim.rng import Key
-from fedsim.runtime.policies.workloads.variable_epochs import PLUGIN as VARIABLE
+from fedsim.runtime.policies.workloads.base import Workload
+from fedsim.runtime.policies.workloads.epochs import Fixed, VariableEpochs
+
+
+def test_nothing_is_decided() -> None:
+    work: Any = SimpleNamespace(training=TrainingConfig(epochs=3))
+    assert asyncio.run(Fixed(Config()).training(work)) is work.training
+    assert not list(Fixed(Config()).misfits(work.training, lambda steps: [1.0]))
+
+
+def test_it_alone_of_fedsims_own_varies_nothing() -> None:
+    folder = "fedsim.runtime.policies.workloads"
+    plugins: Any = {found.name: found.plugin for found in available(folder)}
+    constant = [
+        name for name, plugin in plugins.items() if not plugin(plugin.Config.model_construct()).varies
+    ]
+    assert constant == ["fixed"]
+    assert not Workload(Config()).varies
 
 
 @dataclass
@@ -32,7 +50,7 @@ class Turn:
 
 
 def drawn(share: float, key: Key, epochs: int = 5) -> TrainingConfig:
-    workload = VARIABLE(VARIABLE.Config(share=share))
+    workload = VariableEpochs(VariableEpochs.Config(share=share))
     return asyncio.run(workload.training(Turn(key, TrainingConfig(epochs=epochs, lr=0.3))))
 
 
@@ -62,7 +80,9 @@ def test_a_draw_follows_from_the_turn_and_changes_the_epochs_alone(seed: int, mo
     [({}, "epochs = 1"), ({"epochs": 0}, "epochs = 0"), ({"steps": 7}, "steps = 7")],
 )
 def test_a_training_without_epochs_to_draw_from_is_refused(training: dict[str, Any], given: str) -> None:
-    (fault,) = VARIABLE(VARIABLE.Config()).misfits(TrainingConfig(**training), lambda steps: ())
+    (fault,) = VariableEpochs(VariableEpochs.Config()).misfits(TrainingConfig(**training), lambda steps: ())
     said = f"it draws from 1 to training.epochs, and with {given} there is nothing to draw from"
     assert (fault.path, fault.problem) == ("participation.workload", said)
-    assert not list(VARIABLE(VARIABLE.Config()).misfits(TrainingConfig(epochs=2), lambda steps: ()))
+    assert not list(
+        VariableEpochs(VariableEpochs.Config()).misfits(TrainingConfig(epochs=2), lambda steps: ())
+    )

@@ -1,12 +1,10 @@
-"""Fields as bytes, against the examples of the format's description and generated classes."""
-
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
-from fedsim.timeline.protobuf import double, fixed64, message, number, text, varint
+from fedsim.timeline.perfetto_trace import double, fixed64, lanes, message, number, text, varint
 
 
 def test_the_examples_of_the_format() -> None:
@@ -21,3 +19,8 @@ def test_the_examples_of_the_format() -> None:
 @given(st.integers(0, 2**64 - 1))
 def test_whole_numbers_are_those_of_protobuf(value: int) -> None:
     assert number(8, value) == TracePacket(timestamp=value).SerializeToString()
+
+
+def test_what_overlaps_lies_side_by_side() -> None:
+    assert lanes([(0, 10), (2, 5), (3, 4), (5, 9), (10, 11), (10, 10)]) == [0, 1, 2, 1, 0, 1]
+    assert lanes([]) == []

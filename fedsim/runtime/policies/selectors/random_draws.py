@@ -1,4 +1,4 @@
-"""Selection in proportion to data size, without replacement (as in section 3 of Fed-ET)."""
+"""Selectors that draw clients whatever these have done so far."""
 
 from __future__ import annotations
 
@@ -8,12 +8,20 @@ from fedsim.rng import Key
 from fedsim.runtime.policies.selectors.base import Candidates, Selector
 
 
+class Uniform(Selector[Config]):
+    """Uniform selection without replacement."""
+
+    def select(self, candidates: Candidates, count: int, key: Key) -> Array:
+        """Draw without replacement."""
+        return candidates.sample(count, key)
+
+
 class BySize(Selector[Config]):
-    """A candidate with twice as many training samples is twice as likely to be drawn next."""
+    """Selection in proportion to data size, without replacement (as in section 3 of Fed-ET)."""
 
     def select(self, candidates: Candidates, count: int, key: Key) -> Array:
         """Draw one after the other, each in proportion to size among those that are left."""
         return candidates.sample_by_size(count, key)
 
 
-PLUGIN = BySize
+PLUGINS = {"uniform": Uniform, "by_size": BySize}
