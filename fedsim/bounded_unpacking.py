@@ -23,11 +23,11 @@ from typing import Any, BinaryIO, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-MOST_BYTES = 2 * 2**30
+MAX_BYTES = 2 * 2**30
 """What an array may unpack to, unless its reader says less: 2 GiB. A plain file may hold more."""
 
 _PIECE_BYTES = 2**20
-_MOST_HEADER_BYTES = 2**16
+_MAX_HEADER_BYTES = 2**16
 _XZ_BYTES = 2**27
 """Memory of an xz decoder: its best packing takes 65 MiB, and a header may ask for 4 GiB."""
 
@@ -135,7 +135,7 @@ def read_member(archive: zipfile.ZipFile, name: str, most_bytes: int) -> NDArray
     info = archive.getinfo(f"{name}.npy")
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError(f"{name} is not packed as numpy.savez does it")
-    if info.file_size > most_bytes + _MOST_HEADER_BYTES:
+    if info.file_size > most_bytes + _MAX_HEADER_BYTES:
         raise ValueError(
             f"{name} unpacks to {info.file_size} bytes, and may to {most_bytes}: save it with numpy.save"
         )

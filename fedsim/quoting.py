@@ -6,20 +6,20 @@ import difflib
 from collections.abc import Sequence
 from typing import Any
 
-MOST_QUOTED = 80
+MAX_QUOTED = 80
 """Characters of a value that a message shows."""
 
 MOST_SAID = 400
 """Characters of a path, or of another program's message, that a message shows."""
 
 
-def shortened(value: object, most: int = MOST_QUOTED) -> str:
+def shortened(value: object, most: int = MAX_QUOTED) -> str:
     """Return a value's text, cut to ``most`` characters; a cut text ends with "..."."""
     text = str(value)
     return text if len(text) <= most else f"{text[: most - 4]} ..."
 
 
-def quoted(value: Any, most: int = MOST_QUOTED) -> str:
+def quoted(value: Any, most: int = MAX_QUOTED) -> str:
     """Return the :func:`repr` of a value, likewise shortened; a text is in quotation marks."""
     if isinstance(value, str) and len(value) > most:
         # The text itself is cut, so that both quotation marks stay.

@@ -262,7 +262,7 @@ class Unit:
         }
 
 
-LONGEST_S = range_of("time").most
+MAX_TIME_S = range_of("time").most
 """The longest time, and the latest instant that a file may name: 27 years."""
 
 Seconds = Annotated[float, Unit("time")]

@@ -87,8 +87,7 @@ def jobs(result: fedsim.Result) -> Any:
 
 
 @pytest.mark.parametrize(
-    "algorithm",
-    [pytest.param(name, marks=[] if name in SOON else pytest.mark.slow) for name in ALGORITHMS],
+    "algorithm", [pytest.param(name, marks=[] if name in SOON else pytest.mark.slow) for name in ALGORITHMS]
 )
 def test_results_are_the_same_together_and_one_by_one(
     algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

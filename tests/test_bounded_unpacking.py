@@ -71,8 +71,8 @@ def peak_bytes(read: Callable[[], object], message: str) -> int:
 @pytest.fixture(autouse=True)
 def small_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (bounded_unpacking, link_traces):
-        monkeypatch.setattr(module, "MOST_BYTES", BOUND)
-    monkeypatch.setattr(file_readers, "MOST_TEXT_BYTES", BOUND)
+        monkeypatch.setattr(module, "MAX_BYTES", BOUND)
+    monkeypatch.setattr(file_readers, "MAX_TEXT_BYTES", BOUND)
 
 
 ZEROS = bytes(BOMB_BYTES)

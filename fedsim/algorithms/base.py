@@ -175,7 +175,7 @@ class Setting:
         public_at_clients: Whether clients hold them from the start, or only the server does.
         architectures: All of the run, by label, those that nobody starts with too.
         training: How clients train unless the algorithm says otherwise.
-        num_rounds: Rounds of the run; ``MOST_ROUNDS`` where only a budget ends it.
+        num_rounds: Rounds of the run; ``MAX_ROUNDS`` where only a budget ends it.
         cohort_size: Replies wanted in a round.
         pacing: Name of the pacing.
         merge_size: Replies that a merge waits for under an asynchronous pacing; None where it takes those of

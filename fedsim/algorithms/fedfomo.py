@@ -28,7 +28,7 @@ from fedsim.algorithms.common.training_rounds import OwnModelRounds
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
 from fedsim.params import Array, Model, count
-from fedsim.ranges import MOST_CLIENTS, Share
+from fedsim.ranges import MAX_CLIENTS, Share
 from fedsim.wire import ModelUpdate, message
 
 START = -1
@@ -38,7 +38,7 @@ START = -1
 class FedFomoConfig(Config):
     """FedFomo's own parameters."""
 
-    offers: Annotated[int, Field(ge=0, le=MOST_CLIENTS)] = 5
+    offers: Annotated[int, Field(ge=0, le=MAX_CLIENTS)] = 5
     """Models that a client is sent, M, as far as there are so many (the paper: 5 and 10); with 0 it is Local,
     bit for bit."""
     epsilon: Share = 0.3

@@ -19,7 +19,7 @@ from fedsim.quoting import MOST_SAID, quoted, shortened
 IDX_ENDINGS = ("-ubyte", "-ubyte.gz")
 """Endings of the names of idx files of bytes."""
 
-MOST_TEXT_BYTES = 2**30
+MAX_TEXT_BYTES = 2**30
 """Most bytes that a packed text may unpack to: 1 GiB."""
 
 _IDX_BYTES = b"\x00\x00\x08"
@@ -40,7 +40,7 @@ def read_array(path: Path, key: str, key_setting: str) -> Array:
             read = _idx if path.name.endswith(IDX_ENDINGS) else bounded_unpacking.read_npy
             # A plain file is no larger in memory than on the disk, so it may have any size.
             return read(
-                stream, bounded_unpacking.MOST_BYTES if path.suffix in (".gz", ".xz") else path.stat().st_size
+                stream, bounded_unpacking.MAX_BYTES if path.suffix in (".gz", ".xz") else path.stat().st_size
             )
     except DataError:
         raise
@@ -92,7 +92,7 @@ def read_text(path: Path) -> str:
         require_file(path)
         try:
             with bounded_unpacking.opened(path) as stream:
-                most_bytes = MOST_TEXT_BYTES if path.suffix == ".gz" else path.stat().st_size
+                most_bytes = MAX_TEXT_BYTES if path.suffix == ".gz" else path.stat().st_size
                 return bounded_unpacking.take_all(stream, most_bytes).decode("utf-8-sig")
         except Exception as error:
             raise DataError(f"{path} cannot be read as text in UTF-8: {error}") from error
@@ -114,7 +114,7 @@ def _member(path: Path, key: str, key_setting: str) -> Array:
                 f"{shortened(', '.join(names), MOST_SAID)}; name the one you mean with {key_setting}"
             )
         return bounded_unpacking.read_member(
-            archive, key, max(bounded_unpacking.MOST_BYTES, path.stat().st_size)
+            archive, key, max(bounded_unpacking.MAX_BYTES, path.stat().st_size)
         )
 
 

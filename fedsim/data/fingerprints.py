@@ -22,7 +22,7 @@ from fedsim.walk import little_endian, octets
 Fingerprint: TypeAlias = Mapping[str, str]
 """A description of each part, by its name: in words, with the digest after ``#``."""
 
-MOST_BYTES = 256 << 20
+MAX_BYTES = 256 << 20
 """Most bytes of an array that are digested."""
 _NUM_PIECES = 1024
 
@@ -73,10 +73,10 @@ def _digest(*arrays: np.ndarray[Any, Any]) -> str:
 
 def _spans(num_bytes: int) -> Iterator[tuple[int, int]]:
     """Yield the start and end of each piece of ``num_bytes`` bytes that is digested, in order."""
-    if num_bytes <= MOST_BYTES:
+    if num_bytes <= MAX_BYTES:
         yield 0, num_bytes
         return
-    piece = MOST_BYTES // _NUM_PIECES
+    piece = MAX_BYTES // _NUM_PIECES
     for place in range(_NUM_PIECES):
         start = (num_bytes - piece) * place // (_NUM_PIECES - 1)
         yield start, start + piece

@@ -11,7 +11,7 @@ from fedsim.params import Array
 from fedsim.report import number_format
 from fedsim.units import format_quantity
 
-MOST_TOLD = 6
+MAX_TOLD = 6
 """Lines or bars that a text tells of."""
 
 
@@ -66,8 +66,8 @@ def _place(value: float, axis: Axis) -> str:
 
 def listed(told: Sequence[str]) -> str:
     """Return what is told of each line or bar in one sentence, of so many at most."""
-    ends = [f"and {more} more"] if (more := len(told) - MOST_TOLD) > 0 else []
-    return f"{'; '.join([*told[:MOST_TOLD], *ends])}."
+    ends = [f"and {more} more"] if (more := len(told) - MAX_TOLD) > 0 else []
+    return f"{'; '.join([*told[:MAX_TOLD], *ends])}."
 
 
 def _listed(axis: Axis, told: Sequence[str]) -> str:

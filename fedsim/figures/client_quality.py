@@ -15,7 +15,7 @@ from fedsim.report.cost_breakdown import Columns
 from fedsim.report.number_format import several
 from fedsim.runtime.evaluation import worst_tenth
 
-MOST_POINTS = 1000
+MAX_POINTS = 1000
 """Clients that are shown as points; of more, the least accurate tenth of these, and others evenly."""
 
 WIDE = 20.0
@@ -95,12 +95,12 @@ def by_data_figures(clients: Columns) -> list[Figure]:
         return []
     there = np.flatnonzero(np.isfinite(clients[what]))
     shown, notes = there, []
-    if len(there) > MOST_POINTS:
-        sign, tenth = 1 if what == "accuracy" else -1, MOST_POINTS // 10
+    if len(there) > MAX_POINTS:
+        sign, tenth = 1 if what == "accuracy" else -1, MAX_POINTS // 10
         order = there[np.argsort(sign * clients[what][there], kind="stable")]  # the worst first
         rest = order[tenth:]
-        shown = np.sort(np.concatenate([order[:tenth], rest[spread_over(len(rest), MOST_POINTS - tenth)]]))
-        notes.append(f"Of {len(there)} clients {MOST_POINTS} are shown: the {tenth} worst, others evenly.")
+        shown = np.sort(np.concatenate([order[:tenth], rest[spread_over(len(rest), MAX_POINTS - tenth)]]))
+        notes.append(f"Of {len(there)} clients {MAX_POINTS} are shown: the {tenth} worst, others evenly.")
     samples = clients["num_train"].astype(float)
     groups = []
     for label in dict.fromkeys(clients["group"].tolist()):

@@ -15,22 +15,22 @@ from fedsim.report.number_format import several
 from fedsim.report.shown_clients import shown_clients
 from fedsim.runtime.records.dispatch_phases import PHASES
 
-MOST_CLIENTS = 30
+MAX_CLIENTS = 30
 """Clients that a chart shows. Of more clients it shows the slowest, the middle and the fastest, a third each.
 
 On a page the reader chooses rounds (``gantt_chart.js``), and the chart shows this many clients of them.
 """
 
-MOST_ROUNDS = 100
+MAX_ROUNDS = 100
 """Rounds that a reader can choose from: the first ones, unless others are wanted."""
 
-MOST_SPANS = 6000
+MAX_SPANS = 6000
 """Spans; where there would be more, there are half as many rounds, or a quarter, and so on."""
 
 ROUNDS_NEEDED = ("round", "began_at_s", "ended_at_s")
 """Columns of ``rounds`` that these figures are made of."""
 
-MOST_HOLDERS = 10
+MAX_HOLDERS = 10
 """Clients of whom is told for how long rounds waited for them alone."""
 
 
@@ -52,7 +52,7 @@ def gantt_figure(
     rounds: Columns,
     groups: Sequence[str],
     wanted: tuple[int, int] | None = None,
-    most_rounds: int = MOST_ROUNDS,
+    most_rounds: int = MAX_ROUNDS,
 ) -> Figure | None:
     """Return who did what when in some rounds; None where nobody did anything."""
     if not len(spans["client"]):
@@ -72,7 +72,7 @@ def gantt_figure(
         clients, at_work = _chosen(dispatches, within), len(np.unique(dispatches.client[within]))
         within &= np.isin(dispatches.client, clients)
         chosen = within[dispatches.of_span] & (spans["ended_at_s"] > spans["began_at_s"])
-        if np.count_nonzero(chosen) <= MOST_SPANS or len(window) == 1:
+        if np.count_nonzero(chosen) <= MAX_SPANS or len(window) == 1:
             break
         window = window[: len(window) // 2]
     row_of = {client: number for number, client in enumerate(clients.tolist())}
@@ -92,9 +92,9 @@ def gantt_figure(
     )
     notes = ["The slowest clients are at the top, by the mean time of their dispatches in a round."]
     if len(clients) < at_work:
-        third = MOST_CLIENTS // 3
+        third = MAX_CLIENTS // 3
         notes.append(
-            f"Of the clients of a round {MOST_CLIENTS} are shown: the {third} slowest, {third} in the middle "
+            f"Of the clients of a round {MAX_CLIENTS} are shown: the {third} slowest, {third} in the middle "
             f"and the {third} fastest."
         )
     if not spans["is_exact"][chosen].all():
@@ -109,13 +109,13 @@ def gantt_figure(
 
 
 def first_rounds(chart: GanttChart, most: int) -> GanttChart:
-    """Return the first ``most`` rounds of a chart, with up to :data:`MOST_CLIENTS` clients, slowest first."""
+    """Return the first ``most`` rounds of a chart, with up to :data:`MAX_CLIENTS` clients, slowest first."""
     numbers = chart.round_numbers[:most]
     if not len(numbers):
         return chart
     chosen = chart.round <= numbers[-1]
     lasted_s = chart.ended_at_s - chart.began_at_s
-    rows = _slowest_first(chart.row[chosen], chart.round[chosen], lasted_s[chosen], MOST_CLIENTS)
+    rows = _slowest_first(chart.row[chosen], chart.round[chosen], lasted_s[chosen], MAX_CLIENTS)
     chosen &= np.isin(chart.row, rows)
     place = np.zeros(len(chart.rows), np.int64)
     place[rows] = np.arange(len(rows))
@@ -150,8 +150,8 @@ def held_up_figure(
     if not total_s:
         return None
     order = sorted(total_s, key=lambda client: (-total_s[client], client))
-    bars = {_name(client, groups): held_s[client] for client in order[:MOST_HOLDERS]}
-    if others := order[MOST_HOLDERS:]:
+    bars = {_name(client, groups): held_s[client] for client in order[:MAX_HOLDERS]}
+    if others := order[MAX_HOLDERS:]:
         bars[several(len(others), "other client")] = np.sum([held_s[client] for client in others], axis=0)
     by_phase = zip(PHASES, np.array([*bars.values()]).T, strict=True)
     parts = [Part(phase, values) for phase, values in by_phase if values.any()]
@@ -183,7 +183,7 @@ def _chosen(dispatches: _Dispatches, within: Array) -> Array:
     client, of_round = dispatches.client[within], dispatches.round[within]
     lasted_s = (dispatches.ended_at_s - dispatches.began_at_s)[within]
     shown = [
-        _slowest_first(client[mine], of_round[mine], lasted_s[mine], MOST_CLIENTS)
+        _slowest_first(client[mine], of_round[mine], lasted_s[mine], MAX_CLIENTS)
         for mine in (of_round == number for number in np.unique(of_round))
     ]
     order = _slowest_first(client, of_round, lasted_s, len(client) + 3)

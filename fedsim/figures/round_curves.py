@@ -33,7 +33,7 @@ SENT = ("bytes_up", "bytes_down", "data_up", "data_down")
 NEEDED = ("ended_at_s", *SENT, *ACCURACY.values(), *LOSS.values())
 """Columns that these figures are made of."""
 
-MOST_RATIO = 20.0
+MAX_RATIO = 20.0
 """Values whose extremes are farther apart are shown on a logarithmic axis, if they are losses."""
 
 
@@ -71,7 +71,7 @@ def quality_axis(what: str, values: Sequence[Array], of: str = "") -> Axis:
     if what == "accuracy":
         return Axis(label, "share")
     every = np.concatenate([one[np.isfinite(one)] for one in values])
-    wide = len(every) and every.min() > 0 and every.max() / every.min() > MOST_RATIO
+    wide = len(every) and every.min() > 0 and every.max() / every.min() > MAX_RATIO
     scale: Scale = "log" if wide else "linear"
     return Axis(label, "1", scale)
 

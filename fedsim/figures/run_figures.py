@@ -34,7 +34,7 @@ CLIENTS_NEEDED = tuple(
 )
 """Columns of ``clients``."""
 
-MOST_GROUPS = 12
+MAX_GROUPS = 12
 """Device groups that are told apart, those with the most clients; all others together are one more."""
 
 QUALITY = "quality", "How good it gets"
@@ -138,7 +138,7 @@ def labelled(clients: Columns) -> Columns:
         return clients
     pairs = list(zip(clients["group"].tolist(), clients["label"].tolist(), strict=True))
     kinds = dict.fromkeys(pairs)
-    if len(kinds) > MOST_GROUPS:
+    if len(kinds) > MAX_GROUPS:
         return clients
     is_shared = len({label for _, label in kinds}) < len(kinds)
     names = {kind: ", ".join(dict.fromkeys(kind)) if is_shared else kind[1] for kind in kinds}
@@ -150,7 +150,7 @@ def by_group(clients: Columns) -> dict[str, Columns]:
     if "group" not in clients:
         return {}
     sizes = Counter(clients["group"].tolist())
-    shown = {label for label, _ in sizes.most_common(MOST_GROUPS)} if len(sizes) > MOST_GROUPS + 1 else sizes
+    shown = {label for label, _ in sizes.most_common(MAX_GROUPS)} if len(sizes) > MAX_GROUPS + 1 else sizes
     groups = {label: clients["group"] == label for label in sizes if label in shown}
     if others := [label for label in sizes if label not in shown]:
         groups[f"{len(others)} smaller groups"] = np.isin(clients["group"], others)

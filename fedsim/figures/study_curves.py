@@ -23,7 +23,7 @@ from fedsim.studies.budgets import cost
 LOSSES: Mapping[Measure, str] = {"personal_mean": "loss_personal_mean", "global": "loss_global"}
 """What is shown where no accuracy was measured."""
 
-MOST_RATIO = 5.0
+MAX_RATIO = 5.0
 """Costs of which the largest is so many times the least are shown on a logarithmic axis."""
 
 AXES = {"time_s": TIME, "bytes": BYTES}
@@ -76,7 +76,7 @@ def _figure(
     ends = [line.x[-1] for line in lines if len(line.x)]
     if not ends:
         return None
-    if max(ends) >= MOST_RATIO * min(ends):
+    if max(ends) >= MAX_RATIO * min(ends):
         axis, lines = replace(axis, scale="log"), [_after(line, 0.0) for line in lines]
     notes = []
     if any(line.low is not None for line in lines):

@@ -29,10 +29,10 @@ from fedsim.report.read_parquet import column_names, read_columns, read_there
 from fedsim.report.summary import read_summary
 from fedsim.studies.answer_files import Answers
 
-MOST_GANTTS = 8
+MAX_GANTTS = 8
 """Variants of which one run is shown client by client: the first ones."""
 
-MOST_ROUNDS = 12
+MAX_ROUNDS = 12
 """Rounds of each of them that a reader can choose from."""
 
 
@@ -55,7 +55,7 @@ def study_sections(found: Answers, folder: Path) -> list[Section]:
 
 def left_out(found: Answers, folder: Path) -> dict[str, str]:
     """Return the runs that have no Gantt chart since their tables lack something, and what they lack."""
-    shown = [next(iter(by_seed.values())) for by_seed in _folders(found, folder).values()][:MOST_GANTTS]
+    shown = [next(iter(by_seed.values())) for by_seed in _folders(found, folder).values()][:MAX_GANTTS]
     return {place.name: ", ".join(lacking) for place in shown if (lacking := _lacking(place))}
 
 
@@ -93,16 +93,16 @@ def _client_figures(folders: Mapping[str, Mapping[int, Path]]) -> list[Figure]:
 def _gantt_figures(folders: Mapping[str, Mapping[int, Path]]) -> list[Figure]:
     """Return who did what when in the first run of each variant."""
     found, notes = list[Figure](), list[str]()
-    if len(folders) > MOST_GANTTS:
-        notes.append(f"Of {len(folders)} variants only the first {MOST_GANTTS} are shown so.")
-    for number, (name, by_seed) in enumerate([*folders.items()][:MOST_GANTTS], 1):
+    if len(folders) > MAX_GANTTS:
+        notes.append(f"Of {len(folders)} variants only the first {MAX_GANTTS} are shown so.")
+    for number, (name, by_seed) in enumerate([*folders.items()][:MAX_GANTTS], 1):
         seed, place = next(iter(by_seed.items()))
         if _lacking(place):
             continue
         clients = labelled(read_there(place / "clients.parquet", ("group", "label")))
         rounds = read_columns(place / "rounds.parquet", gantt.ROUNDS_NEEDED)
         figure = gantt.gantt_figure(
-            read_spans(place), rounds, clients["group"].tolist(), most_rounds=MOST_ROUNDS
+            read_spans(place), rounds, clients["group"].tolist(), most_rounds=MAX_ROUNDS
         )
         if figure is not None:
             title = f"{figure.title}: {name}, seed {seed}"

@@ -9,11 +9,11 @@ import numpy as np
 from fedsim.figures.base import Line
 from fedsim.params import Array
 
-MOST_POINTS = 500
+MAX_POINTS = 500
 """Of a curve."""
 
 
-def kept(values: Array, most: int = MOST_POINTS) -> Array:
+def kept(values: Array, most: int = MAX_POINTS) -> Array:
     """Return which values of a curve are kept, ascending: the first, the last, and extremes of equal pieces.
 
     NaN is a gap.
@@ -29,7 +29,7 @@ def kept(values: Array, most: int = MOST_POINTS) -> Array:
     return np.unique(np.concatenate(found))
 
 
-def thinned(line: Line, most: int = MOST_POINTS) -> Line:
+def thinned(line: Line, most: int = MAX_POINTS) -> Line:
     """Return a line with so many points at most, extremes kept."""
     some = kept(line.y, most)
     low, high = (None if end is None else end[some] for end in (line.low, line.high))

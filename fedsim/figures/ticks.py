@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from fedsim.figures.amounts import amount
 from fedsim.figures.base import Axis, Scale, Unit
 
-MOST = 6
+MAX_TICKS = 6
 """Marks of an axis, unless told otherwise."""
 
 _MINUTE_S, _HOUR_S, _DAY_S = 60.0, 3600.0, 86400.0
@@ -26,13 +26,13 @@ _ROUND_S = (1.0, 10.0, _MINUTE_S, 10 * _MINUTE_S, _HOUR_S, 10 * _HOUR_S)
 NEAR_ZERO = 0.15
 """Share of the values' range: an axis begins at zero where the least value is not farther from it."""
 
-MOST_STRETCH = 0.5
+MAX_STRETCH = 0.5
 """Share of the values' range by which an axis is stretched for a target, so that lines keep most of it."""
 
 
 def reach(least: float, most: float, axis: Axis, marked: Sequence[float] = ()) -> tuple[float, float]:
     """Return the ends of an axis that shows values from ``least`` to ``most``, with some room beyond."""
-    room = (most - least) * MOST_STRETCH or math.inf
+    room = (most - least) * MAX_STRETCH or math.inf
     near = [value for value in marked if least - room <= value <= most + room]
     least, most = min([least, *near]), max([most, *near])
     if axis.scale == "log":
@@ -43,7 +43,7 @@ def reach(least: float, most: float, axis: Axis, marked: Sequence[float] = ()) -
     return low, min(most + margin, 1.02) if axis.unit == "share" and most <= 1 else most + margin
 
 
-def ticks(low: float, high: float, unit: Unit, scale: Scale = "linear", most: int = MOST) -> list[float]:
+def ticks(low: float, high: float, unit: Unit, scale: Scale = "linear", most: int = MAX_TICKS) -> list[float]:
     """Return where an axis has its marks, ascending."""
     if scale == "log":
         return _log_ticks(low, high, unit, most)

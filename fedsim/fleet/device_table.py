@@ -41,7 +41,7 @@ from fedsim.fleet.load import LOADS, MEANS, SIGMAS, Load
 from fedsim.input_paths import located
 from fedsim.params import Array
 from fedsim.quoting import nearest, quoted
-from fedsim.ranges import MOST_WEIGHT
+from fedsim.ranges import MAX_WEIGHT
 from fedsim.rng import Key
 from fedsim.units import Range
 
@@ -61,7 +61,7 @@ LOAD_NUMBERS = {"load_mean": ("mean", True, MEANS), "load_sigma": ("sigma", Fals
 OTHERS = ("share", "label", LOAD, *LOAD_NUMBERS)
 """The columns that give none."""
 
-_SHARES = Range(1 / MOST_WEIGHT, MOST_WEIGHT)
+_SHARES = Range(1 / MAX_WEIGHT, MAX_WEIGHT)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -30,7 +30,7 @@ from fedsim.rng import Key
 from fedsim.task import Task
 from fedsim.walk import is_own
 
-MOST_PARAMS = 500_000_000
+MAX_PARAMS = 500_000_000
 """Most parameters of a model: as 32-bit floats they fit, with buffers and names, into the longest frame."""
 
 
@@ -49,10 +49,10 @@ class Architecture:
         with torch.device("meta"):
             net = self.plugin.build(self.task).to("meta")
         num_params = sum(parameter.numel() for parameter in net.parameters())
-        if num_params > MOST_PARAMS:
+        if num_params > MAX_PARAMS:
             raise DataError(
                 f"model {self.label!r} has {num_params} parameters, but a message holds at most "
-                f"{MOST_PARAMS}: make its layers narrower or fewer, or its samples smaller"
+                f"{MAX_PARAMS}: make its layers narrower or fewer, or its samples smaller"
             )
         if frozen := [name for name, parameter in net.named_parameters() if not parameter.requires_grad]:
             raise DataError(

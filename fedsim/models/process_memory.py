@@ -15,7 +15,7 @@ from torch.utils.flop_counter import flop_registry
 
 T = TypeVar("T")
 
-MOST = 10_000
+MAX_ENTRIES = 10_000
 """Most things that are remembered; beyond that, all are forgotten."""
 
 _MEMORY: dict[Hashable, Any] = {}
@@ -31,7 +31,7 @@ def remembered(key: Hashable | None, make: Callable[[], T]) -> T:
     made: T | None = _MEMORY.get(key)
     if made is None:
         made = make()
-        if len(_MEMORY) >= MOST:
+        if len(_MEMORY) >= MAX_ENTRIES:
             _MEMORY.clear()
         _MEMORY[key] = made
     return made

@@ -34,7 +34,7 @@ from fedsim.trackers.base import Tracker
 
 T = TypeVar("T")
 
-MOST_WORKERS = 8
+MAX_WORKERS = 8
 """As many as ``workers = "auto"`` gives at most."""
 
 EVERYTHING = (1.0, 0.0, 0.0)
@@ -196,7 +196,7 @@ def _data_and_architectures(
 
 def num_workers(engine: EngineConfig) -> int:
     """Return how many jobs run at once; ``auto`` is one for each core that this process may use, to 8."""
-    return min(MOST_WORKERS, num_usable_cores()) if engine.workers == "auto" else engine.workers
+    return min(MAX_WORKERS, num_usable_cores()) if engine.workers == "auto" else engine.workers
 
 
 def _noting(

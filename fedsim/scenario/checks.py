@@ -24,7 +24,7 @@ from fedsim.fleet.entries import TRACED
 from fedsim.network import LinkTraceConfig
 from fedsim.plugins import install_command, is_installed
 from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
-from fedsim.ranges import MOST_CLIENTS
+from fedsim.ranges import MAX_CLIENTS
 from fedsim.scenario.choices import ALGORITHM, DATASET, EXECUTOR, NETWORK
 from fedsim.scenario.schema import DEFAULT_MODEL, FleetGroup, Scenario
 
@@ -121,9 +121,9 @@ def _num_clients(values: Values) -> int:
 
 
 def _population(values: Values) -> Iterator[Fault]:
-    if (there := _num_clients(values)) > MOST_CLIENTS:
+    if (there := _num_clients(values)) > MAX_CLIENTS:
         problem = f"{there} clients in all groups together"
-        yield Fault("fleet", problem, f"write counts that add up to {MOST_CLIENTS} or fewer")
+        yield Fault("fleet", problem, f"write counts that add up to {MAX_CLIENTS} or fewer")
 
 
 def _cohort(values: Values) -> Iterator[Fault]:

@@ -18,7 +18,7 @@ from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.errors import UserError
 from fedsim.params import Model
-from fedsim.ranges import MOST_ROUNDS
+from fedsim.ranges import MAX_ROUNDS
 from fedsim.rng import Key
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.run import run
@@ -626,7 +626,7 @@ def test_parameters_have_ranges(params: dict[str, Any], match: str, world: Any) 
 
 
 def test_shares_of_all_rounds_need_their_number(world: Any) -> None:
-    endless = Setting(Task((3,), 2), {}, None, 40, False, num_rounds=MOST_ROUNDS)  # type: ignore[arg-type]
+    endless = Setting(Task((3,), 2), {}, None, 40, False, num_rounds=MAX_ROUNDS)  # type: ignore[arg-type]
     (fault,) = world.algorithm("fedme").misfits(endless)
     assert (fault.path, "whose number nobody knows" in fault.problem) == ("algorithm.params.raise_at", True)
     in_rounds = world.algorithm("fedme", clusters=(1, 2), raise_at=(5.0,))

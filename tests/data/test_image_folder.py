@@ -39,11 +39,7 @@ def test_a_folder_for_each_class(tmp_path: Path) -> None:
     assert dataset.x.dtype == np.float32
     assert dataset.y.tolist() == [0, 1, 1]
     assert dataset.class_names == ("cat", "dog")
-    assert dataset.x[:, :, 1, 2].tolist() == [
-        [np.float32(0.4), 0, 0],
-        [1, 0, np.float32(0.2)],
-        [0, 0, 0],
-    ]
+    assert dataset.x[:, :, 1, 2].tolist() == [[np.float32(0.4), 0, 0], [1, 0, np.float32(0.2)], [0, 0, 0]]
 
 
 def test_grey_images(tmp_path: Path) -> None:

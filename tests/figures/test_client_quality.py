@@ -5,7 +5,7 @@ import pytest
 
 from fedsim.figures.base import LineChart, PointChart
 from fedsim.figures.client_quality import (
-    MOST_POINTS,
+    MAX_POINTS,
     by_data_figures,
     group_figures,
     ranked_figure,
@@ -102,7 +102,7 @@ def test_accuracy_against_the_amount_of_data() -> None:
 
 
 def test_of_many_clients_the_worst_are_shown() -> None:
-    count = 3 * MOST_POINTS
+    count = 3 * MAX_POINTS
     clients = {
         "client": np.arange(count),
         "group": np.full(count, "phones", object),
@@ -112,8 +112,8 @@ def test_of_many_clients_the_worst_are_shown() -> None:
     (figure,) = by_data_figures(clients)
     assert isinstance(figure.chart, PointChart)
     (group,) = figure.chart.groups
-    assert len(group.x) == len(group.names) == MOST_POINTS
-    assert set(range(count - MOST_POINTS // 10, count)) < {int(name.split()[1]) for name in group.names}
+    assert len(group.x) == len(group.names) == MAX_POINTS
+    assert set(range(count - MAX_POINTS // 10, count)) < {int(name.split()[1]) for name in group.names}
     assert figure.chart.x.scale == "log"
     assert figure.notes
 

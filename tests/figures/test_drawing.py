@@ -26,10 +26,10 @@ from fedsim.figures.base import (
     Section,
     Target,
 )
-from fedsim.figures.chart_drawing import MOST_IN_LEGEND, drawn, plain
+from fedsim.figures.chart_drawing import MAX_IN_LEGEND, drawn, plain
 from fedsim.figures.drawing import FORMATS, write_figures
 from fedsim.figures.run_figures import run_sections
-from fedsim.figures.thinning import MOST_POINTS
+from fedsim.figures.thinning import MAX_POINTS
 from fedsim.plugins import install_command
 
 NASTY = ["$", "$x_1^2$ \\frac", "<b>&amp;", "\x00\x1b]--", "\N{CJK UNIFIED IDEOGRAPH-673A}", "", "y" * 200]
@@ -93,12 +93,12 @@ def test_the_same_figures_are_the_same_files(run_folder: Path, tmp_path: Path) -
 
 
 def test_a_picture_has_fewer_points_than_a_long_line_and_the_csv_file_has_all(tmp_path: Path) -> None:
-    at = np.arange(3.0 * MOST_POINTS)
+    at = np.arange(3.0 * MAX_POINTS)
     chart = LineChart(TIME, SHARE, [Line("a", at, np.sin(at))])
     *_, csv = write_figures([Section("all", "All", [Figure("long", "Long", "", chart)])], tmp_path)
     assert len(csv.read_text().splitlines()) == 1 + len(at)
     (path,) = drawn(chart).axes[0].lines
-    assert len(np.asarray(path.get_xdata())) <= MOST_POINTS
+    assert len(np.asarray(path.get_xdata())) <= MAX_POINTS
 
 
 def test_files_that_are_there_are_replaced_only_by_force(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_legend_has_each_line_and_of_very_many_says_so() -> None:
         for labels in (["_a", "$b$"], map(str, range(30)))
     )
     assert [text.get_text() for text in few] == [" _a", "$b$"]
-    assert [text.get_text() for text in many][-2:] == [str(MOST_IN_LEGEND - 1), "and 18 more"]
+    assert [text.get_text() for text in many][-2:] == [str(MAX_IN_LEGEND - 1), "and 18 more"]
 
 
 def test_the_vertical_axis_follows_the_lines_and_only_near_targets_are_lines() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedsim.figures.base import BarChart, GanttChart
-from fedsim.figures.gantt import MOST_CLIENTS, MOST_ROUNDS, first_rounds, gantt_figure, held_up_figure
+from fedsim.figures.gantt import MAX_CLIENTS, MAX_ROUNDS, first_rounds, gantt_figure, held_up_figure
 from fedsim.report.cost_breakdown import Columns
 from fedsim.runtime.records.dispatch_phases import PHASES
 
@@ -69,7 +69,7 @@ def test_a_dispatch_that_reaches_into_the_rounds_is_shown() -> None:
 
 
 def test_of_many_clients_three_thirds_are_shown_and_of_many_rounds_the_first() -> None:
-    count, num_rounds = 100, MOST_ROUNDS + 5
+    count, num_rounds = 100, MAX_ROUNDS + 5
     spans: list[Span] = [
         (client, number, number + 1, "compute", 1000.0 * number, 1000.0 * number + client + 1, "merged")
         for client in range(count)
@@ -81,11 +81,11 @@ def test_of_many_clients_three_thirds_are_shown_and_of_many_rounds_the_first() -
     assert figure is not None
     assert isinstance(figure.chart, GanttChart)
     clients = [int(name.removeprefix("client ")) for name in figure.chart.rows]
-    assert len(clients) == MOST_CLIENTS
+    assert len(clients) == MAX_CLIENTS
     assert clients[:10] == list(range(99, 89, -1))
     assert clients[-10:] == list(range(9, -1, -1))
     assert all(40 <= client < 60 for client in clients[10:20])
-    assert len(figure.chart.row) == MOST_CLIENTS * MOST_ROUNDS
+    assert len(figure.chart.row) == MAX_CLIENTS * MAX_ROUNDS
     assert len(figure.notes) == 3
 
 
@@ -105,7 +105,7 @@ def test_the_slowest_of_each_round_are_shown() -> None:
     assert isinstance(figure.chart, GanttChart)
     # Of the whole run 21 clients are slower on average, but in round 10 client 70 is the slowest.
     assert "client 70" in figure.chart.rows
-    assert len(first_rounds(figure.chart, 10).rows) == MOST_CLIENTS
+    assert len(first_rounds(figure.chart, 10).rows) == MAX_CLIENTS
 
 
 def test_the_first_rounds_have_only_who_was_at_work_in_them() -> None:

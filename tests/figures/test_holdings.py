@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedsim.figures.base import HeatChart, LineChart
-from fedsim.figures.holdings import MOST_COLUMNS, MOST_ROWS, amount_figures, class_figures
+from fedsim.figures.holdings import MAX_COLUMNS, MAX_ROWS, amount_figures, class_figures
 
 
 def test_samples_by_client_and_class() -> None:
@@ -22,7 +22,7 @@ def test_samples_by_client_and_class() -> None:
 
 
 def test_of_many_clients_and_classes_some_are_shown() -> None:
-    count = MOST_COLUMNS + 20
+    count = MAX_COLUMNS + 20
     held = {
         "client": np.arange(count),
         "class": np.arange(count),
@@ -31,7 +31,7 @@ def test_of_many_clients_and_classes_some_are_shown() -> None:
     }
     (figure,) = class_figures(held)
     assert isinstance(figure.chart, HeatChart)
-    assert figure.chart.values.shape == (MOST_ROWS, MOST_COLUMNS)
+    assert figure.chart.values.shape == (MAX_ROWS, MAX_COLUMNS)
     assert (figure.chart.rows[0], figure.chart.rows[-1]) == ("0", str(count - 1))
     assert figure.chart.columns[0] == "class 20"
     assert len(figure.notes) == 2

@@ -14,7 +14,7 @@ from pyarrow import parquet
 from fedsim.errors import OutputError, UserError
 from fedsim.figures.base import BarChart, GanttChart, LineChart, Section, Target
 from fedsim.figures.run_figures import (
-    MOST_GROUPS,
+    MAX_GROUPS,
     ROUNDS_NEEDED,
     by_group,
     labelled,
@@ -174,7 +174,7 @@ def test_labels_of_devices_stand_for_groups(groups: str, labels: str, shown: str
 
 
 def test_many_labels_or_none_leave_the_groups() -> None:
-    many = [f"row {number}" for number in range(MOST_GROUPS + 1)]
+    many = [f"row {number}" for number in range(MAX_GROUPS + 1)]
     groups = {"group": np.full(len(many), "phones", object)}
     assert labelled(groups) is groups
     assert labelled({**groups, "label": np.array(many, object)})["group"].tolist() == ["phones"] * len(many)
@@ -199,9 +199,9 @@ def test_figures_show_the_labels_of_a_fleet_file(run_folder: Path, tmp_path: Pat
 
 
 def test_of_very_many_groups_the_small_ones_count_as_one() -> None:
-    sizes = [*range(1, MOST_GROUPS + 4)]
+    sizes = [*range(1, MAX_GROUPS + 4)]
     labels = np.array([f"group {size}" for size in sizes for _ in range(size)], object)
     groups = by_group({"group": labels, "merged": np.ones(len(labels))})
-    assert len(groups) == MOST_GROUPS + 1
+    assert len(groups) == MAX_GROUPS + 1
     assert {name: len(rows["merged"]) for name, rows in groups.items()}["3 smaller groups"] == 1 + 2 + 3
     assert by_group({}) == {}

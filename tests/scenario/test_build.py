@@ -13,7 +13,7 @@ from torch import nn
 from fedsim import portable_numerics
 from fedsim.config import Config
 from fedsim.data import SPLITS, LoadContext
-from fedsim.data.writers import Writers, WritersConfig
+from fedsim.data.synthetic_handwriting import Writers, WritersConfig
 from fedsim.errors import ScenarioError, UserError
 from fedsim.models.base import ModelPlugin, Net, named
 from fedsim.plugins import path_of

@@ -70,9 +70,7 @@ def test_a_file_without_permission(tmp_path: Path) -> None:
         load_scenario(path)
 
 
-def test_a_file_that_is_not_toml_names_line_and_column_and_shows_the_line(
-    faults: Faults,
-) -> None:
+def test_a_file_that_is_not_toml_names_line_and_column_and_shows_the_line(faults: Faults) -> None:
     found = faults(text="[run]\nrounds = ten\n")
     assert "not TOML: Invalid value (at line 2, column 10)" in found[""].problem
     assert found[""].mend == "mend this line: rounds = ten"
@@ -355,10 +353,7 @@ def test_an_unknown_plugin_names_the_nearest(faults: Faults, more: str, message:
 
 
 def test_private_plugins_are_found_by_dotted_path(
-    load: Load,
-    faults: Faults,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    load: Load, faults: Faults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "my_lab.py").write_text(
         "from fedsim.algorithms.fedprox import FedProx\n\nclass Mine(FedProx):\n    pass\n\nPLUGIN = Mine\n"
@@ -478,10 +473,7 @@ def test_faults_between_tables_come_with_the_others(faults: Faults) -> None:
             {"fleet.0.up", "fleet.1.model", "participation.clients_per_round"},
         ),
         ("[training]\nlr = -1\nepochs = 1\nsteps = 1", {"training.lr", "training.steps"}),
-        (
-            "[training]\nlr = -1\noptimiser = 'adam'\nmomentum = 0.5",
-            {"training.lr", "training.momentum"},
-        ),
+        ("[training]\nlr = -1\noptimiser = 'adam'\nmomentum = 0.5", {"training.lr", "training.momentum"}),
         (
             "[participation]\nfoo = 1\nclients_per_round = 50",
             {"participation.foo", "participation.clients_per_round"},
@@ -580,9 +572,7 @@ def test_an_algorithm_without_table_has_its_defaults(load: Load) -> None:
     assert scenario.algorithm.params.follow_selection is False
 
 
-def test_without_parameters_of_its_own_the_files_algorithm_has_its_table_too(
-    load: Load,
-) -> None:
+def test_without_parameters_of_its_own_the_files_algorithm_has_its_table_too(load: Load) -> None:
     scenario = load("[algorithm]\nname = 'fedprox'\n[algorithms.fedprox]\nmu = 0.25\n")
     assert scenario.algorithm.params == FedProxConfig(mu=0.25)
     assert scenario.algorithms == {}
@@ -603,9 +593,7 @@ def test_what_is_set_applies_to_the_algorithm_that_is_chosen(load: Load) -> None
     assert scenario.algorithm.params == FedMDConfig(digest="mae")
 
 
-def test_faults_of_a_chosen_algorithm_are_named_where_the_file_has_them(
-    faults: Faults,
-) -> None:
+def test_faults_of_a_chosen_algorithm_are_named_where_the_file_has_them(faults: Faults) -> None:
     text = COMPARISON.replace("kl", "kll").replace("mu = 0.5", "mu = -1")
     assert set(faults(text, algorithm="fedmd")) == {"algorithms.fedmd.digest", "algorithm.params.mu"}
     assert set(faults(text)) == {"algorithms.fedmd.digest", "algorithm.params.mu"}

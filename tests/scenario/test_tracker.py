@@ -28,7 +28,7 @@ def test_trackers_are_no_part_of_what_a_run_is() -> None:
 def test_named_trackers_take_the_place_of_a_scenarios_own() -> None:
     loaded = load_scenario(TINY, {"run.trackers": ["tensorboard"]})
     assert [choice.name for choice in tracked(loaded, ["wandb", "mlflow", "wandb"]).run.trackers] == [
-        *("wandb", "mlflow"),
+        *("wandb", "mlflow")
     ]
     assert tracked(loaded, []) is loaded
 

@@ -15,7 +15,7 @@ SMALL = 2048
 BATCH = 64
 """Least number of places drawn at once."""
 
-PATIENCE = 8
+GIVE_UP_AT = 8
 """Inverse share of the eligible clients that are asked one by one before all the others are asked at once."""
 
 
@@ -39,7 +39,7 @@ def sample_available(eligible: Array, count: int, are_there: Callable[[Array], A
     missing = count
     seen = np.zeros(num, np.bool_)
     asked = 0
-    while missing and num > SMALL and asked * PATIENCE < num and missing * PATIENCE < num:
+    while missing and num > SMALL and asked * GIVE_UP_AT < num and missing * GIVE_UP_AT < num:
         places = generator.integers(0, num, max(BATCH, 2 * missing))
         # Of a place that comes twice the first counts, so the order in which places came is kept.
         _, firsts = np.unique(places, return_index=True)

@@ -41,11 +41,11 @@ from fedsim.params import Array
 from fedsim.quoting import quoted
 from fedsim.rng import Key
 from fedsim.shares import deal
-from fedsim.units import LONGEST_S, Range
+from fedsim.units import MAX_TIME_S, Range
 
 INTERVALS = ("client", "on_at_s", "off_at_s")
 STATES = ("client", "step_s", "states")
-INSTANTS = Range(0.0, LONGEST_S)
+INSTANTS = Range(0.0, MAX_TIME_S)
 
 
 class TraceConfig(Config):

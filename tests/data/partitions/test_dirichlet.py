@@ -215,9 +215,7 @@ def test_labels_are_as_skewed_as_alpha_says() -> None:
     assert largest(0.1) > largest(0.5) > largest(5.0) > 0.1
 
 
-def test_sizes_that_are_never_even_enough(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_sizes_that_are_never_even_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dirichlet, "TWO_LEVEL_MAX_DRAWS", 3)
     with pytest.raises(
         DataError, match=r"3 draws .* smallest client had \d+, but min_size is 9. Raise alpha_size"

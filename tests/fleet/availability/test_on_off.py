@@ -5,12 +5,7 @@ import pytest
 from pydantic import ValidationError
 
 from fedsim.fleet.availability.base import Availability
-from fedsim.fleet.availability.on_off import (
-    DutyCycle,
-    DutyCycleConfig,
-    Renewal,
-    RenewalConfig,
-)
+from fedsim.fleet.availability.on_off import DutyCycle, DutyCycleConfig, Renewal, RenewalConfig
 from fedsim.rng import Key
 
 

@@ -25,7 +25,7 @@ from fedsim.runtime.policies.pacing.base import Rounds
 from fedsim.runtime.policies.pacing.overlapping import Overlapping, OverlappingConfig
 from fedsim.runtime.server.open_dispatches import RUN_ENDED, OpenDispatch
 
-MOST_IN_VAIN = 100
+MAX_IN_VAIN = 100
 """Dispatches in a row that may end without a reply, for each one that is open at once, and selections in a
 row that may lead to no dispatch while none is open; then the run ends."""
 
@@ -106,7 +106,7 @@ class _Work:
                 if self._open or self._ended:
                     break  # all are at work, or one has ended
                 in_vain += 1
-                if in_vain > MOST_IN_VAIN:
+                if in_vain > MAX_IN_VAIN:
                     raise RunError(
                         f"{in_vain} selections in a row led to no dispatch, though clients were there: give "
                         "them more time to answer what the selector asks, or choose another selector"
@@ -144,7 +144,7 @@ class _Work:
                 self._rounds.discard([one], "too stale")
             else:
                 self._replied.append(one)
-        if self._in_vain > MOST_IN_VAIN * self._concurrency:
+        if self._in_vain > MAX_IN_VAIN * self._concurrency:
             raise RunError(
                 f"{self._in_vain} dispatches in a row ended without a reply: give clients more time with "
                 "participation.client_timeout, or let fewer of them drop out"

@@ -33,7 +33,7 @@ Dispatches = dict[str, list[OpenDispatch]]
 Choose = Callable[[int], Awaitable[Sequence[int]]]
 """Returns so many clients that can be asked now, or fewer; ascending."""
 
-MOST_REPEATS = 100
+MAX_REPEATS = 100
 """A round that fails so often in a row ends the run."""
 
 
@@ -96,7 +96,7 @@ class SynchronousRounds(Pacing[S]):
             repeats = 0
             while (failure := await self._round(rounds, choose, carried)) is not None:
                 repeats += 1
-                if self.config.on_failure == "stop" or repeats > MOST_REPEATS:
+                if self.config.on_failure == "stop" or repeats > MAX_REPEATS:
                     what, why = failure
                     times = f" {repeats} times in a row" if repeats > 1 else ""
                     raise RunError(f"{what}{times}: {why}, or let on_failure be 'skip'")

@@ -111,10 +111,7 @@ def test_too_stale_replies_are_dropped_when_they_come_and_when_merges_age_them(r
     # Client 1 replies at 3.5 s, three merges after it was asked.
     done = rounds(durations(1.0, 3.5), num_clients=2, num_rounds=5)
     done.play(buffered(concurrency=2, buffer=1, max_staleness=2))
-    assert done.of("discard") == [
-        ("discard", [1], "too stale", 3.5),
-        ("discard", [1], "the run ended", 5.0),
-    ]
+    assert done.of("discard") == [("discard", [1], "too stale", 3.5), ("discard", [1], "the run ended", 5.0)]
     assert done.staleness == [0] * 5
     # Three at one instant: after two merges the third is two merges old.
     tied = rounds(durations(1.0, 1.0, 1.0), num_clients=3, num_rounds=3)

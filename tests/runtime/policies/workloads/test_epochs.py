@@ -76,8 +76,7 @@ def test_a_draw_follows_from_the_turn_and_changes_the_epochs_alone(seed: int, mo
 
 
 @pytest.mark.parametrize(
-    ("training", "given"),
-    [({}, "epochs = 1"), ({"epochs": 0}, "epochs = 0"), ({"steps": 7}, "steps = 7")],
+    ("training", "given"), [({}, "epochs = 1"), ({"epochs": 0}, "epochs = 0"), ({"steps": 7}, "steps = 7")]
 )
 def test_a_training_without_epochs_to_draw_from_is_refused(training: dict[str, Any], given: str) -> None:
     (fault,) = VariableEpochs(VariableEpochs.Config()).misfits(TrainingConfig(**training), lambda steps: ())

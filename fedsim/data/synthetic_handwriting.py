@@ -1,14 +1,4 @@
-"""Handwritten digits in the styles of many writers, made from fedsim's ``digits``; no files.
-
-Each writer has a slant, size, width, rotation, position on the page and pen, and draws every digit with them.
-This is a substitute for FEMNIST's natural split that needs no files: images differ by writer as well as by
-class, and the number of images per writer is log-normal with FEMNIST's mean and deviation (004 table 2: mean
-197.53, standard deviation 76.69, from 16 to 418).
-
-A style consists of an affine map from the 8 by 8 source to the page, with interpolation between pixels, and a
-pen: a ramp from blank to ink, whose middle decides how thick lines are. All images of a writer are computed
-at once.
-"""
+"""Synthetic handwriting: fedsim's digits, drawn by many writers."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +15,7 @@ SOURCE = 8
 """Height and width of the source images, in pixels."""
 NUM_CLASSES = 10
 
-MOST = 10**6
+MAX_IMAGES = 10**6
 """Upper bound of the settings that count the images of a writer."""
 
 _LOWER = "num_writers, samples_per_writer or size"
@@ -41,15 +31,15 @@ class WritersConfig(Config):
 
     num_writers: Clients | None = None
     """Number of writers; without it, one for each client."""
-    samples_per_writer: float = Field(default=199.0, ge=1, le=MOST)
+    samples_per_writer: float = Field(default=199.0, ge=1, le=MAX_IMAGES)
     """Mean number of images per writer before ``least`` and ``most`` apply. With the defaults, these lower it
     to FEMNIST's mean."""
-    deviation: float = Field(default=82.0, ge=0, le=MOST)
+    deviation: float = Field(default=82.0, ge=0, le=MAX_IMAGES)
     """Standard deviation of the number of images per writer before ``least`` and ``most`` apply; 0 gives all
     writers equally many."""
-    least: int = Field(default=16, ge=1, le=MOST)
+    least: int = Field(default=16, ge=1, le=MAX_IMAGES)
     """Fewest images of a writer."""
-    most: int = Field(default=418, ge=1, le=MOST)
+    most: int = Field(default=418, ge=1, le=MAX_IMAGES)
     """Most images of a writer."""
     size: int = Field(default=28, ge=8, le=64)
     """Height and width of an image, in pixels."""
@@ -69,7 +59,17 @@ class WritersConfig(Config):
 
 
 class Writers(DatasetPlugin[WritersConfig]):
-    """Images, writer after writer; users are the writers."""
+    """Handwritten digits in the styles of many writers, made from fedsim's ``digits``; no files.
+
+    Each writer has a slant, size, width, rotation, position on the page and pen, and draws every digit with
+    them. This is a substitute for FEMNIST's natural split that needs no files: images differ by writer as
+    well as by class, and the number of images per writer is log-normal with FEMNIST's mean and deviation (004
+    table 2: mean 197.53, standard deviation 76.69, from 16 to 418).
+
+    A style consists of an affine map from the 8 by 8 source to the page, with interpolation between pixels,
+    and a pen: a ramp from blank to ink, whose middle decides how thick lines are. All images of a writer are
+    computed at once.
+    """
 
     Config = WritersConfig
 
@@ -185,4 +185,4 @@ def _placed(
     return images
 
 
-PLUGIN = Writers
+PLUGINS = {"writers": Writers}

@@ -7,7 +7,16 @@ import pytest
 from pydantic import ValidationError
 
 from fedsim.data.base import Dataset, LoadContext
-from fedsim.data.writers import SOURCE, Writers, WritersConfig, _inked, _page, _placed, _source, sizes
+from fedsim.data.synthetic_handwriting import (
+    SOURCE,
+    Writers,
+    WritersConfig,
+    _inked,
+    _page,
+    _placed,
+    _source,
+    sizes,
+)
 from fedsim.errors import DataError
 from fedsim.params import Array
 from fedsim.rng import Key
