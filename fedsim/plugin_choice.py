@@ -46,7 +46,7 @@ class Kind(Generic[P]):
     @property
     def names(self) -> list[str]:
         """Names of fedsim's own plugins of this kind, sorted."""
-        return [found.name for found in available(self.folder)]
+        return [info.name for info in available(self.folder)]
 
     def find(self, name: str) -> type[P]:
         """Return the plugin called ``name``."""
@@ -55,8 +55,8 @@ class Kind(Generic[P]):
         except UnknownPluginError as error:
             if error.is_there:
                 raise fault(str(error)) from error
-            if self.adopted is not None and "." in name and (found := self.adopted(name)) is not None:
-                return found
+            if self.adopted is not None and "." in name and (adopted := self.adopted(name)) is not None:
+                return adopted
             raise self._unknown(f"no {self.word} is called {quoted(name)}", name) from error
         except Exception as error:
             # A private plugin is anybody's code, and may fail to be imported in any way.
@@ -178,8 +178,8 @@ class _Several:
     """Lets choices be written as a list, or as the only one."""
 
     def __get_pydantic_core_schema__(self, choices: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        one: Any = get_args(choices)[0]
-        return BeforeValidator(_listed, one | list[one]).__get_pydantic_core_schema__(choices, handler)
+        choice: Any = get_args(choices)[0]
+        return BeforeValidator(_listed, choice | list[choice]).__get_pydantic_core_schema__(choices, handler)
 
 
 Several = Annotated[tuple[OrName[T], ...], _Several()]

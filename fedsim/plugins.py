@@ -84,14 +84,14 @@ def at(path: str) -> Any:
     for end in range(len(words), 0, -1):
         name = ".".join(words[:end])
         try:
-            found: Any = importlib.import_module(name)
+            target: Any = importlib.import_module(name)
         except ModuleNotFoundError as error:
             if not f"{name}.".startswith(f"{error.name}."):
                 raise
             continue
         for word in words[end:]:
-            found = getattr(found, word, None)
-        return found
+            target = getattr(target, word, None)
+        return target
     return None
 
 

@@ -45,7 +45,7 @@ def shares_fault(shares: Shares) -> str:
 
 def choices_of(shares: AnyShares) -> tuple[Shares, ...]:
     """Return all shares of train, validation and test that a client may have."""
-    return tuple(one for one in shares if isinstance(one, tuple)) or (cast(Shares, shares),)
+    return tuple(triple for triple in shares if isinstance(triple, tuple)) or (cast(Shares, shares),)
 
 
 def split_client(labels: Labels, shares: Shares) -> tuple[Indices, Indices, Indices]:

@@ -62,15 +62,15 @@ def read(
             f'torchvision.datasets.{name}("{context.root}", {fetch}download=True)',
             setting="root",
         )
-    found = []
+    pairs = []
     for part, images_file, labels_file in zip(parts, files[::2], files[1::2], strict=True):
         images, labels = _array(images_file, 3), _array(labels_file, 1)
         if len(images) != len(labels):
             raise DataError(
                 f"{raw / part}-* hold {len(images)} images and {len(labels)} labels: fetch them again"
             )
-        found.append((images, labels.astype(np.int64)))
-    return found
+        pairs.append((images, labels.astype(np.int64)))
+    return pairs
 
 
 def _array(file: Path, num_axes: int) -> NDArray[np.uint8]:

@@ -55,7 +55,7 @@ def _rows(chart: Chart) -> Iterator[Row]:
             yield "row", "round", "phase", "began at [s]", "ended at [s]"
             columns = (chart.row, chart.round, chart.phase, chart.began_at_s, chart.ended_at_s)
             for row, number, phase, began_at_s, ended_at_s in zip(
-                *(one.tolist() for one in columns), strict=True
+                *(column.tolist() for column in columns), strict=True
             ):
                 yield chart.rows[row], number, chart.phases[phase], began_at_s, ended_at_s
 

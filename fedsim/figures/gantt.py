@@ -158,9 +158,9 @@ def held_up_figure(
     chart = BarChart(list(bars), parts, Axis("time in which all others had ended", "s"))
     whole_s = float(np.sum(rounds["ended_at_s"] - rounds["began_at_s"]))
     share = amount(sum(total_s.values()) / whole_s, "share") if whole_s else "0 %"
-    told = _rounds(rounds["round"])
-    text = f"{share} of the time of {told} was waiting for one client alone. {bars_text(chart)}"
-    return Figure("held-up", f"For whom rounds waited, and why, {told}", text, chart)
+    shown = _rounds(rounds["round"])
+    text = f"{share} of the time of {shown} was waiting for one client alone. {bars_text(chart)}"
+    return Figure("held-up", f"For whom rounds waited, and why, {shown}", text, chart)
 
 
 def _dispatches(spans: Columns) -> _Dispatches:
@@ -203,7 +203,7 @@ def _slowest_first(client: Array, of_round: Array, lasted_s: Array, most: int) -
 
 def _held_up(spans: Columns, dispatches: _Dispatches) -> dict[int, Array]:
     """Return for how long rounds waited for each client alone, by phase, ``[phases]``."""
-    found: dict[int, Array] = {}
+    held_s: dict[int, Array] = {}
     able = np.flatnonzero(np.isin(dispatches.outcome, ("merged", "dropped", "rejected")))
     order = able[np.lexsort((dispatches.ended_at_s[able], dispatches.round[able]))]
     _, starts = np.unique(dispatches.round[order], return_index=True)
@@ -216,8 +216,8 @@ def _held_up(spans: Columns, dispatches: _Dispatches) -> dict[int, Array]:
         alone_s = np.maximum(spans["ended_at_s"][its] - began_at_s, 0.0)
         by_phase = np.array([alone_s[spans["phase"][its] == phase].sum() for phase in PHASES])
         client = int(dispatches.client[holder])
-        found[client] = found.get(client, 0.0) + by_phase
-    return found
+        held_s[client] = held_s.get(client, 0.0) + by_phase
+    return held_s
 
 
 def _name(client: int, groups: Sequence[str]) -> str:
@@ -227,11 +227,11 @@ def _name(client: int, groups: Sequence[str]) -> str:
 def _text(dispatches: _Dispatches, within: Array, clients: Sequence[int]) -> str:
     """Say how long dispatches of the slowest and of the fastest client took."""
     lasted_s = dispatches.ended_at_s - dispatches.began_at_s
-    told = (
+    sentences = (
         f"client {client}: {amount(float(lasted_s[within & (dispatches.client == client)].mean()), 's')}"
         for client in dict.fromkeys((clients[0], clients[-1]))
     )
-    return f"Mean time of a dispatch, of the slowest and of the fastest client shown. {'; '.join(told)}."
+    return f"Mean time of a dispatch, of the slowest and of the fastest client shown. {'; '.join(sentences)}."
 
 
 def _rounds(numbers: Array) -> str:

@@ -56,7 +56,7 @@ def outcomes_by_group(groups: Mapping[str, Columns]) -> list[Figure]:
 
 def outcome_figures(bars: Mapping[str, Figures], of: str = "") -> list[Figure]:
     """Return what became of dispatches; nothing where there were none."""
-    counts = {part: np.array([one.get(part) or 0.0 for one in bars.values()]) for part in PARTS}
+    counts = {part: np.array([bar.get(part) or 0.0 for bar in bars.values()]) for part in PARTS}
     parts = [Part(label, values) for label, values in counts.items() if values.any()]
     if not parts:
         return []

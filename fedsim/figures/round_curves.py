@@ -53,8 +53,8 @@ def quality_figures(rounds: Columns, targets: Sequence[Target] = ()) -> list[Fig
 def measured_in(rounds: Columns) -> tuple[str, Mapping[str, Array]]:
     """Return ``"accuracy"``, or else ``"loss"``, and the columns that have values, by the labels of lines."""
     for what, columns in (("accuracy", ACCURACY), ("loss", LOSS)):
-        found = {label: rounds[column].astype(float) for label, column in columns.items() if column in rounds}
-        if there := {label: values for label, values in found.items() if np.isfinite(values).any()}:
+        lines = {label: rounds[column].astype(float) for label, column in columns.items() if column in rounds}
+        if there := {label: values for label, values in lines.items() if np.isfinite(values).any()}:
             return what, there
     return "accuracy", {}
 
@@ -70,7 +70,7 @@ def quality_axis(what: str, values: Sequence[Array], of: str = "") -> Axis:
     label = f"{what}, {of}" if of else what
     if what == "accuracy":
         return Axis(label, "share")
-    every = np.concatenate([one[np.isfinite(one)] for one in values])
+    every = np.concatenate([array[np.isfinite(array)] for array in values])
     wide = len(every) and every.min() > 0 and every.max() / every.min() > MAX_RATIO
     scale: Scale = "log" if wide else "linear"
     return Axis(label, "1", scale)

@@ -100,12 +100,12 @@ def waiting_figures(
             raise UserError("the tables of this run do not tell who did what when: leave out the rounds")
         return []
     spans, groups = read_spans(folder), clients["group"].tolist()
-    found = [gantt.gantt_figure(spans, rounds, groups, wanted)]
-    if wanted is not None and found == [None]:
+    figures = [gantt.gantt_figure(spans, rounds, groups, wanted)]
+    if wanted is not None and figures == [None]:
         raise UserError(f"nobody did anything in the rounds {wanted[0]} to {wanted[1]}: choose others")
     if scenario.get("participation", {}).get("pacing", {}).get("name") == "synchronous":
-        found.append(gantt.held_up_figure(spans, rounds, groups, wanted))
-    return [figure for figure in found if figure is not None]
+        figures.append(gantt.held_up_figure(spans, rounds, groups, wanted))
+    return [figure for figure in figures if figure is not None]
 
 
 def holding_figures(folder: Path, clients: Columns) -> list[Figure]:

@@ -96,7 +96,7 @@ def _figure(bars: Mapping[str, Figures], kind: _Kind, of: str) -> Figure | None:
         return max(0.0, round(total(of_bar, plus) - total(of_bar, minus), 9))
 
     parts = [
-        Part(label, np.array([left(one, plus, minus) for one in bars.values()]))
+        Part(label, np.array([left(bar, plus, minus) for bar in bars.values()]))
         for label, (plus, minus) in kind.parts.items()
     ]
     parts = [part for part in parts if part.values.any()]

@@ -22,11 +22,11 @@ def kept(values: Array, most: int = MAX_POINTS) -> Array:
     if count <= most:
         return np.arange(count)
     pieces = np.array_split(np.arange(1, count - 1), (most - 2) // 2)
-    found = [np.array([0, count - 1])]
+    places = [np.array([0, count - 1])]
     for extreme, hole in ((np.argmin, np.inf), (np.argmax, -np.inf)):
         filled = np.where(np.isnan(values), hole, values)
-        found.append(np.array([piece[extreme(filled[piece])] for piece in pieces]))
-    return np.unique(np.concatenate(found))
+        places.append(np.array([piece[extreme(filled[piece])] for piece in pieces]))
+    return np.unique(np.concatenate(places))
 
 
 def thinned(line: Line, most: int = MAX_POINTS) -> Line:

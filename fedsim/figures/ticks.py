@@ -85,7 +85,7 @@ def _log_ticks(low: float, high: float, unit: Unit, most: int) -> list[float]:
         days = [_DAY_S * 10.0**power for power in range(9)]
         decimal = [*(value for value in decimal if value < 1), *_ROUND_S, *days]
         finer = [*(value for value in finer if value < 1), *_CLOCK_S, *days]
-    found = [value for value in decimal if low <= value <= high]
-    if len(found) < 2:
-        found = [value for value in finer if low <= value <= high]
-    return found[:: max(1, math.ceil(len(found) / most))]
+    marks = [value for value in decimal if low <= value <= high]
+    if len(marks) < 2:
+        marks = [value for value in finer if low <= value <= high]
+    return marks[:: max(1, math.ceil(len(marks) / most))]

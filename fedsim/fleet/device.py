@@ -89,14 +89,14 @@ class Device(NamedTuple):
 
 
 def _quantities() -> dict[str, Quantity]:
-    found = {}
+    quantities = {}
     hints = get_type_hints(Device, include_extras=True)
     docs = documented(__name__).get(Device.__qualname__, {})
     for name in Device._fields:
         for quantity in getattr(hints[name], "__metadata__", ()):
             doc, default = docs.get(name, ""), Device._field_defaults.get(name)
-            found[quantity.name] = replace(quantity, doc=doc, attribute=name, default=default)
-    return found
+            quantities[quantity.name] = replace(quantity, doc=doc, attribute=name, default=default)
+    return quantities
 
 
 QUANTITIES = _quantities()

@@ -195,7 +195,7 @@ class Spread:
         return Annotated[float, Unit(self.dimension, self.positive)]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        one = TypeAdapter[float](self.scalar)
+        number = TypeAdapter[float](self.scalar)
         tables = _tables(self)
         spelling: Any = self.scalar
         for table in tables.values():
@@ -204,11 +204,11 @@ class Spread:
         def read(value: object) -> Distribution:
             if isinstance(value, (Fixed, _Table)):
                 return value
-            return law_of(value, tables) if isinstance(value, dict) else Fixed(one.validate_python(value))
+            return law_of(value, tables) if isinstance(value, dict) else Fixed(number.validate_python(value))
 
         def write(value: Fixed | _Table[Any]) -> Any:
             if isinstance(value, Fixed):
-                return one.dump_python(value.value, mode="json")
+                return number.dump_python(value.value, mode="json")
             return value.model_dump(mode="json", exclude_none=True)
 
         return core_schema.no_info_plain_validator_function(

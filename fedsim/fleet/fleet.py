@@ -61,7 +61,9 @@ class Group:
         named: dict[str, Any] = {**Device._field_defaults, "label": "", "load": None}
         named |= {QUANTITIES[name].attribute: column for name, column in self.columns.items()}
         columns = [named[name] for name in Device._fields]
-        variables = [(place, one) for place, one in enumerate(columns) if isinstance(one, np.ndarray)]
+        variables = [
+            (place, column) for place, column in enumerate(columns) if isinstance(column, np.ndarray)
+        ]
         object.__setattr__(self, "common", columns)
         object.__setattr__(self, "variables", variables)
 

@@ -64,11 +64,13 @@ class Memory(dict[Hashable, Outcome]):
     def add(self, key: Hashable, args: tuple[Any, ...], result: Any, moved_bytes: int) -> None:
         """Remember an operation, if its results are tensors without values."""
         results = result if isinstance(result, tuple) else (result,)
-        if not all(one is None or (isinstance(one, Tensor) and one.is_meta) for one in results):
+        if not all(output is None or (isinstance(output, Tensor) and output.is_meta) for output in results):
             return
         if len(self) >= MAX_OUTCOMES:
             self.clear()
-        forms = tuple([None if one is None else (one.size(), one.stride(), one.dtype) for one in results])
+        forms = tuple(
+            [None if output is None else (output.size(), output.stride(), output.dtype) for output in results]
+        )
         in_place = bool(args) and result is args[0]
         self[key] = Outcome(forms, isinstance(result, Tensor), in_place, moved_bytes)
 

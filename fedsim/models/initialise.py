@@ -70,7 +70,9 @@ class DrawingFrom(DispatchMode):
         also = f"{func._overloadname}_generator".removeprefix("default_")
         if also in func._overloadpacket.overloads():
             func = getattr(func._overloadpacket, also)
-        if named.get("generator") is None and any(one.name == "generator" for one in func._schema.arguments):
+        if named.get("generator") is None and any(
+            argument.name == "generator" for argument in func._schema.arguments
+        ):
             named["generator"] = self._generator
         return func(*args, **named)
 
@@ -80,9 +82,9 @@ def _children_first(name: str, module: nn.Module) -> list[tuple[str, nn.Module]]
     if getattr(module, "fills_all", False):
         return [(name, module)]
     inside = [
-        found
+        inner
         for child, own in module.named_children()
-        for found in _children_first(f"{name}.{child}".lstrip("."), own)
+        for inner in _children_first(f"{name}.{child}".lstrip("."), own)
     ]
     return [*inside, (name, module)]
 

@@ -23,7 +23,7 @@ def unlike_params(variants: Mapping[str, Scenario]) -> list[str]:
     """
     remarks: dict[str, None] = {}
     for name, scenario in variants.items():
-        others = [(other, one.algorithm) for other, one in variants.items()]
+        others = [(other, variant.algorithm) for other, variant in variants.items()]
         compared = {choice.name for _, choice in others}
         for other, given in others:
             remarks |= dict.fromkeys(_remark(name, scenario.algorithm, other, given))

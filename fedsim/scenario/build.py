@@ -164,11 +164,11 @@ def read_resolved(scenario_toml: str, data: Path | None = None) -> Scenario:
             document["data"] = moved(document.get("data", {}), str(data.expanduser()))
         return Scenario.model_validate(document)
     except ValidationError as error:
-        said = "; ".join(f"{fault.path}: {fault.problem}" for fault in faults_of(error, document))
+        problem = "; ".join(f"{fault.path}: {fault.problem}" for fault in faults_of(error, document))
     except tomllib.TOMLDecodeError as error:
-        said = str(error)
+        problem = str(error)
     raise UserError(
-        f"the scenario cannot be read here ({shortened(said, MOST_SAID)}): private plugins that it names "
+        f"the scenario cannot be read here ({shortened(problem, MOST_SAID)}): private plugins that it names "
         "have to be in modules that this process can import, such as files of its working folder, and not in "
         "a notebook or a main script"
     )
@@ -248,7 +248,7 @@ def _spread(
         global_test_share=data.global_test,
         global_test_users=data.global_test_users,
         limit=data.limit,
-        augmentations=tuple(one.make() for one in data.augmentation),
+        augmentations=tuple(choice.make() for choice in data.augmentation),
     )
     return _noting(
         faults,

@@ -102,11 +102,11 @@ def _default(path: Path) -> Any:
 def check(document: Mapping[str, Any] | Scenario, faults: Sequence[Fault] = ()) -> list[Fault]:
     """Return the faults between the tables of a document."""
     values = Values(document, faults)
-    found: list[Fault] = []
+    between: list[Fault] = []
     for rule in RULES:
         with suppress(NotValidError):
-            found.extend(rule(values))
-    return found
+            between.extend(rule(values))
+    return between
 
 
 def server_label(scenario: Scenario) -> str:
@@ -197,13 +197,13 @@ def _public_source(values: Values) -> Iterator[Fault]:
 
 
 def _users_or_samples(values: Values) -> Iterator[Fault]:
-    for users, samples, said in (
+    for users, samples, words in (
         (("data", "global_test_users"), ("data", "global_test"), "global_test = {} of the samples: it"),
         (("data", "public", "users"), ("data", "public", "size"), "size = {} samples: the public set"),
     ):
         share, other = _valid(values, *users, otherwise=0), _valid(values, *samples, otherwise=0)
         if share and other:
-            problem = f"{share} of the users, and {said.format(other)} is one or the other"
+            problem = f"{share} of the users, and {words.format(other)} is one or the other"
             yield Fault(toml.path(*users), problem, "keep one of the two")
     if values.at("data", "public", "users"):
         for path, _ in values.given(("data", "public", "source")):
@@ -249,8 +249,8 @@ def _something_to_measure(values: Values) -> Iterator[Fault]:
     if (every == 0 and every_s is None and not at_start) or shares is None or not learns:
         return
     several = shares if isinstance(shares[0], list | tuple) else [shares]
-    if all(one[SPLITS.index(split)] == 0 for one in several):
-        listed = ", ".join(str(list(map(float, one))) for one in several)
+    if all(triple[SPLITS.index(split)] == 0 for triple in several):
+        listed = ", ".join(str(list(map(float, triple))) for triple in several)
         nothing = "every = 0 and at_start = false" if at_start else "every = 0"
         yield Fault(
             "evaluation.split",

@@ -75,12 +75,12 @@ def load_scenario(
     The parameters of ``algorithm``, which runs instead of the source's, are those of ``[algorithm.params]``
     if that is the source's own one, else those of ``[algorithms.<name>]``, else its defaults.
     """
-    document, said, own_folders = document_of(source)
-    name = None if algorithm is None else plain(algorithm, said)
-    faults, moved = _adapt(document, parsed(overrides, said), name, seed)
+    document, source_name, own_folders = document_of(source)
+    name = None if algorithm is None else plain(algorithm, source_name)
+    faults, moved = _adapt(document, parsed(overrides, source_name), name, seed)
     run = document.setdefault("run", {})
     if isinstance(run, dict):
-        run.setdefault("name", plain_name(Path(said).stem, "run"))
+        run.setdefault("name", plain_name(Path(source_name).stem, "run"))
     scenario = None
     with looking_in([*own_folders, *folders], _root_of(document)):
         try:
@@ -89,7 +89,9 @@ def load_scenario(
             faults += faults_of(error, document)
         faults += check(document, faults)
     if faults or scenario is None:
-        raise ScenarioError([_where_written(fault, moved) for fault in in_order(faults, document)], said)
+        raise ScenarioError(
+            [_where_written(fault, moved) for fault in in_order(faults, document)], source_name
+        )
     return _with_models(scenario)
 
 
@@ -103,7 +105,7 @@ def load_each(
         raise UserError("there is nothing to compare: name at least one algorithm, and one seed if any")
     scenarios: list[Scenario] = []
     faults: dict[Fault, None] = {}
-    said = ""
+    source_name = ""
     every: Sequence[int | None] = [None] if seeds is None else seeds
     for seed in every:
         for algorithm in algorithms:
@@ -111,9 +113,9 @@ def load_each(
                 scenarios.append(load_scenario(source, overrides, algorithm=algorithm, seed=seed))
             except ScenarioError as error:
                 faults |= dict.fromkeys(error.faults)
-                said = error.source
+                source_name = error.source
     if faults:
-        raise ScenarioError(list(faults), said)
+        raise ScenarioError(list(faults), source_name)
     return scenarios
 
 
@@ -122,13 +124,15 @@ def document_of(source: Source) -> tuple[dict[str, Any], str, list[Path]]:
     if isinstance(source, Scenario):
         return tomllib.loads(toml.document(tables_of(source))), source.run.name, []
     if isinstance(source, Mapping):
-        tables, said, folders = plain(source, "scenario"), "scenario", []
+        tables, source_name, folders = plain(source, "scenario"), "scenario", []
     else:
-        tables, said, folder = read_source(source)
+        tables, source_name, folder = read_source(source)
         folders = [folder]
     if is_study(tables):
-        raise ScenarioError([Fault("", "this is a study, which has scenarios and is none", _DO_STUDY)], said)
-    return tables, said, folders
+        raise ScenarioError(
+            [Fault("", "this is a study, which has scenarios and is none", _DO_STUDY)], source_name
+        )
+    return tables, source_name, folders
 
 
 def is_study(tables: Mapping[str, Any]) -> bool:
@@ -150,7 +154,7 @@ def read_source(source: str | Path, *, studies: bool = False) -> tuple[dict[str,
             kind = "example of a study" if studies else "example"
             problem = f"there is no file {quoted(str(path))}, and no {kind} of that name"
             others = [
-                one.removeprefix(example_files.STUDIES) for one in example_files.names(studies=not studies)
+                name.removeprefix(example_files.STUDIES) for name in example_files.names(studies=not studies)
             ]
             mend = nearest(path, known)
             if str(source).removeprefix(example_files.STUDIES) in others:
@@ -166,12 +170,12 @@ def _root_of(document: Mapping[str, Any]) -> str | None:
     return root if isinstance(root, str) else None
 
 
-def plain(value: Any, said: str) -> Any:
+def plain(value: Any, source_name: str) -> Any:
     """Return a copy of a value as TOML would have it, with plugin classes by their dotted paths."""
     if isinstance(value, Mapping):
-        return {str(key): plain(item, said) for key, item in value.items()}
+        return {str(key): plain(item, source_name) for key, item in value.items()}
     if isinstance(value, list | tuple | range):
-        return [plain(item, said) for item in value]
+        return [plain(item, source_name) for item in value]
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, Path):
@@ -180,18 +184,18 @@ def plain(value: Any, said: str) -> Any:
         try:
             return path_of(value)
         except UnknownPluginError as error:
-            raise ScenarioError([Fault("", str(error))], said) from None
+            raise ScenarioError([Fault("", str(error))], source_name) from None
     return value
 
 
-def parsed(overrides: Overrides, said: str) -> list[Override | Fault]:
+def parsed(overrides: Overrides, source_name: str) -> list[Override | Fault]:
     """Read overrides, which errors say are of ``said``."""
     if isinstance(overrides, str):
         overrides = [overrides]
     if not isinstance(overrides, Mapping):
         return [parse_override(text) for text in overrides]
     return [
-        Override(keys, plain(value, said))
+        Override(keys, plain(value, source_name))
         if (keys := keys_of(path))
         else Fault("", f"the path {quoted(path)} is malformed", SPELLING)
         for path, value in overrides.items()
@@ -227,18 +231,18 @@ def _adapt(
 ) -> tuple[list[Fault], dict[str, str]]:
     """Put overrides, algorithm and seed into the document, in place."""
     given = [item for item in parsed if isinstance(item, Override)]
-    found: list[Fault | None] = [item for item in parsed if isinstance(item, Fault)]
+    faults: list[Fault | None] = [item for item in parsed if isinstance(item, Fault)]
     # What is set for the algorithm is meant for the one that runs, so the change of algorithms comes between.
-    found += [apply_override(document, item) for item in given if item.keys[0] != "algorithm"]
+    faults += [apply_override(document, item) for item in given if item.keys[0] != "algorithm"]
     twice, moved = _choose(document, algorithm)
-    found += [twice, *(apply_override(document, item) for item in given if item.keys[0] == "algorithm")]
+    faults += [twice, *(apply_override(document, item) for item in given if item.keys[0] == "algorithm")]
     name = _name_of(document)
     if algorithm is not None and isinstance(name, str) and name != algorithm:
         problem = f"an override asks for {quoted(name)}, but {quoted(algorithm)} is to be run"
-        found.append(Fault("algorithm.name", problem, "leave one of them out"))
+        faults.append(Fault("algorithm.name", problem, "leave one of them out"))
     if seed is not None and isinstance(document.setdefault("run", {}), dict):
         document["run"]["seed"] = plain(seed, "seed")  # perhaps a NumPy integer
-    return [fault for fault in found if fault is not None], moved
+    return [fault for fault in faults if fault is not None], moved
 
 
 def parse_override(text: str) -> Override | Fault:

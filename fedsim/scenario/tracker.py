@@ -17,13 +17,13 @@ def load_tracker(
     name: Algorithm, params: Overrides = (), *, folder: str | Path | None = None
 ) -> Tracker[Any]:
     """Return a tracker."""
-    said = plain(name, "tracker")
-    document: dict[str, Any] = {"name": said, "params": {} if folder is None else {"folder": str(folder)}}
-    found = [
-        one if isinstance(one, Fault) else apply_override(document["params"], one)
-        for one in parsed(params, said)
+    written = plain(name, "tracker")
+    document: dict[str, Any] = {"name": written, "params": {} if folder is None else {"folder": str(folder)}}
+    results = [
+        override if isinstance(override, Fault) else apply_override(document["params"], override)
+        for override in parsed(params, written)
     ]
-    faults = [fault for fault in found if fault is not None]
+    faults = [fault for fault in results if fault is not None]
     try:
         choice = TrackerChoice.model_validate(document)
     except ValidationError as error:

@@ -25,11 +25,11 @@ def varint(value: int) -> bytes:
     """Return a whole number in groups of seven bits, the lowest first; a negative one as its 64 bits."""
     if value < 0:
         value &= 0xFFFF_FFFF_FFFF_FFFF
-    found = b""
+    encoded = b""
     while value >= 1 << 14:
-        found += _MORE[value & 0x3FFF]
+        encoded += _MORE[value & 0x3FFF]
         value >>= 14
-    return found + _LAST[value]
+    return encoded + _LAST[value]
 
 
 @cache
@@ -202,15 +202,15 @@ class PerfettoTrace:
         return number(field, known)
 
     def _note(self, name: str, value: int | float | str) -> bytes:
-        said: bytes
+        content: bytes
         match value:
             case str():
-                said = text(_AS_TEXT, value)
+                content = text(_AS_TEXT, value)
             case int():
-                said = number(_AS_INT, value)
+                content = number(_AS_INT, value)
             case float():
-                said = double(_AS_DOUBLE, value)
-        note = message(_ANNOTATION, self._name(_ANNOTATION_NAME, _ANNOTATION_IID, name), said)
+                content = double(_AS_DOUBLE, value)
+        note = message(_ANNOTATION, self._name(_ANNOTATION_NAME, _ANNOTATION_IID, name), content)
         self._notes[name, value] = note
         return note
 
@@ -231,11 +231,11 @@ def _description(words: str) -> list[bytes]:
 def lanes(times: Iterable[tuple[int, int]]) -> list[int]:
     """Return a lane for each time: the first that is free. Times are begins and ends, ordered by begin."""
     free_at: list[int] = []
-    found = []
+    numbers = []
     for began, ended in times:
         lane = next((number for number, end in enumerate(free_at) if end <= began), len(free_at))
         if lane == len(free_at):
             free_at.append(ended)
         free_at[lane] = ended
-        found.append(lane)
-    return found
+        numbers.append(lane)
+    return numbers

@@ -35,7 +35,7 @@ def sample_available(eligible: Array, count: int, are_there: Callable[[Array], A
         raise ValueError(f"{count} clients are wanted: give zero or more")
     generator = key.numpy()
     num = len(eligible)
-    found: list[Array] = []
+    drawn: list[Array] = []
     missing = count
     seen = np.zeros(num, np.bool_)
     asked = 0
@@ -48,10 +48,10 @@ def sample_available(eligible: Array, count: int, are_there: Callable[[Array], A
         seen[places] = True
         asked += len(places)
         there = eligible[places][are_there(eligible[places])][:missing]
-        found.append(there)
+        drawn.append(there)
         missing -= len(there)
     if missing:
         rest = eligible[~seen]
         rest = rest[are_there(rest)]
-        found.append(generator.permutation(rest)[:missing])
-    return np.concatenate([*found, eligible[:0]])
+        drawn.append(generator.permutation(rest)[:missing])
+    return np.concatenate([*drawn, eligible[:0]])

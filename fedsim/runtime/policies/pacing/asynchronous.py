@@ -111,9 +111,9 @@ class _Work:
                         f"{in_vain} selections in a row led to no dispatch, though clients were there: give "
                         "them more time to answer what the selector asks, or choose another selector"
                     )
-            for one in dispatches:
-                self._open[one.client, one.header.dispatch] = one
-                one.reply.add_done_callback(partial(self._end, one))
+            for dispatch in dispatches:
+                self._open[dispatch.client, dispatch.header.dispatch] = dispatch
+                dispatch.reply.add_done_callback(partial(self._end, dispatch))
 
     def _end(self, dispatch: OpenDispatch, reply: object) -> None:
         del self._open[dispatch.client, dispatch.header.dispatch]
@@ -127,23 +127,23 @@ class _Work:
         await end_of_instant()
         ended, self._ended = self._ended, []
         self._one_has_ended = running_loop().create_future()
-        ended.sort(key=lambda one: (one.client, one.header.dispatch))
-        for one in ended:
-            self._rounds.release(one)
+        ended.sort(key=lambda dispatch: (dispatch.client, dispatch.header.dispatch))
+        for dispatch in ended:
+            self._rounds.release(dispatch)
         self._keep(ended)
 
     def _keep(self, ended: Sequence[OpenDispatch]) -> None:
         """Keep the replies among them that are fresh enough, and close the others."""
-        for one in ended:
-            if one.reply.result() is None:
-                self._rounds.discard([one], "timeout")
+        for dispatch in ended:
+            if dispatch.reply.result() is None:
+                self._rounds.discard([dispatch], "timeout")
                 self._in_vain += 1
                 continue
             self._in_vain = 0
-            if self._rounds.version - one.version > self._most_staleness:
-                self._rounds.discard([one], "too stale")
+            if self._rounds.version - dispatch.version > self._most_staleness:
+                self._rounds.discard([dispatch], "too stale")
             else:
-                self._replied.append(one)
+                self._replied.append(dispatch)
         if self._in_vain > MAX_IN_VAIN * self._concurrency:
             raise RunError(
                 f"{self._in_vain} dispatches in a row ended without a reply: give clients more time with "
