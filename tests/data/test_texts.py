@@ -1,5 +1,7 @@
 """Labelled texts of users, from a table."""
 
+# mypy: disable-error-code="union-attr"
+
 import gzip
 from pathlib import Path
 from typing import Any
@@ -27,9 +29,6 @@ def load(root: Path, table: str = TABLE, **settings: Any) -> Dataset:
 
 
 def lists(dataset: Dataset) -> tuple[Any, Any, Any]:
-    assert dataset.x is not None
-    assert dataset.y is not None
-    assert dataset.users is not None
     return dataset.x.tolist(), dataset.y.tolist(), dataset.users.tolist()
 
 
