@@ -93,15 +93,7 @@ class DevicePlugin(Plugin[Config]):
 
 
 def check_class(name: str, plugin: type[DevicePlugin]) -> None:
-    """Check that the settings of a device class have a field for the load, and one for each quantity.
-
-    Args:
-        name: What the scenario calls the class.
-        plugin: The class.
-
-    Raises:
-        PydanticCustomError: A field is missing, or of a type that reads something else.
-    """
+    """Check that the settings of a device class have a field for the load, and one for each quantity."""
     fields = plugin.Config.model_fields
     for key in (*QUANTITIES, LOAD):
         if key not in fields:
@@ -115,15 +107,7 @@ def check_class(name: str, plugin: type[DevicePlugin]) -> None:
 
 
 def check_values(name: str, profile: DevicePlugin) -> None:
-    """Check that each quantity of a device class was read, which a default that is not validated is not.
-
-    Args:
-        name: What the scenario calls the class.
-        profile: The class with its quantities.
-
-    Raises:
-        PydanticCustomError: One was not, or is None where the class draws it as any other does.
-    """
+    """Check that each quantity of a device class was read, which a default that is not validated is not."""
     draws_itself = type(profile).draw is not DevicePlugin.draw
     for key in QUANTITIES:
         law = getattr(profile.config, key)

@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsim.errors import InvariantError
-from fedsim.fleet.architecture_assignment import assign
 from fedsim.fleet.availability.base import Availability, AvailabilityPlugin, EverPresent, Grouped
 from fedsim.fleet.device import QUANTITIES, Device
 from fedsim.fleet.device_class import DevicePlugin
@@ -30,8 +29,32 @@ from fedsim.fleet.load import Load
 from fedsim.network.capacity import Capacity
 from fedsim.network.link_traces import LinkTraces
 from fedsim.network.links import InGroups, Links, TraceOf
+from fedsim.params import Array
 from fedsim.plugins import name_of
 from fedsim.rng import Key
+from fedsim.shares import apportion
+
+Shares = Mapping[str, float]
+"""Label of an architecture to its weight."""
+
+
+def assign(parts: Sequence[Shares], sizes: Array, key: Key) -> tuple[tuple[str, ...], Array]:
+    """Return the architectures of a group, and the place of each client's among them (specification 7.2).
+
+    Clients, ordered by training samples, are cut into equally large parts, each with shares of its own, which
+    hold to within one client; who gets which is drawn.
+
+    ``sizes`` are the clients' training samples; of equal ones the first counts as smaller.
+    """
+    labels = tuple(dict.fromkeys(label for shares in parts for label in shares))
+    places = np.zeros(len(sizes), np.int32)
+    by_size = np.argsort(sizes, kind="stable")
+    for number, (shares, clients) in enumerate(zip(parts, np.array_split(by_size, len(parts)), strict=True)):
+        weights = np.array([shares.get(label, 0.0) for label in labels])
+        dealt = np.repeat(np.arange(len(labels)), apportion(len(clients), weights))
+        places[clients] = key.child(number).numpy().permutation(dealt)
+    return labels, places
+
 
 Column = float | NDArray[np.float32]
 

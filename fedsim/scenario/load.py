@@ -31,6 +31,7 @@ from fedsim.scenario.checks import check, server_label
 from fedsim.scenario.choices import AlgorithmChoice
 from fedsim.scenario.schema import Scenario, plain_name, tables_of
 from fedsim.scenario.validation_messages import faults_of, in_order, shown
+from fedsim.trackers.base import Tracker, TrackerChoice
 
 Source: TypeAlias = str | Path | Mapping[str, Any] | Scenario
 """Where a scenario comes from: a file, an example's name, a dictionary of tables, or a loaded scenario."""
@@ -365,3 +366,24 @@ def _with_models(scenario: Scenario) -> Scenario:
     )
     server = scenario.server.model_copy(update={"model": server_label(scenario)})
     return scenario.model_copy(update={"fleet": fleet, "server": server})
+
+
+def load_tracker(
+    name: Algorithm, params: Overrides = (), *, folder: str | Path | None = None
+) -> Tracker[Any]:
+    """Return a tracker."""
+    written = plain(name, "tracker")
+    document: dict[str, Any] = {"name": written, "params": {} if folder is None else {"folder": str(folder)}}
+    results = [
+        override if isinstance(override, Fault) else apply_override(document["params"], override)
+        for override in parsed(params, written)
+    ]
+    faults = [fault for fault in results if fault is not None]
+    try:
+        choice = TrackerChoice.model_validate(document)
+    except ValidationError as error:
+        faults += faults_of(error, document)
+    if faults:
+        raise ScenarioError(faults, "tracker")
+    tracker: Tracker[Any] = choice.make()
+    return tracker
