@@ -99,18 +99,6 @@ def test_more_classes_than_labels_show(tmp_path: Path) -> None:
     assert load(tmp_path, num_classes=10).task.num_outputs == 10
 
 
-def test_a_path_without_root_starts_at_the_working_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save(tmp_path, x=images(4, 3, 3), y=LABELS)
-    monkeypatch.chdir(tmp_path)
-    assert load(None).task.input_shape == (1, 3, 3)
-    assert (
-        load(tmp_path / "elsewhere", images=str(tmp_path / "x.npy"), labels=str(tmp_path / "y.npy")).y
-        is not None
-    )
-
-
 @pytest.mark.parametrize(
     ("x", "y", "problem"),
     [
@@ -143,11 +131,6 @@ def test_a_test_part_of_another_shape(tmp_path: Path) -> None:
     save(tmp_path, x=images(4, 3, 3), y=LABELS, tx=images(4, 5, 5))
     with pytest.raises(DataError, match=r"shape \(1, 5, 5\), but the others \(1, 3, 3\)"):
         load(tmp_path, test_images="tx.npy", test_labels="y.npy")
-
-
-def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"there is no x.npy: looked in "):
-        load(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["x.npy", "x.npy.xz", "x.npz"])
