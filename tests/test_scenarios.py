@@ -14,6 +14,7 @@ import pytest
 
 from fedsim.data import Dataset
 from fedsim.data.partitions.base import Pool
+from fedsim.plugins import name_of
 from fedsim.rng import Key
 from fedsim.runtime.run import run
 from fedsim.scenario import Scenario, build, load_scenario
@@ -184,10 +185,10 @@ FEW = 1_500
 """Samples of a stand-in, which has all its data set's users."""
 
 
-MAX_VALUE = ("fedet", "fedet_sent140")
+SLOW_TO_PLAN = ("fedet", "fedet_sent140")
 """Files whose profiles take long to plan."""
 SOON_PLANNED = [
-    (path, next(iter(_profiles(path)))) for path in AT_SIZE if path.stem not in (*MAX_VALUE, "fedme")
+    (path, next(iter(_profiles(path)))) for path in AT_SIZE if path.stem not in (*SLOW_TO_PLAN, "fedme")
 ]
 """The first profile of each other file; that of ``fedme`` takes long too."""
 
@@ -215,7 +216,7 @@ def test_a_profile_can_be_planned(path: Path, name: str, monkeypatch: pytest.Mon
     assert min(map(len, held)) > 0
 
     def few(plugin: Any, context: Any) -> Dataset:
-        name = type(plugin).__module__.rpartition(".")[2]
+        name = name_of(plugin)
         _, tested, task = STAND_INS[name]
         dtype = np.dtype(task.dtype)
         x, y = np.zeros((FEW, *task.input_shape), dtype), np.arange(FEW) % task.num_outputs
