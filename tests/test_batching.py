@@ -16,7 +16,7 @@ from fedsim.engine.batched import fit
 from fedsim.engine.losses import Batches, Extras, Models, empirical_loss
 from fedsim.engine.steps import Descent
 from fedsim.errors import JobError
-from fedsim.plugins import Found, available
+from fedsim.plugins import PluginInfo, available
 from fedsim.wire import ModelUpdate
 
 SCENARIO: dict[str, Any] = {
@@ -87,8 +87,7 @@ def jobs(result: fedsim.Result) -> Any:
 
 
 @pytest.mark.parametrize(
-    "algorithm",
-    [pytest.param(name, marks=[] if name in SOON else pytest.mark.slow) for name in ALGORITHMS],
+    "algorithm", [pytest.param(name, marks=[] if name in SOON else pytest.mark.slow) for name in ALGORITHMS]
 )
 def test_results_are_the_same_together_and_one_by_one(
     algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -128,7 +127,7 @@ LESS = {"server_steps": 5, "server_epochs": 2, "distill_epochs": 1, "lambdas": [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("found", available("fedsim.algorithms"), ids=lambda found: found.name)
-def test_every_algorithm_is_the_same_together_and_one_by_one(found: Found, tmp_path: Path) -> None:
+def test_every_algorithm_is_the_same_together_and_one_by_one(found: PluginInfo, tmp_path: Path) -> None:
     fields = found.plugin.Config.model_fields
     changes: dict[str, Any] = {
         "algorithm.name": found.name,

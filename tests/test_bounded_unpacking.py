@@ -22,7 +22,7 @@ from fedsim import bounded_unpacking
 from fedsim.data import file_readers
 from fedsim.data.base import LoadContext
 from fedsim.data.file_readers import read_array
-from fedsim.data.mnist import PLUGIN as MNIST
+from fedsim.data.mnist import Mnist
 from fedsim.data.texts import Texts, TextsConfig
 from fedsim.errors import DataError
 from fedsim.network import link_traces
@@ -71,8 +71,8 @@ def peak_bytes(read: Callable[[], object], message: str) -> int:
 @pytest.fixture(autouse=True)
 def small_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (bounded_unpacking, link_traces):
-        monkeypatch.setattr(module, "MOST_BYTES", BOUND)
-    monkeypatch.setattr(file_readers, "MOST_TEXT_BYTES", BOUND)
+        monkeypatch.setattr(module, "MAX_BYTES", BOUND)
+    monkeypatch.setattr(file_readers, "MAX_TEXT_BYTES", BOUND)
 
 
 ZEROS = bytes(BOMB_BYTES)
@@ -181,7 +181,7 @@ def test_a_bomb_of_an_official_set(tmp_path: Path) -> None:
     for part in ("train", "t10k"):
         for what in ("images-idx3", "labels-idx1"):
             (raw / f"{part}-{what}-ubyte.gz").write_bytes(gzip.compress(IDX))
-    load = MNIST(MNIST.Config()).load
+    load = Mnist(Mnist.Config()).load
     peak = peak_bytes(lambda: load(LoadContext(tmp_path, 1, Key.root(0))), "at most 1048576: fetch it again")
     assert peak < 5 * BOUND
 

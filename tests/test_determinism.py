@@ -64,7 +64,7 @@ def _run(algorithm: str, workers: int, seed: int = 0, *, policies: bool = False)
                 availability=[coming] * 2 if coming else None,
             ),
             architectures={
-                "mlp": Architecture("mlp", _made("fedsim.models", "mlp", hidden=(16,)), data.task),
+                "mlp": Architecture("mlp", _made("fedsim.models", "mlp", hidden=(16,)), data.task)
             },
             network=_made("fedsim.network", "fluid" if policies else "naive"),
             executor=load("fedsim.engine.executors", "threads")(ExecutorConfig(workers=workers)),  # type: ignore[arg-type]

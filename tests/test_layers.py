@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import fedsim
+from fedsim.cli.plugin_kinds import FOLDERS
 
 DESIGN = (Path(__file__).parents[1] / "DESIGN.md").read_text()
 # Layer by layer the places that the table names, such as `clock/` or `errors units rng`.
@@ -40,7 +41,7 @@ class Import:
 def offences(sources: Mapping[str, str]) -> list[str]:
     """Return what breaks the rules, for sources by dotted module name."""
     trees = {module: _parsed(source) for module, source in sorted(sources.items())}
-    plugins = {module for module, tree in trees.items() if _offers_plugin(tree)}
+    plugins = {module for module, tree in trees.items() if _offers_plugin(tree)} - set(FOLDERS.values())
     found, inside = list[str](), dict[str, list[str]]()
     for module, tree in trees.items():
         inside[module] = []
@@ -136,8 +137,7 @@ def _targets(one: Import, modules: Mapping[str, object]) -> list[str]:
 
 def _offers_plugin(tree: ast.Module) -> bool:
     return any(
-        isinstance(node, ast.Assign)
-        and any(isinstance(target, ast.Name) and target.id == "PLUGIN" for target in node.targets)
+        isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("PLUGIN", "PLUGINS")
         for node in tree.body
     )
 

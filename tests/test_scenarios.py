@@ -14,6 +14,7 @@ import pytest
 
 from fedsim.data import Dataset
 from fedsim.data.partitions.base import Pool
+from fedsim.plugins import name_of
 from fedsim.rng import Key
 from fedsim.runtime.run import run
 from fedsim.scenario import Scenario, build, load_scenario
@@ -33,7 +34,7 @@ PARTS = ("Shows", "Run", "Expect", "Costs")
 AT_SIZE = [path for path in PAPERS if path not in TWINS]
 """Those at their papers' size: their heads also list profiles, with what to set for each."""
 
-MOST_CLIENTS = 12
+MAX_CLIENTS = 12
 """Of a group, here."""
 
 
@@ -45,17 +46,17 @@ def _above_the_scenarios(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _small(path: Path, *overrides: str) -> Scenario:
     scenario = load_scenario(path)
-    counts = [min(group.count, MOST_CLIENTS) for group in scenario.fleet]
+    counts = [min(group.count, MAX_CLIENTS) for group in scenario.fleet]
     wanted = scenario.participation.clients_per_round
     changes = [f"fleet.{number}.count={count}" for number, count in enumerate(counts)]
     if wanted is not None:
-        changes.append(f"participation.clients_per_round={min(wanted, sum(counts), MOST_CLIENTS)}")
+        changes.append(f"participation.clients_per_round={min(wanted, sum(counts), MAX_CLIENTS)}")
     pacing = scenario.participation.pacing
     sizes = {name: getattr(pacing.params, name, None) for name in ("concurrency", "buffer")}
     changes += [
-        f"participation.pacing.params.{name}={MOST_CLIENTS}"
+        f"participation.pacing.params.{name}={MAX_CLIENTS}"
         for name, size in sizes.items()
-        if size is not None and size > MOST_CLIENTS
+        if size is not None and size > MAX_CLIENTS
     ]
     if scenario.engine.executor != "null":
         changes.append("training.epochs=1" if scenario.training.steps is None else "training.steps=2")
@@ -184,10 +185,10 @@ FEW = 1_500
 """Samples of a stand-in, which has all its data set's users."""
 
 
-LARGEST = ("fedet", "fedet_sent140")
+SLOW_TO_PLAN = ("fedet", "fedet_sent140")
 """Files whose profiles take long to plan."""
 SOON_PLANNED = [
-    (path, next(iter(_profiles(path)))) for path in AT_SIZE if path.stem not in (*LARGEST, "fedme")
+    (path, next(iter(_profiles(path)))) for path in AT_SIZE if path.stem not in (*SLOW_TO_PLAN, "fedme")
 ]
 """The first profile of each other file; that of ``fedme`` takes long too."""
 
@@ -215,7 +216,7 @@ def test_a_profile_can_be_planned(path: Path, name: str, monkeypatch: pytest.Mon
     assert min(map(len, held)) > 0
 
     def few(plugin: Any, context: Any) -> Dataset:
-        name = type(plugin).__module__.rpartition(".")[2]
+        name = name_of(plugin)
         _, tested, task = STAND_INS[name]
         dtype = np.dtype(task.dtype)
         x, y = np.zeros((FEW, *task.input_shape), dtype), np.arange(FEW) % task.num_outputs

@@ -17,7 +17,7 @@ from fedsim.network.naive import PLUGIN as NAIVE
 from fedsim.rng import Key
 from fedsim.runtime.parts import EvaluationConfig, Parts
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
-from fedsim.runtime.policies.selectors.uniform import PLUGIN as UNIFORM
+from fedsim.runtime.policies.selectors.random_draws import Uniform
 from fedsim.task import Task
 
 
@@ -64,7 +64,7 @@ def world(data: FederatedData, model: Any, executor: type[Executor], workers: in
         "architectures": {label: Architecture(label, model, data.task)},
         "network": NAIVE(Config()),
         "executor": executor(ExecutorConfig(workers=workers)),
-        "selector": UNIFORM(Config()),
+        "selector": Uniform(Config()),
         "pacing": SYNCHRONOUS(SYNCHRONOUS.Config()),
         "training": TrainingConfig(lr=0.05, batch_size=10, epochs=1),
         "evaluation": EvaluationConfig(every=0, clients=1000),

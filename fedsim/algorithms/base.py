@@ -173,7 +173,7 @@ class Setting:
         public_at_clients: Whether clients hold them from the start, or only the server does.
         architectures: All of the run, by label.
         training: How clients train by default.
-        num_rounds: Rounds of the run; ``MOST_ROUNDS`` where only a budget ends it.
+        num_rounds: Rounds of the run; ``MAX_ROUNDS`` where only a budget ends it.
         cohort_size: Replies wanted in a round.
         pacing: Name of the pacing.
         merge_size: Replies that a merge waits for under an asynchronous pacing; None: those of a cohort.

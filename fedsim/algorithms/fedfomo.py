@@ -29,7 +29,7 @@ from fedsim.algorithms.common.tree_arithmetic import squared_distance
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
 from fedsim.params import Array, Model, count, mean_model
-from fedsim.ranges import MOST_CLIENTS, Share
+from fedsim.ranges import MAX_CLIENTS, Share
 from fedsim.rng import Key
 from fedsim.wire import ModelUpdate, message
 
@@ -39,7 +39,7 @@ START = -1  # number of the start model in a set
 class FedFomoConfig(Config):
     """FedFomo's own parameters."""
 
-    offers: Annotated[int, Field(ge=0, le=MOST_CLIENTS)] = 5
+    offers: Annotated[int, Field(ge=0, le=MAX_CLIENTS)] = 5
     """Models that a client is sent, M, as far as there are so many (the paper: 5 and 10); with 0 it is Local,
     bit for bit."""
     epsilon: Share = 0.3

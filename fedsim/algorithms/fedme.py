@@ -55,7 +55,7 @@ from fedsim.engine.losses import TRAIN, Batches, Extras, Models, label_loss, ser
 from fedsim.engine.steps import Descent
 from fedsim.errors import Fault
 from fedsim.params import Array, Model, Tree, count, mean_model
-from fedsim.ranges import MOST_ROUNDS, Clients, Few, PositiveEpochs
+from fedsim.ranges import MAX_ROUNDS, Clients, Few, PositiveEpochs
 from fedsim.rng import Key
 from fedsim.wire import Message, ModelBroadcast, ModelUpdate, counted, message
 
@@ -477,7 +477,7 @@ class FedMe(Algorithm[FedMeConfig, ServerState, Model]):
     def misfits(self, setting: Setting) -> Iterator[Fault]:
         """Refuse candidates that the run does not have, shares of no number of rounds, no classes."""
         yield from super().misfits(setting)
-        if setting.num_rounds == MOST_ROUNDS and self.config.raise_at and self.config.raise_at[0] < 1:
+        if setting.num_rounds == MAX_ROUNDS and self.config.raise_at and self.config.raise_at[0] < 1:
             problem = f"{list(self.config.raise_at)} are shares of all rounds, whose number nobody knows"
             yield Fault(
                 "algorithm.params.raise_at", problem, "write run.rounds, or the numbers of rounds here"

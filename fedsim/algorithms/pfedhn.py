@@ -34,7 +34,7 @@ from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
 from fedsim.engine.optimisers import Clipped, Sgd
 from fedsim.errors import Fault
-from fedsim.models.architecture import MOST_PARAMS
+from fedsim.models.architecture import MAX_PARAMS
 from fedsim.params import Array, Model, Tree, freeze
 from fedsim.ranges import Coefficient, Epochs, LearningRate, Norm, PartialShare, Width
 from fedsim.rng import Key
@@ -257,11 +257,11 @@ class PFedHN(TrainingRounds[PFedHNConfig, Hypernetwork, Tree]):
         config, own = self.config, setting.server
         layers = (config.embedding or 1, config.hidden, config.hidden_layers)
         num_weights = Shape(*layers, (("all", (own.num_params,)),)).num_weights
-        if num_weights > MOST_PARAMS:
+        if num_weights > MAX_PARAMS:
             yield Fault(
                 "algorithm.params.hidden",
                 f"a hypernetwork of {num_weights} weights, {config.hidden + 1} of them for each parameter of "
-                f"model {own.label!r}: the most are {MOST_PARAMS}",
+                f"model {own.label!r}: the most are {MAX_PARAMS}",
                 "write a smaller number, or take a smaller model",
             )
 

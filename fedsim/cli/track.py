@@ -8,7 +8,7 @@ from pathlib import Path
 from fedsim.cli.console import note, say
 from fedsim.report.tracking import run_folders
 from fedsim.report.tracking import track as track_run
-from fedsim.scenario.tracker import load_tracker
+from fedsim.scenario.load import load_tracker
 
 
 def known(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from fedsim.params import Array
 from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
 from fedsim.rng import Key
 from fedsim.shares import deal
-from fedsim.units import LONGEST_S
+from fedsim.units import MAX_TIME_S
 
 _TURNS = 2**32
 """Parts into which a lap is cut, so that a place in it is a number of 32 bits."""
@@ -41,7 +41,7 @@ _ARRAYS = {
 }
 """Arrays of an .npz file: the kinds of their dtypes, in NumPy's letters and in words."""
 
-MOST_BYTES = 2**26
+MAX_BYTES = 2**26
 """What each array of an .npz file may unpack to, 64 MiB: 97 days in steps of a second."""
 
 
@@ -117,10 +117,10 @@ def read_npz(path: Path, name: str | None = None) -> list[Capacity]:
 
 def _capacity(durations_ms: Array, kbps: Array) -> Capacity:
     least_ms, length_s = durations_ms.min(), durations_ms.sum() / 1000
-    if not (least_ms >= 0 and length_s <= LONGEST_S):  # NaN is neither
+    if not (least_ms >= 0 and length_s <= MAX_TIME_S):  # NaN is neither
         raise DataError(
             f"the least of duration_ms is {least_ms:g}, and they add up to {length_s:g} s: durations are 1 "
-            f"or more, and end within {LONGEST_S:g} s"
+            f"or more, and end within {MAX_TIME_S:g} s"
         )
     ends_ns = np.cumsum(np.rint(durations_ms * 1e6)).astype(np.int64).tolist()
     return Capacity([0, *ends_ns[:-1]], (kbps * 1000.0).tolist(), ends_ns[-1])
@@ -130,7 +130,7 @@ def _arrays(path: Path) -> tuple[list[str], Array, Array, Array]:
     """Return names, offsets, durations and rates."""
     try:
         with zipfile.ZipFile(path) as archive:
-            arrays = {key: bounded_unpacking.read_member(archive, key, MOST_BYTES) for key in _ARRAYS}
+            arrays = {key: bounded_unpacking.read_member(archive, key, MAX_BYTES) for key in _ARRAYS}
     except OSError as error:
         raise DataError(f"{shortened(path, MOST_SAID)}: cannot be read: {error.strerror or error}") from error
     except Exception as error:

@@ -28,7 +28,7 @@ from fedsim.data import FederatedData, LoadContext, Spreading, federate
 from fedsim.data.client_split import Split
 from fedsim.data.digits import PLUGIN as DIGITS
 from fedsim.data.federated import Holdings
-from fedsim.data.partitions.dirichlet_class import PLUGIN as DIRICHLET
+from fedsim.data.partitions.dirichlet import DirichletClass
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.engine.training_config import TrainingConfig
@@ -44,7 +44,7 @@ from fedsim.plugins import load
 from fedsim.rng import Key
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
-from fedsim.runtime.policies.selectors.uniform import PLUGIN as UNIFORM
+from fedsim.runtime.policies.selectors.random_draws import Uniform
 from fedsim.runtime.records.recorder import silent
 from fedsim.runtime.run import RunResult, kinds_of, run
 from fedsim.runtime.sockets.join import host
@@ -62,7 +62,7 @@ def _data(num_clients: int, public_size: int, num_samples: int) -> FederatedData
     dataset = DIGITS(DIGITS.Config()).load(LoadContext(None, num_clients, key))
     return federate(
         dataset,
-        DIRICHLET(DIRICHLET.Config(alpha=0.5)),
+        DirichletClass(DirichletClass.Config(alpha=0.5)),
         Spreading(
             num_clients=num_clients,
             shares=(0.7, 0.1, 0.2),
@@ -167,7 +167,7 @@ class World:
             architectures=_architectures(data.task),
             network=NAIVE(Config()) if lost is None else LossyNetwork(lost),
             executor=THREADS(ExecutorConfig(workers=workers, batching=batching)),
-            selector=UNIFORM(Config()),
+            selector=Uniform(Config()),
             pacing=SYNCHRONOUS(SYNCHRONOUS.Config()),
             training=TrainingConfig(**{"lr": 0.1, "batch_size": 8, **(training or {})}),
             rounds=3,

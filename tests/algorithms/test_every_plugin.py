@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import inspect
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -13,6 +12,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import algorithms_page
 import numpy as np
 import pytest
 import torch
@@ -92,7 +92,7 @@ def test_the_four_of_the_main_job_are_there() -> None:
 
 @every
 def test_says_what_it_does_and_cites_its_source(name: str) -> None:
-    text = inspect.getdoc(sys.modules[_plugin(name).__module__]) or ""
+    text = algorithms_page.docstring(_plugin(name))
     assert len(text.splitlines()) >= 4
     if name not in WITHOUT_A_PAPER:
         assert re.search(r"arXiv\s\d{4}\.\d{5}|: .{20,}\b(19|20)\d\d\b", text, re.S), (

@@ -11,14 +11,14 @@ import pytest
 
 from fedsim.algorithms.base import Reply
 from fedsim.params import Model
-from fedsim.runtime.policies.pacing.immediate import PLUGIN as IMMEDIATE
+from fedsim.runtime.policies.pacing.asynchronous import Immediate
 from fedsim.wire import ModelUpdate
 
 SCALARS = 64 * 16 + 16 + 16 * 10 + 10
 
 
 def _immediate(concurrency: int = 4, **params: Any) -> Any:
-    return IMMEDIATE(IMMEDIATE.Config(concurrency=concurrency, **params))
+    return Immediate(Immediate.Config(concurrency=concurrency, **params))
 
 
 def _model(value: float, mean: float = 0.0, seen: int = 0) -> Model:

@@ -14,14 +14,13 @@ from fedsim.algorithms.contexts import ClientContext
 from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
 from fedsim.params import Model, Tree
 from fedsim.rng import Key
-from fedsim.runtime.policies.pacing.buffered import PLUGIN as BUFFERED
-from fedsim.runtime.policies.pacing.immediate import PLUGIN as IMMEDIATE
+from fedsim.runtime.policies.pacing.asynchronous import Buffered, Immediate
 from fedsim.runtime.start_values import StartValues
 from fedsim.wire import ModelUpdate
 
 
 def _buffered(concurrency: int = 4, **params: Any) -> Any:
-    return BUFFERED(BUFFERED.Config(concurrency=concurrency, **params))
+    return Buffered(Buffered.Config(concurrency=concurrency, **params))
 
 
 def _update(change: float, mean: float = 0.0, num_samples: int = 1) -> ModelUpdate:
@@ -140,7 +139,7 @@ def test_one_reply_that_is_fresh_gives_the_model_of_fedasync_with_alpha_1(
     world: Any, on_a_grid: None
 ) -> None:
     changes = {"clients_per_round": 2, "rounds": 3}
-    alone = IMMEDIATE(IMMEDIATE.Config(concurrency=1))
+    alone = Immediate(Immediate.Config(concurrency=1))
     fedasync = world.run(world.algorithm("fedasync", alpha=1.0, rho=0.0), pacing=alone, **changes)
     fedbuff = world.run(world.algorithm("fedbuff"), pacing=alone, **changes)
     assert fedbuff.model_hash == fedasync.model_hash

@@ -37,7 +37,7 @@ from fedsim.engine.steps import Descent, Work
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.errors import UserError
 from fedsim.params import Model
-from fedsim.ranges import MOST_ROUNDS
+from fedsim.ranges import MAX_ROUNDS
 from fedsim.rng import Key
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.run import run
@@ -576,7 +576,7 @@ def test_the_server_remembers_what_each_was_given_until_it_is_asked_again(world:
 
 
 def test_shares_of_all_rounds_need_their_number(world: Any) -> None:
-    endless = Setting(Task((3,), 2), {}, None, 40, False, num_rounds=MOST_ROUNDS)  # type: ignore[arg-type]
+    endless = Setting(Task((3,), 2), {}, None, 40, False, num_rounds=MAX_ROUNDS)  # type: ignore[arg-type]
     (fault,) = world.algorithm("fedme").misfits(endless)
     assert (fault.path, "whose number nobody knows" in fault.problem) == ("algorithm.params.raise_at", True)
     in_rounds = world.algorithm("fedme", clusters=(1, 2), raise_at=(5.0,))

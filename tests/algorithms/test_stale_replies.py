@@ -10,7 +10,6 @@ import pytest
 from fedsim.clock import wait
 from fedsim.config import Config
 from fedsim.runtime.policies.pacing.base import Pacing, Rounds
-from fedsim.runtime.policies.pacing.buffered import PLUGIN as BUFFERED
 from fedsim.runtime.server.open_dispatches import OpenDispatch
 
 
@@ -85,12 +84,12 @@ def test_models_are_the_same_every_way(name: str, size: int, world: Any) -> None
 
 
 def test_one_client_at_work_gives_the_same_models_over_sockets(world: Any) -> None:
-    pacing = BUFFERED(BUFFERED.Config(concurrency=1, buffer=1))
+    pacing = Buffered(Buffered.Config(concurrency=1, buffer=1))
     result = world.run_every_way(lambda: world.algorithm("fedavg"), pacing=pacing, rounds=3)
     assert [row.merged for row in result.rounds] == [1] * 3
 
 
 def test_what_replies_while_the_last_round_is_measured_is_closed_over_sockets(world: Any) -> None:
-    pacing = BUFFERED(BUFFERED.Config(concurrency=4, buffer=1))
+    pacing = Buffered(Buffered.Config(concurrency=4, buffer=1))
     result = world.run_over_sockets(world.algorithm("fedavg"), pacing=pacing, rounds=3)
     assert sum(row.merged for row in result.rounds) == 3

@@ -15,7 +15,7 @@ from fedsim.runtime import told_losses
 from fedsim.runtime.policies.selectors.base import Candidates
 from fedsim.runtime.policies.selectors.power_of_choice import PLUGIN as POWER_OF_CHOICE
 from fedsim.runtime.policies.selectors.power_of_choice import PowerOfChoice
-from fedsim.runtime.policies.selectors.uniform import PLUGIN as UNIFORM
+from fedsim.runtime.policies.selectors.random_draws import Uniform
 
 NAMES = [found.name for found in available("fedsim.algorithms")]
 WITHOUT = {"centralized": "concerns a cohort", "local": "concerns a cohort"}
@@ -82,7 +82,7 @@ def test_who_is_chosen_depends_neither_on_workers_nor_on_the_bus(params: Any, wo
     assert {other.model_hash for other in others} == {first.model_hash}
     everywhere = world.run_every_way(lambda: world.algorithm("fedavg"), **made)
     assert everywhere.model_hash == first.model_hash
-    usual = world.run(world.algorithm("fedavg"), **{**made, "selector": UNIFORM(Config())})
+    usual = world.run(world.algorithm("fedavg"), **{**made, "selector": Uniform(Config())})
     assert first.model_hash != usual.model_hash
 
 

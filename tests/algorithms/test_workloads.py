@@ -16,7 +16,7 @@ from fedsim.plugins import available
 from fedsim.rng import Key
 from fedsim.runtime.policies.workloads.base import Work, Workload
 from fedsim.runtime.policies.workloads.deadline_fitted import PLUGIN as FITTED
-from fedsim.runtime.policies.workloads.variable_epochs import PLUGIN as VARIABLE
+from fedsim.runtime.policies.workloads.epochs import VariableEpochs
 
 NOT_TOLD = ("centralized", "l2sgd")
 """Algorithms whose clients do not train as they are told."""
@@ -93,7 +93,7 @@ def fitted(deadline_s: float) -> Workload[Any]:
     return FITTED(FITTED.Config.model_construct(deadline=deadline_s, min_steps=1))
 
 
-WORKLOADS = {"fitted": fitted(9.0), "variable": VARIABLE(VARIABLE.Config(share=0.9))}
+WORKLOADS = {"fitted": fitted(9.0), "variable": VariableEpochs(VariableEpochs.Config(share=0.9))}
 LOAD = {"distribution": "half_normal"}
 
 

@@ -28,9 +28,9 @@ from fedsim.network.naive import PLUGIN as NAIVE
 from fedsim.params import Array
 from fedsim.runtime.clients.host import ClientHost, in_task
 from fedsim.runtime.clients.virtual_driver import VirtualDriver
-from fedsim.runtime.policies.pacing.buffered import PLUGIN as BUFFERED
+from fedsim.runtime.policies.pacing.asynchronous import Buffered
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
-from fedsim.runtime.policies.workloads.variable_epochs import PLUGIN as VARIABLE
+from fedsim.runtime.policies.workloads.epochs import VariableEpochs
 from fedsim.runtime.run import run
 
 SIZES = (2, 5, 1, 3, 4)
@@ -88,7 +88,7 @@ PACINGS: dict[str, Callable[[], dict[str, Any]]] = {
     "carried": lambda: {"clients_per_round": 3, "pacing": synchronous(deadline="1500 s", late="carry")},
     "asynchronous": lambda: {
         "clients_per_round": 4,
-        "pacing": BUFFERED(BUFFERED.Config(buffer=2, concurrency=4)),
+        "pacing": Buffered(Buffered.Config(buffer=2, concurrency=4)),
     },
 }
 
@@ -144,7 +144,7 @@ def test_two_dispatches_may_wait_for_a_client(world: Any) -> None:
     [
         (partial(FEDPROX, FEDPROX.Config(gamma=0.5)), {}),
         (partial(LOCAL, LOCAL.Config()), {}),
-        (fedavg, {"workload": VARIABLE(VARIABLE.Config()), "training": TrainingConfig(epochs=2)}),
+        (fedavg, {"workload": VariableEpochs(VariableEpochs.Config()), "training": TrainingConfig(epochs=2)}),
         (fedavg, {"training": TrainingConfig(momentum=0.5, keep_optimiser=True)}),
         (partial(DITTO, DITTO.Config()), {}),
         (partial(SCAFFOLD, SCAFFOLD.Config()), {}),
