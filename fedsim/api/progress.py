@@ -26,15 +26,7 @@ ListenerOf: TypeAlias = Callable[[str, int | None], Listener[RoundRow]]
 
 @contextmanager
 def round_listeners(progress: Progress, rounds_of_runs: list[int | None]) -> Iterator[ListenerOf]:
-    """Yield what makes a listener for each of several runs that are done one after the other.
-
-    Args:
-        progress: What the caller gave.
-        rounds_of_runs: How many rounds each run has; None where a budget ends them.
-
-    Raises:
-        UserError: It is nothing of the kind, or a bar needs a package that is not installed.
-    """
+    """Yield what makes a listener for each of several runs that are done one after the other."""
     known = [rounds for rounds in rounds_of_runs if rounds is not None]
     total = sum(known) if len(known) == len(rounds_of_runs) else None
     with _bar(progress, total=total, unit="round") as bar:

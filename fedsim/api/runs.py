@@ -201,11 +201,7 @@ def _compare(
 
 @contextmanager
 def _plain_torch() -> Iterator[None]:
-    """Let gradients be computed, whatever the caller has switched off.
-
-    Raises:
-        UserError: The caller has changed torch's default dtype, which belongs to the process.
-    """
+    """Let gradients be computed, whatever the caller has switched off."""
     if (dtype := torch.get_default_dtype()) is not torch.float32:
         raise UserError(f"torch's default dtype is {dtype}: set it back to torch.float32 first")
     with torch.inference_mode(False), torch.enable_grad():

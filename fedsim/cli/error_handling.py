@@ -92,11 +92,7 @@ class Group(click.Group):
 
 @contextmanager
 def rehearsing(file: Path) -> Iterator[None]:
-    """Let a rehearsal that fails be a mistake in a file.
-
-    Raises:
-        UserError: It has failed.
-    """
+    """Let a rehearsal that fails be a mistake in a file."""
     try:
         yield
     except RunError as error:

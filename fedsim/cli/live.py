@@ -13,14 +13,7 @@ if TYPE_CHECKING:
 
 
 def live_page(port: int | None) -> LivePage | None:
-    """Return the page that is asked for, whose address is printed; the command closes it at its end.
-
-    Args:
-        port: Where to serve it; 0 lets the system choose. None for no page.
-
-    Raises:
-        UserError: The port is taken.
-    """
+    """Return the page that is asked for, whose address is printed; the command closes it at its end."""
     if port is None:
         return None
     from fedsim.page.live_page import LivePage

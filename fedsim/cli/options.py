@@ -19,11 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def late(place: str) -> Callable[..., Any]:
-    """Return a function that is imported when it is called.
-
-    Args:
-        place: Its module and its name, as in ``cli.serve:serve``.
-    """
+    """Return a function that is imported when it is called."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         module, _, name = place.partition(":")

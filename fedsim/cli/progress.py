@@ -40,15 +40,7 @@ def watching(
     passed: str = SIMULATED,
     time_left: TimeLeft | None = None,
 ) -> Iterator[Watch]:
-    """Yield a function that is told of each round as it ends.
-
-    Args:
-        label: What is running.
-        rounds: How many rounds there will be.
-        quiet: Show nothing.
-        passed: What the time of a run is called.
-        time_left: Of this run and others; of this run alone if it is left out.
-    """
+    """Yield a function that is told of each round as it ends."""
     words = Words(rounds, passed, time_left or TimeLeft())
     if quiet:
         yield lambda row: None
@@ -66,10 +58,6 @@ class TimeLeft:
     """Estimates how much real time is left, from the time since it was first asked.
 
     Waiting for clients and loading data come before that, and happen once.
-
-    Attributes:
-        runs: How many runs there are, one after the other.
-        ended: How many of them have ended.
     """
 
     runs: int = 1
@@ -85,14 +73,7 @@ class TimeLeft:
 
 @dataclass(slots=True)
 class Words:
-    """Says where a run is: its time, the last accuracy, or else loss, that was measured, and the time left.
-
-    Attributes:
-        rounds: How many rounds there will be.
-        passed: What its time is called.
-        time_left: Estimates the time left.
-        is_short: Whether the time left stands in the place of the run's time.
-    """
+    """Describes where a run is: its time, the last accuracy or loss measured, and the time left."""
 
     rounds: Rounds
     passed: str = SIMULATED
@@ -111,13 +92,7 @@ class Words:
 
 @dataclass(slots=True)
 class Lines:
-    """Prints a line for the first and the last round, and when enough time has passed.
-
-    Attributes:
-        label: What is running.
-        words: Describes a round.
-        clock: Real time, s.
-    """
+    """Prints a line for the first and the last round, and when enough time has passed."""
 
     label: str
     words: Words

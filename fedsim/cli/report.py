@@ -21,11 +21,7 @@ def report(
 
 
 def check_report_place(parent: Path, *, force: bool) -> None:
-    """Check that the report of a comparison or a study that is still to be done will have its place.
-
-    Raises:
-        OutputError: It is occupied.
-    """
+    """Check that the report of a comparison or a study that is still to be done will have its place."""
     check_files([parent / REPORT], force=force or is_report(parent / REPORT))
 
 

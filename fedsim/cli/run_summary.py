@@ -12,13 +12,7 @@ from fedsim.report.cost_breakdown import Summary
 
 
 def show(summary: Summary, folder: Path, *, passed: str = run_text.SIMULATED) -> None:
-    """Print a run in a few lines.
-
-    Args:
-        summary: Of the run.
-        folder: Its folder, as the user would name it.
-        passed: What its time is called.
-    """
+    """Print a run in a few lines."""
     heading(run_text.title(summary))
     pairs(run_text.pairs(summary, passed))
     heading(cost_breakdown.TITLE)
@@ -27,14 +21,7 @@ def show(summary: Summary, folder: Path, *, passed: str = run_text.SIMULATED) ->
 
 
 def check_succeeded(faults: Mapping[str, str | None]) -> None:
-    """Fail where runs, which have been written and shown, have ended without success.
-
-    Args:
-        faults: Why each has failed, None where it has not, by its name; an empty name for a single run.
-
-    Raises:
-        RunError: Some have; the message says which, since when, and why.
-    """
+    """Fail where runs, which have been written and shown, have ended without success."""
     said = [f"{name}: {fault}" if name else fault for name, fault in faults.items() if fault is not None]
     if said:
         raise RunError("\n  ".join(said))

@@ -58,11 +58,7 @@ def show_study(
     quiet: bool,
     show_params: bool = False,
 ) -> None:
-    """Do the same for a plan.
-
-    Raises:
-        RunError: Runs have failed.
-    """
+    """Do the same for a plan."""
     parent = out or study_place(plan, force=force)
     if report:
         check_report_place(parent, force=force)
@@ -91,15 +87,7 @@ def show_study(
 
 
 def check_failed(failed: Mapping[str, str], of: str) -> None:
-    """Fail where runs have failed.
-
-    Args:
-        failed: Why, by their labels.
-        of: Of what they are runs.
-
-    Raises:
-        RunError: Some have.
-    """
+    """Fail where runs have failed."""
     if failed:
         each = "\n  ".join(f"{label}: {said}" for label, said in failed.items())
         raise RunError(f"{number_format.several(len(failed), 'run')} of the {of}\n  {each}")
@@ -117,13 +105,7 @@ def note_kept(kept: int, total: int) -> None:
 
 @dataclass(slots=True)
 class Both:
-    """Tells a live page too.
-
-    Attributes:
-        watch: Told first.
-        followed: The page.
-        last: What they were told last.
-    """
+    """Tells a live page too."""
 
     watch: Watch
     followed: LiveStudy | Unfollowed
@@ -182,12 +164,7 @@ def _begun(progress: Progress) -> str:
 
 
 def words(progress: Progress, passed_s: float) -> str:
-    """Say which run has ended or is under way, and how much real time is left.
-
-    Args:
-        progress: Where the study is.
-        passed_s: Real time since its start, s.
-    """
+    """Say which run has ended or is under way, and how much real time is left."""
     number = progress.kept + progress.ended + (not progress.said)
     said = f"run {min(number, progress.total)} of {progress.total}"
     if progress.run is not None:

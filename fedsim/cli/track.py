@@ -12,11 +12,7 @@ from fedsim.scenario.tracker import load_tracker
 
 
 def known(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Check that there are trackers of these names.
-
-    Raises:
-        UserError: There is none of one of them.
-    """
+    """Check that there are trackers of these names."""
     for name in names:
         load_tracker(name)
     return names

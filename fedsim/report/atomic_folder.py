@@ -45,15 +45,7 @@ def is_free(folder: Path) -> bool:
 
 
 def check_folders(folders: Sequence[Path], *, force: bool) -> None:
-    """Check, before any work, that each place for a run folder can be written and loses nothing.
-
-    Args:
-        folders: Where runs will be published.
-        force: Whether a folder that holds a run may be replaced.
-
-    Raises:
-        OutputError: A place is occupied or cannot be written; the message says what to do.
-    """
+    """Check, before any work, that each place for a run folder can be written and loses nothing."""
     for folder in folders:
         with telling(folder, MEND, error=OutputError):
             _check_folder(folder.resolve(), force)
@@ -61,11 +53,7 @@ def check_folders(folders: Sequence[Path], *, force: bool) -> None:
 
 
 def check_files(files: Sequence[Path], *, force: bool) -> None:
-    """Check, before any work, that each place for a single file can be written and loses nothing.
-
-    Raises:
-        OutputError: A place is occupied or cannot be written; the message says what to do.
-    """
+    """Check, before any work, that each place for a single file can be written and loses nothing."""
     for file in files:
         with telling(file, MEND, error=OutputError):
             if file.is_dir():
@@ -81,14 +69,6 @@ def staged(folder: Path, *, force: bool = False) -> Iterator[Path]:
 
     Whatever exception ends the block, ``KeyboardInterrupt`` included, the hidden folder is removed, and
     parents that were made for it too.
-
-    Args:
-        folder: Where the results belong; missing parents are made.
-        force: Whether a folder that holds a run may be replaced.
-
-    Raises:
-        OutputError: The place is occupied.
-        FileError: It cannot be written.
     """
     folder = folder.resolve()
     made: list[Path] = []
@@ -117,20 +97,12 @@ def staged(folder: Path, *, force: bool = False) -> Iterator[Path]:
 
 
 def write_file(file: Path, content: bytes) -> None:
-    """Write a file into a folder that exists; a crash leaves the old content, if any, or the new.
-
-    Raises:
-        FileError: It cannot be written.
-    """
+    """Write a file into a folder that exists; a crash leaves the old content, if any, or the new."""
     write(file.resolve(), content, mend=MEND, private=False)
 
 
 def new(path: Path, place: Path) -> BinaryIO:
-    """Return a new file of results to write into; errors name the place that it belongs to.
-
-    Raises:
-        FileError: It cannot be written; also of each write, and of the closing.
-    """
+    """Return a new file of results to write into; errors name the place that it belongs to."""
     return create(path, place, MEND)
 
 

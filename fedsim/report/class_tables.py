@@ -39,12 +39,7 @@ def client_classes(data: FederatedData) -> Columns | None:
 
 
 def classes(rows: Sequence[RoundRow], names: Sequence[str] | None) -> Columns:
-    """Return the counts and figures of each class at each evaluation as columns.
-
-    Args:
-        rows: The rounds.
-        names: What the classes are called; their numbers if None.
-    """
+    """Return the counts and figures of each class at each evaluation as columns."""
     found = list(_evaluated(rows))
     there = [np.union1d(its.true, its.predicted) for _, _, its in found]
     every = _joined(there, np.int64)

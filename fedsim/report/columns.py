@@ -27,13 +27,7 @@ PATH = "<path>"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What a column means.
-
-    Attributes:
-        type: Arrow's name of its type; empty where it is the type of the values.
-        unit: Its unit, or :data:`NUMBER` or :data:`WORDS`.
-        description: What it holds, in a sentence or more.
-    """
+    """What a column means."""
 
     type: Literal["int32", "int64", "float64", "bool", "string", ""]
     unit: str
@@ -50,14 +44,7 @@ flag = partial(Column, "bool", WORDS)
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table and all columns that it can have.
-
-    Attributes:
-        name: Its name, which the metadata of a Parquet file give.
-        file: The name of its file.
-        rows: What it has a row for.
-        columns: Its columns by name, in order; families in the place of their members.
-    """
+    """A table and all columns that it can have."""
 
     name: str
     file: str
@@ -65,11 +52,7 @@ class Table:
     columns: Mapping[str, Column]
 
     def column(self, name: str) -> Column:
-        """Return what a column means; of a family, what this member means.
-
-        Raises:
-            InvariantError: No description is of this name.
-        """
+        """Return what a column means; of a family, what this member means."""
         if (found := self.columns.get(name)) is not None:
             return found
         for family, column in self.columns.items():
@@ -86,11 +69,7 @@ class Table:
         )
 
     def check(self, names: Iterable[str]) -> None:
-        """Check that columns are described.
-
-        Raises:
-            InvariantError: One is not.
-        """
+        """Check that columns are described."""
         for name in names:
             self.column(name)
 

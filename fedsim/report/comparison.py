@@ -29,14 +29,7 @@ HIGHER_IS_BETTER = frozenset({"accuracy", "worst_decile", "global"})
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One algorithm.
-
-    Attributes:
-        algorithm: Its name.
-        seeds: The seeds that it ran with.
-        mean: The mean of each figure over seeds; None where no seed has it.
-        std: The sample standard deviation over seeds; None where fewer than two seeds have it.
-    """
+    """One algorithm."""
 
     algorithm: str
     seeds: tuple[int, ...]
@@ -140,23 +133,12 @@ def table(summaries: Sequence[Summary]) -> TextTable:
 
 
 def to_csv(summaries: Sequence[Summary]) -> bytes:
-    """Return one line per run: the columns of :data:`fedsim.report.run_columns.COMPARISON`.
-
-    Raises:
-        InvariantError: The summary has a part that is described nowhere.
-    """
+    """Return one line per run: the columns of :data:`fedsim.report.run_columns.COMPARISON`."""
     return csv_of(COMPARISON, flat_rows(summaries))
 
 
 def to_document(scenario: str, summaries: Sequence[Summary], folders: Sequence[Path], parent: Path) -> bytes:
-    """Return ``comparison.json``: algorithms with their figures over seeds, and the summary of every run.
-
-    Args:
-        scenario: The scenario's name.
-        summaries: One for each run.
-        folders: Where they are.
-        parent: What folders are named relative to.
-    """
+    """Return ``comparison.json``: algorithms with their figures over seeds, and the summary of every run."""
     algorithms = [
         {
             "algorithm": row.algorithm,

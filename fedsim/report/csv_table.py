@@ -15,9 +15,6 @@ def csv_of(table: Table, rows: Sequence[Mapping[str, Any]]) -> bytes:
     """Return rows with the same names as CSV; without rows, the names of the table's columns alone.
 
     A text that a spreadsheet would take for a formula has an apostrophe before it.
-
-    Raises:
-        InvariantError: A column is described nowhere.
     """
     names = list(rows[0] if rows else table.columns)
     table.check(names)

@@ -20,15 +20,7 @@ AGAIN_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Real time of a run, without what comes before its first event.
-
-    Attributes:
-        once_s: What happens once takes so long, s.
-        round_s: A round, s.
-        evaluation_s: An evaluation, s.
-        rounds: How many rounds there will be; None where nobody knows.
-        rounds_between: Rounds between two evaluations, which need not be whole; 0: there are none.
-    """
+    """Real time of a run, without what comes before its first event."""
 
     once_s: float
     round_s: float
@@ -51,12 +43,7 @@ class Forecast:
 
 
 def tried(parts: Parts, rehearsal: Rehearsal) -> tuple[Forecast | None, str]:
-    """Return a forecast; or None, where a job fails when it is tried, and what to say then.
-
-    Args:
-        parts: Of the run. Their executor does some jobs, and is closed then.
-        rehearsal: Of the run.
-    """
+    """Return a forecast; or None, where a job fails when it is tried, and what to say then."""
     try:
         return forecast(parts, rehearsal), ""
     except Exception as error:  # of anybody's code: a run says what is wrong, and where
@@ -64,12 +51,7 @@ def tried(parts: Parts, rehearsal: Rehearsal) -> tuple[Forecast | None, str]:
 
 
 def hardly_pays(parts: Parts, rehearsal: Rehearsal) -> str | None:
-    """Return why a run's jobs are too small to go to other machines; None where they are not, or do not go.
-
-    Args:
-        parts: Of the run.
-        rehearsal: Of the run.
-    """
+    """Return why a run's jobs are too small for other machines; None if they are not, or stay here."""
     if not parts.executor.is_elsewhere:
         return None
     fit_s = seconds_a_fit(parts, *rehearsal.each.works)
@@ -83,12 +65,7 @@ def hardly_pays(parts: Parts, rehearsal: Rehearsal) -> str | None:
 
 
 def forecast(parts: Parts, rehearsal: Rehearsal) -> Forecast:
-    """Return how long a run will take for real.
-
-    Args:
-        parts: Of the run. Their executor does some jobs, and is closed then.
-        rehearsal: Of the run.
-    """
+    """Return how long a run will take for real."""
     once, each = rehearsal.once, rehearsal.each
     if once.real_s + each.real_s < AGAIN_S:
         each = rehearse(parts).each  # with all counted that is counted once

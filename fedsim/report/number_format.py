@@ -64,12 +64,7 @@ def fraction(value: float, largest: float) -> str:
 
 
 def time_left(passed_s: float, share: float | None) -> str:
-    """Return how much real time is left, as in ``"about 23 s left"``; empty where nobody knows.
-
-    Args:
-        passed_s: Real time so far, s.
-        share: How much is done, in ``[0, 1]``.
-    """
+    """Return how much real time is left, as in ``"about 23 s left"``; empty where nobody knows."""
     if share is None or not 0 < share < 1:
         return ""
     return f"about {duration(max(1, round(passed_s / share - passed_s)))} left"

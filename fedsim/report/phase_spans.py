@@ -32,9 +32,6 @@ def read_spans(folder: Path) -> Columns:
     ``is_exact``          whether that is when; of most dispatches over sockets it is known only how
                           long each phase lasted, and they are put in their usual order
     ===================== ==========================================================================
-
-    Raises:
-        OutputError: The folder holds no whole run.
     """
     replayed = replay(folder)
     table = replayed.dispatches.columns()

@@ -58,11 +58,7 @@ def run_name(algorithm: str, seed: int) -> str:
 
 
 def by_name(scenarios: Sequence[Scenario]) -> dict[str, str]:
-    """Return the resolved scenarios of a comparison's runs, by the names of their folders.
-
-    Raises:
-        OutputError: Two of the runs have the same name.
-    """
+    """Return the resolved scenarios of a comparison's runs, by the names of their folders."""
     runs: dict[str, str] = {}
     for scenario in scenarios:
         name = run_name(scenario.algorithm.name, scenario.run.seed)
@@ -76,16 +72,7 @@ def by_name(scenarios: Sequence[Scenario]) -> dict[str, str]:
 
 
 def run_place(scenario: Scenario, bus: Bus, *, force: bool = False) -> Path:
-    """Return where a run goes whose user names no folder.
-
-    Args:
-        scenario: What will be run.
-        bus: What carries its messages.
-        force: Whether it is the first place whatever is there.
-
-    Raises:
-        OutputError: What is there cannot be read.
-    """
+    """Return where a run goes whose user names no folder."""
     ((name, written),) = by_name([scenario]).items()
     first = RUNS / scenario.run.name / name
     return first if force else first_fit(first, lambda folder: _has_room(folder, written, bus))
@@ -94,16 +81,7 @@ def run_place(scenario: Scenario, bus: Bus, *, force: bool = False) -> Path:
 def comparison_place(
     scenarios: Sequence[Scenario], *, tables: Sequence[str] = TABLES, force: bool = False
 ) -> Path:
-    """Return where the run folders and the tables of a comparison go whose user names no folder.
-
-    Args:
-        scenarios: One for each run.
-        tables: The files that it leaves beside its run folders.
-        force: Whether it is the first place whatever is there.
-
-    Raises:
-        OutputError: What is there cannot be read.
-    """
+    """Return where the run folders and the tables of a comparison go whose user names no folder."""
     runs, first = by_name(scenarios), RUNS / scenarios[0].run.name
 
     def fits(parent: Path) -> bool:
@@ -116,13 +94,7 @@ def comparison_place(
 
 
 def holds_run(folder: Path, scenario_toml: str, bus: Bus = "memory") -> bool:
-    """Whether a folder holds a run that would leave the same results again, and nothing else.
-
-    Args:
-        folder: Where to look.
-        scenario_toml: The resolved scenario.
-        bus: What would carry the messages.
-    """
+    """Whether a folder holds a run that would leave the same results again, and nothing else."""
     same = {"status": "complete", "fedsim": __version__, "bus": bus}
     try:
         return (
@@ -172,11 +144,7 @@ def _has_room(folder: Path, scenario_toml: str, bus: Bus = "memory") -> bool:
 
 
 def first_fit(place: Path, fits: Callable[[Path], bool]) -> Path:
-    """Return the first that fits of a place, and of the same with ``-2``, ``-3`` and so on at its end.
-
-    Raises:
-        OutputError: What is there cannot be read.
-    """
+    """Return the first that fits of a place, and of the same with ``-2``, ``-3`` and so on at its end."""
     with telling(place, MEND, error=OutputError):
         if fits(place):
             return place

@@ -39,15 +39,7 @@ def provenance(
     bus: Bus = "memory",
     tracker_failures: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
-    """Return what ``run.json`` holds for a run that has ended well.
-
-    Args:
-        plan: What was run.
-        started_at: Real time at its start.
-        wall_s: Real time that it took, s.
-        bus: What carried its messages.
-        tracker_failures: How often each tracker has failed, by name, where there are any.
-    """
+    """Return what ``run.json`` holds for a run that has ended well."""
     executor, model = plan.parts.executor, plan.parts.server_model
     return {
         "status": "complete",

@@ -12,9 +12,5 @@ NEEDED = ("fedsim", "bus")
 
 
 def read_provenance(folder: Path) -> dict[str, Any]:
-    """Return where, when and with what a run was done, from its folder.
-
-    Raises:
-        OutputError: The folder does not say, or its file is damaged.
-    """
+    """Return where, when and with what a run was done, from its folder."""
     return read_object(folder / "run.json", NEEDED)

@@ -16,11 +16,7 @@ T = TypeVar("T")
 
 
 def read_whole(file: Path, how: Callable[[Path], T]) -> T:
-    """Read a file of results.
-
-    Raises:
-        OutputError: It is not there, or damaged.
-    """
+    """Read a file of results."""
     try:
         return how(file)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
@@ -29,15 +25,7 @@ def read_whole(file: Path, how: Callable[[Path], T]) -> T:
 
 
 def read_object(file: Path, needed: Sequence[str] = ()) -> dict[str, Any]:
-    """Read a file of results that is a JSON object.
-
-    Args:
-        file: Which.
-        needed: Keys that it has in any case.
-
-    Raises:
-        OutputError: It is not there, or damaged, or another kind of value, or lacks a key.
-    """
+    """Read a file of results that is a JSON object."""
 
     def read(file: Path) -> dict[str, Any]:
         found = json.loads(file.read_text("utf-8"))

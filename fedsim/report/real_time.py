@@ -51,13 +51,7 @@ Learning: TypeAlias = Fit | Predict | Evaluate
 
 @dataclass(slots=True)
 class Kind:
-    """Jobs that do the same with other values.
-
-    Attributes:
-        count: How many there are.
-        amount: How much they do together: operations of fits, samples of others.
-        tried: Some of them, each with its amount.
-    """
+    """Jobs that do the same with other values."""
 
     count: int = 0
     amount: float = 0.0
@@ -80,11 +74,7 @@ def add(work: Work, job: Learning, amount: float) -> None:
 
 
 class Listening(Executor):
-    """Hears of jobs, and leaves them to another executor, which need not do them.
-
-    Args:
-        inner: The other one.
-    """
+    """Hears of jobs, and leaves them to another executor, which need not do them."""
 
     learns = False
 
@@ -146,12 +136,7 @@ def evaluation(parts: Parts, result: RunResult) -> Work:
 
 
 def seconds(parts: Parts, *works: Work) -> list[float]:
-    """Return how long each of some works takes this machine, s, from trials of each kind of job in them.
-
-    Args:
-        parts: Of the run; its executor does the trials, or one that is like it here, and is closed then.
-        works: Jobs.
-    """
+    """Return how long each of some works takes this machine, s, from trials of each kind of job in them."""
     if not parts.executor.learns:
         return [0.0] * len(works)
     kinds: Work = {}
@@ -169,12 +154,7 @@ def seconds(parts: Parts, *works: Work) -> list[float]:
 
 
 def seconds_a_fit(parts: Parts, *works: Work) -> float | None:
-    """Return how long a fit in some works takes a core of this machine on average, s; None without fits.
-
-    Args:
-        parts: Of the run; the executor of its trials is closed then.
-        works: Jobs.
-    """
+    """Return how long a fit in some works takes a core of this machine on average, s; None without fits."""
     fits: Work = {name: kind for work in works for name, kind in work.items() if _is_of_fits(name)}
     if not fits or not parts.executor.learns:
         return None

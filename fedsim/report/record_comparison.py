@@ -34,17 +34,7 @@ Watching: TypeAlias = Callable[[str, int | None], AbstractContextManager[Callabl
 def check_comparison(
     scenarios: Sequence[Scenario], parent: Path, *, tables: Sequence[str] = TABLES, force: bool = False
 ) -> None:
-    """Check, before any run, that all that a comparison writes can be written, and replaces nothing else.
-
-    Args:
-        scenarios: One for each run: the same but for the algorithm and the seed.
-        parent: The folder of the run folders.
-        tables: The files that it leaves beside its run folders.
-        force: Whether earlier results may be replaced; those of the same runs may be in any case.
-
-    Raises:
-        OutputError: A place is occupied or cannot be written.
-    """
+    """Check, before any run, that all that a comparison writes can be written, and replaces nothing else."""
     runs = by_name(scenarios)
     for label, written in runs.items():
         check_folders([parent / label], force=force or holds_run(parent / label, written))
@@ -64,25 +54,7 @@ def record_comparison(
     tell: Tell = warn,
     known_as: Path | None = None,
 ) -> Iterator[Recorded]:
-    """Do the runs of a comparison one after the other, and yield each that is done as it ends.
-
-    Args:
-        scenarios: One for each run.
-        source: What errors call them.
-        parent: The folder of the run folders.
-        watching: Watches a run.
-        observe: Given what will record a run, once it is watched.
-        force: Whether earlier results may be replaced.
-        verify: Whether every invariant is checked while running.
-        keep: Whether runs that are there already are left as they are, and not done again.
-        tell: Told where a tracker fails.
-        known_as: The folder by which trackers know the comparison, if the results go to a temporary one.
-
-    Raises:
-        OutputError: The place of a run is occupied or cannot be written.
-        UserError: As :func:`fedsim.scenario.build.require_numerics` says.
-        RunError: A run failed; those before it are kept.
-    """
+    """Do the runs of a comparison one after the other, and yield each that is done as it ends."""
     require_numerics(scenario.engine for scenario in scenarios)
     for scenario, (label, written) in zip(scenarios, by_name(scenarios).items(), strict=True):
         folder = parent / label
@@ -103,12 +75,7 @@ def record_comparison(
 
 
 def write_comparison(scenarios: Sequence[Scenario], parent: Path) -> list[Summary]:
-    """Write the tables of a comparison, whose runs are in their folders, and return the runs' summaries.
-
-    Raises:
-        OutputError: A run is not there, or damaged.
-        FileError: They cannot be written.
-    """
+    """Write the tables of a comparison, whose runs are in their folders, and return the runs' summaries."""
     folders = [parent / label for label in by_name(scenarios)]
     summaries = [read_summary(folder) for folder in folders]
     csv, document = (parent / table for table in TABLES)

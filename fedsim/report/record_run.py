@@ -45,15 +45,7 @@ from fedsim.trackers.base import TrackedRun
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recorded:
-    """A run that has come to its end, and its folder.
-
-    Attributes:
-        folder: Where it is.
-        summary: What ``summary.json`` says.
-        result: All that the run has shown.
-        models: The models at its end.
-        remarks: What a user has to know to read its times; over sockets, nothing.
-    """
+    """A run that has come to its end, and its folder."""
 
     folder: Path
     summary: Summary
@@ -79,24 +71,7 @@ def record(
     known_as: Path | None = None,
     profile: bool = False,
 ) -> Recorded:
-    """Run, and publish the run's folder when everything is there; otherwise leave nothing.
-
-    Args:
-        plan: What to run.
-        folder: Where its results belong; missing parents are made.
-        force: Whether a folder that holds another run may be replaced; the same run may be in any case.
-        watch: Told of each round as it ends.
-        observe: Given what will record the run.
-        perform: What does the run: in virtual time, unless told otherwise.
-        bus: What carries its messages then.
-        tell: Told where a tracker fails.
-        known_as: The folder by which trackers know the run, if the results go to a temporary one.
-        profile: Whether to note when which thread was at which jobs, which changes no result.
-
-    Raises:
-        OutputError: The place is occupied or cannot be written, found before the run.
-        RunError: The run failed; a FileError, if the system refuses to write its results.
-    """
+    """Run, and publish the run's folder when everything is there; otherwise leave nothing."""
     force = force or holds_run(folder, plan.scenario_toml, bus)
     check_folders([folder], force=force)
     place = (known_as or folder).resolve()

@@ -38,12 +38,7 @@ QUANTILE_HEADINGS = ("minimum", "5 %", "median", "95 %", "maximum")
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A part of a rehearsal.
-
-    Attributes:
-        real_s: How long it took for real, s: what there is to simulate beside the jobs.
-        works: Jobs that it did not do, and a run does.
-    """
+    """A part of a rehearsal."""
 
     real_s: float
     works: Sequence[Work]
@@ -51,16 +46,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rehearsal:
-    """What a rehearsal has shown.
-
-    Attributes:
-        rounds: Rounds rehearsed.
-        parts: Of the whole run.
-        result: Of the rehearsal.
-        jobs: For each job its client, dispatch, operations and duration in s.
-        once: What happens once, apart from rounds that are like the last one.
-        each: What happens in the last round.
-    """
+    """What a rehearsal has shown."""
 
     rounds: int
     parts: Parts
@@ -158,9 +144,6 @@ def rehearse(parts: Parts) -> Rehearsal:
     """Run the first rounds of a run without learning.
 
     Links that follow traces are constant here, at the mean of theirs: two rounds say nothing of a lap.
-
-    Raises:
-        RunError: They failed.
     """
     null: Any = plugins.load("fedsim.engine.executors", "null")
     executor = Listening(null(null.Config()))

@@ -38,14 +38,7 @@ _ROUNDING_S = 1e-6
 
 
 def remarks(parts: Parts, result: RunResult, simulated_s: float | None = None) -> list[str]:
-    """Return remarks on the times of a run, without a full stop; most runs have none.
-
-    Args:
-        parts: What was run.
-        result: What it has shown.
-        simulated_s: Virtual time of the whole run, s; without it, that of ``result``, which may be of the
-            first rounds alone.
-    """
+    """Return remarks on the times of a run, without a full stop; most runs have none."""
     covered_s = result.simulated_s if simulated_s is None else simulated_s
     found = [
         f"the run covers {duration(covered_s)}, and availability {name!r} changes over {duration(scale_s)}: "

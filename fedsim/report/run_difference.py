@@ -34,14 +34,7 @@ Differences = Mapping[str, tuple[Any, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """Where two traces part.
-
-    Attributes:
-        num_common: How many events they have in common before.
-        before: The last of those, as :func:`fedsim.clock.read_trace` gives them.
-        first: The next event of the first run; None where its trace ends.
-        second: That of the second run.
-    """
+    """Where two traces part."""
 
     num_common: int
     before: Sequence[Record]
@@ -51,15 +44,7 @@ class Parting:
 
 @dataclass(frozen=True, slots=True)
 class RunDifference:
-    """What tells two runs apart.
-
-    Attributes:
-        summaries: What each comes to.
-        settings: Values of their resolved scenarios that differ, by path.
-        facts: What differs in versions, host and way of running, by its name in ``run.json``.
-        parting: Where their traces part; None where these are equal.
-        is_real_time: Whether one of them went over sockets.
-    """
+    """What tells two runs apart."""
 
     summaries: tuple[Summary, Summary]
     settings: Differences
@@ -75,15 +60,7 @@ class RunDifference:
 
 
 def run_difference(first: Path, second: Path) -> RunDifference:
-    """Compare two runs, event by event; no trace is held as a whole.
-
-    Args:
-        first: The folder of a run.
-        second: That of the other.
-
-    Raises:
-        OutputError: One holds no whole run.
-    """
+    """Compare two runs, event by event; no trace is held as a whole."""
     with opened(first) as one, opened(second) as other:
         summaries = read_summary(first), read_summary(second)
         same = summaries[0]["trace_hash"] == summaries[1]["trace_hash"]

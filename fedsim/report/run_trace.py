@@ -29,11 +29,8 @@ TRACE = "trace.msgpack"
 class Replayed:
     """A run's dispatches, made again from its trace.
 
-    Attributes:
-        dispatches: Their table.
-        spans: When they were in which phase, int64 ``[spans, 5]``: row in the table, phase, one of
-            :data:`~fedsim.runtime.records.dispatch_phases.PLACES`, begin and end in ns, and 1 where that is
-            when, 0 where only the length is known. In the order of rows, then of time.
+    ``spans`` is int64 ``[spans, 5]``: row in the table, phase (one of ``PLACES``), begin and end in ns, and 1
+    where these are exact, 0 where only the length is known.
     """
 
     dispatches: DispatchTable
@@ -41,11 +38,7 @@ class Replayed:
 
 
 def check_is_run(folder: Path) -> None:
-    """Check that a folder is that of a run.
-
-    Raises:
-        OutputError: It is not; the message says what to name instead.
-    """
+    """Check that a folder is that of a run."""
     if (folder / MARK).is_file():
         return
     inside = sorted(path.parent.name for path in folder.glob(f"*/{MARK}"))
@@ -58,11 +51,7 @@ def check_is_run(folder: Path) -> None:
 
 @contextmanager
 def opened(folder: Path) -> Iterator[BinaryIO]:
-    """Open the trace of a run, at its beginning.
-
-    Raises:
-        OutputError: It is not there, or is not the one that the run's summary names.
-    """
+    """Open the trace of a run, at its beginning."""
     check_is_run(folder)
     file, wanted = folder / TRACE, read_summary(folder).get("trace_hash")
     if read_whole(file, _hash) != wanted:
@@ -75,15 +64,7 @@ def opened(folder: Path) -> Iterator[BinaryIO]:
 
 
 def replay(folder: Path, listeners: Mapping[str, Listener] | None = None) -> Replayed:
-    """Return a run's dispatches, made again from its trace.
-
-    Args:
-        folder: The run's.
-        listeners: Called with its records too, as by :meth:`fedsim.clock.Trace.listen`.
-
-    Raises:
-        OutputError: The folder holds no whole run.
-    """
+    """Return a run's dispatches, made again from its trace."""
     cells = array("q")
 
     def hear(one: UnderwayInSpans) -> None:

@@ -33,13 +33,7 @@ MOST_NAMED = 20
 
 
 def summarise(plan: Plan, result: RunResult, wall_s: float) -> Summary:
-    """Return the summary of a finished run.
-
-    Args:
-        plan: What was run.
-        result: What it has shown.
-        wall_s: Real time that it took, s.
-    """
+    """Return the summary of a finished run."""
     totals, final = result.totals, result.final
 
     def last(name: str) -> float | None:
@@ -93,11 +87,7 @@ def summarise(plan: Plan, result: RunResult, wall_s: float) -> Summary:
 
 
 def read_summary(folder: Path) -> Summary:
-    """Return the summary of a run from its folder.
-
-    Raises:
-        OutputError: The folder holds none, or a damaged one.
-    """
+    """Return the summary of a run from its folder."""
     return read_object(folder / MARK)
 
 
@@ -120,12 +110,7 @@ def ineligible(parts: Parts) -> dict[str, Any]:
 
 
 def ineligible_line(found: Mapping[str, Any], population: int) -> str | None:
-    """Return the same in a line for people; None where there are none.
-
-    Args:
-        found: What :func:`ineligible` returns.
-        population: Clients of the fleet.
-    """
+    """Return the same in a line for people; None where there are none."""
     if not found["count"]:
         return None
     named = ", ".join(map(str, found["clients"]))
@@ -141,9 +126,5 @@ def finite(value: float | None) -> float | None:
 
 
 def to_json(value: Any) -> bytes:
-    """Return a JSON document, indented.
-
-    Raises:
-        ValueError: For NaN or an infinity, which JSON does not have.
-    """
+    """Return a JSON document, indented."""
     return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()

@@ -45,11 +45,7 @@ MEASURED = {
 
 
 def write_tables(folder: Path, parts: Parts, result: RunResult, place: Path) -> None:
-    """Write all tables of a run into a folder, which belongs to a place.
-
-    Raises:
-        FileError: It cannot be written.
-    """
+    """Write all tables of a run into a folder, which belongs to a place."""
     tables = {
         "rounds": rounds(result),
         "clients": clients(parts, result),
@@ -168,25 +164,12 @@ def traffic_by_client(ledger: Ledger, population: int) -> Columns:
 
 
 def write_table(file: BinaryIO, table: Table, columns: Columns) -> None:
-    """Write a table, as Parquet.
-
-    Args:
-        file: Takes its bytes; what it raises comes out.
-        table: What it is.
-        columns: Its columns, of equal length: words as objects; NaN becomes null.
-
-    Raises:
-        InvariantError: A column is described nowhere.
-    """
+    """Write a table, as Parquet."""
     parquet.write_table(arrow_table(table, columns), file, compression="zstd")
 
 
 def arrow_table(table: Table, columns: Mapping[str, Array | Sequence[Any]]) -> pa.Table:
-    """Return columns as an Arrow table, whose fields have their descriptions and units as metadata.
-
-    Raises:
-        InvariantError: A column is described nowhere.
-    """
+    """Return columns as an Arrow table with descriptions and units as metadata; NaN becomes null."""
     fields, arrays = [], []
     for name, values in columns.items():
         column = table.column(name)
@@ -199,11 +182,7 @@ def arrow_table(table: Table, columns: Mapping[str, Array | Sequence[Any]]) -> p
 
 
 def arrow_rows(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Return rows with the same names, at least one, as :func:`arrow_table` does columns.
-
-    Raises:
-        InvariantError: A column is described nowhere.
-    """
+    """Return rows with the same names, at least one, as :func:`arrow_table` does columns."""
     return arrow_table(table, {name: [row[name] for row in rows] for name in rows[0]})
 
 

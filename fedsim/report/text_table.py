@@ -15,15 +15,7 @@ Pairs = list[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """Cells under headings.
-
-    Attributes:
-        headings: One for each column; a line break is allowed.
-        rows: The cells.
-        notes: What a reader has to know, one sentence each.
-        text_columns: Columns that hold words and are aligned left; others are aligned right.
-        title: What the table shows; empty where that is plain.
-    """
+    """Cells under headings."""
 
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]

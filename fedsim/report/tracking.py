@@ -47,17 +47,7 @@ warn: Tell = logging.getLogger(__name__).warning
 
 
 class Following:
-    """Tells trackers of one run as it goes on. What they raise is told once for each, and counted.
-
-    Args:
-        trackers: The trackers.
-        run: The run.
-        tell: Told of what fails.
-
-    Attributes:
-        failures: How often each tracker has failed, by name.
-        summary: What the run has come to; None until it has ended well.
-    """
+    """Tells trackers of one run as it goes on. What they raise is told once for each, and counted."""
 
     def __init__(self, trackers: Sequence[Tracker[Any]], run: TrackedRun, tell: Tell) -> None:
         self.failures = dict.fromkeys(map(name_of, trackers), 0)
@@ -115,11 +105,7 @@ def following(trackers: Sequence[Tracker[Any]], run: TrackedRun, tell: Tell) -> 
 
 
 def run_folders(folder: Path) -> list[Path]:
-    """Return a run's folder, or the folders of the runs in that of a comparison or a study.
-
-    Raises:
-        OutputError: It is neither.
-    """
+    """Return a run's folder, or the folders of the runs in that of a comparison or a study."""
     found = (
         [folder] if (folder / MARK).is_file() else sorted(file.parent for file in folder.glob(f"*/{MARK}"))
     )
@@ -132,16 +118,7 @@ def run_folders(folder: Path) -> list[Path]:
 
 
 def track(folder: Path, tracker: Tracker[Any]) -> TrackedRun:
-    """Tell a tracker of a run that has ended, and return what it was told that the run is.
-
-    Args:
-        folder: The run's.
-        tracker: The tracker.
-
-    Raises:
-        UserError: The tracker's package is not installed.
-        OutputError: The folder cannot be read, or the tracker cannot write.
-    """
+    """Tell a tracker of a run that has ended, and return what it was told that the run is."""
     folder = folder.resolve()
     try:
         rows = parquet.read_table(folder / "rounds.parquet", columns=list(COLUMNS)).to_pylist()
@@ -184,13 +161,7 @@ def _write(follower: Follower, rounds: Iterable[Point], summary: Summary) -> Non
 
 
 def _point(cells: Mapping[str, Any], bytes_before: int, macro_f1: Mapping[str, float | None]) -> Point:
-    """Return what a round has come to; what was not measured is left out.
-
-    Args:
-        cells: Its row of ``rounds``.
-        bytes_before: Bytes of all frames until it began.
-        macro_f1: By test set, where classes were counted.
-    """
+    """Return what a round has come to; what was not measured is left out."""
     figures = {
         name: float(value)
         for column, name in FIGURES.items()

@@ -50,21 +50,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answers:
-    """All that a study answers.
-
-    Attributes:
-        plan: The study, with what was chosen for each setting.
-        curves: What each run has shown, by setting and seed.
-        ends: Where the runs of each setting have ended: the mean over seeds of what comparisons compare
-            (:func:`fedsim.report.comparison.figures`), for settings of which a run has ended.
-        budgets: Within which accuracies are compared.
-        answers: One for each setting and target.
-        fronts: The Pareto front for each budget.
-        tables: The tables for people.
-        trials: The rows of ``tuning.csv``; none where nothing is tuned.
-        failed: Why runs are not there, or that a model is not finite at their end, by the names of their
-            folders.
-    """
+    """All that a study answers."""
 
     plan: StudyPlan
     curves: Mapping[Setting, Curves]
@@ -78,11 +64,7 @@ class Answers:
 
 
 def read_answers(whole: StudyPlan, parent: Path) -> Answers:
-    """Return what the runs in the folder of a study answer, whether all of them are there or not.
-
-    Raises:
-        OutputError: A table of a run is not there, or damaged.
-    """
+    """Return what the runs in the folder of a study answer, whether all of them are there or not."""
     tuning = read_tuning(whole, parent)
     plan, config = whole.chosen(tuning.chosen), whole.config
     curves: dict[Setting, dict[int, Columns]] = {setting: {} for setting in plan.settings}
@@ -122,12 +104,7 @@ def read_answers(whole: StudyPlan, parent: Path) -> Answers:
 
 
 def write_answers(whole: StudyPlan, parent: Path) -> Answers:
-    """Write the files of a study's answers, one process at a time, and return the answers.
-
-    Raises:
-        OutputError: A table of a run is not there, or damaged.
-        FileError: They cannot be written.
-    """
+    """Write the files of a study's answers, one process at a time, and return the answers."""
     with locked(parent / ANSWERS.file, wait=True):
         found = read_answers(whole, parent)
         contents = _contents(found)

@@ -58,17 +58,7 @@ SHARES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is known of a setting, and of a target.
-
-    Attributes:
-        setting: A variant at a point of the grid.
-        target: The accuracy to be reached; None where the study has no targets.
-        seeds: How many of its runs have ended.
-        reached: How many of them have reached the target.
-        ended_before: How many of them have ended without having spent each budget, by its column.
-        figures: Each quantity over seeds; None where no run has it.
-        differences: The same minus the baseline's, seed by seed; none without a baseline, and for itself.
-    """
+    """What is known of a setting, and of a target."""
 
     setting: Setting
     target: float | None
@@ -88,16 +78,7 @@ def answers(
     budgets: Sequence[Budget] = (),
     method: Method = "t",
 ) -> list[Answer]:
-    """Return an answer for each setting and target, or for each setting if there are no targets.
-
-    Args:
-        curves: Of each setting.
-        targets: Accuracies to be reached.
-        of: Which accuracy.
-        baseline: The variant with which others are compared, at the same point of the grid.
-        budgets: Within which accuracies are compared.
-        method: How intervals are made.
-    """
+    """Return an answer for each setting and target, or for each setting if there are no targets."""
     baselines = {setting.point: setting for setting in curves if setting.variant == baseline}
     values = {
         (setting, target): _by_seed(its_curves, target, of, budgets)

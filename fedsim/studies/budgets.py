@@ -26,13 +26,7 @@ BUDGETS = {"time_s": ("simulated_s",), "bytes": ("bytes_up", "bytes_down")}
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A bound on time or on bytes.
-
-    Attributes:
-        bounds: One of :data:`BUDGETS`.
-        amount: In s, or in bytes; NaN where no run tells.
-        is_stated: Whether the study states it; otherwise it is the least of the runs.
-    """
+    """A bound on time or on bytes."""
 
     bounds: str
     amount: float
@@ -48,12 +42,7 @@ class Budget:
 
 
 def budgets(curves: Mapping[Setting, Mapping[int, Columns]], at: AtConfig) -> list[Budget]:
-    """Return the budgets within which the runs of a study are compared, those of time first.
-
-    Args:
-        curves: Of each setting, by seed.
-        at: What the study states.
-    """
+    """Return the budgets within which the runs of a study are compared, those of time first."""
     found = []
     for bounds, stated in {"time_s": at.simulated, "bytes": at.bytes}.items():
         ends = [

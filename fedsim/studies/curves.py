@@ -49,12 +49,6 @@ def read_curve(folder: Path) -> Columns:
     """Return a row for each evaluation of a run: round, time, sums since the start, and what was measured.
 
     :data:`fedsim.studies.study_columns.EVALUATIONS` has its columns. NaN stands for what was not measured.
-
-    Args:
-        folder: The run's folder.
-
-    Raises:
-        OutputError: A table of the run is not there, or damaged.
     """
     rounds = read_columns(folder / "rounds.parquet", _ROUNDS)
     there = ~np.isnan(rounds["accuracy_mean"].astype(float))

@@ -21,13 +21,7 @@ from fedsim.studies.plan import Setting
 
 @dataclass(frozen=True, slots=True)
 class FrontPoint:
-    """A point that no other setting beats: none has this accuracy for less.
-
-    Attributes:
-        cost: The budget.
-        accuracy: The mean over seeds of the accuracy within it.
-        setting: Which setting has it.
-    """
+    """A point that no other setting beats: none has this accuracy for less."""
 
     cost: float
     accuracy: float
@@ -35,13 +29,7 @@ class FrontPoint:
 
 
 def front(curves: Mapping[Setting, Curves], budget: str, of: Measure) -> list[FrontPoint]:
-    """Return the Pareto front, from the least cost on; of equals the setting that comes first.
-
-    Args:
-        curves: Of each setting.
-        budget: One of :data:`fedsim.studies.budgets.BUDGETS`.
-        of: Which accuracy.
-    """
+    """Return the Pareto front, from the least cost on; of equals the setting that comes first."""
     points = [
         FrontPoint(float(spent), float(accuracy), setting)
         for setting, its_curves in curves.items()

@@ -42,14 +42,7 @@ WORDS: dict[Method, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean, and where it is with a confidence of 95 %.
-
-    Attributes:
-        mean: The mean of the values.
-        low: The lower end of the interval; None where there are too few values to say anything.
-        high: The upper end.
-        count: How many values there are.
-    """
+    """A mean with its 95 % interval, whose ends are None where there are too few values."""
 
     mean: float
     low: float | None

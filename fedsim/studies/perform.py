@@ -73,11 +73,7 @@ Watch = Callable[[Progress], None]
 
 
 def study_place(plan: StudyPlan, *, force: bool = False) -> Path:
-    """Return where a study goes whose user names no folder.
-
-    Raises:
-        OutputError: What is there cannot be read.
-    """
+    """Return where a study goes whose user names no folder."""
     first = RUNS / plan.name
 
     def fits(parent: Path) -> bool:
@@ -106,26 +102,7 @@ def perform(
     watch: Watch = lambda progress: None,
     known_as: Path | None = None,
 ) -> Answers:
-    """Do the runs that are not there yet, then write the tables.
-
-    Args:
-        plan: The study.
-        parent: Its folder.
-        jobs: Runs at once; if None, as many as the machine has cores and memory for, or the cluster CPUs.
-        on: Where they are done: on a Ray cluster; if None, on this machine.
-        force: Whether runs of other scenarios may be replaced.
-        verify: Whether every invariant is checked while running.
-        watch: Told how far it is.
-        known_as: The folder by which trackers know the study, if the results go to a temporary one.
-
-    Returns:
-        What the study answers. Its ``failed`` says why runs have failed.
-
-    Raises:
-        OutputError: A place is occupied or cannot be written, found before the first run.
-        UserError: There is no cluster, or runs would spread their jobs over it too. Or as
-            :func:`fedsim.scenario.build.require_numerics` says.
-    """
+    """Do the runs that are not there yet, then write the tables."""
     trials = [trial for trials in plan.trials.values() for trial in trials]
     for run in (*trials, *plan.runs):
         folder = parent / run.label
@@ -154,11 +131,7 @@ def do_beside(
     verify: bool,
     watch: Watch,
 ) -> dict[str, str]:
-    """Do those of some runs that are not there yet, beside each other; see :func:`perform`.
-
-    Returns:
-        Why runs have failed, by their labels; they leave nothing.
-    """
+    """Do those of some runs that are not there yet, beside each other; see :func:`perform`."""
     with _workers(on, runs) as (start, most):
         with telling(parent, MEND):
             parent.mkdir(parents=True, exist_ok=True)
@@ -186,21 +159,7 @@ def _workers(on: On | None, runs: Sequence[StudyRun]) -> Iterator[tuple[Callable
 
 @dataclass(slots=True)
 class _Work:
-    """Does runs, and counts them.
-
-    Attributes:
-        parent: The study's folder.
-        jobs: Runs at once.
-        start: Starts a worker.
-        force: Whether runs of other scenarios may be replaced.
-        verify: Whether every invariant is checked while running.
-        watch: Told how far it is.
-        total: Runs of the study.
-        known_as: The folder by which trackers know the study.
-        kept: Runs that were there before.
-        ended: Runs that have ended since.
-        failed: Why runs have failed, by labels.
-    """
+    """Does runs, and counts them."""
 
     parent: Path
     jobs: int

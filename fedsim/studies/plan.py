@@ -35,13 +35,7 @@ TUNING = "tuning"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is compared: a variant at a point of the grid.
-
-    Attributes:
-        variant: The variant's name.
-        algorithm: Its algorithm.
-        point: The values of the grid, in the grid's order.
-    """
+    """What is compared: a variant at a point of the grid."""
 
     variant: str
     algorithm: str
@@ -50,13 +44,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Values for what is tuned, and the scenario of a setting with them.
-
-    Attributes:
-        values: One for each path that is tuned, in the file's order; none where nothing is.
-        scenario: With the base's seed.
-        label: What its folders are called, but for the seed.
-    """
+    """Values for what is tuned, and the scenario of a setting with them."""
 
     values: tuple[Any, ...]
     scenario: Scenario
@@ -65,17 +53,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class StudyRun:
-    """One run of a study.
-
-    Attributes:
-        label: The name of its folder, below the study's.
-        setting: What it is a run of.
-        seed: Its seed.
-        rounds: How many rounds it has; None where a budget ends them.
-        scenario_toml: Its resolved scenario.
-        engine: The scenario's table of that name.
-        trackers: Who is told of it while it goes on, as ``run.trackers`` has them.
-    """
+    """One run of a study."""
 
     label: str
     setting: Setting
@@ -88,17 +66,7 @@ class StudyRun:
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """A study, resolved.
-
-    Attributes:
-        config: What its file says.
-        name: Its name.
-        seeds: Its seeds.
-        grid: The paths of the grid.
-        tuned: The paths that are tuned.
-        candidates: What each setting can run with, in the order of the file: one where nothing is tuned.
-        toml: The study with the tables of its base, which runs again as it is.
-    """
+    """A study, resolved."""
 
     config: StudyConfig
     name: str
@@ -163,12 +131,7 @@ class StudyPlan:
         return " ".join([setting.variant, *self.point_words(setting)])
 
     def values(self, setting: Setting, number: int = 0) -> dict[str, Any]:
-        """Return the values of the grid and of what is tuned, by path; None where nothing was chosen.
-
-        Args:
-            setting: Which point of the grid.
-            number: The number of the candidate.
-        """
+        """Return the values of the grid and of what is tuned, by path; None where nothing was chosen."""
         candidates = self.candidates[setting]
         tuned = candidates[number].values if candidates else [None] * len(self.tuned)
         return dict(zip(self.varied, [*setting.point, *tuned], strict=True))
@@ -206,15 +169,7 @@ def comparison_plan(scenarios: Sequence[Scenario], targets: Sequence[float]) -> 
 
 
 def load_study(source: StudySource) -> StudyPlan:
-    """Return the plan of a study, with every scenario checked.
-
-    Args:
-        source: A file, the name of an example, or a dictionary of its keys. Where a dictionary names a
-            plugin, the class itself may stand.
-
-    Raises:
-        ScenarioError: All that is wrong with it.
-    """
+    """Return the plan of a study, with every scenario checked."""
     document, said, folder = _document(source)
     if not is_study(document) and not document.keys().isdisjoint(Scenario.model_fields):
         raise ScenarioError([Fault("", "this is a scenario, and no study", DO_RUN)], said)

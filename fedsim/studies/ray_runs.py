@@ -76,11 +76,7 @@ class RayRuns:
 
 
 class RayWorker:
-    """Has runs done by the cluster, one after the other.
-
-    Args:
-        connection: To the cluster.
-    """
+    """Has runs done by the cluster, one after the other."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -123,11 +119,7 @@ class RayWorker:
         """There is nothing to free."""
 
     def _fetch(self, task: Task, folder: Path, tell: Tell) -> None:
-        """Have a run done until a node gets to its end, and publish its folder.
-
-        Raises:
-            RunError: It has failed.
-        """
+        """Have a run done until a node gets to its end, and publish its folder."""
         force = task["force"] or holds_scenario(folder, task["scenario"])
         for _ in range(MOST_LOST):
             # What came of a run that was lost goes with its hidden folder.
@@ -189,11 +181,7 @@ class _LostError(Exception):
 
 
 def _check(greeting: Message) -> None:
-    """Check that a node would give this process's results.
-
-    Raises:
-        RunError: It would not; the message says why.
-    """
+    """Check that a node would give this process's results."""
     host = greeting["host"]
     if greeting["fedsim"] != __version__:
         raise RunError(

@@ -17,12 +17,7 @@ from fedsim.studies.study_columns import ANSWERS
 
 
 def read_folder(folder: Path) -> Answers:
-    """Return what the runs in the folder of a study or of a comparison answer, whether all are there or not.
-
-    Raises:
-        OutputError: It is not such a folder, or cannot be read.
-        ScenarioError: The scenarios are not valid here.
-    """
+    """Return the answers of the runs that are in the folder of a study or a comparison."""
     if (folder / STUDY).is_file():
         return read_answers(load_study(folder / STUDY), folder)
     if not (folder / COMPARISON).is_file():

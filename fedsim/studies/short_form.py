@@ -43,18 +43,7 @@ def short_form(
     seeds: Sequence[int] | None,
     targets: Sequence[float],
 ) -> StudyPlan:
-    """Return the plan of a comparison at each point of a grid.
-
-    Args:
-        source: The scenario.
-        overrides: ``PATH=VALUE`` or ``PATH=V1,V2,...`` each.
-        algorithms: What is compared.
-        seeds: The seeds; None: the scenario's.
-        targets: Accuracies to be reached.
-
-    Raises:
-        ScenarioError: All that is wrong with any of the scenarios, or with what is varied.
-    """
+    """Return the plan of a comparison at each point of a grid."""
     base, said, folders = document_of(source)
     single, grid, faults = _parsed(overrides)
     if faults:

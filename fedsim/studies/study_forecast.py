@@ -25,14 +25,7 @@ MOST_POINTS_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Rehearsed:
-    """A setting that was rehearsed, with the first of the values that are tuned.
-
-    Attributes:
-        rehearsal: Of one run.
-        build_s: Real time until its first event, s.
-        forecast: Of the real time of the rest; None where a job failed when it was tried.
-        problem: What to say then.
-    """
+    """A setting that was rehearsed, with the first of the values that are tuned."""
 
     rehearsal: Rehearsal
     build_s: float
@@ -48,16 +41,7 @@ class Rehearsed:
 
 
 def rehearse_study(plan: StudyPlan, source: str) -> dict[Setting, Rehearsed]:
-    """Return the settings that were rehearsed, at least one.
-
-    Args:
-        plan: The study.
-        source: What errors call it.
-
-    Raises:
-        UserError: The parts of a run do not fit each other.
-        RunError: A rehearsal failed.
-    """
+    """Return the settings that were rehearsed, at least one."""
     began_s, known = process_time(), dict[Setting, Rehearsed]()
     points = list(dict.fromkeys(setting.point for setting in plan.settings))
     for setting in sorted(plan.settings, key=lambda setting: points.index(setting.point)):
@@ -74,13 +58,7 @@ def rehearse_study(plan: StudyPlan, source: str) -> dict[Setting, Rehearsed]:
 
 
 def study_s(plan: StudyPlan, known: Mapping[Setting, Rehearsed], jobs: int) -> float | None:
-    """Return how long all trials and runs of a study take, s; None where nobody knows.
-
-    Args:
-        plan: The study.
-        known: What was rehearsed.
-        jobs: Runs at once.
-    """
+    """Return how long all trials and runs of a study take, s; None where nobody knows."""
     tuning = len(plan.config.tune.seeds) if plan.config.tune is not None else 0
     longest = total = 0.0
     for setting, candidates in plan.candidates.items():

@@ -26,15 +26,7 @@ HAS_BYTE_LOCKS = sys.platform == "linux"
 
 @contextmanager
 def locked(place: Path, *, wait: bool) -> Iterator[bool]:
-    """Keep others from a run's folder, or a file, in this block; yield whether that is so.
-
-    Args:
-        place: The folder or the file.
-        wait: Whether to wait while somebody else has it.
-
-    Raises:
-        FileError: The file of the locks cannot be opened.
-    """
+    """Keep others from a run's folder, or a file, in this block; yield whether that is so."""
     byte = crc32(place.name.encode())
     locks = place.parent / (LOCKS if HAS_BYTE_LOCKS else f"{LOCKS}-{byte:08x}")
     with telling(locks, MEND):

@@ -17,16 +17,7 @@ NOT_CHOSEN = "it was not run, since no values of [tune] have a trial for each se
 
 
 def unfinished(whole: StudyPlan, chosen: StudyPlan, parent: Path) -> dict[str, str]:
-    """Return what is wrong in the folder of a study, by labels of runs, or by what a setting is called.
-
-    Args:
-        whole: The study.
-        chosen: The same with what was chosen for each setting.
-        parent: The folder.
-
-    Raises:
-        OutputError: What a run has left is damaged.
-    """
+    """Return what is wrong in the folder of a study, by labels of runs, or by what a setting is called."""
     found = {}
     for run in (*chain(*whole.trials.values()), *chosen.runs):
         folder = parent / run.label

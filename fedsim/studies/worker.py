@@ -40,14 +40,7 @@ def tell(outlet: TextIO, message: Task) -> None:
 
 
 def do(task: Task, outlet: TextIO) -> Task:
-    """Do a task, and return what became of it.
-
-    Args:
-        task: ``folder``, ``scenario`` (resolved, TOML), ``source`` for errors to name, ``path`` of Python,
-            ``force``, ``verify``, ``trackers``, the folder by which these know the run (``known_as``), and
-            whether to ``wait`` where another study does this run.
-        outlet: Where rounds are told.
-    """
+    """Do a task, and return what became of it."""
     sys.path[:] = task["path"]
     folder, written = Path(task["folder"]), task["scenario"]
     try:
@@ -69,14 +62,7 @@ def record_task(
     watch: Callable[[RoundRow], None],
     adapted: Callable[[Scenario], Scenario] = lambda scenario: scenario,
 ) -> None:
-    """Do the run of a task.
-
-    Args:
-        task: As for :func:`do`.
-        folder: Where its results belong on this machine.
-        watch: Told of each round as it ends.
-        adapted: Gives the scenario what is another on this machine.
-    """
+    """Do the run of a task."""
     written = task["scenario"]
     loaded = load_scenario(tomllib.loads(written), {"run.trackers": task["trackers"]})
     plan = Plan.of(with_one_worker(adapted(loaded)), task["source"], verify=task["verify"])

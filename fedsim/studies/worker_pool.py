@@ -75,11 +75,7 @@ class Worker(Protocol):
 
 
 class Process:
-    """A worker that is a process of this machine.
-
-    Raises:
-        OSError: The machine lacks memory, or has too many processes.
-    """
+    """A worker that is a process of this machine."""
 
     def __init__(self) -> None:
         # A session of its own: Ctrl-C is for this process, which ends the others.
@@ -131,11 +127,6 @@ class WorkerPool:
     """Workers that do tasks, as a context that ends them when it is left.
 
     A worker that ends in the middle of a task takes only that task with it.
-
-    Args:
-        tasks: What to do, for :func:`fedsim.studies.worker.do`.
-        jobs: How many at once.
-        start: Starts a worker; by default a process of this machine.
     """
 
     def __init__(
