@@ -9,9 +9,8 @@ from fedsim.api.results import Comparison, Result
 from fedsim.api.studies import StudyResult, open_study
 from fedsim.errors import OutputError
 from fedsim.report.atomic_folder import MARK
-from fedsim.report.places import COMPARISON
+from fedsim.report.places import COMPARISON, STUDY
 from fedsim.report.read_whole import read_whole
-from fedsim.studies.perform import STUDY
 
 
 def open(folder: str | Path) -> Result | Comparison | StudyResult:  # noqa: A001

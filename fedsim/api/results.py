@@ -28,6 +28,8 @@ from fedsim.report.summary import read_summary
 from fedsim.report.tables import arrow_rows
 from fedsim.report.text_table import TextTable
 from fedsim.scenario import Scenario, load_scenario
+from fedsim.studies.answer_files import FILES, answer_rows, read_folder
+from fedsim.studies.study_columns import ANSWERS
 
 if TYPE_CHECKING:
     from torch import nn
@@ -257,6 +259,11 @@ class Comparison:
         """One row per run, with the columns of ``comparison.csv``."""
         return arrow_rows(run_columns.COMPARISON, comparison.flat_rows(self.summaries))
 
+    @cached_property
+    def answers(self) -> pa.Table:
+        """One row per algorithm and target: the columns of ``answers.csv``, as those of a study."""
+        return arrow_rows(ANSWERS, answer_rows(read_folder(self.folder)))
+
     def save(self, folder: str | Path, *, force: bool = False) -> Path:
         """Save every run into a folder, as :meth:`Result.save` does, then the tables, and return the folder.
 
@@ -270,10 +277,11 @@ class Comparison:
         place = Path(folder)
         folders = [place / one.folder.name for one in self.runs]
         check_folders(folders, force=force)
-        check_files([place / table for table in TABLES], force=force)
+        tables = [table for table in (*TABLES, *FILES) if (self.folder / table).exists()]
+        check_files([place / table for table in tables], force=force)
         for one, its_folder in zip(self.runs, folders, strict=True):
             one.save(its_folder, force=force)
-        for table in TABLES:
+        for table in tables:
             write_file(place / table, read_whole(self.folder / table, Path.read_bytes))
         return place
 

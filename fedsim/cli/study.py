@@ -3,94 +3,114 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from fedsim.cli.console import note, sentence, table, terminal
+from fedsim.cli.console import note, say, sentence, table, terminal
 from fedsim.cli.live import live_page
+from fedsim.cli.progress import TimeLeft, watching
+from fedsim.cli.progress import Watch as RoundWatch
 from fedsim.cli.report import check_report_place, note_report
-from fedsim.errors import RunError
 from fedsim.page.showing import Unfollowed, study_on
-from fedsim.report import number_format
+from fedsim.report import comparison, cost_breakdown, number_format
+from fedsim.report.text_table import TextTable
+from fedsim.studies.answer_files import Answers
 from fedsim.studies.answer_sentence import answer_sentence
-from fedsim.studies.perform import On, Progress, Watch, perform, study_place
+from fedsim.studies.perform import On, Progress, Watch, check_failed, perform
 from fedsim.studies.plan import StudyPlan, load_study
+from fedsim.studies.study_place import study_place
 from fedsim.studies.variant_params import params_table, plan_remarks
 
 if TYPE_CHECKING:
     from fedsim.page.live_study import LiveStudy
 
 
-def study(
-    study_file: Path,
-    out: Path | None,
-    jobs: int | None,
-    on: On | None,
-    force: bool,
-    verify: bool,
-    report: bool,
-    track: Sequence[str],
-    live: int | None,
-    quiet: bool,
-) -> None:
+class Options(TypedDict):
+    """The options of all commands that do several runs."""
+
+    out: Path | None
+    jobs: int | None
+    on: On | None
+    force: bool
+    verify: bool
+    report: bool
+    track: Sequence[str]
+    live: int | None
+    quiet: bool
+
+
+def study(study_file: Path, **options: Unpack[Options]) -> None:
     """Do the runs of a study that are not there yet, and show what all of them answer."""
-    plan = load_study(study_file).tracked(track)
-    show_study(plan, out, jobs, on, force=force, verify=verify, report=report, live=live, quiet=quiet)
+    show_study(load_study(study_file), options)
 
 
-def show_study(
-    plan: StudyPlan,
-    out: Path | None,
-    jobs: int | None,
-    on: On | None,
-    *,
-    force: bool,
-    verify: bool,
-    report: bool,
-    live: int | None,
-    quiet: bool,
-    show_params: bool = False,
-) -> None:
-    """Do the same for a plan."""
-    parent = out or study_place(plan, force=force)
-    if report:
+def show_study(plan: StudyPlan, options: Options, *, show_params: bool = False) -> None:
+    """Do the runs of a study or a comparison, and show its tables."""
+    plan = plan.tracked(options["track"])
+    force, jobs, on, quiet = options["force"], options["jobs"], options["on"], options["quiet"]
+    parent = options["out"] or study_place(plan, force=force)
+    if options["report"]:
         check_report_place(parent, force=force)
     for remark in plan_remarks(plan):
         note(f"note: {remark}")
+    is_here = jobs == 1 and on is None
+    is_comparison = plan.kind == "comparison"
+    is_by_round = is_here and is_comparison
+    show = watching_each(plan, quiet=quiet) if is_by_round else watching_study(plan.name, quiet=quiet)
     try:
         with (
-            study_on(live_page(live), plan, parent) as followed,
-            watching_study(plan.name, quiet=quiet) as watch,
+            study_on(live_page(options["live"]), plan, parent, is_here=is_here) as followed,
+            show as watch,
         ):
             told = Both(watch, followed)
-            found = perform(plan, parent, jobs=jobs, on=on, force=force, verify=verify, watch=told)
+            found = perform(
+                plan,
+                parent,
+                jobs=jobs,
+                on=on,
+                force=force,
+                verify=options["verify"],
+                watch=told,
+                observe=followed.observe,
+                tell=note,
+            )
     except KeyboardInterrupt:
         note(f"runs that have ended are kept in {parent}: the same command goes on from there")
         raise
     sentence(answer_sentence(found))
-    for grid in found.tables:
+    if is_comparison:
+        say()
+    for grid in shown_tables(found):
         table(grid)
     if show_params:
         table(params_table(found.plan))
-    note(f"\nresults are in {parent}: answers.csv, study.parquet, and one folder for each run")
+    files = "comparison.csv, comparison.json" if is_comparison else "answers.csv, study.parquet"
+    note(f"\nresults are in {parent}: {files}, and one folder for each run")
     note_kept(told.last.kept, told.last.total)
-    if report:
+    if options["report"]:
         note_report(parent)
-    check_failed(found.failed, "study")
+    for remark in told.remarks:
+        note(f"note: {remark}")
+    check_failed(found.failed, plan.kind)
 
 
-def check_failed(failed: Mapping[str, str], of: str) -> None:
-    """Fail where runs have failed."""
-    if failed:
-        each = "\n  ".join(f"{label}: {said}" for label, said in failed.items())
-        raise RunError(f"{number_format.several(len(failed), 'run')} of the {of}\n  {each}")
+def shown_tables(found: Answers) -> Sequence[TextTable]:
+    """Return the tables of a study; of a comparison those of its runs, and with targets those of a study."""
+    if found.plan.kind == "study":
+        return found.tables
+    runs = list(found.summaries.values())
+    return [
+        comparison.table(runs),
+        cost_breakdown.table(runs),
+        *(found.tables if found.plan.config.targets else ()),
+    ]
 
 
 def note_kept(kept: int, total: int) -> None:
@@ -105,17 +125,46 @@ def note_kept(kept: int, total: int) -> None:
 
 @dataclass(slots=True)
 class Both:
-    """Tells a live page too."""
+    """Tells a live page too, and keeps what is shown at the end."""
 
     watch: Watch
     followed: LiveStudy | Unfollowed
     last: Progress = field(default=Progress(0, 0), init=False)
+    remarks: list[str] = field(default_factory=list, init=False)
 
     def __call__(self, progress: Progress) -> None:
-        """Hear where the study is."""
+        """Pass on where the study is."""
         self.last = progress
         self.watch(progress)
         self.followed.hear(progress)
+        if progress.run is not None and progress.recorded is not None:
+            self.remarks += [f"{progress.run.label}: {remark}" for remark in progress.recorded.remarks]
+
+
+@contextmanager
+def watching_each(plan: StudyPlan, *, quiet: bool) -> Iterator[Watch]:
+    """Yield what shows the rounds of runs that are done one after the other in this process."""
+    labels = [run.label for run in plan.runs]
+    time_left = TimeLeft(len(labels))
+    with ExitStack() as stack:
+        show: RoundWatch | None = None
+
+        def watch(progress: Progress) -> None:
+            nonlocal show
+            run = progress.run
+            if run is None:
+                return
+            if show is None and not progress.said:
+                time_left.ended = labels.index(run.label)
+                named = f"run {time_left.ended + 1} of {len(labels)}, {run.label}"
+                show = stack.enter_context(watching(named, run.rounds, quiet=quiet, time_left=time_left))
+            if show is not None and progress.row is not None:
+                show(progress.row)
+            if progress.said == "ended" or progress.recorded is not None:
+                show = None
+                stack.close()
+
+        yield watch
 
 
 @contextmanager

@@ -40,7 +40,7 @@ def study_sections(found: Answers, folder: Path) -> list[Section]:
     """Return the figures of a study or a comparison, under headings, of the runs that have ended.
 
     Args:
-        found: What :func:`fedsim.studies.read_folder.read_folder` has found.
+        found: What :func:`fedsim.studies.answer_files.read_folder` has found.
         folder: In this folder.
 
     Raises:

@@ -8,7 +8,7 @@ deviation over seeds instead. Where there is no accuracy, as in a regression, th
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -137,20 +137,17 @@ def to_csv(summaries: Sequence[Summary]) -> bytes:
     return csv_of(COMPARISON, flat_rows(summaries))
 
 
-def to_document(scenario: str, summaries: Sequence[Summary], folders: Sequence[Path], parent: Path) -> bytes:
-    """Return ``comparison.json``: algorithms with their figures over seeds, and the summary of every run."""
+def to_document(scenario: str, summaries: Mapping[Path, Summary], parent: Path) -> bytes:
+    """Return ``comparison.json``: algorithms with figures over seeds, and each run's summary."""
     algorithms = [
         {
             "algorithm": row.algorithm,
             "seeds": list(row.seeds),
             **{name: {"mean": mean, "std": row.std[name]} for name, mean in row.mean.items()},
         }
-        for row in rows(summaries)
+        for row in rows(list(summaries.values()))
     ]
-    runs = [
-        {"folder": str(folder.relative_to(parent)), **summary}
-        for folder, summary in zip(folders, summaries, strict=True)
-    ]
+    runs = [{"folder": str(folder.relative_to(parent)), **summary} for folder, summary in summaries.items()]
     return to_json({"fedsim": __version__, "scenario": scenario, "algorithms": algorithms, "runs": runs})
 
 

@@ -1,6 +1,6 @@
 """Where results go: the same run again to the same folder, another run to a folder of its own.
 
-Without ``--out`` a run goes to ``runs/<name>/<algorithm>-seed<seed>``, and a comparison to ``runs/<name>``.
+Without ``--out`` a run goes to ``runs/<name>/<algorithm>-seed<seed>``.
 Where something else is in the way, the place is numbered: ``-2``, ``-3``, and so on. What is replaced without
 ``--force`` is what has the same results: a simulated run of the same resolved scenario by the same version of
 fedsim. Over sockets times are real, and a plugin of the user's may have changed: no such run is known to have
@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,13 @@ RUNS = Path("runs")
 COMPARISON = "comparison.json"
 """The file by which a folder is known as that of a comparison."""
 
-TABLES = ("comparison.csv", COMPARISON)
-"""Files that a comparison leaves beside its run folders."""
+STUDY = "study.toml"
+"""The file by which a folder is known as that of a study."""
+
+COMPARISON_CSV = "comparison.csv"
+
+TABLES = (COMPARISON_CSV, COMPARISON)
+"""Files of a comparison alone; it leaves those of a study's answers too."""
 
 CONTENTS = frozenset(
     {
@@ -57,40 +62,11 @@ def run_name(algorithm: str, seed: int) -> str:
     return f"{algorithm}-seed{seed}"
 
 
-def by_name(scenarios: Sequence[Scenario]) -> dict[str, str]:
-    """Return the resolved scenarios of a comparison's runs, by the names of their folders."""
-    runs: dict[str, str] = {}
-    for scenario in scenarios:
-        name = run_name(scenario.algorithm.name, scenario.run.seed)
-        if name in runs:
-            raise OutputError(
-                f"two runs of this comparison would be named {name}: give each algorithm and each seed once, "
-                "and compare other settings of an algorithm by runs of their own"
-            )
-        runs[name] = resolved_toml(scenario)
-    return runs
-
-
 def run_place(scenario: Scenario, bus: Bus, *, force: bool = False) -> Path:
     """Return where a run goes whose user names no folder."""
-    ((name, written),) = by_name([scenario]).items()
-    first = RUNS / scenario.run.name / name
+    written = resolved_toml(scenario)
+    first = RUNS / scenario.run.name / run_name(scenario.algorithm.name, scenario.run.seed)
     return first if force else first_fit(first, lambda folder: _has_room(folder, written, bus))
-
-
-def comparison_place(
-    scenarios: Sequence[Scenario], *, tables: Sequence[str] = TABLES, force: bool = False
-) -> Path:
-    """Return where the run folders and the tables of a comparison go whose user names no folder."""
-    runs, first = by_name(scenarios), RUNS / scenarios[0].run.name
-
-    def fits(parent: Path) -> bool:
-        if any((parent / table).exists() for table in tables):
-            return holds_comparison(parent, runs)
-        may_be_made = parent.is_dir() or is_free(parent)
-        return may_be_made and all(_has_room(parent / name, written) for name, written in runs.items())
-
-    return first if force else first_fit(first, fits)
 
 
 def holds_run(folder: Path, scenario_toml: str, bus: Bus = "memory") -> bool:
@@ -103,7 +79,7 @@ def holds_run(folder: Path, scenario_toml: str, bus: Bus = "memory") -> bool:
             and {path.name for path in folder.iterdir()} <= CONTENTS
             and ("save_models = true" in scenario_toml or not (folder / "models").exists())
             and (folder / "scenario.toml").read_bytes() == scenario_toml.encode()
-            and same.items() <= _read_json(folder / "run.json").items()
+            and same.items() <= read_json(folder / "run.json").items()
             and not _names_private(tomllib.loads(scenario_toml))
         )
     except (OSError, TypeError):
@@ -118,15 +94,6 @@ def holds_scenario(folder: Path, scenario_toml: str) -> bool:
         return False
 
 
-def holds_comparison(parent: Path, runs: Mapping[str, str]) -> bool:
-    """Whether a folder holds a comparison of exactly these runs, given by :func:`by_name`."""
-    try:
-        compared = {run["folder"] for run in _read_json(parent / COMPARISON)["runs"]}
-    except (KeyError, TypeError):
-        return False
-    return compared == runs.keys() and all(holds_run(parent / name, one) for name, one in runs.items())
-
-
 def _names_private(value: Any, *keys: str) -> bool:
     """Whether a resolved scenario, or what is below some keys of it, names a plugin or data of the user's."""
     match value:
@@ -139,7 +106,7 @@ def _names_private(value: Any, *keys: str) -> bool:
     return False
 
 
-def _has_room(folder: Path, scenario_toml: str, bus: Bus = "memory") -> bool:
+def _has_room(folder: Path, scenario_toml: str, bus: Bus) -> bool:
     return is_free(folder) or holds_run(folder, scenario_toml, bus)
 
 
@@ -152,7 +119,7 @@ def first_fit(place: Path, fits: Callable[[Path], bool]) -> Path:
         return next(one for one in numbered if fits(one))
 
 
-def _read_json(file: Path) -> dict[str, Any]:
+def read_json(file: Path) -> dict[str, Any]:
     """Return what is in a file that fedsim has written; nothing where it is not there or not whole."""
     try:
         read = json.loads(file.read_bytes())

@@ -7,43 +7,54 @@
 
 from __future__ import annotations
 
+import csv
 import io
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedsim.durable import telling
+from fedsim.errors import OutputError
 from fedsim.params import Array
 from fedsim.report import comparison
 from fedsim.report.atomic_folder import MEND, write_file
 from fedsim.report.columns import Table
-from fedsim.report.cost_breakdown import Columns, Figures, means
+from fedsim.report.cost_breakdown import Columns, Figures, Summary, means
 from fedsim.report.csv_table import csv_of
 from fedsim.report.markup import to_latex, to_markdown
-from fedsim.report.places import holds_scenario
+from fedsim.report.places import COMPARISON, COMPARISON_CSV, STUDY, holds_scenario
+from fedsim.report.read_whole import read_whole
 from fedsim.report.summary import read_summary
 from fedsim.report.tables import write_table
 from fedsim.report.text_table import TextTable
+from fedsim.scenario import load_scenario
 from fedsim.studies.answer_tables import tables, tuning_table
 from fedsim.studies.answers import Answer, Curves, answers
 from fedsim.studies.budgets import BUDGETS, Budget, budgets
 from fedsim.studies.curves import read_curve
 from fedsim.studies.fronts import FrontPoint, front
 from fedsim.studies.intervals import Interval
-from fedsim.studies.plan import Setting, StudyPlan
+from fedsim.studies.plan import Setting, StudyPlan, comparison_plan, load_study
 from fedsim.studies.study_columns import ANSWERS, EVALUATIONS, FRONT, TUNING
 from fedsim.studies.study_lock import locked
 from fedsim.studies.tuning import read_tuning
-from fedsim.studies.unfinished import unfinished
 
 MARKDOWN = "answers.md"
 LATEX = "answers.tex"
 FILES = (EVALUATIONS.file, ANSWERS.file, FRONT.file, TUNING.file, MARKDOWN, LATEX)
 """All that can be there; ``tuning.csv`` is not where nothing is tuned."""
+
+NOT_THERE = "it is not there: it has not ended, or has failed"
+
+NOT_FINITE = "at its end a model, or a loss, is not finite: see its log.jsonl"
+
+NOT_CHOSEN = "it was not run, since no values of [tune] have a trial for each seed"
 
 Row = dict[str, Any]
 
@@ -55,6 +66,7 @@ class Answers:
     plan: StudyPlan
     curves: Mapping[Setting, Curves]
     ends: Mapping[Setting, Figures]
+    summaries: Mapping[str, Summary]
     budgets: Sequence[Budget]
     answers: Sequence[Answer]
     fronts: Mapping[str, Sequence[FrontPoint]]
@@ -69,10 +81,12 @@ def read_answers(whole: StudyPlan, parent: Path) -> Answers:
     plan, config = whole.chosen(tuning.chosen), whole.config
     curves: dict[Setting, dict[int, Columns]] = {setting: {} for setting in plan.settings}
     figures: dict[Setting, list[Figures]] = {}
+    summaries: dict[str, Summary] = {}
     for run in plan.runs:
         if holds_scenario(folder := parent / run.label, run.scenario_toml):
             curves[run.setting][run.seed] = read_curve(folder)
-            figures.setdefault(run.setting, []).append(comparison.figures(read_summary(folder)))
+            summaries[run.label] = read_summary(folder)
+            figures.setdefault(run.setting, []).append(comparison.figures(summaries[run.label]))
     compared = budgets(curves, config.at)
     found = answers(
         curves,
@@ -100,7 +114,49 @@ def read_answers(whole: StudyPlan, parent: Path) -> Answers:
         grids.insert(0, tuning_table(whole, tuning))
     ends = {setting: means(some) for setting, some in figures.items()}
     failed = unfinished(whole, plan, parent)
-    return Answers(plan, curves, ends, compared, found, fronts, grids, trials, failed)
+    return Answers(plan, curves, ends, summaries, compared, found, fronts, grids, trials, failed)
+
+
+def unfinished(whole: StudyPlan, chosen: StudyPlan, parent: Path) -> dict[str, str]:
+    """Return what is wrong in the folder of a study, by the labels of runs or the names of settings."""
+    problems = {}
+    for run in (*chain.from_iterable(whole.trials.values()), *chosen.runs):
+        folder = parent / run.label
+        if not holds_scenario(folder, run.scenario_toml):
+            problems[run.label] = NOT_THERE
+        elif not read_summary(folder)["finite"]:
+            problems[run.label] = NOT_FINITE
+    for setting, candidates in chosen.candidates.items():
+        if not candidates:
+            problems[" ".join(map(str, (setting.variant, *setting.point)))] = NOT_CHOSEN
+    return problems
+
+
+def read_folder(folder: Path) -> Answers:
+    """Return the answers of the runs that are in the folder of a study or a comparison."""
+    if (folder / STUDY).is_file():
+        return read_answers(load_study(folder / STUDY), folder)
+    if not (folder / COMPARISON).is_file():
+        raise OutputError(
+            f"{folder} holds neither a study, which has a file {STUDY}, nor a comparison, which has a file "
+            f"{COMPARISON}"
+        )
+    runs = read_whole(folder / COMPARISON, lambda file: json.loads(file.read_text("utf-8"))["runs"])
+    scenarios = [load_scenario(folder / run["folder"] / "scenario.toml") for run in runs]
+    return read_answers(comparison_plan(scenarios, _targets(folder)), folder)
+
+
+def _targets(folder: Path) -> list[float]:
+    """Return the accuracies that a comparison asks for; none in a folder of an older version from Python."""
+    file = folder / ANSWERS.file
+    if not file.is_file():
+        return []
+
+    def targets(file: Path) -> list[float]:
+        with file.open(encoding="utf-8", newline="") as lines:
+            return list(dict.fromkeys(float(row["target"]) for row in csv.DictReader(lines) if row["target"]))
+
+    return read_whole(file, targets)
 
 
 def write_answers(whole: StudyPlan, parent: Path) -> Answers:
@@ -108,6 +164,10 @@ def write_answers(whole: StudyPlan, parent: Path) -> Answers:
     with locked(parent / ANSWERS.file, wait=True):
         found = read_answers(whole, parent)
         contents = _contents(found)
+        if whole.kind == "comparison":
+            runs = {parent / label: summary for label, summary in found.summaries.items()}
+            write_file(parent / COMPARISON, comparison.to_document(whole.name, runs, parent))
+            write_file(parent / COMPARISON_CSV, comparison.to_csv(list(runs.values())))
         for name in FILES:
             if name in contents:
                 write_file(parent / name, contents[name])

@@ -11,17 +11,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, product
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from pydantic import ValidationError
 
 from fedsim import toml
-from fedsim.errors import DataError, Fault, ScenarioError
+from fedsim.errors import DataError, Fault, OutputError, ScenarioError
 from fedsim.input_paths import MARK, located, looking_in
 from fedsim.report.places import run_name
 from fedsim.scenario import Scenario, load_scenario, resolved_toml, tracked
 from fedsim.scenario.load import DO_RUN, document_of, is_study, keys_of, plain, read_source
-from fedsim.scenario.schema import EngineConfig, plain_name
+from fedsim.scenario.schema import plain_name
 from fedsim.scenario.validation_messages import faults_of, in_order, shown
 from fedsim.studies.study_checks import between, table_of
 from fedsim.studies.study_file import StudyConfig
@@ -58,10 +58,13 @@ class StudyRun:
     label: str
     setting: Setting
     seed: int
-    rounds: int | None
+    scenario: Scenario
     scenario_toml: str
-    engine: EngineConfig
-    trackers: tuple[Any, ...] = ()
+
+    @property
+    def rounds(self) -> int | None:
+        """Its rounds; None where a budget ends them."""
+        return self.scenario.run.rounds
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,8 @@ class StudyPlan:
     tuned: tuple[str, ...]
     candidates: Mapping[Setting, tuple[Candidate, ...]]
     toml: str
+    kind: Literal["study", "comparison"] = "study"
+    source: str = "study"
 
     @property
     def settings(self) -> tuple[Setting, ...]:
@@ -102,6 +107,11 @@ class StudyPlan:
             for setting, candidates in self.candidates.items()
             for number, one in enumerate(candidates)
         }
+
+    @property
+    def all_runs(self) -> tuple[StudyRun, ...]:
+        """All trials, then the runs of all candidates."""
+        return (*chain.from_iterable(self.trials.values()), *self.runs)
 
     def chosen(self, numbers: Mapping[Setting, int]) -> StudyPlan:
         """Return the same with one candidate for each setting; a setting without a number has none."""
@@ -148,10 +158,19 @@ def with_one_worker(scenario: Scenario) -> Scenario:
     return scenario.model_copy(update={"engine": scenario.engine.model_copy(update={"workers": 1})})
 
 
-def comparison_plan(scenarios: Sequence[Scenario], targets: Sequence[float]) -> StudyPlan:
-    """Return the plan of a comparison: the same scenario with several algorithms, and perhaps seeds."""
-    of_algorithm = {one.algorithm.name: one for one in scenarios}
-    seeds = dict.fromkeys(one.run.seed for one in scenarios)
+def comparison_plan(
+    scenarios: Sequence[Scenario], targets: Sequence[float] = (), source: str = ""
+) -> StudyPlan:
+    """Return the plan of a comparison: one scenario with several algorithms and seeds, each of them once."""
+    of_algorithm = {scenario.algorithm.name: scenario for scenario in scenarios}
+    seeds = dict.fromkeys(scenario.run.seed for scenario in scenarios)
+    if len(scenarios) > len(of_algorithm) * len(seeds):
+        labels = [run_name(scenario.algorithm.name, scenario.run.seed) for scenario in scenarios]
+        twice = next(label for label in labels if labels.count(label) > 1)
+        raise OutputError(
+            f"two runs of this comparison would be named {twice}: give each algorithm and each seed once, "
+            "and compare other settings of an algorithm by runs of their own"
+        )
     name = scenarios[0].run.name
     tables = {
         "name": name,
@@ -164,8 +183,13 @@ def comparison_plan(scenarios: Sequence[Scenario], targets: Sequence[float]) -> 
         Setting(algorithm, algorithm): (Candidate((), scenario, algorithm),)
         for algorithm, scenario in of_algorithm.items()
     }
-    config = StudyConfig.model_validate(tables)
-    return StudyPlan(config, name, tuple(seeds), (), (), candidates, toml.document(tables))
+    try:
+        config = StudyConfig.model_validate(tables)
+    except ValidationError as error:
+        raise ScenarioError(faults_of(error, tables), source or name) from None
+    return StudyPlan(
+        config, name, tuple(seeds), (), (), candidates, "", kind="comparison", source=source or name
+    )
 
 
 def load_study(source: StudySource) -> StudyPlan:
@@ -199,7 +223,7 @@ def load_study(source: StudySource) -> StudyPlan:
     if faults := list(_unwritable(document["base"], "base")):
         raise ScenarioError(faults, said)
     written = toml.document(document)
-    return StudyPlan(config, str(document["name"]), seeds, grid, tuned, candidates, written)
+    return StudyPlan(config, str(document["name"]), seeds, grid, tuned, candidates, written, source=said)
 
 
 def _document(source: StudySource) -> tuple[dict[str, Any], str, Path | None]:
@@ -328,9 +352,8 @@ def _where_written(fault: Fault, places: Mapping[str, str]) -> Fault:
 
 def _run(label: str, setting: Setting, scenario: Scenario, seed: int) -> StudyRun:
     run = scenario.run.model_copy(update={"seed": seed})
-    written = resolved_toml(scenario.model_copy(update={"run": run}))
-    trackers = tuple(run.model_dump(mode="json", exclude_none=True)["trackers"])
-    return StudyRun(run_name(label, seed), setting, seed, run.rounds, written, scenario.engine, trackers)
+    scenario = scenario.model_copy(update={"run": run})
+    return StudyRun(run_name(label, seed), setting, seed, scenario, resolved_toml(scenario))
 
 
 def _validated(scenario: Scenario) -> Scenario:

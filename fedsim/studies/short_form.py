@@ -8,14 +8,14 @@ value is an override, as in a run; paths with several make a grid.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedsim import toml
 from fedsim.errors import Fault, ScenarioError
 from fedsim.quoting import quoted
-from fedsim.scenario.load import Override, Source, document_of, parse_override
+from fedsim.scenario.load import Algorithm, Override, Overrides, Source, document_of, parse_override
 from fedsim.scenario.schema import plain_name
 from fedsim.studies.plan import StudyPlan, load_study
 
@@ -44,10 +44,22 @@ def short_form(
     targets: Sequence[float],
 ) -> StudyPlan:
     """Return the plan of a comparison at each point of a grid."""
-    base, said, folders = document_of(source)
     single, grid, faults = _parsed(overrides)
     if faults:
-        raise ScenarioError(list(dict.fromkeys(faults)), said)
+        raise ScenarioError(list(dict.fromkeys(faults)), document_of(source)[1])
+    return grid_plan(source, single, grid, algorithms, seeds, targets)
+
+
+def grid_plan(
+    source: Source,
+    single: Mapping[str, Any],
+    grid: Mapping[str, Sequence[Any]],
+    algorithms: Sequence[Algorithm],
+    seeds: Sequence[int] | None,
+    targets: Sequence[float],
+) -> StudyPlan:
+    """Return the plan of a comparison at each point of a grid, given values by path."""
+    base, said, folders = document_of(source)
     name: Any = plain_name(Path(said).stem, "run")
     run = base.setdefault("run", {})
     if isinstance(run, dict):
@@ -56,10 +68,10 @@ def short_form(
         "name": name,
         "base": base,
         "folders": [str(folder.resolve()) for folder in folders],
-        "set": single,
+        "set": dict(single),
         "targets": list(targets),
         "variant": [{"algorithm": algorithm} for algorithm in algorithms],
-        "grid": grid,
+        "grid": {path: list(values) for path, values in grid.items()},
     }
     try:
         return load_study(tables | ({} if seeds is None else {"seeds": list(seeds)}))
@@ -81,6 +93,16 @@ def values_of(text: str) -> tuple[str, ...]:
         else:
             values[-1] += piece
     return tuple(values) if not depth and all(map(str.strip, values)) else ()
+
+
+def by_path(overrides: Overrides) -> Mapping[str, Any]:
+    """Return overrides as values by path."""
+    if isinstance(overrides, Mapping):
+        return overrides
+    read = [parse_override(text) for text in overrides]
+    if faults := [fault for fault in read if isinstance(fault, Fault)]:
+        raise ScenarioError(faults, "scenario")
+    return {toml.path(*override.keys): override.value for override in read if isinstance(override, Override)}
 
 
 def _parsed(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, list[Any]], list[Fault]]:

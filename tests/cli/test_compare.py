@@ -119,7 +119,7 @@ def test_a_failed_run_is_named_and_those_before_it_are_kept(
     assert result.exit_code == 1
     assert "no such luck" in result.stderr
     assert "it was local-seed0" in result.stderr
-    assert left(here / "o") == ["fedavg-seed0"]
+    assert left(here / "o") == [LOCKS, "fedavg-seed0"]
 
 
 @pytest.mark.usefixtures("in_process")
@@ -133,7 +133,7 @@ def test_an_interrupted_comparison_says_what_is_kept(
     monkeypatch.setattr(Local, "train", interrupt)
     result = call("compare", "tiny.toml", "--algorithms", "fedavg,local", "--out", "o", *jobs)
     assert result.exit_code == 130
-    assert "runs that have ended are kept in o\n" in result.stderr
+    assert "runs that have ended are kept in o: the same command goes on from there\n" in result.stderr
     assert "fedavg-seed0" in left(here / "o")
 
 
@@ -156,7 +156,7 @@ def test_runs_that_are_not_finite_are_named_once_all_have_ended(
         False,
     ]
     assert "where time and bytes went" in result.stdout
-    assert "fedsim: the run failed: local-seed0: at the end " in result.stderr
+    assert "fedsim: the run failed: 2 runs of the comparison\n  local-seed0: at the end " in result.stderr
     assert "fedavg-seed0: at" not in result.stderr
 
 
@@ -240,7 +240,7 @@ def test_runs_that_are_there_and_not_finite_are_named_again(call: Call) -> None:
     for _ in range(2):
         result = call("compare", "tiny.toml", "--algorithms", "local", *DIVERGING)
         assert result.exit_code == 1
-        assert "fedsim: the run failed: local-seed0: at " in result.stderr
+        assert "fedsim: the run failed: 1 run of the comparison\n  local-seed0: at " in result.stderr
 
 
 def test_costs_to_a_target(call: Call, here: Path) -> None:
@@ -323,8 +323,9 @@ def test_a_run_that_failed_beside_others_is_named_and_not_done_again(
     result = call("compare", "tiny.toml", "--algorithms", "local,fedavg", "--out", "o", "--jobs", "2")
     assert result.exit_code == 1
     assert result.stderr.startswith("tiny: 2 runs, 2 at once\n")
-    assert "runs that have ended are kept in o" in result.stderr
-    assert result.stderr.endswith("1 run of the comparison\n  local-seed0: no such luck\n")
+    assert result.stderr.endswith(
+        "1 run of the comparison\n  local-seed0: no such luck\n  runs that have ended are kept in o\n"
+    )
     assert once.call_count == 2
     assert left(here / "o") == [LOCKS, "fedavg-seed0"]
 

@@ -11,7 +11,7 @@ from click.testing import Result
 
 from fedsim.cli import study as command
 from fedsim.cli.study import watching_study, words
-from fedsim.scenario.schema import EngineConfig
+from fedsim.scenario import load_scenario
 from fedsim.studies import perform as performing
 from fedsim.studies.perform import Progress
 from fedsim.studies.plan import Setting, StudyRun
@@ -89,7 +89,8 @@ def test_mistakes_are_told_with_their_paths(call: Call, here: Path) -> None:
 
 
 def test_where_a_study_is_in_words(capsys: pytest.CaptureFixture[str]) -> None:
-    run = StudyRun("local-seed1", Setting("local", "local"), 1, 30, "", EngineConfig())
+    scenario = load_scenario({"run": {"rounds": 30}, "fleet": [{"count": 1}]})
+    run = StudyRun("local-seed1", Setting("local", "local"), 1, scenario, "")
     begun = Progress(18, 6, at_once=2)
     assert words(begun, 0.0) == "run 7 of 18"
     under_way = replace(begun, run=run, rounds={"local-seed1": 15}, share=0.25)

@@ -151,8 +151,8 @@ def test_a_cause_that_not_every_run_knows_is_a_column_all_the_same() -> None:
 
 
 def test_the_document_has_figures_and_runs() -> None:
-    folders = [Path("o") / one["algorithm"] for one in RUNS]
-    document = json.loads(comparison.to_document("s", RUNS, folders, Path("o")))
+    runs = {Path("o") / one["algorithm"]: one for one in RUNS}
+    document = json.loads(comparison.to_document("s", runs, Path("o")))
     assert document["scenario"] == "s"
     assert document["algorithms"][1]["bytes_down"] == {"mean": 1_000_000, "std": None}
     assert document["algorithms"][1]["wasted_bytes"] == {"mean": 400, "std": None}
