@@ -12,9 +12,10 @@ from fedsim.cli.error_handling import rehearsing
 from fedsim.errors import ScenarioError, UserError
 from fedsim.mkl_mode import mode_words
 from fedsim.mkl_mode import remark as mkl_remark
-from fedsim.report import number_format, preview
-from fedsim.report.forecast import BASIS, hardly_pays, tried
-from fedsim.report.rehearsal import rehearse
+from fedsim.planning import preview
+from fedsim.planning.real_time import BASIS, hardly_pays, tried
+from fedsim.planning.rehearsal import rehearse
+from fedsim.report import number_format
 from fedsim.report.remarks import remarks
 from fedsim.report.summary import ineligible, ineligible_line
 from fedsim.scenario import build, json_schema, load_scenario
@@ -88,7 +89,7 @@ def check(
     say(f"  {BASIS}")
     numbers = ", numbers are portable" if parts.numerics == "portable" else ""
     say(f"  {mkl_remark() or f'matrix products: {mode_words()}{numbers}'}")
-    if real_time is not None and (remark := hardly_pays(parts, rehearsal)) is not None:
+    if real_time is not None and (remark := hardly_pays(parts, real_time)) is not None:
         say(f"  {remark}")
     if parts.fleet.is_traced:
         say("  links that follow traces had the mean of their trace here; in a run they change over time")

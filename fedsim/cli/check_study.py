@@ -8,12 +8,11 @@ from pathlib import Path
 from fedsim.cli.console import heading, pairs, say, table
 from fedsim.cli.error_handling import rehearsing
 from fedsim.errors import UserError
-from fedsim.report.forecast import BASIS
+from fedsim.planning.real_time import BASIS, RehearsedSetting, rehearse_study, study_s
 from fedsim.report.number_format import NOTHING, duration, several, size
 from fedsim.report.text_table import TextTable
 from fedsim.studies.path_headings import path_headings
 from fedsim.studies.plan import Setting, StudyPlan, load_study
-from fedsim.studies.study_forecast import Rehearsed, rehearse_study, study_s
 from fedsim.studies.variant_params import plan_remarks
 from fedsim.studies.worker_pool import default_jobs
 
@@ -50,7 +49,7 @@ def check_study(
         say(f"  {remark}")
 
 
-def _one_run_of_each(plan: StudyPlan, known: Mapping[Setting, Rehearsed]) -> TextTable:
+def _one_run_of_each(plan: StudyPlan, known: Mapping[Setting, RehearsedSetting]) -> TextTable:
     rows = []
     for setting, one in known.items():
         rehearsal = one.rehearsal
@@ -79,7 +78,7 @@ def _one_run_of_each(plan: StudyPlan, known: Mapping[Setting, Rehearsed]) -> Tex
     return TextTable(headings, rows, notes, title="One run of each")
 
 
-def _real_time(plan: StudyPlan, known: Mapping[Setting, Rehearsed], jobs: int) -> str:
+def _real_time(plan: StudyPlan, known: Mapping[Setting, RehearsedSetting], jobs: int) -> str:
     if problem := next((one.problem for one in known.values() if one.problem), ""):
         return problem
     taken_s = study_s(plan, known, jobs)

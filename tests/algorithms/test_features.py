@@ -43,7 +43,7 @@ from fedsim.errors import Fault, ScenarioError
 from fedsim.models import composed
 from fedsim.models.flops import forward
 from fedsim.params import Model
-from fedsim.report.rehearsal import rehearse
+from fedsim.planning.rehearsal import rehearse
 from fedsim.rng import Key
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.run import RunResult, run

@@ -13,10 +13,10 @@ from fedsim.fleet import Fleet
 from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.load import Load
 from fedsim.models import Architecture
+from fedsim.planning.rehearsal import QUANTILE_HEADINGS, quantiles
 from fedsim.plugins import name_of
 from fedsim.quoting import MOST_SAID, shortened
 from fedsim.report import number_format
-from fedsim.report.rehearsal import QUANTILE_HEADINGS, quantiles
 from fedsim.report.text_table import TextTable
 from fedsim.runtime.parts import Parts
 from fedsim.scenario.algorithm_params import params_text

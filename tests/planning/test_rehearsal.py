@@ -6,7 +6,7 @@ import pytest
 from fedsim.algorithms.base import Setting
 from fedsim.algorithms.fedavg import FedAvg
 from fedsim.errors import Fault, UserError
-from fedsim.report.rehearsal import rehearse
+from fedsim.planning.rehearsal import rehearse
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.run import run

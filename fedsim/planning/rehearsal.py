@@ -7,21 +7,23 @@ at their mean.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import ceil
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from fedsim import plugins
 from fedsim.bus import Totals
 from fedsim.clock import Trace
+from fedsim.engine.executors.base import Due, Executor, Promise
+from fedsim.engine.jobs import Evaluate, Fit, Job, Predict
+from fedsim.engine.worker_state import Resources
 from fedsim.params import Array
 from fedsim.report import number_format
-from fedsim.report.real_time import Listening, Work
 from fedsim.report.text_table import TextTable
 from fedsim.runtime.parts import EvaluationConfig, Parts
 from fedsim.runtime.records.result import RoundRow
@@ -34,6 +36,82 @@ ROUNDS = 2
 
 QUANTILES = (0, 0.05, 0.5, 0.95, 1)
 QUANTILE_HEADINGS = ("minimum", "5 %", "median", "95 %", "maximum")
+
+
+MAX_EXAMPLES = 64
+"""Jobs of a kind that are kept to be tried."""
+
+Learning: TypeAlias = Fit | Predict | Evaluate
+"""Jobs that an executor without learning does not do."""
+
+
+@dataclass(slots=True)
+class JobKind:
+    """Jobs that do the same with other values, and some of them with their amounts.
+
+    An amount is a number of operations for fits, of samples for others.
+    """
+
+    is_of_fits: bool
+    count: int = 0
+    amount: float = 0.0
+    examples: list[tuple[Learning, float]] = field(default_factory=list)
+
+
+Work: TypeAlias = dict[Hashable, JobKind]
+"""Jobs by what they have in common."""
+
+
+def add(work: Work, job: Learning, amount: float) -> None:
+    """Add a job to those of its kind."""
+    models = [job.model] if not isinstance(job, Fit) else list(job.models.values())
+    step = type(job.step) if isinstance(job, Fit) else None
+    key = (type(job), step, *(model.architecture for model in models))
+    kind = work.setdefault(key, JobKind(isinstance(job, Fit)))
+    kind.count += 1
+    kind.amount += amount
+    if len(kind.examples) < MAX_EXAMPLES:
+        kind.examples.append((job, amount))
+
+
+class JobRecorder(Executor):
+    """Records jobs, and passes them on to another executor."""
+
+    learns = False
+
+    def __init__(self, inner: Executor) -> None:
+        super().__init__(inner.config)
+        self._inner = inner
+        self._work: Work = {}
+
+    def taken(self) -> Work:
+        """Return the jobs recorded since the last call."""
+        work, self._work = self._work, {}
+        return work
+
+    def open(self, resources: Resources) -> None:
+        """Open the other executor."""
+        self._resources = resources
+        self._inner.open(resources)
+
+    def submit(self, job: Job, due: Due, *, step_flops: float | None = None) -> Promise:
+        """Record a job. Calls are not recorded: every executor does them."""
+        match job:
+            case Fit() if step_flops:
+                add(self._work, job, step_flops * job.num_steps)
+            case Predict():
+                add(self._work, job, self._resources.num_samples(job.samples))
+            case Evaluate():
+                add(self._work, job, sum(map(self._resources.num_samples, job.parts)))
+        return self._inner.submit(job, due, step_flops=step_flops)
+
+    def wait(self, promise: Any) -> Any:
+        """Wait for the other executor."""
+        return self._inner.wait(promise)
+
+    def close(self) -> None:
+        """Close the other executor."""
+        self._inner.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +224,7 @@ def rehearse(parts: Parts) -> Rehearsal:
     Links that follow traces are constant here, at the mean of theirs: two rounds say nothing of a lap.
     """
     null: Any = plugins.load("fedsim.engine.executors", "null")
-    executor = Listening(null(null.Config()))
+    executor = JobRecorder(null(null.Config()))
     rounds = min(ROUNDS, parts.num_rounds)
     marks = [(-1, perf_counter(), Work())]
     trace = Trace(keep=True)

@@ -12,8 +12,8 @@ from fedsim.fleet.device import QUANTITIES
 from fedsim.models import Architecture, ModelPlugin
 from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.models.module_by_path import adopted
-from fedsim.report import preview
-from fedsim.report.rehearsal import rehearse
+from fedsim.planning import preview
+from fedsim.planning.rehearsal import rehearse
 from fedsim.rng import Key
 from fedsim.runtime.parts import Parts
 
