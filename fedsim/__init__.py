@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 from fedsim.mkl_mode import request_strict_mode
 
 if TYPE_CHECKING:
-    from fedsim.api.folders import open as open  # noqa: A004
     from fedsim.api.results import Comparison, Result
     from fedsim.api.runs import arun, load, run
     from fedsim.api.sockets import join, serve
     from fedsim.api.studies import StudyResult, compare, study
+    from fedsim.api.studies import open as open  # noqa: A004
     from fedsim.api.tracking import track
     from fedsim.errors import DataError, FedsimError, OutputError, RunError, ScenarioError, UserError
     from fedsim.page.live_page import LivePage

@@ -15,10 +15,9 @@ import pyarrow as pa
 from fedsim.errors import UserError
 from fedsim.models import Architecture, Architectures
 from fedsim.page.write_report import write_report
-from fedsim.report import comparison, cost_breakdown, run_columns
+from fedsim.report import cost_breakdown, run_columns
 from fedsim.report.atomic_folder import check_files, check_folders, staged, write_file
 from fedsim.report.cost_breakdown import Summary
-from fedsim.report.markup import to_html
 from fedsim.report.places import TABLES
 from fedsim.report.read_parquet import read_table
 from fedsim.report.read_whole import read_whole
@@ -26,8 +25,9 @@ from fedsim.report.run_text import run_blocks, run_text
 from fedsim.report.saved_models import MODELS, EndModels, read_models, write_models
 from fedsim.report.summary import read_summary
 from fedsim.report.tables import arrow_rows
-from fedsim.report.text_table import TextTable
+from fedsim.report.text_table import TextTable, to_html
 from fedsim.scenario import Scenario, load_scenario
+from fedsim.studies import comparison
 from fedsim.studies.answer_files import FILES, answer_rows, read_folder
 from fedsim.studies.study_columns import ANSWERS
 

@@ -20,10 +20,10 @@ from fedsim.page.showing import study_on
 from fedsim.page.write_report import write_report
 from fedsim.quoting import quoted
 from fedsim.ranges import Processes, ends
-from fedsim.report.markup import to_html
 from fedsim.report.places import RUNS, holds_scenario
 from fedsim.report.saved_models import EndModels
 from fedsim.report.tables import arrow_rows, arrow_table
+from fedsim.report.text_table import to_html
 from fedsim.report.tracking import warn
 from fedsim.scenario import Algorithm, Overrides, Source, load_each
 from fedsim.studies.answer_files import Answers, answer_rows, evaluations, read_folder
@@ -36,6 +36,14 @@ from fedsim.studies.variant_params import plan_remarks
 
 if TYPE_CHECKING:
     from fedsim.page.live_page import LivePage
+
+
+import json
+
+from fedsim.errors import OutputError
+from fedsim.report.atomic_folder import MARK
+from fedsim.report.places import COMPARISON, STUDY
+from fedsim.report.read_whole import read_whole
 
 
 class StudyResult:
@@ -293,3 +301,24 @@ def _done(
 def _is_here(jobs: int | None, on: On | None) -> bool:
     """Whether runs are done in this process."""
     return jobs == 1 and on is None
+
+
+def open(folder: str | Path) -> Result | Comparison | StudyResult:  # noqa: A001
+    """Return what a folder holds: one run, the runs of a comparison, or a study, even if it has not ended.
+
+    Raises:
+        OutputError: None of them, or it cannot be read.
+        ScenarioError: The folder of a study whose scenarios are not valid here.
+    """
+    place = Path(folder).resolve()
+    if (place / MARK).is_file():
+        return Result(place)
+    if (place / STUDY).is_file():
+        return open_study(place)
+    if (place / COMPARISON).is_file():
+        runs = read_whole(place / COMPARISON, lambda file: json.loads(file.read_text())["runs"])
+        return Comparison(place, [Result(place / one["folder"]) for one in runs])
+    raise OutputError(
+        f"{place} holds no results: name the folder of a run, in which is {MARK}, of a comparison, in which "
+        f"is {COMPARISON}, or of a study, in which is {STUDY}"
+    )

@@ -8,13 +8,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
+from typing import TYPE_CHECKING
 
+import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fedsim.cli.console import note, terminal
 from fedsim.report import number_format
 from fedsim.report.run_text import SIMULATED, measured_words
 from fedsim.runtime.records.result import RoundRow
+
+if TYPE_CHECKING:
+    from fedsim.page.live_page import LivePage
 
 Rounds = int | None
 """How many rounds there will be; None where nobody knows."""
@@ -138,3 +143,14 @@ def _bar(label: str, words: Words) -> Iterator[Watch]:
         yield lambda row: progress.update(
             task, completed=min(row.round, rounds or row.round), words=words(row, monotonic())
         )
+
+
+def live_page(port: int | None) -> LivePage | None:
+    """Return the page that is asked for, whose address is printed; the command closes it at its end."""
+    if port is None:
+        return None
+    from fedsim.page.live_page import LivePage
+
+    page = click.get_current_context().with_resource(LivePage(port))
+    note(f"live page: {page.url}")
+    return page

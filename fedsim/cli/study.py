@@ -14,13 +14,13 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from fedsim.cli.console import note, say, sentence, table, terminal
-from fedsim.cli.live import live_page
-from fedsim.cli.progress import TimeLeft, watching
+from fedsim.cli.progress import TimeLeft, live_page, watching
 from fedsim.cli.progress import Watch as RoundWatch
 from fedsim.cli.report import check_report_place, note_report
 from fedsim.page.showing import Unfollowed, study_on
-from fedsim.report import comparison, cost_breakdown, number_format
+from fedsim.report import cost_breakdown, number_format
 from fedsim.report.text_table import TextTable
+from fedsim.studies import comparison
 from fedsim.studies.answer_files import Answers
 from fedsim.studies.answer_sentence import answer_sentence
 from fedsim.studies.perform import On, Progress, Watch, check_failed, perform

@@ -57,7 +57,7 @@ def gantt_figure(
     """Return who did what when in some rounds; None where nobody did anything.
 
     Args:
-        spans: Of :func:`fedsim.report.phase_spans.read_spans`.
+        spans: Of :func:`fedsim.report.run_trace.read_spans`.
         rounds: Columns of ``rounds``: those of :data:`ROUNDS_NEEDED`.
         groups: The device group of each client.
         wanted: The first and the last round; the first ones if None.
@@ -149,7 +149,7 @@ def held_up_figure(
     Only synchronous rounds do, which end when all have replied or have been given up.
 
     Args:
-        spans: Of :func:`fedsim.report.phase_spans.read_spans`.
+        spans: Of :func:`fedsim.report.run_trace.read_spans`.
         rounds: Columns of ``rounds``: those of :data:`ROUNDS_NEEDED`.
         groups: The device group of each client.
         wanted: The first and the last round; all if None.

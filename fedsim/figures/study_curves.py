@@ -17,8 +17,8 @@ from fedsim.figures.round_curves import BYTES, TIME, quality_figure
 from fedsim.figures.ticks import tick_label
 from fedsim.params import Array
 from fedsim.runtime.budget import MEASURES, Measure
-from fedsim.studies.answers import Curves
 from fedsim.studies.budgets import cost
+from fedsim.studies.curves import Curves
 
 LOSSES: Mapping[Measure, str] = {"personal_mean": "loss_personal_mean", "global": "loss_global"}
 """What is shown where no accuracy was measured."""

@@ -24,8 +24,8 @@ from fedsim.figures.run_figures import (
 from fedsim.figures.spending import spending_figures
 from fedsim.figures.study_curves import study_curve_figures
 from fedsim.report.cost_breakdown import Figures, means
-from fedsim.report.phase_spans import read_spans
 from fedsim.report.read_parquet import column_names, read_columns, read_there
+from fedsim.report.run_trace import read_spans
 from fedsim.report.summary import read_summary
 from fedsim.studies.answer_files import Answers
 

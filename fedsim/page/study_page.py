@@ -8,10 +8,11 @@ from pathlib import Path
 from fedsim.figures.study_figures import left_out, study_sections
 from fedsim.page.page import Page, named
 from fedsim.page.run_page import read_remarks
-from fedsim.report import comparison, cost_breakdown, number_format
+from fedsim.report import cost_breakdown, number_format
 from fedsim.report.cost_breakdown import Summary
 from fedsim.report.read_whole import read_whole
 from fedsim.report.text_table import Pairs, TextTable
+from fedsim.studies import comparison
 from fedsim.studies.answer_files import Answers, read_folder
 from fedsim.studies.answer_sentence import answer_sentence
 from fedsim.studies.variant_params import params_facts

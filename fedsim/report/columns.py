@@ -7,12 +7,15 @@ column of that name.
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
+from fedsim.csv_rows import safe_cell
 from fedsim.errors import InvariantError
 
 NUMBER = "1"
@@ -85,3 +88,17 @@ class Table:
             else:
                 columns[name] = column
         return replace(self, columns=columns)
+
+
+def csv_of(table: Table, rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """Return rows with the same names as CSV; without rows, the names of the table's columns alone.
+
+    A text that a spreadsheet would take for a formula has an apostrophe before it.
+    """
+    names = list(rows[0] if rows else table.columns)
+    table.check(names)
+    sink = io.StringIO()
+    writer = csv.DictWriter(sink, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: safe_cell(value) for name, value in row.items()} for row in rows)
+    return sink.getvalue().encode()

@@ -47,3 +47,12 @@ def _said(error: Exception, file: Path) -> str:
     words = os.strerror(getattr(error, "errno", None) or errno.ENOENT)  # Arrow's may be without a number
     where = getattr(error, "filename", None)
     return words if where is None or str(where) == str(file) else f"{where}: {words}"
+
+
+NEEDED = ("fedsim", "bus")
+"""What it says of every run, and readers ask for."""
+
+
+def read_provenance(folder: Path) -> dict[str, Any]:
+    """Return where, when and with what a run was done, from its folder."""
+    return read_object(folder / "run.json", NEEDED)

@@ -5,7 +5,7 @@
 ``summary.json``        the run in numbers (:mod:`fedsim.report.summary`)
 ``rounds.parquet`` ...  the tables (:mod:`fedsim.report.tables`)
 ``trace.msgpack``       every event (:mod:`fedsim.clock.event_trace`)
-``log.jsonl``           drops, rejections and rounds in words (:mod:`fedsim.report.logs`)
+``log.jsonl``           drops, rejections and rounds in words (:mod:`fedsim.report.record_run`)
 ``run.json``            versions, host, real time (:mod:`fedsim.report.provenance`)
 ``real_time.msgpack``   with ``profile``: when which thread was at work (:mod:`fedsim.report.job_time_file`)
 ``models``              with ``run.save_models``: the models (:mod:`fedsim.report.saved_models`)
@@ -16,19 +16,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, MutableMapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fedsim.clock import Trace
+import structlog
+
+from fedsim.bus import Log
+from fedsim.clock import Trace, now_s
 from fedsim.engine.job_times import JobTimes
+from fedsim.numerals import scalar
 from fedsim.report.atomic_folder import MARK, check_folders, new, staged
 from fedsim.report.cost_breakdown import Summary
 from fedsim.report.job_time_file import REAL_TIME, packed
-from fedsim.report.logs import line_log
 from fedsim.report.places import holds_run
 from fedsim.report.provenance import Bus, provenance
 from fedsim.report.remarks import rejections, remarks
@@ -41,6 +46,9 @@ from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult, run
 from fedsim.scenario.build import Plan
 from fedsim.trackers.base import TrackedRun
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,3 +127,36 @@ def record(
                 file.write(content)
         follow.summary = summary
     return Recorded(folder.resolve(), summary, result, models, said)
+
+
+class _Lines:
+    """What structlog hands finished lines to."""
+
+    def __init__(self, sink: SupportsWrite[bytes]) -> None:
+        self._sink = sink
+
+    def info(self, line: str) -> None:
+        self._sink.write(line.encode() + b"\n")
+
+    warning = error = debug = info
+
+
+def line_log(sink: SupportsWrite[bytes]) -> Log:
+    """Return a logger whose events become lines: ``at_s`` if a loop runs, ``level``, ``event``, values."""
+    log: Log = structlog.wrap_logger(_Lines(sink), processors=[_line]).bind()
+    return log
+
+
+def _line(logger: Any, level: str, event: MutableMapping[str, Any]) -> str:
+    stamp = {}
+    with suppress(RuntimeError):  # before and after the simulation there is no virtual time
+        stamp["at_s"] = now_s()
+    values = {name: _plain(value) for name, value in event.items() if name != "event"}
+    record = {**stamp, "level": level, "event": event["event"], **values}
+    return json.dumps(record, ensure_ascii=False, allow_nan=False, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that JSON has: a plain scalar, a list or map, or text."""
+    value = scalar(value)
+    return value if isinstance(value, int | float | str | bool | list | tuple | dict | None) else str(value)

@@ -14,8 +14,7 @@ import msgpack
 
 from fedsim.clock.event_trace import RecordKind, as_map, stored_records
 from fedsim.report.cost_breakdown import Summary
-from fedsim.report.read_provenance import read_provenance
-from fedsim.report.read_whole import read_whole
+from fedsim.report.read_whole import read_provenance, read_whole
 from fedsim.report.run_trace import opened
 from fedsim.report.summary import read_summary
 

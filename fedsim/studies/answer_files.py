@@ -22,23 +22,20 @@ import numpy as np
 from fedsim.durable import telling
 from fedsim.errors import OutputError
 from fedsim.params import Array
-from fedsim.report import comparison
 from fedsim.report.atomic_folder import MEND, write_file
-from fedsim.report.columns import Table
+from fedsim.report.columns import Table, csv_of
 from fedsim.report.cost_breakdown import Columns, Figures, Summary, means
-from fedsim.report.csv_table import csv_of
-from fedsim.report.markup import to_latex, to_markdown
 from fedsim.report.places import COMPARISON, COMPARISON_CSV, STUDY, holds_scenario
 from fedsim.report.read_whole import read_whole
 from fedsim.report.summary import read_summary
 from fedsim.report.tables import write_table
-from fedsim.report.text_table import TextTable
+from fedsim.report.text_table import TextTable, to_latex, to_markdown
 from fedsim.scenario import load_scenario
+from fedsim.studies import comparison
 from fedsim.studies.answer_tables import tables, tuning_table
-from fedsim.studies.answers import Answer, Curves, answers
-from fedsim.studies.budgets import BUDGETS, Budget, budgets
-from fedsim.studies.curves import read_curve
-from fedsim.studies.fronts import FrontPoint, front
+from fedsim.studies.answers import Answer, answers
+from fedsim.studies.budgets import BUDGETS, Budget, FrontPoint, budgets, front
+from fedsim.studies.curves import Curves, read_curve
 from fedsim.studies.intervals import Interval
 from fedsim.studies.plan import Setting, StudyPlan, comparison_plan, load_study
 from fedsim.studies.study_columns import ANSWERS, EVALUATIONS, FRONT, TUNING

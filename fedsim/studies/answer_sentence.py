@@ -19,7 +19,8 @@ import numpy as np
 from fedsim.report import number_format
 from fedsim.runtime.budget import MEASURES
 from fedsim.studies.answer_files import Answers
-from fedsim.studies.answers import Answer, Curves, answers
+from fedsim.studies.answers import Answer, answers
+from fedsim.studies.curves import Curves
 from fedsim.studies.plan import Setting, StudyPlan
 
 MOST = 4

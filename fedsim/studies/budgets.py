@@ -9,14 +9,16 @@ that send anything.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 
 from fedsim.params import Array
 from fedsim.report.cost_breakdown import Columns
 from fedsim.runtime.budget import MEASURES, Measure
+from fedsim.studies.curves import Curves
 from fedsim.studies.plan import Setting
 from fedsim.studies.study_file import AtConfig
 
@@ -74,3 +76,46 @@ def ended_before(curve: Columns, budget: Budget) -> bool:
     """Whether a run has ended without having spent a budget."""
     spent = cost(curve, budget.bounds)
     return bool(len(spent) and spent[-1] < budget.amount)
+
+
+@dataclass(frozen=True, slots=True)
+class FrontPoint:
+    """A point that no other setting beats: none has this accuracy for less."""
+
+    cost: float
+    accuracy: float
+    setting: Setting
+
+
+def front(curves: Mapping[Setting, Curves], budget: str, of: Measure) -> list[FrontPoint]:
+    """Return the Pareto front, from the least cost on; of equals the setting that comes first."""
+    points = [
+        FrontPoint(float(spent), float(accuracy), setting)
+        for setting, its_curves in curves.items()
+        for spent, accuracy in zip(*mean_curve(its_curves, budget, of), strict=True)
+    ]
+    best, found = -np.inf, list[FrontPoint]()
+    for point in sorted(points, key=lambda one: (one.cost, -one.accuracy)):
+        if point.accuracy > best:
+            best = point.accuracy
+            found.append(point)
+    return found
+
+
+def mean_curve(curves: Curves, budget: str, of: Measure) -> tuple[Array, Array]:
+    """Return the budgets at which the accuracy of a setting changes, ascending, and the accuracies."""
+    steps = []
+    for curve in curves.values():
+        measured = np.isfinite(curve[MEASURES[of].column])
+        steps.append((cost(curve, budget)[measured], curve[MEASURES[of].column][measured]))
+    if not steps or not all(len(costs) for costs, _ in steps):
+        return np.empty(0), np.empty(0)
+    budgets = np.unique(np.concatenate([costs for costs, _ in steps]))
+    budgets = budgets[budgets >= max(costs[0] for costs, _ in steps)]
+    within = [values[np.searchsorted(costs, budgets, side="right") - 1] for costs, values in steps]
+    return budgets, np.mean(within, axis=0)
+
+
+def stretches(points: Sequence[FrontPoint]) -> list[list[FrontPoint]]:
+    """Return a front in pieces, in each of which one setting is the most accurate."""
+    return [list(piece) for _, piece in groupby(points, key=lambda point: point.setting)]

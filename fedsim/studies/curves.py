@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -34,6 +36,9 @@ MEASURED = {
     "staleness_mean": "staleness_mean",
 }
 """Columns that are those of ``rounds``."""
+
+Curves: TypeAlias = Mapping[int, Columns]
+"""The curves of a setting's runs that have ended, by seed."""
 
 JAIN = "accuracy_jain"
 

@@ -70,6 +70,15 @@ def interval(values: Sequence[float], method: Method = "t") -> Interval | None:
     return Interval(mean, low, high, count)
 
 
+def best(values: Sequence[Interval | None], seeds: int, *, highest: bool = False) -> Interval | None:
+    """Return the best mean over every seed; None if all are equal, or half of its interval exceeds it."""
+    whole = [value for value in values if value is not None and value.count == seeds]
+    if len({value.mean for value in whole}) < 2:
+        return None
+    chosen = (max if highest else min)(whole, key=lambda value: value.mean)
+    return None if (chosen.half or 0.0) > abs(chosen.mean) else chosen
+
+
 def _t(count: int) -> float:
     from scipy.special import stdtrit  # takes 0.2 s to import, and commands import this file
 

@@ -392,3 +392,10 @@ def _hashable(value: Any) -> Any:
 def _is_told(path: str, faults: Sequence[Fault]) -> bool:
     """Whether a fault is known of a path, or of what lies below it."""
     return any(f"{fault.path}.".startswith(f"{path}.") for fault in faults)
+
+
+def path_headings(paths: Sequence[str]) -> list[str]:
+    """Return the last keys of paths, or the whole paths where that would not tell them apart."""
+    lasts = [keys_of(path)[-1] for path in paths]
+    heads = (last if lasts.count(last) == 1 else path for last, path in zip(lasts, paths, strict=True))
+    return [head.replace("_", "\n") for head in heads]

@@ -12,8 +12,8 @@ import pytest
 from pyarrow import parquet
 
 from fedsim.errors import OutputError
-from fedsim.report.phase_spans import read_spans
 from fedsim.report.record_run import record
+from fedsim.report.run_trace import read_spans
 from fedsim.runtime.records.dispatch_phases import PHASES
 from fedsim.scenario import Plan, load_scenario
 from fedsim.timeline.run_timeline import save_timeline, write_timeline

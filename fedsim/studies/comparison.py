@@ -15,11 +15,12 @@ from typing import Any
 
 from fedsim import __version__
 from fedsim.report import cost_breakdown, number_format
-from fedsim.report.cost_breakdown import Figures, Summary, by_algorithm, means, measured
-from fedsim.report.csv_table import csv_of
+from fedsim.report.columns import csv_of
+from fedsim.report.cost_breakdown import Figures, Summary, by_algorithm, measured
 from fedsim.report.run_columns import COMPARISON
 from fedsim.report.summary import to_json
 from fedsim.report.text_table import TextTable
+from fedsim.studies.intervals import best, interval
 
 BEST = "*"
 """Marks the best value of a column."""
@@ -29,12 +30,19 @@ HIGHER_IS_BETTER = frozenset({"accuracy", "worst_decile", "global"})
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One algorithm."""
+    """One algorithm, with the values of each figure over the seeds that have it."""
 
     algorithm: str
     seeds: tuple[int, ...]
-    mean: Figures
-    std: Figures
+    values: Mapping[str, Sequence[float]]
+
+    def mean(self, name: str) -> float | None:
+        """Return the mean of a figure; None where no seed has it."""
+        return statistics.fmean(self.values[name]) if self.values[name] else None
+
+    def std(self, name: str) -> float | None:
+        """Return its sample standard deviation; None where fewer than two seeds have it."""
+        return statistics.stdev(self.values[name]) if len(self.values[name]) > 1 else None
 
 
 def figures(summary: Summary) -> Figures:
@@ -61,15 +69,10 @@ def figures(summary: Summary) -> Figures:
 
 def rows(summaries: Sequence[Summary]) -> list[Row]:
     """Return a row for each algorithm, in the order of first appearance."""
-    found = []
-    for algorithm, runs in by_algorithm(summaries).items():
-        each = [figures(run) for run in runs]
-        std = {
-            name: statistics.stdev(values) if len(values) > 1 else None
-            for name, values in measured(each).items()
-        }
-        found.append(Row(algorithm, tuple(run["seed"] for run in runs), means(each), std))
-    return found
+    return [
+        Row(algorithm, tuple(run["seed"] for run in runs), measured([figures(run) for run in runs]))
+        for algorithm, runs in by_algorithm(summaries).items()
+    ]
 
 
 def table(summaries: Sequence[Summary]) -> TextTable:
@@ -78,27 +81,28 @@ def table(summaries: Sequence[Summary]) -> TextTable:
     most = max(len(row.seeds) for row in compared)
     several = most > 1
     # Of a regression there are losses alone.
-    by_loss = not measured([row.mean for row in compared])["accuracy"] and any(
-        row.mean["loss"] is not None for row in compared
+    by_loss = any(row.values["loss"] for row in compared) and not any(
+        row.values["accuracy"] for row in compared
     )
-    largest = max(row.mean["bytes"] or 0 for row in compared)
+    largest = max(row.mean("bytes") or 0 for row in compared)
 
     def cell(name: str, show: Callable[..., str], *, spread: bool = False) -> Callable[[Row], str]:
-        best = _best(compared, name)
+        chosen = best(
+            [interval(row.values[name]) for row in compared], most, highest=name in HIGHER_IS_BETTER
+        )
 
         def shown(row: Row) -> str:
-            mean, std = row.mean[name], row.std[name] if several else row.mean.get(f"{name}_std")
-            is_best = mean is not None and mean == best
-            # Neither a mean that may be anything nor one over fewer seeds is called the best.
-            is_known = (std or 0) <= abs(mean or 0) and len(row.seeds) == most
-            mark = BEST if is_best and is_known else ""
-            return (show(mean, std) if spread else show(mean)) + mark
+            mean, std = row.mean(name), row.std(name) if several else None
+            if spread and not several:
+                std = row.mean(f"{name}_std")
+            is_best = chosen is not None and (mean, len(row.values[name])) == (chosen.mean, most)
+            return (show(mean, std) if spread else show(mean)) + (BEST if is_best else "")
 
         return shown
 
     # The costs are those of whole runs, whatever accuracy they reached, so none of them is the best.
     def cost(name: str, show: Callable[..., str]) -> Callable[[Row], str]:
-        return lambda row: show(row.mean[name])
+        return lambda row: show(row.mean(name))
 
     by_accuracy = {
         "accuracy\n%": cell("accuracy", number_format.percent, spread=True),
@@ -115,7 +119,7 @@ def table(summaries: Sequence[Summary]) -> TextTable:
         "simulated\ntime": cost("simulated_s", number_format.duration),
         "bytes\nup": cost("bytes_up", number_format.size),
         "bytes\ndown": cost("bytes_down", number_format.size),
-        "relative\ntraffic": lambda row: number_format.fraction(row.mean["bytes"] or 0, largest),
+        "relative\ntraffic": lambda row: number_format.fraction(row.mean("bytes") or 0, largest),
         "parameters\nsent": cost("parameters", number_format.count),
         "drops": cost("drops", number_format.count),
     }
@@ -128,7 +132,8 @@ def table(summaries: Sequence[Summary]) -> TextTable:
         notes.append("every figure is a mean over seeds")
     grid = TextTable.of(compared, columns, notes=notes)
     if any(shown.endswith(BEST) for row in grid.rows for shown in row):
-        notes.append(f"{BEST} best in its column")
+        of = " of those with every seed, unless half of its 95 % interval over seeds exceeds it"
+        notes.append(f"{BEST} best in its column{of if several else ''}")
     return grid
 
 
@@ -143,20 +148,12 @@ def to_document(scenario: str, summaries: Mapping[Path, Summary], parent: Path) 
         {
             "algorithm": row.algorithm,
             "seeds": list(row.seeds),
-            **{name: {"mean": mean, "std": row.std[name]} for name, mean in row.mean.items()},
+            **{name: {"mean": row.mean(name), "std": row.std(name)} for name in row.values},
         }
         for row in rows(list(summaries.values()))
     ]
     runs = [{"folder": str(folder.relative_to(parent)), **summary} for folder, summary in summaries.items()]
     return to_json({"fedsim": __version__, "scenario": scenario, "algorithms": algorithms, "runs": runs})
-
-
-def _best(compared: Sequence[Row], name: str) -> float | None:
-    """Return the best mean of a figure; None where nothing tells the algorithms apart."""
-    means = [mean for row in compared if (mean := row.mean[name]) is not None]
-    if len(set(means)) < 2:
-        return None
-    return max(means) if name in HIGHER_IS_BETTER else min(means)
 
 
 def flat_rows(summaries: Sequence[Summary]) -> list[dict[str, Any]]:
