@@ -34,11 +34,10 @@ __version__ = "0.1.0"
 request_strict_mode()
 
 _PLACES = {
-    "api.folders": ("open",),
     "api.results": ("Comparison", "Result"),
     "api.runs": ("arun", "load", "run"),
     "api.sockets": ("join", "serve"),
-    "api.studies": ("StudyResult", "compare", "study"),
+    "api.studies": ("StudyResult", "compare", "open", "study"),
     "api.tracking": ("track",),
     "errors": ("DataError", "FedsimError", "OutputError", "RunError", "ScenarioError", "UserError"),
     "page.live_page": ("LivePage",),

@@ -61,13 +61,13 @@ class Result:
 
     def __init__(
         self,
-        folder: Path,
+        folder: str | Path,
         *,
         models: EndModels | None = None,
         temporary: Temporary | None = None,
     ) -> None:
-        self.folder = folder
-        self.summary: Summary = read_summary(folder)
+        self.folder = Path(folder)
+        self.summary: Summary = read_summary(self.folder)
         self._models = models
         self._temporary = temporary  # removed when nobody holds it any more
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 
-from fedsim.api.progress import Progress, each_round_listener, study_listener
+from fedsim.api.progress import each_round_listener, study_listener
 from fedsim.api.results import Comparison, Result, Temporary
 from fedsim.api.runs import place_of, plain_torch
 from fedsim.api.threads import call
@@ -25,12 +25,12 @@ from fedsim.report.saved_models import EndModels
 from fedsim.report.tables import arrow_rows, arrow_table
 from fedsim.report.text_table import to_html
 from fedsim.report.tracking import warn
-from fedsim.scenario import Algorithm, Overrides, Source, load_each
+from fedsim.scenario import Algorithm, Overrides, Source
 from fedsim.studies.answer_files import Answers, answer_rows, evaluations, read_folder
+from fedsim.studies.comparison_plans import comparison_plan
 from fedsim.studies.perform import On, Watch, perform
 from fedsim.studies.perform import Progress as StudyProgress
-from fedsim.studies.plan import StudyPlan, StudySource, comparison_plan, load_study
-from fedsim.studies.short_form import by_path, grid_plan
+from fedsim.studies.plan import StudyPlan, StudySource, load_study
 from fedsim.studies.study_columns import ANSWERS, EVALUATIONS
 from fedsim.studies.variant_params import plan_remarks
 
@@ -141,34 +141,17 @@ def study(
     """
     plan = load_study(study)
     with study_listener(progress, plan.name) as listener:
-        done = _done(plan, listener, out, jobs, on, force, verify, live)
+        done = _done(plan, listener, out, live, jobs=jobs, on=on, force=force, verify=verify)
     return StudyResult(done.answers, done.folder.resolve(), done.temporary)
 
 
 @overload
 def compare(
-    scenario: Source,
-    algorithms: Sequence[Algorithm],
-    *,
-    seeds: Sequence[int] | None = ...,
-    overrides: Overrides | None = ...,
-    grid: None = ...,
-    targets: Sequence[float] = ...,
-    jobs: int | None = ...,
-    on: On | None = ...,
-    out: str | Path | None = ...,
-    force: bool = ...,
-    verify: bool = ...,
-    progress: Progress | Watch = ...,
-    live: LivePage | None = ...,
+    scenario: Source, algorithms: Sequence[Algorithm], *, grid: None = None, **options: Any
 ) -> Comparison: ...
 @overload
 def compare(
-    scenario: Source,
-    algorithms: Sequence[Algorithm],
-    *,
-    grid: Mapping[str, Sequence[Any]],
-    **options: Any,
+    scenario: Source, algorithms: Sequence[Algorithm], *, grid: Mapping[str, Any], **options: Any
 ) -> StudyResult: ...
 def compare(
     scenario: Source,
@@ -214,19 +197,16 @@ def compare(
         RunError: A run failed; with ``out``, those that have ended are kept.
         UserError: ``jobs`` is no number of processes, or there is no cluster.
     """
-    if on is None and jobs is None:
-        jobs = 1
+    if on is None:
+        jobs = 1 if jobs is None else jobs
     if isinstance(algorithms, str | type):
         algorithms = [algorithms]
-    if grid:
-        plan = grid_plan(scenario, by_path(overrides or {}), grid, algorithms, seeds, targets)
-    else:
-        loaded = load_each(scenario, overrides or (), algorithms, seeds)
-        plan = comparison_plan(loaded, targets)
+    plan = comparison_plan(scenario, overrides or (), algorithms, seeds, targets, grid)
     is_here = _is_here(jobs, on)
     listening = each_round_listener(progress, plan) if is_here else study_listener(progress, plan.name)
     with listening as listener:
-        done = _done(plan, listener, out, jobs, on, force, verify, live, again=not grid)
+        again = is_here and not grid
+        done = _done(plan, listener, out, live, jobs=jobs, on=on, force=force, verify=verify, again=again)
     if grid:
         return StudyResult(done.answers, done.folder.resolve(), done.temporary)
     folders = {run.label: (done.folder / run.label).resolve() for run in plan.runs}
@@ -256,13 +236,11 @@ def _done(
     plan: StudyPlan,
     listener: Watch,
     out: str | Path | None,
-    jobs: int | None,
-    on: On | None,
-    force: bool,
-    verify: bool,
     live: LivePage | None,
     *,
-    again: bool = False,
+    jobs: int | None,
+    on: On | None,
+    **options: bool,
 ) -> _Done:
     least, most = ends(Processes)
     if jobs is not None and jobs not in range(least, most + 1):
@@ -276,7 +254,7 @@ def _done(
         def watch(now: StudyProgress) -> None:
             followed.hear(now)
             listener(now)
-            if again and now.run is not None and now.recorded is not None:
+            if plan.kind == "comparison" and now.run is not None and now.recorded is not None:
                 models[now.run.label] = now.recorded.models
 
         def work() -> Answers:
@@ -286,12 +264,10 @@ def _done(
                     folder,
                     jobs=jobs,
                     on=on,
-                    force=force,
-                    verify=verify,
                     watch=watch,
                     known_as=RUNS / plan.name if temporary else None,
                     observe=followed.observe,
-                    again=again and is_here,
+                    **options,
                 )
 
         answers = call(work) if is_here else work()

@@ -6,9 +6,11 @@ is called, so that help and completion are fast: see :func:`late`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, TypeVar
 
 import click
@@ -75,8 +77,23 @@ def set_option(metavar: str, words: str, name: str = "overrides") -> Callable[[A
 
 def file_argument(name: str, metavar: str, completed: str) -> Callable[[Any], Any]:
     """Return an argument that is a file or an example, completed by a function of :mod:`cli.completion`."""
-    complete = late(f"cli.completion:{completed}")
-    return click.argument(name, metavar=metavar, type=click.Path(path_type=Path), shell_complete=complete)
+    return click.argument(
+        name,
+        metavar=metavar,
+        type=click.Path(path_type=Path),
+        callback=_keep_pipe,
+        shell_complete=late(f"cli.completion:{completed}"),
+    )
+
+
+def _keep_pipe(context: click.Context, parameter: click.Parameter, path: Path) -> Path:
+    """Replace a pipe, such as that of ``<(...)``, by a copy: a portable command restarts and rereads it."""
+    if not context.resilient_parsing and path.parent == Path("/dev/fd") and path.is_fifo():
+        with TemporaryFile() as copy:
+            copy.write(path.read_bytes())
+            copy.seek(0)
+            os.dup2(copy.fileno(), int(path.name))
+    return path
 
 
 scenario_file = file_argument("scenario_file", "SCENARIO", "scenarios")

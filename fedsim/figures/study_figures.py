@@ -52,7 +52,7 @@ def study_sections(found: Answers, folder: Path) -> list[Section]:
     spent = {plan.name_of(setting): figures for setting, figures in found.ends.items()}
     of = "mean over seeds" if len(plan.seeds) > 1 else ""
     return filled(
-        Section(*QUALITY, study_curve_figures(curves, plan.config.of, plan.config.targets)),
+        Section(*QUALITY, study_curve_figures(curves, plan.config)),
         Section(*SPENDING, spending_figures(spent, of)),
         Section(*CLIENTS, _client_figures(folders)),
         Section(*PARTICIPATION, outcome_figures(_outcomes(folders), of)),

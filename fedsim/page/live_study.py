@@ -190,7 +190,7 @@ class LiveStudy:
         if at_hand is not None and (so_far := _curve(at_hand[1])) is not None:
             curves[f"{at_hand[0]}, so far"] = {0: so_far}
         config = self._plan.config
-        figures = study_curve_figures(curves, config.of, config.targets) if curves else []
+        figures = study_curve_figures(curves, config) if curves else []
         return [Section(*QUALITY, figures)] if figures else []
 
 

@@ -53,9 +53,8 @@ def _tables(found: Answers) -> list[TextTable]:
     runs = list(found.summaries.values())
     is_compared = runs and found.plan.kind == "comparison"
     compared = [comparison.table(runs), cost_breakdown.table(runs)] if is_compared else []
-    if not found.plan.config.targets:
-        return [*compared, *answers, _runs(found.summaries)]
-    return [answers[0], *compared, *answers[1:], _runs(found.summaries)]
+    first = [table for table in answers[:1] if table.title.startswith("to reach")]
+    return [*first, *compared, *answers[len(first) :], _runs(found.summaries)]
 
 
 def _runs(summaries: Mapping[str, Summary]) -> TextTable:

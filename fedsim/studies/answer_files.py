@@ -35,9 +35,10 @@ from fedsim.studies import comparison
 from fedsim.studies.answer_tables import tables, tuning_table
 from fedsim.studies.answers import Answer, answers
 from fedsim.studies.budgets import BUDGETS, Budget, FrontPoint, budgets, front
+from fedsim.studies.comparison_plans import plan_of
 from fedsim.studies.curves import Curves, read_curve
 from fedsim.studies.intervals import Interval
-from fedsim.studies.plan import Setting, StudyPlan, comparison_plan, load_study
+from fedsim.studies.plan import Setting, StudyPlan, load_study
 from fedsim.studies.study_columns import ANSWERS, EVALUATIONS, FRONT, TUNING
 from fedsim.studies.study_lock import locked
 from fedsim.studies.tuning import read_tuning
@@ -140,7 +141,7 @@ def read_folder(folder: Path) -> Answers:
         )
     runs = read_whole(folder / COMPARISON, lambda file: json.loads(file.read_text("utf-8"))["runs"])
     scenarios = [load_scenario(folder / run["folder"] / "scenario.toml") for run in runs]
-    return read_answers(comparison_plan(scenarios, _targets(folder)), folder)
+    return read_answers(plan_of(scenarios, _targets(folder)), folder)
 
 
 def _targets(folder: Path) -> list[float]:

@@ -132,8 +132,7 @@ def table(summaries: Sequence[Summary]) -> TextTable:
         notes.append("every figure is a mean over seeds")
     grid = TextTable.of(compared, columns, notes=notes)
     if any(shown.endswith(BEST) for row in grid.rows for shown in row):
-        of = " of those with every seed, unless half of its 95 % interval over seeds exceeds it"
-        notes.append(f"{BEST} best in its column{of if several else ''}")
+        notes.append(f"{BEST} best in its column")
     return grid
 
 

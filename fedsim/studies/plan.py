@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 from pydantic import ValidationError
 
 from fedsim import toml
-from fedsim.errors import DataError, Fault, OutputError, ScenarioError
+from fedsim.errors import DataError, Fault, ScenarioError
 from fedsim.input_paths import MARK, located, looking_in
 from fedsim.report.places import run_name
 from fedsim.scenario import Scenario, load_scenario, resolved_toml, tracked
@@ -156,40 +156,6 @@ def with_one_worker(scenario: Scenario) -> Scenario:
     if scenario.engine.workers != "auto":
         return scenario
     return scenario.model_copy(update={"engine": scenario.engine.model_copy(update={"workers": 1})})
-
-
-def comparison_plan(
-    scenarios: Sequence[Scenario], targets: Sequence[float] = (), source: str = ""
-) -> StudyPlan:
-    """Return the plan of a comparison: one scenario with several algorithms and seeds, each of them once."""
-    of_algorithm = {scenario.algorithm.name: scenario for scenario in scenarios}
-    seeds = dict.fromkeys(scenario.run.seed for scenario in scenarios)
-    if len(scenarios) > len(of_algorithm) * len(seeds):
-        labels = [run_name(scenario.algorithm.name, scenario.run.seed) for scenario in scenarios]
-        twice = next(label for label in labels if labels.count(label) > 1)
-        raise OutputError(
-            f"two runs of this comparison would be named {twice}: give each algorithm and each seed once, "
-            "and compare other settings of an algorithm by runs of their own"
-        )
-    name = scenarios[0].run.name
-    tables = {
-        "name": name,
-        "base": document_of(scenarios[0])[0],
-        "seeds": list(seeds),
-        "targets": list(targets),
-        "variant": [{"algorithm": algorithm} for algorithm in of_algorithm],
-    }
-    candidates = {
-        Setting(algorithm, algorithm): (Candidate((), scenario, algorithm),)
-        for algorithm, scenario in of_algorithm.items()
-    }
-    try:
-        config = StudyConfig.model_validate(tables)
-    except ValidationError as error:
-        raise ScenarioError(faults_of(error, tables), source or name) from None
-    return StudyPlan(
-        config, name, tuple(seeds), (), (), candidates, "", kind="comparison", source=source or name
-    )
 
 
 def load_study(source: StudySource) -> StudyPlan:

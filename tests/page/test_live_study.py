@@ -12,8 +12,9 @@ from fedsim.page.live_looks import Look
 from fedsim.page.live_study import LiveStudy
 from fedsim.page.page import Page
 from fedsim.scenario import load_each
+from fedsim.studies.comparison_plans import plan_of
 from fedsim.studies.perform import Progress, perform
-from fedsim.studies.plan import comparison_plan, load_study
+from fedsim.studies.plan import load_study
 
 ALGORITHMS = ("fedavg", "local")
 
@@ -41,7 +42,7 @@ def lines_of(look: Look) -> list[str]:
 
 def test_a_comparison_in_this_process(scenarios: list[Any], tmp_path: Path) -> None:
     parent = tmp_path / "there"
-    plan = comparison_plan(scenarios, [0.5])
+    plan = plan_of(scenarios, [0.5])
     live = LiveStudy(plan, parent)
     seen = dict[str, list[Look]]()
 
@@ -66,7 +67,7 @@ def test_a_comparison_in_this_process(scenarios: list[Any], tmp_path: Path) -> N
     after = live.look()
     assert set(runs_of(after).values()) == {("ended", "")}
     assert lines_of(after) == ["fedavg", "local"]
-    again = LiveStudy(comparison_plan(scenarios), parent).look()
+    again = LiveStudy(plan_of(scenarios), parent).look()
     assert again.page.answer == "4 of 4 runs ended.", "they were there before"
     live.ended(lambda: Page("report", "comparison", ""))
     assert live.look().page.title == "report"
@@ -76,14 +77,14 @@ def test_only_so_many_curves_are_read_at_once(
     scenarios: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fedsim.page.live_study.MOST_READ", 1)
-    plan = comparison_plan(scenarios)
+    plan = plan_of(scenarios)
     perform(plan, tmp_path / "o", jobs=1)
     live = LiveStudy(plan, tmp_path / "o")
     assert [lines_of(live.look()) for _ in range(3)] == [["fedavg"], ["fedavg", "local"], ["fedavg", "local"]]
 
 
 def test_a_run_that_fails_is_named_with_its_reason(scenarios: list[Any], tmp_path: Path) -> None:
-    plan = comparison_plan(scenarios)
+    plan = plan_of(scenarios)
     live = LiveStudy(plan, tmp_path)
     live.hear(Progress(4, 0, 1, run=plan.runs[1], said="it failed:\nbad dice"))
     assert runs_of(live.look())["local-seed0"] == ("failed", "bad dice")
@@ -94,7 +95,7 @@ def test_a_run_that_fails_is_named_with_its_reason(scenarios: list[Any], tmp_pat
 
 
 def test_runs_of_other_processes_are_known_by_what_they_tell(scenarios: list[Any], tmp_path: Path) -> None:
-    plan = comparison_plan(scenarios)
+    plan = plan_of(scenarios)
     live = LiveStudy(plan, tmp_path)
     one, other, *_ = plan.runs
     live.hear(Progress(4, 0))
@@ -139,7 +140,7 @@ def test_a_long_list_of_runs_is_cut(
     scenarios: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fedsim.page.live_study.MOST_LISTED", 3)
-    plan = comparison_plan(scenarios)
+    plan = plan_of(scenarios)
     live = LiveStudy(plan, tmp_path)
     last = plan.runs[-1]
     live.hear(Progress(4, 0, 0, {last.label: 1}, last))

@@ -9,8 +9,9 @@ import fedsim
 from fedsim.errors import OutputError
 from fedsim.scenario import load_each
 from fedsim.studies.answer_files import FILES, read_folder, write_answers
+from fedsim.studies.comparison_plans import plan_of
 from fedsim.studies.perform import perform
-from fedsim.studies.plan import comparison_plan, load_study
+from fedsim.studies.plan import load_study
 
 
 @pytest.mark.usefixtures("in_process")
@@ -39,7 +40,7 @@ def test_so_is_a_comparison_with_its_targets(tiny: dict[str, Any], tmp_path: Pat
         ("fedavg", None, 2),
         ("local", None, 2),
     ]
-    plan = comparison_plan(load_each(tiny["base"], (), algorithms, [0, 1]), [0.05, 0.999])
+    plan = plan_of(load_each(tiny["base"], (), algorithms, [0, 1]), [0.05, 0.999])
     write_answers(plan, tmp_path)
     again = read_folder(tmp_path)
     assert [(one.setting.variant, one.target) for one in again.answers] == [

@@ -22,8 +22,9 @@ from fedsim.report.places import CONTENTS
 from fedsim.scenario import load_each, load_scenario
 from fedsim.studies import answer_files, worker
 from fedsim.studies.answer_files import NOT_FINITE
+from fedsim.studies.comparison_plans import plan_of
 from fedsim.studies.perform import Progress, perform
-from fedsim.studies.plan import comparison_plan, load_study
+from fedsim.studies.plan import load_study
 from fedsim.studies.study_columns import ANSWERS, EVALUATIONS, FRONT, TUNING
 from fedsim.studies.study_place import study_place
 from fedsim.trackers import tensorboard, wandb
@@ -271,7 +272,7 @@ def test_a_comparison_lets_go_of_a_run_before_the_one_after_next(
     tiny: dict[str, Any], tmp_path: Path, collect: Callable[[], int]
 ) -> None:
     overrides = {"run.rounds": 1, "engine.executor": "null"}
-    plan = comparison_plan(load_each(tiny["base"], overrides, ["fedavg", "local", "fedprox"], None))
+    plan = plan_of(load_each(tiny["base"], overrides, ["fedavg", "local", "fedprox"], None))
     alive = list[weakref.ref[Any]]()
 
     def watch(progress: Progress) -> None:
@@ -290,7 +291,7 @@ def test_runs_of_a_comparison_that_are_there_are_done_again_if_wished(
 ) -> None:
     overrides = {"run.rounds": 1, "engine.executor": "null"}
     for algorithms in (["fedavg", "local"], ["local", "fedavg"]):
-        plan, heard = comparison_plan(load_each(tiny["base"], overrides, algorithms, None)), list[Progress]()
+        plan, heard = plan_of(load_each(tiny["base"], overrides, algorithms, None)), list[Progress]()
         perform(plan, tmp_path / "o", jobs=1, again=again, watch=heard.append)
     assert (heard[-1].kept, heard[-1].ended) == ((0, 2) if again else (2, 0))
     document = json.loads((tmp_path / "o" / "comparison.json").read_text())

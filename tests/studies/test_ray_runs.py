@@ -17,8 +17,8 @@ from fedsim.errors import RunError, UserError
 from fedsim.report.atomic_folder import MARK
 from fedsim.scenario import load_scenario
 from fedsim.studies import ray_runs
+from fedsim.studies.comparison_plans import plan_of
 from fedsim.studies.perform import perform
-from fedsim.studies.plan import comparison_plan
 from fedsim.studies.ray_runs import RayRuns, RayWorker
 from fedsim.studies.study_lock import locked
 
@@ -59,7 +59,7 @@ def test_a_node_with_another_fedsim_or_other_instructions_is_refused() -> None:
 
 
 def test_runs_that_spread_their_jobs_are_refused_before_a_cluster_is_joined(tmp_path: Path) -> None:
-    plan = comparison_plan([tables(**{"engine.executor": "ray"})], ())
+    plan = plan_of([tables(**{"engine.executor": "ray"})])
     with pytest.raises(UserError, match=r"write engine\.executor = 'threads'"):
         perform(plan, tmp_path, on="ray")
 
@@ -86,7 +86,7 @@ def test_folders_are_those_of_runs_here_and_what_fails_is_told(
 ) -> None:
     scenarios = [tables(**{"algorithm.name": name}) for name in ("fedavg", "local")]
     wrong = tables(**{"data.root": "/nowhere", "data.name": "mnist", "run.seed": 7})
-    plan, failing = (comparison_plan(some, ()) for some in (scenarios, [wrong]))
+    plan, failing = (plan_of(some) for some in (scenarios, [wrong]))
     perform(plan, tmp_path / "there", on="ray")
     with pytest.raises(RunError, match=r"1 run of the comparison\n  fedavg-seed7: .*1 fault"):
         perform(failing, tmp_path / "failing", on="ray")
@@ -100,7 +100,7 @@ def test_folders_are_those_of_runs_here_and_what_fails_is_told(
 def test_a_run_that_is_lost_is_done_again(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (run,) = comparison_plan([tables()], ()).runs
+    (run,) = plan_of([tables()]).runs
     task = {
         "force": False,
         "verify": False,

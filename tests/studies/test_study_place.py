@@ -8,7 +8,8 @@ import pytest
 import fedsim
 from fedsim.errors import OutputError
 from fedsim.scenario import load_each
-from fedsim.studies.plan import StudyPlan, comparison_plan
+from fedsim.studies.comparison_plans import plan_of
+from fedsim.studies.plan import StudyPlan
 from fedsim.studies.study_place import check_place, study_place
 
 DOCUMENT = {"run": {"name": "tiny", "rounds": 1}, "fleet": [{"count": 4}]}
@@ -22,7 +23,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def compared(algorithms: str = "fedavg local", *, rounds: int = 1) -> StudyPlan:
-    return comparison_plan(load_each(DOCUMENT, {"run.rounds": rounds}, algorithms.split(), None))
+    return plan_of(load_each(DOCUMENT, {"run.rounds": rounds}, algorithms.split(), None))
 
 
 def leave(folder: Path, scenario_toml: str) -> None:

@@ -1,4 +1,4 @@
-"""The short form of a study: a scenario, several algorithms, and ``PATH=V1,V2`` for what is varied.
+"""Plans of comparisons: a scenario, several algorithms, and ``PATH=V1,V2`` for what is varied.
 
 Commas separate values, but for those within brackets, braces or quotation marks: ``training.lr=0.1,0.5`` are
 two values, ``models.mlp.params.hidden=[8, 16]`` is one, a list, and so is ``"a, b"``, a text. A path with one
@@ -12,12 +12,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from fedsim import toml
-from fedsim.errors import Fault, ScenarioError
+from fedsim.errors import Fault, OutputError, ScenarioError
 from fedsim.quoting import quoted
+from fedsim.report.places import run_name
+from fedsim.scenario import Scenario, load_each
 from fedsim.scenario.load import Algorithm, Override, Overrides, Source, document_of, parse_override
 from fedsim.scenario.schema import plain_name
-from fedsim.studies.plan import StudyPlan, load_study
+from fedsim.scenario.validation_messages import faults_of
+from fedsim.studies.plan import Candidate, Setting, StudyPlan, load_study
+from fedsim.studies.study_file import StudyConfig
 
 _PIECES = re.compile(r""""(?:[^"\\]|\\.)*"|'[^']*'|[][{},"']|[^][{},"']+""")
 """Texts in quotation marks, what separates and encloses values, and all between them."""
@@ -28,40 +34,42 @@ _ELSEWHERE = {
     "algorithm.name": "give --algorithms instead",
     "algorithm.params": "set each parameter by its own path, such as algorithm.params.mu",
 }
-"""Paths that the short form sets by other options, or not at all, and what to do."""
+"""Paths that are given by other options where values are varied, and what to do."""
 
 
-def varies(overrides: Sequence[str]) -> bool:
-    """Whether any path has several values."""
-    return any(len(values_of(text.partition("=")[2])) != 1 for text in overrides)
-
-
-def short_form(
+def command_plan(
     source: Source,
     overrides: Sequence[str],
-    algorithms: Sequence[str],
+    algorithms: Sequence[Algorithm],
     seeds: Sequence[int] | None,
-    targets: Sequence[float],
+    targets: Sequence[float] = (),
 ) -> StudyPlan:
-    """Return the plan of a comparison at each point of a grid."""
+    """Return the plan of a command: a comparison, or with ``PATH=V1,V2,...`` one at each point of a grid."""
+    if all(len(values_of(text.partition("=")[2])) == 1 for text in overrides):
+        return comparison_plan(source, overrides, algorithms, seeds, targets)
     single, grid, faults = _parsed(overrides)
     if faults:
         raise ScenarioError(list(dict.fromkeys(faults)), document_of(source)[1])
-    return grid_plan(source, single, grid, algorithms, seeds, targets)
+    return comparison_plan(source, single, algorithms, seeds, targets, grid)
 
 
-def grid_plan(
+def comparison_plan(
     source: Source,
-    single: Mapping[str, Any],
-    grid: Mapping[str, Sequence[Any]],
+    overrides: Overrides,
     algorithms: Sequence[Algorithm],
     seeds: Sequence[int] | None,
-    targets: Sequence[float],
+    targets: Sequence[float] = (),
+    grid: Mapping[str, Sequence[Any]] | None = None,
 ) -> StudyPlan:
-    """Return the plan of a comparison at each point of a grid, given values by path."""
+    """Return the plan of a comparison, or with a grid of a study that compares at each of its points."""
+    if not grid:
+        scenarios = load_each(source, overrides, algorithms, seeds)
+        name = str(source) if isinstance(source, str | Path) else scenarios[0].run.name
+        return plan_of(scenarios, targets, name)
     base, said, folders = document_of(source)
-    name: Any = plain_name(Path(said).stem, "run")
+    name = plain_name(Path(said).stem, "run")
     run = base.setdefault("run", {})
+    single = _by_path(overrides)
     if isinstance(run, dict):
         name = single.get("run.name", run.setdefault("name", name))
     tables: dict[str, Any] = {
@@ -77,6 +85,38 @@ def grid_plan(
         return load_study(tables | ({} if seeds is None else {"seeds": list(seeds)}))
     except ScenarioError as error:
         raise ScenarioError(error.faults, said) from None
+
+
+def plan_of(scenarios: Sequence[Scenario], targets: Sequence[float] = (), source: str = "") -> StudyPlan:
+    """Return the plan of a comparison: one scenario with several algorithms and seeds, each of them once."""
+    of_algorithm = {scenario.algorithm.name: scenario for scenario in scenarios}
+    seeds = dict.fromkeys(scenario.run.seed for scenario in scenarios)
+    if len(scenarios) > len(of_algorithm) * len(seeds):
+        labels = [run_name(scenario.algorithm.name, scenario.run.seed) for scenario in scenarios]
+        twice = next(label for label in labels if labels.count(label) > 1)
+        raise OutputError(
+            f"two runs of this comparison would be named {twice}: give each algorithm and each seed once, "
+            "and compare other settings of an algorithm by runs of their own"
+        )
+    name = scenarios[0].run.name
+    tables = {
+        "name": name,
+        "base": document_of(scenarios[0])[0],
+        "seeds": list(seeds),
+        "targets": list(targets),
+        "variant": [{"algorithm": algorithm} for algorithm in of_algorithm],
+    }
+    candidates = {
+        Setting(algorithm, algorithm): (Candidate((), scenario, algorithm),)
+        for algorithm, scenario in of_algorithm.items()
+    }
+    try:
+        config = StudyConfig.model_validate(tables)
+    except ValidationError as error:
+        raise ScenarioError(faults_of(error, tables), source or name) from None
+    return StudyPlan(
+        config, name, tuple(seeds), (), (), candidates, "", kind="comparison", source=source or name
+    )
 
 
 def values_of(text: str) -> tuple[str, ...]:
@@ -95,7 +135,7 @@ def values_of(text: str) -> tuple[str, ...]:
     return tuple(values) if not depth and all(map(str.strip, values)) else ()
 
 
-def by_path(overrides: Overrides) -> Mapping[str, Any]:
+def _by_path(overrides: Overrides) -> Mapping[str, Any]:
     """Return overrides as values by path."""
     if isinstance(overrides, Mapping):
         return overrides
