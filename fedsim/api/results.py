@@ -148,12 +148,12 @@ class Result:
         by_client = self._models.by_client
         if client is None:
             wanted = name or "global"
-            found = {id(own[wanted]): own[wanted] for own in by_client.values() if wanted in own}
-            if len(found) != 1:
-                many = f"{len(found)} different {wanted} models" if found else f"no {wanted} model"
+            models = {id(own[wanted]): own[wanted] for own in by_client.values() if wanted in own}
+            if len(models) != 1:
+                many = f"{len(models)} different {wanted} models" if models else f"no {wanted} model"
                 one = next(iter(by_client))
                 raise UserError(f"this run has {many}: name a client, as in model(client={one})")
-            [model] = found.values()
+            [model] = models.values()
         else:
             if client not in by_client:
                 raise UserError(
@@ -252,7 +252,7 @@ class Comparison:
     @property
     def summaries(self) -> list[Summary]:
         """What each run comes to."""
-        return [one.summary for one in self.runs]
+        return [run.summary for run in self.runs]
 
     @cached_property
     def table(self) -> pa.Table:

@@ -90,7 +90,7 @@ class StudyResult:
 
     def __repr__(self) -> str:
         blocks = [
-            "\n".join([grid.title, *grid.lines(), *(f"  {one}" for one in grid.notes)])
+            "\n".join([grid.title, *grid.lines(), *(f"  {note}" for note in grid.notes)])
             for grid in self._found.tables
         ]
         return "\n\n".join([*blocks, *self._failures()])
@@ -100,7 +100,7 @@ class StudyResult:
         return "".join([*map(to_html, self._found.tables), *failures])
 
     def _failures(self) -> list[str]:
-        return [f"{label}: {said}" for label, said in self.failed.items()]
+        return [f"{label}: {why}" for label, why in self.failed.items()]
 
 
 def study(
@@ -153,7 +153,7 @@ def compare(
 def compare(
     scenario: Source, algorithms: Sequence[Algorithm], *, grid: Mapping[str, Any], **options: Any
 ) -> StudyResult: ...
-def compare(
+def compare(  # type: ignore[misc]  # the implementation names its options
     scenario: Source,
     algorithms: Sequence[Algorithm],
     *,
@@ -240,7 +240,7 @@ def _done(
     *,
     jobs: int | None,
     on: On | None,
-    **options: bool,
+    **options: Any,
 ) -> _Done:
     least, most = ends(Processes)
     if jobs is not None and jobs not in range(least, most + 1):
@@ -293,7 +293,7 @@ def open(folder: str | Path) -> Result | Comparison | StudyResult:  # noqa: A001
         return open_study(place)
     if (place / COMPARISON).is_file():
         runs = read_whole(place / COMPARISON, lambda file: json.loads(file.read_text())["runs"])
-        return Comparison(place, [Result(place / one["folder"]) for one in runs])
+        return Comparison(place, [Result(place / run["folder"]) for run in runs])
     raise OutputError(
         f"{place} holds no results: name the folder of a run, in which is {MARK}, of a comparison, in which "
         f"is {COMPARISON}, or of a study, in which is {STUDY}"

@@ -126,10 +126,10 @@ def check_study(
     with rehearsing(scenario_file):
         known = rehearse_study(plan, str(scenario_file))
     points = len({setting.point for setting in plan.settings})
-    said = [several(len(plan.settings) // points, "variant")]
-    said += [several(points, "point") + " of the grid"] if plan.grid else []
-    said += [several(len(plan.seeds), "seed")]
-    say(f"{scenario_file}: {plan.name}, a study: {', '.join(said)}")
+    parts = [several(len(plan.settings) // points, "variant")]
+    parts += [several(points, "point") + " of the grid"] if plan.grid else []
+    parts += [several(len(plan.seeds), "seed")]
+    say(f"{scenario_file}: {plan.name}, a study: {', '.join(parts)}")
     table(_one_run_of_each(plan, known))
     trials, jobs = sum(map(len, plan.trials.values())), jobs or default_jobs(len(plan.runs))
     heading("Cost")
@@ -147,8 +147,8 @@ def check_study(
 
 def _one_run_of_each(plan: StudyPlan, known: Mapping[Setting, RehearsedSetting]) -> TextTable:
     rows = []
-    for setting, one in known.items():
-        rehearsal = one.rehearsal
+    for setting, own in known.items():
+        rehearsal = own.rehearsal
         planned = (
             str(rehearsal.planned),
             duration(rehearsal.simulated_s),
@@ -160,8 +160,8 @@ def _one_run_of_each(plan: StudyPlan, known: Mapping[Setting, RehearsedSetting])
                 setting.variant,
                 *map(str, setting.point),
                 *([NOTHING] * len(planned) if rehearsal.planned is None else planned),
-                NOTHING if one.forecast is None else duration(one.forecast.round_s),
-                duration(one.run_s(None)),
+                NOTHING if own.forecast is None else duration(own.forecast.round_s),
+                duration(own.run_s(None)),
             )
         )
     headings = ["variant", *path_headings(plan.grid)]
@@ -175,7 +175,7 @@ def _one_run_of_each(plan: StudyPlan, known: Mapping[Setting, RehearsedSetting])
 
 
 def _real_time(plan: StudyPlan, known: Mapping[Setting, RehearsedSetting], jobs: int) -> str:
-    if problem := next((one.problem for one in known.values() if one.problem), ""):
+    if problem := next((own.problem for own in known.values() if own.problem), ""):
         return problem
     taken_s = study_s(plan, known, jobs)
     return "as long as it takes to reach the accuracy" if taken_s is None else f"about {duration(taken_s)}"

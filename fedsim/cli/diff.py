@@ -17,9 +17,9 @@ DIFFERENT = 1
 def diff(first: Path, second: Path) -> None:
     """Print where two runs part, and fail if they do."""
     difference = run_difference(first, second)
-    for one in (found := tables(difference)):
-        table(one)
-    if found:
+    for grid in (grids := tables(difference)):
+        table(grid)
+    if grids:
         say()
     for line in verdict(difference, terminal().width):
         say(line)

@@ -136,10 +136,10 @@ def _short_usage() -> Iterator[None]:
     try:
         yield
     except click.UsageError as error:
-        said = error.format_message()
-        if len(said) <= MOST_SAID:
+        message = error.format_message()
+        if len(message) <= MOST_SAID:
             raise
-        raise click.UsageError(shortened(said, MOST_SAID), error.ctx) from None
+        raise click.UsageError(shortened(message, MOST_SAID), error.ctx) from None
 
 
 @contextmanager

@@ -91,6 +91,6 @@ def show(summary: Summary, folder: Path, *, passed: str = run_text.SIMULATED) ->
 
 def check_succeeded(faults: Mapping[str, str | None]) -> None:
     """Fail where runs, which have been written and shown, have ended without success."""
-    said = [f"{name}: {fault}" if name else fault for name, fault in faults.items() if fault is not None]
-    if said:
-        raise RunError("\n  ".join(said))
+    lines = [f"{name}: {fault}" if name else fault for name, fault in faults.items() if fault is not None]
+    if lines:
+        raise RunError("\n  ".join(lines))

@@ -69,47 +69,47 @@ def show_study(plan: StudyPlan, options: Options, *, show_params: bool = False) 
             study_on(live_page(options["live"]), plan, parent, is_here=is_here) as followed,
             show as watch,
         ):
-            told = Both(watch, followed)
-            found = perform(
+            watch_all = Both(watch, followed)
+            answers = perform(
                 plan,
                 parent,
                 jobs=jobs,
                 on=on,
                 force=force,
                 verify=options["verify"],
-                watch=told,
+                watch=watch_all,
                 observe=followed.observe,
                 tell=note,
             )
     except KeyboardInterrupt:
         note(f"runs that have ended are kept in {parent}: the same command goes on from there")
         raise
-    sentence(answer_sentence(found))
+    sentence(answer_sentence(answers))
     if is_comparison:
         say()
-    for grid in shown_tables(found):
+    for grid in shown_tables(answers):
         table(grid)
     if show_params:
-        table(params_table(found.plan))
+        table(params_table(answers.plan))
     files = "comparison.csv, comparison.json" if is_comparison else "answers.csv, study.parquet"
     note(f"\nresults are in {parent}: {files}, and one folder for each run")
-    note_kept(told.last.kept, told.last.total)
+    note_kept(watch_all.last.kept, watch_all.last.total)
     if options["report"]:
         note_report(parent)
-    for remark in told.remarks:
+    for remark in watch_all.remarks:
         note(f"note: {remark}")
-    check_failed(found.failed, plan.kind)
+    check_failed(answers.failed, plan.kind)
 
 
-def shown_tables(found: Answers) -> Sequence[TextTable]:
+def shown_tables(answers: Answers) -> Sequence[TextTable]:
     """Return the tables of a study; of a comparison those of its runs, and with targets those of a study."""
-    if found.plan.kind == "study":
-        return found.tables
-    runs = list(found.summaries.values())
+    if answers.plan.kind == "study":
+        return answers.tables
+    runs = list(answers.summaries.values())
     return [
         comparison.table(runs),
         cost_breakdown.table(runs),
-        *(found.tables if found.plan.config.targets else ()),
+        *(answers.tables if answers.plan.config.targets else ()),
     ]
 
 
@@ -117,10 +117,10 @@ def note_kept(kept: int, total: int) -> None:
     """Say how many runs were not done, as they were there already."""
     if kept:
         were = "was" if kept == 1 else "were"
-        said = (
+        kept_words = (
             f"{kept} of {number_format.several(total, 'run')} {were} there already and {were} not run again"
         )
-        note(f"{said}; a new folder, --out FOLDER, runs them anew")
+        note(f"{kept_words}; a new folder, --out FOLDER, runs them anew")
 
 
 @dataclass(slots=True)
@@ -215,12 +215,12 @@ def _begun(progress: Progress) -> str:
 def words(progress: Progress, passed_s: float) -> str:
     """Say which run has ended or is under way, and how much real time is left."""
     number = progress.kept + progress.ended + (not progress.said)
-    said = f"run {min(number, progress.total)} of {progress.total}"
+    text = f"run {min(number, progress.total)} of {progress.total}"
     if progress.run is not None:
-        said += f": {progress.run.label}, "
+        text += f": {progress.run.label}, "
         if not progress.said:
             of = f" of {progress.run.rounds}" if progress.run.rounds else ""
-            said += f"round {progress.rounds[progress.run.label]}{of}"
+            text += f"round {progress.rounds[progress.run.label]}{of}"
         else:
-            said += "ended" if progress.said == "ended" else f"failed: {progress.said.splitlines()[-1]}"
-    return ", ".join(filter(None, (said, number_format.time_left(passed_s, progress.share))))
+            text += "ended" if progress.said == "ended" else f"failed: {progress.said.splitlines()[-1]}"
+    return ", ".join(filter(None, (text, number_format.time_left(passed_s, progress.share))))

@@ -21,7 +21,7 @@ def known(names: tuple[str, ...]) -> tuple[str, ...]:
 def track(folder: Path, to: str, out: Path | None, params: Sequence[str]) -> None:
     """Tell a tracker of runs that have ended, and say how to look at them."""
     tracker = load_tracker(to, params, folder=out)
-    for one in run_folders(folder):
-        run = track_run(one, tracker)
+    for run_folder in run_folders(folder):
+        run = track_run(run_folder, tracker)
         note(f"{to} has {run.name}")
     say(tracker.how_to_look(run))

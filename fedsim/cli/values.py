@@ -12,7 +12,7 @@ from fedsim.quoting import quoted
 
 T = TypeVar("T")
 
-OWN_PORT, MOST_PORT = 1024, 65535
+MIN_PORT, MAX_PORT = 1024, 65535
 """The ports that anybody may listen at."""
 
 
@@ -31,9 +31,9 @@ def whole_number(text: str, kind: str) -> int:
 def port(text: str) -> int:
     """Read a port of this machine; 0 lets the system choose one."""
     number = numerals.whole(text.strip())
-    if number is None or not (number == 0 or OWN_PORT <= number <= MOST_PORT):
+    if number is None or not (number == 0 or MIN_PORT <= number <= MAX_PORT):
         raise UserError(
-            f"{quoted(text)} is no port: write one from {OWN_PORT} to {MOST_PORT}, or leave it out and the "
+            f"{quoted(text)} is no port: write one from {MIN_PORT} to {MAX_PORT}, or leave it out and the "
             "system chooses one; the option then stands behind all arguments"
         )
     return number

@@ -154,7 +154,8 @@ class Rehearsal:
         """Rounds of the whole run, until its time or its bytes are spent; None where nothing tells."""
         ends = [] if self.parts.rounds is None else [float(self.parts.rounds)]
         if (until := self.parts.until) is not None:
-            sent = (one.sent_up + one.sent_down for one in (self.result.totals, self.last.traffic))
+            traffics = (self.result.totals, self.last.traffic)
+            sent = (traffic.sent_up + traffic.sent_down for traffic in traffics)
             for budget, (spent, each) in (
                 (until.simulated, (self.result.simulated_s, self.pace_s)),
                 (until.bytes, tuple(sent)),

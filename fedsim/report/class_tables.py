@@ -40,16 +40,16 @@ def client_classes(data: FederatedData) -> Columns | None:
 
 def classes(rows: Sequence[RoundRow], names: Sequence[str] | None) -> Columns:
     """Return the counts and figures of each class at each evaluation as columns."""
-    found = list(_evaluated(rows))
-    there = [np.union1d(its.true, its.predicted) for _, _, its in found]
+    evaluated = list(_evaluated(rows))
+    there = [np.union1d(its.true, its.predicted) for _, _, its in evaluated]
     every = _joined(there, np.int64)
 
     def joined(attribute: str, kind: type) -> Array:
-        figures = [getattr(its, attribute) for _, _, its in found]
+        figures = [getattr(its, attribute) for _, _, its in evaluated]
         return _joined([some[own] for some, own in zip(figures, there, strict=True)], kind)
 
     return {
-        **_where(found, list(map(len, there))),
+        **_where(evaluated, list(map(len, there))),
         "class": every,
         "class_name": _named(every, names),
         **{name: joined(name, np.int64) for name in ("num_samples", "num_predicted", "num_correct")},
@@ -59,12 +59,12 @@ def classes(rows: Sequence[RoundRow], names: Sequence[str] | None) -> Columns:
 
 def confusion(rows: Sequence[RoundRow]) -> Columns:
     """Return the samples of each true and predicted class at each evaluation as columns."""
-    found = list(_evaluated(rows))
+    evaluated = list(_evaluated(rows))
     return {
-        **_where(found, [len(its.cells) for _, _, its in found]),
-        "true_class": _joined([its.true for _, _, its in found], np.int64),
-        "predicted_class": _joined([its.predicted for _, _, its in found], np.int64),
-        "num_samples": _joined([its.counts for _, _, its in found], np.int64),
+        **_where(evaluated, [len(its.cells) for _, _, its in evaluated]),
+        "true_class": _joined([its.true for _, _, its in evaluated], np.int64),
+        "predicted_class": _joined([its.predicted for _, _, its in evaluated], np.int64),
+        "num_samples": _joined([its.counts for _, _, its in evaluated], np.int64),
     }
 
 
@@ -79,11 +79,11 @@ def _evaluated(rows: Sequence[RoundRow]) -> Iterator[_Counted]:
                 yield row.round, test_set, its
 
 
-def _where(found: Sequence[_Counted], times: Sequence[int]) -> Columns:
+def _where(evaluated: Sequence[_Counted], times: Sequence[int]) -> Columns:
     """Return the first columns: round and test set, each so many times."""
     return {
-        "round": np.repeat(np.array([number for number, _, _ in found], np.int32), times),
-        "test_set": np.repeat(np.array([test_set for _, test_set, _ in found], object), times),
+        "round": np.repeat(np.array([number for number, _, _ in evaluated], np.int32), times),
+        "test_set": np.repeat(np.array([test_set for _, test_set, _ in evaluated], object), times),
     }
 
 
@@ -93,4 +93,4 @@ def _joined(arrays: Sequence[Array], kind: type) -> Array:
 
 def _named(numbers: Array, names: Sequence[str] | None) -> Array:
     """Return what classes are called, given their numbers."""
-    return np.array([names[one] if names else str(one) for one in numbers.tolist()], object)
+    return np.array([names[number] if names else str(number) for number in numbers.tolist()], object)

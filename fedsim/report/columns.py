@@ -56,8 +56,8 @@ class Table:
 
     def column(self, name: str) -> Column:
         """Return what a column means; of a family, what this member means."""
-        if (found := self.columns.get(name)) is not None:
-            return found
+        if (known := self.columns.get(name)) is not None:
+            return known
         for family, column in self.columns.items():
             stands = re.search("<.+>", family)
             if stands is None or family == PATH:

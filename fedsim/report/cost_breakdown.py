@@ -77,7 +77,9 @@ def by_round(result: RunResult) -> Columns:
         for of_round in (result.dispatches.round(), frames["round"])
     )
     causes = sorted({cause for row in rows for cause in row.drops})
-    drops = {_column(one): np.array([row.drops.get(one, 0) for row in rows], np.int32) for one in causes}
+    drops = {
+        _column(cause): np.array([row.drops.get(cause, 0) for row in rows], np.int32) for cause in causes
+    }
     return _sums(result, frames, of_dispatch, of_frame, len(rows)) | drops
 
 
@@ -161,10 +163,10 @@ def table(summaries: Sequence[Summary]) -> TextTable:
 
 def by_algorithm(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
     """Return the summaries of each algorithm, in the order of first appearance."""
-    found: dict[str, list[Summary]] = {}
+    groups: dict[str, list[Summary]] = {}
     for summary in summaries:
-        found.setdefault(summary["algorithm"], []).append(summary)
-    return found
+        groups.setdefault(summary["algorithm"], []).append(summary)
+    return groups
 
 
 def means(runs: Sequence[Figures]) -> Figures:

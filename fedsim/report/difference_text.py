@@ -13,7 +13,7 @@ from fedsim.report.text_table import TextTable, aligned
 from fedsim.wire import SERVER
 
 FIRST, SECOND = "first", "second"
-_MOST_SHOWN = 28
+_MAX_SHOWN = 28
 """Characters of a value; with two of them and a path, a line has room in 80 columns."""
 
 
@@ -23,7 +23,7 @@ def tables(difference: RunDifference) -> list[TextTable]:
         "settings that differ": ("setting", difference.settings),
         "versions and hosts that differ": ("what", difference.facts),
     }
-    return [_table(title, name, found) for title, (name, found) in shown.items() if found]
+    return [_table(title, name, differences) for title, (name, differences) in shown.items() if differences]
 
 
 def verdict(difference: RunDifference, width: int = 100) -> list[str]:
@@ -33,8 +33,8 @@ def verdict(difference: RunDifference, width: int = 100) -> list[str]:
         return _parting_lines(difference.parting, width)
     events = f"  trace_hash  {first['trace_hash']}"
     if difference.is_none:
-        said = "the runs are equal: they have the same events, and end with the same models"
-        return [*_wrapped(said, width), events, f"  model_hash  {first['model_hash']}"]
+        words = "the runs are equal: they have the same events, and end with the same models"
+        return [*_wrapped(words, width), events, f"  model_hash  {first['model_hash']}"]
     return [
         *_wrapped("the runs have the same events, but end with other models", width),
         events,
@@ -45,39 +45,39 @@ def verdict(difference: RunDifference, width: int = 100) -> list[str]:
 
 def remarks(difference: RunDifference) -> list[str]:
     """Return what a reader may want to know of it, one sentence each."""
-    parting, found = difference.parting, []
+    parting, notes = difference.parting, []
     if difference.is_none:
         return []
     if parting is not None and parting.first is not None and parting.first["kind"] == "evaluation":
-        found.append("events hold no models: those of the runs have parted before, at the latest in a merge")
+        notes.append("events hold no models: those of the runs have parted before, at the latest in a merge")
     if difference.is_real_time:
-        found.append("over sockets times are real, so no two runs have equal events")
+        notes.append("over sockets times are real, so no two runs have equal events")
     elif not difference.settings and not difference.facts:
-        found.append(
+        notes.append(
             "no setting, version or host tells the runs apart, so they should be equal: either a plugin or "
             "data of your own is not the same or does not repeat itself, or this is a bug in fedsim"
         )
-    return found
+    return notes
 
 
-def _table(title: str, name: str, found: Differences) -> TextTable:
-    rows = [(path, *_cells(*values)) for path, values in found.items()]
+def _table(title: str, name: str, differences: Differences) -> TextTable:
+    rows = [(path, *_cells(*values)) for path, values in differences.items()]
     return TextTable((name, FIRST, SECOND), rows, text_columns=frozenset(range(3)), title=title)
 
 
 def _cells(first: Any, second: Any) -> tuple[str, str]:
     """Return two values as text; of long ones the parts where they begin to differ."""
-    said = ["not set" if value is None else str(value) for value in (first, second)]
+    texts = ["not set" if value is None else str(value) for value in (first, second)]
     begin = 0
-    if max(map(len, said)) > _MOST_SHOWN:
-        equal = (one == other for one, other in zip(*said, strict=False))
-        begin = max(0, next((place for place, same in enumerate(equal) if not same), 0) - _MOST_SHOWN // 2)
-    return _cut(said[0], begin), _cut(said[1], begin)
+    if max(map(len, texts)) > _MAX_SHOWN:
+        equal = (one == other for one, other in zip(*texts, strict=False))
+        begin = max(0, next((place for place, same in enumerate(equal) if not same), 0) - _MAX_SHOWN // 2)
+    return _cut(texts[0], begin), _cut(texts[1], begin)
 
 
 def _cut(value: str, begin: int) -> str:
     rest = f"...{value[begin:]}" if begin else value
-    return rest if len(rest) <= _MOST_SHOWN else f"{rest[: _MOST_SHOWN - 3]}..."
+    return rest if len(rest) <= _MAX_SHOWN else f"{rest[: _MAX_SHOWN - 3]}..."
 
 
 def _parting_lines(parting: Parting, width: int) -> list[str]:
@@ -89,8 +89,8 @@ def _parting_lines(parting: Parting, width: int) -> list[str]:
         lines.append("then they part:")
     else:
         lines = ["the runs part at their first event:"]
-    for name, one in ((FIRST, parting.first), (SECOND, parting.second)):
-        lines += _wrapped(f"  {name:6}  {_line(one)}", width)
+    for name, left in ((FIRST, parting.first), (SECOND, parting.second)):
+        lines += _wrapped(f"  {name:6}  {_line(left)}", width)
     if parting.first and parting.second and parting.first["kind"] == parting.second["kind"]:
         apart = {
             name: _cells(value, parting.second.get(name))
@@ -98,7 +98,7 @@ def _parting_lines(parting: Parting, width: int) -> list[str]:
             if value != parting.second.get(name)
         }
         lines.append("which differ in:")
-        lines += aligned([(name, f"{one} and {other}") for name, (one, other) in apart.items()])
+        lines += aligned([(name, f"{left} and {right}") for name, (left, right) in apart.items()])
     return lines
 
 
@@ -114,7 +114,7 @@ def _wrapped(line: str, width: int) -> list[str]:
     ]
 
 
-_MOST_NAMED = 8
+_MAX_NAMED = 8
 """Clients that are named at most."""
 
 
@@ -180,8 +180,8 @@ def _job_ended(record: Mapping[str, Any]) -> str:
 
 def _merge(record: Mapping[str, Any]) -> str:
     clients: Sequence[int] = record["clients"]
-    named = ", ".join(map(str, clients[:_MOST_NAMED]))
-    more = f" and {len(clients) - _MOST_NAMED} more" if len(clients) > _MOST_NAMED else ""
+    named = ", ".join(map(str, clients[:_MAX_NAMED]))
+    more = f" and {len(clients) - _MAX_NAMED} more" if len(clients) > _MAX_NAMED else ""
     whose = f"1 reply of client {named}" if len(clients) == 1 else f"{len(clients)} replies"
     if len(clients) > 1:
         whose += f" of clients {named}{more}"
@@ -190,9 +190,9 @@ def _merge(record: Mapping[str, Any]) -> str:
 
 def _evaluation(record: Mapping[str, Any]) -> str:
     measured = {"mean over clients": record["personal_mean"], "global model": record["global"]}
-    said = ", ".join(f"{name} {value:.4f}" for name, value in measured.items() if value is not None)
+    accuracies = ", ".join(f"{name} {value:.4f}" for name, value in measured.items() if value is not None)
     clients = several(record["clients"], "client")
-    accuracy = f": accuracy {said}" if said else ""
+    accuracy = f": accuracy {accuracies}" if accuracies else ""
     return f"evaluation of {clients} after round {record['round']}{accuracy}"
 
 

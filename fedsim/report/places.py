@@ -116,7 +116,7 @@ def first_fit(place: Path, fits: Callable[[Path], bool]) -> Path:
         if fits(place):
             return place
         numbered = (place.with_name(f"{place.name}-{number}") for number in count(2))
-        return next(one for one in numbered if fits(one))
+        return next(candidate for candidate in numbered if fits(candidate))
 
 
 def read_json(file: Path) -> dict[str, Any]:

@@ -41,8 +41,8 @@ def read_if_there(file: Path, names: Sequence[str]) -> Columns:
 
 def read_there(file: Path, names: Sequence[str]) -> Columns:
     """Return those of some columns that a Parquet file of results has."""
-    found = column_names(file)
-    return read_columns(file, [name for name in names if name in found])
+    present = column_names(file)
+    return read_columns(file, [name for name in names if name in present])
 
 
 def column_names(file: Path) -> set[str]:

@@ -20,20 +20,20 @@ def read_whole(file: Path, how: Callable[[Path], T]) -> T:
     try:
         return how(file)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        said = shortened(_said(error, file), MOST_SAID)
-        raise OutputError(f"{file} cannot be read, so these results are not whole: {said}") from error
+        problem = shortened(_said(error, file), MOST_SAID)
+        raise OutputError(f"{file} cannot be read, so these results are not whole: {problem}") from error
 
 
 def read_object(file: Path, needed: Sequence[str] = ()) -> dict[str, Any]:
     """Read a file of results that is a JSON object."""
 
     def read(file: Path) -> dict[str, Any]:
-        found = json.loads(file.read_text("utf-8"))
-        if not isinstance(found, dict):
+        value = json.loads(file.read_text("utf-8"))
+        if not isinstance(value, dict):
             raise TypeError("it is no JSON object")
         for key in needed:
-            found[key]
-        return found
+            value[key]
+        return value
 
     return read_whole(file, read)
 

@@ -102,12 +102,12 @@ def record(
             result = perform(plan.parts, trace=trace, log=log, watch=heard, observe=observe)
             if result.non_finite is not None:
                 log.warning("not finite", cause=result.non_finite)
-            said = remarks(plan.parts, result) if bus == "memory" else []
-            for remark in said:
+            notes = remarks(plan.parts, result) if bus == "memory" else []
+            for remark in notes:
                 log.warning("simulated time", remark=remark)
             if text := rejections(result):
                 log.warning("rejections", remark=text)
-                said.append(text)
+                notes.append(text)
             log.info("end", simulated_s=result.simulated_s, trace_hash=result.trace_hash)
         write_tables(hidden, plan.parts, result, folder)
         models = EndModels(result.models, plan.parts.data.task)
@@ -126,7 +126,7 @@ def record(
             with new(hidden / name, folder) as file:
                 file.write(content)
         follow.summary = summary
-    return Recorded(folder.resolve(), summary, result, models, said)
+    return Recorded(folder.resolve(), summary, result, models, notes)
 
 
 class _Lines:

@@ -18,7 +18,7 @@ from fedsim.report.read_whole import read_provenance, read_whole
 from fedsim.report.run_trace import opened
 from fedsim.report.summary import read_summary
 
-MOST_BEFORE = 5
+MAX_BEFORE = 5
 """Events that are kept of those before the runs part."""
 
 NO_FACTS = ("status", "started_at", "wall_s", "jobs", "tracker_failures")
@@ -60,23 +60,23 @@ class RunDifference:
 
 def run_difference(first: Path, second: Path) -> RunDifference:
     """Compare two runs, event by event; no trace is held as a whole."""
-    with opened(first) as one, opened(second) as other:
+    with opened(first) as first_trace, opened(second) as second_trace:
         summaries = read_summary(first), read_summary(second)
         same = summaries[0]["trace_hash"] == summaries[1]["trace_hash"]
-        parting = None if same else part(stored_records(one), stored_records(other))
+        parting = None if same else part(stored_records(first_trace), stored_records(second_trace))
     facts = _facts(first), _facts(second)
     return RunDifference(
         summaries,
         _differences(_settings(first), _settings(second)),
         _differences(*facts),
         parting,
-        any(one.get("bus") == "http" for one in facts),
+        any(own.get("bus") == "http" for own in facts),
     )
 
 
 def part(first: Records, second: Records) -> Parting | None:
     """Return where the records of two traces part, as stored; None where they do not."""
-    before = deque[StoredRecord](maxlen=MOST_BEFORE)
+    before = deque[StoredRecord](maxlen=MAX_BEFORE)
     for num_common, (one, other) in enumerate(zip_longest(first, second)):
         if one != other and not _hold_the_same(one, other):
             return Parting(num_common, [as_map(*record) for record in before], _told(one), _told(other))

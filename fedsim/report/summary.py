@@ -28,7 +28,7 @@ from fedsim.runtime.parts import Parts
 from fedsim.runtime.run import RunResult
 from fedsim.scenario.build import Plan
 
-MOST_NAMED = 20
+MAX_NAMED = 20
 """Ineligible clients that are named at most; the table of clients has all of them, with their memory."""
 
 
@@ -104,7 +104,7 @@ def ineligible(parts: Parts) -> dict[str, Any]:
     clients = np.flatnonzero(~parts.holds_job())
     return {
         "count": len(clients),
-        "clients": clients[:MOST_NAMED].tolist(),
+        "clients": clients[:MAX_NAMED].tolist(),
         "reason": "memory" if len(clients) else None,
     }
 

@@ -86,7 +86,7 @@ def read_answers(whole: StudyPlan, parent: Path) -> Answers:
             summaries[run.label] = read_summary(folder)
             figures.setdefault(run.setting, []).append(comparison.figures(summaries[run.label]))
     compared = budgets(curves, config.at)
-    found = answers(
+    rows = answers(
         curves,
         config.targets,
         config.of,
@@ -107,12 +107,12 @@ def read_answers(whole: StudyPlan, parent: Path) -> Answers:
         for (setting, number), by_seed in tuning.scores.items()
         for seed, score in by_seed.items()
     ]
-    grids = tables(plan, found, fronts, compared)
+    grids = tables(plan, rows, fronts, compared)
     if tuning.scores:
         grids.insert(0, tuning_table(whole, tuning))
     ends = {setting: means(some) for setting, some in figures.items()}
     failed = unfinished(whole, plan, parent)
-    return Answers(plan, curves, ends, summaries, compared, found, fronts, grids, trials, failed)
+    return Answers(plan, curves, ends, summaries, compared, rows, fronts, grids, trials, failed)
 
 
 def unfinished(whole: StudyPlan, chosen: StudyPlan, parent: Path) -> dict[str, str]:
@@ -160,10 +160,10 @@ def _targets(folder: Path) -> list[float]:
 def write_answers(whole: StudyPlan, parent: Path) -> Answers:
     """Write the files of a study's answers, one process at a time, and return the answers."""
     with locked(parent / ANSWERS.file, wait=True):
-        found = read_answers(whole, parent)
-        contents = _contents(found)
+        result = read_answers(whole, parent)
+        contents = _contents(result)
         if whole.kind == "comparison":
-            runs = {parent / label: summary for label, summary in found.summaries.items()}
+            runs = {parent / label: summary for label, summary in result.summaries.items()}
             write_file(parent / COMPARISON, comparison.to_document(whole.name, runs, parent))
             write_file(parent / COMPARISON_CSV, comparison.to_csv(list(runs.values())))
         for name in FILES:
@@ -172,12 +172,12 @@ def write_answers(whole: StudyPlan, parent: Path) -> Answers:
             else:
                 with telling(parent / name, MEND):
                     (parent / name).unlink(missing_ok=True)
-    return found
+    return result
 
 
-def _contents(found: Answers) -> dict[str, bytes]:
-    plan, of_runs = found.plan, io.BytesIO()
-    write_table(of_runs, EVALUATIONS.with_paths(plan.varied), evaluations(plan, found.curves))
+def _contents(result: Answers) -> dict[str, bytes]:
+    plan, of_runs = result.plan, io.BytesIO()
+    write_table(of_runs, EVALUATIONS.with_paths(plan.varied), evaluations(plan, result.curves))
     points = [
         {
             "budget": budget,
@@ -185,16 +185,16 @@ def _contents(found: Answers) -> dict[str, bytes]:
             "accuracy": point.accuracy,
             **_identity(plan, point.setting),
         }
-        for budget, points in found.fronts.items()
+        for budget, points in result.fronts.items()
         for point in points
     ]
-    tables: list[tuple[Table, Sequence[Row]]] = [(ANSWERS, answer_rows(found)), (FRONT, points)]
-    tables += [(TUNING, found.trials)] if found.trials else []
+    tables: list[tuple[Table, Sequence[Row]]] = [(ANSWERS, answer_rows(result)), (FRONT, points)]
+    tables += [(TUNING, result.trials)] if result.trials else []
     return {
         EVALUATIONS.file: of_runs.getvalue(),
         **{table.file: csv_of(table.with_paths(plan.varied), rows) for table, rows in tables},
-        MARKDOWN: "\n".join(map(to_markdown, found.tables)).encode(),
-        LATEX: "\n".join(map(to_latex, found.tables)).encode(),
+        MARKDOWN: "\n".join(map(to_markdown, result.tables)).encode(),
+        LATEX: "\n".join(map(to_latex, result.tables)).encode(),
     }
 
 
@@ -225,9 +225,9 @@ def evaluations(plan: StudyPlan, curves: Mapping[Setting, Curves]) -> Columns:
     return columns
 
 
-def answer_rows(found: Answers) -> list[Row]:
+def answer_rows(result: Answers) -> list[Row]:
     """Return the rows of ``answers.csv``."""
-    return [_answer_row(found.plan, found.budgets, one) for one in found.answers]
+    return [_answer_row(result.plan, result.budgets, answer) for answer in result.answers]
 
 
 def _answer_row(plan: StudyPlan, compared: Sequence[Budget], answer: Answer) -> Row:
@@ -239,8 +239,8 @@ def _answer_row(plan: StudyPlan, compared: Sequence[Budget], answer: Answer) -> 
         "seeds": answer.seeds,
         "reached": None if answer.target is None else answer.reached,
     }
-    for name, one in answer.figures.items():
-        row |= _interval(name, one)
+    for name, value in answer.figures.items():
+        row |= _interval(name, value)
         if plan.config.baseline is not None:
             difference = answer.differences.get(name)
             row |= _interval(f"{name}_minus_baseline", difference)
@@ -258,7 +258,7 @@ def _identity(plan: StudyPlan, setting: Setting) -> Row:
     return {"variant": setting.variant, "algorithm": setting.algorithm, **plan.values(setting)}
 
 
-def _interval(name: str, one: Interval | None) -> Row:
-    if one is None:
+def _interval(name: str, value: Interval | None) -> Row:
+    if value is None:
         return {name: None, f"{name}_low": None, f"{name}_high": None}
-    return {name: one.mean, f"{name}_low": one.low, f"{name}_high": one.high}
+    return {name: value.mean, f"{name}_low": value.low, f"{name}_high": value.high}

@@ -12,7 +12,7 @@ from fedsim.runtime.budget import MEASURES
 from fedsim.studies.answers import Answer
 from fedsim.studies.budgets import Budget, FrontPoint, stretches
 from fedsim.studies.comparison import BEST
-from fedsim.studies.intervals import WORDS, Interval, best, interval
+from fedsim.studies.intervals import WORDS, Interval, best, interval, is_best
 from fedsim.studies.plan import StudyPlan, path_headings
 from fedsim.studies.tuning import Tuning
 
@@ -99,9 +99,7 @@ def _to_target(plan: StudyPlan, rows: Sequence[Answer], target: float) -> TextTa
 
         def cell(row: Answer) -> str:
             value = row.figures[name]
-            is_least = value is not None and least is not None
-            is_least = is_least and (value.count, value.mean) == (every, least.mean)
-            return _spread(value, show) + (BEST if is_least else "")
+            return _spread(value, show) + (BEST if is_best(value, least) else "")
 
         return cell
 

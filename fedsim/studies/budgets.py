@@ -45,7 +45,7 @@ class Budget:
 
 def budgets(curves: Mapping[Setting, Mapping[int, Columns]], at: AtConfig) -> list[Budget]:
     """Return the budgets within which the runs of a study are compared, those of time first."""
-    found = []
+    bounded = []
     for bounds, stated in {"time_s": at.simulated, "bytes": at.bytes}.items():
         ends = [
             float(spent[-1])
@@ -53,10 +53,10 @@ def budgets(curves: Mapping[Setting, Mapping[int, Columns]], at: AtConfig) -> li
             for curve in by_seed.values()
             if len(spent := cost(curve, bounds)) and spent[-1] > 0
         ]
-        found += [Budget(bounds, amount, True) for amount in stated] or [
+        bounded += [Budget(bounds, amount, True) for amount in stated] or [
             Budget(bounds, min(ends, default=math.nan), False)
         ]
-    return found
+    return bounded
 
 
 def cost(curve: Columns, bounds: str) -> Array:
@@ -94,12 +94,12 @@ def front(curves: Mapping[Setting, Curves], budget: str, of: Measure) -> list[Fr
         for setting, its_curves in curves.items()
         for spent, accuracy in zip(*mean_curve(its_curves, budget, of), strict=True)
     ]
-    best, found = -np.inf, list[FrontPoint]()
-    for point in sorted(points, key=lambda one: (one.cost, -one.accuracy)):
+    best, best_points = -np.inf, list[FrontPoint]()
+    for point in sorted(points, key=lambda point: (point.cost, -point.accuracy)):
         if point.accuracy > best:
             best = point.accuracy
-            found.append(point)
-    return found
+            best_points.append(point)
+    return best_points
 
 
 def mean_curve(curves: Curves, budget: str, of: Measure) -> tuple[Array, Array]:

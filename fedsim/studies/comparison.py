@@ -20,7 +20,7 @@ from fedsim.report.cost_breakdown import Figures, Summary, by_algorithm, measure
 from fedsim.report.run_columns import COMPARISON
 from fedsim.report.summary import to_json
 from fedsim.report.text_table import TextTable
-from fedsim.studies.intervals import best, interval
+from fedsim.studies.intervals import best, interval, is_best
 
 BEST = "*"
 """Marks the best value of a column."""
@@ -87,16 +87,14 @@ def table(summaries: Sequence[Summary]) -> TextTable:
     largest = max(row.mean("bytes") or 0 for row in compared)
 
     def cell(name: str, show: Callable[..., str], *, spread: bool = False) -> Callable[[Row], str]:
-        chosen = best(
-            [interval(row.values[name]) for row in compared], most, highest=name in HIGHER_IS_BETTER
-        )
+        values = {row.algorithm: interval(row.values[name]) for row in compared}
+        chosen = best(list(values.values()), most, highest=name in HIGHER_IS_BETTER)
 
         def shown(row: Row) -> str:
-            mean, std = row.mean(name), row.std(name) if several else None
-            if spread and not several:
-                std = row.mean(f"{name}_std")
-            is_best = chosen is not None and (mean, len(row.values[name])) == (chosen.mean, most)
-            return (show(mean, std) if spread else show(mean)) + (BEST if is_best else "")
+            std = row.std(name) if several else row.mean(f"{name}_std") if spread else None
+            mean = row.mean(name)
+            mark = BEST if is_best(values[row.algorithm], chosen) else ""
+            return (show(mean, std) if spread else show(mean)) + mark
 
         return shown
 

@@ -155,17 +155,17 @@ def _parsed(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, list[An
         if not read:
             mend = "put commas between values, and what holds a comma itself in quotation marks or brackets"
             faults.append(Fault(left.strip(), f"{quoted(right)} can be read in several ways", mend))
-        faults += [one for one in read if isinstance(one, Fault)][:1]
-        given.append([one for one in read if isinstance(one, Override)])
+        faults += [override for override in read if isinstance(override, Fault)][:1]
+        given.append([override for override in read if isinstance(override, Override)])
     given = [each for each in given if each]
     for number, each in enumerate(given):
         for other in given[:number] + given[number + 1 :]:
-            one, another = each[0].keys, other[0].keys
-            shorter = min(len(one), len(another))
-            if len(each) > 1 and one[:shorter] == another[:shorter]:
-                problem = f"it has several values, and {toml.path(*another)} is set too"
-                faults.append(Fault(toml.path(*one), problem, "leave out one of the two"))
-    by_path = {toml.path(*each[0].keys): [one.value for one in each] for each in given}
+            keys, other_keys = each[0].keys, other[0].keys
+            shorter = min(len(keys), len(other_keys))
+            if len(each) > 1 and keys[:shorter] == other_keys[:shorter]:
+                problem = f"it has several values, and {toml.path(*other_keys)} is set too"
+                faults.append(Fault(toml.path(*keys), problem, "leave out one of the two"))
+    by_path = {toml.path(*each[0].keys): [override.value for override in each] for each in given}
     for path, mend in _ELSEWHERE.items():
         if path in by_path:
             faults.append(Fault(path, "it is not set like this where values are varied", mend))

@@ -122,7 +122,7 @@ def perform(
         error.add_note(f"runs that have ended are kept in {parent}")
         raise error
     answers = write_answers(plan, parent)
-    return replace(answers, failed=answers.failed | work.failed | work.unsuccessful)
+    return replace(answers, failed={**answers.failed, **work.failed, **work.unsuccessful})
 
 
 def _make(folder: Path) -> None:
@@ -212,12 +212,12 @@ class _Work:
             if self.plan.kind == "comparison":
                 self._note_end(run, self.failed[run.label])
                 raise
-        said = self.failed.get(run.label, "ended")
+        outcome = self.failed.get(run.label, "ended")
         if recorded is not None and recorded.result.failure is not None:
-            said = recorded.result.failure
+            outcome = recorded.result.failure
             if self.plan.kind == "comparison":  # of a study, only what its folder tells is a failure
-                self.unsuccessful[run.label] = said
-        self._note_end(run, said, recorded)
+                self.unsuccessful[run.label] = outcome
+        self._note_end(run, outcome, recorded)
 
     def _record(self, run: StudyRun, plan: Plan, folder: Path) -> Recorded:
         self._note_round(run, 0)
@@ -265,10 +265,10 @@ class _Work:
         self.rounds[run.label] = number
         self.watch(replace(self._progress(run), row=row))
 
-    def _note_end(self, run: StudyRun, said: str, recorded: Recorded | None = None) -> None:
+    def _note_end(self, run: StudyRun, outcome: str, recorded: Recorded | None = None) -> None:
         self.rounds.pop(run.label, None)
         self.ended += 1
-        self.watch(replace(self._progress(run), said=said, recorded=recorded))
+        self.watch(replace(self._progress(run), said=outcome, recorded=recorded))
 
     def _progress(self, run: StudyRun) -> Progress:
         under_way = sum(

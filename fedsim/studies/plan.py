@@ -90,10 +90,10 @@ class StudyPlan:
     def runs(self) -> tuple[StudyRun, ...]:
         """The runs of all candidates, seed by seed: all that can become runs of the study."""
         return tuple(
-            _run(one.label, setting, one.scenario, seed)
+            _run(candidate.label, setting, candidate.scenario, seed)
             for seed in self.seeds
             for setting, candidates in self.candidates.items()
-            for one in candidates
+            for candidate in candidates
         )
 
     @cached_property
@@ -102,10 +102,11 @@ class StudyPlan:
         seeds = self.config.tune.seeds if self.config.tune is not None else ()
         return {
             (setting, number): tuple(
-                _run(f"{TUNING}/{one.label}", setting, _validated(one.scenario), seed) for seed in seeds
+                _run(f"{TUNING}/{candidate.label}", setting, _validated(candidate.scenario), seed)
+                for seed in seeds
             )
             for setting, candidates in self.candidates.items()
-            for number, one in enumerate(candidates)
+            for number, candidate in enumerate(candidates)
         }
 
     @property
@@ -126,8 +127,10 @@ class StudyPlan:
     def tracked(self, names: Sequence[str]) -> StudyPlan:
         """Return the same with trackers of these names instead of the scenarios' own, if there are names."""
         candidates = {
-            setting: tuple(replace(one, scenario=tracked(one.scenario, names)) for one in some)
-            for setting, some in self.candidates.items()
+            setting: tuple(
+                replace(candidate, scenario=tracked(candidate.scenario, names)) for candidate in candidates
+            )
+            for setting, candidates in self.candidates.items()
         }
         return replace(self, candidates=candidates)
 
@@ -160,36 +163,38 @@ def with_one_worker(scenario: Scenario) -> Scenario:
 
 def load_study(source: StudySource) -> StudyPlan:
     """Return the plan of a study, with every scenario checked."""
-    document, said, folder = _document(source)
+    document, source_name, folder = _document(source)
     if not is_study(document) and not document.keys().isdisjoint(Scenario.model_fields):
-        raise ScenarioError([Fault("", "this is a scenario, and no study", DO_RUN)], said)
-    faults = _with_base(document, said, folder)
-    folders = [Path(one).resolve() for one in document.get("folders", []) if isinstance(one, str)]
-    document.setdefault("name", plain_name(Path(said).stem, "study"))
+        raise ScenarioError([Fault("", "this is a scenario, and no study", DO_RUN)], source_name)
+    faults = _with_base(document, source_name, folder)
+    folders = [Path(path).resolve() for path in document.get("folders", []) if isinstance(path, str)]
+    document.setdefault("name", plain_name(Path(source_name).stem, "study"))
     config = None
     try:
         config = StudyConfig.model_validate(document)
     except ValidationError as error:
         faults += [fault for fault in faults_of(error, document) if not _is_told(fault.path, faults)]
     faults += between(document)
-    found = {} if _is_told("base", faults) else _scenarios(document, folders, faults)
+    scenarios = {} if _is_told("base", faults) else _scenarios(document, folders, faults)
     if faults or config is None:
-        raise ScenarioError(in_order(faults, document), said)
+        raise ScenarioError(in_order(faults, document), source_name)
     grid, tuned = tuple(config.grid), tuple(config.tune.values if config.tune else ())
-    labels = _labels(list(found), [*grid, *tuned])
+    labels = _labels(list(scenarios), [*grid, *tuned])
     candidates: dict[Setting, tuple[Candidate, ...]] = {}
-    for (setting, values), scenario in found.items():
-        one = Candidate(values, scenario, labels[setting, values])
-        candidates[setting] = (*candidates.get(setting, ()), one)
-    seeds = config.seeds or (next(iter(found.values())).run.seed,)
+    for (setting, values), scenario in scenarios.items():
+        candidate = Candidate(values, scenario, labels[setting, values])
+        candidates[setting] = (*candidates.get(setting, ()), candidate)
+    seeds = config.seeds or (next(iter(scenarios.values())).run.seed,)
     document = _without_none(document)
     document["folders"] = list(dict.fromkeys(map(str, [*folders, Path.cwd()])))
-    if not any(MARK in resolved_toml(scenario) for scenario in found.values()):
+    if not any(MARK in resolved_toml(scenario) for scenario in scenarios.values()):
         del document["folders"]
     if faults := list(_unwritable(document["base"], "base")):
-        raise ScenarioError(faults, said)
+        raise ScenarioError(faults, source_name)
     written = toml.document(document)
-    return StudyPlan(config, str(document["name"]), seeds, grid, tuned, candidates, written, source=said)
+    return StudyPlan(
+        config, str(document["name"]), seeds, grid, tuned, candidates, written, source=source_name
+    )
 
 
 def _document(source: StudySource) -> tuple[dict[str, Any], str, Path | None]:
@@ -214,7 +219,7 @@ def _without_none(value: Any, settings: Collection[str] = ()) -> Any:
     return [_without_none(child, settings) for child in value] if isinstance(value, list) else value
 
 
-def _with_base(document: dict[str, Any], said: str, folder: Path | None) -> list[Fault]:
+def _with_base(document: dict[str, Any], source_name: str, folder: Path | None) -> list[Fault]:
     """Put the tables of the base into a study, in place of its file; return what is wrong with that file.
 
     The folders of both files become the study's ``folders``, unless it has them.
@@ -238,9 +243,9 @@ def _with_base(document: dict[str, Any], said: str, folder: Path | None) -> list
     run = tables.setdefault("run", {})
     if isinstance(run, dict):
         of_file = isinstance(base, str | Path)
-        run.setdefault("name", plain_name(Path(its_name if of_file else said).stem, "run"))
+        run.setdefault("name", plain_name(Path(its_name if of_file else source_name).stem, "run"))
     document["base"] = tables
-    document.setdefault("folders", [str(one.resolve()) for one in [*its_folders, *own]])
+    document.setdefault("folders", [str(path.resolve()) for path in [*its_folders, *own]])
     return []
 
 
@@ -273,8 +278,8 @@ def _scenarios(
     }
     common = table_of(document.get("set"))
     variants = [] if any(fault.path == "grid" for fault in faults) else document.get("variant")
-    found: dict[tuple[Setting, tuple[Any, ...]], Scenario] = {}
-    told = dict.fromkeys(faults)
+    scenarios: dict[tuple[Setting, tuple[Any, ...]], Scenario] = {}
+    known = dict.fromkeys(faults)
     for number, variant in enumerate(variants if isinstance(variants, list) else []):
         if not isinstance(variant, dict) or _is_told(f"variant.{number}", faults):
             continue
@@ -298,11 +303,11 @@ def _scenarios(
                     document["base"], overrides, algorithm=variant["algorithm"], folders=folders
                 )
             except ScenarioError as error:
-                told |= dict.fromkeys(_where_written(fault, places) for fault in error.faults)
+                known |= dict.fromkeys(_where_written(fault, places) for fault in error.faults)
             else:
-                found[setting, tuple(map(_hashable, values))] = scenario
-    faults[:] = list(told)
-    return found
+                scenarios[setting, tuple(map(_hashable, values))] = scenario
+    faults[:] = list(known)
+    return scenarios
 
 
 def _where_written(fault: Fault, places: Mapping[str, str]) -> Fault:
@@ -329,11 +334,11 @@ def _validated(scenario: Scenario) -> Scenario:
 
 
 def _labels(
-    found: Sequence[tuple[Setting, tuple[Any, ...]]], paths: Sequence[str]
+    settings: Sequence[tuple[Setting, tuple[Any, ...]]], paths: Sequence[str]
 ) -> dict[tuple[Setting, tuple[Any, ...]], str]:
     """Return a name for the folders of each, which says its values and stays if others are added."""
     labels: dict[tuple[Setting, tuple[Any, ...]], str] = {}
-    for setting, tried in found:
+    for setting, tried in settings:
         values = (
             f"{keys_of(path)[-1]}-{value}"
             for path, value in zip(paths, [*setting.point, *tried], strict=True)

@@ -41,7 +41,7 @@ PIECE_BYTES = 8 << 20
 PIECES_AHEAD = 8
 """Pieces that a node makes before they are fetched."""
 
-MOST_LOST = 5
+MAX_LOST_NODES = 5
 """Nodes that a run may lose before it fails."""
 
 CHECK_S = 2.0
@@ -121,12 +121,12 @@ class RayWorker:
     def _fetch(self, task: Task, folder: Path, tell: Tell) -> None:
         """Have a run done until a node gets to its end, and publish its folder."""
         force = task["force"] or holds_scenario(folder, task["scenario"])
-        for _ in range(MOST_LOST):
+        for _ in range(MAX_LOST_NODES):
             # What came of a run that was lost goes with its hidden folder.
             with suppress(_LostError), staged(folder, force=force) as hidden:
                 self._attempt(task, hidden, tell)
                 return
-        raise RunError(f"{MOST_LOST} nodes were lost that did it, perhaps for want of memory")
+        raise RunError(f"{MAX_LOST_NODES} nodes were lost that did it, perhaps for want of memory")
 
     def _attempt(self, task: Task, hidden: Path, tell: Tell) -> None:
         ray = self._connection.ray
@@ -188,8 +188,8 @@ def _check(greeting: Message) -> None:
             f"{host} runs fedsim {greeting['fedsim']}, this is fedsim {__version__}: install the same "
             "version on every node"
         )
-    if found := differences(versions(), greeting["numbers"]):
-        raise RunError(f"{host} computes other numbers: {', '.join(found)}. To have the same, {PIN}")
+    if differing := differences(versions(), greeting["numbers"]):
+        raise RunError(f"{host} computes other numbers: {', '.join(differing)}. To have the same, {PIN}")
 
 
 def perform(task: Task) -> Iterator[Task]:
@@ -197,11 +197,11 @@ def perform(task: Task) -> Iterator[Task]:
     sys.path += [place for place in task["path"] if place not in sys.path]
     yield {"greeting": {"host": platform.node(), "fedsim": __version__, "numbers": versions()}}
     parent = Path(tempfile.mkdtemp(prefix="fedsim-run-"))
-    told = SimpleQueue[Task]()
-    thread = threading.Thread(target=_record, args=(task, parent / "run", told.put), daemon=True)
+    messages = SimpleQueue[Task]()
+    thread = threading.Thread(target=_record, args=(task, parent / "run", messages.put), daemon=True)
     thread.start()
     try:
-        while "round" in (message := told.get()):
+        while "round" in (message := messages.get()):
             yield message
         if "failed" not in message:
             yield from _pieces(parent / "run")

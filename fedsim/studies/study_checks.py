@@ -12,9 +12,9 @@ from fedsim.quoting import nearest, quoted
 from fedsim.report import number_format
 from fedsim.scenario.load import SPELLING, keys_of
 from fedsim.scenario.validation_messages import shown
-from fedsim.studies.intervals import FEWEST
+from fedsim.studies.intervals import MIN_BOOTSTRAP_SEEDS
 
-MOST_RUNS = 10_000
+MAX_RUNS = 10_000
 """Runs of a study."""
 
 _NAMED = 'write algorithm = "fedavg", say, in a [[variant]], one for each algorithm'
@@ -46,7 +46,7 @@ def between(document: Mapping[str, Any]) -> Iterator[Fault]:
     varied = [*(("grid", path) for path in grid), *(("tune", path) for path in tune)]
     for number, (table, path) in enumerate(varied):
         yield from _given_too(
-            toml.path(table, path), [one for one in varied[:number] if _hides(path, one[1])]
+            toml.path(table, path), [entry for entry in varied[:number] if _hides(path, entry[1])]
         )
     called: dict[Any, int] = {}
     for number, variant in enumerate(variants if isinstance(variants, list) else []):
@@ -63,17 +63,22 @@ def between(document: Mapping[str, Any]) -> Iterator[Fault]:
     baseline = document.get("baseline")
     if isinstance(baseline, str) and baseline not in called:
         yield Fault("baseline", f"no variant is called {quoted(baseline)}", nearest(baseline, list(called)))
-    if document.get("interval") == "bootstrap" and isinstance(seeds, list) and len(seeds) < FEWEST:
+    if (
+        document.get("interval") == "bootstrap"
+        and isinstance(seeds, list)
+        and len(seeds) < MIN_BOOTSTRAP_SEEDS
+    ):
         holds = f"{100 * (1 - 2.0 ** (1 - len(seeds))):.0f} %"
         problem = (
             f"a bootstrap of {number_format.several(len(seeds), 'seed')}: even from the least of their "
             f"values to the largest, the mean is found in {holds} of studies at most"
         )
-        yield Fault("interval", problem, f'give at least {FEWEST} seeds, or write interval = "t"')
+        mend = f'give at least {MIN_BOOTSTRAP_SEEDS} seeds, or write interval = "t"'
+        yield Fault("interval", problem, mend)
     lists = [seeds, *grid.values(), *tune.values()]
     number = prod(len(values) for values in lists if isinstance(values, list))
-    if isinstance(variants, list) and (number := number * len(variants)) > MOST_RUNS:
-        yield Fault("grid", f"that makes {number} runs", f"vary less: a study has at most {MOST_RUNS}")
+    if isinstance(variants, list) and (number := number * len(variants)) > MAX_RUNS:
+        yield Fault("grid", f"that makes {number} runs", f"vary less: a study has at most {MAX_RUNS}")
 
 
 def _set_faults(
@@ -82,7 +87,7 @@ def _set_faults(
     """Yield what is wrong with the values that a study or a variant sets."""
     yield from _path_faults(table.get("set"), *above)
     for path in table_of(table.get("set")):
-        yield from _given_too(toml.path(*above, path), [one for one in varied if _hides(one[1], path)])
+        yield from _given_too(toml.path(*above, path), [entry for entry in varied if _hides(entry[1], path)])
 
 
 def _given_too(place: str, others: Sequence[tuple[str, str]]) -> Iterator[Fault]:

@@ -36,8 +36,10 @@ Message = Mapping[str, Any]
 def _how_it_ended(status: int) -> str:
     if status >= 0:
         return f"its process ended with status {status}"
-    said = f"its process was ended by {signal.Signals(-status).name}"
-    return f"{said}, perhaps for want of memory: do fewer runs at once" if status == -signal.SIGKILL else said
+    ending = f"its process was ended by {signal.Signals(-status).name}"
+    if status == -signal.SIGKILL:
+        ending += ", perhaps for want of memory: do fewer runs at once"
+    return ending
 
 
 def default_jobs(runs: int) -> int:

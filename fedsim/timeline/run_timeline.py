@@ -16,7 +16,7 @@ from fedsim.report.number_format import several
 from fedsim.report.read_parquet import column_names, read_columns
 from fedsim.report.read_whole import read_provenance
 from fedsim.report.run_trace import replay
-from fedsim.report.shown_clients import MOST_CLIENTS, shown_clients
+from fedsim.report.shown_clients import MAX_CLIENTS, shown_clients
 from fedsim.report.summary import read_summary
 from fedsim.timeline.client_tracks import add_clients
 from fedsim.timeline.perfetto_trace import PerfettoTrace, is_perfetto_trace
@@ -43,7 +43,7 @@ class Shown:
     remarks: Sequence[str]
 
 
-def save_timeline(folder: Path, file: Path, *, most_clients: int = MOST_CLIENTS) -> Shown:
+def save_timeline(folder: Path, file: Path, *, most_clients: int = MAX_CLIENTS) -> Shown:
     """Write the timeline of a run to a file, whole or not at all; an older timeline there is replaced.
 
     Raises:
@@ -63,7 +63,7 @@ def save_timeline(folder: Path, file: Path, *, most_clients: int = MOST_CLIENTS)
 
 
 def write_timeline(
-    folder: Path, write: Callable[[bytes], object], *, most_clients: int = MOST_CLIENTS
+    folder: Path, write: Callable[[bytes], object], *, most_clients: int = MAX_CLIENTS
 ) -> Shown:
     """Write the timeline of a run.
 

@@ -25,7 +25,8 @@ def curve(x: list[float], accuracy: list[float], sent: float = 100.0) -> Columns
 
 
 def asked(targets: Sequence[float] = (), *, of: str = "personal_mean") -> StudyConfig:
-    return StudyConfig.model_construct(of=of, targets=targets)
+    tables = {"base": {}, "variant": [{"algorithm": "fedavg"}], "of": of, "targets": list(targets)}
+    return StudyConfig.model_validate(tables)
 
 
 def test_a_single_curve_is_its_own_mean() -> None:
