@@ -55,7 +55,7 @@ def run(bus: str, processes: int | None, profile: bool, **values: Any) -> None:
                 "--profile notes the jobs of this process, but over sockets processes of clients do them: "
                 "leave out --profile or --bus http"
             )
-        late("cli.serve:run")(processes=processes or 2, **values)
+        late("cli.sockets:run")(processes=processes or 2, **values)
     elif processes is not None:
         raise UserError("--processes is for runs over sockets: give --bus http too, or leave it out")
     else:
@@ -114,7 +114,7 @@ def compare(**values: Any) -> None:
 
     With several values of a path it is a study with a grid, and leaves the folder that 'fedsim study' does.
     """
-    late("cli.compare:compare")(**values)
+    late("cli.study:compare")(**values)
 
 
 @click.command()

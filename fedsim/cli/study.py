@@ -1,4 +1,4 @@
-"""``fedsim study``."""
+"""``fedsim study`` and ``fedsim compare``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.progress import Progress as Bar
 from fedsim.cli.console import note, say, sentence, table, terminal
 from fedsim.cli.progress import TimeLeft, live_page, watching
 from fedsim.cli.progress import Watch as RoundWatch
-from fedsim.cli.report import check_report_place, note_report
+from fedsim.cli.results import check_report_place, note_report
 from fedsim.page.showing import Unfollowed, study_on
 from fedsim.report import cost_breakdown, number_format
 from fedsim.report.text_table import TextTable
@@ -30,6 +30,9 @@ from fedsim.studies.variant_params import params_table, plan_remarks
 
 if TYPE_CHECKING:
     from fedsim.page.live_study import LiveStudy
+
+
+from fedsim.studies.comparison_plans import command_plan
 
 
 class Options(TypedDict):
@@ -224,3 +227,19 @@ def words(progress: Progress, passed_s: float) -> str:
         else:
             text += "ended" if progress.said == "ended" else f"failed: {progress.said.splitlines()[-1]}"
     return ", ".join(filter(None, (text, number_format.time_left(passed_s, progress.share))))
+
+
+def compare(
+    scenario_file: Path,
+    overrides: Sequence[str],
+    algorithms: list[str],
+    seeds: list[int] | None,
+    targets: tuple[float, ...],
+    show_params: bool,
+    **options: Unpack[Options],
+) -> None:
+    """Run each algorithm with each seed, and show tables of all; with several values of a path do a study."""
+    plan = command_plan(scenario_file, overrides, algorithms, seeds, targets)
+    if options["on"] is None:
+        options["jobs"] = options["jobs"] or 1
+    show_study(plan, options, show_params=show_params)

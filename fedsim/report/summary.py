@@ -5,7 +5,7 @@ accuracy of a regression, and for a loss that is not finite. ``loss`` is the mea
 set of the cross-entropy, nat, or, for a regression, of the squared error. ``finite`` is false where at the
 end an evaluated model, or a loss of the last evaluation, is NaN or infinite. ``ineligible`` names the first
 20 clients that are never selected because they cannot hold their job in memory. ``macro_f1`` is there under
-``evaluation.per_class``: that of the last evaluation by test set (:mod:`fedsim.report.class_tables`).
+``evaluation.per_class``: that of the last evaluation by test set (:mod:`fedsim.report.tables`).
 """
 
 from __future__ import annotations

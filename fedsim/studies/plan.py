@@ -23,8 +23,7 @@ from fedsim.scenario import Scenario, load_scenario, resolved_toml, tracked
 from fedsim.scenario.load import DO_RUN, document_of, is_study, keys_of, plain, read_source
 from fedsim.scenario.schema import plain_name
 from fedsim.scenario.validation_messages import faults_of, in_order, shown
-from fedsim.studies.study_checks import between, table_of
-from fedsim.studies.study_file import StudyConfig
+from fedsim.studies.study_file import StudyConfig, between, table_of
 
 StudySource: TypeAlias = str | Path | Mapping[str, Any]
 """Where a study comes from: a file, an example's name, or a dictionary of its keys."""

@@ -13,7 +13,7 @@ from fedsim.algorithms.fedprox import FedProxConfig
 from fedsim.errors import ScenarioError
 from fedsim.scenario import Scenario, load_scenario
 from fedsim.studies.plan import StudyRun, load_study
-from fedsim.studies.study_checks import MAX_RUNS
+from fedsim.studies.study_file import MAX_RUNS
 
 
 def scenario_of(run: StudyRun) -> Scenario:

@@ -10,7 +10,7 @@ from fedsim.bus import Totals
 from fedsim.data import FederatedData
 from fedsim.data.federated import Holdings
 from fedsim.engine.confusion import Confusion
-from fedsim.report.class_tables import classes, client_classes, confusion
+from fedsim.report.tables import classes, client_classes, confusion
 from fedsim.runtime.evaluation import Accuracy
 from fedsim.runtime.records.result import RoundRow
 from fedsim.task import Task

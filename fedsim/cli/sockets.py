@@ -1,10 +1,15 @@
-"""``fedsim serve``, and ``fedsim run --bus http``: the server of a run over sockets."""
+"""``fedsim serve``, ``fedsim run --bus http`` and ``fedsim join``: runs over sockets."""
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 from pathlib import Path
-from typing import Unpack
+from threading import Thread
+from typing import Any, Unpack
 
+from fedsim.api import sockets
 from fedsim.cli.console import note
 from fedsim.cli.run import Options, planned, run_and_show
 from fedsim.processes.addresses_and_tls import Address
@@ -55,3 +60,17 @@ def _listening(plan: Plan, url: str) -> None:
 def _note_unused(plan: Plan) -> None:
     if (remark := unused(plan.parts)) is not None:
         note(f"note: {remark}")
+
+
+def join(*, quiet: bool, while_fed: bool, **settings: Any) -> None:
+    """Host clients until the run is over; ``settings`` are those of :func:`fedsim.join`."""
+    if while_fed:
+        Thread(target=_end_with_input, daemon=True).start()
+    sockets.join(**settings, tell=(lambda line: None) if quiet else note)
+
+
+def _end_with_input() -> None:
+    """Terminate this process when its standard input, a pipe that nobody writes into, ends."""
+    while os.read(sys.stdin.fileno(), 1024):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
