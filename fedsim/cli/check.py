@@ -34,7 +34,7 @@ def schema() -> None:
 
 
 def is_study_file(file: Path) -> bool:
-    """Whether a file, or the example of a name, is a study."""
+    """Whether a file or an example is a study."""
     try:
         tables, _, _ = read_source(file, studies=True)
     except ScenarioError:  # which is told as that of a scenario
@@ -45,7 +45,7 @@ def is_study_file(file: Path) -> bool:
 def check(
     scenario_file: Path, overrides: Sequence[str], algorithm: str | None, jobs: int | None = None
 ) -> None:
-    """Print what a scenario is made of, and what its first rounds cost; or which runs a study has."""
+    """Print the parts of a scenario and the costs of its first rounds, or the runs of a study."""
     if is_study_file(scenario_file):
         check_study(scenario_file, overrides, algorithm, jobs)
         return

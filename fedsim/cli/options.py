@@ -1,4 +1,4 @@
-"""The options that several commands take, and how an option's value is read when it is given.
+"""Options that several commands share, and lazy parsing of their values.
 
 What does the work of a command, or reads the value of an option, is named by its place and imported when it
 is called, so that help and completion are fast: see :func:`late`.
@@ -46,7 +46,7 @@ def read_by(place: str, *args: Any, **kwargs: Any) -> Callable[[click.Context, c
 
 
 def all_of(*options: Callable[[Any], Any]) -> Callable[[F], F]:
-    """Return several options as one, in this order."""
+    """Combine several options, in this order."""
 
     def decorate(function: F) -> F:
         for option in reversed(options):
@@ -110,7 +110,7 @@ algorithm_option = click.option(
 
 
 def _output(*, track: str, force: str, verify: str) -> Callable[[Any], Any]:
-    """Return the options of results; what they do depends on whether a command does one run or several."""
+    """Return the options of results, with the help of commands that do one run or several."""
     return all_of(
         click.option(
             "--track",

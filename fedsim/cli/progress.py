@@ -1,4 +1,4 @@
-"""What is seen while a run goes on: a bar on a terminal, a few lines elsewhere. On standard error."""
+"""Progress of a run on standard error: a bar on a terminal, a few lines elsewhere; and its live page."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from fedsim.page.live_page import LivePage
 
 Rounds = int | None
-"""How many rounds there will be; None where nobody knows."""
+"""Number of rounds; None if unknown."""
 
 LINE_EVERY_S = 10.0
-"""At most one line in so much real time, ..."""
+"""Minimum real time between two lines, s."""
 
 LINE_EVERY_SHARE = 0.1
-"""... and in this share of the real time since the first one."""
+"""Minimum time between two lines as a share of the real time since the first one."""
 
 WIDE = 100
-"""Columns of a terminal from which on a bar has room for real and simulated time."""
+"""Columns of a terminal that a bar with real and simulated time needs."""
 
 Watch = Callable[[RoundRow], None]
 
@@ -45,7 +45,7 @@ def watching(
     passed: str = SIMULATED,
     time_left: TimeLeft | None = None,
 ) -> Iterator[Watch]:
-    """Yield a function that is told of each round as it ends."""
+    """Yield a function that is called with each round as it ends."""
     words = Words(rounds, passed, time_left or TimeLeft())
     if quiet:
         yield lambda row: None
@@ -70,7 +70,7 @@ class TimeLeft:
     _first: tuple[float, float] | None = field(default=None, init=False)
 
     def __call__(self, share: float, now_s: float) -> str:
-        """Return it in words, given how much of a run is done; empty where nobody knows."""
+        """Return it in words, given the share of a run that is done; empty if unknown."""
         done = (self.ended + share) / self.runs
         before, began_s = self._first = self._first or (done, now_s)
         return number_format.time_left(now_s - began_s, (done - before) / (1 - before)) if before < 1 else ""
@@ -107,7 +107,7 @@ class Lines:
     _unsaid: str = field(default="", init=False)
 
     def __call__(self, row: RoundRow) -> None:
-        """Hear of a round."""
+        """Take a round that has ended."""
         now_s, rounds = self.clock(), self.words.rounds
         words = self.words(row, now_s)
         if not 1 <= row.round <= (rounds or math.inf):
@@ -146,7 +146,7 @@ def _bar(label: str, words: Words) -> Iterator[Watch]:
 
 
 def live_page(port: int | None) -> LivePage | None:
-    """Return the page that is asked for, whose address is printed; the command closes it at its end."""
+    """Open the page that is asked for, and print its address; the command closes it at its end."""
     if port is None:
         return None
     from fedsim.page.live_page import LivePage

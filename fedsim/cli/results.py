@@ -56,7 +56,7 @@ DIFFERENT = 1
 
 
 def diff(first: Path, second: Path) -> None:
-    """Print where two runs part, and fail if they do."""
+    """Print the first difference of two runs; fail if there is one."""
     difference = run_difference(first, second)
     for grid in (grids := tables(difference)):
         table(grid)
@@ -78,7 +78,7 @@ def known(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def track(folder: Path, to: str, out: Path | None, params: Sequence[str]) -> None:
-    """Tell a tracker of runs that have ended, and say how to look at them."""
+    """Write finished runs to a tracker, and say how to look at them."""
     tracker = load_tracker(to, params, folder=out)
     for run_folder in run_folders(folder):
         run = track_run(run_folder, tracker)

@@ -43,7 +43,7 @@ def run(profile: bool, **options: Unpack[Options]) -> None:
 
 
 def planned(options: Options, bus: Bus) -> tuple[Plan, Path]:
-    """Return what to run, and the folder of its results, which has room for them."""
+    """Return the plan of a run and its folder, which can be written."""
     file = options["scenario_file"]
     loaded = load_scenario(file, options["overrides"], algorithm=options["algorithm"], seed=options["seed"])
     scenario = tracked(loaded, options["track"])
@@ -90,7 +90,7 @@ def show(summary: Summary, folder: Path, *, passed: str = run_text.SIMULATED) ->
 
 
 def check_succeeded(faults: Mapping[str, str | None]) -> None:
-    """Fail where runs, which have been written and shown, have ended without success."""
+    """Raise a RunError that names the failed ones of some recorded runs."""
     lines = [f"{name}: {fault}" if name else fault for name, fault in faults.items() if fault is not None]
     if lines:
         raise RunError("\n  ".join(lines))

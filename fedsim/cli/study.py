@@ -117,7 +117,7 @@ def shown_tables(answers: Answers) -> Sequence[TextTable]:
 
 
 def note_kept(kept: int, total: int) -> None:
-    """Say how many runs were not done, as they were there already."""
+    """Print how many runs were there already."""
     if kept:
         were = "was" if kept == 1 else "were"
         kept_words = (
@@ -128,7 +128,7 @@ def note_kept(kept: int, total: int) -> None:
 
 @dataclass(slots=True)
 class Both:
-    """Tells a live page too, and keeps what is shown at the end."""
+    """Passes progress to the terminal and a live page, and keeps what is shown at the end."""
 
     watch: Watch
     followed: LiveStudy | Unfollowed
@@ -146,7 +146,7 @@ class Both:
 
 @contextmanager
 def watching_each(plan: StudyPlan, *, quiet: bool) -> Iterator[Watch]:
-    """Yield what shows the rounds of runs that are done one after the other in this process."""
+    """Yield a progress display of the rounds of runs in this process."""
     labels = [run.label for run in plan.runs]
     time_left = TimeLeft(len(labels))
     with ExitStack() as stack:
@@ -172,7 +172,7 @@ def watching_each(plan: StudyPlan, *, quiet: bool) -> Iterator[Watch]:
 
 @contextmanager
 def watching_study(name: str, *, quiet: bool) -> Iterator[Watch]:
-    """Yield what shows how far a study is: a bar on a terminal, a line for each run elsewhere."""
+    """Yield a progress display of a study: a bar on a terminal, a line for each run elsewhere."""
     began_s = monotonic()
     if quiet:
         yield lambda progress: None
@@ -207,7 +207,7 @@ def _lines(name: str, began_s: float) -> Callable[[Progress], None]:
 
 
 def _begun(progress: Progress) -> str:
-    """Say at the beginning how many runs there are; empty later."""
+    """Return how many runs there are at the beginning; empty later."""
     if progress.run is not None or progress.ended or not progress.at_once:
         return ""
     runs = number_format.several(progress.total, "run")
@@ -216,7 +216,7 @@ def _begun(progress: Progress) -> str:
 
 
 def words(progress: Progress, passed_s: float) -> str:
-    """Say which run has ended or is under way, and how much real time is left."""
+    """Return which run has ended or is under way, and how much real time is left."""
     number = progress.kept + progress.ended + (not progress.said)
     text = f"run {min(number, progress.total)} of {progress.total}"
     if progress.run is not None:

@@ -13,7 +13,7 @@ from fedsim.quoting import quoted
 T = TypeVar("T")
 
 MIN_PORT, MAX_PORT = 1024, 65535
-"""The ports that anybody may listen at."""
+"""The range of unprivileged ports."""
 
 
 def whole_number(text: str, kind: str) -> int:
@@ -62,7 +62,7 @@ def rounds(text: str) -> tuple[int, int]:
 
 
 def targets(texts: Sequence[str]) -> tuple[float, ...]:
-    """Read accuracies that are to be reached, one from each text."""
+    """Read target accuracies, one from each text."""
     return tuple(_each_once([_target(text) for text in texts]))
 
 

@@ -1,4 +1,4 @@
-"""Places for results: what is written there appears whole or not at all.
+"""Writing folders and files of results atomically.
 
 A run's folder is written as a hidden folder beside its place, on the same file system, brought to the disk,
 and renamed into place at the very end; single files are written by :func:`fedsim.durable.write`. A crash at
@@ -28,10 +28,10 @@ from fedsim.durable import create, sync, telling, write
 from fedsim.errors import OutputError
 
 MARK = "summary.json"
-"""The file by which a folder is known as the folder of a run."""
+"""The file that marks the folder of a run."""
 
 MEND = "Choose another place, or make room there"
-"""What to do where results cannot be written. Errors here reach Python too, so they name no switches."""
+"""Advice of errors in writing. They reach Python too, so they name no switches."""
 
 _OCCUPIED = "replace it with the option force, or choose another place"
 
@@ -40,7 +40,7 @@ _REPLACED = ".replaced-by-fedsim-"
 
 
 def is_free(folder: Path) -> bool:
-    """Whether nothing is at a place, or an empty folder."""
+    """Whether a place is unused, or an empty folder."""
     return not any(folder.iterdir()) if folder.is_dir() else not (folder.exists() or folder.is_symlink())
 
 
@@ -122,7 +122,7 @@ def _check_folder(folder: Path, force: bool) -> None:
 
 
 def _probe(parent: Path) -> None:
-    """Try whether something can be made where the nearest existing parent is."""
+    """Check that the nearest existing parent is writable."""
     while not parent.exists():
         parent = parent.parent
     if not parent.is_dir():
@@ -158,7 +158,7 @@ def _hidden(parent: Path) -> tuple[Path, int]:
 
 
 def _sweep(parent: Path) -> None:
-    """Remove what killed processes have left: hidden folders that nobody has locked."""
+    """Remove unlocked hidden folders, which killed processes have left."""
     for left in sorted(parent.glob(f"{_STAGED}*")):
         with suppress(OSError):
             lock = os.open(left, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""What the columns of tables mean. Whoever writes a table goes through this, so none is without its words.
+"""Descriptions of columns. All writers of tables use them, so every column is described.
 
 A name with a part in angle brackets describes a family: ``dropped_<cause>`` is each column whose name begins
 so. The brackets in its description stand for that part of the name, and as its unit for the unit of the
@@ -22,15 +22,15 @@ NUMBER = "1"
 """The unit of counts, shares and other plain numbers."""
 
 WORDS = ""
-"""The unit of words and of what is true or false: they have none."""
+"""The unit of words and booleans, which have none."""
 
 PATH = "<path>"
-"""Stands for the columns of a study that are named by the paths of the scenario that it varies."""
+"""Placeholder for the columns of a study that are named by paths of its scenario."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What a column means."""
+    """Type, unit and description of a column."""
 
     type: Literal["int32", "int64", "float64", "bool", "string", ""]
     unit: str
@@ -55,7 +55,7 @@ class Table:
     columns: Mapping[str, Column]
 
     def column(self, name: str) -> Column:
-        """Return what a column means; of a family, what this member means."""
+        """Return the description of a column, or of a member of a family."""
         if (known := self.columns.get(name)) is not None:
             return known
         for family, column in self.columns.items():

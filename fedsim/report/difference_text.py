@@ -1,4 +1,4 @@
-"""What tells two runs apart, as text."""
+"""Differences of two runs as text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_SHOWN = 28
 
 
 def tables(difference: RunDifference) -> list[TextTable]:
-    """Return what differs in settings and around them, as tables."""
+    """Return tables of differing settings, versions and hosts."""
     shown = {
         "settings that differ": ("setting", difference.settings),
         "versions and hosts that differ": ("what", difference.facts),
@@ -27,7 +27,7 @@ def tables(difference: RunDifference) -> list[TextTable]:
 
 
 def verdict(difference: RunDifference, width: int = 100) -> list[str]:
-    """Return where the runs part, in lines of at most so many characters, if words allow."""
+    """Return the result in lines of at most ``width`` characters, if words allow."""
     first, second = difference.summaries
     if difference.parting is not None:
         return _parting_lines(difference.parting, width)
@@ -44,7 +44,7 @@ def verdict(difference: RunDifference, width: int = 100) -> list[str]:
 
 
 def remarks(difference: RunDifference) -> list[str]:
-    """Return what a reader may want to know of it, one sentence each."""
+    """Return remarks on the differences, one sentence each."""
     parting, notes = difference.parting, []
     if difference.is_none:
         return []
@@ -66,7 +66,7 @@ def _table(title: str, name: str, differences: Differences) -> TextTable:
 
 
 def _cells(first: Any, second: Any) -> tuple[str, str]:
-    """Return two values as text; of long ones the parts where they begin to differ."""
+    """Return two values as text; long ones are cut to where they begin to differ."""
     texts = ["not set" if value is None else str(value) for value in (first, second)]
     begin = 0
     if max(map(len, texts)) > _MAX_SHOWN:
@@ -107,7 +107,7 @@ def _line(record: Record | None) -> str:
 
 
 def _wrapped(line: str, width: int) -> list[str]:
-    """Return a line in several, if need be, whose words begin where those of the first do."""
+    """Wrap a line with a hanging indent."""
     words = line.rfind("  ") + 2 if "  " in line else 0
     return wrap(line, width, subsequent_indent=" " * words, break_long_words=False, drop_whitespace=True) or [
         line
@@ -115,11 +115,11 @@ def _wrapped(line: str, width: int) -> list[str]:
 
 
 _MAX_NAMED = 8
-"""Clients that are named at most."""
+"""Maximum number of clients that are named."""
 
 
 def event_words(record: Mapping[str, Any]) -> str:
-    """Return what a record of :func:`fedsim.clock.read_trace` tells, without its instant."""
+    """Describe a record of :func:`fedsim.clock.read_trace`, without its instant."""
     words = _WORDS.get(record["kind"])
     if words is not None:
         return words(record)

@@ -1,4 +1,4 @@
-"""Where results go: the same run again to the same folder, another run to a folder of its own.
+"""Default folders of results: equal runs have the same folder, other runs have others.
 
 Without ``--out`` a run goes to ``runs/<name>/<algorithm>-seed<seed>``.
 Where something else is in the way, the place is numbered: ``-2``, ``-3``, and so on. What is replaced without
@@ -27,13 +27,13 @@ from fedsim.report.run_columns import RUN_TABLES
 from fedsim.scenario import Scenario, resolved_toml
 
 RUNS = Path("runs")
-"""Where run folders go unless the user says otherwise."""
+"""Parent of the default folders."""
 
 COMPARISON = "comparison.json"
-"""The file by which a folder is known as that of a comparison."""
+"""The file that marks the folder of a comparison."""
 
 STUDY = "study.toml"
-"""The file by which a folder is known as that of a study."""
+"""The file that marks the folder of a study."""
 
 COMPARISON_CSV = "comparison.csv"
 
@@ -46,7 +46,7 @@ CONTENTS = frozenset(
         *(table.file for table in RUN_TABLES.values()),
     }
 )
-"""All that a run leaves in its folder."""
+"""All files that a run writes."""
 
 _PLUGIN_KEYS = frozenset({"name", "model", "device", "executor", "dataset", "test"})
 """Keys of a scenario that name a plugin or a data set, by a dotted path where it is the user's, ..."""
@@ -63,7 +63,7 @@ def run_name(algorithm: str, seed: int) -> str:
 
 
 def run_place(scenario: Scenario, bus: Bus, *, force: bool = False) -> Path:
-    """Return where a run goes whose user names no folder."""
+    """Return the default folder of a run."""
     written = resolved_toml(scenario)
     first = RUNS / scenario.run.name / run_name(scenario.algorithm.name, scenario.run.seed)
     return first if force else first_fit(first, lambda folder: _has_room(folder, written, bus))
@@ -95,7 +95,7 @@ def holds_scenario(folder: Path, scenario_toml: str) -> bool:
 
 
 def _names_private(value: Any, *keys: str) -> bool:
-    """Whether a resolved scenario, or what is below some keys of it, names a plugin or data of the user's."""
+    """Whether a resolved scenario, or a part below some keys, names a private plugin or data set."""
     match value:
         case dict():
             return any(_names_private(child, *keys, key) for key, child in value.items())
@@ -111,7 +111,7 @@ def _has_room(folder: Path, scenario_toml: str, bus: Bus) -> bool:
 
 
 def first_fit(place: Path, fits: Callable[[Path], bool]) -> Path:
-    """Return the first that fits of a place, and of the same with ``-2``, ``-3`` and so on at its end."""
+    """Return the first fitting place of ``name``, ``name-2``, ``name-3`` and so on."""
     with telling(place, MEND, error=OutputError):
         if fits(place):
             return place
@@ -120,7 +120,7 @@ def first_fit(place: Path, fits: Callable[[Path], bool]) -> Path:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """Return what is in a file that fedsim has written; nothing where it is not there or not whole."""
+    """Return the object in a JSON file; empty if the file is missing or damaged."""
     try:
         read = json.loads(file.read_bytes())
     except (OSError, ValueError, RecursionError):

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def read_whole(file: Path, how: Callable[[Path], T]) -> T:
-    """Read a file of results."""
+    """Read a file of results; errors become an OutputError."""
     try:
         return how(file)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
@@ -39,7 +39,7 @@ def read_object(file: Path, needed: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def _said(error: Exception, file: Path) -> str:
-    """Say what an error says, once: many name the file again, and a missing key says its name alone."""
+    """Return the message of an error without the file, which many repeat."""
     if isinstance(error, KeyError):
         return f"it has no {error}"
     if not isinstance(error, FileNotFoundError) and getattr(error, "errno", None) is None:
@@ -50,9 +50,9 @@ def _said(error: Exception, file: Path) -> str:
 
 
 NEEDED = ("fedsim", "bus")
-"""What it says of every run, and readers ask for."""
+"""Keys of ``run.json`` that readers need."""
 
 
 def read_provenance(folder: Path) -> dict[str, Any]:
-    """Return where, when and with what a run was done, from its folder."""
+    """Return the content of ``run.json``."""
     return read_object(folder / "run.json", NEEDED)

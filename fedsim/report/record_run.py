@@ -1,4 +1,4 @@
-"""Doing a run and leaving its folder.
+"""Doing a run and writing its folder.
 
 ======================= =====================================================================
 ``scenario.toml``       the scenario with everything resolved; runs again as it is
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recorded:
-    """A run that has come to its end, and its folder."""
+    """A finished run and its folder."""
 
     folder: Path
     summary: Summary
@@ -130,7 +130,7 @@ def record(
 
 
 class _Lines:
-    """What structlog hands finished lines to."""
+    """Writes finished lines of structlog to a file."""
 
     def __init__(self, sink: SupportsWrite[bytes]) -> None:
         self._sink = sink
@@ -142,7 +142,7 @@ class _Lines:
 
 
 def line_log(sink: SupportsWrite[bytes]) -> Log:
-    """Return a logger whose events become lines: ``at_s`` if a loop runs, ``level``, ``event``, values."""
+    """Return a logger that writes lines: ``at_s`` if a loop runs, ``level``, ``event``, values."""
     log: Log = structlog.wrap_logger(_Lines(sink), processors=[_line]).bind()
     return log
 
@@ -157,6 +157,6 @@ def _line(logger: Any, level: str, event: MutableMapping[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value that JSON has: a plain scalar, a list or map, or text."""
+    """Convert a value to one of JSON: a plain scalar, a list, a map, or text."""
     value = scalar(value)
     return value if isinstance(value, int | float | str | bool | list | tuple | dict | None) else str(value)

@@ -1,4 +1,4 @@
-"""Where two runs part: the first event that differs, and what differs in their settings before it."""
+"""Differences of two runs: their first differing event, their settings, and how they were done."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from fedsim.report.run_trace import opened
 from fedsim.report.summary import read_summary
 
 MAX_BEFORE = 5
-"""Events that are kept of those before the runs part."""
+"""Maximum number of common events that are kept."""
 
 NO_FACTS = ("status", "started_at", "wall_s", "jobs", "tracker_failures")
-"""What ``run.json`` says of what a run came to, not of what it was done with."""
+"""Keys of ``run.json`` that are results."""
 
 Record = Mapping[str, Any]
 StoredRecord = tuple[RecordKind, list[Any]]
 Records = Iterator[StoredRecord]
 Differences = Mapping[str, tuple[Any, Any]]
-"""Two values by what they are values of; None where there is none."""
+"""Pairs of values by name; None for a missing one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """Where two traces part."""
+    """The first difference of two traces."""
 
     num_common: int
     before: Sequence[Record]
@@ -43,7 +43,7 @@ class Parting:
 
 @dataclass(frozen=True, slots=True)
 class RunDifference:
-    """What tells two runs apart."""
+    """The differences of two runs."""
 
     summaries: tuple[Summary, Summary]
     settings: Differences
@@ -75,7 +75,7 @@ def run_difference(first: Path, second: Path) -> RunDifference:
 
 
 def part(first: Records, second: Records) -> Parting | None:
-    """Return where the records of two traces part, as stored; None where they do not."""
+    """Return the first difference of two traces of stored records; None if they are equal."""
     before = deque[StoredRecord](maxlen=MAX_BEFORE)
     for num_common, (one, other) in enumerate(zip_longest(first, second)):
         if one != other and not _hold_the_same(one, other):
@@ -85,7 +85,7 @@ def part(first: Records, second: Records) -> Parting | None:
 
 
 def _hold_the_same(one: StoredRecord | None, other: StoredRecord | None) -> bool:
-    """Whether two records that are not equal differ only in that NaN equals nothing."""
+    """Whether two unequal records differ only because NaN equals nothing."""
     if one is None or other is None:
         return False
     return one[0] == other[0] and bool(msgpack.packb(one[1]) == msgpack.packb(other[1]))
@@ -113,7 +113,7 @@ def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _facts(folder: Path) -> Mapping[str, Any]:
-    """Return with what a run was done, such as ``libraries.torch``, by names as those of settings."""
+    """Return how a run was done by dotted names, such as ``libraries.torch``."""
     facts = read_provenance(folder)
     return dict(_flat({name: fact for name, fact in facts.items() if name not in NO_FACTS}))
 

@@ -1,4 +1,4 @@
-"""The trace of a run that has ended, read again from its folder."""
+"""Reading the trace of a recorded run, and replaying it into its dispatches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TRACE = "trace.msgpack"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Replayed:
-    """A run's dispatches, made again from its trace.
+    """The dispatches of a run, replayed from its trace.
 
     ``spans`` is int64 ``[spans, 5]``: row in the table, phase (one of ``PLACES``), begin and end in ns, and 1
     where these are exact, 0 where only the length is known.
@@ -65,7 +65,7 @@ def opened(folder: Path) -> Iterator[BinaryIO]:
 
 
 def replay(folder: Path, listeners: Mapping[str, Listener] | None = None) -> Replayed:
-    """Return a run's dispatches, made again from its trace."""
+    """Replay the trace of a run into its dispatches."""
     cells = array("q")
 
     def hear(one: UnderwayInSpans) -> None:
@@ -88,7 +88,7 @@ def _hash(file: Path) -> str:
 
 
 PHASE_WORDS = np.array(sorted(PLACES, key=PLACES.__getitem__), object)
-"""The phases in words, ``[5]``, by the number that spans have."""
+"""Names of the phases by their number in spans, ``[5]``."""
 
 
 def read_spans(folder: Path) -> Columns:

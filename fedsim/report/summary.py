@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from fedsim import __version__
-from fedsim.report import merge_figures, number_format
+from fedsim.report import merge_statistics, number_format
 from fedsim.report.atomic_folder import MARK
 from fedsim.report.cost_breakdown import Summary, breakdown, wasted_shares
 from fedsim.report.read_whole import read_object
@@ -81,7 +81,7 @@ def summarise(plan: Plan, result: RunResult, wall_s: float) -> Summary:
         "model_hash": result.model_hash,
         **(costs := breakdown(result)),
         "wasted": wasted_shares(costs),
-        **merge_figures.figures(result),
+        **merge_statistics.figures(result),
         **({"macro_f1": _macro_f1(final)} if plan.parts.evaluation.per_class else {}),
     }
 

@@ -23,7 +23,7 @@ from fedsim.data import SPLITS, FederatedData
 from fedsim.engine.confusion import Confusion
 from fedsim.fleet.device import QUANTITIES
 from fedsim.params import Array
-from fedsim.report import cost_breakdown, merge_figures
+from fedsim.report import cost_breakdown, merge_statistics
 from fedsim.report.atomic_folder import new
 from fedsim.report.columns import Table
 from fedsim.report.cost_breakdown import Columns, sums
@@ -73,7 +73,7 @@ def rounds(result: RunResult) -> Columns:
     return {
         **_counted(rows),
         **cost_breakdown.by_round(result),
-        **merge_figures.by_round(result),
+        **merge_statistics.by_round(result),
         **_measured(rows),
     }
 
@@ -103,7 +103,7 @@ def _measured(rows: Sequence[RoundRow]) -> Columns:
 
 
 def clients(parts: Parts, result: RunResult) -> Columns:
-    """Return the population as columns: devices, data, tallies, traffic, last accuracy and loss."""
+    """Return the clients as columns: devices, data, counts, traffic, last accuracy and loss."""
     fleet, data, population = parts.fleet, parts.data, parts.data.num_clients
     groups, models = np.empty(population, object), np.empty(population, object)
     for group in fleet.groups:
@@ -140,8 +140,7 @@ def evaluations(rows: Sequence[RoundRow]) -> Columns:
     lengths = [len(accuracy.clients) for _, accuracy in measured]
 
     def joined(name: str, kind: type) -> Array:
-        arrays = [getattr(accuracy, name) for _, accuracy in measured]
-        return np.concatenate([np.empty(0, kind), *arrays]).astype(kind, copy=False)
+        return _joined([getattr(accuracy, name) for _, accuracy in measured], kind)
 
     return {
         "round": np.repeat(np.array([number for number, _ in measured], np.int32), lengths),
@@ -252,7 +251,7 @@ def confusion(rows: Sequence[RoundRow]) -> Columns:
 
 
 _Counted: TypeAlias = tuple[int, str, Confusion]
-"""Round, test set, and what was counted."""
+"""Round, test set, and confusion matrix."""
 
 
 def _evaluated(rows: Sequence[RoundRow]) -> Iterator[_Counted]:
@@ -263,7 +262,7 @@ def _evaluated(rows: Sequence[RoundRow]) -> Iterator[_Counted]:
 
 
 def _where(evaluated: Sequence[_Counted], times: Sequence[int]) -> Columns:
-    """Return the first columns: round and test set, each so many times."""
+    """Return the first columns, round and test set, repeated."""
     return {
         "round": np.repeat(np.array([number for number, _, _ in evaluated], np.int32), times),
         "test_set": np.repeat(np.array([test_set for _, test_set, _ in evaluated], object), times),
@@ -275,5 +274,5 @@ def _joined(arrays: Sequence[Array], kind: type) -> Array:
 
 
 def _named(numbers: Array, names: Sequence[str] | None) -> Array:
-    """Return what classes are called, given their numbers."""
+    """Return the names of classes by their numbers."""
     return np.array([names[number] if names else str(number) for number in numbers.tolist()], object)

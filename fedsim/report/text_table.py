@@ -1,4 +1,4 @@
-"""A table as text cells, for whoever prints it."""
+"""Tables of text cells, as plain lines, Markdown, LaTeX or HTML."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 Pairs = list[tuple[str, str]]
-"""Names, and what they stand for."""
+"""Names with values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class TextTable:
 
     @classmethod
     def of(cls, items: Iterable[T], columns: Mapping[str, Callable[[T], str]], **more: Any) -> TextTable:
-        """Return a table with a row for each item, given what each column shows of it, by its heading."""
+        """Return a table with a row for each item; a column is a heading and a function of the item."""
         return cls(list(columns), [tuple(show(item) for show in columns.values()) for item in items], **more)
 
     def lines(self) -> list[str]:
@@ -42,7 +42,7 @@ class TextTable:
         return [line.rstrip() for line in lines]
 
     def parts(self, width: int) -> list[TextTable]:
-        """Return the table in parts that are narrower than a width, as far as a column allows.
+        """Split the table into parts that are narrower than a width, if single columns are.
 
         Each has the first column, and none the title or the notes.
         """
@@ -65,7 +65,7 @@ class TextTable:
 
 
 def aligned(lines: Pairs) -> list[str]:
-    """Return names with what they stand for, in two columns."""
+    """Return names and values as lines in two columns."""
     width = max(len(name) for name, _ in lines)
     return [f"  {name.ljust(width)}  {value}" for name, value in lines]
 

@@ -46,7 +46,7 @@ from fedsim.studies.tuning import read_tuning
 MARKDOWN = "answers.md"
 LATEX = "answers.tex"
 FILES = (EVALUATIONS.file, ANSWERS.file, FRONT.file, TUNING.file, MARKDOWN, LATEX)
-"""All that can be there; ``tuning.csv`` is not where nothing is tuned."""
+"""All files that can be there; ``tuning.csv`` only if something is tuned."""
 
 NOT_THERE = "it is not there: it has not ended, or has failed"
 
@@ -59,7 +59,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answers:
-    """All that a study answers."""
+    """All answers of a study; ``ends`` are means over seeds of the figures of whole runs."""
 
     plan: StudyPlan
     curves: Mapping[Setting, Curves]
@@ -74,7 +74,7 @@ class Answers:
 
 
 def read_answers(whole: StudyPlan, parent: Path) -> Answers:
-    """Return what the runs in the folder of a study answer, whether all of them are there or not."""
+    """Return the answers of those runs of a study that are in its folder."""
     tuning = read_tuning(whole, parent)
     plan, config = whole.chosen(tuning.chosen), whole.config
     curves: dict[Setting, dict[int, Columns]] = {setting: {} for setting in plan.settings}
@@ -116,7 +116,7 @@ def read_answers(whole: StudyPlan, parent: Path) -> Answers:
 
 
 def unfinished(whole: StudyPlan, chosen: StudyPlan, parent: Path) -> dict[str, str]:
-    """Return what is wrong in the folder of a study, by the labels of runs or the names of settings."""
+    """Return the problems in the folder of a study, by labels of runs or names of settings."""
     problems = {}
     for run in (*chain.from_iterable(whole.trials.values()), *chosen.runs):
         folder = parent / run.label
@@ -145,7 +145,7 @@ def read_folder(folder: Path) -> Answers:
 
 
 def _targets(folder: Path) -> list[float]:
-    """Return the accuracies that a comparison asks for; none in a folder of an older version from Python."""
+    """Return the targets of a comparison; none if older versions left no answers."""
     file = folder / ANSWERS.file
     if not file.is_file():
         return []
@@ -201,27 +201,24 @@ def _contents(result: Answers) -> dict[str, bytes]:
 def evaluations(plan: StudyPlan, curves: Mapping[Setting, Curves]) -> Columns:
     """Return the columns of ``study.parquet``."""
     each = [
-        (setting, seed, curve) for setting, its_curves in curves.items() for seed, curve in its_curves.items()
+        ({**_identity(plan, setting), "seed": seed}, curve)
+        for setting, by_seed in curves.items()
+        for seed, curve in by_seed.items()
     ]
-    lengths = [len(curve["round"]) for _, _, curve in each]
-
-    def repeated(values: list[Any], kind: Any) -> Array:
-        return np.repeat(np.array(values, kind), lengths)
-
-    columns: dict[str, Array] = {
-        "variant": repeated([setting.variant for setting, _, _ in each], object),
-        "algorithm": repeated([setting.algorithm for setting, _, _ in each], object),
-        "seed": repeated([seed for _, seed, _ in each], np.int64),
-    }
-    for path in plan.varied:
-        values = [plan.values(setting)[path] for setting, _, _ in each]
+    lengths = [len(curve["round"]) for _, curve in each]
+    columns: dict[str, Array] = {}
+    for name in ("variant", "algorithm", "seed", *plan.varied):
+        values = [identity[name] for identity, _ in each]
         # One type for a column: text, unless all values are numbers.
-        if all(type(value) in (int, float) for value in values):
-            columns[path] = repeated(values, float)
+        if name == "seed":
+            array = np.array(values, np.int64)
+        elif name in plan.varied and all(type(value) in (int, float) for value in values):
+            array = np.array(values, float)
         else:
-            columns[path] = repeated(list(map(str, values)), object)
-    for name in each[0][2] if each else ():
-        columns[name] = np.concatenate([curve[name] for _, _, curve in each])
+            array = np.array(list(map(str, values)), object)
+        columns[name] = np.repeat(array, lengths)
+    for name in each[0][1] if each else ():
+        columns[name] = np.concatenate([curve[name] for _, curve in each])
     return columns
 
 

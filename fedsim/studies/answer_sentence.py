@@ -1,4 +1,4 @@
-"""What a study, or a comparison, has found, in one sentence.
+"""The result of a study or a comparison in one sentence.
 
 The sentence says what each variant took to reach one accuracy. The variants that reached it with the most
 seeds come first, and of these the fastest. Of the accuracies that a study asks for, or else of round ones, it
@@ -24,10 +24,10 @@ from fedsim.studies.curves import Curves
 from fedsim.studies.plan import Setting, StudyPlan
 
 MAX_NAMED = 4
-"""Variants, or points of a grid, that are named one by one; of more only the best are."""
+"""Maximum number of variants or points that are all named; of more only the best are."""
 
 ROUND = (0.01, 0.02, 0.03, 0.04, *(number / 20 for number in range(1, 20)))
-"""The accuracies of which one is taken where a study asks for none."""
+"""Candidates for the accuracy to speak of if a study has no targets."""
 
 SIMULATED = " of simulated time"
 
@@ -42,7 +42,7 @@ ENDS: Mapping[str, tuple[str, Callable[[float], str], bool]] = {
     "loss": ("a loss of", number_format.number, False),
     "global_loss": ("a loss on the global test set of", number_format.number, False),
 }
-"""What may have been measured at the end: its words, how it is shown, whether more is better."""
+"""Measures at the end: their words, how they are shown, whether more is better."""
 
 
 def answer_sentence(result: Answers) -> str:
@@ -56,7 +56,7 @@ def answer_sentence(result: Answers) -> str:
 
 
 def _to_target(result: Answers) -> str:
-    """Say what it took to reach an accuracy; nothing where none can be named."""
+    """Return the costs of reaching an accuracy; empty if none can be chosen."""
     plan, column = result.plan, MEASURES[result.plan.config.of].column
     measured = {
         setting: curves
@@ -96,7 +96,7 @@ def _to_target(result: Answers) -> str:
 
 
 def _target(plan: StudyPlan, measured: Mapping[Setting, Curves]) -> float | None:
-    """Return the accuracy to speak of; None where a study asks for none and nobody reaches a round one."""
+    """Return the accuracy to speak of; None without targets if no round one was reached."""
     column = MEASURES[plan.config.of].column
     best = {
         setting: [max(curve[column][np.isfinite(curve[column])], default=0.0) for curve in curves.values()]
@@ -117,7 +117,7 @@ def _target(plan: StudyPlan, measured: Mapping[Setting, Curves]) -> float | None
 
 
 def _at_points(plan: StudyPlan, reached: Sequence[Answer], accuracy: str) -> str:
-    """Say which variant is the fastest at which point of a grid."""
+    """Return which variant is the fastest at each point of a grid."""
     points = list(dict.fromkeys(setting.point for setting in plan.settings))
     fastest = {row.setting.point: row for row in reversed(reached)}
     others = [point for point in points if point not in fastest]
@@ -140,7 +140,7 @@ def _at_points(plan: StudyPlan, reached: Sequence[Answer], accuracy: str) -> str
 
 
 def _best(plan: StudyPlan, rows: Sequence[Answer], reached: Sequence[Answer], accuracy: str) -> str:
-    """Say how many have reached an accuracy with the most seeds, and which of them took least."""
+    """Return how many reached an accuracy with the most seeds, and which of them took least."""
     seeds = reached[0].reached
     leading = [row for row in reached if row.reached == seeds]
     fastest, fewest = leading[0], min(leading, key=lambda row: _mean(row, "bytes_to_target"))
@@ -157,7 +157,7 @@ def _best(plan: StudyPlan, rows: Sequence[Answer], reached: Sequence[Answer], ac
 
 
 def _at_end(result: Answers) -> str:
-    """Say what was measured at the end, and what all of it took."""
+    """Return the measures at the end, and the costs of whole runs."""
     plan, ends = result.plan, result.ends
     if not ends:
         return "No run has ended"
@@ -180,14 +180,14 @@ def _at_end(result: Answers) -> str:
 
 
 def _is_grid(plan: StudyPlan) -> bool:
-    """Whether several variants meet at several points."""
+    """Whether there are several variants and several points."""
     variants = {setting.variant for setting in plan.settings}
     points = {setting.point for setting in plan.settings}
     return min(len(variants), len(points)) > 1
 
 
 def _name(plan: StudyPlan, setting: Setting) -> str:
-    """Return what tells a setting apart: its variant, its point, or both."""
+    """Return the name of a setting: its variant, its point, or both, as needed."""
     words = [setting.variant] if len({other.variant for other in plan.settings}) > 1 or not plan.grid else []
     return " ".join([*words, *plan.point_words(setting)])
 

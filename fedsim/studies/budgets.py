@@ -23,7 +23,7 @@ from fedsim.studies.plan import Setting
 from fedsim.studies.study_file import AtConfig
 
 BUDGETS = {"time_s": ("simulated_s",), "bytes": ("bytes_up", "bytes_down")}
-"""What a budget bounds, and the columns of a curve whose sum that is."""
+"""Bounded quantities, and the columns of a curve that they are sums of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def budgets(curves: Mapping[Setting, Mapping[int, Columns]], at: AtConfig) -> li
 
 
 def cost(curve: Columns, bounds: str) -> Array:
-    """Return what a run has spent by each evaluation of what a budget bounds."""
+    """Return how much of a bounded quantity a run has spent by each evaluation."""
     spent: Array = np.sum([curve[name] for name in BUDGETS[bounds]], axis=0, dtype=float)
     return spent
 
@@ -73,14 +73,14 @@ def accuracy_within(curve: Columns, budget: Budget, of: Measure) -> float:
 
 
 def ended_before(curve: Columns, budget: Budget) -> bool:
-    """Whether a run has ended without having spent a budget."""
+    """Whether a run ended before it had spent a budget."""
     spent = cost(curve, budget.bounds)
     return bool(len(spent) and spent[-1] < budget.amount)
 
 
 @dataclass(frozen=True, slots=True)
 class FrontPoint:
-    """A point that no other setting beats: none has this accuracy for less."""
+    """A point of a Pareto front: no other setting has this accuracy for less."""
 
     cost: float
     accuracy: float
@@ -88,7 +88,7 @@ class FrontPoint:
 
 
 def front(curves: Mapping[Setting, Curves], budget: str, of: Measure) -> list[FrontPoint]:
-    """Return the Pareto front, from the least cost on; of equals the setting that comes first."""
+    """Return the Pareto front by ascending cost; of equal settings the first."""
     points = [
         FrontPoint(float(spent), float(accuracy), setting)
         for setting, its_curves in curves.items()
@@ -117,5 +117,5 @@ def mean_curve(curves: Curves, budget: str, of: Measure) -> tuple[Array, Array]:
 
 
 def stretches(points: Sequence[FrontPoint]) -> list[list[FrontPoint]]:
-    """Return a front in pieces, in each of which one setting is the most accurate."""
+    """Split a front into pieces of one setting each."""
     return [list(piece) for _, piece in groupby(points, key=lambda point: point.setting)]

@@ -26,7 +26,7 @@ from fedsim.studies.plan import Candidate, Setting, StudyPlan, load_study
 from fedsim.studies.study_file import StudyConfig
 
 _PIECES = re.compile(r""""(?:[^"\\]|\\.)*"|'[^']*'|[][{},"']|[^][{},"']+""")
-"""Texts in quotation marks, what separates and encloses values, and all between them."""
+"""Quoted texts, separators and brackets, and all between them."""
 
 _ELSEWHERE = {
     "run.seed": "give --seeds instead, such as --seeds 0,1",
@@ -120,7 +120,7 @@ def plan_of(scenarios: Sequence[Scenario], targets: Sequence[float] = (), source
 
 
 def values_of(text: str) -> tuple[str, ...]:
-    """Return the values in a text, as they are spelt; none if its commas are ambiguous."""
+    """Return the values in a text as they are written; empty if its commas are ambiguous."""
     if "," not in text:
         return (text,)
     values, depth = [""], 0

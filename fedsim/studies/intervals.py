@@ -37,7 +37,7 @@ WORDS: dict[Method, str] = {
     "t": "95 % interval over seeds (Student's t)",
     "bootstrap": f"95 % interval over seeds (bootstrap; none of fewer than {MIN_BOOTSTRAP_SEEDS})",
 }
-"""What an interval is, for tables to say."""
+"""Descriptions of intervals in tables."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ class Progress:
 
 
 On = Literal["ray"]
-"""Where runs may be done, but on this machine."""
+"""Where else than on this machine runs are done."""
 
 Watch = Callable[[Progress], None]
 """Called at the beginning of a study, now and then as rounds end, and when a run ends."""
@@ -143,7 +143,7 @@ def _failure(failed: Mapping[str, str], kind: str) -> RunError:
 
 @contextmanager
 def _workers(on: On | None, runs: Sequence[StudyRun]) -> Iterator[tuple[Callable[[], Worker], int]]:
-    """Yield what starts a worker, and how many workers there should be at most."""
+    """Yield a function that starts a worker, and the maximum number of workers."""
     if on is None:
         yield Process, default_jobs(len(runs))
         return

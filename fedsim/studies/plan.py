@@ -1,4 +1,4 @@
-"""From a study file to its runs: each variant, at each point of the grid, with each seed.
+"""The runs of a study: each variant at each point of the grid with each seed.
 
 All faults come at once, with their paths in the study file: those of the file itself, and those that a run's
 scenario would have.
@@ -87,7 +87,7 @@ class StudyPlan:
 
     @cached_property
     def runs(self) -> tuple[StudyRun, ...]:
-        """The runs of all candidates, seed by seed: all that can become runs of the study."""
+        """The runs of all candidates, seed by seed."""
         return tuple(
             _run(candidate.label, setting, candidate.scenario, seed)
             for seed in self.seeds
@@ -97,7 +97,7 @@ class StudyPlan:
 
     @cached_property
     def trials(self) -> Mapping[tuple[Setting, int], tuple[StudyRun, ...]]:
-        """The runs by which candidates are chosen, one for each seed of the tuning, by candidate's number."""
+        """The tuning runs of each candidate, by setting and number of the candidate."""
         seeds = self.config.tune.seeds if self.config.tune is not None else ()
         return {
             (setting, number): tuple(
@@ -114,7 +114,7 @@ class StudyPlan:
         return (*chain.from_iterable(self.trials.values()), *self.runs)
 
     def chosen(self, numbers: Mapping[Setting, int]) -> StudyPlan:
-        """Return the same with one candidate for each setting; a setting without a number has none."""
+        """Return the plan with the chosen candidate of each setting; a setting without a number has none."""
         return replace(
             self,
             candidates={
@@ -124,7 +124,7 @@ class StudyPlan:
         )
 
     def tracked(self, names: Sequence[str]) -> StudyPlan:
-        """Return the same with trackers of these names instead of the scenarios' own, if there are names."""
+        """Return the plan with trackers of these names; unchanged without names."""
         candidates = {
             setting: tuple(
                 replace(candidate, scenario=tracked(candidate.scenario, names)) for candidate in candidates
@@ -139,7 +139,7 @@ class StudyPlan:
         return (*self.grid, *self.tuned)
 
     def name_of(self, setting: Setting) -> str:
-        """Return what people call a setting: ``"fedavg"``, or ``"fedavg lr=0.1"`` where there is a grid."""
+        """Return the name of a setting: ``"fedavg"``, or with a grid ``"fedavg lr=0.1"``."""
         return " ".join([setting.variant, *self.point_words(setting)])
 
     def values(self, setting: Setting, number: int = 0) -> dict[str, Any]:
@@ -154,7 +154,7 @@ class StudyPlan:
 
 
 def with_one_worker(scenario: Scenario) -> Scenario:
-    """Give a run one worker unless it says how many: runs go beside each other already."""
+    """Return a scenario with one worker instead of ``auto``, for concurrent runs."""
     if scenario.engine.workers != "auto":
         return scenario
     return scenario.model_copy(update={"engine": scenario.engine.model_copy(update={"workers": 1})})
@@ -197,7 +197,7 @@ def load_study(source: StudySource) -> StudyPlan:
 
 
 def _document(source: StudySource) -> tuple[dict[str, Any], str, Path | None]:
-    """Return a study's keys, what errors call it, and the folder of its file."""
+    """Return the keys of a study, its name in errors, and the folder of its file."""
     if isinstance(source, Mapping):
         keys: dict[str, Any] = _without_none(plain(source, "study"), {"set", "params", "grid", "tune"})
         return keys, "study", None
@@ -205,7 +205,7 @@ def _document(source: StudySource) -> tuple[dict[str, Any], str, Path | None]:
 
 
 def _without_none(value: Any, settings: Collection[str] = ()) -> Any:
-    """Return what comes from Python without keys that are None, as if they were left out.
+    """Return a value from Python without keys that are None.
 
     What is in the tables called ``settings`` replaces values of the base, so it stays.
     """
@@ -219,7 +219,7 @@ def _without_none(value: Any, settings: Collection[str] = ()) -> Any:
 
 
 def _with_base(document: dict[str, Any], source_name: str, folder: Path | None) -> list[Fault]:
-    """Put the tables of the base into a study, in place of its file; return what is wrong with that file.
+    """Replace the file of the base by its tables; return the faults of that file.
 
     The folders of both files become the study's ``folders``, unless it has them.
     """
@@ -249,7 +249,7 @@ def _with_base(document: dict[str, Any], source_name: str, folder: Path | None) 
 
 
 def _unwritable(value: Any, *path: str | int) -> Iterator[Fault]:
-    """Yield what no file can hold, though a scenario in Python can, such as a data set itself."""
+    """Yield the faults of values that no file can hold, such as a data set itself."""
     if isinstance(value, Mapping | list):
         for key, child in value.items() if isinstance(value, Mapping) else enumerate(value):
             yield from _unwritable(child, *path, key)
@@ -264,7 +264,7 @@ def _unwritable(value: Any, *path: str | int) -> Iterator[Fault]:
 def _scenarios(
     document: Mapping[str, Any], folders: Sequence[Path], faults: list[Fault]
 ) -> dict[tuple[Setting, tuple[Any, ...]], Scenario]:
-    """Return the scenario of each setting with all values that are tried; add what is wrong with any."""
+    """Return the scenario of each setting with each candidate; add the faults of any."""
     varied = {
         key: {
             path: values
@@ -310,7 +310,7 @@ def _scenarios(
 
 
 def _where_written(fault: Fault, places: Mapping[str, str]) -> Fault:
-    """Return a fault of a run's scenario with its path in the study: what set the value, or the base."""
+    """Return a fault of a scenario with its path in the study: what set the value, or the base."""
     keys = keys_of(fault.path) or (fault.path,)
     for path, place in places.items():
         set_here = keys_of(path)
@@ -327,7 +327,7 @@ def _run(label: str, setting: Setting, scenario: Scenario, seed: int) -> StudyRu
 
 
 def _validated(scenario: Scenario) -> Scenario:
-    """Let a trial be measured on the clients' validation samples."""
+    """Return a scenario that is evaluated on validation samples."""
     evaluation = scenario.evaluation.model_copy(update={"split": "val"})
     return scenario.model_copy(update={"evaluation": evaluation})
 
@@ -335,7 +335,7 @@ def _validated(scenario: Scenario) -> Scenario:
 def _labels(
     settings: Sequence[tuple[Setting, tuple[Any, ...]]], paths: Sequence[str]
 ) -> dict[tuple[Setting, tuple[Any, ...]], str]:
-    """Return a name for the folders of each, which says its values and stays if others are added."""
+    """Return the labels of settings with candidates, from their values."""
     labels: dict[tuple[Setting, tuple[Any, ...]], str] = {}
     for setting, tried in settings:
         values = (
@@ -360,7 +360,7 @@ def _hashable(value: Any) -> Any:
 
 
 def _is_told(path: str, faults: Sequence[Fault]) -> bool:
-    """Whether a fault is known of a path, or of what lies below it."""
+    """Whether a fault is known of a path, or of one below it."""
     return any(f"{fault.path}.".startswith(f"{path}.") for fault in faults)
 
 

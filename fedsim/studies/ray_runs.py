@@ -36,23 +36,23 @@ from fedsim.studies.worker import Task, record_task, teller
 from fedsim.studies.worker_pool import Message, Tell
 
 PIECE_BYTES = 8 << 20
-"""Most bytes of a file that travel at once."""
+"""Maximum size of a piece of a file, bytes."""
 
 PIECES_AHEAD = 8
-"""Pieces that a node makes before they are fetched."""
+"""Maximum number of pieces that wait to be fetched."""
 
 MAX_LOST_NODES = 5
 """Nodes that a run may lose before it fails."""
 
 CHECK_S = 2.0
-"""Time between two looks whether the cluster is there, s."""
+"""Interval of checks whether the cluster is there, s."""
 
 
 _GIVEN_UP = "it was given up"
 
 
 class RayRuns:
-    """A cluster to which runs go, as a context that leaves it."""
+    """A connection to a Ray cluster that does runs, as a context."""
 
     def __init__(self) -> None:
         self._connection = Connection(AUTO)
@@ -67,23 +67,23 @@ class RayRuns:
 
     @property
     def num_cpus(self) -> int:
-        """CPUs that are free, at least 1: so many runs go beside each other."""
+        """Number of free CPUs, at least 1: the number of concurrent runs."""
         return max(1, int(self._connection.ray.available_resources().get("CPU", 0.0)))
 
     def start(self) -> RayWorker:
-        """Return a worker whose runs go to the cluster."""
+        """Return a worker of the cluster."""
         return RayWorker(self._connection)
 
 
 class RayWorker:
-    """Has runs done by the cluster, one after the other."""
+    """A worker that does runs on the cluster, one after the other."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._is_over = threading.Event()
 
     def do(self, task: Message, tell: Tell) -> Message | None:
-        """Have a run done somewhere, and publish its folder here."""
+        """Do a run on some node, and publish its folder here."""
         folder, written = Path(task["folder"]), task["scenario"]
         try:
             while True:
@@ -108,18 +108,18 @@ class RayWorker:
             return {"failed": traceback.format_exc()}
 
     def how_it_ended(self) -> str:
-        """Never asked for: what happens to nodes is this object's own matter."""
+        """Unused: lost nodes are handled here."""
         return "it was ended"
 
     def end(self) -> None:
-        """Give up the run at hand."""
+        """Give up the current run."""
         self._is_over.set()
 
     def close(self) -> None:
-        """There is nothing to free."""
+        """No-op."""
 
     def _fetch(self, task: Task, folder: Path, tell: Tell) -> None:
-        """Have a run done until a node gets to its end, and publish its folder."""
+        """Repeat a run until a node finishes it, and publish its folder."""
         force = task["force"] or holds_scenario(folder, task["scenario"])
         for _ in range(MAX_LOST_NODES):
             # What came of a run that was lost goes with its hidden folder.
@@ -156,7 +156,7 @@ class RayWorker:
         raise _LostError
 
     def _messages(self, stream: Any) -> Iterator[Task]:
-        """Yield what a run tells, as long as the cluster is there and the run is wanted."""
+        """Yield the messages of a run while the cluster is there and the run is wanted."""
         ray = self._connection.ray
         while True:
             ready, _ = ray.wait([stream], timeout=CHECK_S)
@@ -181,7 +181,7 @@ class _LostError(Exception):
 
 
 def _check(greeting: Message) -> None:
-    """Check that a node would give this process's results."""
+    """Check that a node gives the same results as this process."""
     host = greeting["host"]
     if greeting["fedsim"] != __version__:
         raise RunError(
@@ -193,7 +193,7 @@ def _check(greeting: Message) -> None:
 
 
 def perform(task: Task) -> Iterator[Task]:
-    """Do a run on a node, and yield what becomes of it: rounds, then the pieces of its files."""
+    """Do a run on a node, and yield messages: rounds, then the pieces of its files."""
     sys.path += [place for place in task["path"] if place not in sys.path]
     yield {"greeting": {"host": platform.node(), "fedsim": __version__, "numbers": versions()}}
     parent = Path(tempfile.mkdtemp(prefix="fedsim-run-"))

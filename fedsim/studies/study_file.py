@@ -123,7 +123,7 @@ class StudyConfig(Config):
 
 
 MAX_RUNS = 10_000
-"""Runs of a study."""
+"""Maximum number of runs of a study."""
 
 _NAMED = 'write algorithm = "fedavg", say, in a [[variant]], one for each algorithm'
 
@@ -133,7 +133,7 @@ ELSEWHERE = {
     "algorithm.name": _NAMED,
     "algorithm.params": "write params = {{ mu = 0.1 }}, say, in a [[variant]]",
 }
-"""Values that another key of a study gives, and what to write instead."""
+"""Paths for which a study has keys of its own, and what to write instead."""
 
 
 def between(document: Mapping[str, Any]) -> Iterator[Fault]:
@@ -192,7 +192,7 @@ def between(document: Mapping[str, Any]) -> Iterator[Fault]:
 def _set_faults(
     table: Mapping[str, Any], varied: Sequence[tuple[str, str]], *above: str | int
 ) -> Iterator[Fault]:
-    """Yield what is wrong with the values that a study or a variant sets."""
+    """Yield the faults of values that a study or a variant sets."""
     yield from _path_faults(table.get("set"), *above)
     for path in table_of(table.get("set")):
         yield from _given_too(toml.path(*above, path), [entry for entry in varied if _hides(entry[1], path)])
@@ -204,13 +204,13 @@ def _given_too(place: str, others: Sequence[tuple[str, str]]) -> Iterator[Fault]
 
 
 def _hides(path: str, before: str) -> bool:
-    """Whether nothing is left of what was put at a path before, once something is put at another path."""
+    """Whether a value at one path replaces all of a value that was set at another path before."""
     keys = keys_of(path)
     return bool(keys) and keys_of(before)[: len(keys)] == keys
 
 
 def _path_faults(values: Any, *above: str | int) -> Iterator[Fault]:
-    """Yield what is wrong with paths that are keys of a table."""
+    """Yield the faults of paths that are keys of a table."""
     for path, value in table_of(values).items():
         keys = keys_of(path)
         if not keys:

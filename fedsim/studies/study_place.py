@@ -20,7 +20,7 @@ from fedsim.studies.plan import StudyPlan, StudyRun
 
 
 def study_place(plan: StudyPlan, *, force: bool = False) -> Path:
-    """Return where a study or a comparison goes whose user names no folder."""
+    """Return the default folder of a study or a comparison."""
     first = RUNS / plan.name
 
     def fits(parent: Path) -> bool:
@@ -46,7 +46,7 @@ def _files(plan: StudyPlan) -> tuple[str, ...]:
 
 
 def _is_own(plan: StudyPlan, parent: Path, run: StudyRun) -> bool:
-    """Whether the folder of a run holds this run; that of a comparison must have the same results, too."""
+    """Whether a folder holds this run; one of a comparison must be known to have the same results."""
     holds = holds_run if plan.kind == "comparison" else holds_scenario
     return holds(parent / run.label, run.scenario_toml)
 

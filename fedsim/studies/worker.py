@@ -1,4 +1,4 @@
-"""What a worker of a study does: runs, one after the other."""
+"""Tasks of a worker of a study: one run each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fedsim.studies.plan import with_one_worker
 from fedsim.studies.study_lock import locked
 
 TOLD_EVERY_S = 0.5
-"""At most one line about rounds in so much real time."""
+"""Minimum real time between two messages about rounds, s."""
 
 Task = dict[str, Any]
 
@@ -40,7 +40,7 @@ def tell(outlet: TextIO, message: Task) -> None:
 
 
 def do(task: Task, outlet: TextIO) -> Task:
-    """Do a task, and return what became of it."""
+    """Do a task, and return the last message about it."""
     sys.path[:] = task["path"]
     folder, written = Path(task["folder"]), task["scenario"]
     try:
@@ -72,7 +72,7 @@ def record_task(
 
 
 def teller(tell: Callable[[Task], None]) -> Callable[[RoundRow], None]:
-    """Return what tells of rounds now and then, by messages."""
+    """Return a round listener that sends messages at intervals."""
     told_at_s = monotonic()
 
     def watch(row: RoundRow) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fedsim.bus import Ledger, Totals
 from fedsim.clock import Trace
-from fedsim.report import merge_figures
+from fedsim.report import merge_statistics
 from fedsim.runtime.records.dispatch_table import DispatchTable
 from fedsim.runtime.records.result import RoundRow, RunResult
 
@@ -58,7 +58,7 @@ def result() -> RunResult:
 
 def test_the_summary(result: RunResult) -> None:
     # Client 1 was asked before the first merge of a round, and is merged by the second; the opening is none.
-    assert merge_figures.figures(result) == {
+    assert merge_statistics.figures(result) == {
         "staleness": {"mean": pytest.approx(1 / 3), "p99": 1, "max": 1},
         "concurrency": {"mean": (2 + 5 + 4 + 2) / 8, "max": 2},
         "merges": 2,
@@ -70,12 +70,12 @@ def test_99_percent_of_the_replies_are_at_most_so_stale() -> None:
     # 200 replies, each merged on its own: the staleness of each is the number of those before it.
     asked = [(0, "dispatch", client, 0, 1, "train", 0) for client in range(200)]
     merges = [(1, "merge", 1, "train", client + 1, (client,), (0,)) for client in range(200)]
-    found = merge_figures.figures(_result([*asked, *merges], [(0, 1)], 1))["staleness"]
+    found = merge_statistics.figures(_result([*asked, *merges], [(0, 1)], 1))["staleness"]
     assert found == {"mean": 99.5, "p99": 197, "max": 199}
 
 
 def test_the_columns_of_rounds(result: RunResult) -> None:
-    columns = merge_figures.by_round(result)
+    columns = merge_statistics.by_round(result)
     assert columns["merges"].tolist() == [0, 1, 1]
     assert columns["staleness_mean"].tolist()[1:] == [0, 0.5]
     assert np.isnan(columns["staleness_mean"][0])
@@ -93,13 +93,13 @@ def test_the_table_of_dispatches_has_version_and_staleness(result: RunResult) ->
 
 def test_nothing_was_merged_and_no_time_has_passed() -> None:
     empty = _result([], [(0, 0)], 0)
-    assert merge_figures.figures(empty) == {
+    assert merge_statistics.figures(empty) == {
         "staleness": {"mean": None, "p99": None, "max": None},
         "concurrency": {"mean": None, "max": 0},
         "merges": 0,
         "merges_per_hour": None,
     }
-    assert {name: column.tolist() for name, column in merge_figures.by_round(empty).items()} == {
+    assert {name: column.tolist() for name, column in merge_statistics.by_round(empty).items()} == {
         "merges": [0],
         "staleness_mean": [pytest.approx(np.nan, nan_ok=True)],
         "staleness_max": [None],
@@ -108,11 +108,11 @@ def test_nothing_was_merged_and_no_time_has_passed() -> None:
 
 
 def test_the_line_is_told_where_replies_were_stale(result: RunResult) -> None:
-    said = merge_figures.line(merge_figures.figures(result))
+    said = merge_statistics.line(merge_statistics.figures(result))
     assert said == (
         "staleness 0.333, 99 % of the replies at most 1, largest 1; 1.62 clients at work; 900 merges an hour"
     )
-    assert merge_figures.line({**merge_figures.figures(result), "staleness": {"max": 0}}) is None
+    assert merge_statistics.line({**merge_statistics.figures(result), "staleness": {"max": 0}}) is None
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=20))
@@ -121,5 +121,5 @@ def test_clients_at_work_are_counted_as_one_by_one(spans: list[tuple[int, int]])
     ended = np.array([max(span) for span in spans], np.int64)
     instants = np.arange(52)
     during = [int(sum((asked <= at) & (at < ended))) for at in instants.tolist()]
-    assert merge_figures._most_at_work(asked, ended) == max(during)
-    assert merge_figures._work_until(asked, ended, instants).tolist() == [0, *np.cumsum(during)[:-1].tolist()]
+    assert merge_statistics._most_at_work(asked, ended) == max(during)
+    assert merge_statistics._work_until(asked, ended, instants).tolist() == [0, *np.cumsum(during)[:-1].tolist()]

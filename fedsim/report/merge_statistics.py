@@ -1,4 +1,4 @@
-"""How replies were merged: how stale they were, how many clients were at work, how often the server merged.
+"""Statistics of merges: staleness of replies, clients at work, merges per hour.
 
 *Staleness* is the number of merges of rounds between a dispatch and the merge of its reply. *Concurrency* is
 the number of dispatches under way, from their sending to their end (``dispatch_table.py``), in means over
@@ -69,7 +69,7 @@ def by_round(result: RunResult) -> dict[str, Array]:
 
 
 def line(summary: dict[str, Any]) -> str | None:
-    """Return the same of one run in words; None where no reply was stale, as in synchronous rounds."""
+    """Return the statistics of one run in words; None if no reply was stale, as in synchronous rounds."""
     staleness, concurrency = summary["staleness"], summary["concurrency"]
     if not staleness["max"]:
         return None
