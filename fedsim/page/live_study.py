@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic, process_time
-from typing import Literal
 
 import numpy as np
 
@@ -61,19 +59,15 @@ class LiveStudy:
     Args:
         plan: Its runs.
         parent: The folder of their folders.
-        kind: What it is.
         is_here: Whether runs are done in this process.
 
     Attributes:
         clock: What passes while it goes on.
     """
 
-    def __init__(
-        self, plan: StudyPlan, parent: Path, kind: Literal["comparison", "study"], *, is_here: bool = False
-    ) -> None:
+    def __init__(self, plan: StudyPlan, parent: Path, *, is_here: bool = False) -> None:
         self.clock: Clock = process_time if is_here else monotonic
         self._plan, self._parent = plan, parent
-        self._kind: Literal["comparison", "study"] = kind
         trials = [trial for trials in plan.trials.values() for trial in trials]
         # Which candidates become runs is known after the trials.
         self._runs: dict[str, _Followed] = {}
@@ -97,29 +91,18 @@ class LiveStudy:
         self._done_before = sum(one.state in ("ended", "failed") for one in self._runs.values())
         self._began_s = monotonic()
 
-    @contextmanager
-    def running(self, label: str) -> Iterator[None]:
-        """Do a run in this process."""
-        one = self._runs[label]
-        self._label, one.state = label, "running"
-        try:
-            yield
-        except BaseException as error:
-            one.said, one.state = str(error), "failed"
-            raise
-        finally:
-            self._at_hand = None
-        one.state = "ended"
-
     def observe(self, recorder: Recorder, parts: Parts) -> None:
         """The run that is done in this process begins."""
         self._rates, self._at_hand = Rates(), (self._label, RunAtHand(recorder, parts))
 
     def hear(self, progress: Progress) -> None:
-        """Take what is known of runs in other processes."""
+        """Take what is known of runs."""
         if (run := progress.run) is None:
             self._begin(progress.begun)
             return
+        self._label = run.label
+        if progress.said:
+            self._at_hand = None
         one = self._runs.setdefault(run.label, _Followed(run))
         one.round = progress.rounds.get(run.label, one.round)
         one.said = "" if progress.said == "ended" else progress.said
@@ -162,7 +145,7 @@ class LiveStudy:
             tables += [so_far, *event_tables(run, SIMULATED)]
         page = Page(
             self._plan.name,
-            self._kind,
+            self._plan.kind,
             f"{words} {left}".rstrip(),
             table=tables[0],
             sections=sections,
@@ -207,7 +190,7 @@ class LiveStudy:
         if at_hand is not None and (so_far := _curve(at_hand[1])) is not None:
             curves[f"{at_hand[0]}, so far"] = {0: so_far}
         config = self._plan.config
-        figures = study_curve_figures(curves, config.of, config.targets) if curves else []
+        figures = study_curve_figures(curves, config) if curves else []
         return [Section(*QUALITY, figures)] if figures else []
 
 

@@ -12,13 +12,13 @@ from typing import Any
 from fedsim import toml
 from fedsim.figures.run_figures import run_sections
 from fedsim.page.page import Page, named
-from fedsim.report import comparison, cost_breakdown, run_text
+from fedsim.report import cost_breakdown, run_text
 from fedsim.report.atomic_folder import MARK
 from fedsim.report.cost_breakdown import Summary
-from fedsim.report.read_provenance import read_provenance
-from fedsim.report.read_whole import read_whole
+from fedsim.report.read_whole import read_provenance, read_whole
 from fedsim.report.summary import read_summary
 from fedsim.report.text_table import Pairs, TextTable
+from fedsim.studies import comparison
 from fedsim.studies.variant_params import params_line
 
 RELATIVE = "relative\ntraffic"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from fedsim.errors import FedsimError
 from fedsim.report.run_text import SIMULATED
 from fedsim.runtime.records.recorder import Observe, unobserved
-from fedsim.scenario import Plan, Scenario
+from fedsim.scenario import Plan
 
 if TYPE_CHECKING:
     from fedsim.page.live_page import LivePage
@@ -49,40 +49,8 @@ class Unfollowed:
 
     observe = staticmethod(unobserved)
 
-    def running(self, label: str) -> AbstractContextManager[None]:
-        """Show nothing: there is no live page."""
-        return nullcontext()
-
     def hear(self, progress: Progress) -> None:
-        """Say nothing of runs in other processes."""
-
-
-@contextmanager
-def comparison_on(
-    page: LivePage | None,
-    scenarios: Sequence[Scenario],
-    parent: Path,
-    targets: Sequence[float] = (),
-    *,
-    is_here: bool = True,
-) -> Iterator[LiveStudy | Unfollowed]:
-    """Show the runs of a comparison likewise; yields what is to be told of them.
-
-    Args:
-        page: Where.
-        scenarios: One for each run.
-        parent: The folder of its results.
-        targets: Accuracies to be reached.
-        is_here: Whether runs are done in this process.
-    """
-    if page is None:
-        yield Unfollowed()
-        return
-    from fedsim.studies.plan import comparison_plan
-
-    plan = comparison_plan(scenarios, targets)
-    with study_on(page, plan, parent, "comparison", is_here=is_here) as followed:
-        yield followed
+        """Show nothing: there is no live page."""
 
 
 @contextmanager
@@ -90,17 +58,15 @@ def study_on(
     page: LivePage | None,
     plan: StudyPlan,
     parent: Path,
-    kind: Literal["comparison", "study"] = "study",
     *,
     is_here: bool = False,
 ) -> Iterator[LiveStudy | Unfollowed]:
-    """Show the runs of a study likewise.
+    """Show the runs of a study or a comparison likewise.
 
     Args:
         page: Where.
         plan: Its runs.
         parent: The folder of its results.
-        kind: What it is.
         is_here: Whether runs are done in this process.
     """
     if page is None:
@@ -108,7 +74,7 @@ def study_on(
         return
     from fedsim.page.live_study import LiveStudy
 
-    followed = LiveStudy(plan, parent, kind, is_here=is_here)
+    followed = LiveStudy(plan, parent, is_here=is_here)
     with _ending(page, followed, parent):
         yield followed
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from fedsim.report.comparison import BEST
 from fedsim.report.number_format import COUNT_PREFIXES, NOTHING
+from fedsim.studies.comparison import BEST
 from fedsim.units import shown_units
 
 _UNITS = {"": 1.0, "%": 1.0, **shown_units("time"), **shown_units("data size"), **COUNT_PREFIXES}

@@ -8,15 +8,13 @@ from pathlib import Path
 from fedsim.figures.study_figures import left_out, study_sections
 from fedsim.page.page import Page, named
 from fedsim.page.run_page import read_remarks
-from fedsim.report import comparison, cost_breakdown, number_format
+from fedsim.report import cost_breakdown, number_format
 from fedsim.report.cost_breakdown import Summary
 from fedsim.report.read_whole import read_whole
-from fedsim.report.summary import read_summary
 from fedsim.report.text_table import Pairs, TextTable
-from fedsim.studies.answer_files import Answers
+from fedsim.studies import comparison
+from fedsim.studies.answer_files import Answers, read_folder
 from fedsim.studies.answer_sentence import answer_sentence
-from fedsim.studies.perform import STUDY
-from fedsim.studies.read_folder import read_folder
 from fedsim.studies.variant_params import params_facts
 
 MOST_REMARKS = 6
@@ -34,17 +32,12 @@ def study_page(folder: Path) -> Page:
         ScenarioError: Its scenarios are not valid here.
     """
     found = read_folder(folder)
-    is_study = (folder / STUDY).is_file()
-    summaries = {
-        run.label: read_summary(folder / run.label)
-        for run in found.plan.runs
-        if run.seed in found.curves[run.setting]
-    }
-    tables = read_whole(folder, lambda _: _tables(found, summaries, is_study=is_study))
+    summaries = found.summaries
+    tables = read_whole(folder, lambda _: _tables(found))
     answer, *others = named(tables)
     return Page(
         found.plan.name,
-        "study" if is_study else "comparison",
+        found.plan.kind,
         answer_sentence(found),
         answer,
         _remarks(folder, found, summaries),
@@ -54,14 +47,14 @@ def study_page(folder: Path) -> Page:
     )
 
 
-def _tables(found: Answers, summaries: Mapping[str, Summary], *, is_study: bool) -> list[TextTable]:
+def _tables(found: Answers) -> list[TextTable]:
     """Return the tables; the first is the one that answers."""
     answers = sorted(found.tables, key=lambda table: not table.title.startswith("to reach"))
-    runs = list(summaries.values())
-    compared = [comparison.table(runs), cost_breakdown.table(runs)] if runs and not is_study else []
-    if not found.plan.config.targets:
-        return [*compared, *answers, _runs(summaries)]
-    return [answers[0], *compared, *answers[1:], _runs(summaries)]
+    runs = list(found.summaries.values())
+    is_compared = runs and found.plan.kind == "comparison"
+    compared = [comparison.table(runs), cost_breakdown.table(runs)] if is_compared else []
+    first = [table for table in answers[:1] if table.title.startswith("to reach")]
+    return [*first, *compared, *answers[len(first) :], _runs(found.summaries)]
 
 
 def _runs(summaries: Mapping[str, Summary]) -> TextTable:

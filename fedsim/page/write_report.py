@@ -12,8 +12,7 @@ from fedsim.page.page import Page
 from fedsim.page.run_page import run_page
 from fedsim.page.study_page import study_page
 from fedsim.report.atomic_folder import MARK, MEND, check_files, write_file
-from fedsim.report.places import COMPARISON
-from fedsim.studies.perform import STUDY
+from fedsim.report.places import COMPARISON, STUDY
 
 REPORT = "report.html"
 """The report of a study or a comparison, in its folder."""

@@ -40,16 +40,7 @@ def provenance(
     tracker_failures: Mapping[str, int] | None = None,
     cohorts: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
-    """Return what ``run.json`` holds for a run that has ended well.
-
-    Args:
-        plan: What was run.
-        started_at: Real time at its start.
-        wall_s: Real time that it took, s.
-        bus: What carried its messages.
-        tracker_failures: How often each tracker has failed, by name, where there are any.
-        cohorts: How many cohorts were asked, and of how many the hooks ran beforehand, where any could.
-    """
+    """Return what ``run.json`` holds for a run that has ended well."""
     executor, model = plan.parts.executor, plan.parts.server_model
     return {
         "status": "complete",

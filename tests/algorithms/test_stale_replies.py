@@ -9,6 +9,7 @@ import pytest
 
 from fedsim.clock import wait
 from fedsim.config import Config
+from fedsim.runtime.policies.pacing.asynchronous import Buffered
 from fedsim.runtime.policies.pacing.base import Pacing, Rounds
 from fedsim.runtime.server.open_dispatches import OpenDispatch
 

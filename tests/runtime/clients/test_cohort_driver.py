@@ -367,7 +367,7 @@ def test_under_verify_the_loop_drives_what_would_have_run_beforehand() -> None:
 def test_memory_is_bounded_by_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hooks of one tile have ended before those of the next begin; the result is the same."""
     whole = both(LEARNING)[1]
-    monkeypatch.setattr(cohort, "MAX_TILE", 2)
+    monkeypatch.setattr("fedsim.runtime.clients.cohort.MAX_TILE", 2)
     num_driven, tiled = both(LEARNING)
     assert num_driven == 2
     assert (tiled.trace_hash, tiled.model_hash) == (whole.trace_hash, whole.model_hash)
