@@ -1,4 +1,4 @@
-"""The layers of DESIGN section 3: who may import whom, and who may print. The checker is tested below."""
+"""The layers of DESIGN.md: who may import whom, and who may print. The checker is tested below."""
 
 from __future__ import annotations
 

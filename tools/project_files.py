@@ -23,4 +23,4 @@ def page(file: str) -> str:
     text = (ROOT / file).read_text("utf-8").rstrip()
     for name, shown in PAGES.items():
         text = re.sub(rf"\]\({re.escape(name)}\)", f"](/{shown}.md)", text)
-    return text
+    return text.replace("](docs/", "](/")
