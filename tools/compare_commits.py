@@ -3,8 +3,8 @@
 For changes that must not change a result. Each scenario of ``scenarios/``, and each small one of
 ``scenarios/papers/``, runs three rounds with seed 0 and each algorithm that can run on it. One scenario also
 runs over sockets. All of ``summary.json`` but ``wall_s`` and ``fedsim`` is compared; over sockets, what does
-not depend on real time. Kernels differ between processors, so both commits run here and now. Run from the root
-of the repository::
+not depend on real time. Kernels differ between processors, so both commits run here and now. Run from the
+root of the repository::
 
     python tools/compare_commits.py main            # main against the working tree
     python tools/compare_commits.py v0.1.0 main     # one commit against another
