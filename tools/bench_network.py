@@ -1,11 +1,9 @@
-"""The fluid network: the time of a flow's event, agreement with queueing theory, the effect of shared links.
+"""The fluid network: the time of a flow's event, and agreement with queueing theory.
 
 1. An event of a flow (it begins, or it ends) with 100,000 others under way, against one ``await sleep`` with
    as many tasks asleep.
 2. Mean sojourn of 200,000 flows against M/M/1 processor sharing, and against M/M/4, where equal caps make
    four servers of the link.
-3. 1,000 clients fetch 10 MB and send them back over a server's link of 1 Gbit/s. The 769th of them finishes
-   much later than over naive links.
 """
 
 from __future__ import annotations
@@ -19,13 +17,12 @@ from bench_harness import Bench, main
 
 from fedsim import clock
 from fedsim.clock import call_after, now_s
-from fedsim.network import Carrier, Links, Parcel
+from fedsim.network import Links, Parcel
 from fedsim.network.fluid import PLUGIN as FLUID
-from fedsim.network.naive import PLUGIN as NAIVE
 from fedsim.params import Array
 from fedsim.rng import Key
 
-MAX_RATIO, MAX_ERROR, MIN_SLOWDOWN = 3.0, 0.02, 2.0
+MAX_RATIO, MAX_ERROR = 3.0, 0.02
 KEY = Key.root(0).child("bench_network")
 MM1_S = 1 / (1.0 - 0.7)
 """Mean sojourn in M/M/1 processor sharing, 0.7 arrivals for 1 service a second."""
@@ -133,39 +130,8 @@ def mean_sojourn_s(links: Links, num_flows: int, arrivals_hz: float, key: Key) -
     return float(np.mean(sojourns_s))
 
 
-def finish_times_s(carrier_of: Callable[[Links], Carrier], num_clients: int = 1_000) -> list[float]:
-    """Return when each client's update has arrived, sorted: 10 MB down, training, 10 MB up."""
-    generator = KEY.child("round").numpy()
-    down_bps = 20e6 * generator.lognormal(0.0, 0.8, num_clients)
-    compute_s = (30.0 * generator.lognormal(0.0, 0.6, num_clients)).tolist()
-    links = Links(down_bps / 2, down_bps, np.zeros(num_clients), 1e9, 1e9, 0.0)
-    finished_s: list[float] = []
-
-    async def run_round() -> None:
-        carrier = carrier_of(links)
-        done = asyncio.get_running_loop().create_future()
-
-        def train(parcel: Parcel) -> None:
-            call_after(compute_s[parcel.receiver], upload, parcel.receiver)
-
-        def upload(client: int) -> None:
-            carrier.carry(Parcel(client, -1, 10**7, None), Listener(finish))
-
-        def finish(_: Parcel) -> None:
-            finished_s.append(now_s())
-            if len(finished_s) == num_clients:
-                done.set_result(None)
-
-        for client in range(num_clients):
-            carrier.carry(Parcel(-1, client, 10**7, None), Listener(train))
-        await done
-
-    clock.run(run_round())
-    return finished_s
-
-
 def measure(bench: Bench) -> None:
-    """Measure time, agreement and slowdown."""
+    """Measure time and agreement."""
     times = bench.in_turns(
         {
             "flow among 100,000": lambda: flow_event_s(100_000, 100_000),
@@ -188,11 +154,6 @@ def measure(bench: Bench) -> None:
     for name, links, arrivals_hz, theory_s in queues:
         error = mean_sojourn_s(links, flows, arrivals_hz, KEY.child(name)) / theory_s - 1
         bench.show(f"{name}: error of the mean sojourn", abs(error), "", at_most=MAX_ERROR)
-
-    naive_s = finish_times_s(NAIVE(NAIVE.Config()).carrier)
-    fluid_s = finish_times_s(FLUID(FLUID.Config()).carrier)
-    slowdown = fluid_s[768] / naive_s[768]
-    bench.show("769th client, fluid / naive", slowdown, "x", at_least=MIN_SLOWDOWN)
 
 
 if __name__ == "__main__":
