@@ -17,8 +17,7 @@ from dice import Dice
 from random_algorithms import ALGORITHMS
 from random_scenarios import random_scenario
 from recompute import NOT_DERIVABLE
-from run_folder import TABLES as ALWAYS
-from run_folder import RunFolder
+from run_folder import TABLES, RunFolder
 
 from fedsim.errors import InvariantError, RunError, UserError
 from fedsim.plugins import available
@@ -28,7 +27,6 @@ from fedsim.scenario.choices import ALGORITHM
 SEEDS = range(30)
 SOON = SEEDS[:3]
 """Those that run whenever tests do."""
-TABLES = (*ALWAYS, "client_classes")
 TOOLS = Path(__file__).parents[1] / "tools"
 
 
@@ -262,7 +260,7 @@ def _leaves(table: dict[str, Any], *above: str) -> list[tuple[str, ...]]:
 def test_each_column_of_a_table_is_noticed_but_for_what_no_event_tells(
     eventful: RunFolder, table: str
 ) -> None:
-    untold = {"rounds": OF_NO_EVENT, "clients": OF_DEVICES, "client_classes": ("class_name",)}.get(table, ())
+    untold = {"rounds": OF_NO_EVENT, "clients": OF_DEVICES}.get(table, ())
     rows = eventful.tables[table]
     for column in rows[0]:
         changed = deepcopy(eventful)
