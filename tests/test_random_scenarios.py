@@ -19,6 +19,7 @@ from random_scenarios import random_scenario
 from recompute import NOT_DERIVABLE
 from run_folder import TABLES, RunFolder
 
+from fedsim import toml
 from fedsim.errors import InvariantError, RunError, UserError
 from fedsim.plugins import available
 from fedsim.rng import Key
@@ -150,64 +151,51 @@ def test_what_recomputes_shares_nothing_with_what_it_checks(file: str) -> None:
 
 # What recomputes a folder notices any change of it
 
-EVENTFUL = """
-[run]
-name = "eventful"
-rounds = 3
-
-[data]
-limit = 200
-
-[models.linear]
-
-[training]
-lr = LR
-weight_decay = LR
-batch_size = 4
-
-[[fleet]]
-name = "there"
-count = 3
-speed = "3 MFLOP/s"
-latency = "100 ms"
-
-[[fleet]]
-name = "coming and going"
-count = 3
-speed = "30 kFLOP/s"
-latency = "1 s"
-up = "5 kbit/s"
-drop_out = "0.15 /s"
-availability = { name = "duty_cycle", params = { period = "7 s", on_share = 0.5 } }
-
-[participation]
-client_timeout = "20 s"
-on_leave = "resume"
-pacing = { name = "synchronous", params = { deadline = "10 s", over_selection = 2.0, interval = "20 s" } }
-clients_per_round = 5
-
-[engine]
-workers = 1
-"""
+PACING = {"deadline": "10 s", "over_selection": 2.0, "interval": "20 s"}
+EVENTFUL: dict[str, Any] = {
+    "run": {"name": "eventful", "rounds": 3},
+    "data": {"limit": 200},
+    "models": {"linear": {}},
+    "fleet": [
+        {"name": "there", "count": 3, "speed": "3 MFLOP/s", "latency": "100 ms"},
+        {
+            "name": "coming and going",
+            "count": 3,
+            "speed": "30 kFLOP/s",
+            "latency": "1 s",
+            "up": "5 kbit/s",
+            "drop_out": "0.15 /s",
+            "availability": {"name": "duty_cycle", "params": {"period": "7 s", "on_share": 0.5}},
+        },
+    ],
+    "participation": {
+        "client_timeout": "20 s",
+        "on_leave": "resume",
+        "clients_per_round": 5,
+        "pacing": {"name": "synchronous", "params": PACING},
+    },
+    "engine": {"workers": 1},
+}
 
 
 @pytest.fixture(scope="module")
 def eventful(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A run in which clients leave, drop out and come late."""
-    return _ran(tmp_path_factory, "0.01")
+    return _ran(tmp_path_factory, 0.01)
 
 
 @pytest.fixture(scope="module")
 def rejected(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A run whose replies are no numbers."""
-    return _ran(tmp_path_factory, "1e6")
+    return _ran(tmp_path_factory, 1e6)
 
 
-def _ran(tmp_path_factory: pytest.TempPathFactory, lr: str) -> RunFolder:
+def _ran(tmp_path_factory: pytest.TempPathFactory, rate: float) -> RunFolder:
     place = tmp_path_factory.mktemp("eventful")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
-        (place / "scenario.toml").write_text(EVENTFUL.replace("LR", lr))
+        training = {"lr": rate, "weight_decay": rate, "batch_size": 4}
+        (place / "scenario.toml").write_text(toml.document(EVENTFUL | {"training": training}))
         assert run(Path("run"), 1) == ("finished", "")
     return RunFolder.read(place / "run")
 
