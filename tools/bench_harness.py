@@ -31,11 +31,7 @@ T = TypeVar("T")
 
 
 class Bench:
-    """The figures of a bench: prints each and compares it with its limit.
-
-    Args:
-        options: Of the command line.
-    """
+    """The figures of a bench: prints each and compares it with its limit."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -92,19 +88,9 @@ class Bench:
 
 
 def main(
-    doc: str | None,
-    measure: Callable[[Bench], None],
-    repeats: int = 5,
-    **own_options: Mapping[str, Any],
+    doc: str | None, measure: Callable[[Bench], None], repeats: int = 5, **own_options: Mapping[str, Any]
 ) -> None:
-    """Measure; exit with the status.
-
-    Args:
-        doc: The bench's docstring.
-        measure: Measures and shows all figures.
-        repeats: Default of ``--repeats``.
-        own_options: Further options: the arguments of ``add_argument`` by name.
-    """
+    """Measure and exit with the status; ``own_options`` are arguments of ``add_argument`` by name."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="exit with status 1 if a limit is missed")
     parser.add_argument("--repeats", type=int, default=repeats, help="measurements of each side")

@@ -47,26 +47,15 @@ MAX_MEMORY_RATIO, MAX_VARIANT_RATIO = 1.3, 1.25
 
 @dataclass(frozen=True)
 class Case:
-    """One workload, for both sides.
-
-    Attributes:
-        name: Its name in the figures.
-        net: Makes the bare loop's net.
-        training: Of the bare loop in a round.
-        scenario: Tables of the scenario.
-        rounds: Of a run, by default.
-        limit: Highest ratio of fedsim's time a round to the bare loop's; None: any.
-        limited: Executions of which the fastest counts.
-        overrides: Changes of the tables, by path.
-    """
+    """One workload, for fedsim and for the bare loop."""
 
     name: str
-    net: Callable[[], nn.Module]
+    net: Callable[[], nn.Module]  # of the bare loop
     training: Training
     scenario: Mapping[str, Any]
     rounds: int
-    limit: float | None
-    limited: tuple[str, ...] = ("1 worker", "2 workers")
+    limit: float | None  # highest ratio of fedsim's time a round to the bare loop's
+    limited: tuple[str, ...] = ("1 worker", "2 workers")  # executions of which the fastest counts
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
     def parts(self, rounds: int | None = None, **overrides: Any) -> Parts:
@@ -143,11 +132,7 @@ def variants() -> list[Case]:
 
 
 def fedsim_ends(parts: Parts, asked: int) -> list[Instant]:
-    """Run; return the instant at which each round has ended.
-
-    Raises:
-        RuntimeError: Another number of clients was asked than the bare loop trains.
-    """
+    """Run; return the instant at which each round has ended."""
     ends: list[Instant] = []
 
     def watch(row: RoundRow) -> None:

@@ -22,8 +22,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
-import numpy as np
 from bench_harness import Bench, main
+from bench_http import broadcast
 
 from fedsim.bus import Header, Ledger
 from fedsim.bus.http.access import Access, ClientRanges
@@ -32,7 +32,6 @@ from fedsim.bus.http.limits import KIB, MIB, HttpLimits
 from fedsim.bus.http.messages import PROTOCOL, entry
 from fedsim.bus.http.server import HttpServer
 from fedsim.clock import Trace
-from fedsim.params import Model
 from fedsim.runtime.records.recorder import silent
 from fedsim.wire import COMMON, DEFAULT, Kinds, ModelBroadcast, ModelUpdate, pack
 
@@ -63,11 +62,6 @@ def resident() -> int:
     """Return this process's resident bytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * 4 * KIB
-
-
-def broadcast(num: int) -> ModelBroadcast:
-    """Return a model of so many numbers."""
-    return ModelBroadcast.of(Model("mlp", {"w": np.ones(num, np.float32)}, {}))
 
 
 async def serve() -> None:

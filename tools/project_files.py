@@ -1,4 +1,4 @@
-"""Files of the project as pages of the manual, which is built with this (``docs/conf.py``)."""
+"""Files of the project as pages of the manual (``docs/conf.py``)."""
 
 from __future__ import annotations
 
