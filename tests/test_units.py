@@ -35,39 +35,23 @@ class Settings(Config):
     down: Annotated[float, Unit("bit rate", positive=True)] = 1.0
 
 
+READ: dict[Dimension, dict[str, float]] = {
+    "time": dict.fromkeys(("5 us", "5 \u00b5s", "5 \u03bcs"), 5e-6)
+    | dict.fromkeys(("0 s", "1e-99999999999999999999 s"), 0)
+    | {"7 ns": 7e-9, "150ms": 0.15, " 2.5 s ": 2.5, "1.5 min": 90, "2 h": 7200, "1 d": 86400},
+    "data size": {"1e3 B": 1000, "0.5 MB": 500_000, "4 GiB": 4 * 2**30, "1 KiB": 1024},
+    "bit rate": {"20 Mbit/s": 20e6, "20 Mbps": 20e6, "4.3 MB/s": 34.4e6, "1 B/s": 8},
+    "compute": {".6 GFLOP/s": 0.6e9, "2 PFLOP/s": 2e15},
+    "data rate": {"10 GB/s": 10e9, "1 EB/s": 1e18},
+    "hazard": {"0.5 /h": 0.5 / 3600, "2 /s": 2},
+    "power": {"250 mW": 0.25, "+1 kW": 1000},
+    "energy": {"10 mWh": 36, "58 kJ": 58_000},
+}
+
+
 @pytest.mark.parametrize(
     ("text", "dimension", "expected"),
-    [
-        ("7 ns", "time", 7e-9),
-        ("5 us", "time", 5e-6),
-        ("5 \u00b5s", "time", 5e-6),
-        ("5 \u03bcs", "time", 5e-6),
-        ("150ms", "time", 0.15),
-        (" 2.5 s ", "time", 2.5),
-        ("1.5 min", "time", 90),
-        ("2 h", "time", 7200),
-        ("1 d", "time", 86400),
-        ("1e3 B", "data size", 1000),
-        ("0.5 MB", "data size", 500_000),
-        ("4 GiB", "data size", 4 * 2**30),
-        ("1 KiB", "data size", 1024),
-        ("20 Mbit/s", "bit rate", 20e6),
-        ("20 Mbps", "bit rate", 20e6),
-        ("4.3 MB/s", "bit rate", 34.4e6),
-        ("1 B/s", "bit rate", 8),
-        (".6 GFLOP/s", "compute", 0.6e9),
-        ("2 PFLOP/s", "compute", 2e15),
-        ("10 GB/s", "data rate", 10e9),
-        ("1 EB/s", "data rate", 1e18),
-        ("0.5 /h", "hazard", 0.5 / 3600),
-        ("2 /s", "hazard", 2),
-        ("250 mW", "power", 0.25),
-        ("+1 kW", "power", 1000),
-        ("10 mWh", "energy", 36),
-        ("58 kJ", "energy", 58_000),
-        ("0 s", "time", 0),
-        ("1e-99999999999999999999 s", "time", 0),
-    ],
+    [(text, dimension, number) for dimension, numbers in READ.items() for text, number in numbers.items()],
 )
 def test_a_number_with_a_unit_is_read(text: str, dimension: Dimension, expected: float) -> None:
     assert parse(text, dimension) == expected
