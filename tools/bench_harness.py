@@ -111,8 +111,8 @@ def main(
 
 def _compare_trees(bench: Bench, other: Path) -> None:
     """Run the bench on both trees in turns; show the ratio of each figure."""
-    own = [word for word in sys.argv if word not in ("--check", "--against", str(bench.options.against))]
-    own += ["--json", "--repeats", "1"]
+    passed = [word for word in sys.argv if word != "--check" and not word.startswith("--against")]
+    own = [word for word in passed if Path(word) != bench.options.against] + ["--json", "--repeats", "1"]
 
     def figures(tree: Path) -> dict[str, float]:
         found: dict[str, float] = run_script(*own, variables={"PYTHONPATH": str(tree)})
