@@ -144,16 +144,22 @@ def _traffic() -> list[str]:
     return [f"{what}_{way}" for what in TRAFFIC for way in ("up", "down")]
 
 
+def _grouped(seen: Seen, key: str) -> tuple[dict[int, list[Dispatch]], dict[int, list[Row]]]:
+    """Return dispatches and frames by round or by client."""
+    dispatches, frames = defaultdict[int, list[Dispatch]](list), defaultdict[int, list[Row]](list)
+    for one in seen.dispatches.values():
+        dispatches[getattr(one, key)].append(one)
+    for frame in seen.frames:
+        frames[frame[key]].append(frame)
+    return dispatches, frames
+
+
 def _round_rows(tables: Mapping[str, Sequence[Row]], seen: Seen) -> Iterator[Row]:
     measured = measures(tables["evaluations"])
     began_ns = {row["round"]: round(row["began_at_s"] * 1e9) for row in tables["rounds"]}
     globals_ = {record["round"]: record["global"] for record in seen.records["evaluation"]}
     counted = (*OUTCOMES, *_traffic(), *map(column_of, _causes(seen)))
-    dispatches, frames = defaultdict(list), defaultdict(list)
-    for one in seen.dispatches.values():
-        dispatches[one.round].append(one)
-    for frame in seen.frames:
-        frames[frame["round"]].append(frame)
+    dispatches, frames = _grouped(seen, "round")
     sums: dict[str, int] = dict.fromkeys((f"{what}_{way}" for what in SUMMED for way in ("up", "down")), 0)
     for row in seen.rounds:
         number = row["round"]
@@ -189,16 +195,12 @@ def _began_faults(rounds: Sequence[Row]) -> Iterator[str]:
 
 
 def _client_rows(run: RunFolder, seen: Seen) -> Iterator[Row]:
-    dispatches, frames = defaultdict(list), defaultdict(list)
-    for one in seen.dispatches.values():
-        dispatches[one.client].append(one)
-    for frame in seen.frames:
-        frames[frame["client"]].append(frame)
+    dispatches, frames = _grouped(seen, "client")
     last = max((row["round"] for row in run.tables["evaluations"]), default=None)
     final = {row["client"]: row for row in run.tables["evaluations"] if row["round"] == last}
+    counted = (*OUTCOMES, *_traffic(), *map(column_of, _causes(seen)))
     for client in range(sum(group["count"] for group in run.scenario["fleet"])):
         tally = tally_of(dispatches[client], frames[client])
-        counted = (*OUTCOMES, *_traffic(), *map(column_of, _causes(seen)))
         yield {
             "client": client,
             **{name: tally[name] for name in counted},
@@ -236,11 +238,12 @@ def _evaluation_faults(run: RunFolder, seen: Seen) -> Iterator[str]:
     for number, of in measured.items():
         if of["clients"] != wanted:
             yield f"evaluations: {of['clients']} clients in round {number}, and {wanted} are wanted"
-    measured_clients = [
-        [row["client"] for row in tables["evaluations"] if row["round"] == one] for one in due
-    ]
-    if any(clients != sorted(set(measured_clients[0])) for clients in measured_clients):
-        yield f"evaluations: of other clients in one round than in another: {measured_clients}"
+    clients: dict[int, list[int]] = defaultdict(list)
+    for row in tables["evaluations"]:
+        clients[row["round"]].append(row["client"])
+    first = sorted(set(next(iter(clients.values()), ())))
+    if any(some != first for some in clients.values()):
+        yield f"evaluations: of other clients in one round than in another: {dict(clients)}"
     column = f"num_{settings['split']}"
     holds = {row["client"]: row[column] for row in tables["clients"]}
     for row in tables["evaluations"]:
