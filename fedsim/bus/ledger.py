@@ -9,7 +9,6 @@ a frame on the link is ``overhead``, apart from all of these. A row costs 59 byt
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from operator import add, attrgetter, sub
@@ -140,25 +139,6 @@ class Ledger:
         self._arrivals.append(0)
         self._arrived_ns.append(_NEVER)
         return row
-
-    def delivered(
-        self,
-        frames: Sequence[tuple[int, int, Header, tuple[str, int, int, bool, int]]],
-        *,
-        up: bool = False,
-    ) -> None:
-        """Enter frames that were sent and have arrived, of dispatches of one exchange.
-
-        Args:
-            frames: In the order of sending: when each was sent and has arrived, ns; the header of its
-                dispatch; kind, bytes, parameters, whether it is data, bytes of overhead.
-            up: Whether they are replies.
-        """
-        rows = [self._row(sent_ns, header, up, *what) for sent_ns, _, header, what in frames]
-        self._sent.frombytes(b"".join(rows))
-        self._outcome.extend([_DELIVERED] * len(frames))
-        self._arrivals.extend([1] * len(frames))
-        self._arrived_ns.extend([arrived_ns for _, arrived_ns, _, _ in frames])
 
     def _row(
         self,

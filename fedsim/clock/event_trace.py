@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, Protocol
 
 import msgpack
 
@@ -26,8 +26,6 @@ Scalar = int | float | str | bool | None
 Value = Scalar | Sequence[Scalar]
 Listener = Callable[..., object]
 """Called with a record: its instant in ns, then its values."""
-Record = tuple[int, "RecordKind", tuple[Value, ...]]
-"""The instant of a record in ns, its kind and its values."""
 
 _FORMAT_KEY, _FORMAT = "fedsim_trace", 1
 _HEADER = msgpack.packb({_FORMAT_KEY: _FORMAT})
@@ -142,53 +140,6 @@ class Trace:
         for listener in listeners:
             listener(at_ns, *values)
 
-    def record_all(self, records: Sequence[Record], told: Collection[Listener] = ()) -> None:
-        """Add records of instants up to now, in order; the earliest is not before the last one here.
-
-        It does what :meth:`record` does for each, in less time.
-
-        Args:
-            records: Instant in ns, kind and values.
-            told: Listeners that are left out, because the caller tells them by itself.
-
-        Raises:
-            Exception: As :meth:`record`.
-        """
-        known, rows = self._kinds, list[tuple[Value, ...]]()
-        for at_ns, kind, values in records:
-            if kind.name not in known or known[kind.name][0] is not kind:
-                self._add(rows)
-                self._introduce(kind)
-            _, num_fields, number, _ = known[kind.name]
-            if len(values) != num_fields:
-                raise _misfit(kind, values)
-            if at_ns > _LAST_NS:
-                raise _too_late()
-            rows.append((number, at_ns) + values)  # noqa: RUF005 - as above
-        self._add(rows)
-        if self.keep:
-            for at_ns, kind, values in records:
-                self._keep(at_ns, kind, values)
-        untold = {name: [one for one in kind[3] if one not in told] for name, kind in known.items()}
-        if any(untold[kind.name] for kind in {id(kind): kind for _, kind, _ in records}.values()):
-            for at_ns, kind, values in records:
-                for listener in untold[kind.name]:
-                    listener(at_ns, *values)
-
-    def _add(self, rows: list[tuple[Value, ...]]) -> None:
-        """Hash and write records, each with its number and instant; empty the list."""
-        try:
-            # As one array, of which the records remain once its length is cut off.
-            packed = self._pack(rows)[len(self._packer.pack_array_header(len(rows))) :]
-        except (TypeError, OverflowError) as error:
-            raise _not_held(self._first_not_held(rows), error) from error
-        self._catch_up()
-        self._digest.update(packed)
-        self._num_digested += len(rows)
-        if self._sink is not None:
-            self._sink.write(packed)
-        rows.clear()
-
     def listen(self, listeners: Mapping[str, Listener]) -> Callable[[], None]:
         """Call functions with the records of some kinds as they are made; the hash stays the same.
 
@@ -210,16 +161,6 @@ class Trace:
         self._digest.update(b"".join(self._undigested))
         self._num_digested += len(self._undigested)
         self._undigested.clear()
-
-    def _first_not_held(self, rows: Sequence[Sequence[Value]]) -> str:
-        """Return the kind of the first record that no trace holds."""
-        names = {number: name for name, (_, _, number, _) in self._kinds.items()}
-        for row in rows:
-            try:
-                self._pack(row)
-            except (TypeError, OverflowError):
-                return names[cast(int, row[0])]
-        raise AssertionError("each of these can be held")
 
     def _keep(self, at_ns: int, kind: RecordKind, values: Sequence[Value]) -> None:
         plain = (tuple(value) if isinstance(value, list) else value for value in values)

@@ -59,9 +59,10 @@ async def test_replies_come_once_and_go_on_where_they_were_and_states_go_with_th
         for number in range(4):
             world.ask(number, dispatch, LARGE if number % 2 else 10)
     # In the middle of the first, second or third of the large replies, or wherever the disk is by then.
-    await world.until(lambda: proxy.up - before > share * LARGE_BYTES and (world.held_bytes > 500_000 or share > 1))
+    await world.until(lambda: proxy.up - before > share * LARGE_BYTES)
+    await world.until(lambda: world.held_bytes > 500_000 or share > 1)
     first.send_signal(signal.SIGKILL)
-    proxy.reset_all()  # or the operating system would still pass on the megabytes that it has of a dead process
+    proxy.reset_all()  # or the operating system would pass on megabytes that it has of a dead process
     await first.communicate()
     assert first.returncode == -signal.SIGKILL
     (session,) = world.server._sessions
