@@ -25,7 +25,7 @@ from fedsim.models.flops import forward
 from fedsim.models.linear import PLUGIN as LINEAR
 from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.params import Array, Model
-from fedsim.report.rehearsal import rehearse
+from fedsim.planning.rehearsal import rehearse
 from fedsim.rng import Key
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.run import run
