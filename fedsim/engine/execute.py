@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from fedsim.data.augmentations.base import transformed
-from fedsim.engine.alignment import aligned
 from fedsim.engine.batches import Pass
 from fedsim.engine.confusion import Confusion
 from fedsim.engine.jobs import Call, Evaluate, Extra, Fit, Fitted, Job, Predict, Samples, Score
@@ -31,6 +30,9 @@ from fedsim.params import Array, Model, Tree, unwarned
 from fedsim.rng import Key
 
 CPU = torch.device("cpu")
+
+ALIGNMENT_BYTES = 16
+"""The bits of a matrix product may depend on its operands' addresses, unless these are multiples of it."""
 
 BLOCK_BYTES = 4 * 2**20
 """Samples of so many bytes are gathered at once: each gathering costs the same, however little it brings."""
@@ -221,6 +223,11 @@ def _batches(
                 ys = torch.split(y.index_select(0, chosen), sizes)
             for mine, its_x, its_y in zip(torch.split(positions, sizes), xs, ys, strict=True):
                 yield mine, Batch(aligned(its_x), its_y)
+
+
+def aligned(tensor: Tensor) -> Tensor:
+    """Return the tensor, or a copy if it begins at no multiple of :data:`ALIGNMENT_BYTES`, as slices may."""
+    return tensor if tensor.data_ptr() % ALIGNMENT_BYTES == 0 else tensor.clone()
 
 
 def _batches_in_block(x: Tensor, batch_size: int) -> int:

@@ -15,7 +15,7 @@ import torch
 from fedsim.data import FederatedData
 from fedsim.data.augmentations.base import Augmentations, transformed
 from fedsim.data.client_split import Split
-from fedsim.engine.batched.jobs import batch_key
+from fedsim.engine.batched.kinds import batch_key
 from fedsim.engine.batches import Pass
 from fedsim.engine.cost import Costs
 from fedsim.engine.count_keys import step_key

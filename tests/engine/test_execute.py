@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from fedsim.config import Config
 from fedsim.data import FederatedData
 from fedsim.engine.batches import Pass
-from fedsim.engine.execute import fit, run
+from fedsim.engine.execute import ALIGNMENT_BYTES, aligned, fit, run
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import Threads
 from fedsim.engine.jobs import (
@@ -572,3 +572,13 @@ def test_distilling_foreign_samples_at_no_speed_leaves_accuracy_where_it_was(
     )
     assert before >= 12  # of 21
     assert (after == before) == (public_buffers != "moving")
+
+
+def test_only_what_is_not_aligned_is_copied() -> None:
+    whole = torch.arange(40.0)
+    for first in range(9):
+        part = whole[first : first + 20]
+        its = aligned(part)
+        assert its.data_ptr() % ALIGNMENT_BYTES == 0
+        assert torch.equal(its, part)
+        assert (its is part) == (first % 4 == 0)

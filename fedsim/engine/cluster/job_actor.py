@@ -12,8 +12,8 @@ from typing import Any
 
 from fedsim import __version__
 from fedsim.data.fingerprints import Fingerprint, fingerprint
-from fedsim.engine.batched.jobs import run_together
-from fedsim.engine.batched.ways import Ways
+from fedsim.engine.batched.kinds import Ways
+from fedsim.engine.batched.run_together import run_together
 from fedsim.engine.cluster.numeric_fingerprint import NumericFingerprint, numeric_fingerprint
 from fedsim.engine.cluster.packing import Failure, PackedResult, final, packed_result, unpacked
 from fedsim.engine.worker_state import Resources, Worker, choose_repeatable_kernels, pin_thread

@@ -5,7 +5,7 @@ result is the same bit for bit whatever the number of workers. Only jobs with lo
 as soon as they are submitted. The others would take turns with the interpreter, and cost more there than they
 save: whoever waits for one does it then, which on the virtual-time loop is the loop's thread and on a real
 one a helper thread. Of those, jobs that are alike are done together
-(:mod:`fedsim.engine.batched.jobs`).
+(:mod:`fedsim.engine.batched`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any
 
-from fedsim.engine.batched.jobs import batch_key, run_together
-from fedsim.engine.batched.ways import Ways
+from fedsim.engine.batched.kinds import Ways, batch_key
+from fedsim.engine.batched.run_together import run_together
 from fedsim.engine.execute import one_torch_thread
 from fedsim.engine.executors.base import Due, Executor, Promise
 from fedsim.engine.jobs import Fit, Job

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from fedsim.data import FederatedData
 from fedsim.data.federated import Holdings
 from fedsim.engine.batched import evaluation
-from fedsim.engine.batched.evaluation import Kind, evaluate_together, evaluation_key, predict_together
-from fedsim.engine.batched.ways import Ways
+from fedsim.engine.batched.evaluation import evaluate_together, predict_together
+from fedsim.engine.batched.kinds import EvaluationKind, Ways, evaluation_kind
 from fedsim.engine.execute import evaluate, one_torch_thread, predict
 from fedsim.engine.jobs import (
     ClientSamples,
@@ -67,9 +67,9 @@ def models(worker: Worker, num_models: int) -> list[Model]:
     return [worker.resources.architectures["net"].initial(Key.root(seed)) for seed in range(num_models)]
 
 
-def the_kind(jobs: Sequence[Any], worker: Worker) -> Kind:
-    (kind,) = {evaluation_key(job, worker.resources) for job in jobs}
-    assert isinstance(kind, Kind)
+def the_kind(jobs: Sequence[Any], worker: Worker) -> EvaluationKind:
+    (kind,) = {evaluation_kind(job, worker.resources) for job in jobs}
+    assert isinstance(kind, EvaluationKind)
     return kind
 
 
@@ -167,14 +167,14 @@ def test_what_is_not_known_is_done_by_itself() -> None:
         Evaluate(model, (), 4),
         Evaluate(model, (PublicSamples(np.arange(3)),), 4),
     ):
-        assert evaluation_key(job, resources) is None
-    assert evaluation_key(Predict(model, own, 4), resources) is not None
-    assert evaluation_key(Predict(model, own, 4), resources) is evaluation_key(
+        assert evaluation_kind(job, resources) is None
+    assert evaluation_kind(Predict(model, own, 4), resources) is not None
+    assert evaluation_kind(Predict(model, own, 4), resources) is evaluation_kind(
         Predict(model, own, 4), resources
     )
-    assert evaluation_key(Predict(model, own, 5), resources) is not evaluation_key(
+    assert evaluation_kind(Predict(model, own, 5), resources) is not evaluation_kind(
         Predict(model, own, 4), resources
     )
-    assert evaluation_key(Evaluate(model, (own,), 4), resources) is not evaluation_key(
+    assert evaluation_kind(Evaluate(model, (own,), 4), resources) is not evaluation_kind(
         Evaluate(model, (own,), 4, per_class=True), resources
     )

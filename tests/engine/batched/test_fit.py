@@ -18,10 +18,9 @@ from fedsim.algorithms.common.proximal import Proximal
 from fedsim.data import FederatedData
 from fedsim.data.federated import Holdings
 from fedsim.engine.batched import fit as batched_fit
-from fedsim.engine.batched import slopes
+from fedsim.engine.batched import losses
 from fedsim.engine.batched.fit import fit_together
-from fedsim.engine.batched.fit_kinds import Kind, batch_key
-from fedsim.engine.batched.ways import Ways
+from fedsim.engine.batched.kinds import FitKind, Ways, fit_kind
 from fedsim.engine.cross_entropies import sums_of_losses
 from fedsim.engine.execute import fit, one_torch_thread
 from fedsim.engine.jobs import (
@@ -113,8 +112,8 @@ def assert_same(jobs: Sequence[Fit], worker: Worker) -> None:
 
     Where this processor does not keep the bits of a shape, the jobs are done one by one.
     """
-    (kind,) = {batch_key(job, worker.resources) for job in jobs}
-    assert isinstance(kind, Kind)
+    (kind,) = {fit_kind(job, worker.resources) for job in jobs}
+    assert isinstance(kind, FitKind)
     with one_torch_thread():
         together = fit_together(jobs, worker)
         assert kind.checks.done or jobs[0].optimisers["model"] == DIVERGING
@@ -208,9 +207,9 @@ def test_models_are_read_only_and_hold_nothing_of_others() -> None:
 def test_a_difference_ends_the_training_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = world((64, 10), (5, 6, 7, 8))
     jobs = jobs_of(worker)
-    kind = batch_key(jobs[0], worker.resources)
-    assert isinstance(kind, Kind)
-    monkeypatch.setattr(slopes, "sums_of_losses", lambda parts: sums_of_losses(parts) + 1e-3)
+    kind = fit_kind(jobs[0], worker.resources)
+    assert isinstance(kind, FitKind)
+    monkeypatch.setattr(losses, "sums_of_losses", lambda parts: sums_of_losses(parts) + 1e-3)
     with one_torch_thread():
         right = [bits(fit(job, worker)) for job in jobs]
         assert [bits(one) for one in fit_together(jobs, worker)] == right
@@ -236,8 +235,8 @@ def test_each_way_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_shape_is_checked_once_and_for_all_learning_rates() -> None:
     worker = world((64, 10), (8, 8))
-    keys = [batch_key(jobs_of(worker, optimiser=Sgd(lr))[0], worker.resources) for lr in (0.1, 0.2)]
-    first, second = (key for key in keys if isinstance(key, Kind))
+    keys = [fit_kind(jobs_of(worker, optimiser=Sgd(lr))[0], worker.resources) for lr in (0.1, 0.2)]
+    first, second = (key for key in keys if isinstance(key, FitKind))
     assert first is not second
     assert first.checks is second.checks
     with one_torch_thread():
@@ -272,7 +271,7 @@ def test_a_tile_is_given_up_when_the_run_is_over() -> None:
 
 def test_jobs_with_equal_settings_have_one_key() -> None:
     worker = world((64, 10), (5, 6))
-    first, second = (batch_key(job, worker.resources) for job in jobs_of(worker))
+    first, second = (fit_kind(job, worker.resources) for job in jobs_of(worker))
     assert first is not None
     assert first is second
     stream = {"train": Stream(ClientSamples(0), 4, shuffled=False)}
@@ -282,7 +281,7 @@ def test_jobs_with_equal_settings_have_one_key() -> None:
         replace(jobs_of(worker)[0], streams=stream),
         replace(jobs_of(worker)[0], streams={"train": Stream(ClientSamples(0), 5)}),
     ):
-        assert batch_key(changed, worker.resources) not in (None, first)
+        assert fit_kind(changed, worker.resources) not in (None, first)
 
 
 def other_loss(models: Models, batches: Batches, extras: Extras) -> Tensor:
@@ -326,20 +325,20 @@ class Own(Sgd):
 )
 def test_what_is_not_known_is_done_by_itself(changes: Mapping[str, Any]) -> None:
     worker = world((64, 10), (5, 6))
-    assert batch_key(jobs_of(worker, **changes)[0], worker.resources) is None
+    assert fit_kind(jobs_of(worker, **changes)[0], worker.resources) is None
 
 
 def test_samples_of_another_form_are_done_by_themselves() -> None:
     worker = world((64, 10), (5,))
     (job,) = jobs_of(worker)
     x, y = np.zeros((5, 64), np.float32), np.zeros(5, np.int64)
-    assert batch_key(with_samples(job, InlineSamples(x, y)), worker.resources) is not None
+    assert fit_kind(with_samples(job, InlineSamples(x, y)), worker.resources) is not None
     for samples in (
         InlineSamples(x, y.astype(np.float32)),
         InlineSamples(x.astype(np.float64), y),
         InlineSamples(x[:, :32], y),
     ):
-        assert batch_key(with_samples(job, samples), worker.resources) is None
+        assert fit_kind(with_samples(job, samples), worker.resources) is None
 
 
 def with_samples(job: Fit, samples: InlineSamples) -> Fit:
@@ -361,13 +360,13 @@ NETS: Mapping[str, tuple[Callable[[], Net], bool]] = {
     "chain": (lambda: Net(named(flatten=nn.Flatten(), **dense(6, 4, 4)), nn.Linear(4, 3)), True),
     "no ReLU": (lambda: Net(named(one=nn.Linear(6, 4)), nn.Linear(4, 3)), True),
     "ReLU at the end": (lambda: Net(named(), named(out=nn.Linear(6, 3), relu=nn.ReLU())), True),
-    "ReLU first": (lambda: Net(named(relu=nn.ReLU()), nn.Linear(6, 3)), True),
-    "no bias": (lambda: Net(named(one=nn.Linear(6, 4, bias=False)), nn.Linear(4, 3)), True),
+    "ReLU first": (lambda: Net(named(relu=nn.ReLU()), nn.Linear(6, 3)), False),
+    "no bias": (lambda: Net(named(one=nn.Linear(6, 4, bias=False)), nn.Linear(4, 3)), False),
     "norm": (lambda: Net(named(one=nn.Linear(6, 4), norm=nn.BatchNorm1d(4)), nn.Linear(4, 3)), False),
-    "tanh": (lambda: Net(named(one=nn.Linear(6, 4), tanh=nn.Tanh()), nn.Linear(4, 3)), True),
-    "identity": (lambda: Net(named(one=nn.Linear(6, 3)), nn.Identity()), True),
+    "tanh": (lambda: Net(named(one=nn.Linear(6, 4), tanh=nn.Tanh()), nn.Linear(4, 3)), False),
+    "identity": (lambda: Net(named(one=nn.Linear(6, 3)), nn.Identity()), False),
     "hook": (_hooked, False),
-    "shared": (_shared, True),
+    "shared": (_shared, False),
 }
 
 
@@ -378,6 +377,6 @@ def test_nets_are_known_by_their_structure(name: str) -> None:
     architecture = Architecture("net", Private(make), worker.resources.data.task)
     worker = Worker(replace(worker.resources, architectures={"net": architecture}), threading.Event())
     jobs = jobs_of(worker)
-    assert (batch_key(jobs[0], worker.resources) is not None) is is_known
+    assert (fit_kind(jobs[0], worker.resources) is not None) is is_known
     if is_known:
         assert_same(jobs, worker)

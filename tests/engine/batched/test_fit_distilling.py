@@ -23,8 +23,7 @@ from fedsim.data import FederatedData
 from fedsim.data.federated import Holdings
 from fedsim.engine.batched import fit as batched_fit
 from fedsim.engine.batched.fit import fit_together
-from fedsim.engine.batched.fit_kinds import Kind, batch_key
-from fedsim.engine.batched.ways import Ways
+from fedsim.engine.batched.kinds import FitKind, Ways, fit_kind
 from fedsim.engine.execute import fit, one_torch_thread
 from fedsim.engine.jobs import (
     ClientSamples,
@@ -222,8 +221,8 @@ def test_clients_that_distil_at_once_end_with_the_bits_of_one_at_a_time(
     drawn: tuple[list[Fit], Worker, int],
 ) -> None:
     jobs, worker, size = drawn
-    (kind,) = {batch_key(job, worker.resources) for job in jobs}
-    assert isinstance(kind, Kind)
+    (kind,) = {fit_kind(job, worker.resources) for job in jobs}
+    assert isinstance(kind, FitKind)
     with pytest.MonkeyPatch.context() as patch, one_torch_thread():
         patch.setattr(batched_fit, "_tile_size", lambda kind, most_samples: size)
         together = fit_together(jobs, worker)
@@ -274,7 +273,7 @@ def test_losses_that_differ_in_settings_alone_have_one_key() -> None:
 
     def key(loss: Any) -> Any:
         job, _ = distilling(worker, step=Descent(loss), streams=streams, extras=rows)
-        return batch_key(job, worker.resources)
+        return fit_kind(job, worker.resources)
 
     assert key(Imitating(0.1, 2.0)) is key(Imitating(0.9, 5.0)) is not None
     assert key(Imitating(0.1, 2.0)) is not key(Imitating(0.1, 2.0, "reverse"))
@@ -285,7 +284,7 @@ def test_rows_that_do_not_match_their_samples_fail_as_they_do_by_themselves() ->
     worker = world((5, 6), 3)
     first, second = distilling(worker)
     wrong = replace(second, extras={TEACHER: per_sample(np.full((5, 3), 1 / 3, np.float32), PUBLIC)})
-    assert batch_key(first, worker.resources) is batch_key(wrong, worker.resources)
+    assert fit_kind(first, worker.resources) is fit_kind(wrong, worker.resources)
     for train in (lambda: fit(wrong, worker), lambda: fit_together([first, wrong], worker)):
         with one_torch_thread(), pytest.raises(ValueError, match="rows"):
             train()
@@ -311,6 +310,6 @@ def test_jobs_of_other_forms_have_other_keys() -> None:
     labelled = {PUBLIC: Stream(PublicSamples(np.arange(6), labelled=True), 4)}
     inline = {PUBLIC: Stream(InlineSamples(np.zeros((6, NUM_INPUTS), np.float32)), 4)}
     every: tuple[dict[str, Any], ...] = ({}, {"extras": double}, {"streams": labelled}, {"streams": inline})
-    keys = [batch_key(distilling(worker, **changes)[0], worker.resources) for changes in every]
+    keys = [fit_kind(distilling(worker, **changes)[0], worker.resources) for changes in every]
     assert None not in keys
     assert len({id(key) for key in keys}) == 4

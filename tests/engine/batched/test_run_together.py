@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from fedsim.engine.batched import fit
-from fedsim.engine.batched.jobs import batch_key, run_together
+from fedsim.engine.batched.kinds import batch_key
+from fedsim.engine.batched.run_together import run_together
 from fedsim.engine.execute import one_torch_thread, run
 from fedsim.engine.jobs import Call, Evaluate, Fit, GlobalTest, InlineSamples, Predict, Stream
 from fedsim.engine.losses import MODEL, TRAIN
