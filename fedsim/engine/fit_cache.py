@@ -1,7 +1,7 @@
 """What usual fits have in common, remembered: one model is trained on its client's own samples.
 
-Most algorithms ask for nothing else, and every dispatch does. Such a fit descends on the loss, as ``training``
-says.
+Most algorithms ask for nothing else, and every dispatch does. Such a fit descends on the loss, as the
+training's settings say.
 """
 
 from __future__ import annotations

@@ -12,11 +12,9 @@ import numpy as np
 import pytest
 
 from fedsim.engine.cluster import actor_pool
-from fedsim.engine.cluster.actor_pool import AHEAD, MOST_LOST, ActorPool
-from fedsim.engine.cluster.job_actor import Greeting
+from fedsim.engine.cluster.actor_pool import AHEAD, MAX_LOST, ActorPool, RemoteJob
+from fedsim.engine.cluster.actors import Greeting, LostError
 from fedsim.engine.cluster.packing import Failure
-from fedsim.engine.cluster.place import LostError
-from fedsim.engine.cluster.wanted_job import Wanted
 from fedsim.engine.execute import run
 from fedsim.engine.job_times import JobTimes
 from fedsim.engine.jobs import ClientSamples, Evaluate, Fit, Predict
@@ -48,11 +46,11 @@ def open_pool(stage: Stage) -> Iterator[Callable[..., ActorPool]]:
         pool.close()
 
 
-def wanted(job: Any, key: object = None) -> Wanted:
-    return Wanted(job, key, (type(job).__name__.lower(),), 1.0)
+def wanted(job: Any, key: object = None) -> RemoteJob:
+    return RemoteJob(job, key, (type(job).__name__.lower(),), 1.0)
 
 
-def submitted(pool: ActorPool, jobs: Sequence[Any], key: object = None) -> list[Wanted]:
+def submitted(pool: ActorPool, jobs: Sequence[Any], key: object = None) -> list[RemoteJob]:
     some = [wanted(job, key) for job in jobs]
     for one in some:
         pool.submit(one)
@@ -118,11 +116,11 @@ def test_a_job_at_which_actors_die_is_found_and_the_others_are_done(
     stage.deadly = 2
     pool = open_pool()
     first, second, third = submitted(pool, [make_fit(seed=seed) for seed in (1, 2, 3)])
-    with pytest.raises(JobError, match=f"{MOST_LOST} actors have died at a job.*its node has died"):
+    with pytest.raises(JobError, match=f"{MAX_LOST} actors have died at a job.*its node has died"):
         pool.wait(second)
     pool.wait(first)
     pool.wait(third)
-    assert pool.lost == 2 * MOST_LOST
+    assert pool.lost == 2 * MAX_LOST
 
 
 def test_what_a_job_raises_is_raised_where_it_is_waited_for(
@@ -182,7 +180,7 @@ def test_an_actor_has_a_few_calls_and_the_longest_first(
     pool._rates.learn(("fit",), 1.0, 1.0)  # a second for each of their amount
     pool.ready.result()
     stage.is_held = True
-    jobs = [Wanted(make_fit(seed=amount), None, ("fit",), float(amount)) for amount in (1, 3, 4, 2)]
+    jobs = [RemoteJob(make_fit(seed=amount), None, ("fit",), float(amount)) for amount in (1, 3, 4, 2)]
     for job in jobs:
         pool._submitted.append(job)
     waiting = threading.Thread(target=pool.wait, args=(jobs[0],))
@@ -283,7 +281,7 @@ def test_closing_gives_up_what_waits_and_ends_the_actors(
 def test_closing_does_not_wait_for_a_call_that_never_returns(
     stage: Stage, make_fit: Callable[..., Fit], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(actor_pool, "LONGEST_CALL_S", 0.0)
+    monkeypatch.setattr(actor_pool, "CALL_TIMEOUT_S", 0.0)
     is_called, may_return = threading.Event(), threading.Event()
 
     def blocked(*arguments: object) -> Any:

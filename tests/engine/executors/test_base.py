@@ -33,7 +33,7 @@ def executor(
         monkeypatch.setattr("fedsim.engine.executors.ray.Connection", lambda *_: connection)
         monkeypatch.setattr("fedsim.engine.executors.ray.RayActors", lambda *_: Stage(resources))
         # Without the numbers, as on the stage.
-        monkeypatch.setattr("fedsim.engine.cluster.job_actor.numeric_fingerprint", lambda resources: {})
+        monkeypatch.setattr("fedsim.engine.cluster.actors.numeric_fingerprint", lambda resources: {})
         resources, params = replace(resources, rebuild=lambda: resources), RayConfig(actors=2)
     executor: Executor = request.param(ExecutorConfig(workers=2, params=params))
     executor.open(resources)

@@ -8,7 +8,7 @@ import torch
 
 import fedsim
 from fedsim.data.fingerprints import fingerprint
-from fedsim.engine.cluster.job_actor import Done, Greeting, JobActor
+from fedsim.engine.cluster.actors import Done, Greeting, JobActor
 from fedsim.engine.cluster.numeric_fingerprint import numeric_fingerprint
 from fedsim.engine.cluster.packing import Failure, Loans, packed
 from fedsim.engine.execute import run
