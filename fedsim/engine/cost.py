@@ -59,13 +59,7 @@ NOTHING = Operations(0)
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What a whole job asks of a processor, step by step.
-
-    Attributes:
-        steps: How many steps there are of a kind, and what one of them asks for.
-        total: What all of them ask for.
-        bytes_per_flop: Of the step that moves most for what it computes.
-    """
+    """What a job asks of a processor: counts and costs of its steps, their total, the most bytes per flop."""
 
     steps: tuple[tuple[int, Operations], ...]
     total: Operations
@@ -83,13 +77,7 @@ class Effort:
 
 
 def duration_s(device: Device, effort: Effort, key: Key | None) -> float:
-    """Return how long a device takes for a job, s.
-
-    Args:
-        device: The device.
-        effort: What the job asks for.
-        key: Names the draws of its load; None: without variation, at the mean of the load.
-    """
+    """Return how long a device takes for a job, s; without a key, at the mean of its load."""
     if key is None:
         load = 1.0 if device.load is None else device.load.mean
     else:
@@ -115,8 +103,7 @@ class FitWork:
     Attributes:
         shape: What the cost of a step depends on beside the sizes of its batches.
         passes: One pass over each stream, by its name.
-        num_steps: How many steps each fit does.
-        effort: What that asks of a processor; None until it is first asked for.
+        effort: None until it is first asked for.
     """
 
     shape: tuple[Any, ...]
@@ -149,13 +136,10 @@ class Costs:
         epochs: int | None,
         steps: int | None,
     ) -> FitWork:
-        """Return what a fit has in common with all that are like it.
+        """Return what a fit has in common with all that are like it, one epoch by default.
 
-        The arguments are those of :meth:`fedsim.engine.compute_context.ComputeContext.fit`; without
-        ``epochs`` and ``steps`` it is one epoch.
-
-        Raises:
-            ValueError: Names that do not fit together, or no model to train.
+        The arguments are those of :meth:`fedsim.engine.compute_context.ComputeContext.fit`. Names that do not
+        fit together are a ValueError.
         """
         # Every dispatch asks for it, so it takes as few calls as possible to see that fits are alike.
         shape = [getattr(step, "counted_as", step), trained, len(models), len(streams), len(extras)]
@@ -182,13 +166,8 @@ class Costs:
     def work(self, job: Job, fit_work: FitWork | None = None) -> Effort:
         """Return what a whole job asks of the processor; of a call only its operations are known.
 
-        Args:
-            job: The job.
-            fit_work: Of a fit, where the caller knows it already.
-
         Raises:
             UserError: A call whose declared cost is no positive finite number.
-            InvariantError: A layer that multiplies counts nothing, so its work would look free.
             JobError: The step cannot be run without values; the cause is chained.
         """
         match job:

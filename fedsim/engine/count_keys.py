@@ -28,15 +28,7 @@ def step_key(
     task: Task,
     augmentations: Augmentations,
 ) -> Hashable | None:
-    """Return what the operations of one step of a fit depend on; None where that is not known.
-
-    Args:
-        job: The fit.
-        sizes: Samples in the batch of each stream.
-        architectures: Those of the run, by label.
-        task: The task of the samples that the job does not carry itself.
-        augmentations: How those of the training split are transformed.
-    """
+    """Return what the operations of a step with batches of these sizes depend on; None where unknown."""
     nets = {name: architectures[model.architecture].value for name, model in job.models.items()}
     optimisers = [job.optimisers[name] for name in job.trained]
     transformations = tuple((type(one), one.config) for one in augmentations)

@@ -34,13 +34,7 @@ class _CrossEntropies(torch.autograd.Function):
 
 
 def cross_entropies(logits: Tensor, labels: Tensor, reduction: Literal["mean", "sum"]) -> Tensor:
-    """Return each client's cross-entropy ``[m]``, as ``torch.nn.functional.cross_entropy`` does.
-
-    Args:
-        logits: ``[m, b, N]``.
-        labels: Classes, int64 ``[m, b]``.
-        reduction: What to do with the samples' losses.
-    """
+    """Return each client's cross-entropy ``[m]`` of logits ``[m, b, N]`` and labels ``[m, b]``."""
     sums: Tensor = _CrossEntropies.apply(logits, labels)  # type: ignore[no-untyped-call]
     return sums / labels.shape[1] if reduction == "mean" else sums
 

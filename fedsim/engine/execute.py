@@ -1,7 +1,7 @@
 """Running a job for real, in a worker.
 
-Everything random comes from generators made from the job's seed, one for each stream and one for the step; a
-job that draws from torch's global generator fails, since its result would depend on what else is running.
+All randomness comes from generators made from the job's seed, one for each stream and one for the step. A job
+that draws from torch's global generator fails, since its result would depend on what else is running.
 """
 
 from __future__ import annotations
@@ -39,12 +39,7 @@ BLOCK_BYTES = 4 * 2**20
 
 
 def run(job: Job, worker: Worker) -> Any:
-    """Run a job and return its result.
-
-    Raises:
-        JobError: The job drew from the global generator.
-        StoppedError: The run is over.
-    """
+    """Run a job and return its result; a job that drew from the global generator is a JobError."""
     with own_generators_only(worker.resources.device), unwarned():
         try:
             match job:
@@ -260,11 +255,7 @@ def _model(architecture: str, net: BoundNet) -> Model:
 
 @contextmanager
 def own_generators_only(device: torch.device) -> Iterator[None]:
-    """Check that a block draws nothing from torch's global generators.
-
-    Raises:
-        JobError: It did, or something beside it.
-    """
+    """Raise a JobError if the block, or something beside it, drew from torch's global generators."""
     before = _global_states(device)
     yield
     if not all(map(torch.equal, before, _global_states(device))):

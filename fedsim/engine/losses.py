@@ -104,17 +104,12 @@ def serves_many(loss: L) -> L:
 
 
 def can_serve_many(loss: Loss) -> bool:
-    """Return whether :func:`serves_many` was said of a loss."""
+    """Return whether :func:`serves_many` was applied to a loss."""
     return getattr(loss, "serves_many", False) or getattr(type(loss).__call__, "serves_many", False)
 
 
 def each(setting: float | Tensor, values: Tensor) -> float | Tensor:
-    """Return a loss's setting as a factor of values: itself, or for many clients, each one's own.
-
-    Args:
-        setting: A number, or those of many clients, float64 ``[m]``.
-        values: What it belongs to, ``[m, ...]`` if it is one of many clients.
-    """
+    """Return a setting as a factor of values ``[m, ...]``: a number, or those of many clients ``[m]``."""
     if not isinstance(setting, Tensor):
         return setting
     # Rounded as torch rounds a number beside a tensor.
@@ -122,13 +117,10 @@ def each(setting: float | Tensor, values: Tensor) -> float | Tensor:
 
 
 def label_loss(logits: Tensor, labels: Tensor, reduction: Literal["mean", "sum"] = "mean") -> Tensor:
-    """Return how far outputs are from labels, over samples; of many clients each one's, ``[m]``.
+    """Return how far outputs ``[b, N]`` are from labels, over samples; of many clients each one's, ``[m]``.
 
-    Args:
-        logits: Outputs of a model, ``[b, N]``.
-        labels: Classes, int64 ``[b]``: the loss is the cross-entropy; or targets of a regression, float32
-            ``[b]``: the loss is the squared error of the first output.
-        reduction: What to do with the samples' losses.
+    That is the cross-entropy of classes, int64 ``[b]``, or the squared error of the first output for the
+    targets of a regression, float32 ``[b]``.
     """
     is_one = labels.ndim == 1
     if labels.is_floating_point():

@@ -309,7 +309,7 @@ async def test_every_call_takes_the_time_of_the_device(
     before = now_s()
     assert await one.call(divmod, 7, 2, flops=2e6) == (3, 1)
     assert now_s() - before == pytest.approx(0.5 + 2)
-    kinds = [(record[1], record[2], record[3], record[4]) for record in engine._trace.kept]
+    kinds = [(record[1], record[2], record[3], record[4]) for record in engine.trace.kept]
     jobs = ["fit", "predict", "call"]
     assert kinds == [(kind, 0, 3, job) for job in jobs for kind in ("job_start", "job_end")]
 
@@ -365,15 +365,15 @@ async def test_many_models_are_asked_one_after_the_other(
     one, models = bench(), [start(seed=seed) for seed in range(3)]
     samples = one.public(np.arange(8))
     expected = [await bench().predict(model, samples) for model in models]
-    before, records = now_s(), len(engine._trace.kept)
+    before, records = now_s(), len(engine.trace.kept)
     found = await one.predict_each(models, samples, batch_size=4)
     assert now_s() - before == pytest.approx(3 * (0.5 + 8 * FORWARD / 1e6), abs=1e-8)
     for left, right in zip(found, expected, strict=True):
         np.testing.assert_allclose(left, right, rtol=1e-6)
-    ends = [record[0] for record in engine._trace.kept[records:] if record[1] == "job_end"]
+    ends = [record[0] for record in engine.trace.kept[records:] if record[1] == "job_end"]
     first_s = (0.5 + 8 * FORWARD / 1e6) * 1e9
     assert np.diff(ends) == pytest.approx([first_s, first_s], abs=2)  # each has its own end
-    started = [record for record in engine._trace.kept[records:] if record[1] == "job_start"]
+    started = [record for record in engine.trace.kept[records:] if record[1] == "job_start"]
     # What a job takes is its own time, without that of those before it.
     assert [record[-1] for record in started] == pytest.approx([first_s / 1e9] * 3)
 

@@ -62,16 +62,7 @@ _Run = tuple[list[int], tuple[int, ...]]
 
 
 class BatchedFeed:
-    """Hands out the batches of fits that take the same kinds of samples, in the same way.
-
-    Args:
-        jobs: The fits, those with most steps first, then those with most samples.
-        counts: Samples of each stream of each, at least one.
-        resources: Samples.
-
-    Raises:
-        ValueError: An extra has another number of rows than its stream has samples.
-    """
+    """The batches of fits of one kind; those with most steps come first, then those with most samples."""
 
     def __init__(self, jobs: Sequence[Fit], counts: Sequence[tuple[int, ...]], resources: Resources) -> None:
         self._groups = list(_grouped(jobs, counts))
@@ -87,12 +78,7 @@ class BatchedFeed:
         return cast(int, self._groups[-1].clients.stop)
 
     def at(self, step: int, can_pad: CanPad | None = None) -> Iterator[Batches]:
-        """Yield the batches of a step, from the first client on; steps are asked for in order.
-
-        Args:
-            step: From 0 on.
-            can_pad: Decides on padding, where there is one stream; None for none.
-        """
+        """Yield the batches of a step, padded where ``can_pad`` says so; steps are asked for in order."""
         groups = range(len(self._groups))
         sizes_of = list(zip(*[stream.sizes(groups, step) for stream in self._streams.values()], strict=True))
         runs = [(list(some), sizes) for sizes, some in groupby(groups, key=sizes_of.__getitem__)]

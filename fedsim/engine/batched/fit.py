@@ -44,13 +44,7 @@ from fedsim.params import Array, Form, Model, RowTree, Tree, unwarned
 def fit_together(jobs: Sequence[Fit], worker: Worker, ways: Ways | None = None) -> list[Fitted]:
     """Train fits of one kind; each result is, bit for bit, that of :func:`fedsim.engine.execute.fit`.
 
-    Args:
-        jobs: The fits; any number of samples and of steps.
-        worker: Its thread has one torch thread.
-        ways: Counts how many were done in which way.
-
-    Raises:
-        StoppedError: The run is over.
+    The thread has one torch thread; ``ways`` counts how many were done in which way.
     """
     resources = worker.resources
     kind = cast(FitKind, fit_kind(jobs[0], resources))

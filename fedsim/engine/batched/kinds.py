@@ -56,12 +56,7 @@ Shape = tuple[tuple[int, ...], bool]
 
 @dataclass(slots=True, eq=False)
 class Checks:
-    """What has been found out about fits that differ in numbers only.
-
-    Attributes:
-        done: Shapes at which a client was trained both ways.
-        num_differences: How often the results differed; after the first one, no more are done together.
-    """
+    """Shapes at which fits that differ in numbers only were done both ways, and how often bits differed."""
 
     done: set[Shape] = field(default_factory=set)
     num_differences: int = 0
@@ -138,15 +133,7 @@ def _evaluation_kind(
 
 
 class _Form(NamedTuple):
-    """What fits that are done together have in common, but for the numbers in it.
-
-    Attributes:
-        models: Names and architectures.
-        trained: Names of those that are trained.
-        step: What a step does.
-        streams: Names and forms of the samples.
-        extras: Names and forms of the extras.
-    """
+    """What fits that are done together have in common, but for the numbers in it."""
 
     models: tuple[tuple[str, Architecture], ...]
     trained: tuple[str, ...]

@@ -26,15 +26,7 @@ from fedsim.task import Task
 
 
 class Losses:
-    """What the fits of a tile descend.
-
-    Args:
-        jobs: The fits, those with most steps first; their losses are counted as one.
-        task: What the labels mean.
-
-    Attributes:
-        are_cross_entropies: Whether they are nothing else, so that autograd is not needed.
-    """
+    """What the fits of a tile descend; plain cross-entropies need no autograd."""
 
     def __init__(self, jobs: Sequence[Fit], task: Task) -> None:
         self._loss, self._settings = _joint([cast(Descent, job.step).loss for job in jobs])

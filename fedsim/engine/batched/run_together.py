@@ -16,15 +16,9 @@ from fedsim.params import unwarned
 
 
 def run_together(jobs: Sequence[Any], worker: Worker) -> tuple[list[Any], Ways]:
-    """Run jobs of one :func:`fedsim.engine.batched.kinds.batch_key`.
+    """Run jobs of one batch key; return the result or exception of each, and how many were run in which way.
 
     Where jobs fail together each of them is run by itself, so that only those fail whose fault it is.
-
-    Returns:
-        Each one's result, or the exception that it raised; and how many were run in which way.
-
-    Raises:
-        KeyboardInterrupt: Somebody pressed Ctrl-C.
     """
     ways = Ways()
     can_be_together = len(jobs) > 1 or (isinstance(jobs[0], Evaluate) and len(jobs[0].parts) > 1)

@@ -45,14 +45,7 @@ CALL_TIMEOUT_S = 20.0
 
 
 class RemoteJob:
-    """A job on its way to an actor.
-
-    Args:
-        job: The job.
-        key: Its batch key, if it can be done together with others.
-        kind: What it has in common with jobs that take as long for each of their amount; its name first.
-        amount: Its operations or samples.
-    """
+    """A job on its way to an actor; jobs of a ``kind`` take as long for each of their ``amount``."""
 
     __slots__ = ("amount", "future", "job", "key", "kind", "lost", "takes_s", "trees")
 
@@ -110,7 +103,7 @@ class ActorPool:
     Args:
         actors: Starts actors and talks to them.
         num_actors: How many.
-        accept: Told of each actor's greeting; raises what ends the run, if it is not to work here.
+        accept: Called with each actor's greeting; raises what ends the run, if the actor is not to work here.
         patience_s: How long there may be no actor before the run ends, s.
 
     Attributes:

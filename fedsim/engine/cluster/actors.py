@@ -102,7 +102,6 @@ class RayActors:
         self._class = self._ray.remote(
             num_cpus=num_cpus, num_gpus=num_gpus, max_restarts=0, scheduling_strategy="SPREAD"
         )(JobActor)
-        self.check = connection.check
         self.store_bytes = connection.store_bytes
 
     def start(self, number: int) -> Any:
@@ -125,6 +124,10 @@ class RayActors:
         """End an actor, at once."""
         with suppress(Exception):  # it is gone, or the cluster is
             self._ray.kill(actor)
+
+    def check(self) -> None:
+        """Raise a RunError if the cluster is gone."""
+        self._connection.check()
 
     def _answer(self, reference: Any) -> Future[Any]:
         """Return the future of a result; what happens to actors is a :class:`LostError`."""

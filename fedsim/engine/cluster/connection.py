@@ -63,18 +63,12 @@ Address = Annotated[str, Field(min_length=1), AfterValidator(_an_address)]
 
 
 class Connection:
-    """A connection to a Ray cluster, closed by :meth:`close`.
+    """A connection to a Ray cluster, closed by :meth:`close`; a UserError where it cannot be joined.
 
     Args:
         address: ``auto`` for the cluster that ``RAY_ADDRESS`` names or that this machine belongs to,
             ``local`` for a new one on this machine, or ``HOST:PORT``.
         num_cpus: CPUs that a new cluster has at least; it has as many as the machine.
-
-    Attributes:
-        ray: The module.
-
-    Raises:
-        UserError: There is no such cluster, it refuses this process, or Ray is not installed.
     """
 
     def __init__(self, address: str, num_cpus: float = 0.0) -> None:
@@ -148,11 +142,7 @@ class Connection:
         return float(nodes[here].get("object_store_memory", 0.0))
 
     def check(self) -> None:
-        """Look whether the cluster is there; to be called every few seconds.
-
-        Raises:
-            RunError: It has not been for :data:`GONE_TIMEOUT_S`.
-        """
+        """Raise a RunError if the cluster has not answered for :data:`GONE_TIMEOUT_S`."""
         try:
             _knock(self._head)
         except OSError:
@@ -213,11 +203,7 @@ class _Watchdog:
 
 
 def _head_that_answers(address: str) -> str:
-    """Return ``HOST:PORT`` of a cluster that is there: Ray would try for minutes, and write lines meanwhile.
-
-    Raises:
-        OSError: Nothing answers there.
-    """
+    """Return ``HOST:PORT`` of a cluster that answers: Ray would try for minutes, and write lines."""
     from ray._private import services
 
     head = services.canonicalize_bootstrap_address(address)

@@ -178,11 +178,7 @@ class Ray(Threads):
         raise TypeError(job)
 
     def _accept(self, greeting: Greeting) -> None:
-        """Check that an actor would give this process's results.
-
-        Raises:
-            UserError: It would not; the message says what differs.
-        """
+        """Raise a UserError that says what differs, if an actor would not give this process's results."""
         here, host = self._here.result(), greeting.host
         if greeting.fedsim != here.fedsim:
             raise UserError(
