@@ -26,7 +26,7 @@ from torch import Tensor
 
 from fedsim.data.augmentations.base import transformed
 from fedsim.engine.batches import Pass, num_steps, size_counts
-from fedsim.engine.count_keys import sample_form, step_key
+from fedsim.engine.cost_keys import extra_form, sample_form, step_key, tree_form
 from fedsim.engine.jobs import (
     Call,
     Evaluate,
@@ -42,7 +42,7 @@ from fedsim.engine.jobs import (
     check_names,
 )
 from fedsim.engine.losses import Batch
-from fedsim.engine.optimisers import Optimiser
+from fedsim.engine.optimisers import Adam, Optimiser, innermost
 from fedsim.engine.steps import Step, Work
 from fedsim.engine.worker_state import BoundNet, Resources
 from fedsim.errors import FedsimError, JobError, UserError
@@ -143,7 +143,7 @@ class Costs:
         """
         # Every dispatch asks for it, so it takes as few calls as possible to see that fits are alike.
         shape = [getattr(step, "counted_as", step), trained, len(models), len(streams), len(extras)]
-        shape += public_buffers, *[optimisers[name].counted_as for name in trained]
+        shape += public_buffers, *[optimisers[name].counted_as for name in trained], tree_form(outputs)
         amounts = [epochs, steps]
         for name, model in models.items():
             shape += name, model.architecture
@@ -151,9 +151,7 @@ class Costs:
             shape += name, sample_form(stream.samples)
             amounts += self._resources.num_samples(stream.samples), stream.batch_size
         for name, extra in extras.items():
-            shape += name, extra.stream, extra_shape(extra)
-        for name, array in outputs.items():
-            shape += name, array.shape
+            shape += name, extra.stream, extra_form(extra)
         key = *shape, *amounts
         if (known := self._fit_works.get(key)) is not None:
             return known
@@ -238,8 +236,8 @@ class Costs:
 
     def _check_portable(self, job: Fit, sizes: Sequence[int]) -> None:
         names = unportable(self._run_step(job, sizes))
-        if any("adam" in repr(optimiser.counted_as) for optimiser in job.optimisers.values()):
-            # Adam calls it on the meta device alone.
+        if any(isinstance(innermost(optimiser), Adam) for optimiser in job.optimisers.values()):
+            # Of Adam's kernels the one for the meta device calls it, and the portable one does not.
             names = [name for name in names if name != "_foreach_sqrt"]
         if names:
             raise JobError(
@@ -332,10 +330,3 @@ def _meta_extra(extra: Extra, sizes: Mapping[str, int]) -> Any:
 
 def _meta_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tensor:
     return torch.empty(shape, dtype=torch.from_numpy(np.empty(0, dtype)).dtype, device="meta")
-
-
-def extra_shape(extra: Extra) -> tuple[Any, ...]:
-    """Return what the cost of a step depends on of an extra."""
-    if isinstance(extra.value, Mapping):
-        return tuple((name, array.shape) for name, array in extra.value.items())
-    return extra.value.shape[1:] if extra.stream else extra.value.shape

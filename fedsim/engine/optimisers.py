@@ -200,6 +200,13 @@ def cosine(inner: Sgd | Adam, num_steps: int) -> Scheduled:
     return Scheduled(inner, (ScheduleChoice.model_validate(choice),))
 
 
+def innermost(optimiser: Optimiser) -> Optimiser:
+    """Return the optimiser without clipping and schedules."""
+    while isinstance(optimiser, Clipped | Scheduled):
+        optimiser = optimiser.inner
+    return optimiser
+
+
 def lasting(optimiser: Optimiser, num_steps: int) -> Optimiser:
     """Return the optimiser of a fit of so many steps: schedules within it that need to know are told."""
     match optimiser:

@@ -18,7 +18,7 @@ from fedsim.data.client_split import Split
 from fedsim.engine.batched.kinds import batch_key
 from fedsim.engine.batches import Pass
 from fedsim.engine.cost import Costs
-from fedsim.engine.count_keys import step_key
+from fedsim.engine.cost_keys import step_key
 from fedsim.engine.execute import run
 from fedsim.engine.jobs import (
     ClientSamples,

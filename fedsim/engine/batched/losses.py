@@ -17,10 +17,9 @@ from torch import Tensor
 
 from fedsim.engine.batched.dense_net import LiveNets
 from fedsim.engine.batched.feed import Batches
-from fedsim.engine.cross_entropies import sums_of_losses
 from fedsim.engine.execute import one_torch_thread
 from fedsim.engine.jobs import Fit
-from fedsim.engine.losses import MODEL, TRAIN, Extras, Loss, empirical_loss
+from fedsim.engine.losses import MODEL, TRAIN, Extras, Loss, empirical_loss, sums_of_losses
 from fedsim.engine.steps import Descent
 from fedsim.task import Task
 

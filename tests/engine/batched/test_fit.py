@@ -21,7 +21,6 @@ from fedsim.engine.batched import fit as batched_fit
 from fedsim.engine.batched import losses
 from fedsim.engine.batched.fit import fit_together
 from fedsim.engine.batched.kinds import FitKind, Ways, fit_kind
-from fedsim.engine.cross_entropies import sums_of_losses
 from fedsim.engine.execute import fit, one_torch_thread
 from fedsim.engine.jobs import (
     ClientSamples,
@@ -33,7 +32,7 @@ from fedsim.engine.jobs import (
     Samples,
     Stream,
 )
-from fedsim.engine.losses import Batches, Extras, LiveModel, Models
+from fedsim.engine.losses import Batches, Extras, LiveModel, Models, sums_of_losses
 from fedsim.engine.optimisers import Adam, Clipped, Optimiser, Scheduled, Sgd, cosine
 from fedsim.engine.steps import Descent
 from fedsim.engine.training_config import TrainingConfig

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.flop_counter import flop_registry
 
 from fedsim.engine.cost import Costs
-from fedsim.engine.count_keys import step_key
+from fedsim.engine.cost_keys import step_key
 from fedsim.engine.jobs import ClientSamples, Extra, Fit, InlineSamples, Predict, PublicSamples, Stream
 from fedsim.engine.losses import PUBLIC, TEACHER, Batches, Extras, Models, absolute_error, squared_error
 from fedsim.engine.optimisers import Adam, Clipped, Sgd
