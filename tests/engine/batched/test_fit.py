@@ -15,8 +15,6 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fedsim.algorithms.common.proximal import Proximal
-from fedsim.data import FederatedData
-from fedsim.data.federated import Holdings
 from fedsim.engine.batched import fit as batched_fit
 from fedsim.engine.batched import losses
 from fedsim.engine.batched.fit import fit_together
@@ -26,7 +24,6 @@ from fedsim.engine.jobs import (
     ClientSamples,
     Extra,
     Fit,
-    Fitted,
     InlineSamples,
     PooledSamples,
     Samples,
@@ -36,15 +33,15 @@ from fedsim.engine.losses import Batches, Extras, LiveModel, Models, sums_of_los
 from fedsim.engine.optimisers import Adam, Clipped, Optimiser, Scheduled, Sgd, cosine
 from fedsim.engine.steps import Descent
 from fedsim.engine.training_config import TrainingConfig
-from fedsim.engine.worker_state import Resources, StoppedError, Worker
+from fedsim.engine.worker_state import StoppedError, Worker
 from fedsim.models import Architecture, Net
 from fedsim.models.base import dense, named
-from fedsim.models.linear import PLUGIN as LINEAR
-from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.params import Model, count
 from fedsim.rng import Key
 from fedsim.task import Task
-from tests.engine.batched.private_net import Private
+from tests.engine.batched import worlds
+from tests.engine.batched.worlds import bits
+from tests.engine.conftest import Private
 
 WIDTHS = ((1, 1, 2), (50, 5), (64, 10), (64, 64, 10), (65, 33, 7), (33, 129, 101, 10), (784, 128, 10))
 DIVERGING = Sgd(1e30)
@@ -76,34 +73,11 @@ def world(widths: Sequence[int], sizes: Sequence[int], *, is_image: bool = False
     """Return a worker whose clients hold so many samples, with a net "net" of these widths."""
     inputs, *hidden, classes = widths
     task = Task((1, inputs, 1) if is_image else (inputs,), classes)
-    generator = Key.root(5).numpy()
-    total = sum(sizes)
-    offsets, none = np.cumsum([0, *sizes]), np.zeros(len(sizes) + 1, np.int64)
-    data = FederatedData(
-        task,
-        generator.standard_normal((total, *task.input_shape)).astype(np.float32),
-        generator.integers(0, classes, total),
-        public=np.arange(0),
-        global_test=np.arange(0),
-        num_clients=len(sizes),
-        holdings={
-            "train": Holdings(offsets, generator.permutation(total)),
-            "val": Holdings(none, np.arange(0)),
-            "test": Holdings(none, np.arange(0)),
-        },
-    )
-    plugin = MLP(MLP.Config(hidden=tuple(hidden))) if hidden else LINEAR(LINEAR.Config())
-    resources = Resources.of(data, {"net": Architecture("net", plugin, task)}, "cpu")
-    return Worker(resources, threading.Event())
+    return worlds.world(task, sizes, {"net": worlds.dense(*hidden)})
 
 
 def start(worker: Worker, seed: int = 0) -> Model:
     return worker.resources.architectures["net"].initial(Key.root(seed))
-
-
-def bits(fitted: Fitted) -> tuple[Any, ...]:
-    params = {name: (array.shape, array.tobytes()) for name, array in fitted.model.params.items()}
-    return fitted.model.architecture, params, np.float64(fitted.loss).tobytes(), fitted.num_steps
 
 
 def assert_same(jobs: Sequence[Fit], worker: Worker) -> None:

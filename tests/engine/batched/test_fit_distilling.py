@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,8 +18,6 @@ from fedsim.algorithms.common.mutual_learning import EXCHANGED, PERSONAL, Mutual
 from fedsim.algorithms.common.proximal import Proximal
 from fedsim.algorithms.perfed_ckt import HeldNear
 from fedsim.algorithms.persfl import Imitating
-from fedsim.data import FederatedData
-from fedsim.data.federated import Holdings
 from fedsim.engine.batched import fit as batched_fit
 from fedsim.engine.batched.fit import fit_together
 from fedsim.engine.batched.kinds import FitKind, Ways, fit_kind
@@ -29,7 +26,6 @@ from fedsim.engine.jobs import (
     ClientSamples,
     Extra,
     Fit,
-    Fitted,
     InlineSamples,
     PublicSamples,
     Samples,
@@ -53,12 +49,12 @@ from fedsim.engine.losses import (
 )
 from fedsim.engine.optimisers import Adam, Optimiser, Sgd, cosine
 from fedsim.engine.steps import Descent
-from fedsim.engine.worker_state import Resources, Worker
-from fedsim.models import Architecture
-from fedsim.models.mlp import PLUGIN as MLP
-from fedsim.params import Array, Model
+from fedsim.engine.worker_state import Worker
+from fedsim.params import Model
 from fedsim.rng import Key
 from fedsim.task import Task, TaskKind
+from tests.engine.batched import worlds
+from tests.engine.batched.worlds import bits, dense
 
 NUM_PUBLIC = 30
 NUM_INPUTS = 12
@@ -76,27 +72,8 @@ HIDDEN = {"small": (7,), "wide": (33, 20)}
 
 def world(sizes: Sequence[int], num_outputs: int, kind: TaskKind = "classification") -> Worker:
     """Return a worker whose clients hold so many samples, with a public set and two nets."""
-    task = Task((NUM_INPUTS,), num_outputs, kind)
-    generator, num_own = Key.root(5).numpy(), sum(sizes)
-    total, none = num_own + NUM_PUBLIC, np.zeros(len(sizes) + 1, np.int64)
-    y: Array = generator.integers(0, num_outputs, total)
-    if kind == "regression":
-        y = generator.standard_normal(total).astype(np.float32)
-    data = FederatedData(
-        task,
-        generator.standard_normal((total, NUM_INPUTS)).astype(np.float32),
-        y,
-        public=np.arange(num_own, total),
-        global_test=np.arange(0),
-        num_clients=len(sizes),
-        holdings={
-            "train": Holdings(np.cumsum([0, *sizes]), generator.permutation(num_own)),
-            "val": Holdings(none, np.arange(0)),
-            "test": Holdings(none, np.arange(0)),
-        },
-    )
-    nets = {label: Architecture(label, MLP(MLP.Config(hidden=some)), task) for label, some in HIDDEN.items()}
-    return Worker(Resources.of(data, nets, "cpu"), threading.Event())
+    nets = {label: dense(*hidden) for label, hidden in HIDDEN.items()}
+    return worlds.world(Task((NUM_INPUTS,), num_outputs, kind), sizes, nets, num_public=NUM_PUBLIC)
 
 
 def start(worker: Worker, seed: int, label: str = "small") -> Model:
@@ -206,14 +183,6 @@ def tiles(draw: st.DrawFn) -> tuple[list[Fit], Worker, int]:
             )
         )
     return jobs, worker, draw(st.integers(2, 12))
-
-
-def bits(fitted: Fitted) -> Any:
-    models = {
-        name: {leaf: (array.dtype, array.shape, array.tobytes()) for leaf, array in model.params.items()}
-        for name, model in fitted.models.items()
-    }
-    return list(fitted.models), models, np.float64(fitted.loss).tobytes(), fitted.num_steps
 
 
 @given(tiles())
