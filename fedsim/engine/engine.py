@@ -20,10 +20,10 @@ from typing import Any, TypeAlias, cast
 from fedsim.clock import EventClass, RecordKind, Trace, VirtualTimeLoop, now_ns, running_loop
 from fedsim.engine.cost import Costs
 from fedsim.engine.executors.base import Executor, Promise
+from fedsim.engine.fit_cache import FitCache
 from fedsim.engine.jobs import Fit, Fitted, Job
 from fedsim.engine.pending_fit import PendingFits, can_wait, compute_inputs
 from fedsim.engine.requests import JobRequest, TimedJob
-from fedsim.engine.usual_fits import UsualFits
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import FedsimError, JobError
 
@@ -69,7 +69,7 @@ class Engine:
         self.executor = executor
         self.resources = resources
         self.costs = Costs(resources)
-        self.usual_fits = UsualFits(self.costs)
+        self.fit_cache = FitCache(self.costs)
         self.trace = trace
         self._sequence = 0
         self._pending = PendingFits()

@@ -17,11 +17,12 @@ from fedsim.engine.cost import Effort
 from fedsim.engine.engine import Engine
 from fedsim.engine.executors.base import Due, Executor, ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
-from fedsim.engine.jobs import Call, Fit, Job
+from fedsim.engine.jobs import Call, Job
 from fedsim.engine.requests import JobRequest, TimedJob
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import JobError, UserError
 from fedsim.models.flops import Operations
+from tests.engine.conftest import MakeFit
 
 S = 1_000_000_000
 LONG_S = 30
@@ -279,7 +280,7 @@ async def test_a_duration_is_finite_and_not_negative(engine: Engine, trace: Trac
 
 
 async def test_what_nobody_can_look_at_is_given_up_without_the_collector(
-    resources: Resources, make_fit: Callable[..., Fit], trace: Trace
+    resources: Resources, make_fit: MakeFit, trace: Trace
 ) -> None:
     executor = THREADS(ExecutorConfig())
     engine = Engine(executor, resources, trace)
@@ -296,7 +297,7 @@ async def test_what_nobody_can_look_at_is_given_up_without_the_collector(
 
 
 async def test_what_is_looked_at_after_the_end_is_told_so(
-    resources: Resources, make_fit: Callable[..., Fit], trace: Trace
+    resources: Resources, make_fit: MakeFit, trace: Trace
 ) -> None:
     engine = Engine(THREADS(ExecutorConfig()), resources, trace)
     fitted = await run(engine, make_fit(num_steps=1), 1.0)
@@ -310,9 +311,7 @@ def test_closing_closes_the_executor(engine: Engine, noting: Noting) -> None:
     assert noting.closed
 
 
-def _simulation(
-    resources: Resources, make_fit: Callable[..., Fit], workers: int
-) -> tuple[str, list[bytes], int]:
+def _simulation(resources: Resources, make_fit: MakeFit, workers: int) -> tuple[str, list[bytes], int]:
     """Run fits with deadlines, failures and cancellations; return trace hash, models and events."""
     trace = Trace()
     engine = Engine(THREADS(ExecutorConfig(workers=workers)), resources, trace)
@@ -344,9 +343,7 @@ def _simulation(
     return trace.hash(), digests, ended_ns
 
 
-def test_a_run_is_the_same_with_any_number_of_workers(
-    resources: Resources, make_fit: Callable[..., Fit]
-) -> None:
+def test_a_run_is_the_same_with_any_number_of_workers(resources: Resources, make_fit: MakeFit) -> None:
     first = _simulation(resources, make_fit, 1)
     assert {b"timeout 1", b"failed 3"} <= set(first[1])
     for workers in (1, 2, 4):

@@ -11,12 +11,10 @@ import pytest
 import torch
 
 from fedsim.clock import Trace
-from fedsim.engine.cost import IDLE
 from fedsim.engine.engine import Engine
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import Threads
 from fedsim.engine.jobs import Call
-from fedsim.engine.requests import JobRequest, TimedJob
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import JobError
 
@@ -96,9 +94,8 @@ def test_jobs_take_turns_on_a_real_loop(resources: Resources) -> None:
         return most
 
     async def main() -> list[object]:
-        timed = [TimedJob(call(busy), IDLE, 1.0)]
-        jobs = [engine.run(JobRequest(client, 0, timed, str)) for client in range(8)]
-        return [result for (result,) in await asyncio.gather(*jobs)]
+        jobs = [engine.observe(call(busy)) for _ in range(8)]
+        return list(await asyncio.gather(*jobs))
 
     engine = Engine(Threads(ExecutorConfig()), resources, Trace())
     try:

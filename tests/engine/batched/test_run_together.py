@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,18 +9,17 @@ import numpy as np
 import pytest
 
 from fedsim.engine.batched import fit
-from fedsim.engine.batched.jobs import batch_key, run_together
+from fedsim.engine.batched.kinds import batch_key
+from fedsim.engine.batched.run_together import run_together
 from fedsim.engine.execute import one_torch_thread, run
 from fedsim.engine.jobs import Call, Evaluate, Fit, GlobalTest, InlineSamples, Predict, Stream
 from fedsim.engine.losses import MODEL, TRAIN
 from fedsim.engine.worker_state import Worker
 from fedsim.errors import InvariantError
-from fedsim.params import Model
+from tests.engine.conftest import MakeFit, Start
 
 
-def test_jobs_of_different_kinds_are_unlike(
-    worker: Worker, make_fit: Callable[..., Fit], start: Callable[..., Model]
-) -> None:
+def test_jobs_of_different_kinds_are_unlike(worker: Worker, make_fit: MakeFit, start: Start) -> None:
     model = start("mlp")
     jobs: list[Any] = [
         make_fit(num_steps=2),
@@ -34,7 +32,7 @@ def test_jobs_of_different_kinds_are_unlike(
     assert len({id(key) for key in keys if key is not None}) == 3
 
 
-def test_only_those_fail_whose_fault_it_is(worker: Worker, make_fit: Callable[..., Fit]) -> None:
+def test_only_those_fail_whose_fault_it_is(worker: Worker, make_fit: MakeFit) -> None:
     task = worker.resources.data.task
 
     def job(label: int) -> Fit:
@@ -50,9 +48,7 @@ def test_only_those_fail_whose_fault_it_is(worker: Worker, make_fit: Callable[..
     assert [one.model.digest() for one in (first, last)] == [one.model.digest() for one in alone]
 
 
-def test_ctrl_c_stops_all_at_once(
-    worker: Worker, make_fit: Callable[..., Fit], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_stops_all_at_once(worker: Worker, make_fit: MakeFit, monkeypatch: pytest.MonkeyPatch) -> None:
     def pressed(*args: Any) -> None:
         raise KeyboardInterrupt
 
@@ -64,7 +60,7 @@ def test_ctrl_c_stops_all_at_once(
 
 
 def test_under_verify_results_that_differ_from_a_job_alone_are_errors(
-    worker: Worker, make_fit: Callable[..., Fit], monkeypatch: pytest.MonkeyPatch
+    worker: Worker, make_fit: MakeFit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verifying = Worker(replace(worker.resources, verify=True), worker.stopping)
     jobs = [make_fit(num_steps=1, seed=seed) for seed in range(4)]

@@ -24,7 +24,7 @@ from fedsim.algorithms.perfed_ckt import HeldNear
 from fedsim.algorithms.persfl import Imitating
 from fedsim.engine import losses
 from fedsim.engine.batched.feed import Batches
-from fedsim.engine.batched.slopes import Losses
+from fedsim.engine.batched.losses import Losses
 from fedsim.engine.losses import (
     Batch,
     Loss,
@@ -142,7 +142,7 @@ def worlds(draw: st.DrawFn, name: str) -> World:
 @pytest.mark.parametrize("name", LOSSES)
 @settings(max_examples=settings().max_examples * 2 // 5)
 @given(data=st.data(), num_steps=st.integers(1, 3))
-def test_slopes_and_losses_are_those_of_one_client(name: str, data: st.DataObject, num_steps: int) -> None:
+def test_gradients_and_losses_are_those_of_one_client(name: str, data: st.DataObject, num_steps: int) -> None:
     world = data.draw(worlds(name))
     num_clients, batch_size = world.labels.shape
     task = Task((1,), 1, "regression" if world.labels.is_floating_point() else "classification")
@@ -156,7 +156,7 @@ def test_slopes_and_losses_are_those_of_one_client(name: str, data: st.DataObjec
     batches = Batches(clients, (batch_size, batch_size), [(clients, batch_size)], world.batches(), {})
     for step in range(num_steps):
         nets = world.nets(with_autograd=not together.are_cross_entropies)
-        slopes = together.slopes(step, batches, nets, {"teacher": world.teacher})
+        grad_logits = together.grad_logits(step, batches, nets, {"teacher": world.teacher})
     for client, loss in enumerate(of_each):
         alone = world.of(client)
         nets = alone.nets()
@@ -166,9 +166,9 @@ def test_slopes_and_losses_are_those_of_one_client(name: str, data: st.DataObjec
         assert together.mean(client) == fmean([float(sum(others, start=first))] * num_steps)
         for net, mine in by_name.items():
             gradients = torch.autograd.grad(mine, nets[net].logits, retain_graph=True)
-            for gradient, its_slopes in zip(gradients, slopes[net], strict=True):
-                assert its_slopes is not None
-                assert gradient.numpy().tobytes() == its_slopes[client].numpy().tobytes()
+            for gradient, its_gradient in zip(gradients, grad_logits[net], strict=True):
+                assert its_gradient is not None
+                assert gradient.numpy().tobytes() == its_gradient[client].numpy().tobytes()
 
 
 @dataclass(frozen=True)

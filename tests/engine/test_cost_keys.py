@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.flop_counter import flop_registry
 
 from fedsim.engine.cost import Costs
-from fedsim.engine.count_keys import step_key
+from fedsim.engine.cost_keys import step_key
 from fedsim.engine.jobs import ClientSamples, Extra, Fit, InlineSamples, Predict, PublicSamples, Stream
 from fedsim.engine.losses import PUBLIC, TEACHER, Batches, Extras, Models, absolute_error, squared_error
 from fedsim.engine.optimisers import Adam, Clipped, Sgd
@@ -22,8 +22,8 @@ from fedsim.engine.worker_state import Resources
 from fedsim.models import Architecture, flops, process_memory
 from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.models.mlp import Mlp
-from fedsim.params import Model
 from fedsim.task import Task
+from tests.engine.conftest import MakeFit, Start
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def again(resources: Resources) -> Costs:
 
 
 def test_another_run_of_the_same_models_counts_nothing(
-    resources: Resources, make_fit: Callable[..., Fit], start: Callable[..., Model], counted: list[str]
+    resources: Resources, make_fit: MakeFit, start: Start, counted: list[str]
 ) -> None:
     jobs = make_fit(), Predict(start(), ClientSamples(0), 4)
     first = [again(resources).work(job) for job in jobs]
@@ -88,11 +88,7 @@ class Theirs(Sgd):
     ids=["loss", "optimiser", "inner optimiser", "model"],
 )
 def test_code_of_others_is_counted_in_each_run(
-    resources: Resources,
-    make_fit: Callable[..., Fit],
-    start: Callable[..., Model],
-    counted: list[str],
-    changes: dict[str, Any],
+    resources: Resources, make_fit: MakeFit, start: Start, counted: list[str], changes: dict[str, Any]
 ) -> None:
     if "models" in changes:
         changes = {"models": {"model": start(changes["models"])}}
@@ -103,7 +99,7 @@ def test_code_of_others_is_counted_in_each_run(
 
 
 def test_settings_of_torch_tell_counts_apart(
-    resources: Resources, make_fit: Callable[..., Fit], counted: list[str], monkeypatch: pytest.MonkeyPatch
+    resources: Resources, make_fit: MakeFit, counted: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = make_fit(num_steps=1)
     once = again(resources).work(job).total.flops
@@ -127,7 +123,7 @@ def _key(resources: Resources, job: Fit, sizes: tuple[int, ...] = (4,), task: Ta
 
 
 def test_all_that_a_count_depends_on_is_in_its_key(
-    resources: Resources, make_fit: Callable[..., Fit], start: Callable[..., Model]
+    resources: Resources, make_fit: MakeFit, start: Start
 ) -> None:
     public = {PUBLIC: Stream(PublicSamples(np.arange(8)), 4)}
     teacher = {TEACHER: Extra(np.zeros((8, 3), np.float32), PUBLIC)}
@@ -184,7 +180,7 @@ def test_architectures_are_alike_by_model_settings_and_task() -> None:
 
 
 def test_not_all_counts_are_kept_for_ever(
-    resources: Resources, make_fit: Callable[..., Fit], counted: list[str], monkeypatch: pytest.MonkeyPatch
+    resources: Resources, make_fit: MakeFit, counted: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process_memory, "MAX_ENTRIES", 3)
     costs = Costs(resources)

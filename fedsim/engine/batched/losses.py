@@ -1,6 +1,6 @@
-"""The losses of many clients that train together, and their slopes: gradients with respect to logits.
+"""The losses of many clients that train together, and their gradients with respect to logits.
 
-Autograd derives them from the losses' own code. m: clients, b: batch, N: classes.
+Autograd derives these from the losses' own code. m: clients, b: batch, N: classes.
 """
 
 from __future__ import annotations
@@ -15,26 +15,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedsim.engine.batched.dense_net import LiveNets
 from fedsim.engine.batched.feed import Batches
-from fedsim.engine.batched.stacked_net import Nets
-from fedsim.engine.cross_entropies import sums_of_losses
 from fedsim.engine.execute import one_torch_thread
 from fedsim.engine.jobs import Fit
-from fedsim.engine.losses import MODEL, TRAIN, Extras, Loss, empirical_loss
+from fedsim.engine.losses import MODEL, TRAIN, Extras, Loss, empirical_loss, sums_of_losses
 from fedsim.engine.steps import Descent
 from fedsim.task import Task
 
 
 class Losses:
-    """What the fits of a tile descend.
-
-    Args:
-        jobs: The fits, those with most steps first; their losses are counted as one.
-        task: What the labels mean.
-
-    Attributes:
-        are_cross_entropies: Whether they are nothing else, so that autograd is not needed.
-    """
+    """What the fits of a tile descend; plain cross-entropies need no autograd."""
 
     def __init__(self, jobs: Sequence[Fit], task: Task) -> None:
         self._loss, self._settings = _joint([cast(Descent, job.step).loss for job in jobs])
@@ -44,14 +35,14 @@ class Losses:
         self._values = np.empty((len(jobs), jobs[0].num_steps))
         self._log_p: dict[int, list[tuple[slice, int, Tensor]]] = {}
 
-    def slopes(
-        self, step: int, batches: Batches, nets: Mapping[str, Nets], extras: Extras
+    def grad_logits(
+        self, step: int, batches: Batches, nets: Mapping[str, LiveNets], extras: Extras
     ) -> Mapping[str, Sequence[Tensor | None]]:
-        """Return the slopes ``[m, b, N]`` of each call of each trained net; the losses are remembered."""
+        """Return the gradients ``[m, b, N]`` of each call of each trained net; the losses are remembered."""
         if self.are_cross_entropies:
             batch = batches.by_stream[TRAIN]
             logits = nets[MODEL](batch.x)
-            return {MODEL: [self._cross_entropy_slopes(step, batches, logits, batch.labels)]}
+            return {MODEL: [self._cross_entropy_gradients(step, batches, logits, batch.labels)]}
         settings = {name: values[batches.clients] for name, values in self._settings.items()}
         loss: Any = replace(cast(Any, self._loss), **settings) if settings else self._loss
         given = loss(nets, batches.by_stream, extras)
@@ -88,21 +79,21 @@ class Losses:
                     first = end
         return self._values.tolist()
 
-    def _cross_entropy_slopes(self, step: int, batches: Batches, logits: Tensor, labels: Tensor) -> Tensor:
+    def _cross_entropy_gradients(self, step: int, batches: Batches, logits: Tensor, labels: Tensor) -> Tensor:
         """Return what autograd would, in fewer steps: most fits descend nothing but the cross-entropy.
 
-        In rows of padding the slopes are zero.
+        In rows of padding it is zero.
         """
         labels, own_rows = labels[..., None], batches.own_rows
         log_p = torch.log_softmax(logits, -1)
         given = log_p.gather(-1, labels)
-        slopes = torch.zeros_like(log_p)
+        grad_log_p = torch.zeros_like(log_p)
         for places, size in own_rows:
             # The losses are added up at the end, for all steps at once.
             clients = slice(batches.clients.start + places.start, batches.clients.start + places.stop)
             self._log_p.setdefault(size, []).append((clients, step, given[places, :size]))
-            slopes[places, :size].scatter_(-1, labels[places, :size], -1.0 / size)
-        return cast(Tensor, torch.ops.aten._log_softmax_backward_data(slopes, log_p, -1, torch.float32))
+            grad_log_p[places, :size].scatter_(-1, labels[places, :size], -1.0 / size)
+        return cast(Tensor, torch.ops.aten._log_softmax_backward_data(grad_log_p, log_p, -1, torch.float32))
 
 
 def _joint(losses: Sequence[Loss]) -> tuple[Loss, dict[str, Tensor]]:

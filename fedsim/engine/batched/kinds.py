@@ -1,7 +1,12 @@
-"""Which fits can be trained together, and what is known of them."""
+"""Which jobs can be computed together: those of one kind.
+
+A kind is one object for all jobs that have the same models, settings and forms of samples. It also holds what
+has been found out about them by computing some both ways.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -9,9 +14,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedsim.engine.batched.stacked_net import StackedNet
-from fedsim.engine.batched.vmapped_net import stacked_net_of
-from fedsim.engine.jobs import Extra, Fit, InlineSamples, PublicSamples, Samples
+from fedsim.engine.batched.dense_net import DenseNet, layers_of
+from fedsim.engine.jobs import (
+    ClientSamples,
+    Evaluate,
+    Extra,
+    Fit,
+    GlobalTest,
+    InlineSamples,
+    Job,
+    Predict,
+    PublicSamples,
+    Samples,
+)
 from fedsim.engine.losses import can_serve_many
 from fedsim.engine.optimisers import Adam, Clipped, ClippedEach, Optimiser, Scheduled, Sgd
 from fedsim.engine.steps import Descent
@@ -20,8 +35,20 @@ from fedsim.models import Architecture
 from fedsim.params import Model
 from fedsim.task import Task
 
-ELEMENTWISE: tuple[type, ...] = (Sgd, Adam)
-"""Optimisers that serve stacked parameters as they are."""
+Ways = Counter[str]
+"""How many jobs that could be done together were done in which way, for ``run.json``."""
+TOGETHER = "together"
+"""With others, at once; the other ways are reasons for which a job was done by itself."""
+ALONE = "alone"
+"""No other was there."""
+TOO_FEW = "too few alike"
+"""No other was left for its tile, or has as many samples to be evaluated on."""
+OTHER_BITS = "other bits together"
+"""A check has found a difference."""
+NOT_FINITE = "not finite"
+"""Its results would be NaN or infinite, and the sign of a NaN depends on the kernel."""
+FAILED = "failed together"
+"""One of those that were tried together has failed."""
 
 Shape = tuple[tuple[int, ...], bool]
 """Rows of the first stream's batch without padding, rows of each stream's, and whether a client was alone."""
@@ -29,46 +56,84 @@ Shape = tuple[tuple[int, ...], bool]
 
 @dataclass(slots=True, eq=False)
 class Checks:
-    """What has been found out about fits that differ in numbers only.
-
-    Attributes:
-        done: Shapes at which a client was trained both ways.
-        num_differences: How often the results differed; after the first one, no more are done together.
-    """
+    """Shapes at which fits that differ in numbers only were done both ways, and how often bits differed."""
 
     done: set[Shape] = field(default_factory=set)
     num_differences: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kind:
-    """What fits that are done together have in common.
+class FitKind:
+    """What fits that are done together have in common; losses may differ in settings.
 
     Attributes:
         nets: How each model's net is computed.
         optimisers: Of each model that is trained.
-        step: What a step does; losses may differ in settings.
+        step: What a step does.
         batch_sizes: Of each stream.
         checks: Shared by kinds that differ in numbers only.
     """
 
-    nets: Mapping[str, StackedNet]
+    nets: Mapping[str, DenseNet]
     optimisers: Mapping[str, Optimiser]
     step: Descent
     batch_sizes: tuple[int, ...]
     checks: Checks
 
 
-class _Form(NamedTuple):
-    """What fits that are done together have in common, but for the numbers in it.
+@dataclass(frozen=True, slots=True, eq=False)
+class EvaluationKind:
+    """What predictions, or evaluations, that are done together have in common.
 
     Attributes:
-        models: Names and architectures.
-        trained: Names of those that are trained.
-        step: What a step does.
-        streams: Names and forms of the samples.
-        extras: Names and forms of the extras.
+        net: How it is computed.
+        batch_size: Samples of a full batch.
+        per_class: Of evaluations, whether samples are counted by class; None for predictions.
+        checked: Numbers of samples at which a model's results have been computed both ways.
+        differing: Those at which they differed; models that meet so many are done one by one.
     """
+
+    net: DenseNet
+    batch_size: int
+    per_class: bool | None
+    checked: set[int] = field(default_factory=set)
+    differing: set[int] = field(default_factory=set)
+
+
+def batch_key(job: Job, resources: Resources) -> Hashable | None:
+    """Return the kind of a job that can be computed together with others; None for any other job."""
+    match job:
+        case Fit():
+            return fit_kind(job, resources)
+        case Predict() | Evaluate():
+            return evaluation_kind(job, resources)
+        case _:
+            return None
+
+
+def evaluation_kind(job: Predict | Evaluate, resources: Resources) -> EvaluationKind | None:
+    """Return the kind of a prediction or an evaluation; None for one that is done by itself."""
+    if resources.pool is None or resources.device.type != "cpu":
+        return None
+    if isinstance(job, Predict):
+        if isinstance(job.samples, InlineSamples):
+            return None
+    elif not job.parts or not all(isinstance(part, ClientSamples | GlobalTest) for part in job.parts):
+        return None
+    per_class = job.per_class if isinstance(job, Evaluate) else None
+    return _evaluation_kind(resources.architectures[job.model.architecture], job.batch_size, per_class)
+
+
+@lru_cache(maxsize=1024)
+def _evaluation_kind(
+    architecture: Architecture, batch_size: int, per_class: bool | None
+) -> EvaluationKind | None:
+    layers = layers_of(architecture)
+    return EvaluationKind(DenseNet(layers), batch_size, per_class) if layers else None
+
+
+class _Form(NamedTuple):
+    """What fits that are done together have in common, but for the numbers in it."""
 
     models: tuple[tuple[str, Architecture], ...]
     trained: tuple[str, ...]
@@ -77,8 +142,8 @@ class _Form(NamedTuple):
     extras: tuple[tuple[str, Hashable], ...]
 
 
-def batch_key(job: Fit, resources: Resources) -> Hashable | None:
-    """Return what jobs that can be trained together have in common; None for a job that is done by itself."""
+def fit_kind(job: Fit, resources: Resources) -> FitKind | None:
+    """Return the kind of a fit; None for one that is done by itself."""
     step = job.step
     # Before anything is remembered of it: a step may hold whatever its author liked.
     if type(step) is not Descent or not can_serve_many(step.loss) or not job.num_steps:
@@ -102,7 +167,8 @@ def batch_key(job: Fit, resources: Resources) -> Hashable | None:
         tuple(extras),
     )
     optimisers = tuple([job.optimisers[name] for name in job.trained])
-    return _kind(form, optimisers, tuple([(one.batch_size, one.shuffled) for one in job.streams.values()]))
+    batches = tuple([(stream.batch_size, stream.shuffled) for stream in job.streams.values()])
+    return _fit_kind(form, optimisers, batches)
 
 
 def _form_of_extra(extra: Extra, models: Mapping[str, Model]) -> Hashable | None:
@@ -120,23 +186,23 @@ def _form_of_samples(samples: Samples) -> Hashable:
 
 
 @lru_cache(maxsize=1024)
-def _kind(
+def _fit_kind(
     form: _Form, optimisers: tuple[Optimiser, ...], batches: tuple[tuple[int, bool], ...]
-) -> Kind | None:
-    of_many = [_of_many(optimiser) for optimiser in optimisers]
-    if None in of_many:
-        return None
-    known = {
-        name: stacked_net_of(architecture, is_trained=name in form.trained)
-        for name, architecture in form.models
-    }
-    nets = {name: found for name, found in known.items() if found is not None}
+) -> FitKind | None:
     (_, first), *_ = form.models
-    if len(nets) < len(known) or not all(_is_usual(samples, first.task) for _, samples in form.streams):
+    if not all(_is_usual(samples, first.task) for _, samples in form.streams):
         return None
-    by_name = dict(zip(form.trained, filter(None, of_many), strict=True))
+    nets, of_many = dict[str, DenseNet](), dict[str, Optimiser]()
+    for name, architecture in form.models:
+        if (layers := layers_of(architecture)) is None:
+            return None
+        nets[name] = DenseNet(layers)
+    for name, optimiser in zip(form.trained, optimisers, strict=True):
+        if (stacked := _of_many(optimiser)) is None:
+            return None
+        of_many[name] = stacked
     checks = _checks(form, tuple([optimiser.counted_as for optimiser in optimisers]))
-    return Kind(nets, by_name, form.step, tuple([size for size, _ in batches]), checks)
+    return FitKind(nets, of_many, form.step, tuple([size for size, _ in batches]), checks)
 
 
 def _of_many(optimiser: Optimiser) -> Optimiser | None:
@@ -145,7 +211,7 @@ def _of_many(optimiser: Optimiser) -> Optimiser | None:
         inner = _of_many(optimiser.inner)
         return None if inner is None else ClippedEach(inner, optimiser.most)
     inner = optimiser.inner if isinstance(optimiser, Scheduled) else optimiser
-    return optimiser if type(inner) in ELEMENTWISE else None
+    return optimiser if type(inner) in (Sgd, Adam) else None
 
 
 def _is_usual(samples: Hashable, task: Task) -> bool:

@@ -1,20 +1,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 
 import pytest
 import torch
 
 import fedsim
 from fedsim.data.fingerprints import fingerprint
-from fedsim.engine.cluster.job_actor import Done, Greeting, JobActor
+from fedsim.engine.cluster.actors import Done, Greeting, JobActor
 from fedsim.engine.cluster.numeric_fingerprint import numeric_fingerprint
 from fedsim.engine.cluster.packing import Failure, Loans, packed
 from fedsim.engine.execute import run
-from fedsim.engine.jobs import ClientSamples, Fit, Stream
+from fedsim.engine.jobs import ClientSamples, Stream
 from fedsim.engine.worker_state import Resources, Worker
 from fedsim.errors import UserError
+from tests.engine.conftest import MakeFit
 
 pytest.importorskip("ray")
 
@@ -41,7 +41,7 @@ def test_what_it_cannot_build_it_says() -> None:
 
 @pytest.mark.parametrize("alike", [True, False])
 def test_each_job_gets_its_result_or_its_failure(
-    alike: bool, resources: Resources, worker: Worker, make_fit: Callable[..., Fit]
+    alike: bool, resources: Resources, worker: Worker, make_fit: MakeFit
 ) -> None:
     actor = JobActor([])
     actor.greet(lambda: resources)

@@ -1,4 +1,4 @@
-"""What the count of a step's operations depends on, so that runs of one process can share it."""
+"""Keys of a step's cost: what it depends on, so that fits of a run and runs of a process share one count."""
 
 from __future__ import annotations
 
@@ -28,15 +28,7 @@ def step_key(
     task: Task,
     augmentations: Augmentations,
 ) -> Hashable | None:
-    """Return what the operations of one step of a fit depend on; None where that is not known.
-
-    Args:
-        job: The fit.
-        sizes: Samples in the batch of each stream.
-        architectures: Those of the run, by label.
-        task: The task of the samples that the job does not carry itself.
-        augmentations: How those of the training split are transformed.
-    """
+    """Return what the operations of a step with batches of these sizes depend on; None where unknown."""
     nets = {name: architectures[model.architecture].value for name, model in job.models.items()}
     optimisers = [job.optimisers[name] for name in job.trained]
     transformations = tuple((type(one), one.config) for one in augmentations)
@@ -49,8 +41,8 @@ def step_key(
         (job.trained, job.public_buffers, task, sizes, transformations),
         tuple(nets.items()),
         tuple((name, sample_form(stream.samples)) for name, stream in job.streams.items()),
-        tuple((name, extra.stream, _extra_form(extra)) for name, extra in job.extras.items()),
-        _tree_form(job.outputs),
+        tuple((name, extra.stream, extra_form(extra)) for name, extra in job.extras.items()),
+        tree_form(job.outputs),
     )
 
 
@@ -67,11 +59,13 @@ def sample_form(samples: Samples) -> tuple[Any, ...]:
             return (type(samples),)
 
 
-def _extra_form(extra: Extra) -> Hashable:
+def extra_form(extra: Extra) -> Hashable:
+    """Return the names, types and shapes of an extra; of one that follows a stream, those of a row."""
     if isinstance(extra.value, Mapping):
-        return _tree_form(extra.value)
+        return tree_form(extra.value)
     return extra.value.dtype.name, extra.value.shape[1:] if extra.stream else extra.value.shape
 
 
-def _tree_form(tree: Tree) -> Hashable:
+def tree_form(tree: Tree) -> Hashable:
+    """Return the names, types and shapes of arrays."""
     return tuple((name, array.dtype.name, array.shape) for name, array in tree.items())

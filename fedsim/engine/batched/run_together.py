@@ -2,40 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from fedsim.engine.batched import evaluation, fit, fit_kinds
-from fedsim.engine.batched.ways import ALONE, FAILED, Ways
+from fedsim.engine.batched import evaluation, fit
+from fedsim.engine.batched.kinds import ALONE, FAILED, Ways
 from fedsim.engine.execute import own_generators_only, run
 from fedsim.engine.jobs import Evaluate, Fit, Fitted, Job, Predict
-from fedsim.engine.worker_state import Resources, Worker
+from fedsim.engine.worker_state import Worker
 from fedsim.errors import InvariantError
 from fedsim.params import unwarned
 
 
-def batch_key(job: Job, resources: Resources) -> Hashable | None:
-    """Return what jobs have in common that can be run together; None for one that is run by itself."""
-    match job:
-        case Fit():
-            return fit_kinds.batch_key(job, resources)
-        case Predict() | Evaluate():
-            return evaluation.evaluation_key(job, resources)
-        case _:
-            return None
-
-
 def run_together(jobs: Sequence[Any], worker: Worker) -> tuple[list[Any], Ways]:
-    """Run jobs of one :func:`batch_key`.
+    """Run jobs of one batch key; return the result or exception of each, and how many were run in which way.
 
     Where jobs fail together each of them is run by itself, so that only those fail whose fault it is.
-
-    Returns:
-        Each one's result, or the exception that it raised; and how many were run in which way.
-
-    Raises:
-        KeyboardInterrupt: Somebody pressed Ctrl-C.
     """
     ways = Ways()
     can_be_together = len(jobs) > 1 or (isinstance(jobs[0], Evaluate) and len(jobs[0].parts) > 1)
