@@ -31,7 +31,6 @@ TOLD = {
     "process gone": "the process of clients {clients} is gone: {why}; it may come back",
     "process left": "the process of clients {clients} has left: {why}",
     "process refused": "a process was refused: {why}",
-    "tokens not read again": "tokens stay as they were: {cause}",
     "clients missing": "beginning without {count} of {of} clients",
 }
 """Lines for a person, by events of the log."""
