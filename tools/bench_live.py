@@ -22,7 +22,7 @@ from typing import NamedTuple
 from bench_dispatch import SCENARIO
 
 from fedsim.page.live_page import LivePage
-from fedsim.page.showing import run_on
+from fedsim.page.live_session import run_on
 from fedsim.runtime.run import run
 from fedsim.scenario import Plan, load_scenario
 

@@ -18,7 +18,7 @@ from fedsim.api.progress import ListenerOf, Progress, round_listeners
 from fedsim.api.results import Comparison, Result, Temporary
 from fedsim.api.threads import call, call_async
 from fedsim.errors import UserError
-from fedsim.page.showing import comparison_on, run_on
+from fedsim.page.live_session import comparison_on, run_on
 from fedsim.report.places import RUNS, run_name
 from fedsim.report.record_comparison import check_comparison, record_comparison, write_comparison
 from fedsim.report.record_run import Perform, record

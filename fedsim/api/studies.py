@@ -13,7 +13,7 @@ import pyarrow as pa
 from fedsim.api.progress import study_listener
 from fedsim.api.results import Result, Temporary
 from fedsim.errors import UserError
-from fedsim.page.showing import study_on
+from fedsim.page.live_session import study_on
 from fedsim.page.write_report import write_report
 from fedsim.quoting import quoted
 from fedsim.ranges import Processes, ends

@@ -12,7 +12,7 @@ from fedsim.cli.progress import TimeLeft, Watch, watching
 from fedsim.cli.report import check_report_place, note_report
 from fedsim.cli.run_summary import check_succeeded
 from fedsim.cli.study import Both, check_failed, note_kept, show_study, watching_study
-from fedsim.page.showing import comparison_on
+from fedsim.page.live_session import comparison_on
 from fedsim.report import comparison, cost_breakdown
 from fedsim.report.places import TABLES, by_name, comparison_place
 from fedsim.report.record_comparison import check_comparison, record_comparison, write_comparison

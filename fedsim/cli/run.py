@@ -10,7 +10,7 @@ from fedsim.cli.console import note
 from fedsim.cli.live import live_page
 from fedsim.cli.progress import watching
 from fedsim.cli.run_summary import check_succeeded, show
-from fedsim.page.showing import run_on
+from fedsim.page.live_session import run_on
 from fedsim.report.atomic_folder import check_folders
 from fedsim.report.places import holds_run, run_name, run_place
 from fedsim.report.provenance import Bus

@@ -17,7 +17,7 @@ from fedsim.cli.console import note, sentence, table, terminal
 from fedsim.cli.live import live_page
 from fedsim.cli.report import check_report_place, note_report
 from fedsim.errors import RunError
-from fedsim.page.showing import Unfollowed, study_on
+from fedsim.page.live_session import NoLivePage, study_on
 from fedsim.report import number_format
 from fedsim.studies.answer_sentence import answer_sentence
 from fedsim.studies.perform import On, Progress, Watch, perform, study_place
@@ -126,7 +126,7 @@ class Both:
     """
 
     watch: Watch
-    followed: LiveStudy | Unfollowed
+    followed: LiveStudy | NoLivePage
     last: Progress = field(default=Progress(0, 0), init=False)
 
     def __call__(self, progress: Progress) -> None:

@@ -1,4 +1,4 @@
-"""The page of a run that has ended, from its folder."""
+"""The report page of a run, from its folder."""
 
 from __future__ import annotations
 
@@ -22,20 +22,11 @@ from fedsim.report.text_table import Pairs, TextTable
 from fedsim.studies.variant_params import params_line
 
 RELATIVE = "relative\ntraffic"
-"""The column that compares the traffic of algorithms."""
+"""The column that compares the traffic of runs."""
 
 
 def run_page(folder: Path, rounds: tuple[int, int] | None = None) -> Page:
-    """Return the page of a run.
-
-    Args:
-        folder: The run's.
-        rounds: The first and the last round that are shown client by client; the first ones if None.
-
-    Raises:
-        OutputError: A file of the run is not there, or damaged.
-        UserError: The run has not these rounds, or there is nothing to show of them.
-    """
+    """Return the page of a run; ``rounds`` are the first and the last that are shown client by client."""
     summary = read_summary(folder)
     provenance = read_provenance(folder)
     sections = read_whole(folder, lambda place: run_sections(place, rounds))
@@ -65,25 +56,21 @@ def run_page(folder: Path, rounds: tuple[int, int] | None = None) -> Page:
 
 
 def read_remarks(folder: Path) -> list[str]:
-    """Return what the log of a run says that a reader has to know: of times, and of what is not finite.
-
-    Raises:
-        OutputError: The log is not there, or damaged.
-    """
+    """Return the remarks in the log of a run: on times, rejections and values that are not finite."""
 
     def remarks(file: Path) -> Iterator[str]:
         for line in file.read_text("utf-8").splitlines():
-            said = json.loads(line)
-            if said["event"] in ("simulated time", "rejections"):
-                yield said["remark"]
-            elif said["event"] == "not finite":
-                yield f"not finite: {said['cause']}"
+            entry = json.loads(line)
+            if entry["event"] in ("simulated time", "rejections"):
+                yield entry["remark"]
+            elif entry["event"] == "not finite":
+                yield f"not finite: {entry['cause']}"
 
     return read_whole(folder / "log.jsonl", lambda file: list(remarks(file)))
 
 
 def _alone(table: TextTable) -> TextTable:
-    """Return the table of a comparison without what compares its rows, as there is one."""
+    """Return the table of a comparison without what compares its rows."""
     kept = [column for column, heading in enumerate(table.headings) if heading != RELATIVE]
     notes = [note.partition(f"; {RELATIVE.replace(chr(10), ' ')}")[0] for note in table.notes]
     return replace(
@@ -99,10 +86,13 @@ def _params(file: Path) -> str:
     return params_line({name: toml.value(value) for name, value in params.items()})
 
 
-def _provenance(said: dict[str, Any]) -> Pairs:
-    model = said.get("server_model")
+def _provenance(host: dict[str, Any]) -> Pairs:
+    model = host.get("server_model")
     return [
         *([("server's model", f"{model['label']}, {model['parameters']:,} parameters")] if model else []),
-        ("fedsim", f"{said['fedsim']}, with torch {said['libraries']['torch']} on {said['device']}"),
-        ("began", f"{said['started_at']}, {said['platform']}"),
+        (
+            "fedsim",
+            f"{host['fedsim']}, with torch {host['libraries']['torch']} on {host['device']}",
+        ),
+        ("began", f"{host['started_at']}, {host['platform']}"),
     ]
