@@ -12,6 +12,7 @@ from fedsim.data import Split
 from fedsim.engine.compute_context import ComputeContext
 from fedsim.engine.engine import Engine
 from fedsim.engine.kept_optimisers import Keeping
+from fedsim.engine.requests import JobRequest
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.fleet import Device
 from fedsim.params import Array, Model
@@ -90,7 +91,14 @@ class Context(ComputeContext):
 
 
 class ClientContext(Context):
-    """What a client's hook may know and do."""
+    """What a client's hook may know and do.
+
+    A client hook awaits the context's calls and nothing else. The driver of the hook decides what becomes of
+    the jobs: they take virtual time, real time, or, for a forecast or the observer, none.
+    """
+
+    def _perform(self, request: JobRequest) -> JobRequest:
+        return request
 
     def num_samples(self, split: Split = "train") -> int:
         """Return how many samples of a split the client holds."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from fedsim.errors import RunError
@@ -42,7 +43,21 @@ def merged_state(hook: Any, result: Any, before: Any) -> Any:
     return result
 
 
+def foreign_await(hook: Any, awaited: Any) -> RunError:
+    """Return the error of a client hook that awaits something else than a call of its context."""
+    kind = "nothing (as asyncio.sleep(0) does)" if awaited is None else f"a {type(awaited).__name__}"
+    return RunError(
+        f"the hook {_name_of(hook)} awaited {kind}: a client's hook awaits calls of its context alone, such as "
+        "client.fit and client.predict, one at a time; client.predict_each makes several predictions"
+    )
+
+
+def _name_of(hook: Any) -> str:
+    while isinstance(hook, partial):  # what the runtime has put around it
+        hook = next((arg for arg in hook.args if callable(arg)), hook.func)
+    return f"{getattr(hook, '__module__', '?')}.{getattr(hook, '__qualname__', repr(hook))}"
+
+
 def _unexpected(hook: Any, result: Any, expected: str) -> RunError:
-    name = f"{getattr(hook, '__module__', '?')}.{getattr(hook, '__qualname__', repr(hook))}"
     shown = "None" if result is None else f"{type(result).__name__} ({shortened(repr(result), 60)})"
-    return RunError(f"the hook {name} returned {shown}, but has to return {expected}")
+    return RunError(f"the hook {_name_of(hook)} returned {shown}, but has to return {expected}")

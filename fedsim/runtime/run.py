@@ -15,8 +15,6 @@ from fedsim.runtime import told_losses
 from fedsim.runtime.clients.contexts import Contexts
 from fedsim.runtime.clients.host import ClientHost
 from fedsim.runtime.clients.interrupted_work import Churn
-from fedsim.runtime.clients.plain_training import plain_training
-from fedsim.runtime.cohort_timetable import cohort_timetables
 from fedsim.runtime.evaluation import Observer
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.recorder import Observe, Recorder, silent, unobserved
@@ -99,13 +97,9 @@ async def _simulate(
     initial, tasks = parts.initial(), Tasks()
     contexts = Contexts(parts, engine, initial, log.warning, log.info)
     host = ClientHost(parts, contexts, bus.clients, tasks)
-    host.plain_training = plain = plain_training(parts, host.exchanges, engine, bus.clients, tasks)
     observer = Observer(parts, engine, contexts, host.states, trace)
     actor = ServerActor(parts, engine, bus.server, initial, observer, recorder, trace, log)
     bus.presence = presence = _presence(parts, bus, engine, host, trace)
-    actor.timetables = cohort_timetables(
-        parts, plain, host, bus, presence, engine, trace, recorder.dispatches
-    )
     bus.clients.feed(host.take)
     bus.server.feed(actor.take)
     try:

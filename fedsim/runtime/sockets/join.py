@@ -12,7 +12,7 @@ from fedsim.clock import Trace, start_clock
 from fedsim.errors import DecodeError, FedsimError, RunError, UserError
 from fedsim.params import unwarned
 from fedsim.runtime.clients.contexts import Contexts
-from fedsim.runtime.clients.host import ClientHost, Held
+from fedsim.runtime.clients.host import ClientHost, Held, in_task
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.invariants import check_trace
 from fedsim.runtime.run import open_engine
@@ -93,7 +93,7 @@ async def host(
     try:
         tasks = Tasks()
         contexts = Contexts(parts, engine, parts.initial(), warned, reports.note)
-        hosted = ClientHost(parts, contexts, client, tasks, store)
+        hosted = ClientHost(parts, contexts, client, tasks, store, in_task)
 
         async def answer(number: int, question: bytes) -> bytes:
             try:
