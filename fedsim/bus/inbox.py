@@ -43,12 +43,7 @@ class Inbox:
         self._wake()
 
     async def receive(self) -> Delivery:
-        """Wait for the next delivery, in order of arrival.
-
-        Raises:
-            RuntimeError: Another task is waiting already; a party has one reader.
-            ConnectionError: Nothing will come any more.
-        """
+        """Wait for the next delivery, in order of arrival."""
         while not self._waiting:
             if self._failure is not None:
                 raise self._failure

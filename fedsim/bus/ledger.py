@@ -147,13 +147,7 @@ class Ledger:
         *,
         up: bool = False,
     ) -> None:
-        """Enter frames that were sent and have arrived, of dispatches of one exchange.
-
-        Args:
-            frames: In the order of sending: when each was sent and has arrived, ns; the header of its
-                dispatch; kind, bytes, parameters, whether it is data, bytes of overhead.
-            up: Whether they are replies.
-        """
+        """Enter frames that were sent and have arrived, of dispatches of one exchange."""
         rows = [self._row(sent_ns, header, up, *what) for sent_ns, _, header, what in frames]
         self._sent.frombytes(b"".join(rows))
         self._outcome.extend([_DELIVERED] * len(frames))
@@ -245,11 +239,7 @@ class Ledger:
         }
 
     def check(self) -> None:
-        """Compare the running totals with the rows.
-
-        Raises:
-            InvariantError: They differ.
-        """
+        """Compare the running totals with the rows."""
         row = self._rows()
         way, data = row["up"], row["data"]
         for up in (False, True):

@@ -67,11 +67,7 @@ def in_words(note: Note) -> Note:
 
 
 def checked(said: Any) -> Note:
-    """Return the note of a level, an event and values as a peer has sent them.
-
-    Raises:
-        ValueError: :func:`in_words` could not have made such a note.
-    """
+    """Return the note of a level, an event and values as a peer has sent them."""
     if type(said) is list and len(said) == 3 and type(said[1]) is str and type(said[2]) is dict:
         note = Note(*said)
         if note.level in _LEVELS and in_words(note) == note:
@@ -80,12 +76,7 @@ def checked(said: Any) -> Note:
 
 
 def written(notes: Sequence[Note], left_out: int = 0) -> str | None:
-    """Return notes as a text that :func:`read` accepts; what is too much is left out, and counted.
-
-    Args:
-        notes: What was noted, as :func:`in_words` gives it.
-        left_out: How many were left out before.
-    """
+    """Return notes as a text that :func:`read` accepts; what is too much is left out, and counted."""
     lines: list[str] = []
     room = MOST_TEXT - 100  # for the last one
     for note in notes[:MOST_PER_REPLY]:
@@ -100,11 +91,7 @@ def written(notes: Sequence[Note], left_out: int = 0) -> str | None:
 
 
 def read(text: Any) -> list[Note]:
-    """Return the notes of a text.
-
-    Raises:
-        ValueError: It holds none, or more than is allowed.
-    """
+    """Return the notes of a text."""
     if type(text) is not str or len(text) > MOST_TEXT:
         raise ValueError(f"notes are a text of at most {MOST_TEXT} characters")
     try:

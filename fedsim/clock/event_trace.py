@@ -44,12 +44,7 @@ _STAMPED = ("kind", "at_ns")
 
 @dataclass(frozen=True)
 class RecordKind:
-    """A kind of record.
-
-    Attributes:
-        name: Unique within a trace.
-        fields: The names of a record's values, in order; not ``kind`` or ``at_ns``, which every record has.
-    """
+    """A kind of record: a name, unique within a trace, and the names of its values."""
 
     name: str
     fields: tuple[str, ...]
@@ -69,19 +64,13 @@ class Records(Protocol):
 
 
 _Known = tuple[RecordKind, int, int, list[Listener]]
-"""A kind with its number of fields, its number in the stream and who listens."""
+"""A kind with its number of fields, its number in the stream and its listeners."""
 
 
 class Trace:
-    """Records events and hashes them.
+    """Hashes records and writes them to ``sink``, if there is one, which nobody closes here.
 
-    Args:
-        sink: Where the stream is written, record by record; nobody closes it. None to hash only.
-        keep: Whether to keep the records in memory too.
-
-    Attributes:
-        keep: Whether the records are kept in memory.
-        kept: With ``keep``, one tuple ``(instant in ns, kind's name, *values)`` per record.
+    With ``keep``, ``kept`` has a tuple ``(instant in ns, kind's name, *values)`` per record.
     """
 
     def __init__(self, sink: BinaryIO | None = None, keep: bool = False) -> None:
@@ -104,18 +93,7 @@ class Trace:
         return self._num_digested + len(self._undigested)
 
     def record(self, kind: RecordKind, *values: Value) -> None:
-        """Add a record at the current instant.
-
-        Args:
-            kind: Its kind.
-            *values: One value for each field: ints, floats, strings, booleans, None, or flat sequences.
-
-        Raises:
-            ValueError: When the values do not match the fields, or two kinds have one name.
-            TypeError: For a value of another type, such as a NumPy integer.
-            RunError: When the instant is later than any record can hold.
-            RuntimeError: When no loop is running.
-        """
+        """Add a record at the current instant."""
         # Kinds are constants, so identity is enough here; comparing their fields would cost more.
         known = self._kinds.get(kind.name)
         if known is None or known[0] is not kind:
@@ -143,17 +121,7 @@ class Trace:
             listener(at_ns, *values)
 
     def record_all(self, records: Sequence[Record], told: Collection[Listener] = ()) -> None:
-        """Add records of instants up to now, in order; the earliest is not before the last one here.
-
-        It does what :meth:`record` does for each, in less time.
-
-        Args:
-            records: Instant in ns, kind and values.
-            told: Listeners that are left out, because the caller tells them by itself.
-
-        Raises:
-            Exception: As :meth:`record`.
-        """
+        """Add records up to now, in order, faster than one by one; leave out the listeners ``told``."""
         known, rows = self._kinds, list[tuple[Value, ...]]()
         for at_ns, kind, values in records:
             if kind.name not in known or known[kind.name][0] is not kind:
@@ -190,15 +158,7 @@ class Trace:
         rows.clear()
 
     def listen(self, listeners: Mapping[str, Listener]) -> Callable[[], None]:
-        """Call functions with the records of some kinds as they are made; the hash stays the same.
-
-        Args:
-            listeners: One function for each name of a kind. It must not change the values, nor keep those
-                that are sequences: the recorder may change them later. What it raises, :meth:`record` raises.
-
-        Returns:
-            A function that removes the listeners.
-        """
+        """Call functions with the records of kinds; return what ends it. Lists among values may change later."""
         return _listen(self._listeners, listeners)
 
     def hash(self) -> str:
@@ -212,7 +172,7 @@ class Trace:
         self._undigested.clear()
 
     def _first_not_held(self, rows: Sequence[Sequence[Value]]) -> str:
-        """Return the kind of the first record that no trace holds."""
+        """Return the kind of the first record that cannot be packed."""
         names = {number: name for name, (_, _, number, _) in self._kinds.items()}
         for row in rows:
             try:
@@ -226,7 +186,7 @@ class Trace:
         self.kept.append((at_ns, kind.name, *plain))
 
     def _introduce(self, kind: RecordKind) -> _Known:
-        """Return what is known of a kind, which the stream explains before its first record."""
+        """Return the entry of a kind; the stream describes it before its first record."""
         if kind.name not in self._kinds:
             listeners = self._listeners[kind.name]
             self._kinds[kind.name] = kind, len(kind.fields), len(self._kinds), listeners
@@ -279,11 +239,7 @@ def _listen(
 
 
 class StoredTrace:
-    """The records of a stream, told again to whoever listens.
-
-    Args:
-        file: The stream.
-    """
+    """The records of a stream, played to listeners."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -294,18 +250,14 @@ class StoredTrace:
         return _listen(self._listeners, listeners)
 
     def play(self) -> None:
-        """Tell all records.
-
-        Raises:
-            DataError: As :func:`read_trace`.
-        """
+        """Call the listeners with all records."""
         for kind, record in stored_records(self._file):
             for listener in self._listeners.get(kind.name, ()):
                 listener(*record[1:])
 
 
 def stored_hash(file: BinaryIO) -> str:
-    """Return the hash of a stream's records: what :meth:`Trace.hash` has given when it was whole."""
+    """Return the hash of a stream's records, as :meth:`Trace.hash` gave it."""
     digest = _new_digest()
     file.read(len(_HEADER))
     while piece := file.read(_READ_AT_ONCE):
@@ -317,9 +269,6 @@ def read_trace(file: BinaryIO) -> Iterator[dict[str, Any]]:
     """Yield the records of a stream, each as a map of ``kind``, ``at_ns`` and its fields by name.
 
     A stream that ends within a record, as after a crash, gives all whole records before.
-
-    Raises:
-        DataError: When the file is no trace, or of a format that this version does not know.
     """
     return (as_map(kind, record) for kind, record in stored_records(file))
 
@@ -330,11 +279,7 @@ def as_map(kind: RecordKind, record: Sequence[Any]) -> dict[str, Any]:
 
 
 def stored_records(file: BinaryIO) -> Iterator[tuple[RecordKind, list[Any]]]:
-    """Yield the records of a stream as they are stored: the number of the kind, the instant in ns, values.
-
-    Raises:
-        DataError: As :func:`read_trace`.
-    """
+    """Yield the records of a stream as they are stored: the number of the kind, the instant in ns, values."""
     unpacker = msgpack.Unpacker(file)
     kinds: list[RecordKind] = []
     try:

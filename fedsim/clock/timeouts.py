@@ -1,4 +1,4 @@
-"""Many timeouts of one duration, of which only the earliest is a timer of the loop."""
+"""Many timeouts of one duration with a single timer of the loop."""
 
 from __future__ import annotations
 
@@ -26,17 +26,10 @@ class Timeout(Generic[T]):
 
 
 class Timeouts(Generic[T]):
-    """Timeouts that end in the order in which they began, because all last equally long.
+    """Timeouts of equal length; ``expire`` is called with the item of one, as an event of the class DEADLINE.
 
-    In virtual time each runs in exactly the place that a timer of its own would have. Most timeouts never
-    expire, and cost a place in a queue instead of one in the loop's heap.
-
-    Args:
-        seconds: How long each lasts.
-        expire: Called with what has timed out, as an event of the class DEADLINE.
-
-    Raises:
-        ValueError: A duration that is NaN or an infinity.
+    Each runs in the place that a timer of its own would have. A timeout costs a place in a queue, not in the
+    heap.
     """
 
     def __init__(self, seconds: float, expire: Callable[[T], object]) -> None:
@@ -65,7 +58,7 @@ class Timeouts(Generic[T]):
             self._set_timer()
 
     def _set_timer(self) -> None:
-        """Set the timer for the first timeout that still counts."""
+        """Set the timer for the first open timeout."""
         queue = self._queue
         while queue and queue[0]._item is None:
             queue.popleft()

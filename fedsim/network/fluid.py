@@ -23,15 +23,7 @@ from fedsim.network.links import Links
 
 
 class FluidCarrier:
-    """Carries parcels as flows between the server and its clients.
-
-    Args:
-        links: Capacities and latencies.
-        server_up: Capacity of the server's egress over time, in place of that of the links.
-        server_down: Capacity of its ingress, likewise.
-        is_checked: Whether to check that no link carries more than its capacity, for the price of a look at
-            every flow whenever one begins or ends.
-    """
+    """Carries parcels as flows; ``server_up`` and ``server_down`` replace the server's capacities in ``links``."""
 
     def __init__(
         self,
@@ -45,7 +37,7 @@ class FluidCarrier:
         down, up = (LoadCheck(), LoadCheck()) if is_checked else (None, None)
         self._down = ServerLink(server_up or links.server_up_bps, links.down_bps, links.down_trace, down)
         self._up = ServerLink(server_down or links.server_down_bps, links.up_bps, links.up_trace, up)
-        # For timetables: capacity and caps of the way down, then of the way up; None where they change.
+        # For timetables: the server's and the clients' links down, then up; None if they change.
         self._constant = (
             None if server_up or links.down_trace else (links.server_up_bps, links.down_bps),
             None if server_down or links.up_trace else (links.server_down_bps, links.up_bps),
@@ -54,11 +46,7 @@ class FluidCarrier:
         self._loop: VirtualTimeLoop | None = None
 
     def carry(self, parcel: Parcel, listener: Listener) -> Passage:
-        """Start the transfer; it leaves and arrives at one instant, when the last byte has crossed.
-
-        Raises:
-            ValueError: The parcel does not go between the server and a client.
-        """
+        """Start the transfer; its last byte leaves and arrives at one instant."""
         sender, receiver = parcel.sender, parcel.receiver
         if (sender < 0) == (receiver < 0):
             raise ValueError(
@@ -74,11 +62,11 @@ class FluidCarrier:
         """Return when parcels would arrive; see :class:`fedsim.network.base.TimetableCarrier`."""
         if (constant := self._constant[up]) is None:
             return []
-        capacity_bps, caps_bps = constant
+        capacity_bps, link_bps = constant
         return arrivals(
             parcels,
             capacity_bps=capacity_bps,
-            caps_bps=caps_bps,
+            link_bps=link_bps,
             latency_ns=self._latency_ns,
             all_at_once=all_at_once,
             by_ns=by_ns,
@@ -100,11 +88,7 @@ class FluidConfig(Config):
 
 
 class Fluid(NetworkPlugin[FluidConfig]):
-    """Links shared fairly.
-
-    Raises:
-        DataError: A trace cannot be read.
-    """
+    """Links shared fairly."""
 
     Config = FluidConfig
     follows_traces = True
@@ -120,7 +104,7 @@ class Fluid(NetworkPlugin[FluidConfig]):
         return FluidCarrier(links, self._server_up, self._server_down, is_checked=verify)
 
     def alone_s(self, links: Links, sender: int, receiver: int, num_bytes: int) -> float:
-        """Return how long a parcel takes that shares its links with no other, s; links at their mean."""
+        """Return how long a parcel takes alone, s, with links at their mean."""
         up, down = self._server_up, self._server_down
         if up is not None:
             links = replace(links, server_up_bps=up.mean_bps)

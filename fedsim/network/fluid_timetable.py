@@ -1,8 +1,7 @@
-"""When parcels arrive over one direction of the server's link that nothing else uses meanwhile.
+"""Arrivals of parcels over one direction of the server's link that nothing else uses.
 
-It is what :class:`fedsim.network.fluid_server_link.ServerLink` does, event by event and to the nanosecond,
-without what a run needs around it: timers, listeners, pauses, traces, and clients with several flows. Tests
-compare both.
+They equal those of :class:`fedsim.network.fluid_server_link.ServerLink` to the nanosecond, without timers,
+listeners, pauses, traces and clients with several flows. Tests compare both.
 """
 
 from __future__ import annotations
@@ -22,21 +21,12 @@ def arrivals(
     parcels: Departures,
     *,
     capacity_bps: float,
-    caps_bps: PerClient,
+    link_bps: PerClient,
     latency_ns: Callable[[int], int],
     all_at_once: bool,
     by_ns: int,
 ) -> Arrivals:
-    """Return when each arrives; see :meth:`fedsim.network.base.TimetableCarrier.arrivals`.
-
-    Args:
-        parcels: The parcels, each of another client.
-        capacity_bps: Of the server's link, bit/s.
-        caps_bps: Of the clients' links, bit/s, ``[K]``.
-        latency_ns: Gives how long the first byte of a client's parcel takes, ns.
-        all_at_once: Whether they begin in one event; else each begins behind all other events of its instant.
-        by_ns: Those that arrive later are left out.
-    """
+    """Return when parcels of different clients arrive; see :class:`fedsim.network.base.TimetableCarrier`."""
     star, result = MaxMinStar(capacity_bps), list[tuple[int, list[int]]]()
     add, advance = star.add, star.advance
     # Instants at which something happens, in the order in which they were set, and to which parcel.
@@ -84,7 +74,7 @@ def arrivals(
                 origin_ns = now_ns
                 star.restart()
             num_flowing += 1
-            bits, cap_bps = 8.0 * num_bytes, float(caps_bps[client])
+            bits, cap_bps = 8.0 * num_bytes, float(link_bps[client])
             add(Flow(parcel), bits, cap_bps)
             # As if nobody else were there; what comes later only delays it.
             fastest_bps = cap_bps if cap_bps < capacity_bps else capacity_bps

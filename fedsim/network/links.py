@@ -1,4 +1,4 @@
-"""The links of a fleet: a star with the server in the middle, a number for each client and quantity."""
+"""The links of a fleet: a star with the server in the middle."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedsim.network.capacity import Capacity
 from fedsim.params import Array
 
 TraceOf = Callable[[int], Capacity | None]
-"""Gives what a client's link follows over time; None where it is constant."""
+"""Returns the trace of a client's link; None if it is constant."""
 
 
 class PerClient(Protocol):
@@ -23,14 +23,10 @@ class PerClient(Protocol):
 
 
 class InGroups:
-    """A number for each client, where whole groups of consecutive clients share one, exactly.
-
-    Args:
-        groups: How many clients each has, and their number or array of numbers.
-    """
+    """A number for each client, given by groups of consecutive clients: a count, and a number or array."""
 
     def __init__(self, groups: Sequence[tuple[int, float | Array]]) -> None:
-        # A constant, or what gives the number of the n-th client of the group.
+        # A constant, or a function of the place in the group.
         self._columns = [column if isinstance(column, float) else column.item for _, column in groups]
         self._starts = list(accumulate((num for num, _ in groups), initial=0))
 
@@ -51,8 +47,8 @@ class Links:
         server_up_bps: The server's egress, bit/s.
         server_down_bps: The server's ingress, bit/s.
         server_latency_s: One-way latency inside the server's door, s.
-        up_trace: What clients' uplinks follow over time, instead of constant rates; None where none does.
-        down_trace: What downlinks follow.
+        up_trace: Traces of clients' uplinks, instead of constant rates.
+        down_trace: Traces of downlinks.
     """
 
     up_bps: PerClient

@@ -27,10 +27,6 @@ class ChildProcesses:
 
     The standard input of each is a pipe. It closes when this process ends, in whatever way; ``fedsim join
     --while-fed`` then ends, too.
-
-    Args:
-        commands: The arguments of each process.
-        environment: Variables beside this process's own. Other users cannot see them, so secrets go here.
     """
 
     def __init__(self, commands: Sequence[Sequence[str]], environment: Mapping[str, str]) -> None:
@@ -71,12 +67,7 @@ class ChildProcesses:
             await asyncio.gather(*(process.wait() for process in self._processes), *self._outputs)
 
     async def during(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do work, as long as all processes live.
-
-        Raises:
-            RunError: One has ended; with what it said last.
-            UserError: One has ended because of a mistake of the user's.
-        """
+        """Do work, as long as all processes live."""
         task = asyncio.ensure_future(work)
         ends = [asyncio.ensure_future(process.wait()) for process in self._processes]
         try:

@@ -82,9 +82,6 @@ class ServerProcess:
         listening: Called with the URL once the server listens.
         tell: Called with a line for a person when a process joins or leaves.
         children: Returns the client processes that this process starts, given the address.
-
-    Raises:
-        UserError: Files that are no certificate, key or tokens; or everybody could join.
     """
 
     plan: Plan
@@ -115,12 +112,7 @@ class ServerProcess:
 
     @classmethod
     def with_children(cls, plan: Plan, num_processes: int) -> ServerProcess:
-        """Return a server at a loopback address that starts its client processes itself, with a token.
-
-        Args:
-            plan: What is run.
-            num_processes: Client processes, which share the clients and the workers; one a client at most.
-        """
+        """Return a server at a loopback address that starts its client processes itself, with a token."""
         clients = len(plan.parts.fleet)
         num_processes = min(num_processes, clients)
         ends = [clients * place // num_processes for place in range(num_processes + 1)]
@@ -139,12 +131,7 @@ class ServerProcess:
         return cls(plan=plan, address=Address("127.0.0.1", 0), access=access, children=children)
 
     def __call__(self, parts: Parts, **observers: Any) -> RunResult:
-        """Run.
-
-        Raises:
-            RunError: The run failed, or one of its child processes.
-            UserError: The address cannot be listened at.
-        """
+        """Run."""
         return asyncio.run(self._run(parts, **observers))
 
     async def _run(

@@ -35,9 +35,6 @@ _BIN_WIDTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4}
 class Bins:
     """Encoded arrays, in parts that need not be joined; nothing is copied.
 
-    Args:
-        arrays: As :func:`fedsim.wire.dtypes.plain` returns them, or pending.
-
     Attributes:
         listed: Dtype, shape and length in bytes of each array.
         packed_list: The same in msgpack.
@@ -96,11 +93,7 @@ def _layout(listed: tuple[tuple[str, tuple[int, ...], int], ...]) -> tuple[bytes
 
 
 def described(wire: Any, limits: Limits) -> list[Described]:
-    """Check the list of arrays, before anything is allocated for them.
-
-    Raises:
-        DecodeError: It is no such list, a shape does not fit its length, or it asks for more than the limits.
-    """
+    """Check the list of arrays, before anything is allocated for them."""
     if type(wire) is not tuple or len(wire) > limits.arrays:
         raise DecodeError(f"envelope.arrays: {show(wire)} is not a list of at most {limits.arrays}")
     checked = []
@@ -132,11 +125,7 @@ def described(wire: Any, limits: Limits) -> list[Described]:
 
 
 def arrays_of_bytes(whole: memoryview, position: int, announced: list[Described]) -> list[Array]:
-    """Return the arrays from a position to the end of the bytes, as views of them.
-
-    Raises:
-        DecodeError: The bytes are not exactly the arrays announced.
-    """
+    """Return the arrays from a position to the end of the bytes, as views of them."""
     arrays = []
     for number, (dtype, shape, num_bytes) in enumerate(announced):
         start = _bin_start(whole, position, num_bytes, number)

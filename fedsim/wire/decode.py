@@ -52,14 +52,6 @@ def decode(
     """Return the envelope and the message of a frame.
 
     Arrays are read-only views of the frame's bytes: whoever passes a ``bytearray`` must not change it later.
-
-    Args:
-        frame: A frame as :meth:`Packed.frame` made it, or the bytes of one.
-        kinds: The kinds that may arrive here.
-        limits: The most that a frame may ask for.
-
-    Raises:
-        DecodeError: Anything but one whole valid frame of a known kind.
     """
     whole = frame if isinstance(frame, Frame) else memoryview(frame).cast("B").toreadonly()
     if len(whole) > limits.frame_bytes:

@@ -19,12 +19,7 @@ BOOL = DTYPES["|b1"]
 
 
 def plain(array: Array, where: str) -> Array:
-    """Return an array in the layout of frames; one that is C-contiguous and little-endian is returned itself.
-
-    Raises:
-        TypeError: No NumPy array, memory-mapped array or scalar, or a dtype that frames do not hold.
-        ValueError: Too many bytes or dimensions.
-    """
+    """Return an array in the layout of frames, itself if it is C-contiguous and little-endian."""
     if type(array) is not np.ndarray:
         if not isinstance(array, (np.memmap, np.generic)):  # arithmetic on 0-d arrays gives scalars
             raise TypeError(f"{where}: a {type(array).__name__} is not an array: pass a plain numpy.ndarray")

@@ -48,11 +48,6 @@ class Frame:
     A frame is a pure function of its message. Its length is always known; its bytes are made when somebody
     looks at them, which computes what is pending in the message (:class:`fedsim.params.PendingTree`).
 
-    Args:
-        head: The envelope with the first array's padding and header, or the arguments of ``_head`` for it.
-        num_bytes: Length of all parts.
-        packed: Has the arrays, shared by all frames of a message; None where all bytes are in the head.
-
     Attributes:
         num_bytes: Length of all parts.
     """
@@ -169,17 +164,7 @@ class Packed:
         return self._received
 
     def frame(self, *, sender: int, receiver: int, round: int, exchange: str) -> Frame:  # noqa: A002
-        """Return the frame for one receiver, which shares the arrays with all others.
-
-        Args:
-            sender: ``SERVER`` or the client that sends.
-            receiver: ``SERVER`` or the client that it is for.
-            round: Round or server version, from 0; -1 outside any.
-            exchange: Name of the exchange that the message belongs to; may be empty.
-
-        Raises:
-            ValueError: A number that is no such address or round, or a name that is too long.
-        """
+        """Return the frame for one receiver, which shares the arrays with all others."""
         envelope = self._envelope
         rest = envelope.after(exchange)
         if not (type(sender) is type(receiver) is type(round) is int) or not (
@@ -207,10 +192,6 @@ def pack(message: Message) -> Packed:
 
     An array that is C-contiguous and little-endian is not copied: frames are views of it, so it must not be
     changed afterwards (trees are values, see :mod:`fedsim.params`).
-
-    Raises:
-        TypeError: A class that is no declared message, or a field of another type than declared.
-        ValueError: More than a frame can hold.
     """
     plan = plan_of(type(message))
     keys: list[Any] = [plan.owner]

@@ -42,22 +42,7 @@ def unpack(
     array_items: int,
     map_items: int,
 ) -> tuple[Any, int]:
-    """Return the object at the start of ``data``, arrays as tuples, and its length in bytes.
-
-    Args:
-        data: The object, and perhaps more.
-        where: What messages call it.
-        whole_bytes: Length of all that was received, which decides how much memory parsing may take.
-        most_bytes: Longest object.
-        pairs_hook: Makes a map from its keys and values; by default a dictionary.
-        str_bytes: Longest string, in UTF-8.
-        array_items: Longest array.
-        map_items: Largest map.
-
-    Raises:
-        DecodeError: No such object; it holds raw bytes or an extension; or it would take more memory than
-            :data:`FACTOR` times ``whole_bytes`` and :data:`FREE_BYTES`.
-    """
+    """Return the object at the start of ``data``, arrays as tuples, and its length in bytes."""
     length = _length(data, where, most_bytes)
     if not fits(data[:length], whole_bytes):
         raise DecodeError(

@@ -25,8 +25,8 @@ from fedsim.network.fluid_server_link import ServerLink
 from fedsim.network.max_min_star import Flow, MaxMinStar
 from fedsim.network.naive import PLUGIN as NAIVE
 from fedsim.network.none import PLUGIN as NONE
-from fedsim.network.progressive_filling import ProgressiveFilling
 from fedsim.rng import Key
+from tests.network.progressive_filling import ProgressiveFilling
 
 MS = 1_000_000
 LINKS = Links(np.array([8e6, 2e6, 5e6]), np.array([8e6, 2e6, 5e6]), np.array([0, 0.001, 0]), 9e6, 9e6, 0.0)

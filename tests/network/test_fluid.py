@@ -23,8 +23,8 @@ from fedsim.network.fluid import FluidCarrier, FluidConfig
 from fedsim.network.max_min_star import MaxMinStar
 from fedsim.network.naive import PLUGIN as NAIVE
 from fedsim.network.none import PLUGIN as NONE
-from fedsim.network.progressive_filling import ProgressiveFilling
 from fedsim.rng import Key
+from tests.network.progressive_filling import ProgressiveFilling
 
 MS = 1_000_000
 S = 1_000 * MS

@@ -25,11 +25,7 @@ class _Work:
 
 
 class Reports:
-    """Listens to the jobs and hooks of a client process.
-
-    Args:
-        trace: Where the process's engine records its jobs.
-    """
+    """Listens to the jobs and hooks of a client process."""
 
     def __init__(self, trace: Trace) -> None:
         self._work: dict[tuple[int, int], _Work] = {}

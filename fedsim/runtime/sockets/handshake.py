@@ -53,12 +53,7 @@ class Greeting:
 
 
 def read(data: bytes) -> Greeting:
-    """Return the greeting that bytes stand for.
-
-    Raises:
-        UserError: They are none, or of a server with another version, with which models would not be those
-            of one program.
-    """
+    """Return the greeting that bytes stand for."""
     try:
         said: Any = json.loads(data) if len(data) <= MOST_BYTES else None
     except (ValueError, RecursionError):
@@ -79,11 +74,7 @@ def read(data: bytes) -> Greeting:
 
 
 def check_data(greeting: Greeting, data: FederatedData) -> None:
-    """Check that a process has built the data that the server has.
-
-    Raises:
-        UserError: It has not; the message says what differs.
-    """
+    """Check that a process has built the data that the server has."""
     if found := differences(fingerprint(data), greeting.data):
         raise UserError(
             f"the data here are not those of the server: {'; '.join(found)}. Both sides build them from the "

@@ -27,24 +27,14 @@ if TYPE_CHECKING:
 
 
 class FolderStore:
-    """States in a folder, as :class:`fedsim.runtime.clients.host.Store` wants them.
-
-    Args:
-        folder: Where.
-        parts: What the run is made of.
-    """
+    """States in a folder, as :class:`fedsim.runtime.clients.host.Store` wants them."""
 
     def __init__(self, folder: StateFolder, parts: Parts) -> None:
         self._folder = folder
         self._classes = state_encoding.classes_of(parts.algorithm)
 
     def load(self, client: int) -> Held | None:
-        """Return what a client holds.
-
-        Raises:
-            FileError: The system refuses to read it.
-            UserError: What is in the folder is no state of this algorithm.
-        """
+        """Return what a client holds."""
         data = self._folder.get(client)
         try:
             return None if data is None else state_encoding.decode_held(data, self._classes)
@@ -55,31 +45,14 @@ class FolderStore:
             ) from None
 
     def save(self, client: int, held: Held) -> None:
-        """Keep what a client holds, as soon as its next reply is safe.
-
-        Raises:
-            RunError: It cannot leave the process.
-        """
+        """Keep what a client holds, as soon as its next reply is safe."""
         self._folder.put(client, _encoded(client, held))
 
 
 async def host(
     parts: Parts, client: HttpClient, *, folder: StateFolder | None = None, warn: Warn = ignored
 ) -> None:
-    """Host clients until the run is over; the connection stays as it is.
-
-    Args:
-        parts: What the run is made of: the same as at the server.
-        client: The connection, which says whose deliveries come here.
-        folder: Where states outlive this process.
-        warn: Is told here what clients warn of; that, and what else they note, goes to the server too.
-
-    Raises:
-        ConnectionError: The server is away for good.
-        InvariantError: Under ``parts.verify``: a hook has changed what it was given, or a job has no end.
-        RunError: A client's hook failed, or its state cannot leave its process.
-        UserError: The parts do not fit each other, or the folder's states not the algorithm.
-    """
+    """Host clients until the run is over; the connection stays as it is."""
     start_clock()
     trace = Trace(keep=parts.verify)
     reports = Reports(trace)

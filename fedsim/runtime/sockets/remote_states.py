@@ -37,14 +37,6 @@ class RemoteStates:
 
     A client that was never asked, or whose process has not been seen, has the state that it joins with. So,
     with a warning, has one whose process does not answer, or with what is no state of this algorithm.
-
-    Args:
-        parts: What the run is made of.
-        bus: Whom to ask.
-        contexts: Makes the states that clients join with.
-        initial: Start values, by which models that come back are measured.
-        trace: Says whom the server has asked.
-        log: Where warnings go.
     """
 
     def __init__(

@@ -57,23 +57,7 @@ async def serve(
     observe: Observe = unobserved,
     wait_s: float | None = None,
 ) -> RunResult:
-    """Wait for clients, run, and return what the run has shown; the server stays as it is.
-
-    Args:
-        parts: What the run is made of.
-        server: The bus, which accepts clients.
-        ledger: The bus's.
-        trace: The bus's too; under ``parts.verify`` it must keep its records.
-        log: Where drops, rejections and rounds are noted.
-        watch: Told of each round as it ends.
-        observe: Given what will record the run.
-        wait_s: Begin after so long with the clients that are there; without it, wait for all that can take
-            part.
-
-    Raises:
-        RunError: The run failed, or no client has come.
-        UserError: The parts do not fit each other.
-    """
+    """Wait for clients, run, and return what the run has shown; the server stays as it is."""
     log = log or silent()
     engine = open_engine(parts, trace)
     try:

@@ -79,12 +79,7 @@ def classes_of(algorithm: Algorithm[Any, Any, Any]) -> tuple[type, ...]:
 
 
 def encode(value: Any, limits: StateLimits = DEFAULT) -> bytes:
-    """Return a state as bytes.
-
-    Raises:
-        TypeError: Something in it that cannot travel; the message says where.
-        ValueError: Too much of it, or a number or string that does not fit.
-    """
+    """Return a state as bytes."""
     writer = _Writer(limits)
     tree = writer.tree(value, "state", 0)
     bins = Bins(writer.arrays)
@@ -102,16 +97,7 @@ def encode(value: Any, limits: StateLimits = DEFAULT) -> bytes:
 
 
 def decode(data: bytes, classes: Collection[type], limits: StateLimits = DEFAULT) -> Any:
-    """Return the state that bytes stand for; its arrays are read-only views of them.
-
-    Args:
-        data: What :func:`encode` made.
-        classes: The classes of records that may occur, see :func:`classes_of`.
-        limits: The most that is accepted.
-
-    Raises:
-        DecodeError: Anything else, down to a field of a record that does not suit its annotation.
-    """
+    """Return the state that bytes stand for; its arrays are read-only views of them."""
     if len(data) > limits.frame_bytes:
         raise DecodeError(f"state: {len(data)} bytes, the limit is {limits.frame_bytes}")
     if not data.startswith(_HEAD):
@@ -134,11 +120,7 @@ def decode(data: bytes, classes: Collection[type], limits: StateLimits = DEFAULT
 
 
 def decode_held(data: bytes, classes: Collection[type], limits: StateLimits = DEFAULT) -> Held:
-    """Return what a client holds, as :func:`decode` does a state, whose classes are given.
-
-    Raises:
-        DecodeError: As there, or it is something else.
-    """
+    """Return what a client holds, as :func:`decode` does a state, whose classes are given."""
     held = decode(data, (Held, *classes), limits)
     if not isinstance(held, Held):
         raise DecodeError(f"a {type(held).__name__} where what a client holds belongs")
