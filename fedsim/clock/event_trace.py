@@ -158,7 +158,7 @@ class Trace:
         rows.clear()
 
     def listen(self, listeners: Mapping[str, Listener]) -> Callable[[], None]:
-        """Call functions with the records of kinds; return what ends it. Lists among values may change later."""
+        """Call functions with the records of kinds; return what ends it. Sequences may change later."""
         return _listen(self._listeners, listeners)
 
     def hash(self) -> str:

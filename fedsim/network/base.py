@@ -119,8 +119,8 @@ class NetworkPlugin(Plugin[C], ABC):
 
         Args:
             links: Of all clients and the server.
-            verify: Whether the carrier also checks, if it can, that no link carries more than its capacity. It
-                raises :exc:`fedsim.errors.InvariantError` otherwise.
+            verify: Whether the carrier also checks, if it can, that no link carries more than its capacity.
+                It raises :exc:`fedsim.errors.InvariantError` otherwise.
         """
 
     def alone_s(self, links: Links, sender: int, receiver: int, num_bytes: int) -> float:

@@ -9,8 +9,7 @@ from fedsim.errors import OutputError, UserError
 from fedsim.figures.drawing import write_figures
 from fedsim.page.html import GENERATOR, html
 from fedsim.page.page import Page
-from fedsim.page.run_page import run_page
-from fedsim.page.study_page import study_page
+from fedsim.page.report_pages import run_page, study_page
 from fedsim.report.atomic_folder import MARK, MEND, check_files, write_file
 from fedsim.report.places import COMPARISON
 from fedsim.studies.perform import STUDY

@@ -19,9 +19,8 @@ from fedsim.errors import DecodeError
 from fedsim.params import Array
 from fedsim.quoting import shortened
 from fedsim.walk import octets
-from fedsim.wire.dtypes import BOOL, DTYPES, NAMES, PendingArray
+from fedsim.wire.contents import BOOL, DTYPES, NAMES, Limits, PendingArray
 from fedsim.wire.field_types import show
-from fedsim.wire.limits import Limits
 
 ALIGNMENT = 16
 

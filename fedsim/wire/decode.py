@@ -18,10 +18,10 @@ import numpy as np
 from fedsim.errors import DecodeError
 from fedsim.params import Array
 from fedsim.wire.binary_arrays import arrays_of_bytes, described
+from fedsim.wire.contents import DEFAULT, Limits
 from fedsim.wire.declare import VERSION, Kinds, Message, Plan
 from fedsim.wire.field_types import Received, show
 from fedsim.wire.frame import HIGHEST, Frame
-from fedsim.wire.limits import DEFAULT, Limits
 from fedsim.wire.unpack import unpack
 
 

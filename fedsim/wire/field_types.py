@@ -19,8 +19,7 @@ import numpy as np
 from fedsim.errors import DecodeError
 from fedsim.params import Array, Form, PendingTree
 from fedsim.quoting import shortened
-from fedsim.wire.dtypes import NAMES, PendingArray, plain
-from fedsim.wire.limits import DEFAULT, Limits
+from fedsim.wire.contents import DEFAULT, NAMES, Limits, PendingArray, plain
 
 ALLOWED = (
     "bool, int, float, str, Literal of strings, fedsim.params.Array, NDArray of a dtype that travels, "

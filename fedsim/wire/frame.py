@@ -20,9 +20,8 @@ import msgpack
 from fedsim.params import Array
 from fedsim.quoting import quoted
 from fedsim.wire.binary_arrays import ALIGNMENT, Bins, lead
+from fedsim.wire.contents import DEFAULT, PendingArray
 from fedsim.wire.declare import Message, num_parameters, plan_of
-from fedsim.wire.dtypes import PendingArray
-from fedsim.wire.limits import DEFAULT
 from fedsim.wire.unpack import fits
 
 SERVER = -1

@@ -13,7 +13,7 @@ import fedsim
 from fedsim.errors import OutputError
 from fedsim.figures.base import BarChart, HeatChart, LineChart, Section
 from fedsim.figures.study_figures import left_out, study_sections
-from fedsim.page.study_page import study_page
+from fedsim.page.report_pages import study_page
 from fedsim.studies import perform as performing
 from fedsim.studies.read_folder import read_folder
 from tests.conftest import InProcess

@@ -16,7 +16,7 @@ from fedsim.data import FederatedData
 from fedsim.data.fingerprints import differences, fingerprint
 from fedsim.errors import UserError
 from fedsim.quoting import printable, quoted
-from fedsim.runtime.sockets.annotation_check import fits, hints_of
+from fedsim.runtime.sockets.state_encoding import fits, hints_of
 
 FORMAT = 2
 """Of greetings, and of what processes of a run say to one another beside frames."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fedsim.algorithms.contexts import Warn, ignored
-from fedsim.bus import Ledger
+from fedsim.bus import Header, Ledger
+from fedsim.bus.reply_report import MOST_PER_REPLY, Note, Report, in_words
 from fedsim.clock import Trace, start_clock
 from fedsim.errors import DecodeError, FedsimError, RunError, UserError
 from fedsim.params import unwarned
@@ -17,13 +19,71 @@ from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.invariants import check_trace
 from fedsim.runtime.run import open_engine
 from fedsim.runtime.sockets import state_encoding
-from fedsim.runtime.sockets.client_reports import Reports
-from fedsim.runtime.sockets.remote_states import QUESTION
+from fedsim.runtime.sockets.serve import QUESTION
 from fedsim.runtime.tasks import Tasks
 
 if TYPE_CHECKING:
     from fedsim.bus.http.client import HttpClient
     from fedsim.bus.http.state_folder import StateFolder
+
+
+class _Work:
+    """The jobs of one dispatch; those at the same time count once."""
+
+    __slots__ = ("since_ns", "spent_ns", "under_way")
+
+    def __init__(self) -> None:
+        self.under_way = 0
+        self.since_ns = 0
+        self.spent_ns = 0
+
+
+class Reports:
+    """Listens to the jobs and hooks of a client process."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._work: dict[tuple[int, int], _Work] = {}
+        self._notes: dict[int, list[Note]] = {}
+        self._left_out: Counter[int] = Counter()
+        trace.listen({"job_start": self._began, "job_end": self._ended})
+
+    def warn(self, event: str, *, client: int, **values: Any) -> None:
+        """Keep what a reader of the run's log may have to know, for the client's next reply."""
+        self._keep(Note("warning", event, values), client)
+
+    def note(self, event: str, *, client: int, **values: Any) -> None:
+        """Keep something ordinary, likewise."""
+        self._keep(Note("info", event, values), client)
+
+    def of(self, header: Header) -> Report:
+        """Return what is to be reported with a reply, and forget it."""
+        work = self._work.pop((header.client, header.dispatch), None)
+        return Report(
+            0 if work is None else work.spent_ns,
+            self._notes.pop(header.client, ()),
+            self._left_out.pop(header.client, 0),
+        )
+
+    def _keep(self, note: Note, client: int) -> None:
+        notes = self._notes.setdefault(client, [])
+        if len(notes) < MOST_PER_REPLY:
+            notes.append(in_words(note))  # now: a list may change until the reply, and a tensor is large
+        else:
+            self._left_out[client] += 1  # a hook that notes without end takes up no more
+
+    def _began(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
+        work = self._work.setdefault((client, dispatch), _Work())
+        if not work.under_way:
+            work.since_ns = at_ns
+        work.under_way += 1
+
+    def _ended(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
+        work = self._work.get((client, dispatch))
+        if work is None:
+            return
+        work.under_way -= 1
+        if not work.under_way:
+            work.spent_ns += at_ns - work.since_ns
 
 
 class FolderStore:
