@@ -72,22 +72,6 @@ def test_every_parcel_leaves_and_then_arrives_once_as_it_was_sent(
 
 
 @each_network
-@given(parcels)
-def test_equal_parcels_move_equally_in_every_run(
-    plugin: type[NetworkPlugin[Any]], described: Parcels
-) -> None:
-    async def main() -> list[list[tuple[str, int]]]:
-        carrier = make(plugin)
-        ears = [Ear() for _ in described]
-        for one, ear in zip(described, ears, strict=True):
-            carrier.carry(parcel(*one), ear)
-        await asyncio.sleep(3600)
-        return [[(what, at_ns) for what, at_ns, _ in ear.heard] for ear in ears]
-
-    assert clock.run(main()) == clock.run(main())
-
-
-@each_network
 async def test_nothing_is_heard_of_a_cancelled_parcel(plugin: type[NetworkPlugin[Any]]) -> None:
     carrier, cancelled, other = make(plugin), Ear(), Ear()
     passage = carrier.carry(parcel(True, 0, 1000), cancelled)

@@ -28,7 +28,7 @@ class Answering(Requests):
         self.answers = list(answers)
 
     @asynccontextmanager
-    async def send(self, *_: Any, **__: Any) -> AsyncIterator[Any]:  # type: ignore[override]
+    async def send(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
         async def pieces() -> AsyncIterator[bytes]:
             yield self.answers.pop(0)
 
