@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -35,6 +36,12 @@ def ignored(event: str, **values: Any) -> None:
 
 class Background(dict[str, asyncio.Task[Any]]):
     """Work of the server that runs beside the clients', by name, until it is collected."""
+
+    @property
+    def num_unstarted(self) -> int:
+        """How many of its tasks have not had their first turn."""
+        states = [inspect.getcoroutinestate(cast(Any, task.get_coro())) for task in self.values()]
+        return states.count(inspect.CORO_CREATED)
 
     def drop(self) -> None:
         """Cancel all work that was not collected."""

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, Protocol
 
 import msgpack
 
@@ -77,8 +77,7 @@ class Trace:
         self.kept: list[tuple[Any, ...]] = []
         self.keep = keep
         self._sink = sink
-        self._packer = msgpack.Packer()
-        self._pack = self._packer.pack
+        self._pack = msgpack.Packer().pack
         self._digest = _new_digest()
         self._undigested: list[bytes] = []
         self._num_digested = 0
@@ -100,15 +99,23 @@ class Trace:
             known = self._introduce(kind)
         _, num_fields, number, listeners = known
         if len(values) != num_fields:
-            raise _misfit(kind, values)
+            raise ValueError(
+                f"{kind.name!r} has the fields {kind.fields}, but {len(values)} value(s) were given"
+            )
         virtual = of_thread.loop
         at_ns = now_ns() if virtual is None else virtual.now_ns
         if at_ns > _LAST_NS:
-            raise _too_late()
+            raise RunError(
+                "virtual time has passed 292 years, and no record holds a later instant: give shorter "
+                "durations, faster links and devices, or fewer rounds"
+            )
         try:
             packed = self._pack((number, at_ns) + values)  # noqa: RUF005 - a sum is faster than a display
         except (TypeError, OverflowError) as error:
-            raise _not_held(kind.name, error) from error
+            raise TypeError(
+                f"a record of {kind.name!r} has a value that no trace holds ({error}): write int(value) or "
+                "float(value)"
+            ) from error
         undigested = self._undigested
         undigested.append(packed)
         if len(undigested) > _DIGESTED_AT_ONCE:
@@ -119,43 +126,6 @@ class Trace:
             self._keep(at_ns, kind, values)
         for listener in listeners:
             listener(at_ns, *values)
-
-    def record_all(self, records: Sequence[Record], told: Collection[Listener] = ()) -> None:
-        """Add records up to now, in order, faster than one by one; leave out the listeners ``told``."""
-        known, rows = self._kinds, list[tuple[Value, ...]]()
-        for at_ns, kind, values in records:
-            if kind.name not in known or known[kind.name][0] is not kind:
-                self._add(rows)
-                self._introduce(kind)
-            _, num_fields, number, _ = known[kind.name]
-            if len(values) != num_fields:
-                raise _misfit(kind, values)
-            if at_ns > _LAST_NS:
-                raise _too_late()
-            rows.append((number, at_ns) + values)  # noqa: RUF005 - as above
-        self._add(rows)
-        if self.keep:
-            for at_ns, kind, values in records:
-                self._keep(at_ns, kind, values)
-        untold = {name: [one for one in kind[3] if one not in told] for name, kind in known.items()}
-        if any(untold[kind.name] for kind in {id(kind): kind for _, kind, _ in records}.values()):
-            for at_ns, kind, values in records:
-                for listener in untold[kind.name]:
-                    listener(at_ns, *values)
-
-    def _add(self, rows: list[tuple[Value, ...]]) -> None:
-        """Hash and write records, each with its number and instant; empty the list."""
-        try:
-            # As one array, of which the records remain once its length is cut off.
-            packed = self._pack(rows)[len(self._packer.pack_array_header(len(rows))) :]
-        except (TypeError, OverflowError) as error:
-            raise _not_held(self._first_not_held(rows), error) from error
-        self._catch_up()
-        self._digest.update(packed)
-        self._num_digested += len(rows)
-        if self._sink is not None:
-            self._sink.write(packed)
-        rows.clear()
 
     def listen(self, listeners: Mapping[str, Listener]) -> Callable[[], None]:
         """Call functions with the records of kinds; return what ends it. Sequences may change later."""
@@ -170,16 +140,6 @@ class Trace:
         self._digest.update(b"".join(self._undigested))
         self._num_digested += len(self._undigested)
         self._undigested.clear()
-
-    def _first_not_held(self, rows: Sequence[Sequence[Value]]) -> str:
-        """Return the kind of the first record that cannot be packed."""
-        names = {number: name for name, (_, _, number, _) in self._kinds.items()}
-        for row in rows:
-            try:
-                self._pack(row)
-            except (TypeError, OverflowError):
-                return names[cast(int, row[0])]
-        raise AssertionError("each of these can be held")
 
     def _keep(self, at_ns: int, kind: RecordKind, values: Sequence[Value]) -> None:
         plain = (tuple(value) if isinstance(value, list) else value for value in values)
@@ -202,23 +162,6 @@ class Trace:
                 f"{kind.fields}: rename one"
             )
         return known
-
-
-def _misfit(kind: RecordKind, values: Sequence[Value]) -> ValueError:
-    return ValueError(f"{kind.name!r} has the fields {kind.fields}, but {len(values)} value(s) were given")
-
-
-def _too_late() -> RunError:
-    return RunError(
-        "virtual time has passed 292 years, and no record holds a later instant: give shorter durations, "
-        "faster links and devices, or fewer rounds"
-    )
-
-
-def _not_held(name: str, error: Exception) -> TypeError:
-    return TypeError(
-        f"a record of {name!r} has a value that no trace holds ({error}): write int(value) or float(value)"
-    )
 
 
 def _new_digest() -> hashlib.blake2b:

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from contextlib import contextmanager
 from contextvars import Context, copy_context
 from heapq import heapify, heappop, heappush
 from threading import get_ident, local
@@ -93,11 +94,16 @@ class Timer(Handle, asyncio.TimerHandle):
 
 
 class VirtualTimeLoop(BaseLoop):
-    """An asyncio loop on virtual time, without input, output, threads and signals; ``now_ns`` is its time."""
+    """An asyncio loop on virtual time, without input, output, threads and signals; ``now_ns`` is its time.
+
+    ``before`` is called before the clock moves, with the instant and the class of the next event. It records
+    what was computed beforehand, and may set the clock to instants up to that.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.now_ns = 0
+        self.before: Callable[[int, int], object] | None = None
         self._heap: list[tuple[int, int, int, Timer]] = []
         self._turns = 0
         self._cancelled_timers = 0
@@ -194,15 +200,25 @@ class VirtualTimeLoop(BaseLoop):
         self._turns += 1
         return self._turns
 
-    def is_quiet_until(self, when_ns: int) -> bool:
-        """Whether nothing is runnable now, and nothing is scheduled up to this instant, included."""
-        if any(handle._callback is not None for handle in self._ready):
+    def is_quiet_until(
+        self, when_ns: int, *, apart_from: EventClass | None = None, num_runnable: int = 0
+    ) -> bool:
+        """Whether no other event than of a class is scheduled up to an instant, and few are runnable."""
+        if sum(handle._callback is not None for handle in self._ready) > num_runnable:
             return False
-        heap = self._heap
-        while heap and heap[0][3]._callback is None:
-            heappop(heap)[3]._scheduled = False
-            self._cancelled_timers -= 1
-        return not heap or heap[0][0] > when_ns
+        return not any(
+            at_ns <= when_ns and event_class != apart_from and timer._callback is not None
+            for at_ns, event_class, _, timer in self._heap
+        )
+
+    @contextmanager
+    def as_of(self, at_ns: int) -> Iterator[None]:
+        """Let the clock show another instant for a while; nothing may be scheduled meanwhile."""
+        now_ns, self.now_ns = self.now_ns, at_ns
+        try:
+            yield
+        finally:
+            self.now_ns = now_ns
 
     def _refuse_caller(self, method: str) -> None:
         if self._closed:
@@ -259,7 +275,7 @@ class VirtualTimeLoop(BaseLoop):
                         if events > watch_from:
                             self._watch(callback, events)
                 while heap:  # until the first timer that is not cancelled
-                    when_ns, _, _, timer = heappop(heap)
+                    when_ns, event_class, _, timer = heappop(heap)
                     timer._scheduled = False
                     callback = timer._callback
                     if callback is not None:
@@ -268,6 +284,8 @@ class VirtualTimeLoop(BaseLoop):
                 else:
                     raise DeadlockError(deadlock_report(self.time(), self.pending_tasks()))
                 if when_ns != self.now_ns:
+                    if self.before is not None:
+                        self.before(when_ns, event_class)
                     self.now_ns = when_ns
                     # So that one comparison per event is enough to start the tally, and to stop at the limit.
                     self._watch_from = watch_from = events + LIVELOCK_LIMIT - _WATCHED_EVENTS

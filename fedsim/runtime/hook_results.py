@@ -47,7 +47,7 @@ def foreign_await(hook: Any, awaited: Any) -> RunError:
     """Return the error of a client hook that awaits something else than a call of its context."""
     kind = "nothing (as asyncio.sleep(0) does)" if awaited is None else f"a {type(awaited).__name__}"
     return RunError(
-        f"the hook {_name_of(hook)} awaited {kind}: a client's hook awaits calls of its context alone, such as "
+        f"the hook {_name_of(hook)} awaited {kind}: a client's hook awaits calls of its context, such as "
         "client.fit and client.predict, one at a time; client.predict_each makes several predictions"
     )
 

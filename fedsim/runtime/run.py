@@ -12,6 +12,7 @@ from fedsim.engine.engine import Engine
 from fedsim.errors import UserError
 from fedsim.params import spreading, unwarned
 from fedsim.runtime import told_losses
+from fedsim.runtime.clients.cohort_driver import cohort_drivers
 from fedsim.runtime.clients.contexts import Contexts
 from fedsim.runtime.clients.host import ClientHost
 from fedsim.runtime.clients.interrupted_work import Churn
@@ -100,6 +101,7 @@ async def _simulate(
     observer = Observer(parts, engine, contexts, host.states, trace)
     actor = ServerActor(parts, engine, bus.server, initial, observer, recorder, trace, log)
     bus.presence = presence = _presence(parts, bus, engine, host, trace)
+    actor.cohorts = cohort_drivers(parts, host, bus, presence, engine, trace)
     bus.clients.feed(host.take)
     bus.server.feed(actor.take)
     try:

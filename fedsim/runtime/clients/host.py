@@ -1,7 +1,7 @@
 """The clients' side: one host for any number of clients.
 
-Between dispatches only a client's state stays, if it has any. A client serves one dispatch at a time; others wait
-in the host. A driver runs its hook, from the arrival of a dispatch until the reply has left.
+Between dispatches only a client's state stays, if it has any. A client serves one dispatch at a time; others
+wait in the host. A driver runs its hook, from the arrival of a dispatch until the reply has left.
 
 What a client holds in mirrored fields counts only once the server has merged the reply that went with it
 (specification 3.4). Until the next header says so, both versions are kept. What its optimisers hold, under
@@ -69,7 +69,7 @@ class Store(Protocol):
 
 
 Serve: TypeAlias = Callable[["ClientHost", int, list[Delivery]], Work]
-"""Starts a driver of a client's hook for the deliveries that wait for it; it takes out those that are served."""
+"""Starts a driver of a client's hook for the deliveries that wait; it takes out those that are served."""
 
 
 @dataclass(eq=False)

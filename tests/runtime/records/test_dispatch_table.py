@@ -84,6 +84,15 @@ def test_all_is_well(world: Any) -> None:
     assert columns["exchange"].tolist() == ["talk"] * 6
 
 
+def record_at(trace: Trace, records: list[tuple[int, RecordKind, tuple[Any, ...]]]) -> None:
+    async def main() -> None:
+        for at_ns, kind, values in records:
+            await clock.sleep_until(at_ns / 1e9)
+            trace.record(kind, *values)
+
+    clock.run(main())
+
+
 def test_dispatches_whose_replies_have_come_are_added_as_the_trace_adds_them() -> None:
     trace, quiet = Trace(), Trace()
     one_by_one, at_once = DispatchTable(trace), DispatchTable(quiet)
@@ -101,11 +110,11 @@ def test_dispatches_whose_replies_have_come_are_added_as_the_trace_adds_them() -
             (done_ns, START, (*who, True, "update", 1, 1, False)),
             (replied_ns, END, (*who, True, "delivered", "")),
         ]
-    trace.record_all(sorted(events, key=lambda event: event[0]))
+    record_at(trace, sorted(events, key=lambda event: event[0]))
     at_once.replied(0, headers, instants_ns)
     for records, dispatches in ((trace, one_by_one), (quiet, at_once)):
         assert dispatches.counts == {"asked": 2}
-        records.record_all([(10, MERGE, (1, "train", 1, [4], [0])), (10, DROP, (2, 3, "too late"))])
+        record_at(records, [(10, MERGE, (1, "train", 1, [4], [0])), (10, DROP, (2, 3, "too late"))])
         dispatches.finish(10)
     assert rows(at_once) == rows(one_by_one)
     assert rows(at_once)[4, 0] == (0, 9e-9, 2e-9, 3e-9, 4e-9, 0, "merged", None)
