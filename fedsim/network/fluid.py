@@ -16,11 +16,20 @@ from fedsim.clock import VirtualTimeLoop, running_loop
 from fedsim.config import Config
 from fedsim.errors import VirtualTimeError
 from fedsim.input_paths import InputPath
-from fedsim.network.base import Arrivals, Carrier, Departures, Listener, NetworkPlugin, Parcel, Passage
+from fedsim.network.base import (
+    Arrivals,
+    Carrier,
+    Departures,
+    Links,
+    Listener,
+    NetworkPlugin,
+    Parcel,
+    Passage,
+    PerClient,
+)
 from fedsim.network.capacity import Capacity, read_capacity
 from fedsim.network.capacity_audit import LoadCheck
 from fedsim.network.fluid_server_link import NEVER_NS, FluidPassage, ServerLink, end_ns
-from fedsim.network.links import Links, PerClient
 from fedsim.network.max_min_star import Flow, MaxMinStar, noise_s
 
 _TICK = -1  # in place of a parcel: flows end, or might

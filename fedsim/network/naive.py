@@ -13,6 +13,7 @@ from fedsim.network.base import (
     Arrivals,
     Carrier,
     Departures,
+    Links,
     Listener,
     LonePassage,
     NetworkPlugin,
@@ -20,7 +21,6 @@ from fedsim.network.base import (
     Passage,
     lone_s,
 )
-from fedsim.network.links import Links
 
 
 class NaiveCarrier:

@@ -141,3 +141,21 @@ def test_a_parcel_that_is_alone_takes_as_long_as_the_model_says(
     one = parcel(up, client, num_bytes)
     alone_s = plugin(plugin.Config()).alone_s(LINKS, one.sender, one.receiver, num_bytes)
     assert clock.run(main()).heard[-1][1] == pytest.approx(1e9 * alone_s, rel=0, abs=1)
+
+
+STAR = Links(np.array([1e6, 2e6]), np.array([5e6, 6e6]), np.array([0.01, 0.02]), 8e6, 9e6, 0.5)
+
+
+def test_capacities_belong_to_the_party() -> None:
+    assert [STAR.egress_bps(address) for address in (-1, 0, 1)] == [8e6, 1e6, 2e6]
+    assert [STAR.ingress_bps(address) for address in (-1, 0, 1)] == [9e6, 5e6, 6e6]
+
+
+def test_latency_is_the_sum_over_both_doors_whichever_way_it_goes() -> None:
+    assert STAR.between_s(-1, 1) == STAR.between_s(1, -1) == 0.52
+    assert STAR.between_s(0, 1) == 0.03
+
+
+def test_what_comes_out_are_plain_floats() -> None:
+    # Durations end up in the trace, which takes no NumPy scalars.
+    assert type(STAR.egress_bps(0)) is type(STAR.ingress_bps(1)) is type(STAR.between_s(-1, 0)) is float

@@ -20,17 +20,19 @@ from fedsim.bus.http.messages import (
     MAX_HEAD_BYTES,
     MAX_TEXT,
     PROTOCOL,
+    Incoming,
     ProtocolError,
     Reader,
     dispatch_entry,
     entry,
+    pieces,
     read_join,
     read_large,
     sendable,
+    transfer_bytes,
 )
 from fedsim.bus.http.sessions import Dispatch, Key, Refused, Session, Sessions
 from fedsim.bus.http.transfer_records import TransferRecords
-from fedsim.bus.http.transfers import Incoming, pieces, transfer_bytes
 from fedsim.bus.inbox import Inbox
 from fedsim.clock import now_ns
 from fedsim.network.overhead import DIGEST_BYTES

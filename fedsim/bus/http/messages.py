@@ -1,4 +1,4 @@
-"""Entries, of which the outbox and requests with replies consist.
+"""Entries, of which the outbox and requests with replies consist, and large frames with their SHA-256.
 
 An entry is the lengths of its head (2 bytes) and body (4 bytes), the CRC-32 of both (4 bytes), the head, and
 the body. The head is a msgpack array: a letter, and exactly the values of that letter; anything else is a
@@ -20,7 +20,7 @@ s      client       number of the question, whether it could be answered; the an
 ====== ============ ====================================================================================
 
 A large reply or answer is a request of its own: body, head, length of the head (2 bytes), and the SHA-256 of
-all (:mod:`fedsim.bus.http.transfers`).
+all.
 """
 
 from __future__ import annotations
@@ -29,16 +29,20 @@ import asyncio
 import json
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
+from hmac import compare_digest
 from typing import Any, NamedTuple
 from zlib import crc32
 
 import msgpack
+import numpy as np
 
 from fedsim.bus.base import Header
 from fedsim.bus.http.access import ClientRanges
 from fedsim.errors import DecodeError, FedsimError, UserError
+from fedsim.network.overhead import DIGEST_BYTES
 from fedsim.quoting import printable, quoted, shortened
 from fedsim.wire import Envelope, Frame, Kinds, Limits, Message, Packed, decode, pack
 
@@ -307,3 +311,56 @@ def read_frame(header: Header, frame: bytes | memoryview, kinds: Kinds, limits: 
     if envelope != route:
         raise DecodeError(f"envelope: {envelope} came where {route} belongs")
     return message
+
+
+Parts = Sequence[bytes | memoryview]
+
+
+def transfer_bytes(parts: Parts) -> int:
+    """Return how many bytes travel for these parts, with the SHA-256."""
+    return sum(map(len, parts)) + DIGEST_BYTES
+
+
+async def pieces(parts: Parts, max_bytes: int) -> AsyncIterator[bytes | memoryview]:
+    """Yield the parts and their SHA-256 in pieces of at most ``max_bytes``, without copying."""
+    digest = asyncio.get_running_loop().run_in_executor(None, _sha256, parts)
+    for part in parts:
+        view = memoryview(part).cast("B")
+        for start in range(0, len(view), max_bytes):
+            yield view[start : start + max_bytes]
+    yield await digest
+
+
+class Incoming:
+    """A large frame that arrives. Its memory is reserved at once, but used only as bytes arrive."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.num_bytes = 0
+        self._view = memoryview(np.empty(total, np.uint8).data)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all bytes are here."""
+        return self.num_bytes == self.total
+
+    def add(self, data: bytes) -> None:
+        """Take the next bytes; more than were announced are a ProtocolError."""
+        end = self.num_bytes + len(data)
+        if end > self.total:
+            raise ProtocolError(f"a transfer of {self.total} bytes goes on after its end")
+        self._view[self.num_bytes : end] = data
+        self.num_bytes = end
+
+    async def verified(self) -> memoryview | None:
+        """Return the bytes before the SHA-256, read-only; None if they do not have it."""
+        body, digest = self._view[:-DIGEST_BYTES].toreadonly(), self._view[-DIGEST_BYTES:]
+        return body if compare_digest(await asyncio.to_thread(_sha256, [body]), bytes(digest)) else None
+
+
+def _sha256(parts: Parts) -> bytes:
+    """Return the SHA-256; takes about half a millisecond per MB."""
+    digest = sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.digest()

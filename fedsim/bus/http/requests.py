@@ -14,8 +14,7 @@ import aiohttp
 
 from fedsim.bus.http.access import ClientRanges
 from fedsim.bus.http.limits import HttpLimits
-from fedsim.bus.http.messages import ProtocolError, join_request
-from fedsim.bus.http.transfers import Incoming, Parts, pieces, transfer_bytes
+from fedsim.bus.http.messages import Incoming, Parts, ProtocolError, join_request, pieces, transfer_bytes
 from fedsim.errors import DecodeError, UserError
 from fedsim.network.overhead import DIGEST_BYTES
 from fedsim.quoting import MOST_SAID, printable, shortened
