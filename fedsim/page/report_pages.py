@@ -112,35 +112,35 @@ HASH_DIGITS = 12
 
 def study_page(folder: Path) -> Page:
     """Return the page of a study or a comparison, even if some of its runs have not ended."""
-    found = read_folder(folder)
+    answers = read_folder(folder)
     is_study = (folder / STUDY).is_file()
     summaries = {
         run.label: read_summary(folder / run.label)
-        for run in found.plan.runs
-        if run.seed in found.curves[run.setting]
+        for run in answers.plan.runs
+        if run.seed in answers.curves[run.setting]
     }
-    tables = read_whole(folder, lambda _: _tables(found, summaries, is_study=is_study))
+    tables = read_whole(folder, lambda _: _tables(answers, summaries, is_study=is_study))
     answer, *others = named(tables)
     return Page(
-        found.plan.name,
+        answers.plan.name,
         "study" if is_study else "comparison",
-        answer_sentence(found),
+        answer_sentence(answers),
         answer,
-        _remarks(folder, found, summaries),
-        read_whole(folder, lambda place: study_sections(found, place)),
+        _remarks(folder, answers, summaries),
+        read_whole(folder, lambda place: study_sections(answers, place)),
         others,
-        _facts(found, list(summaries.values())),
+        _facts(answers, list(summaries.values())),
     )
 
 
-def _tables(found: Answers, summaries: Mapping[str, Summary], *, is_study: bool) -> list[TextTable]:
+def _tables(answers: Answers, summaries: Mapping[str, Summary], *, is_study: bool) -> list[TextTable]:
     """Return the tables; the first is the one that answers."""
-    answers = sorted(found.tables, key=lambda table: not table.title.startswith("to reach"))
+    tables = sorted(answers.tables, key=lambda table: not table.title.startswith("to reach"))
     runs = list(summaries.values())
     compared = [comparison.table(runs), cost_breakdown.table(runs)] if runs and not is_study else []
-    if not found.plan.config.targets:
-        return [*compared, *answers, _runs(summaries)]
-    return [answers[0], *compared, *answers[1:], _runs(summaries)]
+    if not answers.plan.config.targets:
+        return [*compared, *tables, _runs(summaries)]
+    return [tables[0], *compared, *tables[1:], _runs(summaries)]
 
 
 def _runs(summaries: Mapping[str, Summary]) -> TextTable:
@@ -162,9 +162,9 @@ def _runs(summaries: Mapping[str, Summary]) -> TextTable:
     )
 
 
-def _remarks(folder: Path, found: Answers, summaries: Mapping[str, Summary]) -> list[str]:
-    remarks = [f"{label}: {why}" for label, why in found.failed.items()]
-    for label, lacking in left_out(found, folder).items():
+def _remarks(folder: Path, answers: Answers, summaries: Mapping[str, Summary]) -> list[str]:
+    remarks = [f"{label}: {why}" for label, why in answers.failed.items()]
+    for label, lacking in left_out(answers, folder).items():
         remarks.append(f"{label}: not shown client by client, since {lacking}")
     by_remark: dict[str, list[str]] = {}
     for label in summaries:
@@ -179,17 +179,17 @@ def _several(labels: Sequence[str]) -> str:
     return labels[0] if len(labels) == 1 else f"{labels[0]} and {len(labels) - 1} more"
 
 
-def _facts(found: Answers, runs: Sequence[Summary]) -> Pairs:
-    variants = dict.fromkeys(setting.variant for setting in found.plan.settings)
-    seeds = dict.fromkeys(str(run.seed) for run in found.plan.runs)
+def _facts(answers: Answers, runs: Sequence[Summary]) -> Pairs:
+    variants = dict.fromkeys(setting.variant for setting in answers.plan.settings)
+    seeds = dict.fromkeys(str(run.seed) for run in answers.plan.runs)
     facts = [
         ("variants", ", ".join(variants)),
         ("seeds", ", ".join(seeds)),
-        ("runs", f"{len(runs)} of {len(found.plan.runs)} have ended"),
+        ("runs", f"{len(runs)} of {len(answers.plan.runs)} have ended"),
         ("fedsim", ", ".join(dict.fromkeys(run["fedsim"] for run in runs))),
     ]
-    if found.plan.grid:
-        facts.insert(1, ("grid", ", ".join(found.plan.grid)))
-    if found.plan.tuned:
-        facts.insert(1, ("tuned", ", ".join(found.plan.tuned)))
-    return [*facts, *params_facts(found.plan)]
+    if answers.plan.grid:
+        facts.insert(1, ("grid", ", ".join(answers.plan.grid)))
+    if answers.plan.tuned:
+        facts.insert(1, ("tuned", ", ".join(answers.plan.tuned)))
+    return [*facts, *params_facts(answers.plan)]

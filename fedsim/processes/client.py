@@ -100,5 +100,5 @@ class ClientProcess:
         return replace(parts, verify=greeting.verify)
 
     def _warn(self, event: str, **values: Any) -> None:
-        said = ", ".join(f"{name} {value}" for name, value in values.items())
-        self.tell(f"note: {event} ({said})")
+        details = ", ".join(f"{name} {value}" for name, value in values.items())
+        self.tell(f"note: {event} ({details})")

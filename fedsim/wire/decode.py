@@ -75,7 +75,7 @@ def _envelope(head: bytes | memoryview, frame_bytes: int, limits: Limits) -> tup
         head,
         where="envelope",
         whole_bytes=frame_bytes,
-        most_bytes=limits.envelope_bytes,
+        max_bytes=limits.envelope_bytes,
         pairs_hook=_map,
         str_bytes=limits.string_bytes,
         array_items=limits.arrays,
@@ -127,8 +127,8 @@ def _message(wire: Any, plan: Plan, received: Received) -> Message:
         raise DecodeError(f"fields of {plan.owner.KIND!r}: {error}") from None
 
 
-def _difference(found: dict[Any, Any], wanted: frozenset[str]) -> str:
-    missing = sorted(wanted - found.keys())
-    extra = [show(key) for key in found if key not in wanted]
-    said = [f"{name!r} is missing" for name in missing[:1]] + [f"{name} is unknown" for name in extra[:1]]
-    return " and ".join(said)
+def _difference(mapping: dict[Any, Any], wanted: frozenset[str]) -> str:
+    missing = sorted(wanted - mapping.keys())
+    extra = [show(key) for key in mapping if key not in wanted]
+    problems = [f"{name!r} is missing" for name in missing[:1]] + [f"{name} is unknown" for name in extra[:1]]
+    return " and ".join(problems)

@@ -28,7 +28,7 @@ SERVER = -1
 """The server's address; clients are numbered from 0."""
 HIGHEST = 2**31 - 1
 """The highest address or round."""
-MOST_ENVELOPES = 1024
+MAX_ENVELOPES = 1024
 """Envelopes that are remembered, of some hundred bytes each."""
 
 _ROUTE = struct.Struct(">8si10si7si9s")
@@ -202,7 +202,7 @@ def pack(message: Message) -> Packed:
     whole = tuple(keys)
     envelope = _envelopes.get(whole)
     if envelope is None:
-        if len(_envelopes) >= MOST_ENVELOPES:
+        if len(_envelopes) >= MAX_ENVELOPES:
             _envelopes.clear()
         envelope = _envelopes[whole] = _Envelope(message, *_encoded(message))
     return Packed(message, envelope, None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedsim.algorithms.contexts import Warn, ignored
 from fedsim.bus import Header, Ledger
-from fedsim.bus.reply_report import MOST_PER_REPLY, Note, Report, in_words
+from fedsim.bus.reply_report import MAX_NOTES, Note, Report, in_words
 from fedsim.clock import Trace, start_clock
 from fedsim.errors import DecodeError, FedsimError, RunError, UserError
 from fedsim.params import unwarned
@@ -66,7 +66,7 @@ class Reports:
 
     def _keep(self, note: Note, client: int) -> None:
         notes = self._notes.setdefault(client, [])
-        if len(notes) < MOST_PER_REPLY:
+        if len(notes) < MAX_NOTES:
             notes.append(in_words(note))  # now: a list may change until the reply, and a tensor is large
         else:
             self._left_out[client] += 1  # a hook that notes without end takes up no more

@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 
 
 QUESTION = b"held"
-"""What the observer asks a client's process: the bytes of what the client holds, or none if nothing."""
+"""The observer's question for the state of a client; an empty answer if there is none."""
 
-PATIENCE_S = 30.0
-"""So long the observer waits for a client that was there before and is not now."""
+STATE_TIMEOUT_S = 30.0
+"""Time for a client's state to arrive."""
 
 AT_ONCE = 64
-"""Clients of whom the observer asks at once."""
+"""Questions at a time."""
 
 
 class RemoteStates:
@@ -70,20 +70,20 @@ class RemoteStates:
 
     async def __call__(self, clients: Mapping[int, int]) -> Sequence[Any]:
         """Return the states of clients, told the newest merged dispatch of each."""
-        patient_until_s = asyncio.get_running_loop().time() + PATIENCE_S
+        deadline_s = asyncio.get_running_loop().time() + STATE_TIMEOUT_S
         return await asyncio.gather(
-            *(self._one(client, merged, patient_until_s) for client, merged in clients.items())
+            *(self._one(client, merged, deadline_s) for client, merged in clients.items())
         )
 
-    async def _one(self, client: int, merged: int, patient_until_s: float) -> Any:
+    async def _one(self, client: int, merged: int, deadline_s: float) -> Any:
         if self._bus.attended(client):
             self._seen.add(client)
         if client not in self._asked or client not in self._seen:
             return self._contexts.joined(client)
         try:
-            async with self._gate, asyncio.timeout_at(patient_until_s):
+            async with self._gate, asyncio.timeout_at(deadline_s):
                 await self._bus.attendance([client])
-                data = await self._bus.probe(client, QUESTION, PATIENCE_S)
+                data = await self._bus.probe(client, QUESTION, STATE_TIMEOUT_S)
             if data:
                 return self._checked(data).settled(merged)
         except (TimeoutError, DecodeError, RunError) as error:
@@ -110,17 +110,17 @@ def _alike(left: Tree, right: Tree) -> bool:
 
 
 def unused(parts: Parts) -> str | None:
-    """Say what of a scenario's fleet plays no part in real time, where it would have mattered."""
-    said = []
+    """Return a remark on settings of the fleet that have no effect in real time."""
+    ignored = []
     if not parts.fleet.is_always_there:
-        said.append("availability")
+        ignored.append("availability")
     if parts.fleet.drops_out:
-        said.append("drop_out")
-    if not said:
+        ignored.append("drop_out")
+    if not ignored:
         return None
     return (
-        f"{' and '.join(said)} of [[fleet]] play no part over sockets: clients are there as their processes "
-        "are, and a process that is away runs out of participation.client_timeout"
+        f"{' and '.join(ignored)} of [[fleet]] play no part over sockets: clients are there as their "
+        "processes are, and a process that is away runs out of participation.client_timeout"
     )
 
 

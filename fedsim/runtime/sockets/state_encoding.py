@@ -70,13 +70,13 @@ def classes_of(algorithm: Algorithm[Any, Any, Any]) -> tuple[type, ...]:
     They are models, records of samples, and the frozen dataclasses that the modules of the algorithm and of
     its bases know by name.
     """
-    found: dict[type, None] = dict.fromkeys((Model, *SAMPLES))
+    classes: dict[type, None] = dict.fromkeys((Model, *SAMPLES))
     for base in type(algorithm).__mro__:
         if issubclass(base, Algorithm) and base is not Algorithm:
             for value in vars(sys.modules[base.__module__]).values():
                 if inspect.isclass(value) and _is_frozen(value) and not issubclass(value, Message):
-                    found[value] = None
-    return tuple(found)
+                    classes[value] = None
+    return tuple(classes)
 
 
 def encode(value: Any, limits: StateLimits = DEFAULT) -> bytes:
@@ -107,7 +107,7 @@ def decode(data: bytes, classes: Collection[type], limits: StateLimits = DEFAULT
         data,
         where="state: the structure is damaged",
         whole_bytes=len(data),
-        most_bytes=limits.envelope_bytes,
+        max_bytes=limits.envelope_bytes,
         str_bytes=limits.string_bytes,
         array_items=limits.values,
         map_items=0,
@@ -263,7 +263,7 @@ def hints_of(cls: type) -> Mapping[str, Any]:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Say whether a value is what an annotation asks for; integers and NumPy's numbers are numbers too."""
+    """Whether a value suits an annotation; unknown annotations, such as protocols, take any value."""
     if hint is Any:
         return True
     if hint is None or hint is type(None):
@@ -272,20 +272,20 @@ def fits(value: Any, hint: Any) -> bool:
         return hint.__bound__ is None or fits(value, hint.__bound__)
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        return any(fits(value, one) for one in arguments)
+        return any(fits(value, choice) for choice in arguments)
     if origin is Literal:
-        return any(type(value) is type(one) and value == one for one in arguments)
+        return any(type(value) is type(choice) and value == choice for choice in arguments)
     if origin is np.ndarray:
         return isinstance(value, np.ndarray) and _has_dtype(value, arguments[1])
     if origin is tuple:
         return isinstance(value, tuple) and _fit_each(value, arguments)
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        key, item = arguments
+        key_hint, item_hint = arguments
         return isinstance(value, Mapping) and all(
-            fits(name, key) and fits(one, item) for name, one in value.items()
+            fits(key, key_hint) and fits(item, item_hint) for key, item in value.items()
         )
     if isinstance(origin, type) and issubclass(origin, Sequence):
-        return isinstance(value, tuple) and all(fits(one, arguments[0]) for one in value)
+        return isinstance(value, tuple) and all(fits(item, arguments[0]) for item in value)
     return _is_one(value, hint) if isinstance(hint, type) else True
 
 
@@ -313,5 +313,5 @@ def _has_dtype(array: np.ndarray[Any, Any], hint: Any) -> bool:
 
 def _fit_each(value: tuple[Any, ...], hints: tuple[Any, ...]) -> bool:
     if len(hints) == 2 and hints[1] is Ellipsis:
-        return all(fits(one, hints[0]) for one in value)
+        return all(fits(item, hints[0]) for item in value)
     return len(value) == len(hints) and all(map(fits, value, hints))

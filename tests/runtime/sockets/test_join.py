@@ -12,7 +12,7 @@ import pytest
 
 from fedsim import clock
 from fedsim.bus import Header
-from fedsim.bus.reply_report import MOST_PER_REPLY, Note, written
+from fedsim.bus.reply_report import MAX_NOTES, Note, written
 from fedsim.clock import RecordKind, Trace
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
@@ -273,7 +273,7 @@ def test_notes_without_end_are_bounded_and_counted() -> None:
         reports.note("again", client=0, number=number)
     reports.note("once", client=1)
     report = reports.of(reply(0, 0))
-    assert [note.values["number"] for note in report.notes] == list(range(MOST_PER_REPLY))
+    assert [note.values["number"] for note in report.notes] == list(range(MAX_NOTES))
     assert report.left_out == 9_984
     last = json.loads(written(report.notes, report.left_out) or "")[-1]
     assert last == ["warning", "notes left out", {"count": 9_984}]
