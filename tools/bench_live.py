@@ -17,7 +17,7 @@ from typing import Any
 from bench_harness import Bench, main, without_training
 
 from fedsim.page.live_page import LivePage
-from fedsim.page.showing import run_on
+from fedsim.page.live_session import run_on
 from fedsim.runtime.run import run
 from fedsim.scenario import Plan, load_scenario
 

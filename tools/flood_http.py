@@ -92,7 +92,7 @@ async def serve() -> None:
     end_of_flood = asyncio.ensure_future(lines.readline())
     while not end_of_flood.done():
         await asyncio.sleep(0.01)
-        held = sum(session.held_bytes for session in server._sessions)
+        held = sum(session.upload_bytes for session in server._sessions)
         accounted = max(accounted, server._inbox.num_bytes + held)
         highest = max(highest, resident() - before)
     # Now the server reads again, and serves a client that was not part of the flood.
@@ -139,19 +139,15 @@ async def honest(port: int, client: int) -> None:
 async def hostile(port: int, client: int) -> None:
     """Leave large replies unfinished, fetch frames without reading them, and send unasked replies."""
     url, name = f"http://127.0.0.1:{port}", f"{client:032x}"
-    total, connector = LIMITS.frame.frame_bytes, aiohttp.TCPConnector(limit=0)
+    connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(headers={"Fedsim-Session": name}, connector=connector) as http:
         hello = json.dumps({"protocol": PROTOCOL, "clients": str(client)})
         async with http.post(f"{url}/join", data=hello), http.get(f"{url}/outbox?after=0&ready=1"):
             await asyncio.sleep(1)
             fetching = [await fetch(port, name, f"{client}/{number}") for number in range(2)]
             assert len(fetching) == 2
-            for number in range(8):
-                span = {"Content-Range": f"bytes 0-{total - 101}/{total}"}
-                with suppress(aiohttp.ClientError):
-                    place = f"{url}/dispatch/{client}/{number}"
-                    async with http.put(place, data=bytes(total - 100), headers=span):
-                        pass
+            uploading = [await begin_upload(port, name, f"{client}/{number}") for number in range(8)]
+            assert len(uploading) == 8
             unasked = entry("r", client, 999, (0.0, 0.0), None, body=bytes(LIMITS.small_frame_bytes))
             while True:
                 with suppress(aiohttp.ClientError):
@@ -165,6 +161,15 @@ async def fetch(port: int, name: str, dispatch: str) -> asyncio.StreamWriter:
     _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
     request = f"GET /dispatch/{dispatch} HTTP/1.1\r\nHost: localhost\r\nFedsim-Session: {name}\r\n\r\n"
     writer.write(request.encode())
+    return writer
+
+
+async def begin_upload(port: int, name: str, dispatch: str) -> asyncio.StreamWriter:
+    """Send a large reply but for its last bytes."""
+    _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
+    total = LIMITS.frame.frame_bytes
+    request = f"PUT /dispatch/{dispatch} HTTP/1.1\r\nHost: localhost\r\nFedsim-Session: {name}\r\n"
+    writer.write(f"{request}Content-Length: {total}\r\n\r\n".encode() + bytes(total - 100))
     return writer
 
 

@@ -133,26 +133,7 @@ class Ledger:
     ) -> int:
         """Enter a frame that is being put on a link at an instant; return its row."""
         row = len(self._outcome)
-        what = kind, num_bytes, num_parameters, is_data, overhead_bytes
-        self._sent.frombytes(self._row(at_ns, header, header.sender >= 0, *what))
-        self._outcome.append(_IN_FLIGHT)
-        self._arrivals.append(0)
-        self._arrived_ns.append(_NEVER)
-        return row
-
-    def _row(
-        self,
-        at_ns: int,
-        header: Header,
-        up: bool,
-        kind: str,
-        num_bytes: int,
-        num_parameters: int,
-        is_data: bool,
-        overhead_bytes: int,
-    ) -> bytes:
-        """Return what is known of a frame when it is sent, as a row; add it to the totals."""
-        sender, words = header.sender, self._words
+        sender, words, up = header.sender, self._words, header.sender >= 0
         totals = self._totals[up]
         totals[0] += 1
         totals[4] += overhead_bytes
@@ -161,19 +142,25 @@ class Ledger:
         else:
             totals[1] += num_bytes
             totals[2] += num_parameters
-        return _SENT_ROW.pack(
-            at_ns,
-            num_bytes,
-            num_parameters,
-            sender if sender >= 0 else header.receiver,
-            header.round,
-            header.dispatch,
-            overhead_bytes,
-            words[kind],
-            words[header.exchange],
-            up,
-            is_data,
+        self._sent.frombytes(
+            _SENT_ROW.pack(
+                at_ns,
+                num_bytes,
+                num_parameters,
+                sender if up else header.receiver,
+                header.round,
+                header.dispatch,
+                overhead_bytes,
+                words[kind],
+                words[header.exchange],
+                up,
+                is_data,
+            )
         )
+        self._outcome.append(_IN_FLIGHT)
+        self._arrivals.append(0)
+        self._arrived_ns.append(_NEVER)
+        return row
 
     def ended(self, at_ns: int, row: int, outcome: Outcome) -> bool:
         """Enter what became of a copy of a frame, and when; say whether it is the frame's first end."""
@@ -225,11 +212,7 @@ class Ledger:
         }
 
     def check(self) -> None:
-        """Compare the running totals with the rows.
-
-        Raises:
-            InvariantError: They differ.
-        """
+        """Compare the running totals with the rows."""
         row = self._rows()
         way, data = row["up"], row["data"]
         for up in (False, True):

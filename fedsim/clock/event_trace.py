@@ -42,12 +42,7 @@ _STAMPED = ("kind", "at_ns")
 
 @dataclass(frozen=True)
 class RecordKind:
-    """A kind of record.
-
-    Attributes:
-        name: Unique within a trace.
-        fields: The names of a record's values, in order; not ``kind`` or ``at_ns``, which every record has.
-    """
+    """A kind of record: a name, unique within a trace, and the names of its values."""
 
     name: str
     fields: tuple[str, ...]
@@ -67,27 +62,20 @@ class Records(Protocol):
 
 
 _Known = tuple[RecordKind, int, int, list[Listener]]
-"""A kind with its number of fields, its number in the stream and who listens."""
+"""A kind with its number of fields, its number in the stream and its listeners."""
 
 
 class Trace:
-    """Records events and hashes them.
+    """Hashes records and writes them to ``sink``, if there is one, which nobody closes here.
 
-    Args:
-        sink: Where the stream is written, record by record; nobody closes it. None to hash only.
-        keep: Whether to keep the records in memory too.
-
-    Attributes:
-        keep: Whether the records are kept in memory.
-        kept: With ``keep``, one tuple ``(instant in ns, kind's name, *values)`` per record.
+    With ``keep``, ``kept`` has a tuple ``(instant in ns, kind's name, *values)`` per record.
     """
 
     def __init__(self, sink: BinaryIO | None = None, keep: bool = False) -> None:
         self.kept: list[tuple[Any, ...]] = []
         self.keep = keep
         self._sink = sink
-        self._packer = msgpack.Packer()
-        self._pack = self._packer.pack
+        self._pack = msgpack.Packer().pack
         self._digest = _new_digest()
         self._undigested: list[bytes] = []
         self._num_digested = 0
@@ -102,33 +90,30 @@ class Trace:
         return self._num_digested + len(self._undigested)
 
     def record(self, kind: RecordKind, *values: Value) -> None:
-        """Add a record at the current instant.
-
-        Args:
-            kind: Its kind.
-            *values: One value for each field: ints, floats, strings, booleans, None, or flat sequences.
-
-        Raises:
-            ValueError: When the values do not match the fields, or two kinds have one name.
-            TypeError: For a value of another type, such as a NumPy integer.
-            RunError: When the instant is later than any record can hold.
-            RuntimeError: When no loop is running.
-        """
+        """Add a record at the current instant."""
         # Kinds are constants, so identity is enough here; comparing their fields would cost more.
         known = self._kinds.get(kind.name)
         if known is None or known[0] is not kind:
             known = self._introduce(kind)
         _, num_fields, number, listeners = known
         if len(values) != num_fields:
-            raise _misfit(kind, values)
+            raise ValueError(
+                f"{kind.name!r} has the fields {kind.fields}, but {len(values)} value(s) were given"
+            )
         virtual = of_thread.loop
         at_ns = now_ns() if virtual is None else virtual.now_ns
         if at_ns > _LAST_NS:
-            raise _too_late()
+            raise RunError(
+                "virtual time has passed 292 years, and no record holds a later instant: give shorter "
+                "durations, faster links and devices, or fewer rounds"
+            )
         try:
             packed = self._pack((number, at_ns) + values)  # noqa: RUF005 - a sum is faster than a display
         except (TypeError, OverflowError) as error:
-            raise _not_held(kind.name, error) from error
+            raise TypeError(
+                f"a record of {kind.name!r} has a value that no trace holds ({error}): write int(value) or "
+                "float(value)"
+            ) from error
         undigested = self._undigested
         undigested.append(packed)
         if len(undigested) > _DIGESTED_AT_ONCE:
@@ -141,15 +126,7 @@ class Trace:
             listener(at_ns, *values)
 
     def listen(self, listeners: Mapping[str, Listener]) -> Callable[[], None]:
-        """Call functions with the records of some kinds as they are made; the hash stays the same.
-
-        Args:
-            listeners: One function for each name of a kind. It must not change the values, nor keep those
-                that are sequences: the recorder may change them later. What it raises, :meth:`record` raises.
-
-        Returns:
-            A function that removes the listeners.
-        """
+        """Call functions with the records of kinds; return what ends it. Sequences may change later."""
         return _listen(self._listeners, listeners)
 
     def hash(self) -> str:
@@ -167,7 +144,7 @@ class Trace:
         self.kept.append((at_ns, kind.name, *plain))
 
     def _introduce(self, kind: RecordKind) -> _Known:
-        """Return what is known of a kind, which the stream explains before its first record."""
+        """Return the entry of a kind; the stream describes it before its first record."""
         if kind.name not in self._kinds:
             listeners = self._listeners[kind.name]
             self._kinds[kind.name] = kind, len(kind.fields), len(self._kinds), listeners
@@ -183,23 +160,6 @@ class Trace:
                 f"{kind.fields}: rename one"
             )
         return known
-
-
-def _misfit(kind: RecordKind, values: Sequence[Value]) -> ValueError:
-    return ValueError(f"{kind.name!r} has the fields {kind.fields}, but {len(values)} value(s) were given")
-
-
-def _too_late() -> RunError:
-    return RunError(
-        "virtual time has passed 292 years, and no record holds a later instant: give shorter durations, "
-        "faster links and devices, or fewer rounds"
-    )
-
-
-def _not_held(name: str, error: Exception) -> TypeError:
-    return TypeError(
-        f"a record of {name!r} has a value that no trace holds ({error}): write int(value) or float(value)"
-    )
 
 
 def _new_digest() -> hashlib.blake2b:
@@ -220,11 +180,7 @@ def _listen(
 
 
 class StoredTrace:
-    """The records of a stream, told again to whoever listens.
-
-    Args:
-        file: The stream.
-    """
+    """The records of a stream, played to listeners."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -235,18 +191,14 @@ class StoredTrace:
         return _listen(self._listeners, listeners)
 
     def play(self) -> None:
-        """Tell all records.
-
-        Raises:
-            DataError: As :func:`read_trace`.
-        """
+        """Call the listeners with all records."""
         for kind, record in stored_records(self._file):
             for listener in self._listeners.get(kind.name, ()):
                 listener(*record[1:])
 
 
 def stored_hash(file: BinaryIO) -> str:
-    """Return the hash of a stream's records: what :meth:`Trace.hash` has given when it was whole."""
+    """Return the hash of a stream's records, as :meth:`Trace.hash` gave it."""
     digest = _new_digest()
     file.read(len(_HEADER))
     while piece := file.read(_READ_AT_ONCE):
@@ -258,9 +210,6 @@ def read_trace(file: BinaryIO) -> Iterator[dict[str, Any]]:
     """Yield the records of a stream, each as a map of ``kind``, ``at_ns`` and its fields by name.
 
     A stream that ends within a record, as after a crash, gives all whole records before.
-
-    Raises:
-        DataError: When the file is no trace, or of a format that this version does not know.
     """
     return (as_map(kind, record) for kind, record in stored_records(file))
 
@@ -271,11 +220,7 @@ def as_map(kind: RecordKind, record: Sequence[Any]) -> dict[str, Any]:
 
 
 def stored_records(file: BinaryIO) -> Iterator[tuple[RecordKind, list[Any]]]:
-    """Yield the records of a stream as they are stored: the number of the kind, the instant in ns, values.
-
-    Raises:
-        DataError: As :func:`read_trace`.
-    """
+    """Yield the records of a stream as they are stored: the number of the kind, the instant in ns, values."""
     unpacker = msgpack.Unpacker(file)
     kinds: list[RecordKind] = []
     try:

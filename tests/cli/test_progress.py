@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import Result
+from fedsim.page.live_looks import Look
 
 from fedsim.bus import Totals
 from fedsim.cli.progress import Lines, TimeLeft, Words, watching
-from fedsim.page.live_looks import Look
 from fedsim.page.live_run import LiveRun
 from fedsim.runtime.evaluation import Accuracy
 from fedsim.runtime.records.result import RoundRow

@@ -8,7 +8,7 @@ work, where no frame goes up), or, where none has come, the server's giving it u
 that for a reply that comes late is part of the dispatch; waiting for the others before a merge is not.
 
 Over sockets the server sees none of a client's jobs, nor a frame until it is whole. What it knows of the time
-of a dispatch it tells once the reply has come (:mod:`fedsim.bus.http.accounts`), and that stands in place of
+of a dispatch it tells once the reply has come (``bus/http/transfer_records.py``), and that stands in place of
 what the events have shown until then; the rest was waiting: for a process to be there, or for a client's
 turn. The download is that of the last sending, until the client's process has said that it has the dispatch.
 Of a dispatch without a reply only the download is known.

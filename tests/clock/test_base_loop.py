@@ -1,4 +1,4 @@
-"""Tasks, and errors that reach the loop."""
+"""Tasks, errors that reach the loop, and what it refuses."""
 
 import asyncio
 import logging
@@ -8,7 +8,7 @@ import pytest
 
 from fedsim import clock
 from fedsim.clock import VirtualTimeLoop
-from fedsim.errors import RunError
+from fedsim.errors import RunError, VirtualTimeError
 
 
 def fail(words: str) -> None:
@@ -91,3 +91,40 @@ async def test_futures_and_tasks_carry_on_in_debug_mode() -> None:
         assert sum(await asyncio.gather(asyncio.sleep(1.0, 1), asyncio.sleep(2.0, 2))) == 3
     finally:
         loop.set_debug(False)
+
+
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        (lambda loop: loop.run_in_executor(None, int), "engine"),
+        (lambda loop: loop.add_reader(0, int), "bus"),
+        (lambda loop: loop.create_server(int, port=0), "bus"),
+        (lambda loop: loop.sock_recv(None, 1), "bus"),
+        (lambda loop: loop.getaddrinfo("localhost", 1), "bus"),
+        (lambda loop: loop.connect_read_pipe(int, None), "real asyncio loop"),
+        (lambda loop: loop.subprocess_exec(int, "true"), "outside the run"),
+        (lambda loop: loop.add_signal_handler(2, int), "signal.signal"),
+    ],
+)
+def test_refusals_name_themselves_and_say_what_to_use(
+    loop: VirtualTimeLoop, call: Callable[[VirtualTimeLoop], object], hint: str
+) -> None:
+    name = call.__code__.co_names[0]
+    with pytest.raises(VirtualTimeError, match=rf"^{name}\(\) cannot work on the virtual-time loop.*{hint}"):
+        call(loop)
+
+
+def test_nothing_of_asyncios_interface_is_left_unimplemented() -> None:
+    bare = {
+        name
+        for name, member in vars(asyncio.AbstractEventLoop).items()
+        if callable(member) and getattr(VirtualTimeLoop, name, None) is member
+    }
+    assert bare <= {"_timer_handle_cancelled"}
+
+
+async def test_to_thread_and_streams_are_refused() -> None:
+    with pytest.raises(VirtualTimeError, match="run_in_executor"):
+        await asyncio.to_thread(int)
+    with pytest.raises(VirtualTimeError, match="create_connection"):
+        await asyncio.open_connection("localhost", 1)

@@ -1,4 +1,4 @@
-"""Showing what is done on a live page, if there is one; only then anything of pages is imported."""
+"""Contexts that show runs and studies on a live page; without one, no page module is imported."""
 
 from __future__ import annotations
 
@@ -24,13 +24,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def run_on(page: LivePage | None, plan: Plan, folder: Path, passed: str = SIMULATED) -> Iterator[Observe]:
-    """Show a run on a page, if there is one, while the block does it; yields what is to observe the run.
+    """Show a run on a page, if there is one; yields the observer for the run.
 
-    Args:
-        page: Where.
-        plan: What is run.
-        folder: Of its results, which are there when the block ends well.
-        passed: What its time is called.
+    ``folder`` has its results after the block; ``passed`` is the word for its time.
     """
     if page is None:
         yield unobserved
@@ -44,8 +40,8 @@ def run_on(page: LivePage | None, plan: Plan, folder: Path, passed: str = SIMULA
         yield followed.observe
 
 
-class Unfollowed:
-    """What is told of runs that no page shows."""
+class NoLivePage:
+    """Takes the place of a live study where there is no page."""
 
     observe = staticmethod(unobserved)
 
@@ -60,17 +56,10 @@ def study_on(
     parent: Path,
     *,
     is_here: bool = False,
-) -> Iterator[LiveStudy | Unfollowed]:
-    """Show the runs of a study or a comparison likewise.
-
-    Args:
-        page: Where.
-        plan: Its runs.
-        parent: The folder of its results.
-        is_here: Whether runs are done in this process.
-    """
+) -> Iterator[LiveStudy | NoLivePage]:
+    """Show the runs of a study or a comparison; ``is_here`` if runs are done in this process."""
     if page is None:
-        yield Unfollowed()
+        yield NoLivePage()
         return
     from fedsim.page.live_study import LiveStudy
 

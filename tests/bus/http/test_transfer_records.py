@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from fedsim.bus import Header, Ledger, Outcome
-from fedsim.bus.http import accounts
-from fedsim.bus.http.accounts import Accounts
+from fedsim.bus.http import transfer_records
 from fedsim.bus.http.sessions import Dispatch
+from fedsim.bus.http.transfer_records import TransferRecords
 from fedsim.clock import Trace
 from fedsim.network import NO_OVERHEAD
 from fedsim.wire import PublicBatch, pack
@@ -52,9 +52,9 @@ def test_where_time_went(
 ) -> None:
     """Download, compute and upload, in s, of a dispatch sent at 100 s whose reply comes at 120 s."""
     now_s, has_frame = 100.0, options.get("has_frame", True)
-    monkeypatch.setattr(accounts, "now_ns", lambda: int(now_s * 1e9))
+    monkeypatch.setattr(transfer_records, "now_ns", lambda: int(now_s * 1e9))
     trace = Trace(keep=True)
-    books = Accounts(Ledger(), trace, NO_OVERHEAD, log=None)  # type: ignore[arg-type]  # nothing is noted
+    books = TransferRecords(Ledger(), trace, NO_OVERHEAD, log=None)  # type: ignore[arg-type]  # nothing is noted
 
     async def main() -> None:
         nonlocal now_s
@@ -62,7 +62,7 @@ def test_where_time_went(
         frame = packed.frame(sender=-1, receiver=3, round=1, exchange="train") if packed else None
         dispatch = Dispatch(DOWN, packed, frame, asyncio.get_running_loop().create_future(), 99.0)
         for now_s in options.get("sent_at_s", (100.0,)):  # noqa: B007 - it is what the clock says
-            books.began(dispatch, 1)
+            books.sent(dispatch, 1)
         if had_at_s is not None:
             now_s = had_at_s
             books.ended(dispatch, Outcome.DELIVERED)

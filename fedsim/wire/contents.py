@@ -1,11 +1,34 @@
-"""The dtypes that frames hold, and arrays in the layout of frames: C-contiguous, little-endian."""
+"""The contents of frames: limits, dtypes, and arrays in the layout of frames (C-contiguous, little-endian).
 
+The limits hold for packing too, so everything that is sent can be decoded under the default.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fedsim.params import Array, PendingTree
-from fedsim.wire.limits import DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a decoder accepts; ``arrays`` also bounds the names of a tree.
+
+    Nesting is bounded by the declared fields of a kind.
+    """
+
+    frame_bytes: int = 2**31
+    envelope_bytes: int = 256 * 1024
+    arrays: int = 4096
+    dimensions: int = 16
+    string_bytes: int = 4096
+    name_characters: int = 256
+
+
+DEFAULT = Limits()
 
 NAMES: dict[np.dtype[Any], str] = {
     np.dtype(name): name
@@ -19,12 +42,7 @@ BOOL = DTYPES["|b1"]
 
 
 def plain(array: Array, where: str) -> Array:
-    """Return an array in the layout of frames; one that is C-contiguous and little-endian is returned itself.
-
-    Raises:
-        TypeError: No NumPy array, memory-mapped array or scalar, or a dtype that frames do not hold.
-        ValueError: Too many bytes or dimensions.
-    """
+    """Return an array in the layout of frames, itself if it is C-contiguous and little-endian."""
     if type(array) is not np.ndarray:
         if not isinstance(array, (np.memmap, np.generic)):  # arithmetic on 0-d arrays gives scalars
             raise TypeError(f"{where}: a {type(array).__name__} is not an array: pass a plain numpy.ndarray")
@@ -48,13 +66,7 @@ def plain(array: Array, where: str) -> Array:
 
 
 class PendingArray:
-    """An array of a tree that nobody has looked at yet, in the layout of frames.
-
-    Attributes:
-        dtype: As it travels.
-        shape: Its sizes.
-        nbytes: Its length.
-    """
+    """An array of a pending tree, in the layout of frames."""
 
     __slots__ = ("_name", "_tree", "dtype", "nbytes", "shape")
 

@@ -1,15 +1,14 @@
 """Records transfers in the ledger and the trace, and counts what peers did wrong.
 
-What client processes report with a reply (:mod:`fedsim.bus.reply_report`) is entered beside: notes go to the
-log, marked as theirs; what the reply took goes to the trace in a record of its own, ``spent``. Of the time
-since the dispatch was last put on a connection, that is
+A client process also reports with a reply (:mod:`fedsim.bus.reply_report`). Its notes go to the log, marked
+as the client's. Its times go to the trace as a ``spent`` record. Of the time since the dispatch was last
+sent,
 
-- *upload*, from the first bytes of a large reply that arrive until it is taken; a small one arrives at once;
-- *download*, until the process says that it has the dispatch, which it does a little later; at most what,
-  before the upload, the process does not say to have held it;
-- *compute*, in which the process says that a job of the client's was under way or queued for a worker.
+- *upload* begins with the request that brings a large reply; a small reply takes none;
+- *download* ends when the process confirms the dispatch; it excludes the time for which the process held it;
+- *compute* is the time in which a job of the client ran or waited for a worker.
 
-Each is bounded by what is left of the time between the records of the trace, so nobody can have spent more.
+Each is bounded by what remains of the time that the server has seen, so a process cannot report more.
 """
 
 from __future__ import annotations
@@ -30,20 +29,14 @@ from fedsim.wire import Message, num_parameters
 UNREADABLE = "unreadable"
 """The kind, in ledger and trace, of a reply that cannot be decoded."""
 SPENT = RecordKind("spent", ("client", "dispatch", "download_ns", "compute_ns", "upload_ns"))
-"""Where the time of a dispatch went whose reply has come, as far as it is known."""
+"""Where the time of a replied dispatch went, as far as it is known."""
 
 
-class Accounts:
-    """Enters every frame once: one to a client when it is first sent, one to the server when it is whole.
-
-    Attributes:
-        rejected: What peers did and must not, by cause.
-        retransmitted_frames: Frames that went to a client once more, after a break; not in the ledger.
-    """
+class TransferRecords:
+    """Records every frame once; ``rejected`` counts the faults of peers by cause."""
 
     def __init__(self, ledger: Ledger, trace: Trace, overhead: OverheadConfig, log: Log) -> None:
         self.rejected: Counter[str] = Counter()
-        self.retransmitted_frames = 0
         self._ledger = ledger
         self._trace = trace
         self._overhead = overhead
@@ -51,35 +44,28 @@ class Accounts:
         self._is_sealed = False
 
     def seal(self) -> None:
-        """Enter nothing more; what is done amiss, or once more, is counted all the same."""
+        """Record no more frames; faults of peers are still counted."""
         self._is_sealed = True
 
     def reject(self, cause: str, why: str = "", *, event: str = "peer rejected") -> None:
-        """Count something that a peer did; the log tells of the 1st, 2nd, 4th, 8th, ... of each cause.
-
-        It tells nothing of what is ``repeated``, as every process does after a connection has broken.
-        """
+        """Count a fault of a peer, and log the 1st, 2nd, 4th, 8th, ... of each cause but ``repeated``."""
         self.rejected[cause] += 1
         count = self.rejected[cause]
         if not count & (count - 1) and cause != "repeated":
             self._log.warning(event, cause=cause, count=count, why=shortened(why, MOST_SAID))
 
-    def began(self, dispatch: Dispatch, sharing: int) -> None:
-        """Enter that a dispatch is being put on a connection, or once more, in a piece with others."""
+    def sent(self, dispatch: Dispatch, sharing: int) -> None:
+        """Record that a dispatch is sent, in a piece with others; a repeated one has a record."""
         packed, frame = dispatch.packed, dispatch.frame
-        if frame is not None and packed is not None:
-            if dispatch.began_ns >= 0:
-                self.retransmitted_frames += 1
-            elif not self._is_sealed:
-                header = dispatch.header
-                dispatch.row = self._enter(
-                    header, packed.kind, len(frame), packed.num_parameters, packed.is_data, sharing
-                )
-        # After the record, so that nothing is measured from before it. What came before a break was in vain.
+        if frame is not None and packed is not None and dispatch.began_ns < 0 and not self._is_sealed:
+            dispatch.row = self._enter(
+                dispatch.header, packed.kind, len(frame), packed.num_parameters, packed.is_data, sharing
+            )
+        # After the record, so that times are measured from it, and again after a break.
         dispatch.began_ns, dispatch.had_ns = now_ns(), -1
 
     def ended(self, dispatch: Dispatch, outcome: Outcome, cause: str = "") -> None:
-        """Enter what became of a dispatch on its way; only the first end counts."""
+        """Record the outcome of a dispatch; only the first counts."""
         if dispatch.had_ns < 0:
             dispatch.had_ns = now_ns()
         if dispatch.row >= 0 and not self._is_sealed:
@@ -89,13 +75,9 @@ class Accounts:
     def reported(
         self, dispatch: Dispatch, spent_s: tuple[float, float], notes: Any, first_ns: int = -1
     ) -> None:
-        """Enter what a reply took, and what its client's process has noted.
+        """Record the times that a process reports (held, computed), and log its notes.
 
-        Args:
-            dispatch: What it replies to.
-            spent_s: For how long the process says that it held the dispatch, and that its jobs ran.
-            notes: Notes for the log, as they came; None where there are none.
-            first_ns: When the first bytes of a large reply came; negative for a small one.
+        ``first_ns`` is the start of a large upload, negative for a small reply.
         """
         if self._is_sealed:
             return
@@ -105,10 +87,10 @@ class Accounts:
         if any(spent_ns := _spent_ns(dispatch, spent_s, first_ns)):
             self._trace.record(SPENT, header.client, header.dispatch, *spent_ns)
 
-    def came(
+    def received(
         self, header: Header, message: Message | None, num_bytes: int, sharing: int, why: str = ""
     ) -> None:
-        """Enter a reply that has arrived whole; ``None`` for one that cannot be decoded."""
+        """Record a reply that has arrived; the message of one that cannot be decoded is None."""
         if self._is_sealed:
             return
         if message is None:
@@ -147,7 +129,7 @@ class Accounts:
 
 
 def _spent_ns(dispatch: Dispatch, spent_s: tuple[float, float], first_ns: int) -> tuple[int, int, int]:
-    """Return how long a dispatch was downloading, computing and uploading."""
+    """Return the times of download, computation and upload."""
     held_ns, worked_ns = (int(seconds * 1e9) for seconds in spent_s)
     passed_ns = now_ns() - dispatch.began_ns
     before_ns = passed_ns if first_ns < 0 else max(0, first_ns - dispatch.began_ns)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from fedsim.walk import octets
-from fedsim.wire.dtypes import DTYPES, NAMES, plain
+from fedsim.wire.contents import DTYPES, NAMES, plain
 
 
 def test_the_table_is_the_whitelist() -> None:

@@ -1,15 +1,12 @@
-"""Snapshots for the live page: the page of a report, and the progress.
-
-The thread of the live page's server takes them; see :mod:`fedsim.page.run_at_hand`.
-"""
+"""Snapshots for the live page: the report page plus progress; taken in the thread of the page's server."""
 
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -18,8 +15,9 @@ from fedsim.errors import UserError
 from fedsim.figures.amounts import bars_text
 from fedsim.figures.base import Axis, BarChart, Figure, Part, Section
 from fedsim.page.figure_json import figure_json
+from fedsim.page.live_reader import Counts, RunReader
+from fedsim.page.live_server import Clock
 from fedsim.page.page import Page, PageTable, table_json
-from fedsim.page.run_at_hand import LATELY, Counts, RunAtHand
 from fedsim.report import number_format
 from fedsim.report.run_text import SIMULATED, TIMES
 from fedsim.report.text_table import TextTable
@@ -28,56 +26,63 @@ from fedsim.runtime.records.dispatch_phases import PHASES, Phase
 State: TypeAlias = Literal["waiting", "running", "ended", "failed"]
 
 RATES_OVER = 10
-"""Looks over which rates are means."""
+"""Snapshots over which rates are means."""
+
+LAST_DISPATCHES = 1000
+"""Dispatches over which the mean number of clients in each phase is taken."""
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What is shown at an instant.
-
-    Attributes:
-        page: All but the following.
-        state: Of all that goes on.
-        share: How much is done, in ``[0, 1]``; None where nobody knows.
-    """
+class Snapshot:
+    """The live page at an instant; ``share`` is the finished part, None where it is unknown."""
 
     page: Page
     state: State
     share: float | None = None
 
 
-class Ended:
-    """All has ended well: the report is shown, and made when somebody first looks.
+class Followed(ABC):
+    """A run, comparison or study that the live page shows. Its own thread calls all but :meth:`snapshot`."""
 
-    Args:
-        title: What has ended.
-        report: Makes the report.
-    """
-
-    def __init__(self, title: str, report: Callable[[], Page]) -> None:
+    def __init__(self, title: str, clock: Clock) -> None:
+        self.clock = clock
         self._title = title
+        self._failure = ""
+        self._report: Callable[[], Page] | None = None
+        self._last: Snapshot | None = None
+
+    def ended(self, report: Callable[[], Page]) -> None:
+        """Note that all has ended well; the report page is made if a browser asks for it."""
         self._report = report
 
-    @cached_property
-    def look(self) -> Look:
-        """The report; where its files are gone, a word about that."""
-        try:
-            page = self._report()
-        except UserError as error:
-            page = Page(self._title, "run", f"It has ended, but there is nothing to show: {error}")
-        return Look(page, "ended", 1.0)
+    def failed(self, reason: str) -> None:
+        """Note a failure; one after the end changes nothing."""
+        self._failure = reason
+
+    def snapshot(self) -> Snapshot:
+        """Return what the page shows now."""
+        if self._report is None:
+            return self._progress()
+        if self._last is None:
+            try:
+                page = self._report()
+            except UserError as error:
+                page = Page(self._title, "run", f"It has ended, but there is nothing to show: {error}")
+            self._last = Snapshot(page, "ended", 1.0)
+        return self._last
+
+    @abstractmethod
+    def _progress(self) -> Snapshot:
+        """Return what the page shows before the end."""
 
 
-def panels(look: Look) -> dict[str, str]:
-    """Return a look as JSON in pieces, so that only those which have changed are sent.
-
-    ``outline`` says which figures and tables there are, and where. Each has a piece of its own.
-    """
-    page = look.page
+def panels(snapshot: Snapshot) -> dict[str, str]:
+    """Return a snapshot as JSON texts: progress, words, the outline, and one for each table and figure."""
+    page = snapshot.page
     tables = [*([page.table] if page.table else []), *page.tables]
     figures = [figure for section in page.sections for figure in section.figures]
-    said = {
-        "progress": {"state": look.state, "share": look.share and round(look.share, 4)},
+    values = {
+        "progress": {"state": snapshot.state, "share": snapshot.share and round(snapshot.share, 4)},
         "words": {
             "title": page.title,
             "answer": page.answer,
@@ -88,31 +93,29 @@ def panels(look: Look) -> dict[str, str]:
             "kind": page.kind,
             "table": page.table and page.table.name,
             "sections": [
-                {"name": one.name, "title": one.title, "figures": [figure.name for figure in one.figures]}
-                for one in page.sections
+                {
+                    "name": section.name,
+                    "title": section.title,
+                    "figures": [figure.name for figure in section.figures],
+                }
+                for section in page.sections
             ],
             "tables": [table.name for table in page.tables],
         },
         **{f"table {table.name}": table_json(table) for table in tables},
         **{f"figure {figure.name}": figure_json(figure) for figure in figures},
     }
-    return {name: json.dumps(value, allow_nan=False, separators=(",", ":")) for name, value in said.items()}
+    return {name: json.dumps(value, allow_nan=False, separators=(",", ":")) for name, value in values.items()}
 
 
 class Rates:
-    """What a run does in a second of real time, as a mean over the last looks."""
+    """Rates of a run per second of real time, as means over the last snapshots."""
 
     def __init__(self) -> None:
         self._counts = deque[Counts](maxlen=RATES_OVER)
 
     def table(self, counts: Counts, passed: str, title: str = "") -> PageTable:
-        """Return counts, and their growth since earlier looks.
-
-        Args:
-            counts: Of a run, now.
-            passed: What its time is called.
-            title: Of the table.
-        """
+        """Return counts and their rates; ``passed`` is the word for the run's time."""
         first = self._counts[0] if self._counts else counts
         self._counts.append(counts)
         real_s = counts.real_s - first.real_s
@@ -133,7 +136,7 @@ class Rates:
             row("bytes down", counts.sent.sent_down, first.sent.sent_down, size),
         ]
         rows += [
-            (name, number_format.count(outcomes.get(key, 0)), "")
+            (name, count(outcomes.get(key, 0)), "")
             for key, name in (
                 ("merged", "replies merged"),
                 ("dropped", "dropped"),
@@ -144,11 +147,12 @@ class Rates:
         return PageTable("so-far", TextTable(("", "so far", "per second"), rows, title=title))
 
 
-def fleet_section(run: RunAtHand, passed: str) -> Section:
-    """Return how many clients are at what: now, and lately."""
-    now, population = run.at_work(), run.parts.data.num_clients
+def fleet_section(run: RunReader, passed: str) -> Section:
+    """Return a figure of how many clients are in which phase: now, and as a mean."""
+    dispatches, population = run.recorder.dispatches, run.parts.data.num_clients
+    now = dispatches.at_work()
     bars: dict[str, Mapping[Phase, float]] = {"now": now}
-    if lately := run.lately_at_work():
+    if lately := dispatches.lately_at_work(LAST_DISPATCHES):
         bars["lately, mean"] = lately
     parts = [Part(phase, np.array([float(of.get(phase, 0)) for of in bars.values()])) for phase in PHASES]
     chart = BarChart(list(bars), parts, Axis("clients with a dispatch"))
@@ -156,15 +160,15 @@ def fleet_section(run: RunAtHand, passed: str) -> Section:
     text = f"Of {number_format.several(population, 'client')}, {idle} are idle. {bars_text(chart)}"
     notes = [
         "Waiting clients have a dispatch and nothing to do, such as until all others have replied.",
-        f"The mean is over {TIMES[passed]} and the last {LATELY} dispatches.",
+        f"The mean is over {TIMES[passed]} and the last {LAST_DISPATCHES} dispatches.",
     ]
     if passed == SIMULATED:
         notes.append("Most real time is spent where clients wait for a merge, as models are computed then.")
     return Section("now", "Now", [Figure("fleet", "What clients are doing", text, chart, notes)])
 
 
-def event_tables(run: RunAtHand, passed: str) -> list[PageTable]:
-    """Return what has happened lately."""
+def event_tables(run: RunReader, passed: str) -> list[PageTable]:
+    """Return tables of the last events."""
     kinds = {
         "events": ("Recent events", run.events()),
         "drops": ("Recent replies that were not merged", run.drops()),
@@ -180,6 +184,6 @@ def event_tables(run: RunAtHand, passed: str) -> list[PageTable]:
 
 
 def sentence(*parts: str) -> str:
-    """Return a sentence of what there is to say; nothing where there is nothing."""
-    said = ", ".join(filter(None, parts))
-    return f"{said[0].upper()}{said[1:]}." if said else ""
+    """Return a sentence of the parts that are not empty; empty without any."""
+    text = ", ".join(filter(None, parts))
+    return f"{text[0].upper()}{text[1:]}." if text else ""
