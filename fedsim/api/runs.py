@@ -19,7 +19,7 @@ from fedsim.api.progress import ListenerOf, Progress, round_listeners
 from fedsim.api.results import Result, Temporary
 from fedsim.api.threads import call, call_async
 from fedsim.errors import UserError
-from fedsim.page.showing import run_on
+from fedsim.page.live_session import run_on
 from fedsim.report.places import RUNS, run_name
 from fedsim.report.record_run import Perform, record
 from fedsim.runtime.run import run as simulate

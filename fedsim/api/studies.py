@@ -16,7 +16,7 @@ from fedsim.api.results import Comparison, Result, Temporary
 from fedsim.api.runs import place_of, plain_torch
 from fedsim.api.threads import call
 from fedsim.errors import UserError
-from fedsim.page.showing import study_on
+from fedsim.page.live_session import study_on
 from fedsim.page.write_report import write_report
 from fedsim.quoting import quoted
 from fedsim.ranges import Processes, ends

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedsim.plugins import Plugin
 from fedsim.report import tracking
-from fedsim.scenario.tracker import load_tracker
+from fedsim.scenario.load import load_tracker
 
 
 def track(

@@ -17,4 +17,4 @@ FOLDERS = {
     "trackers": "fedsim.trackers",
     "schedules": "fedsim.engine.schedules",
 }
-"""Where the plugins of each kind are."""
+"""The family of each kind: a package or a module."""

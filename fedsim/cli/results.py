@@ -16,7 +16,7 @@ from fedsim.report.run_difference import run_difference
 from fedsim.report.shown_clients import MAX_CLIENTS
 from fedsim.report.tracking import run_folders
 from fedsim.report.tracking import track as track_run
-from fedsim.scenario.tracker import load_tracker
+from fedsim.scenario.load import load_tracker
 from fedsim.timeline.run_timeline import save_timeline
 
 

@@ -9,7 +9,7 @@ from typing import TypedDict, Unpack
 from fedsim.cli.console import heading, note, pairs
 from fedsim.cli.progress import live_page, watching
 from fedsim.errors import RunError
-from fedsim.page.showing import run_on
+from fedsim.page.live_session import run_on
 from fedsim.report import cost_breakdown, run_text
 from fedsim.report.atomic_folder import check_folders
 from fedsim.report.cost_breakdown import Summary

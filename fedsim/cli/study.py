@@ -17,7 +17,7 @@ from fedsim.cli.console import note, say, sentence, table, terminal
 from fedsim.cli.progress import TimeLeft, live_page, watching
 from fedsim.cli.progress import Watch as RoundWatch
 from fedsim.cli.results import check_report_place, note_report
-from fedsim.page.showing import Unfollowed, study_on
+from fedsim.page.live_session import NoLivePage, study_on
 from fedsim.report import cost_breakdown, number_format
 from fedsim.report.text_table import TextTable
 from fedsim.studies import comparison
@@ -131,7 +131,7 @@ class Both:
     """Passes progress to the terminal and a live page, and keeps what is shown at the end."""
 
     watch: Watch
-    followed: LiveStudy | Unfollowed
+    followed: LiveStudy | NoLivePage
     last: Progress = field(default=Progress(0, 0), init=False)
     remarks: list[str] = field(default_factory=list, init=False)
 

@@ -117,7 +117,7 @@ def record(
         summary = summarise(plan, result, wall_s)
         contents = {
             "scenario.toml": plan.scenario_toml.encode(),
-            "run.json": to_json(provenance(plan, started_at, wall_s, bus, follow.failures)),
+            "run.json": to_json(provenance(plan, started_at, wall_s, bus, follow.failures, result.cohorts)),
             MARK: to_json(summary),
         }
         if times is not None:

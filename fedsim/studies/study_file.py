@@ -17,7 +17,7 @@ from fedsim.report import number_format
 from fedsim.runtime.budget import Measure
 from fedsim.scenario.choices import ALGORITHM
 from fedsim.scenario.load import SPELLING, keys_of
-from fedsim.scenario.schema import MOST_NAME, name_that
+from fedsim.scenario.schema import MAX_NAME, name_that
 from fedsim.scenario.validation_messages import shown
 from fedsim.studies.intervals import MIN_BOOTSTRAP_SEEDS, Method
 from fedsim.units import PositiveBytes, PositiveSeconds
@@ -39,7 +39,7 @@ def _listed(values: Any) -> Any:
     return values
 
 
-Name = Annotated[str, Field(min_length=1, max_length=MOST_NAME)]
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
 Seeds = Annotated[tuple[Seed, ...], AsTuple, Field(min_length=1), AfterValidator(_each_once)]
 Target = Annotated[float, Field(gt=0, le=1)]
 Values = Annotated[

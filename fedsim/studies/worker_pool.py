@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from fedsim.processes.python_again import python, variables
+from fedsim.processes.children import python, variables
 from fedsim.system import num_usable_cores
 
 SHUTDOWN_TIMEOUT_S = 10.0

@@ -15,8 +15,8 @@ from click.testing import Result
 
 from fedsim.bus import Totals
 from fedsim.cli.progress import Lines, TimeLeft, Words, watching
-from fedsim.page.live_looks import Look
 from fedsim.page.live_run import LiveRun
+from fedsim.page.live_snapshot import Snapshot
 from fedsim.runtime.evaluation import Accuracy
 from fedsim.runtime.records.result import RoundRow
 
@@ -210,13 +210,13 @@ def test_studies_have_pages_too(call: Call, here: Path) -> None:
 @pytest.mark.slow  # a run between processes
 def test_a_run_over_sockets_has_a_page(call: Call, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(place for place in sys.path if place))
-    looks = list[Look]()
+    looks = list[Snapshot]()
     observe = LiveRun.observe
 
     def look(self: LiveRun, *parts: Any) -> None:
-        looks.append(self.look())
+        looks.append(self.snapshot())
         observe(self, *parts)
-        looks.append(self.look())
+        looks.append(self.snapshot())
 
     monkeypatch.setattr(LiveRun, "observe", look)
     result = call("run", "tiny.toml", "--bus", "http", "--processes", "1", "--live")

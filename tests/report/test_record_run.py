@@ -30,7 +30,7 @@ from fedsim.report.record_run import line_log, record
 from fedsim.report.run_columns import RUN_TABLES, SUMMED, TRAFFIC
 from fedsim.rng import Key
 from fedsim.runtime.parts import EvaluationConfig, Parts
-from fedsim.runtime.policies.pacing.buffered import PLUGIN as BUFFERED
+from fedsim.runtime.policies.pacing.asynchronous import Buffered
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult
@@ -440,7 +440,7 @@ def test_frames_count_in_the_round_of_their_sending_and_name_that_of_their_dispa
     parts = replace(
         plan.parts,
         fleet=build_fleet(groups, ServerConfig(), Key.root(0), default_model="linear"),
-        pacing=BUFFERED(BUFFERED.Config(buffer=1, concurrency=4)),
+        pacing=Buffered(Buffered.Config(buffer=1, concurrency=4)),
         rounds=6,
     )
     done = record(replace(plan, parts=parts), tmp_path / "run")
