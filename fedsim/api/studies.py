@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -253,7 +254,7 @@ def _done(
                 models[now.run.label] = now.recorded.models
 
         def work() -> Answers:
-            with plain_torch():
+            with plain_torch() if is_here else nullcontext():
                 return perform(
                     plan,
                     folder,
