@@ -21,8 +21,8 @@ AVG, PROX = Setting("fedavg", "fedavg"), Setting("prox", "fedprox")
 def asked(
     targets: Sequence[float] = (), of: str = "personal_mean", baseline: str | None = None
 ) -> StudyConfig:
-    tables = {"base": {}, "variant": [{"algorithm": "fedavg"}], "of": of, "baseline": baseline}
-    return StudyConfig.model_validate(tables | {"targets": list(targets)})
+    tables: dict[str, Any] = {"base": {}, "variant": [{"algorithm": "fedavg"}], "of": of}
+    return StudyConfig.model_validate(tables | {"targets": list(targets), "baseline": baseline})
 
 
 def curve(accuracy: list[float], time_s: list[float], kilobytes: list[int], **more: Any) -> Columns:
