@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+_UNCOUNTED = "set evaluation.per_class = true before it"
+
+
 class Temporary:
     """A temporary folder, which is removed when nobody holds this object any more, or when Python ends."""
 
@@ -93,9 +96,7 @@ class Result:
         Raises:
             UserError: The run has no such table.
         """
-        if not (self.folder / run_columns.CLIENT_CLASSES.file).exists():
-            raise UserError("this run has no table client_classes: its data set has no samples of classes")
-        return self._table("client_classes")
+        return self._table("client_classes", "its data set has no samples of classes")
 
     @cached_property
     def dispatches(self) -> pa.Table:
@@ -119,7 +120,7 @@ class Result:
         Raises:
             UserError: The run did not count classes.
         """
-        return self._table_by_class("classes")
+        return self._table("classes", _UNCOUNTED)
 
     @cached_property
     def confusion(self) -> pa.Table:
@@ -128,7 +129,7 @@ class Result:
         Raises:
             UserError: The run did not count classes.
         """
-        return self._table_by_class("confusion")
+        return self._table("confusion", _UNCOUNTED)
 
     def model(self, client: int | None = None, *, name: str | None = None) -> nn.Module:
         """Return a trained model as a torch module, in evaluation mode, on the CPU.
@@ -224,13 +225,12 @@ class Result:
             for heading, lines in run_blocks(self.summary)
         )
 
-    def _table_by_class(self, name: str) -> pa.Table:
-        if not (self.folder / f"{name}.parquet").exists():
-            raise UserError(f"this run has no table {name}: set evaluation.per_class = true before it")
-        return self._table(name)
-
-    def _table(self, name: str) -> pa.Table:
-        return read_table(self.folder / f"{name}.parquet")
+    def _table(self, name: str, lacking: str = "") -> pa.Table:
+        """Return a table; ``lacking`` says why a run may have none."""
+        file = self.folder / f"{name}.parquet"
+        if lacking and not file.exists():
+            raise UserError(f"this run has no table {name}: {lacking}")
+        return read_table(file)
 
 
 class Comparison:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -217,11 +218,6 @@ def compare(  # type: ignore[misc]  # the implementation names its options
     return Comparison(done.folder, runs)
 
 
-def open_study(folder: Path) -> StudyResult:
-    """Return what the runs in the folder of a study answer, whether all of them are there or not."""
-    return StudyResult(read_folder(folder), folder)
-
-
 @dataclass(frozen=True, slots=True)
 class _Done:
     """The runs of a study, with the models of those that were done in this process."""
@@ -258,7 +254,7 @@ def _done(
                 models[now.run.label] = now.recorded.models
 
         def work() -> Answers:
-            with plain_torch():
+            with plain_torch() if is_here else nullcontext():
                 return perform(
                     plan,
                     folder,
@@ -290,7 +286,7 @@ def open(folder: str | Path) -> Result | Comparison | StudyResult:  # noqa: A001
     if (place / MARK).is_file():
         return Result(place)
     if (place / STUDY).is_file():
-        return open_study(place)
+        return StudyResult(read_folder(place), place)
     if (place / COMPARISON).is_file():
         runs = read_whole(place / COMPARISON, lambda file: json.loads(file.read_text())["runs"])
         return Comparison(place, [Result(place / run["folder"]) for run in runs])

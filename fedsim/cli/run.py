@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict, Unpack
 
@@ -77,7 +77,8 @@ def run_and_show(
     show(recorded.summary, folder, passed=passed)
     for remark in recorded.remarks:
         note(f"note: {remark}")
-    check_succeeded({"": recorded.result.failure})
+    if recorded.result.failure is not None:
+        raise RunError(recorded.result.failure)
 
 
 def show(summary: Summary, folder: Path, *, passed: str = run_text.SIMULATED) -> None:
@@ -87,10 +88,3 @@ def show(summary: Summary, folder: Path, *, passed: str = run_text.SIMULATED) ->
     heading(cost_breakdown.TITLE)
     pairs(cost_breakdown.lines(summary))
     note(f"\nresults are in {folder}")
-
-
-def check_succeeded(faults: Mapping[str, str | None]) -> None:
-    """Raise a RunError that names the failed ones of some recorded runs."""
-    lines = [f"{name}: {fault}" if name else fault for name, fault in faults.items() if fault is not None]
-    if lines:
-        raise RunError("\n  ".join(lines))

@@ -23,6 +23,7 @@ from fedsim.report.text_table import TextTable
 from fedsim.studies import comparison
 from fedsim.studies.answer_files import Answers
 from fedsim.studies.answer_sentence import answer_sentence
+from fedsim.studies.comparison_plans import command_plan
 from fedsim.studies.perform import On, Progress, Watch, check_failed, perform
 from fedsim.studies.plan import StudyPlan, load_study
 from fedsim.studies.study_place import study_place
@@ -30,9 +31,6 @@ from fedsim.studies.variant_params import params_table, plan_remarks
 
 if TYPE_CHECKING:
     from fedsim.page.live_study import LiveStudy
-
-
-from fedsim.studies.comparison_plans import command_plan
 
 
 class Options(TypedDict):

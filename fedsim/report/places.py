@@ -66,7 +66,9 @@ def run_place(scenario: Scenario, bus: Bus, *, force: bool = False) -> Path:
     """Return the default folder of a run."""
     written = resolved_toml(scenario)
     first = RUNS / scenario.run.name / run_name(scenario.algorithm.name, scenario.run.seed)
-    return first if force else first_fit(first, lambda folder: _has_room(folder, written, bus))
+    if force:
+        return first
+    return first_fit(first, lambda folder: is_free(folder) or holds_run(folder, written, bus))
 
 
 def holds_run(folder: Path, scenario_toml: str, bus: Bus = "memory") -> bool:
@@ -104,10 +106,6 @@ def _names_private(value: Any, *keys: str) -> bool:
         case str():
             return keys[-1] in _PLUGIN_KEYS and keys not in _LABEL_KEYS and bool(_DOTTED.fullmatch(value))
     return False
-
-
-def _has_room(folder: Path, scenario_toml: str, bus: Bus) -> bool:
-    return is_free(folder) or holds_run(folder, scenario_toml, bus)
 
 
 def first_fit(place: Path, fits: Callable[[Path], bool]) -> Path:

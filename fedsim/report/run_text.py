@@ -66,8 +66,9 @@ def pairs(summary: Summary, passed: str = SIMULATED) -> Pairs:
     up, down = summary["bytes_up"] + summary["data_up"], summary["bytes_down"] + summary["data_down"]
     parameters = summary["parameters_up"] + summary["parameters_down"]
     rounds = number_format.several(summary["rounds"], "round")
+    end = f", ended by run.until.{summary['stopped_by']}" if summary["stopped_by"] else ""
     lines += [
-        (passed, f"{number_format.duration(summary['simulated_s'])} for {rounds}{_why(summary)}"),
+        (passed, f"{number_format.duration(summary['simulated_s'])} for {rounds}{end}"),
         ("bytes", f"{number_format.size(up)} up, {number_format.size(down)} down"),
         ("parameters", f"{number_format.count(parameters)} sent"),
         ("drops", _counted(summary["drops"], summary["drops_by_cause"])),
@@ -95,11 +96,6 @@ def measured_words(accuracy: Accuracy | None) -> str:
     if accuracy is not None and accuracy.mean_loss is not None:
         return f"loss {number_format.number(accuracy.mean_loss)}"
     return ""
-
-
-def _why(summary: Summary) -> str:
-    """Say which budget has ended the rounds, if one has."""
-    return f", ended by run.until.{summary['stopped_by']}" if summary["stopped_by"] else ""
 
 
 def _counted(total: int, reasons: Mapping[str, int]) -> str:

@@ -7,9 +7,7 @@
 
 from __future__ import annotations
 
-import csv
 import io
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,16 +24,14 @@ from fedsim.report.atomic_folder import MEND, write_file
 from fedsim.report.columns import Table, csv_of
 from fedsim.report.cost_breakdown import Columns, Figures, Summary, means
 from fedsim.report.places import COMPARISON, COMPARISON_CSV, STUDY, holds_scenario
-from fedsim.report.read_whole import read_whole
 from fedsim.report.summary import read_summary
 from fedsim.report.tables import write_table
 from fedsim.report.text_table import TextTable, to_latex, to_markdown
-from fedsim.scenario import load_scenario
 from fedsim.studies import comparison
 from fedsim.studies.answer_tables import tables, tuning_table
 from fedsim.studies.answers import Answer, answers
 from fedsim.studies.budgets import BUDGETS, Budget, FrontPoint, budgets, front
-from fedsim.studies.comparison_plans import plan_of
+from fedsim.studies.comparison_plans import read_comparison_plan
 from fedsim.studies.curves import Curves, read_curve
 from fedsim.studies.intervals import Interval
 from fedsim.studies.plan import Setting, StudyPlan, load_study
@@ -86,14 +82,7 @@ def read_answers(whole: StudyPlan, parent: Path) -> Answers:
             summaries[run.label] = read_summary(folder)
             figures.setdefault(run.setting, []).append(comparison.figures(summaries[run.label]))
     compared = budgets(curves, config.at)
-    rows = answers(
-        curves,
-        config.targets,
-        config.of,
-        config.baseline,
-        budgets=compared,
-        method=config.interval,
-    )
+    rows = answers(curves, config, compared)
     fronts = {bounds: front(curves, bounds, config.of) for bounds in BUDGETS}
     trials = [
         {
@@ -139,22 +128,7 @@ def read_folder(folder: Path) -> Answers:
             f"{folder} holds neither a study, which has a file {STUDY}, nor a comparison, which has a file "
             f"{COMPARISON}"
         )
-    runs = read_whole(folder / COMPARISON, lambda file: json.loads(file.read_text("utf-8"))["runs"])
-    scenarios = [load_scenario(folder / run["folder"] / "scenario.toml") for run in runs]
-    return read_answers(plan_of(scenarios, _targets(folder)), folder)
-
-
-def _targets(folder: Path) -> list[float]:
-    """Return the targets of a comparison; none if older versions left no answers."""
-    file = folder / ANSWERS.file
-    if not file.is_file():
-        return []
-
-    def targets(file: Path) -> list[float]:
-        with file.open(encoding="utf-8", newline="") as lines:
-            return list(dict.fromkeys(float(row["target"]) for row in csv.DictReader(lines) if row["target"]))
-
-    return read_whole(file, targets)
+    return read_answers(read_comparison_plan(folder), folder)
 
 
 def write_answers(whole: StudyPlan, parent: Path) -> Answers:

@@ -67,7 +67,7 @@ def _to_target(result: Answers) -> str:
     if target is None:
         return ""
     rows = sorted(
-        answers(measured, [target], plan.config.of, None),
+        answers(measured, plan.config.model_copy(update={"targets": (target,), "baseline": None})),
         key=lambda row: (-row.reached, _mean(row, "time_to_target_s")),
     )
     reached = [row for row in rows if row.reached]

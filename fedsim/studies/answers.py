@@ -18,8 +18,9 @@ from fedsim.report.cost_breakdown import Columns
 from fedsim.runtime.budget import MEASURES, Measure
 from fedsim.studies.budgets import Budget, accuracy_within, ended_before
 from fedsim.studies.curves import JAIN, STALENESS, Curves
-from fedsim.studies.intervals import Interval, Method, interval
+from fedsim.studies.intervals import Interval, interval
 from fedsim.studies.plan import Setting
+from fedsim.studies.study_file import StudyConfig
 
 COSTS: Mapping[str, tuple[str, ...]] = {
     "time_to_target_s": ("simulated_s",),
@@ -71,20 +72,15 @@ class Answer:
 
 
 def answers(
-    curves: Mapping[Setting, Curves],
-    targets: Sequence[float],
-    of: Measure,
-    baseline: str | None,
-    *,
-    budgets: Sequence[Budget] = (),
-    method: Method = "t",
+    curves: Mapping[Setting, Curves], config: StudyConfig, budgets: Sequence[Budget] = ()
 ) -> list[Answer]:
     """Return an answer for each setting and target, or for each setting if there are no targets."""
-    baselines = {setting.point: setting for setting in curves if setting.variant == baseline}
+    method = config.interval
+    baselines = {setting.point: setting for setting in curves if setting.variant == config.baseline}
     values = {
-        (setting, target): _by_quantity(own, target, of, budgets)
+        (setting, target): _by_quantity(own, target, config.of, budgets)
         for setting, own in curves.items()
-        for target in targets or (None,)
+        for target in config.targets or (None,)
     }
     result = []
     for (setting, target), own in values.items():

@@ -7,6 +7,8 @@ value is an override, as in a run; paths with several make a grid.
 
 from __future__ import annotations
 
+import csv
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,12 +19,14 @@ from pydantic import ValidationError
 from fedsim import toml
 from fedsim.errors import Fault, OutputError, ScenarioError
 from fedsim.quoting import quoted
-from fedsim.report.places import run_name
-from fedsim.scenario import Scenario, load_each
+from fedsim.report.places import COMPARISON, run_name
+from fedsim.report.read_whole import read_whole
+from fedsim.scenario import Scenario, load_each, load_scenario
 from fedsim.scenario.load import Algorithm, Override, Overrides, Source, document_of, parse_override
 from fedsim.scenario.schema import plain_name
 from fedsim.scenario.validation_messages import faults_of
 from fedsim.studies.plan import Candidate, Setting, StudyPlan, load_study
+from fedsim.studies.study_columns import ANSWERS
 from fedsim.studies.study_file import StudyConfig
 
 _PIECES = re.compile(r""""(?:[^"\\]|\\.)*"|'[^']*'|[][{},"']|[^][{},"']+""")
@@ -117,6 +121,19 @@ def plan_of(scenarios: Sequence[Scenario], targets: Sequence[float] = (), source
     return StudyPlan(
         config, name, tuple(seeds), (), (), candidates, "", kind="comparison", source=source or name
     )
+
+
+def read_comparison_plan(folder: Path) -> StudyPlan:
+    """Return the plan of the comparison in a folder; without targets if older versions left no answers."""
+    runs = read_whole(folder / COMPARISON, lambda file: json.loads(file.read_text("utf-8"))["runs"])
+    scenarios = [load_scenario(folder / run["folder"] / "scenario.toml") for run in runs]
+    file = folder / ANSWERS.file
+
+    def targets(file: Path) -> list[float]:
+        with file.open(encoding="utf-8", newline="") as lines:
+            return list(dict.fromkeys(float(row["target"]) for row in csv.DictReader(lines) if row["target"]))
+
+    return plan_of(scenarios, read_whole(file, targets) if file.is_file() else ())
 
 
 def values_of(text: str) -> tuple[str, ...]:

@@ -8,7 +8,8 @@ import pytest
 import fedsim
 from fedsim.algorithms.fedavg import FedAvg
 from fedsim.algorithms.local import Local
-from fedsim.errors import ScenarioError, UserError
+from fedsim.errors import RunError, ScenarioError, UserError
+from fedsim.runtime.records.result import RoundRow
 from fedsim.studies import perform as performing
 from fedsim.studies.answer_files import NOT_CHOSEN, NOT_FINITE, NOT_THERE
 from fedsim.studies.plan import StudyRun, load_study
@@ -153,3 +154,60 @@ def test_parameters_of_a_parent_that_do_not_apply_are_logged(
     messages = [record.message for record in caplog.records]
     assert len(messages) == 2
     assert all(f"{mine} is a subclass of fedavg" in message for message in messages)
+
+
+def test_a_comparison_has_answers_for_its_targets(tiny: dict[str, Any], tmp_path: Path) -> None:
+    compared = fedsim.compare(tiny, ["local", FedAvgOfMine], targets=[0.01, 1.0], out=tmp_path / "there")
+    rows = compared.answers.to_pylist()
+    mine = f"{__name__}.FedAvgOfMine"
+    assert [(row["variant"], row["target"], row["reached"]) for row in rows] == [
+        *(("local", 0.01, 1), ("local", 1.0, 0)),
+        *((mine, 0.01, 1), (mine, 1.0, 0)),
+    ]
+    opened = fedsim.open(tmp_path / "there")
+    assert isinstance(opened, fedsim.Comparison)
+    assert opened.answers.equals(compared.answers)
+    with pytest.raises(ScenarioError, match=r"targets\.0: 2\.0 is above 1"):
+        fedsim.compare(tiny, ["local"], targets=[2.0])
+
+
+def test_a_comparison_with_a_grid_is_a_study(tiny: dict[str, Any], tmp_path: Path) -> None:
+    rows = list[RoundRow]()
+    result = fedsim.compare(
+        tiny,
+        [FedAvgOfMine],
+        overrides=["run.rounds=1"],
+        grid={"training.lr": [0.1, 0.2]},
+        out=tmp_path / "there",
+        progress=rows.append,
+    )
+    assert isinstance(result, fedsim.StudyResult)
+    assert [row["training.lr"] for row in result.answers.to_pylist()] == [0.1, 0.2]
+    assert [row.round for row in rows] == [1, 1]
+    assert isinstance(fedsim.open(tmp_path / "there"), fedsim.StudyResult)
+    with pytest.raises(ScenarioError, match="no key is called 'lrr'"):
+        fedsim.compare(tiny, ["local"], grid={"training.lrr": [0.1]})
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_comparison_of_several_jobs_goes_to_workers(
+    tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = list[performing.Progress]()
+    arguments: Any = {"overrides": {"run.rounds": 1}, "out": tmp_path / "there"}
+    compared = fedsim.compare(tiny, ["local", "fedavg"], jobs=2, progress=heard.append, **arguments)
+    assert heard[-1].ended == 2
+    assert [run.summary["algorithm"] for run in compared] == ["local", "fedavg"]
+    with pytest.raises(UserError, match=r"run\.save_models = true"):
+        compared["fedavg"].model()
+    assert fedsim.compare(tiny, ["local", "fedavg"], **arguments)["fedavg"].model() is not None
+
+    async def fail(self: Local, *_: Any) -> Any:
+        raise RunError("no such luck")
+
+    monkeypatch.setattr(Local, "train", fail)
+    for jobs in (1, 2):
+        with pytest.raises(RunError, match="no such luck") as caught:
+            fedsim.compare(tiny, ["fedavg", "local"], jobs=jobs, out=tmp_path / str(jobs))
+        assert f"are kept in {tmp_path / str(jobs)}" in caught.value.__notes__[0]
+        assert (tmp_path / str(jobs) / "fedavg-seed0").is_dir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,17 @@ from fedsim.report.cost_breakdown import Columns
 from fedsim.studies.answers import Answer, answers, reached_at
 from fedsim.studies.budgets import Budget
 from fedsim.studies.plan import Setting
+from fedsim.studies.study_file import StudyConfig
 
 T2 = 12.706204736  # Student's t, 97.5 %, one degree of freedom
 AVG, PROX = Setting("fedavg", "fedavg"), Setting("prox", "fedprox")
+
+
+def asked(
+    targets: Sequence[float] = (), of: str = "personal_mean", baseline: str | None = None
+) -> StudyConfig:
+    tables: dict[str, Any] = {"base": {}, "variant": [{"algorithm": "fedavg"}], "of": of}
+    return StudyConfig.model_validate(tables | {"targets": list(targets), "baseline": baseline})
 
 
 def curve(accuracy: list[float], time_s: list[float], kilobytes: list[int], **more: Any) -> Columns:
@@ -56,7 +65,7 @@ CURVES = {
 
 def found(setting: Setting, target: float = 0.6, **options: Any) -> Answer:
     of, baseline = options.get("of", "personal_mean"), options.get("baseline", "fedavg")
-    every = answers(CURVES, [0.3, target], of, baseline)
+    every = answers(CURVES, asked([0.3, target], of, baseline))
     (one,) = [answer for answer in every if (answer.setting, answer.target) == (setting, target)]
     return one
 
@@ -124,7 +133,7 @@ def test_a_target_that_nobody_reaches_costs_nothing_that_is_known() -> None:
 
 
 def test_without_targets_and_without_runs() -> None:
-    first, second = answers({AVG: {}, PROX: CURVES[PROX]}, [], "personal_mean", None)
+    first, second = answers({AVG: {}, PROX: CURVES[PROX]}, asked())
     assert (first.target, first.seeds, first.figures["final_accuracy"]) == (None, 0, None)
     assert (second.seeds, second.reached) == (3, 0)
     assert mean(second, "best_accuracy") == pytest.approx((0.8 + 0.9 + 0.6) / 3)
@@ -133,7 +142,7 @@ def test_without_targets_and_without_runs() -> None:
 def test_waste_is_known_with_its_share_and_staleness_at_the_end() -> None:
     more = {"work_s": [40.0, 80.0], "wasted_s": [0.0, 20.0], "wasted_bytes": [0, 600]}
     one = curve([0.5, 0.5], [1, 2], [1, 2], **more, staleness_so_far=[np.nan, 0.75])
-    (answer,) = answers({AVG: {0: one}}, [], "personal_mean", None)
+    (answer,) = answers({AVG: {0: one}}, asked())
     assert mean(answer, "wasted_s") == 20
     assert mean(answer, "wasted_s_share") == 0.25
     assert mean(answer, "wasted_bytes") == 600
@@ -141,7 +150,7 @@ def test_waste_is_known_with_its_share_and_staleness_at_the_end() -> None:
     assert mean(answer, "staleness_mean") == 0.75
     # No work and no traffic: nothing of which there could be a share.
     nothing = curve([0.5], [1], [0])
-    (answer,) = answers({AVG: {0: nothing}}, [], "personal_mean", None)
+    (answer,) = answers({AVG: {0: nothing}}, asked())
     assert mean(answer, "wasted_s") == 0
     assert mean(answer, "wasted_s_share") is None
     assert mean(answer, "wasted_bytes_share") is None
@@ -149,7 +158,7 @@ def test_waste_is_known_with_its_share_and_staleness_at_the_end() -> None:
 
 def test_accuracies_within_a_budget_are_paired_too() -> None:
     at = [Budget("time_s", 20.0, True), Budget("bytes", 8000.0, False)]
-    _, prox = answers(CURVES, [], "personal_mean", "fedavg", budgets=at)
+    _, prox = answers(CURVES, asked(baseline="fedavg"), at)
     # At 20 s prox has 0.7, 0.62 and 0.2, fedavg 0.7, 0.1 and 0.1; within 8 kB both have their second values.
     assert mean(prox, "accuracy_at_20_s") == pytest.approx((0.7 + 0.62 + 0.2) / 3)
     assert mean(prox, "accuracy_at_equal_bytes") == pytest.approx((0.7 + 0.62 + 0.2) / 3)
@@ -168,7 +177,7 @@ def test_points_of_a_grid_are_compared_with_the_baseline_at_the_same_point() -> 
         large: {0: curve([0.9], [5], [1])},
         prox: {0: curve([0.9], [7], [1])},
     }
-    *_, last = answers(curves, [0.5], "personal_mean", "fedavg")
+    *_, last = answers(curves, asked([0.5], baseline="fedavg"))
     difference = last.differences["time_to_target_s"]
     assert difference is not None
     assert (difference.mean, difference.half) == (2.0, None)
