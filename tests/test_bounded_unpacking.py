@@ -78,27 +78,23 @@ def small_bound(monkeypatch: pytest.MonkeyPatch) -> None:
 ZEROS = bytes(BOMB_BYTES)
 LONG_HEADER = b"\x93NUMPY\x02\x00" + struct.pack("<I", BOMB_BYTES) + ZEROS
 IDX = b"\0\0\x08\x01" + struct.pack(">I", BOMB_BYTES) + ZEROS
+SHORT_IDX = b"\0\0\x08\x01\0\0\0\x09"
+
+
+def xz(content: bytes) -> bytes:
+    return lzma.compress(content, preset=0)
+
+
+CLAIMED = f"its header asks for {BOMB_BYTES} bytes"
 BOMBS: dict[str, tuple[str, Callable[[], bytes], str]] = {
-    "an honest xz": (
-        "a.npy.xz",
-        lambda: lzma.compress(npy((BOMB_BYTES,), ZEROS), preset=0),
-        "at most 1048576",
-    ),
-    "an xz that goes on": ("a.npy.xz", lambda: lzma.compress(npy((9,), ZEROS), preset=0), "there are more"),
-    "an xz of a header": ("a.npy.xz", lambda: lzma.compress(LONG_HEADER, preset=0), "plain array"),
+    "an honest xz": ("a.npy.xz", lambda: xz(npy((BOMB_BYTES,), ZEROS)), "at most 1048576"),
+    "an xz that goes on": ("a.npy.xz", lambda: xz(npy((9,), ZEROS)), "there are more"),
+    "an xz of a header": ("a.npy.xz", lambda: xz(LONG_HEADER), "plain array"),
     "an xz that claims": ("a.npy.xz", lambda: lzma.compress(npy((BOUND,), b"1")), "and there are 1"),
     "an honest idx": ("a-ubyte.gz", lambda: gzip.compress(IDX), "at most 1048576"),
-    "an idx that goes on": (
-        "a-ubyte.gz",
-        lambda: gzip.compress(b"\0\0\x08\x01\0\0\0\x09" + ZEROS),
-        "there are more",
-    ),
-    "a plain one that claims": (
-        "a.npy",
-        lambda: npy((BOMB_BYTES,), b"1"),
-        f"its header asks for {BOMB_BYTES} bytes",
-    ),
-    "a plain idx that claims": ("a-ubyte", lambda: IDX[:80], f"its header asks for {BOMB_BYTES} bytes"),
+    "an idx that goes on": ("a-ubyte.gz", lambda: gzip.compress(SHORT_IDX + ZEROS), "there are more"),
+    "a plain one that claims": ("a.npy", lambda: npy((BOMB_BYTES,), b"1"), CLAIMED),
+    "a plain idx that claims": ("a-ubyte", lambda: IDX[:80], CLAIMED),
 }
 
 

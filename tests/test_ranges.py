@@ -10,7 +10,7 @@ from fedsim import ranges
 from fedsim.models.architecture import MAX_PARAMS
 from fedsim.plugin_choice import Kind
 from fedsim.scenario import choices, json_schema
-from fedsim.wire.limits import DEFAULT
+from fedsim.wire.contents import DEFAULT
 
 LEAST, MOST = {"minimum", "exclusiveMinimum"}, {"maximum", "exclusiveMaximum"}
 

@@ -16,8 +16,7 @@ from typing import Any, get_args
 
 from fedsim.algorithms.base import About, Algorithm, Kind
 from fedsim.plugins import available
-from fedsim.report.markup import to_markdown
-from fedsim.report.text_table import TextTable
+from fedsim.report.text_table import TextTable, to_markdown
 
 PAGE = Path("ALGORITHMS.md")
 HEAD = """# The algorithms

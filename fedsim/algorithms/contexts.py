@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from fedsim.data import Split
 from fedsim.engine.compute_context import ComputeContext
 from fedsim.engine.engine import Engine
 from fedsim.engine.kept_optimisers import Keeping
+from fedsim.engine.requests import JobRequest
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.fleet import Device
 from fedsim.params import Array, Model
@@ -34,6 +36,12 @@ def ignored(event: str, **values: Any) -> None:
 
 class Background(dict[str, asyncio.Task[Any]]):
     """Work of the server that runs beside the clients', by name, until it is collected."""
+
+    @property
+    def num_unstarted(self) -> int:
+        """How many of its tasks have not had their first turn."""
+        states = [inspect.getcoroutinestate(cast(Any, task.get_coro())) for task in self.values()]
+        return states.count(inspect.CORO_CREATED)
 
     def drop(self) -> None:
         """Cancel all work that was not collected."""
@@ -90,7 +98,14 @@ class Context(ComputeContext):
 
 
 class ClientContext(Context):
-    """What a client's hook may know and do."""
+    """What a client's hook may know and do.
+
+    A client hook awaits the context's calls and nothing else. The driver of the hook decides what becomes of
+    the jobs: they take virtual time, real time, or, for a forecast or the observer, none.
+    """
+
+    def _perform(self, request: JobRequest) -> JobRequest:
+        return request
 
     def num_samples(self, split: Split = "train") -> int:
         """Return how many samples of a split the client holds."""

@@ -35,4 +35,4 @@ def track(
         UserError: The tracker's package is not installed.
     """
     tracker = load_tracker(to, params or {}, folder=out)
-    return [tracking.track(one, tracker).name for one in tracking.run_folders(Path(folder))]
+    return [tracking.track(run, tracker).name for run in tracking.run_folders(Path(folder))]

@@ -126,14 +126,26 @@ class MemoryBus:
     def _launch(self, transfer: _Transfer) -> None:
         """Put a frame on its link, as one more row of the ledger."""
         header, frame, client, up = transfer.header, transfer.frame, transfer.client, transfer.up
-        what, link_bytes = self._on_link(transfer.packed, frame.num_bytes, up)
-        transfer.row = row = self.ledger.sent(now_ns(), header, *what)
-        self.trace.record(TRANSFER_START, client, header.dispatch, up, *what)
-        parcel = Parcel(header.sender, header.receiver, link_bytes, frame)
+        on_link = self._on_link(transfer.packed, frame.num_bytes, up)
+        transfer.row = row = self.record_start(header, on_link)
+        parcel = Parcel(header.sender, header.receiver, on_link.link_bytes, frame)
         transfer.passage = passage = self.carrier.carry(parcel, transfer)
         self._under_way.setdefault(client, {})[row] = transfer
         if client in self._away:
             passage.pause()
+
+    def record_start(self, header: Header, on_link: OnLink) -> int:
+        """Enter a frame that is put on its link now in ledger and trace; return its row in the ledger."""
+        what, up = on_link.what, header.sender >= 0
+        row = self.ledger.sent(now_ns(), header, *what)
+        self.trace.record(TRANSFER_START, header.client, header.dispatch, up, *what)
+        return row
+
+    def record_end(self, header: Header, row: int, outcome: Outcome, cause: str = "") -> None:
+        """Enter the end of a frame, or of a further copy of it, in ledger and trace."""
+        kind = TRANSFER_END if self.ledger.ended(now_ns(), row, outcome) else TRANSFER_COPY
+        up, word = header.sender >= 0, OUTCOME_WORDS[outcome]
+        self.trace.record(kind, header.client, header.dispatch, up, word, cause)
 
     def on_link(self, packed: Packed, exchange: str, *, up: bool) -> OnLink:
         """Return what the frames of a message of an exchange are on a link."""
@@ -156,12 +168,7 @@ class MemoryBus:
         return self.kinds.get(packed.kind) is packed.message.PLAN
 
     def read(self, header: Header, frame: Frame | bytes) -> Message:
-        """Return the message of a frame that has arrived.
-
-        Raises:
-            DecodeError: It cannot be decoded, or its envelope names another route than the header.
-            InvariantError: Under ``verify``: it reads differently once joined.
-        """
+        """Return the message of a frame that has arrived."""
         envelope, message = decode(frame, self.kinds)
         route = Envelope(envelope.kind, header.sender, header.receiver, header.round, header.exchange)
         if envelope != route:
@@ -173,17 +180,15 @@ class MemoryBus:
         return message
 
     def ended(self, transfer: _Transfer, outcome: Outcome, cause: str = "") -> None:
-        """Enter the end of a transfer, or of a further copy, in ledger and trace."""
+        """Take note of the end of a transfer, or of a further copy."""
         row, client = transfer.row, transfer.client
-        kind = TRANSFER_END if self.ledger.ended(now_ns(), row, outcome) else TRANSFER_COPY
         of_client = self._under_way.get(client)
         if of_client is not None and of_client.pop(row, None) is not None:
             # The two hold each other, and the frame: without this it would wait for the cyclic collector.
             del transfer.passage
             if not of_client:
                 del self._under_way[client]
-        dispatch, word = transfer.header.dispatch, OUTCOME_WORDS[outcome]
-        self.trace.record(kind, client, dispatch, transfer.up, word, cause)
+        self.record_end(transfer.header, row, outcome, cause)
 
     def deliver(self, delivery: Delivery) -> None:
         """Put a delivery into the inbox of its receiver."""
@@ -213,11 +218,7 @@ class MemoryEndpoint:
         return self._bus.send(header, message)
 
     async def receive(self) -> Delivery:
-        """Wait for the next delivery, in order of arrival.
-
-        Raises:
-            RuntimeError: Another task is waiting already; a party has one reader.
-        """
+        """Wait for the next delivery, in order of arrival."""
         while not self._inbox:
             if self._waiter is not None and not self._waiter.done():
                 raise RuntimeError("another task waits at this endpoint already: a party has one reader")

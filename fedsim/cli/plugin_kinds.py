@@ -1,4 +1,4 @@
-"""The kinds of plugins as commands name them."""
+"""Packages of the kinds of plugins, by their names in commands."""
 
 FOLDERS = {
     "algorithms": "fedsim.algorithms",

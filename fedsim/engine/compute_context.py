@@ -7,8 +7,7 @@ duration, and the engine runs it; the generators of a job are named by the party
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,16 +17,16 @@ from fedsim.engine import jobs
 from fedsim.engine.batches import num_steps, size_counts
 from fedsim.engine.cost import FitWork, duration_s
 from fedsim.engine.engine import Engine
+from fedsim.engine.fit_cache import DEFAULT_STEP
 from fedsim.engine.jobs import Extra, Fitted, Job, PublicBuffers, Samples, Score, Stream
 from fedsim.engine.kept_optimisers import Keeping
 from fedsim.engine.losses import MODEL, TRAIN, Loss, empirical_loss
 from fedsim.engine.optimisers import Optimiser, lasting
+from fedsim.engine.requests import JobRequest, TimedJob
 from fedsim.engine.steps import NUM_SAMPLES, GradientSum, Step
 from fedsim.engine.training_config import TrainingConfig
-from fedsim.engine.usual_fits import DEFAULT_STEP
 from fedsim.fleet import Device
 from fedsim.models import Architecture
-from fedsim.models.flops import Operations
 from fedsim.params import Array, Model, Tree, freeze
 from fedsim.rng import Key
 from fedsim.task import Task
@@ -152,7 +151,7 @@ class ComputeContext:
         changes = step, trained, streams, extras, outputs, keeping
         if isinstance(models, Model) and changes == _AS_USUAL and not isinstance(optimiser, Mapping):
             num_samples = self._engine.resources.data.num_samples(self.client, "train")
-            like = self._engine.usual_fits.like(
+            like = self._engine.fit_cache.like(
                 *(models, self.client, num_samples, self.training),
                 epochs=epochs,
                 steps=steps,
@@ -266,14 +265,9 @@ class ComputeContext:
 
         The real work may be done side by side; the time that passes is the sum.
         """
-        queue: list[Coroutine[Any, Any, Any]] = []
-        after_s = 0.0
-        for model in models:
-            job = jobs.Predict(model, samples, batch_size)
-            work, takes_s = self._cost(job)
-            queue.append(self._submit(job, work, takes_s, after_s))
-            after_s += takes_s
-        return list(await asyncio.gather(*queue))
+        predictions = [self._timed(jobs.Predict(model, samples, batch_size)) for model in models]
+        logits: list[Array] = await self._perform(self._request(predictions)) if predictions else []
+        return logits
 
     async def evaluate(
         self, model: Model, samples: Samples, *, batch_size: int = PREDICT_BATCH_SIZE
@@ -344,30 +338,22 @@ class ComputeContext:
         """Return whose job it is, in words behind what is said of the job."""
         return " at the server" if self.client < 0 else f" at client {self.client}"
 
-    def _do(self, job: Job, fit_work: FitWork | None = None) -> Coroutine[Any, Any, Any]:
-        work, takes_s = self._cost(job, fit_work)
-        return self._submit(job, work, takes_s)
+    async def _do(self, job: Job, fit_work: FitWork | None = None) -> Any:
+        """Do one job and return its result."""
+        return (await self._perform(self._request([self._timed(job, fit_work)])))[0]
 
-    def _cost(self, job: Job, fit_work: FitWork | None = None) -> tuple[Operations, float]:
-        """Return what the party's next job asks for and how long it takes, s."""
+    def _timed(self, job: Job, fit_work: FitWork | None = None) -> TimedJob:
+        """Return the party's next job with its cost."""
         effort = self._engine.costs.work(job, fit_work)
         self._calls += 1
         device = self._device()
         varies = device.variation or device.load is not None
         key = self.key.child("load", self.dispatch, self._calls) if varies else self.key
-        return effort.total, duration_s(device, effort, key)
+        return TimedJob(job, effort, duration_s(device, effort, key))
 
-    # Neither this nor ``_do`` is a coroutine itself: each costs a frame at every step of the client's task.
-    def _submit(
-        self, job: Job, work: Operations, takes_s: float, after_s: float = 0.0
-    ) -> Coroutine[Any, Any, Any]:
-        """Do a job, behind other work that takes ``after_s``."""
-        return self._engine.run(
-            job,
-            client=self.client,
-            dispatch=self.dispatch,
-            flops=work.flops,
-            duration_s=takes_s,
-            after_s=after_s,
-            place=self._place,
-        )
+    def _request(self, timed: Sequence[TimedJob]) -> JobRequest:
+        return JobRequest(self.client, self.dispatch, timed, self._place)
+
+    def _perform(self, request: JobRequest) -> Awaitable[list[Any]]:
+        """Have a request done; return what gives its results when it is awaited."""
+        return self._engine.run(request)

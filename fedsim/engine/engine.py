@@ -11,34 +11,49 @@ fast the machine is or how many workers there are.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import partial
 from math import inf
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from fedsim.clock import EventClass, RecordKind, Trace, VirtualTimeLoop, now_ns, running_loop
 from fedsim.engine.cost import Costs
 from fedsim.engine.executors.base import Executor, Promise
+from fedsim.engine.fit_cache import FitCache
 from fedsim.engine.jobs import Fit, Fitted, Job
 from fedsim.engine.pending_fit import PendingFits, can_wait, compute_inputs
-from fedsim.engine.usual_fits import UsualFits
+from fedsim.engine.requests import JobRequest, TimedJob
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import FedsimError, JobError
-from fedsim.params import Model
 
 JOB_START = RecordKind("job_start", ("client", "dispatch", "job", "flops", "duration_s"))
 JOB_END = RecordKind("job_end", ("client", "dispatch", "job", "outcome"))
 
-
-def called(kind: type[Job]) -> str:
-    """Return what the trace calls jobs of a kind."""
-    return kind.__name__.lower()
+Ended: TypeAlias = Callable[[list[Any] | None, Exception | None], object]
+"""Called when the jobs of a request have ended, with their results, or with what the first to fail raised."""
 
 
-def _nowhere() -> str:
-    """Say nothing of whose job it is."""
-    return ""
+def record_start(trace: Trace, request: JobRequest, timed: TimedJob) -> None:
+    """Record that a job of a request starts.
+
+    Raises:
+        ValueError: A duration that is negative or not finite.
+    """
+    job, effort, duration_s = timed
+    if not 0 <= duration_s < inf:
+        raise ValueError(f"a job of {duration_s!r} s: a duration is finite and not negative")
+    flops = effort.total.flops
+    trace.record(JOB_START, request.client, request.dispatch, _name(job), flops, duration_s)
+
+
+def record_end(trace: Trace, request: JobRequest, job: Job, outcome: str = "done") -> None:
+    """Record that a job of a request ends."""
+    trace.record(JOB_END, request.client, request.dispatch, _name(job), outcome)
+
+
+def _name(job: Job) -> str:
+    return type(job).__name__.lower()
 
 
 class Engine:
@@ -54,115 +69,50 @@ class Engine:
         self.executor = executor
         self.resources = resources
         self.costs = Costs(resources)
-        self.usual_fits = UsualFits(self.costs)
-        self._trace = trace
+        self.fit_cache = FitCache(self.costs)
+        self.trace = trace
         self._sequence = 0
         self._pending = PendingFits()
-        self._at_work: AtWork = {}
+        self._under_way: dict[int, dict[RunningRequest, None]] = {}  # by client
         self._away: set[int] = set()  # asked for membership only: a set has no order
         self._waiters: ThreadPoolExecutor | None = None
         executor.open(resources)
 
-    async def run(
-        self,
-        job: Job,
-        *,
-        client: int,
-        dispatch: int,
-        flops: float,
-        duration_s: float,
-        after_s: float = 0.0,
-        place: Callable[[], str] = _nowhere,
-    ) -> Any:
-        """Do a job that takes ``duration_s`` of virtual time; return its result when that has passed.
+    def start(
+        self, request: JobRequest, ended: Ended, outcome: Sequence[Any] | None = None
+    ) -> RunningRequest:
+        """Start the jobs of a request in virtual time.
 
-        Where its device is at other work for the next ``after_s``, it is queued behind that: its turn comes
-        so much later, though the real work may be done at once.
-
-        On a real-time loop the result is awaited, and the duration plays no part. In virtual time that of a
-        fit may be pending: then what the fit raises comes when its result is first looked at.
+        The result of a fit may be pending: what the fit raises is raised where its result is first looked at.
 
         Args:
-            job: The job.
-            client: Address of the party whose device it is.
-            dispatch: Number of the dispatch to it.
-            flops: What the job costs, for the trace.
-            duration_s: How long it takes.
-            after_s: How long the device is at other work before.
-            place: Gives the words for whose job it is, for an error.
+            request: The request.
+            ended: Called when the time of the last job is over, or one has failed.
+            outcome: The results, if the jobs have been done beforehand.
 
         Raises:
-            JobError: The job raised; the cause is chained. An error of fedsim's own comes as it is.
             ValueError: A duration that is negative or not finite.
         """
-        name = self._record_start(job, client, dispatch, flops, duration_s)
-        outcome = "cancelled"
+        return RunningRequest(self, request, ended, outcome)
+
+    async def run(self, request: JobRequest) -> list[Any]:
+        """Do the jobs of a request; return their results when they have ended.
+
+        On a real-time loop durations play no part.
+
+        Raises:
+            JobError: A job raised; the cause is chained. An error of fedsim's own is raised as it is.
+            ValueError: A duration that is negative or not finite.
+        """
+        loop = running_loop()
+        if not isinstance(loop, VirtualTimeLoop):
+            return list(await asyncio.gather(*(self._run_really(request, timed) for timed in request.jobs)))
+        future: asyncio.Future[list[Any]] = loop.create_future()
+        running = self.start(request, partial(_settle, future))
         try:
-            result = await self._result(job, after_s + duration_s, client, place, flops)
-            outcome = "done"
-            return result
-        except FedsimError:
-            outcome = "failed"
-            raise
+            return await future
         finally:
-            self._trace.record(JOB_END, client, dispatch, name, outcome)
-
-    def begin(
-        self,
-        running: RunningFit,
-        fit: Fit,
-        *,
-        client: int,
-        dispatch: int,
-        flops: float,
-        duration_s: float,
-        place: Callable[[], str],
-    ) -> None:
-        """Do a fit in virtual time and tell an object of its end: :meth:`run` without a task that waits.
-
-        Args:
-            running: What is told; it may be at one fit at a time.
-            fit: The fit.
-            client: Address of the party whose device it is.
-            dispatch: Number of the dispatch to it.
-            flops: What the job costs, for the trace.
-            duration_s: How long it takes.
-            place: Gives the words for whose job it is, for an error.
-
-        Raises:
-            ValueError: A duration that is negative or not finite.
-        """
-        running._name = self._record_start(fit, client, dispatch, flops, duration_s)
-        running._dispatch = dispatch
-        running._start(self, cast(VirtualTimeLoop, running_loop()), fit, duration_s, client, place, flops)
-
-    def begun(self, fit: Fit, *, due_ns: int, flops: float, place: Callable[[], str]) -> Fitted:
-        """Submit a fit; the caller records its start and end. Return its pending result.
-
-        Args:
-            fit: One that :func:`fedsim.engine.pending_fit.can_wait`.
-            due_ns: When it ends.
-            flops: What it costs.
-            place: Gives the words for whose job it is, for an error.
-        """
-        return self._late(fit, self._submit(fit, due_ns, flops), place)
-
-    def form_of_fitted(self, model: Model) -> Model:
-        """Return a model of the form that fits from these start values give; its arrays have no values."""
-        return self._pending.form_of_fitted(model)
-
-    def _late(self, fit: Fit, promise: Promise, place: Callable[[], str]) -> Fitted:
-        """Return the result of a fit, to be computed when it is looked at."""
-        compute = partial(_late_outcome, self.executor, fit, promise, place)
-        return self._pending.fitted(fit, compute, promise.cancel)
-
-    def _record_start(self, job: Job, client: int, dispatch: int, flops: float, duration_s: float) -> str:
-        """Record that a job starts; return what the trace calls it."""
-        if not 0 <= duration_s < inf:
-            raise ValueError(f"a job of {duration_s!r} s: a duration is finite and not negative")
-        name = called(type(job))
-        self._trace.record(JOB_START, client, dispatch, name, flops, duration_s)
-        return name
+            running.stop()
 
     async def observe(self, job: Job) -> Any:
         """Do a job that costs no virtual time and leaves no trace.
@@ -170,18 +120,50 @@ class Engine:
         Raises:
             JobError: The job raised; the cause is chained.
         """
-        return await self._result(job, 0.0)
+        loop = running_loop()
+        if not isinstance(loop, VirtualTimeLoop):
+            return await self._outcome_in_thread(self._submit(job, 0), job, _nowhere)
+        promise = self._submit(job, loop.now_ns)
+        future: asyncio.Future[None] = loop.create_future()
+        timer = loop.call_at_ns(loop.now_ns, future.set_result, None, event_class=EventClass.JOIN)
+        try:
+            await future
+        except asyncio.CancelledError:
+            timer.cancel()
+            promise.cancel()
+            raise
+        return self._result(job, promise, _nowhere)
+
+    async def observe_all(self, request: JobRequest) -> list[Any]:
+        """Do the jobs of a request at no cost, as :meth:`observe`."""
+        return list(await asyncio.gather(*(self.observe(timed.job) for timed in request.jobs)))
+
+    def submit_ahead(self, request: JobRequest, ends_ns: Sequence[int]) -> list[Promise]:
+        """Hand the jobs of a request to the executor, told when each will end; nothing is recorded."""
+        return [
+            self._submit(timed.job, end_ns, timed.effort.total.flops)
+            for timed, end_ns in zip(request.jobs, ends_ns, strict=True)
+        ]
+
+    def results_ahead(self, request: JobRequest, promises: Sequence[Promise]) -> list[Any]:
+        """Return the results of such jobs; those that cannot be pending are waited for.
+
+        Raises:
+            JobError: As :meth:`run`.
+        """
+        pairs = zip(request.jobs, promises, strict=True)
+        return [self._result(timed.job, promise, request.place) for timed, promise in pairs]
 
     def pause(self, client: int) -> None:
         """Stop the virtual time of a client's jobs, those that begin from now on too; real work goes on."""
         self._away.add(client)
-        for running in self._at_work.get(client, {}).values():
+        for running in self._under_way.get(client, ()):
             running.pause()
 
     def resume(self, client: int, *, restart: bool) -> None:
         """Let a client's jobs go on, or take their whole time again."""
         self._away.discard(client)
-        for running in self._at_work.get(client, {}).values():
+        for running in self._under_way.get(client, ()):
             running.resume(restart=restart)
 
     def close(self) -> None:
@@ -190,210 +172,205 @@ class Engine:
         if self._waiters is not None:
             self._waiters.shutdown(wait=False, cancel_futures=True)
 
-    async def _result(
-        self,
-        job: Job,
-        duration_s: float,
-        client: int | None = None,
-        place: Callable[[], str] = _nowhere,
-        flops: float | None = None,
-    ) -> Any:
-        loop = running_loop()
-        if isinstance(loop, VirtualTimeLoop):
-            running = _Awaited(loop.create_future())
-            running._start(self, loop, job, duration_s, client, place, flops)
-            try:
-                return await running.future
-            finally:
-                running.leave()
-        real = self._submit(job, 0, flops)
-        try:
-            return await loop.run_in_executor(self._threads(), _outcome, self.executor, job, real, place)
-        finally:
-            real.cancel()
-
-    def _submit(self, job: Job, due_ns: int, flops: float | None) -> Promise:
+    def _submit(self, job: Job, due_ns: int, flops: float | None = None) -> Promise:
         """Hand a job to the executor."""
         self._sequence += 1
         compute_inputs(job)
         step_flops = flops / job.num_steps if flops and isinstance(job, Fit) and job.num_steps else flops
         return self.executor.submit(job, (due_ns, self._sequence), step_flops=step_flops)
 
-    def _threads(self) -> ThreadPoolExecutor:
-        """Return the threads that wait on a real loop: one for each job that can be under way.
+    def _result(self, job: Job, promise: Promise, place: Callable[[], str]) -> Any:
+        """Return the result of a job, pending where it may be."""
+        if isinstance(job, Fit) and can_wait(job):
+            # Without a reference to a running request, which may hold the result: nothing waits for the
+            # collector.
+            compute = partial(_late_outcome, self.executor, job, promise, place)
+            return self._pending.fitted(job, compute, promise.cancel)
+        return _outcome(self.executor, job, promise, place)
 
-        The loop's own would all be taken by jobs, and there would be none left for looking a name up.
-        """
+    async def _run_really(self, request: JobRequest, timed: TimedJob) -> Any:
+        """Do a job on a real-time loop."""
+        record_start(self.trace, request, timed)
+        outcome = "cancelled"
+        try:
+            promise = self._submit(timed.job, 0, timed.effort.total.flops)
+            result = await self._outcome_in_thread(promise, timed.job, request.place)
+            outcome = "done"
+            return result
+        except FedsimError:
+            outcome = "failed"
+            raise
+        finally:
+            record_end(self.trace, request, timed.job, outcome)
+
+    async def _outcome_in_thread(self, promise: Promise, job: Job, place: Callable[[], str]) -> Any:
         if self._waiters is None:
+            # One thread for each job that can be under way. The loop's own would all be taken by jobs, and
+            # there would be none left for looking a name up.
             self._waiters = ThreadPoolExecutor(self.executor.num_at_once, "fedsim-waiter")
-        return self._waiters
+        wait = partial(_outcome, self.executor, job, promise, place)
+        try:
+            return await running_loop().run_in_executor(self._waiters, wait)
+        finally:
+            promise.cancel()
 
 
-class _Running:
+class RunningRequest:
+    """The jobs of a request under way in virtual time; made by :meth:`Engine.start`."""
+
+    __slots__ = ("_ended", "_engine", "_jobs", "_outcome", "_request")
+
+    def __init__(
+        self, engine: Engine, request: JobRequest, ended: Ended, outcome: Sequence[Any] | None
+    ) -> None:
+        self._engine = engine
+        self._request = request
+        self._ended = ended
+        self._outcome = outcome
+        self._jobs: list[_RunningJob] = []
+        loop = cast(VirtualTimeLoop, running_loop())
+        for timed in request.jobs:
+            record_start(engine.trace, request, timed)
+        for timed, end_ns in zip(request.jobs, request.ends_ns(), strict=True):
+            promise = None
+            if outcome is None:
+                promise = engine._submit(timed.job, loop.now_ns + end_ns, timed.effort.total.flops)
+            self._jobs.append(_RunningJob(self, timed.job, end_ns, promise, loop))
+        engine._under_way.setdefault(request.client, {})[self] = None
+        if request.client in engine._away:
+            self.pause()
+
+    def pause(self) -> None:
+        """Hold all jobs; without effect on those that are held."""
+        for running in self._jobs:
+            running.pause()
+
+    def resume(self, *, restart: bool) -> None:
+        """Let the jobs go on with what remains of them, or with all of it."""
+        for running in self._jobs:
+            running.resume(restart=restart)
+
+    def stop(self) -> None:
+        """Give up the jobs that have not ended; harmless where there is none."""
+        jobs, self._jobs = self._jobs, []
+        for running in jobs:
+            if not running.has_ended:
+                running.give_up()
+                record_end(self._engine.trace, self._request, running.job, "cancelled")
+        if jobs:
+            of_client = self._engine._under_way[self._request.client]
+            del of_client[self]
+            if not of_client:
+                del self._engine._under_way[self._request.client]
+
+    def _one_ended(self, running: _RunningJob) -> None:
+        """Take the result of a job; where it cannot be pending, block until it is there."""
+        engine, request, jobs = self._engine, self._request, self._jobs
+        try:
+            if running.promise is not None:
+                running.result = engine._result(running.job, running.promise, request.place)
+        except Exception as error:
+            is_ours = isinstance(error, FedsimError)
+            record_end(engine.trace, request, running.job, "failed" if is_ours else "cancelled")
+            self.stop()
+            self._ended(None, error)
+            return
+        record_end(engine.trace, request, running.job)
+        if running is jobs[-1]:
+            self.stop()
+            results = [each.result for each in jobs] if self._outcome is None else list(self._outcome)
+            self._ended(results, None)
+
+
+class _RunningJob:
     """A job under way in virtual time, and the timer of its end."""
 
     __slots__ = (
-        "_client",
         "_due_ns",
         "_duration_ns",
-        "_engine",
-        "_has_ended",
-        "_job",
-        "_number",
-        "_place",
-        "_promise",
+        "_of",
         "_remaining_ns",
         "_timer",
+        "has_ended",
+        "job",
+        "promise",
+        "result",
     )
 
     _timer: asyncio.TimerHandle | None
-    _due_ns: int
 
-    def _start(
-        self,
-        engine: Engine,
-        loop: VirtualTimeLoop,
-        job: Job,
-        duration_s: float,
-        client: int | None,
-        place: Callable[[], str],
-        flops: float | None,
+    def __init__(
+        self, of: RunningRequest, job: Job, duration_ns: int, promise: Promise | None, loop: VirtualTimeLoop
     ) -> None:
-        """Start the job; whoever does calls :meth:`leave` when it has ended or is given up."""
-        duration_ns = round(duration_s * 1e9)
-        self._engine = engine
-        self._job = job
-        self._place = place
-        self._has_ended = False
+        self._of = of
+        self.job = job
+        self.promise = promise
+        self.result: Any = None
+        self.has_ended = False
         self._duration_ns = self._remaining_ns = duration_ns
-        self._client = client
-        self._promise = engine._submit(job, loop.now_ns + duration_ns, flops)
-        self._number = engine._sequence
         self._go_on(loop)
-        if client is not None:
-            engine._at_work.setdefault(client, {})[self._number] = self
-            if client in engine._away:
-                self.pause()
 
     def _go_on(self, loop: VirtualTimeLoop) -> None:
-        self._due_ns = due_ns = loop.now_ns + self._remaining_ns
-        self._timer = loop.call_at_ns(due_ns, self._end, event_class=EventClass.JOIN)
+        self._due_ns = loop.now_ns + self._remaining_ns
+        self._timer = loop.call_at_ns(self._due_ns, self._end, event_class=EventClass.JOIN)
 
     def pause(self) -> None:
-        """Hold it; without effect on one that is held."""
         if self._timer is not None:
+            self._remaining_ns = self._due_ns - now_ns()
             self._timer.cancel()
             self._timer = None
-            self._remaining_ns = self._due_ns - now_ns()
 
     def resume(self, *, restart: bool) -> None:
-        """Go on with what remains, or with all of it."""
-        if self._timer is None and not self._has_ended:
+        if self._timer is None and not self.has_ended:
             self._remaining_ns = self._duration_ns if restart else self._remaining_ns
             self._go_on(cast(VirtualTimeLoop, running_loop()))
 
-    def leave(self) -> None:
-        """Forget the job; give it up, unless it has ended."""
+    def give_up(self) -> None:
+        self.has_ended = True
         if self._timer is not None:
             self._timer.cancel()
-        if not self._has_ended:
-            self._promise.cancel()
-        del self._job, self._promise, self._place  # of which a pending result holds what it needs
-        if self._client is not None:
-            at_work = self._engine._at_work
-            mine = at_work[self._client]
-            del mine[self._number]
-            if not mine:
-                del at_work[self._client]
+            self._timer = None
+        if self.promise is not None:
+            self.promise.cancel()
 
     def _end(self) -> None:
-        """Give the result; where it cannot be pending, block until it is there, as nothing else does."""
         self._timer = None
-        self._has_ended = True
-        job, promise, place, engine = self._job, self._promise, self._place, self._engine
-        try:
-            if isinstance(job, Fit) and can_wait(job):
-                # Without a reference to this object, which may hold the result: nothing waits for the
-                # collector.
-                result: Any = engine._late(job, promise, place)
-            else:
-                result = _outcome(engine.executor, job, promise, place)
-        except Exception as error:
-            self._tell(None, error)
-        else:
-            self._tell(result, None)
-
-    def _tell(self, result: Any, error: Exception | None) -> None:
-        """Give the job's result, or what it raised."""
-        raise NotImplementedError
+        self.has_ended = True
+        self._of._one_ended(self)
 
 
-class _Awaited(_Running):
-    """A job that a task waits for.
-
-    Args:
-        future: Gives the result.
-    """
-
-    __slots__ = ("future",)
-
-    def __init__(self, future: asyncio.Future[Any]) -> None:
-        self.future = future
-
-    def _tell(self, result: Any, error: Exception | None) -> None:
-        if error is None:
-            self.future.set_result(result)
-        else:
-            self.future.set_exception(error)
+def _settle(future: asyncio.Future[list[Any]], results: list[Any] | None, error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(cast("list[Any]", results))
 
 
-class RunningFit(_Running):
-    """A fit that no task waits for: a subclass says what happens at its end. See :meth:`Engine.begin`."""
-
-    __slots__ = ("_dispatch", "_name")
-
-    _dispatch: int
-    _name: str
-
-    def ended(self, fitted: Fitted | None, error: Exception | None) -> None:
-        """Take the result, or what the fit raised."""
-        raise NotImplementedError
-
-    def stop(self) -> None:
-        """End the fit before its time, where a task would be cancelled."""
-        self._leave("cancelled")
-
-    def _tell(self, result: Any, error: Exception | None) -> None:
-        outcome = "done" if error is None else "failed" if isinstance(error, FedsimError) else "cancelled"
-        self._leave(outcome)
-        self.ended(result, error)
-
-    def _leave(self, outcome: str) -> None:
-        self.leave()
-        self._engine._trace.record(JOB_END, self._client, self._dispatch, self._name, outcome)
+def _nowhere() -> str:
+    """Say nothing of whose job it is."""
+    return ""
 
 
-AtWork = dict[int, dict[int, _Running]]
-"""The jobs under way, by client and by number."""
-
-
-def _outcome(executor: Executor, job: Job, real: Promise, place: Callable[[], str]) -> Any:
+def _outcome(executor: Executor, job: Job, promise: Promise, place: Callable[[], str]) -> Any:
     """Wait for the result of a job; what it raises is an error of fedsim's own."""
     try:
-        return executor.wait(real)
+        return executor.wait(promise)
     except CancelledError:
         raise
     except Exception as error:
         if isinstance(error, FedsimError) and not isinstance(error, JobError):
             raise
-        said = str(error) if isinstance(error, JobError) else f"{type(error).__name__}: {error}"
-        raise JobError(f"a {type(job).__name__.lower()} job failed{place()}: {said}") from error
+        reason = str(error) if isinstance(error, JobError) else f"{type(error).__name__}: {error}"
+        raise JobError(f"a {_name(job)} job failed{place()}: {reason}") from error
 
 
-def _late_outcome(executor: Executor, job: Job, real: Promise, place: Callable[[], str]) -> Any:
-    """Wait for the result of a job that is looked at after its end."""
+def _late_outcome(executor: Executor, job: Fit, promise: Promise, place: Callable[[], str]) -> Fitted:
+    """Wait for the result of a fit that is looked at after its end."""
     try:
-        return _outcome(executor, job, real, place)
+        fitted: Fitted = _outcome(executor, job, promise, place)
+        return fitted
     except CancelledError:
         raise JobError(
             f"a fit{place()} was never computed, because nobody had looked at its result when the run ended: "

@@ -18,10 +18,9 @@ from fedsim.figures.base import Figure, LineChart, Section, Target
 from fedsim.figures.ticks import tick_label
 from fedsim.quoting import quoted
 from fedsim.report.cost_breakdown import Columns
-from fedsim.report.phase_spans import read_spans
 from fedsim.report.read_parquet import read_if_there, read_there
-from fedsim.report.read_provenance import read_provenance
-from fedsim.report.read_whole import read_whole
+from fedsim.report.read_whole import read_provenance, read_whole
+from fedsim.report.run_trace import read_spans
 from fedsim.runtime.budget import MEASURES
 
 ROUNDS_NEEDED = tuple(

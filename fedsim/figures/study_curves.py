@@ -17,8 +17,9 @@ from fedsim.figures.round_curves import BYTES, TIME, quality_figure
 from fedsim.figures.ticks import tick_label
 from fedsim.params import Array
 from fedsim.runtime.budget import MEASURES, Measure
-from fedsim.studies.answers import Curves
 from fedsim.studies.budgets import cost
+from fedsim.studies.curves import Curves
+from fedsim.studies.study_file import StudyConfig
 
 LOSSES: Mapping[Measure, str] = {"personal_mean": "loss_personal_mean", "global": "loss_global"}
 """What is shown where no accuracy was measured."""
@@ -29,16 +30,15 @@ MAX_RATIO = 5.0
 AXES = {"time_s": TIME, "bytes": BYTES}
 
 
-def study_curve_figures(
-    curves: Mapping[str, Curves], of: Measure, targets: Sequence[float] = ()
-) -> list[Figure]:
-    """Return accuracy, or else loss, against time and against bytes."""
+def study_curve_figures(curves: Mapping[str, Curves], config: StudyConfig) -> list[Figure]:
+    """Return accuracy, or else loss, of each variant against time and against bytes."""
+    of = config.of
     what, column = "accuracy", MEASURES[of].column
     if not _is_measured(curves, column) and of in LOSSES:
         what, column = "loss", LOSSES[of]
     if not _is_measured(curves, column):
         return []
-    marked = [Target(value, f"target {tick_label(value, 'share')}") for value in targets]
+    marked = [Target(value, f"target {tick_label(value, 'share')}") for value in config.targets]
     return [
         figure
         for bounds in AXES

@@ -24,8 +24,8 @@ from fedsim.figures.run_figures import (
 from fedsim.figures.spending import spending_figures
 from fedsim.figures.study_curves import study_curve_figures
 from fedsim.report.cost_breakdown import Figures, means
-from fedsim.report.phase_spans import read_spans
 from fedsim.report.read_parquet import column_names, read_columns, read_there
+from fedsim.report.run_trace import read_spans
 from fedsim.report.summary import read_summary
 from fedsim.studies.answer_files import Answers
 
@@ -44,7 +44,7 @@ def study_sections(answers: Answers, folder: Path) -> list[Section]:
     spent = {plan.name_of(setting): figures for setting, figures in answers.ends.items()}
     of = "mean over seeds" if len(plan.seeds) > 1 else ""
     return filled(
-        Section(*QUALITY, study_curve_figures(curves, plan.config.of, plan.config.targets)),
+        Section(*QUALITY, study_curve_figures(curves, plan.config)),
         Section(*SPENDING, spending_figures(spent, of)),
         Section(*CLIENTS, _client_figures(folders)),
         Section(*PARTICIPATION, outcome_figures(_outcomes(folders), of)),

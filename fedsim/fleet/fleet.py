@@ -26,9 +26,9 @@ from fedsim.fleet.device_class import DevicePlugin
 from fedsim.fleet.distributions import Values
 from fedsim.fleet.entries import TRACED, GroupConfig, ServerConfig
 from fedsim.fleet.load import Load
+from fedsim.network.base import InGroups, Links, TraceOf
 from fedsim.network.capacity import Capacity
 from fedsim.network.link_traces import LinkTraces
-from fedsim.network.links import InGroups, Links, TraceOf
 from fedsim.params import Array
 from fedsim.plugins import name_of
 from fedsim.rng import Key

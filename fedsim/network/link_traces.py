@@ -29,7 +29,7 @@ from fedsim.shares import deal
 from fedsim.units import MAX_TIME_S
 
 _TURNS = 2**32
-"""Parts into which a lap is cut, so that a place in it is a number of 32 bits."""
+"""Parts of a lap, so that a place in it is a number of 32 bits."""
 
 NPZ = ".npz"
 
@@ -42,7 +42,7 @@ _ARRAYS = {
 """Arrays of an .npz file: the kinds of their dtypes, in NumPy's letters and in words."""
 
 MAX_BYTES = 2**26
-"""What each array of an .npz file may unpack to, 64 MiB: 97 days in steps of a second."""
+"""Unpacked size of each array of an .npz file, 64 MiB: 97 days in steps of a second."""
 
 
 def _listed(value: Any) -> Any:
@@ -67,11 +67,7 @@ class LinkTraceConfig(Config):
     at least 1 ms long. A trace starts again at its end."""
 
     def read(self) -> list[Capacity]:
-        """Return the traces, at least one: those of the files in their order.
-
-        Raises:
-            DataError: A file cannot be read, or there is no such trace; the message names file and line.
-        """
+        """Return the traces, at least one: those of the files in their order."""
         return [capacity for file in self.file for capacity in _read(file, self.name)]
 
 
@@ -91,9 +87,6 @@ def read_npz(path: Path, name: str | None = None) -> list[Capacity]:
 
     Trace ``i`` is called ``name[i]``; its steps are ``offset[i]`` to ``offset[i + 1]`` of the arrays
     ``duration_ms`` and ``kbps``. Each step is at least 1 ms long.
-
-    Raises:
-        DataError: The file cannot be read, or there is no such trace; the message names file and trace.
     """
     names, offsets, durations_ms, kbps = _arrays(path)
     if name is not None and name not in names:
@@ -106,12 +99,12 @@ def read_npz(path: Path, name: str | None = None) -> list[Capacity]:
             "rises with each entry, and ends with the number of rates"
         )
     capacities = []
-    for one, start, stop in zip(names, offsets[:-1], offsets[1:], strict=True):
-        if name is None or one == name:
+    for its_name, start, stop in zip(names, offsets[:-1], offsets[1:], strict=True):
+        if name is None or its_name == name:
             try:
                 capacities.append(_capacity(durations_ms[start:stop], kbps[start:stop]))
             except DataError as error:
-                raise DataError(f"{path}: trace {quoted(one)}: {error}") from error
+                raise DataError(f"{path}: trace {quoted(its_name)}: {error}") from error
     return capacities
 
 
@@ -142,7 +135,7 @@ def _arrays(path: Path) -> tuple[list[str], Array, Array, Array]:
         if array.ndim != 1 or array.dtype.kind not in kinds:
             raise DataError(f"{path}: {key} is {array.dtype} of shape {array.shape}: it is a row of {what}")
     try:
-        names = [str(one) for one in arrays["name"]]
+        names = [str(name) for name in arrays["name"]]
     except SystemError:  # a code point that Unicode does not have
         raise DataError(f"{path}: name is not text") from None
     durations_ms, kbps = (arrays[key].astype(np.float64) for key in ("duration_ms", "kbps"))
@@ -151,12 +144,12 @@ def _arrays(path: Path) -> tuple[list[str], Array, Array, Array]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinkTraces:
-    """Which of ``n`` clients follows which trace, and from where.
+    """The trace of each of ``n`` clients, and its start in a lap.
 
     Attributes:
         capacities: The traces.
-        numbers: For each client the place of its trace among them, int32 ``[n]``.
-        turns: For each client how far into a lap it begins, in 1/2**32 of the lap, uint32 ``[n]``.
+        numbers: Index of each client's trace, int32 ``[n]``.
+        turns: Start of each client in a lap, in 1/2**32 of the lap, uint32 ``[n]``.
     """
 
     capacities: Sequence[Capacity]
@@ -165,11 +158,7 @@ class LinkTraces:
 
     @classmethod
     def draw(cls, config: LinkTraceConfig, num: int, key: Key) -> LinkTraces:
-        """Return the traces of ``num`` clients; all of them are used equally often, to within one.
-
-        Raises:
-            DataError: A file cannot be read.
-        """
+        """Return the traces of ``num`` clients; all of them are used equally often, to within one."""
         capacities = config.read()
         numbers = deal(len(capacities), num, key.child("trace").numpy())
         turns = np.zeros(num, np.uint32)
@@ -180,11 +169,11 @@ class LinkTraces:
         return cls(capacities, numbers, turns)
 
     def of(self, client: int) -> Capacity:
-        """Return what a client's link follows."""
+        """Return the trace of a client's link."""
         capacity = self.capacities[int(self.numbers[client])]
         return capacity.ahead(int(self.turns[client]) * capacity.period_ns // _TURNS)
 
     def mean_bps(self) -> NDArray[np.float64] | float:
-        """Return the mean capacity of each client's link, ``[n]``, or of all where there is one trace."""
+        """Return the mean capacity of each client's link, ``[n]``; one number for a single trace."""
         means = [capacity.mean_bps for capacity in self.capacities]
         return means[0] if len(means) == 1 else np.array(means)[self.numbers]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from fedsim.errors import RunError
@@ -18,6 +20,18 @@ def instructions(hook: Any, result: Any) -> tuple[Any, Mapping[int, Any]]:
     if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping):
         return result
     raise _unexpected(hook, result, "(state, messages), with messages a mapping of clients to messages")
+
+
+async def called(hook: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a hook gives.
+
+    Raises:
+        RunError: It is no coroutine function.
+    """
+    coroutine = hook(*arguments)
+    if not inspect.isawaitable(coroutine):
+        raise RunError(f"the hook {_name_of(hook)} is an ordinary function: write it with async def")
+    return await coroutine
 
 
 def local_result(hook: Any, result: Any) -> tuple[Any, Any]:
@@ -42,7 +56,21 @@ def merged_state(hook: Any, result: Any, before: Any) -> Any:
     return result
 
 
+def foreign_await(hook: Any, awaited: Any) -> RunError:
+    """Return the error of a client hook that awaits something else than a call of its context."""
+    kind = "nothing (as asyncio.sleep(0) does)" if awaited is None else f"a {type(awaited).__name__}"
+    return RunError(
+        f"the hook {_name_of(hook)} awaited {kind}: a client's hook awaits calls of its context, such as "
+        "client.fit and client.predict, one at a time; client.predict_each makes several predictions"
+    )
+
+
+def _name_of(hook: Any) -> str:
+    while isinstance(hook, partial):  # what the runtime has put around it
+        hook = next((arg for arg in hook.args if callable(arg)), hook.func)
+    return f"{getattr(hook, '__module__', '?')}.{getattr(hook, '__qualname__', repr(hook))}"
+
+
 def _unexpected(hook: Any, result: Any, expected: str) -> RunError:
-    name = f"{getattr(hook, '__module__', '?')}.{getattr(hook, '__qualname__', repr(hook))}"
     shown = "None" if result is None else f"{type(result).__name__} ({shortened(repr(result), 60)})"
-    return RunError(f"the hook {name} returned {shown}, but has to return {expected}")
+    return RunError(f"the hook {_name_of(hook)} returned {shown}, but has to return {expected}")

@@ -12,11 +12,10 @@ from fedsim.engine.engine import Engine
 from fedsim.errors import UserError
 from fedsim.params import spreading, unwarned
 from fedsim.runtime import told_losses
+from fedsim.runtime.clients.cohort_driver import cohort_drivers
 from fedsim.runtime.clients.contexts import Contexts
 from fedsim.runtime.clients.host import ClientHost
 from fedsim.runtime.clients.interrupted_work import Churn
-from fedsim.runtime.clients.plain_training import plain_training
-from fedsim.runtime.cohort_timetable import cohort_timetables
 from fedsim.runtime.evaluation import Observer
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.recorder import Observe, Recorder, silent, unobserved
@@ -99,22 +98,22 @@ async def _simulate(
     initial, tasks = parts.initial(), Tasks()
     contexts = Contexts(parts, engine, initial, log.warning, log.info)
     host = ClientHost(parts, contexts, bus.clients, tasks)
-    host.plain_training = plain = plain_training(parts, host.exchanges, engine, bus.clients, tasks)
     observer = Observer(parts, engine, contexts, host.states, trace)
     actor = ServerActor(parts, engine, bus.server, initial, observer, recorder, trace, log)
     bus.presence = presence = _presence(parts, bus, engine, host, trace)
-    actor.timetables = cohort_timetables(
-        parts, plain, host, bus, presence, engine, trace, recorder.dispatches
-    )
+    actor.cohorts = cohorts = cohort_drivers(parts, host, bus, presence, engine, trace)
     bus.clients.feed(host.take)
     bus.server.feed(actor.take)
     try:
         await tasks.until(actor.run())
+        if cohorts is not None:
+            cohorts.check()
     finally:
         if presence is not None:
             presence.close()
     result = recorder.close(verify=parts.verify)
-    return result(await observer.final_models(actor.state, actor.merged, recorder.num_rounds))
+    final = result(await observer.final_models(actor.state, actor.merged, recorder.num_rounds))
+    return final if cohorts is None else replace(final, cohorts=cohorts.counts)
 
 
 def _presence(parts: Parts, bus: MemoryBus, engine: Engine, host: ClientHost, trace: Trace) -> Churn | None:

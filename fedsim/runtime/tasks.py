@@ -26,15 +26,10 @@ class Tasks:
         self._tasks: dict[Work, None] = {}
         self._failure: asyncio.Future[None] = running_loop().create_future()
 
-    def start(
-        self, work: Coroutine[Any, Any, Any], name: str, *, in_place_of: Work | None = None
-    ) -> asyncio.Task[Any]:
-        """Start a task; one that goes on with other work is ended when that would have been."""
+    def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        """Start a task."""
         task = running_loop().create_task(work, name=name)
-        if in_place_of is None:
-            self._tasks[task] = None
-        else:
-            self._tasks = {task if one is in_place_of else one: None for one in self._tasks}
+        self._tasks[task] = None
         task.add_done_callback(self._ended)
         return task
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from fedsim.params import Array
 from fedsim.report.number_format import several
-from fedsim.report.phase_spans import PHASE_WORDS
-from fedsim.report.run_trace import Replayed
+from fedsim.report.run_trace import PHASE_WORDS, Replayed
 from fedsim.timeline.perfetto_trace import PerfettoTrace, lanes
 from fedsim.timeline.run_events import RunEvents, SentFrame
 

@@ -16,9 +16,9 @@ from fedsim.report.atomic_folder import MEND, write_file
 from fedsim.report.job_time_file import read_job_times
 from fedsim.report.number_format import several
 from fedsim.report.read_parquet import column_names, read_columns
-from fedsim.report.read_provenance import read_provenance
+from fedsim.report.read_whole import read_provenance
 from fedsim.report.run_trace import replay
-from fedsim.report.shown_clients import MOST_CLIENTS, shown_clients
+from fedsim.report.shown_clients import MAX_CLIENTS, shown_clients
 from fedsim.report.summary import read_summary
 from fedsim.timeline.client_tracks import add_clients
 from fedsim.timeline.perfetto_trace import PerfettoTrace, is_perfetto_trace
@@ -39,7 +39,7 @@ class Shown:
     remarks: Sequence[str]
 
 
-def save_timeline(folder: Path, file: Path, *, most_clients: int = MOST_CLIENTS) -> Shown:
+def save_timeline(folder: Path, file: Path, *, most_clients: int = MAX_CLIENTS) -> Shown:
     """Write the timeline of a run to a file, whole or not at all; an older timeline there is replaced."""
     with telling(file, MEND, error=OutputError):
         if file.exists() and not is_perfetto_trace(file):
@@ -54,7 +54,7 @@ def save_timeline(folder: Path, file: Path, *, most_clients: int = MOST_CLIENTS)
 
 
 def write_timeline(
-    folder: Path, write: Callable[[bytes], object], *, most_clients: int = MOST_CLIENTS
+    folder: Path, write: Callable[[bytes], object], *, most_clients: int = MAX_CLIENTS
 ) -> Shown:
     """Write the timeline of a run; ``write`` takes the bytes of the trace, piece by piece."""
     events = RunEvents()

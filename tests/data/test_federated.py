@@ -42,8 +42,8 @@ def federated(held: Dataset, partition: Any = IID, *, key: Key = KEY, **settings
 
 
 def spread(size: int = 60, **settings: Any) -> FederatedData:
-    given: dict[str, Any] = {"num_clients": 3, "shares": (0.6, 0.2, 0.2)} | settings
-    return federated(dataset(size), **given)
+    split: dict[str, Any] = {"num_clients": 3, "shares": (0.6, 0.2, 0.2)}
+    return federated(dataset(size), **split | settings)
 
 
 def everything(data: FederatedData) -> list[Any]:

@@ -13,9 +13,9 @@ import fedsim
 from fedsim.errors import OutputError
 from fedsim.figures.base import Section
 from fedsim.figures.study_figures import left_out, study_sections
-from fedsim.page.study_page import study_page
+from fedsim.page.report_pages import study_page
 from fedsim.studies import perform as performing
-from fedsim.studies.read_folder import read_folder
+from fedsim.studies.answer_files import read_folder
 from tests.conftest import InProcess
 from tests.figures.conftest import TINY
 

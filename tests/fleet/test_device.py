@@ -49,7 +49,7 @@ sys.meta_path.insert(0, Finder())
 
 from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
 from fedsim.plugins import load
-from fedsim.report import preview
+from fedsim.planning import preview
 from fedsim.rng import Key
 
 file = own / "phones.csv"

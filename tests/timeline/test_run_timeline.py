@@ -11,8 +11,8 @@ from pyarrow import parquet
 
 from fedsim.engine.job_times import TimedJobs
 from fedsim.errors import OutputError
-from fedsim.report.phase_spans import read_spans
 from fedsim.report.record_run import record
+from fedsim.report.run_trace import read_spans
 from fedsim.runtime.records.dispatch_phases import PHASES
 from fedsim.scenario import Plan, load_scenario
 from fedsim.timeline.perfetto_trace import PerfettoTrace

@@ -6,42 +6,21 @@ long its jobs would take. The lengths of frames are known without their values, 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.bus import Header
-from fedsim.engine.cost import FitWork, duration_s
+from fedsim.engine.cost import duration_s
 from fedsim.engine.executors.base import Executor
-from fedsim.engine.jobs import Job
+from fedsim.engine.requests import JobRequest
 from fedsim.engine.training_config import TrainingConfig
-from fedsim.models.flops import Operations
 from fedsim.network import Links
 from fedsim.rng import Key
+from fedsim.runtime.clients.hook_steps import HookSteps, drive
 from fedsim.runtime.parts import Parts
 from fedsim.wire import SERVER, Message, pack
-
-
-class ForecastContext(ClientContext):
-    """A client's context in which jobs are not done, and their times are added up.
-
-    Attributes:
-        instead: Gives results without learning.
-        spent_s: How long the jobs would have taken so far, s.
-    """
-
-    instead: Executor
-    spent_s: float = 0.0
-
-    def _cost(self, job: Job, fit_work: FitWork | None = None) -> tuple[Operations, float]:
-        effort = self._engine.costs.work(job, fit_work)
-        takes_s = duration_s(self._device(), effort, None)
-        self.spent_s += takes_s
-        return effort.total, takes_s
-
-    async def _submit(self, job: Job, work: Operations, takes_s: float, after_s: float = 0.0) -> Any:
-        return self.instead.wait(self.instead.submit(job, (0, 0)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +34,8 @@ class Forecast:
         message: What came.
         turn: Gives the key that names the client's generators of this turn.
         context: Makes a context that trains in a given way.
-        local: What the client does with a context; returns its reply.
+        hook: Gives what the client does with a context.
+        instead: Gives results without learning.
     """
 
     parts: Parts
@@ -63,8 +43,9 @@ class Forecast:
     header: Header
     message: Message | None
     turn: Callable[[], Key]
-    context: Callable[[TrainingConfig], ForecastContext]
-    local: Callable[[ClientContext], Awaitable[Message | None]]
+    context: Callable[[TrainingConfig], ClientContext]
+    hook: Callable[[ClientContext], HookSteps]
+    instead: Executor
 
     @property
     def training(self) -> TrainingConfig:
@@ -84,9 +65,16 @@ class Forecast:
 
     async def reply_after_s(self, training: TrainingConfig) -> float:
         """Return the predicted time from the dispatch to the arrival of the reply, s."""
-        context = self.context(training)
-        reply = await self.local(context)
-        return self._transfer_s(self.message, "down") + context.spent_s + self._transfer_s(reply, "up")
+        device = self.parts.fleet.device(self.header.receiver)
+        spent_s = 0.0
+
+        async def perform(request: JobRequest) -> list[Any]:
+            nonlocal spent_s
+            spent_s += sum(duration_s(device, timed.effort, None) for timed in request.jobs)
+            return [self.instead.wait(self.instead.submit(timed.job, (0, 0))) for timed in request.jobs]
+
+        _, reply = await drive(self.hook(self.context(training)), perform)
+        return self._transfer_s(self.message, "down") + spent_s + self._transfer_s(reply, "up")
 
     def _transfer_s(self, message: Message | None, way: Literal["up", "down"]) -> float:
         if message is None:

@@ -1,8 +1,7 @@
 """The clients' side: one host for any number of clients.
 
-A client has a task from the arrival of a dispatch until its reply has left; between dispatches only its state
-stays, if it has any. It serves one dispatch at a time; others wait in the host. What most clients do takes no
-task: to train the model that came and send it back (``plain_training.py``).
+Between dispatches only a client's state stays, if it has any. A client serves one dispatch at a time; others
+wait in the host. A driver runs its hook, from the arrival of a dispatch until the reply has left.
 
 What a client holds in mirrored fields counts only once the server has merged the reply that went with it
 (specification 3.4). Until the next header says so, both versions are kept. What its optimisers hold, under
@@ -11,10 +10,11 @@ What a client holds in mirrored fields counts only once the server has merged th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from fedsim.algorithms.base import Exchange, Local, unmirrored
 from fedsim.algorithms.contexts import ClientContext
@@ -24,11 +24,13 @@ from fedsim.engine.training_config import TrainingConfig
 from fedsim.params import Tree
 from fedsim.runtime import told_losses
 from fedsim.runtime.clients.contexts import Contexts
-from fedsim.runtime.clients.plain_training import PlainTraining, PlainWork
-from fedsim.runtime.hook_results import local_result
+from fedsim.runtime.clients.hook_steps import HookSteps, Turn, drive
+from fedsim.runtime.clients.virtual_driver import VirtualDriver
+from fedsim.runtime.hook_results import called, local_result
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.purity import unchanged
 from fedsim.runtime.tasks import Tasks, Work
+from fedsim.wire import Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,10 @@ class Store(Protocol):
         """
 
 
+Serve: TypeAlias = Callable[["ClientHost", int, list[Delivery]], Work]
+"""Starts a driver of a client's hook for the deliveries that wait; it takes out those that are served."""
+
+
 @dataclass(eq=False)
 class ClientHost:
     """Runs clients' hooks as deliveries arrive.
@@ -77,7 +83,9 @@ class ClientHost:
         endpoint: Where deliveries come from and replies go.
         tasks: Where clients at work live.
         store: Where what they hold outlives the process; without it, nowhere.
-        plain_training: Serves deliveries that take no task, if any.
+        serve: Starts the drivers of clients.
+        ahead: Turns that have begun beforehand, by client and dispatch.
+        sent: Replies by client and dispatch, where somebody compares them.
     """
 
     parts: Parts
@@ -85,7 +93,9 @@ class ClientHost:
     endpoint: Endpoint
     tasks: Tasks
     store: Store | None = None
-    plain_training: PlainTraining | None = field(default=None, init=False)
+    serve: Serve = VirtualDriver
+    ahead: dict[tuple[int, int], Turn] = field(default_factory=dict, init=False)
+    sent: dict[tuple[int, int], Message | None] | None = field(default=None, init=False)
     _held: dict[int, Held] = field(default_factory=dict, init=False)
     _waiting: dict[int, list[Delivery]] = field(default_factory=dict, init=False)
     _serving: dict[int, Work] = field(default_factory=dict, init=False)
@@ -113,14 +123,19 @@ class ClientHost:
             self._waiting[client].append(delivery)
         else:
             self._waiting[client] = waiting = [delivery]
-            self._start(client, waiting)
+            self._serving[client] = self.serve(self, client, waiting)
 
     def abandon(self, client: int) -> None:
         """End what a client is at, and forget what waits for it; its state stays as it was before."""
-        task = self._serving.pop(client, None)
-        if task is not None:
+        driver = self._serving.pop(client, None)
+        if driver is not None:
             del self._waiting[client]
-            task.cancel()
+            driver.cancel()
+
+    def served(self, client: int, waiting: list[Delivery]) -> None:
+        """Forget the driver of a client: it has served what waited for the client, or was given up."""
+        if self._waiting.get(client) is waiting:  # else the next driver has begun
+            del self._waiting[client], self._serving[client]
 
     def held(self, client: int) -> Held | None:
         """Return what a client has held since its last reply, if anything."""
@@ -137,60 +152,62 @@ class ClientHost:
         """Return states, for the observer; ``clients`` gives the newest merged dispatch of each."""
         return [self.state_of(client, merged) for client, merged in clients.items()]
 
-    def _start(self, client: int, waiting: list[Delivery]) -> None:
-        """Let a client begin with what waits for it."""
-        plain = self.plain_training
-        if plain is not None and plain.serves(waiting[0]):
-            self._serving[client] = plain.start(client, waiting, self._plain_is_over)
-        else:
-            self._serving[client] = self.tasks.start(self._serve(client), name=f"client {client}")
-
-    def _plain_is_over(self, work: PlainWork) -> None:
-        """Let a client go on with what plain training does not serve, if that waits for it."""
-        client = work.client
-        if self._waiting[client]:
-            serve = self._serve(client)
-            self._serving[client] = self.tasks.start(serve, name=f"client {client}", in_place_of=work)
-        else:
-            self.tasks.remove(work)
-            del self._waiting[client], self._serving[client]
-
-    async def _serve(self, client: int) -> None:
-        waiting = self._waiting[client]
-        try:
-            while waiting:
-                await self._reply(waiting[0])
-                del waiting[0]
-        finally:
-            # A task that was given up may end after the next one has begun.
-            if self._waiting.get(client) is waiting:
-                del self._waiting[client], self._serving[client]
-
-    async def _reply(self, delivery: Delivery) -> None:
-        header, message = delivery.header, delivery.message
+    def turn(self, delivery: Delivery) -> Turn:
+        """Return the turn of a client that begins with a delivery, or has begun beforehand."""
+        header = delivery.header
+        if (turn := self.ahead.pop((header.receiver, header.dispatch), None)) is not None:
+            return turn
         client = header.receiver
-        state, keeping = self.state_of(client, header.merged), self._keeping_of(client)
-        exchange = self.exchanges[header.exchange]
-        is_question = exchange.reply is told_losses.ToldLoss  # for which nothing is trained or kept
-        after, reply, local = state, None, exchange.local
-        if local is not None:
-            with unchanged(self.parts.verify, f"local_{header.exchange}", state, message):
-                training = self.parts.training
-                if self.parts.workload.varies and not is_question:
-                    training = await self._training(header, state, message, local)
-                result = await local(self.contexts.replying(header, training, keeping), state, message)
-                after, reply = local_result(local, result)
-        if not is_question:
-            self._hold(header, state, after, keeping)
-        await self.endpoint.send(header.reply(), reply)
+        return self._turn(delivery, self.state_of(client, header.merged), self._keeping_of(client))
+
+    def copied_turn(self, delivery: Delivery) -> Turn:
+        """Return the turn of a client for a delivery, on copies of what the client holds."""
+        client = delivery.header.receiver
+        state = deepcopy(self.state_of(client, delivery.header.merged))
+        return self._turn(delivery, state, deepcopy(self._keeping_of(client)))
+
+    def _turn(self, delivery: Delivery, state: Any, keeping: Keeping | None) -> Turn:
+        turn = Turn(delivery.header, state, keeping)
+        exchange = self.exchanges[delivery.header.exchange]
+        turn.steps = HookSteps(self._work(turn, exchange, delivery.message), exchange.local)
+        return turn
+
+    def reply(self, turn: Turn) -> Any:
+        """Keep what a client holds after its hook has ended, and send its reply; return the departure."""
+        self.keep(turn)
+        if self.sent is not None:
+            self.sent[turn.header.receiver, turn.header.dispatch] = turn.reply
+        return self.endpoint.send(turn.header.reply(), turn.reply)
+
+    def keep(self, turn: Turn) -> None:
+        """Keep what a client holds after its hook has ended."""
+        if not self._is_question(self.exchanges[turn.header.exchange]):
+            self._hold(turn.header, turn.state, turn.steps.result[0], turn.keeping)
+
+    @staticmethod
+    def _is_question(exchange: Exchange) -> bool:
+        """Say whether nothing is trained or kept for an exchange."""
+        return exchange.reply is told_losses.ToldLoss
+
+    async def _work(self, turn: Turn, exchange: Exchange, message: Message | None) -> tuple[Any, Any]:
+        """Do what a client does for a dispatch; return its state afterwards and its reply."""
+        header, state, local = turn.header, turn.state, exchange.local
+        if local is None:
+            return state, None
+        with unchanged(self.parts.verify, f"local_{header.exchange}", state, message):
+            training = self.parts.training
+            if self.parts.workload.varies and not self._is_question(exchange):
+                training = await self._training(header, state, message, local)
+            result = await called(local, self.contexts.replying(turn, training), state, message)
+        return local_result(local, result)
 
     async def _training(self, header: Header, state: Any, message: Any, local: Local) -> TrainingConfig:
         """Return how a client trains for a dispatch, as the workload decides."""
 
-        async def replied(context: ClientContext) -> Any:
-            return (await local(context, state, message))[1]
+        def hook(context: ClientContext) -> HookSteps:
+            return HookSteps(called(local, context, state, message), local)
 
-        return await self.parts.workload.training(self.contexts.forecast(header, message, replied))
+        return await self.parts.workload.training(self.contexts.forecast(header, message, hook))
 
     def _keeping_of(self, client: int) -> Keeping | None:
         """Return what a client's optimisers go on from, if they do."""
@@ -213,3 +230,19 @@ class ClientHost:
         self._held[client] = held
         if self.store is not None:
             self.store.save(client, held)
+
+
+def in_task(host: ClientHost, client: int, waiting: list[Delivery]) -> Work:
+    """Serve the deliveries that wait for a client in a task, in real time."""
+
+    async def serve() -> None:
+        try:
+            while waiting:
+                turn = host.turn(waiting[0])
+                await drive(turn.steps, host.contexts.engine.run)
+                await host.reply(turn)
+                del waiting[0]
+        finally:
+            host.served(client, waiting)
+
+    return host.tasks.start(serve(), name=f"client {client}")

@@ -24,11 +24,11 @@ from fedsim.errors import InvariantError, MergeError
 from fedsim.rng import Key
 from fedsim.runtime.budget import Budgets
 from fedsim.runtime.evaluation import Observer
-from fedsim.runtime.hook_results import instructions
+from fedsim.runtime.hook_results import called, instructions
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.purity import unchanged
 from fedsim.runtime.records.recorder import Recorder
-from fedsim.runtime.server.open_dispatches import RUN_ENDED, OpenDispatch, OpenDispatches, Timetables
+from fedsim.runtime.server.open_dispatches import RUN_ENDED, CohortDrivers, OpenDispatch, OpenDispatches
 from fedsim.runtime.server.selection import Selection
 from fedsim.runtime.server.vetting import merged, misfit
 from fedsim.wire import SERVER, Message, pack
@@ -50,7 +50,7 @@ class ServerActor:
         recorder: Makes rows of rounds.
         trace: Where events are recorded.
         log: Where waits and warnings are noted.
-        timetables: Makes the timetables of cohorts that can have one.
+        cohorts: Drives cohorts without the loop, where that is possible.
         state: The algorithm's state at the server.
         merged: The newest dispatch of each client whose reply was merged, -1 where there is none.
         num_rounds: How many rounds the run has.
@@ -66,7 +66,7 @@ class ServerActor:
     recorder: Recorder
     trace: Trace
     log: Log
-    timetables: Timetables | None = field(default=None, init=False)
+    cohorts: CohortDrivers | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         num_clients, exchanges = self.parts.data.num_clients, self.parts.algorithm.exchanges
@@ -191,9 +191,10 @@ class ServerActor:
         sent = [packed[id(messages[client])] for client in clients]
         name, number, merged = exchange.name, self._round, self.merged
         headers = [dispatches.header(client, name, number, merged[client]) for client in clients]
-        timetable = None if self.timetables is None else self.timetables.of(headers, sent)
-        if timetable is not None:
-            return dispatches.send_together(timetable, self.version)
+        if self.cohorts is not None:
+            driven = self.cohorts.drive(headers, sent, self._background.num_unstarted)
+            if driven is not None:
+                return dispatches.send_together(driven, self.version)
         return [
             dispatches.send(header, message, self.version)
             for header, message in zip(headers, sent, strict=True)
@@ -301,7 +302,7 @@ class ServerActor:
             return dict.fromkeys(whom)
         async with self._hook:
             with unchanged(self.parts.verify, name, self.state):
-                result = await exchange.instruct(self._context(name), self.state, whom)
+                result = await called(exchange.instruct, self._context(name), self.state, whom)
                 self.state, messages = instructions(exchange.instruct, result)
         if strangers := sorted(messages.keys() - set(whom)):
             raise InvariantError(

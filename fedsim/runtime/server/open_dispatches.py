@@ -13,15 +13,16 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from functools import partial
+from typing import Protocol
 
 import numpy as np
 
 from fedsim.algorithms.base import Exchange, Reply
 from fedsim.bus import Delivery, Endpoint, Header
-from fedsim.clock import RecordKind, Timeout, Timeouts, Trace, VirtualTimeLoop, now_s, running_loop
+from fedsim.clock import RecordKind, Timeout, Timeouts, Trace, now_s, running_loop
 from fedsim.errors import InvariantError
 from fedsim.params import Array
 from fedsim.wire import SERVER, Message, Packed
@@ -43,7 +44,7 @@ class OpenDispatch:
         version: The server's at that time.
         sent_at_s: When.
         reply: The reply, or None when the lease has run out.
-        lease: Ends the waiting; None under a timetable.
+        lease: Ends the waiting; None where the reply is known to come before.
         released: Whether its client may be asked again before the reply is merged.
         abandoned: Why no reply will come, as the trace has it; empty where one may come.
     """
@@ -62,26 +63,33 @@ class OpenDispatch:
         return self.header.receiver
 
 
-class Timetable(Protocol):
-    """When each reply to a cohort's dispatches comes, all before a lease ends."""
+class DrivenCohort(Protocol):
+    """A cohort whose replies are known to come, all before a lease ends."""
 
     @property
     def headers(self) -> Sequence[Header]:
-        """Theirs, in the order of sending."""
+        """Those of the dispatches, in the order of sending."""
 
-    @property
-    def end_ns(self) -> int:
-        """When the last reply comes."""
+    def record_sent(self, place: int) -> None:
+        """Record that a dispatch is sent now, by its place in ``headers``."""
 
-    def carry_out(self) -> Iterable[tuple[int, int, Message]]:
-        """Record all that happens; return replies as they come: place in ``headers``, when in ns, message."""
+    def finish_with(self, take: Callable[[Iterable[tuple[int, int, Message | None]]], object]) -> None:
+        """Have the replies taken when the last has come: place in ``headers``, instant in ns, message."""
 
 
-class Timetables(Protocol):
-    """Makes the timetables of cohorts."""
+class CohortDrivers(Protocol):
+    """Drives cohorts without the loop."""
 
-    def of(self, headers: Sequence[Header], sent: Sequence[Packed | None]) -> Timetable | None:
-        """Return the timetable of dispatches that are sent now; None where it is not certain."""
+    def drive(
+        self, headers: Sequence[Header], sent: Sequence[Packed | None], num_runnable: int
+    ) -> DrivenCohort | None:
+        """Return the cohort of dispatches that are sent now; None where the loop has to drive it.
+
+        Args:
+            headers: Those of the dispatches, in the order of sending.
+            sent: What each carries.
+            num_runnable: Tasks of the server that have not started yet.
+        """
 
 
 class OpenDispatches:
@@ -156,27 +164,30 @@ class OpenDispatches:
         """
         dispatch = self._opened(header, version)
         dispatch.lease = self._leases.start(dispatch)
-        client, number = header.receiver, header.dispatch
-        self._trace.record(DISPATCH, client, number, header.round, header.exchange, header.turn)
         self._endpoint.send(header, message)
         return dispatch
 
     def _opened(self, header: Header, version: int) -> OpenDispatch:
-        client = header.receiver
+        client, number = header.receiver, header.dispatch
         dispatch = OpenDispatch(header, version, now_s(), asyncio.Future(loop=running_loop()))
-        self._open[client, header.dispatch] = dispatch
+        self._open[client, number] = dispatch
         self._busy[client] += 1
+        self._trace.record(DISPATCH, client, number, header.round, header.exchange, header.turn)
         return dispatch
 
-    def send_together(self, cohort: Timetable, version: int) -> list[OpenDispatch]:
-        """Send dispatches whose replies all come before a lease ends; all is recorded with the last reply."""
-        dispatches = [self._opened(header, version) for header in cohort.headers]
-        loop = cast(VirtualTimeLoop, running_loop())
-        loop.call_at_ns(cohort.end_ns, self._take_all, cohort, dispatches)
+    def send_together(self, cohort: DrivenCohort, version: int) -> list[OpenDispatch]:
+        """Send dispatches to a cohort whose replies all come before a lease ends."""
+        dispatches = []
+        for place, header in enumerate(cohort.headers):
+            dispatches.append(self._opened(header, version))
+            cohort.record_sent(place)
+        cohort.finish_with(partial(self._take_all, dispatches))
         return dispatches
 
-    def _take_all(self, cohort: Timetable, dispatches: Sequence[OpenDispatch]) -> None:
-        for place, at_ns, message in cohort.carry_out():
+    def _take_all(
+        self, dispatches: Sequence[OpenDispatch], replies: Iterable[tuple[int, int, Message | None]]
+    ) -> None:
+        for place, at_ns, message in replies:
             self._settle(dispatches[place], message, at_ns / 1e9)
 
     def take(self, delivery: Delivery) -> None:
@@ -209,7 +220,7 @@ class OpenDispatches:
         """Forget a dispatch; without a reply until now, or if that is ``discarded``, it counts as dropped.
 
         Raises:
-            InvariantError: It was closed before, or before the reply that its timetable says.
+            InvariantError: It was closed before, or before its reply, which was known to come.
         """
         header = dispatch.header
         client, number = header.receiver, header.dispatch

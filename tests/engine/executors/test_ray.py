@@ -22,7 +22,7 @@ from fedsim.engine.cluster import actor_pool, connection
 from fedsim.engine.executors.ray import Ray
 from fedsim.engine.steps import Descent
 from fedsim.errors import JobError, RunError, UserError
-from fedsim.processes.python_again import python, variables
+from fedsim.processes.children import python, variables
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.run import RunResult, run
 from fedsim.scenario import load_scenario
@@ -227,7 +227,7 @@ def test_a_machine_with_other_samples_is_refused(odd: dict[str, Any]) -> None:
 
 def test_a_cluster_that_goes_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actor_pool, "CHECK_S", 0.1)
-    monkeypatch.setattr(connection, "GONE_S", 0.2)
+    monkeypatch.setattr(connection, "GONE_TIMEOUT_S", 0.2)
     alone = started(num_cpus=1)
 
     def end(row: object) -> None:

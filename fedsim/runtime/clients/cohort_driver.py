@@ -1,0 +1,215 @@
+"""Runs the hooks of a whole cohort beforehand, where nothing else goes on.
+
+Then the clients get in the way of each other on the links alone, and everything that follows can be computed
+at once: the arrivals of the dispatches; from these the hooks, all clients one request at a time; from their
+durations the departures of the replies; from these their arrivals. What happens is recorded at its instants,
+without events of the loop.
+
+The records, the rows of the ledger and those of the table are the same as if the loop drove the cohort,
+because the same functions make them. Where that is not certain, the loop does drive it: it takes over the
+hooks as far as they have come, with the results of their jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import cast
+
+from fedsim.bus import Delivery, Header, MemoryBus
+from fedsim.bus.ledger import Ledger
+from fedsim.clock import Trace, VirtualTimeLoop, running_loop
+from fedsim.engine.engine import Engine
+from fedsim.errors import InvariantError
+from fedsim.network import TimetableCarrier, has_timetable
+from fedsim.runtime import told_losses
+from fedsim.runtime.clients.cohort import Cohort
+from fedsim.runtime.clients.hook_steps import Turn
+from fedsim.runtime.clients.host import ClientHost
+from fedsim.runtime.clients.interrupted_work import Churn
+from fedsim.runtime.parts import Parts
+from fedsim.runtime.purity import fingerprint
+from fedsim.wire import Message, Packed
+
+MAX_DOUBLINGS = 4
+"""How often the number of cohorts is doubled that are left to the loop after an attempt in vain."""
+
+
+def cohort_drivers(
+    parts: Parts, host: ClientHost, bus: MemoryBus, presence: Churn | None, engine: Engine, trace: Trace
+) -> CohortDrivers | None:
+    """Return what drives the cohorts of a run; None where the loop has to drive all.
+
+    Args:
+        parts: What the run is made of.
+        host: The clients.
+        bus: Where frames travel.
+        presence: Watches clients that may go away; None where none ever does.
+        engine: Who does the jobs.
+        trace: Where everything is recorded.
+    """
+    may_end_between = parts.until is not None and parts.until.bytes is not None
+    # Under ``verify`` the loop's carrier is an audited one.
+    carrier = parts.network.carrier(parts.fleet.links()) if parts.verify else bus.carrier
+    if may_end_between or not parts.pacing.waits_for_all or not has_timetable(carrier):
+        return None
+    return CohortDrivers(parts, host, bus, presence, carrier, engine, trace)
+
+
+@dataclass(eq=False)
+class CohortDrivers:
+    """Drives cohorts; made itself by :func:`cohort_drivers`.
+
+    Under ``verify`` the loop drives all, and what would have happened here is compared with what it does.
+
+    Attributes:
+        parts: What the run is made of.
+        host: The clients.
+        bus: Where frames travel.
+        presence: Watches clients that may go away; None where none ever does.
+        carrier: Carries the frames.
+        engine: Who does the jobs.
+        trace: Where everything is recorded.
+        num_cohorts: How many cohorts there were.
+        num_driven: How many of them were driven here.
+    """
+
+    parts: Parts
+    host: ClientHost
+    bus: MemoryBus
+    presence: Churn | None
+    carrier: TimetableCarrier
+    engine: Engine
+    trace: Trace
+    num_cohorts: int = field(default=0, init=False)
+    num_driven: int = field(default=0, init=False)
+    _num_in_vain: int = field(default=0, init=False)  # attempts in a row
+    _num_left_out: int = field(default=0, init=False)  # cohorts for which there is no attempt
+    _rehearsal: Rehearsal | None = field(default=None, init=False)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many cohorts there were, and how many were driven here, or would have been under ``verify``."""
+        return {"asked": self.num_cohorts, "run_beforehand": self.num_driven}
+
+    def drive(
+        self, headers: Sequence[Header], sent: Sequence[Packed | None], num_runnable: int
+    ) -> Cohort | None:
+        """Return the cohort of dispatches that are sent now; None where the loop has to drive it.
+
+        Args:
+            headers: Those of the dispatches, in the order of sending.
+            sent: What each carries.
+            num_runnable: Tasks of the server that have not started yet.
+        """
+        self.check()
+        self.num_cohorts += bool(headers)
+        loop = cast(VirtualTimeLoop, running_loop())
+        cohort = Cohort(self, headers, loop, num_runnable, self.bus, self.trace)
+        if not headers or not self._is_alone(cohort) or not self._is_waited_for(headers[0].exchange):
+            return None
+        if not cohort.knows_kinds(sent):
+            return None
+        if self._num_left_out:
+            self._num_left_out -= 1
+            return None
+        if self.parts.verify:
+            self._rehearsal = Rehearsal.of(cohort, sent)
+            return None
+        self.host.ahead.clear()
+        is_driven = cohort.run_ahead(sent, self._turn)
+        # Where it is mostly in vain, as where clients leave, it is tried more and more seldom.
+        self._num_in_vain = 0 if is_driven else min(self._num_in_vain + 1, MAX_DOUBLINGS)
+        self._num_left_out = 2**self._num_in_vain - 1
+        if not is_driven:
+            return None
+        self.host.ahead.clear()
+        self.num_driven += 1
+        return cohort
+
+    def check(self) -> None:
+        """Compare what has been rehearsed with what the loop did, if anything was.
+
+        Raises:
+            InvariantError: They differ.
+        """
+        rehearsal, self._rehearsal = self._rehearsal, None
+        if rehearsal is not None:
+            rehearsal.check()
+            self.num_driven += 1
+
+    def _turn(self, delivery: Delivery) -> Turn:
+        """Return a turn that the loop can take over."""
+        turn = self.host.turn(delivery)
+        self.host.ahead[delivery.header.receiver, delivery.header.dispatch] = turn
+        return turn
+
+    def _is_alone(self, cohort: Cohort) -> bool:
+        """Say whether nothing goes on but work of the server."""
+        is_away = self.presence is not None and not self.presence.is_idle
+        return (
+            self.bus.is_idle
+            and self.host.is_idle
+            and not is_away
+            and cohort.is_quiet_until(cohort.loop.now_ns)
+        )
+
+    def _is_waited_for(self, exchange: str) -> bool:
+        """Say whether the server waits for all replies of an exchange."""
+        return exchange != told_losses.QUESTION or self.parts.selector.answer_within_s is None
+
+
+@dataclass(eq=False)
+class Rehearsal:
+    """What would have happened to a cohort if the loop had not driven it, under ``verify``.
+
+    Attributes:
+        cohort: The cohort, run on copies, with a ledger and a trace of its own.
+        replies: The replies by client and dispatch.
+        row: Of the first frame in the run's ledger.
+        record: The number of the first record in the run's trace.
+    """
+
+    cohort: Cohort
+    replies: dict[tuple[int, int], Message | None]
+    row: int
+    record: int
+
+    @classmethod
+    def of(cls, cohort: Cohort, sent: Sequence[Packed | None]) -> Rehearsal | None:
+        """Return the rehearsal of a cohort; None where the loop would drive it anyway."""
+        by = cohort.drivers
+        by.host.sent = {}
+        cohort.trace = Trace(keep=True)
+        cohort.bus = MemoryBus(by.carrier, by.bus.kinds, Ledger(), cohort.trace, overhead=by.bus.overhead)
+        if not cohort.run_ahead(sent, by.host.copied_turn):
+            return None
+        for place in range(len(cohort.headers)):
+            cohort.record_sent(place)
+        keys = [(header.receiver, header.dispatch) for header in cohort.headers]
+        replies = {keys[place]: message for place, _, message in cohort.record_all()}
+        return cls(cohort, replies, len(by.bus.ledger), len(by.trace.kept))
+
+    def check(self) -> None:
+        """Compare with what the loop did.
+
+        Raises:
+            InvariantError: They differ.
+        """
+        by, trace, ledger = self.cohort.drivers, self.cohort.trace, self.cohort.bus.ledger
+        kinds = {kind for _, kind, *_ in trace.kept}
+        records = [kept for kept in by.trace.kept[self.record :] if kept[1] in kinds and kept[2] >= 0]
+        for ours, theirs in zip_longest(trace.kept, records[: len(trace.kept)]):
+            _compare(f"record {theirs}", ours, theirs)
+        for name, column in ledger.columns().items():
+            theirs = by.bus.ledger.columns()[name][self.row : self.row + len(ledger)]
+            _compare(f"column {name!r} of the ledger", column.tolist(), theirs.tolist())
+        replies = cast("dict[tuple[int, int], Message | None]", by.host.sent)
+        for key, reply in self.replies.items():
+            _compare(f"the reply of client {key[0]}", fingerprint(reply), fingerprint(replies.get(key)))
+
+
+def _compare(what: str, ours: object, theirs: object) -> None:
+    if ours != theirs:
+        raise InvariantError(f"{what} is another one, {ours}, where the cohort is not driven by the loop")
