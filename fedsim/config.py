@@ -84,11 +84,7 @@ class Config(BaseModel):
         return {"type": reported, "loc": loc, "input": line["input"], "ctx": context}
 
 
-def _as_tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-AsTuple = BeforeValidator(_as_tuple)
+AsTuple = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
 """Lets a strict tuple field accept a list, as a TOML array becomes: ``Annotated[tuple[X, ...], AsTuple]``."""
 
 

@@ -169,17 +169,15 @@ OrName = Annotated[T, _ByName()]
 """A choice, as a table or as its name alone: ``OrName[SelectorChoice]``."""
 
 
-def _listed(value: Any) -> Any:
-    """Return a list of choices as a tuple, and a choice alone as a tuple of one."""
-    return tuple(value) if isinstance(value, list | tuple) else (value,)
-
-
 class _Several:
     """Lets choices be written as a list, or as the only one."""
 
     def __get_pydantic_core_schema__(self, choices: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         choice: Any = get_args(choices)[0]
-        return BeforeValidator(_listed, choice | list[choice]).__get_pydantic_core_schema__(choices, handler)
+        read = BeforeValidator(
+            lambda value: tuple(value) if isinstance(value, list | tuple) else (value,), choice | list[choice]
+        )
+        return read.__get_pydantic_core_schema__(choices, handler)
 
 
 Several = Annotated[tuple[OrName[T], ...], _Several()]

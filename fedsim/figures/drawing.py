@@ -101,7 +101,8 @@ def chart_csv(chart: Chart) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     for row in _rows(chart):
-        writer.writerow([_cell(value) for value in row])
+        there = (None if isinstance(value, float) and math.isnan(value) else value for value in row)
+        writer.writerow([safe_cell(value) for value in there])
     return text.getvalue().encode()
 
 
@@ -145,7 +146,3 @@ def _rows(chart: Chart) -> Iterator[Row]:
 def _name(axis: Axis) -> str:
     """Return the name of an axis with its unit; shares and counts have none."""
     return axis.label if axis.unit in ("1", "share") else f"{axis.label} [{axis.unit}]"
-
-
-def _cell(value: Any) -> Any:
-    return None if isinstance(value, float) and math.isnan(value) else safe_cell(value)

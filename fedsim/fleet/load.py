@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from math import exp, log, pi, sqrt
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, PlainSerializer, PlainValidator
 
@@ -95,13 +95,9 @@ def _read(value: object) -> Load:
     return load
 
 
-def _write(load: Load) -> dict[str, Any]:
-    return load.model_dump(mode="json")
-
-
 AnyLoad = Annotated[
     Load,
     PlainValidator(_read, json_schema_input_type=LogNormalLoad | ExponentialLoad | HalfNormalLoad),
-    PlainSerializer(_write, when_used="json"),
+    PlainSerializer(lambda load: load.model_dump(mode="json"), when_used="json"),
 ]
 """The pydantic type of a table that names one of them."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 from fedsim.algorithms.base import Algorithm
 from fedsim.data import DatasetPlugin, PartitionPlugin
 from fedsim.data.augmentations.base import Augmentation
-from fedsim.data.partitions.flower_names import FLOWER_NAMES
 from fedsim.engine.executors.base import Executor
 from fedsim.fleet import AvailabilityPlugin, DevicePlugin
 from fedsim.fleet.entries import DEVICES
@@ -19,6 +18,31 @@ from fedsim.plugin_choice import Choice, Kind, NamedChoice, Params, left_out
 from fedsim.runtime.policies.pacing.base import Pacing
 from fedsim.runtime.policies.selectors.base import Selector
 from fedsim.runtime.policies.workloads.base import Workload
+
+_SAME = "this is Flower's name: write partition = "
+
+FLOWER_NAMES = {
+    "IidPartitioner": f'{_SAME}"iid"',
+    "DirichletPartitioner": (
+        f'{_SAME}{{ name = "dirichlet_class", params = {{ alpha = ..., min_size = ..., cap = ... }} }}, with '
+        "Flower's alpha, min_partition_size (10 in both if left out) and self_balancing (if left out, true "
+        "there, false here)"
+    ),
+    "NaturalIdPartitioner": (
+        f'{_SAME}"by_user", and name the column of Flower\'s partition_by in data.params of the data set '
+        "(user of table and hugging_face)"
+    ),
+    "PathologicalPartitioner": (
+        f'{_SAME}{{ name = "two_class", params = {{ spread = 0.0 }} }} for two classes and the mode '
+        '"deterministic"; else the nearest is { name = "classes_per_client", params = { classes = ... } }, '
+        "with Flower's num_classes_per_partition, under which all clients have equally many samples"
+    ),
+}
+"""What to write instead of each of Flower's names of partitioners.
+
+A scenario has one name for one thing, so they are no aliases. The draws differ, as the generators do.
+``partition_by`` is no parameter here, since a data set says which are its labels and users.
+"""
 
 AUGMENTATION = Kind("augmentation", "fedsim.data.augmentations", Augmentation)
 ALGORITHM = Kind("algorithm", "fedsim.algorithms", Algorithm)

@@ -54,12 +54,7 @@ def _offer_each(tables: Json, prefix: str, definitions: Json) -> None:
     choices: list[type[Choice]] = [NetworkChoice, *NamedChoice.__subclasses__()]
     for choice in choices:
         if choice.__name__ in tables:
-            _offer(definitions[prefix + choice.__name__], choice, definitions)
-
-
-def _offer(table: Json, choice: type[Choice], definitions: Json) -> None:
-    """Add to a choice's table its names, and the parameters that go with each."""
-    _offer_params(table, choice.KEY, choice.KIND, definitions)
+            _offer_params(definitions[prefix + choice.__name__], choice.KEY, choice.KIND, definitions)
 
 
 def _offer_params(table: Json, key: str, kind: Kind[Any], definitions: Json) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from fedsim.clock.event_trace import Listener
 from fedsim.wire import SERVER
@@ -71,26 +72,16 @@ class RunEvents:
             "job_start": self._job_began,
             "job_end": self._job_ended,
             "merge": self._merged,
-            "drop": self._dropped,
-            "reject": self._rejected,
-            "late": self._came_late,
-            "abandon": self._abandoned,
+            "drop": partial(self._remark, "dropped: {}"),
+            "reject": partial(self._remark, "rejected: {}"),
+            "late": partial(self._remark, "came late"),
+            "abandon": partial(self._remark, "gives up: {}"),
             "evaluation": self._evaluated,
             "stop": self._stopped,
         }
 
-    def _sent(
-        self,
-        at_ns: int,
-        client: int,
-        dispatch: int,
-        up: bool,
-        kind: str,
-        num_bytes: int,
-        parameters: int,
-        data: bool,
-        overhead: int,
-    ) -> None:
+    def _sent(self, at_ns: int, client: int, dispatch: int, up: bool, kind: str, *sizes: int) -> None:
+        num_bytes, _parameters, _data, overhead = sizes
         frame = SentFrame(client, dispatch, up, kind, num_bytes + overhead, at_ns)
         self.frames.append(frame)
         self._under_way[client, dispatch, up].append(frame)
@@ -115,35 +106,15 @@ class RunEvents:
             self._at_work[dispatch, name].popleft().ended_ns = at_ns
 
     def _merged(
-        self,
-        at_ns: int,
-        round: int,  # noqa: A002
-        exchange: str,
-        version: int,
-        clients: Sequence[int],
-        dispatches: Sequence[int],
+        self, at_ns: int, number: int, exchange: str, version: int, clients: Sequence[int], *_: object
     ) -> None:
-        self.merges.append(Merge(at_ns, round, exchange, version, len(clients)))
+        self.merges.append(Merge(at_ns, number, exchange, version, len(clients)))
 
-    def _dropped(self, at_ns: int, client: int, dispatch: int, cause: str) -> None:
-        self.remarks[client, dispatch].append((at_ns, f"dropped: {cause}"))
-
-    def _rejected(self, at_ns: int, client: int, dispatch: int, reason: str) -> None:
-        self.remarks[client, dispatch].append((at_ns, f"rejected: {reason}"))
-
-    def _came_late(self, at_ns: int, client: int, dispatch: int) -> None:
-        self.remarks[client, dispatch].append((at_ns, "came late"))
-
-    def _abandoned(self, at_ns: int, client: int, dispatch: int, cause: str) -> None:
-        self.remarks[client, dispatch].append((at_ns, f"gives up: {cause}"))
+    def _remark(self, words: str, at_ns: int, client: int, dispatch: int, *cause: str) -> None:
+        self.remarks[client, dispatch].append((at_ns, words.format(*cause)))
 
     def _evaluated(
-        self,
-        at_ns: int,
-        round: int,  # noqa: A002
-        clients: int,
-        mean: float | None,
-        global_: float | None,
+        self, at_ns: int, number: int, clients: int, mean: float | None, global_: float | None
     ) -> None:
         for what, value in (("mean over clients", mean), ("global model", global_)):
             if value is not None:

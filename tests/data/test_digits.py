@@ -5,6 +5,7 @@
 import numpy as np
 
 from fedsim.data.base import LoadContext
+from fedsim.data.digit_images import digit_images
 from fedsim.data.digits import Digits, DigitsConfig
 from fedsim.rng import Key
 from fedsim.task import Task
@@ -28,3 +29,13 @@ def test_an_image_is_the_same_numbers_in_another_shape() -> None:
     image = Digits(DigitsConfig(shape="image")).load(CONTEXT)
     assert image.task == Task((1, 8, 8), 10)
     assert np.array_equal(image.x, flat.x.reshape(-1, 1, 8, 8))
+
+
+def test_they_are_those_of_scikit_learn() -> None:
+    from sklearn.datasets import load_digits  # takes a second, which other processes of tests do not need
+
+    images, digits = digit_images()
+    values, labels = load_digits(return_X_y=True)
+    assert (images.dtype.name, digits.dtype.name) == ("float32", "int64")
+    assert np.array_equal(images, values / 16)
+    assert np.array_equal(digits, labels)

@@ -33,12 +33,16 @@ def idx(array: Array) -> bytes:
     return bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">i4").tobytes() + array.tobytes()
 
 
+def zipped(content: bytes) -> bytes:
+    return gzip.compress(content, mtime=0)
+
+
 def fill(root: Path, name: str = "MNIST", packed: tuple[bool, ...] = (True,) * 4) -> Path:
     raw = root / name / "raw"
     raw.mkdir(parents=True)
     for file, array, is_packed in zip(FILES, ARRAYS, packed, strict=True):
         if is_packed:
-            (raw / f"{file}.gz").write_bytes(gzip.compress(idx(array)))
+            (raw / f"{file}.gz").write_bytes(zipped(idx(array)))
         else:
             (raw / file).write_bytes(idx(array))
     return raw
@@ -81,26 +85,21 @@ def test_only_what_is_missing_is_named(tmp_path: Path) -> None:
         Mnist(Mnist.Config()).load(context(tmp_path))
 
 
-@pytest.mark.parametrize("content", [b"not packed at all", gzip.compress(idx(TRAIN), mtime=0)[:20]])
-def test_a_damaged_archive(tmp_path: Path, content: bytes) -> None:
-    raw = fill(tmp_path)
-    (raw / f"{FILES[0]}.gz").write_bytes(content)
-    with pytest.raises(DataError, match=r"train-images-idx3-ubyte.gz cannot be read .*: fetch it again"):
-        Mnist(Mnist.Config()).load(context(tmp_path))
-
-
-@pytest.mark.parametrize("content", [b"", b"\x00" * 16, idx(TRAIN)[:-1], idx(TRAIN[0])])
-def test_files_of_another_form(tmp_path: Path, content: bytes) -> None:
-    raw = fill(tmp_path)
-    (raw / f"{FILES[2]}.gz").write_bytes(gzip.compress(content))
-    with pytest.raises(DataError, match=r"t10k-images-idx3-ubyte.gz .*: fetch it again"):
-        Mnist(Mnist.Config()).load(context(tmp_path))
-
-
-def test_labels_that_do_not_fit_the_images(tmp_path: Path) -> None:
-    raw = fill(tmp_path)
-    (raw / f"{FILES[1]}.gz").write_bytes(gzip.compress(idx(ARRAYS[3])))
-    with pytest.raises(DataError, match="hold 5 images and 2 labels"):
+@pytest.mark.parametrize(
+    ("number", "content", "problem"),
+    [
+        (0, b"not packed at all", r"train-images-idx3-ubyte.gz cannot be read .*: fetch it again"),
+        (0, zipped(idx(TRAIN))[:20], r"train-images-idx3-ubyte.gz cannot be read .*: fetch it again"),
+        *(
+            (2, zipped(content), r"t10k-images-idx3-ubyte.gz .*: fetch it again")
+            for content in (b"", b"\x00" * 16, idx(TRAIN)[:-1], idx(TRAIN[0]))
+        ),
+        (1, zipped(idx(ARRAYS[3])), "hold 5 images and 2 labels"),
+    ],
+)
+def test_damaged_files(tmp_path: Path, number: int, content: bytes, problem: str) -> None:
+    (fill(tmp_path) / f"{FILES[number]}.gz").write_bytes(content)
+    with pytest.raises(DataError, match=problem):
         Mnist(Mnist.Config()).load(context(tmp_path))
 
 

@@ -17,12 +17,12 @@ from fedsim.engine.jobs import Fit, InlineSamples, Predict, Stream
 from fedsim.engine.optimisers import Adam, Optimiser, Sgd
 from fedsim.engine.worker_state import Resources, Worker, to_tensor, to_tree
 from fedsim.models import Architecture
-from fedsim.models.cnn import PLUGIN as CNN
+from fedsim.models.cnn import Cnn
 from fedsim.rng import Key
 from fedsim.task import Task
 from tests.engine.conftest import MakeFit
 
-ARCHITECTURE = Architecture("cnn", CNN(CNN.Config()), Task((1, 8, 8), 3))
+ARCHITECTURE = Architecture("cnn", Cnn(Cnn.Config()), Task((1, 8, 8), 3))
 MODEL = ARCHITECTURE.initial(Key.root(0))
 GENERATOR = Key.root(1).numpy()
 SAMPLES = InlineSamples(GENERATOR.standard_normal((10, 1, 8, 8)).astype(np.float32), np.arange(10) % 3)

@@ -9,7 +9,7 @@ from fedsim.engine.memory_need import needed_bytes
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.models import Architecture, ModelPlugin, Net, process_memory
 from fedsim.models.base import named
-from fedsim.models.cnn import PLUGIN as CNN
+from fedsim.models.cnn import Cnn
 from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.task import Task
 
@@ -85,7 +85,7 @@ def test_buffers_results_in_place_and_several_outputs() -> None:
     assert needed_bytes(odd, 7, SGD) == 8 * odd.num_params + buffers + 7 * sample
 
 
-IMAGES = Architecture("cnn", CNN(CNN.Config()), Task((1, 28, 28), 10))
+IMAGES = Architecture("cnn", Cnn(Cnn.Config()), Task((1, 28, 28), 10))
 
 
 @given(st.integers(1, 300), st.integers(1, 300), st.sampled_from([SMALL, IMAGES]))

@@ -23,7 +23,7 @@ from fedsim.engine.jobs import (
 from fedsim.engine.worker_state import Resources, StoppedError, Worker, fetched, to_tensor, to_tree
 from fedsim.errors import UserError
 from fedsim.models import Architecture
-from fedsim.models.cnn import PLUGIN as CNN
+from fedsim.models.cnn import Cnn
 from fedsim.params import Model
 from fedsim.rng import Key
 from fedsim.task import Task
@@ -172,7 +172,7 @@ def test_a_bound_net_computes_with_the_values_it_was_given(
 
 
 def test_a_net_that_runs_pools_before_relu_and_one_that_is_counted_does_not(data: FederatedData) -> None:
-    cnn = Architecture("cnn", CNN(CNN.Config()), Task((1, 8, 8), 3))
+    cnn = Architecture("cnn", Cnn(Cnn.Config()), Task((1, 8, 8), 3))
     worker = Worker(Resources.of(data, {"cnn": cnn}, "cpu"), threading.Event())
     (block, *_) = worker.bind("place", cnn.initial(Key.root(0)), trained=True).net.body
     assert list(dict(block.named_children())) == ["conv", "pool", "relu"]

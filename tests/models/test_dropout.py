@@ -1,10 +1,13 @@
 import threading
+from collections.abc import Callable
 
 import pytest
 import torch
 
 from fedsim.errors import InvariantError
+from fedsim.models import Architecture
 from fedsim.models.dropout import Dropout, drawing_from
+from fedsim.task import Task
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -115,3 +118,9 @@ def test_threads_draw_from_generators_of_their_own() -> None:
 def test_another_probability_teaches(p: float) -> None:
     with pytest.raises(ValueError, match="give a probability from 0 to below 1"):
         Dropout(p)
+
+
+def test_dropout_follows_the_pooling_and_the_full_layer(make: Callable[..., Architecture]) -> None:
+    net = make("cnn_femnist", Task((1, 28, 28), 62), conv_dropout=0.1).skeleton()
+    found = {name: module.p for name, module in net.named_modules() if isinstance(module, Dropout)}
+    assert found == {"body.pool.dropout": 0.1, "body.fc1.dropout": 0.5}

@@ -14,7 +14,7 @@ from fedsim.config import Config
 from fedsim.errors import InvariantError
 from fedsim.models import Architecture, ModelPlugin, Net, flops
 from fedsim.models.base import named
-from fedsim.models.cnn import PLUGIN as CNN
+from fedsim.models.cnn import Cnn
 from fedsim.models.flops import Memory, forward, key_of, measure
 from fedsim.models.lenet import LeNet
 from fedsim.models.lstm import LstmChars
@@ -79,7 +79,7 @@ def test_an_mlp_counts_its_products(b: int) -> None:
 
 @pytest.mark.parametrize("b", [1, 8])
 def test_convolutions_count_by_the_formula(b: int) -> None:
-    cnn = Architecture("cnn", CNN(CNN.Config()), Task((1, 28, 28), 10))
+    cnn = Architecture("cnn", Cnn(Cnn.Config()), Task((1, 28, 28), 10))
     first, second = 28 * 28 * 32 * 25 * 1, 14 * 14 * 64 * 25 * 32
     full = 7 * 7 * 64 * 512 + 512 * 10
     assert forward(cnn, b).flops == 2 * b * (first + second + full)
@@ -90,7 +90,7 @@ def test_convolutions_count_by_the_formula(b: int) -> None:
 
 
 def test_without_groups_the_count_is_that_of_pytorch() -> None:
-    architecture = Architecture("cnn", CNN(CNN.Config()), Task((3, 32, 32), 10))
+    architecture = Architecture("cnn", Cnn(Cnn.Config()), Task((3, 32, 32), 10))
     with FlopCounterMode(display=False) as reference:
         training_step(architecture, 4)
     assert measure(lambda: training_step(architecture, 4)).flops == reference.get_total_flops()
@@ -162,7 +162,7 @@ def test_a_layer_that_is_never_used_is_refused() -> None:
 ATEN: Any = torch.ops.aten
 IMAGES, TEXTS = Task((3, 16, 16), 10), Task((6,), 30, vocabulary=30)
 NETS = {
-    "cnn": Architecture("cnn", CNN(CNN.Config()), IMAGES),
+    "cnn": Architecture("cnn", Cnn(Cnn.Config()), IMAGES),
     "resnet8": Architecture("resnet8", ResNet8(ResNet8.Config()), IMAGES),
     "lstm": Architecture("lstm", LstmChars(LstmChars.Config()), TEXTS),
 }

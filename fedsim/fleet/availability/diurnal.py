@@ -56,10 +56,6 @@ def _zone(text: str) -> str:
     return text
 
 
-def _steps_ahead(zone: str) -> int:
-    return int(f"{zone[0]}1") * (4 * int(zone[1:3]) + int(zone[4:6]) // 15)
-
-
 class DiurnalConfig(Config):
     """Settings of the day."""
 
@@ -119,7 +115,8 @@ class _Days(Availability):
         self._day: list[float] = self._probabilities.tolist()
         self._periods = lognormal_periods((config.keeps,), config.sigma, key.child("tape"))
         self._starts = key.child("places").numpy().integers(0, self._periods.length, num)
-        ahead = np.array([_steps_ahead(zone) % STEPS for zone in config.zones], np.uint8)
+        steps = [int(f"{zone[0]}1") * (4 * int(zone[1:3]) + int(zone[4:6]) // 15) for zone in config.zones]
+        ahead = np.array([count % STEPS for count in steps], np.uint8)
         weights = np.array(list(config.zones.values()))
         self._ahead = key.child("zones").numpy().choice(ahead, num, p=weights / weights.sum())
         self._seed = key.child("willingness").seed

@@ -1,15 +1,9 @@
 """On- and off-periods on a loop, and fast answers to how many of them begin at or before a place.
 
-A renewal process has no formula for where it stands at an instant: one has to add up its durations from the
-start. So the durations are added up once, on a loop of many cycles, and a client is a place on it to read
-from. The place is drawn uniformly, and a loop has no end. What a client then does is
-exactly a renewal process, begun at a random instant long ago: the law at every instant is the stationary one,
-and intervals follow each other with independent durations from the given laws, across the seam too. Two
-clients whose places happen to be near each other live through the same durations, one after the other; on a
-loop of :data:`CYCLES` cycles that is rare, and a client meets its own past again only after so many cycles.
-
-To find a place needs no search: the loop is divided into as many equal parts as there are instants, and a
-table says how many instants lie before each part, so that few remain to be looked at.
+A renewal process has no formula for where it stands at an instant, so its durations are added up once, on a
+loop of many cycles, and a client reads from a place on it, drawn uniformly. That is exactly a renewal process
+begun long ago, across the seam too; a client meets its own past again only after :data:`CYCLES` cycles. A
+table of how many instants lie before each of as many equal parts finds a place without a search.
 """
 
 from __future__ import annotations

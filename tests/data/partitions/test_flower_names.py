@@ -8,10 +8,9 @@ import pytest
 
 import fedsim
 from fedsim.data.partitions.base import Pool
-from fedsim.data.partitions.flower_names import FLOWER_NAMES
 from fedsim.errors import ScenarioError
 from fedsim.rng import Key
-from fedsim.scenario.choices import PARTITION
+from fedsim.scenario.choices import FLOWER_NAMES, PARTITION
 
 
 @pytest.mark.parametrize("name", FLOWER_NAMES)

@@ -152,7 +152,8 @@ class Oort(Selector[OortConfig]):
             passed_over = candidates.known("times_asked") >= config.blacklist_after
         (explored,) = np.nonzero(~np.isnan(losses) & ~passed_over)
         (new,) = np.nonzero(np.isnan(losses) & ~passed_over)
-        num_new = min(_rounded(self._exploration(candidates.round) * wanted, key), len(new))
+        share = config.exploration * config.exploration_decay ** (candidates.round - 1)
+        num_new = min(_rounded(max(share, config.least_exploration) * wanted, key), len(new))
         num_drawn = min(wanted - num_new, len(explored))
         num_new = min(wanted - num_drawn, len(new))
 
@@ -181,11 +182,6 @@ class Oort(Selector[OortConfig]):
         others = _draw(rest, np.ones(len(rest)), left, key.child("blacklist"))
         chosen: Array = clients[np.concatenate([drawn, fresh, others])]
         return chosen
-
-    def _exploration(self, round: int) -> float:  # noqa: A002
-        config = self.config
-        share = config.exploration * config.exploration_decay ** (round - 1)
-        return max(share, config.least_exploration)
 
     def _pacer(self, candidates: Candidates) -> Pacer:
         """Return what is remembered, for the round at hand."""
