@@ -93,9 +93,6 @@ class Endpoint(Protocol):
         """Wait for the next delivery to this party, in order of arrival.
 
         Each frame is delivered at most once.
-
-        Raises:
-            RuntimeError: Another task is waiting already; a party has one reader.
         """
 
 

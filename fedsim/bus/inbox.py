@@ -1,4 +1,4 @@
-"""Deliveries that have come over sockets and wait for their party."""
+"""Deliveries over sockets that were not received yet."""
 
 from __future__ import annotations
 
@@ -9,14 +9,7 @@ from fedsim.bus.base import Delivery
 
 
 class Inbox:
-    """What has arrived and was not received yet.
-
-    Args:
-        max_bytes: Whoever reads from sockets stops while more bytes of frames than this wait here.
-
-    Attributes:
-        num_bytes: Bytes of frames that wait.
-    """
+    """A queue of deliveries; it has no room while more than ``max_bytes`` of frames wait."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -29,15 +22,15 @@ class Inbox:
 
     @property
     def has_room(self) -> bool:
-        """Whether reading from sockets may go on."""
+        """Whether reading from sockets may continue."""
         return self._room.is_set()
 
     async def room(self) -> None:
-        """Wait until reading may go on."""
+        """Wait until there may be room."""
         await self._room.wait()
 
     def put(self, delivery: Delivery, num_bytes: int) -> None:
-        """Add a delivery whose frame had so many bytes, and wake the receiver."""
+        """Add a delivery, and wake the receiver."""
         self._waiting.append((delivery, num_bytes))
         self.num_bytes += num_bytes
         if self.num_bytes > self._max_bytes:
@@ -45,17 +38,12 @@ class Inbox:
         self._wake()
 
     def fail(self, error: BaseException) -> None:
-        """Make whoever receives from now on fail, once everything that waits is received."""
+        """Let :meth:`receive` fail once the queue is empty."""
         self._failure = error
         self._wake()
 
     async def receive(self) -> Delivery:
-        """Wait for the next delivery, in order of arrival.
-
-        Raises:
-            RuntimeError: Another task is waiting already; a party has one reader.
-            ConnectionError: Nothing will come any more.
-        """
+        """Wait for the next delivery, in order of arrival."""
         while not self._waiting:
             if self._failure is not None:
                 raise self._failure

@@ -9,7 +9,6 @@ a frame on the link is ``overhead``, apart from all of these. A row costs 59 byt
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from operator import add, attrgetter, sub
@@ -134,45 +133,7 @@ class Ledger:
     ) -> int:
         """Enter a frame that is being put on a link at an instant; return its row."""
         row = len(self._outcome)
-        what = kind, num_bytes, num_parameters, is_data, overhead_bytes
-        self._sent.frombytes(self._row(at_ns, header, header.sender >= 0, *what))
-        self._outcome.append(_IN_FLIGHT)
-        self._arrivals.append(0)
-        self._arrived_ns.append(_NEVER)
-        return row
-
-    def delivered(
-        self,
-        frames: Sequence[tuple[int, int, Header, tuple[str, int, int, bool, int]]],
-        *,
-        up: bool = False,
-    ) -> None:
-        """Enter frames that were sent and have arrived, of dispatches of one exchange.
-
-        Args:
-            frames: In the order of sending: when each was sent and has arrived, ns; the header of its
-                dispatch; kind, bytes, parameters, whether it is data, bytes of overhead.
-            up: Whether they are replies.
-        """
-        rows = [self._row(sent_ns, header, up, *what) for sent_ns, _, header, what in frames]
-        self._sent.frombytes(b"".join(rows))
-        self._outcome.extend([_DELIVERED] * len(frames))
-        self._arrivals.extend([1] * len(frames))
-        self._arrived_ns.extend([arrived_ns for _, arrived_ns, _, _ in frames])
-
-    def _row(
-        self,
-        at_ns: int,
-        header: Header,
-        up: bool,
-        kind: str,
-        num_bytes: int,
-        num_parameters: int,
-        is_data: bool,
-        overhead_bytes: int,
-    ) -> bytes:
-        """Return what is known of a frame when it is sent, as a row; add it to the totals."""
-        sender, words = header.sender, self._words
+        sender, words, up = header.sender, self._words, header.sender >= 0
         totals = self._totals[up]
         totals[0] += 1
         totals[4] += overhead_bytes
@@ -181,19 +142,25 @@ class Ledger:
         else:
             totals[1] += num_bytes
             totals[2] += num_parameters
-        return _SENT_ROW.pack(
-            at_ns,
-            num_bytes,
-            num_parameters,
-            sender if sender >= 0 else header.receiver,
-            header.round,
-            header.dispatch,
-            overhead_bytes,
-            words[kind],
-            words[header.exchange],
-            up,
-            is_data,
+        self._sent.frombytes(
+            _SENT_ROW.pack(
+                at_ns,
+                num_bytes,
+                num_parameters,
+                sender if up else header.receiver,
+                header.round,
+                header.dispatch,
+                overhead_bytes,
+                words[kind],
+                words[header.exchange],
+                up,
+                is_data,
+            )
         )
+        self._outcome.append(_IN_FLIGHT)
+        self._arrivals.append(0)
+        self._arrived_ns.append(_NEVER)
+        return row
 
     def ended(self, at_ns: int, row: int, outcome: Outcome) -> bool:
         """Enter what became of a copy of a frame, and when; say whether it is the frame's first end."""
@@ -245,11 +212,7 @@ class Ledger:
         }
 
     def check(self) -> None:
-        """Compare the running totals with the rows.
-
-        Raises:
-            InvariantError: They differ.
-        """
+        """Compare the running totals with the rows."""
         row = self._rows()
         way, data = row["up"], row["data"]
         for up in (False, True):

@@ -168,12 +168,7 @@ class MemoryBus:
         return self.kinds.get(packed.kind) is packed.message.PLAN
 
     def read(self, header: Header, frame: Frame | bytes) -> Message:
-        """Return the message of a frame that has arrived.
-
-        Raises:
-            DecodeError: It cannot be decoded, or its envelope names another route than the header.
-            InvariantError: Under ``verify``: it reads differently once joined.
-        """
+        """Return the message of a frame that has arrived."""
         envelope, message = decode(frame, self.kinds)
         route = Envelope(envelope.kind, header.sender, header.receiver, header.round, header.exchange)
         if envelope != route:
@@ -223,11 +218,7 @@ class MemoryEndpoint:
         return self._bus.send(header, message)
 
     async def receive(self) -> Delivery:
-        """Wait for the next delivery, in order of arrival.
-
-        Raises:
-            RuntimeError: Another task is waiting already; a party has one reader.
-        """
+        """Wait for the next delivery, in order of arrival."""
         while not self._inbox:
             if self._waiter is not None and not self._waiter.done():
                 raise RuntimeError("another task waits at this endpoint already: a party has one reader")

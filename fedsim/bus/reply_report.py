@@ -1,8 +1,8 @@
-"""What a client process reports with a reply, outside its frame: the time of jobs, and notes for the log.
+"""Reports of client processes with their replies: the time of jobs, and notes for the log.
 
-Nothing of it is a part of the run: no ledger counts it, and no hook sees it. It is taken as often as the
-reply is, which is once. A note is turned into plain values when it is made, so that later changes of its
-values do not show. The sender of a note may lie, so its length and its values are bounded.
+They are no part of the run: no ledger counts them, and no hook sees them. A note is turned into plain values
+when it is made, so later changes of its values do not show. Its sender may lie, so length and values are
+bounded.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 from fedsim.numerals import scalar
 from fedsim.quoting import printable, quoted
 
-MOST_PER_REPLY = 16
-"""Most notes with one reply; one more says how many were left out."""
-MOST_TEXT = 8 * 1024
-"""Longest text of all notes with a reply, in characters, which are single bytes."""
-_MOST_EVENT = 200
-_MOST_VALUE = 300
-_MOST_VALUES = 16
+MAX_NOTES = 16
+"""Notes with one reply; one more counts those that were left out."""
+MAX_NOTES_TEXT = 8 * 1024
+"""Length of the text of all notes with a reply, in ASCII characters."""
+_MAX_EVENT = 200
+_MAX_VALUE = 300
+_MAX_VALUES = 16
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _OWN = frozenset(
     ("args", "at_s", "client", "event", "exc_info", "level", "method_name", "self", "stack_info", "told_by")
@@ -32,13 +32,7 @@ _LEVELS = ("info", "warning")
 
 
 class Note(NamedTuple):
-    """Something that a client's hook has noted.
-
-    Attributes:
-        level: ``info`` or ``warning``.
-        event: What.
-        values: By name, for the log.
-    """
+    """An entry for the log from a client's hook; the level is ``info`` or ``warning``."""
 
     level: str
     event: str
@@ -46,13 +40,7 @@ class Note(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What is reported of the work behind a reply.
-
-    Attributes:
-        compute_ns: Time during which at least one of its jobs ran.
-        notes: What was noted meanwhile, as :func:`in_words` returns it.
-        left_out: Number of further notes.
-    """
+    """Time in which jobs of a dispatch ran, notes (:func:`in_words`), and the number of further ones."""
 
     compute_ns: int = 0
     notes: Sequence[Note] = ()
@@ -60,35 +48,26 @@ class Report(NamedTuple):
 
 
 def in_words(note: Note) -> Note:
-    """Return a note of plain values, which can be sent and holds no reference to the values given."""
+    """Return a note of plain values, which can be sent."""
     level, event, values = note
-    first = list(values.items())[:_MOST_VALUES]
-    return Note(level, _short(event, _MOST_EVENT), {_named(name): _plain(value) for name, value in first})
+    first = list(values.items())[:_MAX_VALUES]
+    return Note(level, _short(event, _MAX_EVENT), {_named(name): _plain(value) for name, value in first})
 
 
-def checked(said: Any) -> Note:
-    """Return the note of a level, an event and values as a peer has sent them.
-
-    Raises:
-        ValueError: :func:`in_words` could not have made such a note.
-    """
-    if type(said) is list and len(said) == 3 and type(said[1]) is str and type(said[2]) is dict:
-        note = Note(*said)
+def checked(entry: Any) -> Note:
+    """Return the note that a peer has sent as a list of level, event and values."""
+    if type(entry) is list and len(entry) == 3 and type(entry[1]) is str and type(entry[2]) is dict:
+        note = Note(*entry)
         if note.level in _LEVELS and in_words(note) == note:
             return note
-    raise ValueError(f"{quoted(said)} is no note")
+    raise ValueError(f"{quoted(entry)} is no note")
 
 
 def written(notes: Sequence[Note], left_out: int = 0) -> str | None:
-    """Return notes as a text that :func:`read` accepts; what is too much is left out, and counted.
-
-    Args:
-        notes: What was noted, as :func:`in_words` gives it.
-        left_out: How many were left out before.
-    """
+    """Return notes as a text for :func:`read`; too many or too long ones are left out, and counted."""
     lines: list[str] = []
-    room = MOST_TEXT - 100  # for the last one
-    for note in notes[:MOST_PER_REPLY]:
+    room = MAX_NOTES_TEXT - 100  # for the last one
+    for note in notes[:MAX_NOTES]:
         line = json.dumps(note)
         if len(line) + 2 > room:
             continue  # a shorter one may yet find room
@@ -100,20 +79,16 @@ def written(notes: Sequence[Note], left_out: int = 0) -> str | None:
 
 
 def read(text: Any) -> list[Note]:
-    """Return the notes of a text.
-
-    Raises:
-        ValueError: It holds none, or more than is allowed.
-    """
-    if type(text) is not str or len(text) > MOST_TEXT:
-        raise ValueError(f"notes are a text of at most {MOST_TEXT} characters")
+    """Return the notes of a text."""
+    if type(text) is not str or len(text) > MAX_NOTES_TEXT:
+        raise ValueError(f"notes are a text of at most {MAX_NOTES_TEXT} characters")
     try:
-        said = json.loads(text)
+        entries = json.loads(text)
     except RecursionError:
         raise ValueError("notes are nested too deeply") from None
-    if type(said) is not list or len(said) > MOST_PER_REPLY + 1:
-        raise ValueError(f"notes are a list of at most {MOST_PER_REPLY} and the count of the rest")
-    return [checked(one) for one in said]
+    if type(entries) is not list or len(entries) > MAX_NOTES + 1:
+        raise ValueError(f"notes are a list of at most {MAX_NOTES} and the count of the rest")
+    return [checked(entry) for entry in entries]
 
 
 def _named(name: str) -> str:
@@ -129,8 +104,8 @@ def _plain(value: Any) -> Any:
     if value is None or type(value) is bool:
         return value
     is_number = -(2**63) <= value < 2**63 if type(value) is int else type(value) is float and isfinite(value)
-    return value if is_number else _short(str(value), _MOST_VALUE)
+    return value if is_number else _short(str(value), _MAX_VALUE)
 
 
-def _short(text: str, most: int) -> str:
-    return printable(text[:most])
+def _short(text: str, length: int) -> str:
+    return printable(text[:length])

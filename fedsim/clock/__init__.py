@@ -5,6 +5,8 @@ from fedsim.clock.handles import EventClass
 from fedsim.clock.loop import VirtualTimeLoop
 from fedsim.clock.running import run
 from fedsim.clock.sleep_and_wait import (
+    Timeout,
+    Timeouts,
     call_after,
     end_of_instant,
     now_ns,
@@ -15,7 +17,6 @@ from fedsim.clock.sleep_and_wait import (
     start_clock,
     wait,
 )
-from fedsim.clock.timeouts import Timeout, Timeouts
 
 __all__ = [
     "EventClass",

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, Protocol
 
 import msgpack
 
@@ -26,8 +26,6 @@ Scalar = int | float | str | bool | None
 Value = Scalar | Sequence[Scalar]
 Listener = Callable[..., object]
 """Called with a record: its instant in ns, then its values."""
-Record = tuple[int, "RecordKind", tuple[Value, ...]]
-"""The instant of a record in ns, its kind and its values."""
 
 _FORMAT_KEY, _FORMAT = "fedsim_trace", 1
 _HEADER = msgpack.packb({_FORMAT_KEY: _FORMAT})
@@ -44,12 +42,7 @@ _STAMPED = ("kind", "at_ns")
 
 @dataclass(frozen=True)
 class RecordKind:
-    """A kind of record.
-
-    Attributes:
-        name: Unique within a trace.
-        fields: The names of a record's values, in order; not ``kind`` or ``at_ns``, which every record has.
-    """
+    """A kind of record: a name, unique within a trace, and the names of its values."""
 
     name: str
     fields: tuple[str, ...]
@@ -69,27 +62,20 @@ class Records(Protocol):
 
 
 _Known = tuple[RecordKind, int, int, list[Listener]]
-"""A kind with its number of fields, its number in the stream and who listens."""
+"""A kind with its number of fields, its number in the stream and its listeners."""
 
 
 class Trace:
-    """Records events and hashes them.
+    """Hashes records and writes them to ``sink``, if there is one, which nobody closes here.
 
-    Args:
-        sink: Where the stream is written, record by record; nobody closes it. None to hash only.
-        keep: Whether to keep the records in memory too.
-
-    Attributes:
-        keep: Whether the records are kept in memory.
-        kept: With ``keep``, one tuple ``(instant in ns, kind's name, *values)`` per record.
+    With ``keep``, ``kept`` has a tuple ``(instant in ns, kind's name, *values)`` per record.
     """
 
     def __init__(self, sink: BinaryIO | None = None, keep: bool = False) -> None:
         self.kept: list[tuple[Any, ...]] = []
         self.keep = keep
         self._sink = sink
-        self._packer = msgpack.Packer()
-        self._pack = self._packer.pack
+        self._pack = msgpack.Packer().pack
         self._digest = _new_digest()
         self._undigested: list[bytes] = []
         self._num_digested = 0
@@ -104,33 +90,30 @@ class Trace:
         return self._num_digested + len(self._undigested)
 
     def record(self, kind: RecordKind, *values: Value) -> None:
-        """Add a record at the current instant.
-
-        Args:
-            kind: Its kind.
-            *values: One value for each field: ints, floats, strings, booleans, None, or flat sequences.
-
-        Raises:
-            ValueError: When the values do not match the fields, or two kinds have one name.
-            TypeError: For a value of another type, such as a NumPy integer.
-            RunError: When the instant is later than any record can hold.
-            RuntimeError: When no loop is running.
-        """
+        """Add a record at the current instant."""
         # Kinds are constants, so identity is enough here; comparing their fields would cost more.
         known = self._kinds.get(kind.name)
         if known is None or known[0] is not kind:
             known = self._introduce(kind)
         _, num_fields, number, listeners = known
         if len(values) != num_fields:
-            raise _misfit(kind, values)
+            raise ValueError(
+                f"{kind.name!r} has the fields {kind.fields}, but {len(values)} value(s) were given"
+            )
         virtual = of_thread.loop
         at_ns = now_ns() if virtual is None else virtual.now_ns
         if at_ns > _LAST_NS:
-            raise _too_late()
+            raise RunError(
+                "virtual time has passed 292 years, and no record holds a later instant: give shorter "
+                "durations, faster links and devices, or fewer rounds"
+            )
         try:
             packed = self._pack((number, at_ns) + values)  # noqa: RUF005 - a sum is faster than a display
         except (TypeError, OverflowError) as error:
-            raise _not_held(kind.name, error) from error
+            raise TypeError(
+                f"a record of {kind.name!r} has a value that no trace holds ({error}): write int(value) or "
+                "float(value)"
+            ) from error
         undigested = self._undigested
         undigested.append(packed)
         if len(undigested) > _DIGESTED_AT_ONCE:
@@ -142,63 +125,8 @@ class Trace:
         for listener in listeners:
             listener(at_ns, *values)
 
-    def record_all(self, records: Sequence[Record], told: Collection[Listener] = ()) -> None:
-        """Add records of instants up to now, in order; the earliest is not before the last one here.
-
-        It does what :meth:`record` does for each, in less time.
-
-        Args:
-            records: Instant in ns, kind and values.
-            told: Listeners that are left out, because the caller tells them by itself.
-
-        Raises:
-            Exception: As :meth:`record`.
-        """
-        known, rows = self._kinds, list[tuple[Value, ...]]()
-        for at_ns, kind, values in records:
-            if kind.name not in known or known[kind.name][0] is not kind:
-                self._add(rows)
-                self._introduce(kind)
-            _, num_fields, number, _ = known[kind.name]
-            if len(values) != num_fields:
-                raise _misfit(kind, values)
-            if at_ns > _LAST_NS:
-                raise _too_late()
-            rows.append((number, at_ns) + values)  # noqa: RUF005 - as above
-        self._add(rows)
-        if self.keep:
-            for at_ns, kind, values in records:
-                self._keep(at_ns, kind, values)
-        untold = {name: [one for one in kind[3] if one not in told] for name, kind in known.items()}
-        if any(untold[kind.name] for kind in {id(kind): kind for _, kind, _ in records}.values()):
-            for at_ns, kind, values in records:
-                for listener in untold[kind.name]:
-                    listener(at_ns, *values)
-
-    def _add(self, rows: list[tuple[Value, ...]]) -> None:
-        """Hash and write records, each with its number and instant; empty the list."""
-        try:
-            # As one array, of which the records remain once its length is cut off.
-            packed = self._pack(rows)[len(self._packer.pack_array_header(len(rows))) :]
-        except (TypeError, OverflowError) as error:
-            raise _not_held(self._first_not_held(rows), error) from error
-        self._catch_up()
-        self._digest.update(packed)
-        self._num_digested += len(rows)
-        if self._sink is not None:
-            self._sink.write(packed)
-        rows.clear()
-
     def listen(self, listeners: Mapping[str, Listener]) -> Callable[[], None]:
-        """Call functions with the records of some kinds as they are made; the hash stays the same.
-
-        Args:
-            listeners: One function for each name of a kind. It must not change the values, nor keep those
-                that are sequences: the recorder may change them later. What it raises, :meth:`record` raises.
-
-        Returns:
-            A function that removes the listeners.
-        """
+        """Call functions with the records of kinds; return what ends it. Sequences may change later."""
         return _listen(self._listeners, listeners)
 
     def hash(self) -> str:
@@ -211,22 +139,12 @@ class Trace:
         self._num_digested += len(self._undigested)
         self._undigested.clear()
 
-    def _first_not_held(self, rows: Sequence[Sequence[Value]]) -> str:
-        """Return the kind of the first record that no trace holds."""
-        names = {number: name for name, (_, _, number, _) in self._kinds.items()}
-        for row in rows:
-            try:
-                self._pack(row)
-            except (TypeError, OverflowError):
-                return names[cast(int, row[0])]
-        raise AssertionError("each of these can be held")
-
     def _keep(self, at_ns: int, kind: RecordKind, values: Sequence[Value]) -> None:
         plain = (tuple(value) if isinstance(value, list) else value for value in values)
         self.kept.append((at_ns, kind.name, *plain))
 
     def _introduce(self, kind: RecordKind) -> _Known:
-        """Return what is known of a kind, which the stream explains before its first record."""
+        """Return the entry of a kind; the stream describes it before its first record."""
         if kind.name not in self._kinds:
             listeners = self._listeners[kind.name]
             self._kinds[kind.name] = kind, len(kind.fields), len(self._kinds), listeners
@@ -242,23 +160,6 @@ class Trace:
                 f"{kind.fields}: rename one"
             )
         return known
-
-
-def _misfit(kind: RecordKind, values: Sequence[Value]) -> ValueError:
-    return ValueError(f"{kind.name!r} has the fields {kind.fields}, but {len(values)} value(s) were given")
-
-
-def _too_late() -> RunError:
-    return RunError(
-        "virtual time has passed 292 years, and no record holds a later instant: give shorter durations, "
-        "faster links and devices, or fewer rounds"
-    )
-
-
-def _not_held(name: str, error: Exception) -> TypeError:
-    return TypeError(
-        f"a record of {name!r} has a value that no trace holds ({error}): write int(value) or float(value)"
-    )
 
 
 def _new_digest() -> hashlib.blake2b:
@@ -279,11 +180,7 @@ def _listen(
 
 
 class StoredTrace:
-    """The records of a stream, told again to whoever listens.
-
-    Args:
-        file: The stream.
-    """
+    """The records of a stream, played to listeners."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -294,18 +191,14 @@ class StoredTrace:
         return _listen(self._listeners, listeners)
 
     def play(self) -> None:
-        """Tell all records.
-
-        Raises:
-            DataError: As :func:`read_trace`.
-        """
+        """Call the listeners with all records."""
         for kind, record in stored_records(self._file):
             for listener in self._listeners.get(kind.name, ()):
                 listener(*record[1:])
 
 
 def stored_hash(file: BinaryIO) -> str:
-    """Return the hash of a stream's records: what :meth:`Trace.hash` has given when it was whole."""
+    """Return the hash of a stream's records, as :meth:`Trace.hash` gave it."""
     digest = _new_digest()
     file.read(len(_HEADER))
     while piece := file.read(_READ_AT_ONCE):
@@ -317,9 +210,6 @@ def read_trace(file: BinaryIO) -> Iterator[dict[str, Any]]:
     """Yield the records of a stream, each as a map of ``kind``, ``at_ns`` and its fields by name.
 
     A stream that ends within a record, as after a crash, gives all whole records before.
-
-    Raises:
-        DataError: When the file is no trace, or of a format that this version does not know.
     """
     return (as_map(kind, record) for kind, record in stored_records(file))
 
@@ -330,11 +220,7 @@ def as_map(kind: RecordKind, record: Sequence[Any]) -> dict[str, Any]:
 
 
 def stored_records(file: BinaryIO) -> Iterator[tuple[RecordKind, list[Any]]]:
-    """Yield the records of a stream as they are stored: the number of the kind, the instant in ns, values.
-
-    Raises:
-        DataError: As :func:`read_trace`.
-    """
+    """Yield the records of a stream as they are stored: the number of the kind, the instant in ns, values."""
     unpacker = msgpack.Unpacker(file)
     kinds: list[RecordKind] = []
     try:

@@ -41,7 +41,7 @@ class Handle(asyncio.Handle):
         self._args = ()
 
     def cancelled(self) -> bool:
-        """Say whether :meth:`cancel` was called."""
+        """Whether :meth:`cancel` was called."""
         return self._callback is None
 
     def __repr__(self) -> str:
@@ -49,7 +49,7 @@ class Handle(asyncio.Handle):
 
 
 def describe(callback: object) -> str:
-    """Name a callback for a report: the task that it drives, or the function that it is."""
+    """Name a callback for a report: its task, or its function."""
     owner = getattr(callback, "__self__", None)
     if isinstance(owner, asyncio.Task):
         return f"task {owner.get_name()!r} ({getattr(owner.get_coro(), '__qualname__', '?')})"

@@ -14,15 +14,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Generator
 from contextvars import Context, copy_context
 from heapq import heapify, heappop, heappush
 from threading import get_ident, local
 from typing import Any, Never, TypeVar, TypeVarTuple, Unpack, cast
 
+from fedsim.clock.base_loop import BaseLoop
 from fedsim.clock.handles import EventClass, Handle, describe
-from fedsim.clock.loop_tasks import ServingLoop
 from fedsim.clock.reports import deadlock_report, livelock_report, natural_name
 from fedsim.errors import DeadlockError, LivelockError, VirtualTimeError
 
@@ -30,7 +29,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 LIVELOCK_LIMIT = 1_000_000
-"""Most events at one instant; a run with more is taken to spin."""
+"""Events at one instant beyond which a run counts as spinning."""
 
 _WATCHED_EVENTS = 10_000  # how many of the last events before the limit are tallied for the report
 _FEW_CANCELLED = 64  # below this, cancelled timers are not worth a compaction
@@ -58,11 +57,7 @@ def _raise_stopped() -> Never:
 
 
 def to_ns(seconds: float) -> int:
-    """Return whole nanoseconds, rounded to nearest.
-
-    Raises:
-        ValueError: For NaN or an infinity.
-    """
+    """Return whole nanoseconds, rounded to nearest."""
     try:
         return round(seconds * 1e9)
     except (ValueError, OverflowError):
@@ -97,13 +92,11 @@ class Timer(Handle, asyncio.TimerHandle):
     __hash__ = object.__hash__
 
 
-class VirtualTimeLoop(ServingLoop):
-    """A complete asyncio loop on virtual time: no input or output, no threads, no signals.
+class VirtualTimeLoop(BaseLoop):
+    """An asyncio loop on virtual time, without input, output, threads and signals; ``now_ns`` is its time.
 
-    Attributes:
-        now_ns: Virtual time in nanoseconds. No property, since every event reads it.
-        before: Called before the clock moves on, with the instant and the class of the next event: for what was
-            computed beforehand and is to be recorded in its turn. It may set the clock to instants up to that.
+    ``before`` is called before the clock moves, with the instant and the class of the next event. It records
+    what was computed beforehand, and may set the clock to instants up to that.
     """
 
     def __init__(self) -> None:
@@ -136,12 +129,7 @@ class VirtualTimeLoop(ServingLoop):
     def call_soon(
         self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> Handle:
-        """Queue ``callback`` at the current instant, behind all that is runnable.
-
-        Raises:
-            VirtualTimeError: When called from a thread that does not run the loop.
-            RuntimeError: When the loop is closed.
-        """
+        """Queue ``callback`` at the current instant, behind all that is runnable."""
         if get_ident() != self._owner:
             self._refuse_caller("call_soon")
         # Every step of a task passes here. Filling fields costs half of what a constructor would.
@@ -188,20 +176,7 @@ class VirtualTimeLoop(ServingLoop):
         turn: int | None = None,
         context: Context | None = None,
     ) -> Timer:
-        """Schedule ``callback`` at an instant; one that is past is now.
-
-        Args:
-            when_ns: Virtual time in nanoseconds.
-            callback: Runs with ``args``; if it raises, the run ends.
-            *args: Positional arguments of the callback.
-            event_class: Its place among the events of that instant.
-            turn: Its place within that class, from :meth:`take_turn`; by default behind all others.
-            context: Context variables that it sees; by default a copy of the caller's.
-
-        Raises:
-            VirtualTimeError: When called from a thread that does not run the loop.
-            RuntimeError: When the loop is closed.
-        """
+        """Schedule ``callback`` at an instant; :meth:`take_turn` gives ``turn``, its place in its class."""
         if get_ident() != self._owner:
             self._refuse_caller("call_at")
         if when_ns < self.now_ns:
@@ -220,35 +195,20 @@ class VirtualTimeLoop(ServingLoop):
         return timer
 
     def take_turn(self) -> int:
-        """Return a place in the order of submission, for one call of :meth:`call_at_ns` that comes later."""
+        """Return a place in the order of submission for a later :meth:`call_at_ns`."""
         self._turns += 1
         return self._turns
 
     def is_quiet_until(
         self, when_ns: int, *, apart_from: EventClass | None = None, num_runnable: int = 0
     ) -> bool:
-        """Say whether nothing is scheduled up to an instant, itself included, and nothing is runnable now.
-
-        Args:
-            when_ns: The instant.
-            apart_from: Events of this class do not count.
-            num_runnable: How many callbacks may be runnable.
-        """
+        """Whether no other event than of a class is scheduled up to an instant, and few are runnable."""
         if sum(handle._callback is not None for handle in self._ready) > num_runnable:
             return False
         return not any(
             at_ns <= when_ns and event_class != apart_from and timer._callback is not None
             for at_ns, event_class, _, timer in self._heap
         )
-
-    @contextmanager
-    def as_of(self, at_ns: int) -> Iterator[None]:
-        """Let the clock show another instant for a while; nothing may be scheduled meanwhile."""
-        now_ns, self.now_ns = self.now_ns, at_ns
-        try:
-            yield
-        finally:
-            self.now_ns = now_ns
 
     def _refuse_caller(self, method: str) -> None:
         if self._closed:
@@ -271,13 +231,7 @@ class VirtualTimeLoop(ServingLoop):
     # ---- running
 
     def run_forever(self) -> None:
-        """Run until :meth:`stop`.
-
-        Raises:
-            DeadlockError: When nothing is runnable and nothing scheduled: nobody could ever call ``stop``.
-            LivelockError: When time does not advance for the limit's number of events.
-            BaseException: Whatever a callback raises.
-        """
+        """Run until :meth:`stop`."""
         self._take_over()
         self._running = True
         try:
@@ -342,12 +296,7 @@ class VirtualTimeLoop(ServingLoop):
             raise LivelockError(livelock_report(self.time(), LIVELOCK_LIMIT, self._tally))
 
     def run_until_complete(self, future: Generator[Any, None, T] | Awaitable[T]) -> T:
-        """Run until ``future`` (or the task made of a coroutine) is done, and return its result.
-
-        Raises:
-            DeadlockError, LivelockError, BaseException: As :meth:`run_forever`, or what the future raises.
-            RuntimeError: When ``stop`` was called before it was done.
-        """
+        """Run until a future, or the task of a coroutine, is done, and return its result."""
         self._take_over()
         is_new = not asyncio.isfuture(future)
         waited = asyncio.ensure_future(cast("Awaitable[T]", future), loop=self)
@@ -386,11 +335,11 @@ class VirtualTimeLoop(ServingLoop):
         return sorted(asyncio.all_tasks(self), key=natural_name)
 
     def is_running(self) -> bool:
-        """Say whether events are being run."""
+        """Whether events are being run."""
         return self._running
 
     def is_closed(self) -> bool:
-        """Say whether :meth:`close` was called."""
+        """Whether :meth:`close` was called."""
         return self._closed
 
     def _take_over(self) -> None:

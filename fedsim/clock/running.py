@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class _Quiet:
-    """How many runs keep the collector quiet, and what it was set to before."""
+    """The number of runs that keep the collector quiet, and its former settings."""
 
     runs: int = 0
     thresholds: tuple[int, int, int] = (0, 0, 0)
@@ -39,19 +39,9 @@ _quiet = _Quiet()
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine on a fresh :class:`VirtualTimeLoop` and return its result.
 
-    At the end, however it came, the remaining tasks are cancelled and run to their end, and the loop is
-    closed. Ctrl-C raises ``KeyboardInterrupt`` wherever the thread is, even
-    while it blocks for the result of a training job, and comes out of here as such.
-
-    Args:
-        coroutine: The program.
-
-    Raises:
-        DeadlockError: When nothing can ever happen again and the coroutine still waits.
-        LivelockError: When time does not advance for :data:`fedsim.clock.loop.LIVELOCK_LIMIT` events.
-        RunError: When the coroutine succeeded but a task failed and nobody retrieved its exception (chained).
-        RuntimeError: When a loop runs already in this thread.
-        BaseException: Whatever the coroutine or a callback raises.
+    At the end the remaining tasks are cancelled, and the loop is closed. Raises what the coroutine or a
+    callback raises, and a RunError if a task failed whose exception nobody retrieved. Ctrl-C raises
+    ``KeyboardInterrupt``, also while the thread waits for a training job.
     """
     if not asyncio.iscoroutine(coroutine):
         raise TypeError(f"{coroutine!r} is not a coroutine: call the async function first")
@@ -106,11 +96,7 @@ def _clean_up(loop: VirtualTimeLoop) -> None:
 
 @contextmanager
 def quiet_collector() -> Iterator[None]:
-    """Keep the cyclic collector away from what existed before, and rarely at work; restore it afterwards.
-
-    The settings belong to the process, so of runs that overlap in threads the first saves them, and the last
-    restores them.
-    """
+    """Let the cyclic collector run rarely and skip older objects, until the last run of the process ends."""
     with _quiet.lock:
         if _quiet.runs == 0:
             _quiet.thresholds = gc.get_threshold()

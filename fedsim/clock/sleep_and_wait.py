@@ -8,9 +8,10 @@ real loop starts at an arbitrary value; :func:`start_clock` sets it to 0.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from fedsim.clock.handles import EventClass
@@ -19,15 +20,11 @@ from fedsim.clock.loop import VirtualTimeLoop, of_thread, to_ns
 F = TypeVar("F", bound="asyncio.Future[Any]")
 
 _started_s: WeakKeyDictionary[asyncio.AbstractEventLoop, float] = WeakKeyDictionary()
-"""By real loop, the reading of its own clock at the instant that :func:`now_s` calls 0."""
+"""By real loop, its clock at the instant that :func:`now_s` calls 0."""
 
 
 def start_clock() -> None:
-    """Set the clock of the running loop, a real one, to 0.
-
-    Raises:
-        RuntimeError: When no loop is running, or one on virtual time, which starts at 0 by itself.
-    """
+    """Set the clock of the running loop, a real one, to 0."""
     if of_thread.loop is not None:
         raise RuntimeError("virtual time starts at 0 by itself, and nothing can set it back")
     loop = asyncio.get_running_loop()
@@ -35,30 +32,18 @@ def start_clock() -> None:
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
-    """Return the running loop, as :func:`asyncio.get_running_loop` does, but faster on virtual time.
-
-    Raises:
-        RuntimeError: When no loop is running.
-    """
+    """Return the running loop, as :func:`asyncio.get_running_loop` does, but faster on virtual time."""
     return of_thread.loop or asyncio.get_running_loop()
 
 
 def now_ns() -> int:
-    """Return the running loop's time in whole nanoseconds.
-
-    Raises:
-        RuntimeError: When no loop is running.
-    """
+    """Return the running loop's time in whole nanoseconds."""
     virtual = of_thread.loop
     return virtual.now_ns if virtual is not None else int(now_s() * 1e9)
 
 
 def now_s() -> float:
-    """Return the running loop's time in seconds.
-
-    Raises:
-        RuntimeError: When no loop is running.
-    """
+    """Return the running loop's time in seconds."""
     virtual = of_thread.loop
     if virtual is not None:
         return virtual.now_ns / 1_000_000_000
@@ -69,12 +54,7 @@ def now_s() -> float:
 def call_after(
     seconds: float, callback: Callable[..., object], *args: Any, event_class: EventClass = EventClass.ORDINARY
 ) -> asyncio.TimerHandle:
-    """Schedule ``callback(*args)`` after a duration; the handle's ``cancel`` prevents it.
-
-    Raises:
-        ValueError: For NaN or an infinity.
-        RuntimeError: When no loop is running.
-    """
+    """Schedule ``callback(*args)`` after a duration; the handle's ``cancel`` prevents it."""
     virtual = of_thread.loop
     if virtual is not None:
         when_ns = virtual.now_ns + to_ns(seconds)
@@ -83,11 +63,7 @@ def call_after(
 
 
 async def sleep_for(seconds: float) -> None:
-    """Sleep for a duration; even if it is 0 or negative, whatever is runnable runs first.
-
-    Raises:
-        ValueError: For NaN or an infinity.
-    """
+    """Sleep for a duration; even if it is 0 or negative, whatever is runnable runs first."""
     loop = of_thread.loop
     if loop is not None:
         await _sleep_until_ns(loop, loop.now_ns + to_ns(seconds))
@@ -97,11 +73,7 @@ async def sleep_for(seconds: float) -> None:
 
 
 async def sleep_until(seconds: float) -> None:
-    """Sleep until an instant of the loop's time; one that is past is now.
-
-    Raises:
-        ValueError: For NaN or an infinity.
-    """
+    """Sleep until an instant of the loop's time; one that is past is now."""
     loop = of_thread.loop
     if loop is not None:
         await _sleep_until_ns(loop, to_ns(seconds))
@@ -111,10 +83,7 @@ async def sleep_until(seconds: float) -> None:
 
 
 async def end_of_instant() -> None:
-    """Wait until all that happens at this instant has happened, but for other deadlines.
-
-    Over a real loop, where no two events are simultaneous, it gives way to what is runnable.
-    """
+    """Wait until all events of this instant but deadlines have run; on a real loop, yield once."""
     future = running_loop().create_future()
     timer = call_after(0, future.set_result, None, event_class=EventClass.DEADLINE)
     try:
@@ -140,19 +109,10 @@ async def wait(
     wanted: float = inf,
     counts: Callable[[F], bool] = asyncio.Future.done,
 ) -> bool:
-    """Wait until enough futures are done in a way that counts, or all are; return whether that came to be.
+    """Wait until ``wanted`` futures are done and count, or all are done; return False at a timeout.
 
     A timeout cancels nothing, and what ends exactly at the timeout is done. ``asyncio.wait`` keeps futures in
     sets, which are ordered by memory address, and decides such ties by order of submission.
-
-    Args:
-        futures: Different futures or tasks.
-        timeout: Seconds to wait at most; None for no limit.
-        wanted: How many futures that count are enough; by default all are waited for.
-        counts: Says of a future that is done whether it counts.
-
-    Raises:
-        ValueError: For a timeout that is NaN or an infinity.
     """
     watched = [future for future in futures if not future.done()]
     num_pending = len(watched)
@@ -182,3 +142,73 @@ async def wait(
             timer.cancel()
         for future in watched:
             future.remove_done_callback(one_is_done)
+
+
+T = TypeVar("T")
+
+
+class Timeout(Generic[T]):
+    """One timeout of :class:`Timeouts`."""
+
+    __slots__ = ("_item", "_turn", "_when_ns")
+
+    def __init__(self, item: T, when_ns: int, turn: int) -> None:
+        self._item: T | None = item  # None once it has expired or was cancelled
+        self._when_ns = when_ns
+        self._turn = turn
+
+
+class Timeouts(Generic[T]):
+    """Timeouts of equal length; ``expire`` is called with the item of one, as an event of the class DEADLINE.
+
+    Each runs in the place that a timer of its own would have. A timeout costs a place in a queue, not in the
+    heap.
+    """
+
+    def __init__(self, seconds: float, expire: Callable[[T], object]) -> None:
+        self._lasts_ns = to_ns(seconds)
+        self._expire = expire
+        self._queue: deque[Timeout[T]] = deque()
+        self._timer: asyncio.TimerHandle | None = None  # of the first in the queue
+
+    def start(self, item: T) -> Timeout[T]:
+        """Start a timeout for something (not None)."""
+        loop = of_thread.loop
+        if loop is None:
+            timeout = Timeout(item, now_ns() + self._lasts_ns, 0)
+        else:
+            timeout = Timeout(item, loop.now_ns + self._lasts_ns, loop.take_turn())
+        self._queue.append(timeout)
+        if self._timer is None:
+            self._set_timer()
+        return timeout
+
+    def cancel(self, timeout: Timeout[T]) -> None:
+        """End a timeout early; harmless when it has expired or was cancelled before."""
+        timeout._item = None
+        if self._timer is not None and self._queue[0] is timeout:
+            self._timer.cancel()
+            self._set_timer()
+
+    def _set_timer(self) -> None:
+        """Set the timer for the first open timeout."""
+        queue = self._queue
+        while queue and queue[0]._item is None:
+            queue.popleft()
+        self._timer = self._timer_for(queue[0]) if queue else None
+
+    def _timer_for(self, timeout: Timeout[T]) -> asyncio.TimerHandle:
+        loop = of_thread.loop
+        if loop is None:
+            seconds = max(0, timeout._when_ns - now_ns()) / 1e9
+            return call_after(seconds, self._end_first, event_class=EventClass.DEADLINE)
+        return loop.call_at_ns(
+            timeout._when_ns, self._end_first, event_class=EventClass.DEADLINE, turn=timeout._turn
+        )
+
+    def _end_first(self) -> None:
+        item = self._queue[0]._item
+        self._queue[0]._item = None
+        self._set_timer()
+        if item is not None:
+            self._expire(item)

@@ -138,11 +138,11 @@ class Engine:
         """Do the jobs of a request at no cost, as :meth:`observe`."""
         return list(await asyncio.gather(*(self.observe(timed.job) for timed in request.jobs)))
 
-    def submit_ahead(self, request: JobRequest, start_ns: int) -> list[Promise]:
-        """Hand the jobs of a request that starts at an instant to the executor; nothing is recorded."""
+    def submit_ahead(self, request: JobRequest, ends_ns: Sequence[int]) -> list[Promise]:
+        """Hand the jobs of a request to the executor, told when each will end; nothing is recorded."""
         return [
-            self._submit(timed.job, start_ns + end_ns, timed.effort.total.flops)
-            for timed, end_ns in zip(request.jobs, request.ends_ns(), strict=True)
+            self._submit(timed.job, end_ns, timed.effort.total.flops)
+            for timed, end_ns in zip(request.jobs, ends_ns, strict=True)
         ]
 
     def results_ahead(self, request: JobRequest, promises: Sequence[Promise]) -> list[Any]:

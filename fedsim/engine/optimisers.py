@@ -18,7 +18,7 @@ from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
 from fedsim import portable_numerics
-from fedsim.engine.schedules.base import ScheduleChoice, Schedules, factor
+from fedsim.engine.schedules import ScheduleChoice, Schedules, factor
 
 
 @dataclass(slots=True)

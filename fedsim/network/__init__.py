@@ -2,6 +2,7 @@
 
 from fedsim.network.base import (
     Carrier,
+    Links,
     Listener,
     NetworkPlugin,
     Parcel,
@@ -10,7 +11,6 @@ from fedsim.network.base import (
     has_timetable,
 )
 from fedsim.network.link_traces import LinkTraceConfig
-from fedsim.network.links import Links
 from fedsim.network.overhead import NO_OVERHEAD, OverheadConfig
 
 __all__ = [

@@ -1,26 +1,93 @@
-"""What carries a parcel from one party to another, and the contract that wrappers share.
+"""The interface of network models: carriers of parcels, and their listeners.
 
-A carrier is told to carry a parcel and reports what becomes of it: the last byte has left, a copy has
-arrived, it was lost. A fault (loss, delay, duplication, corruption, partition) is a carrier around a carrier
-with the same signature: it may hold a parcel back, replace its payload, or report what it likes. All of these
-are callbacks: this is the hottest path of a run, and no task is needed for it.
+A carrier reports what happens to a parcel: its last byte has left, a copy has arrived, or it was lost. A
+fault (loss, delay, duplication, corruption, partition) is a carrier around a carrier: it may delay a parcel,
+replace its payload, or report something else. All reports are callbacks, since this is the hottest path of a
+run.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from asyncio import TimerHandle
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeGuard
 
 from fedsim.clock import call_after, now_ns
-from fedsim.clock.loop import to_ns
-from fedsim.network.links import Links
+from fedsim.network.capacity import Capacity
+from fedsim.params import Array
 from fedsim.plugins import C, Plugin
+
+TraceOf = Callable[[int], Capacity | None]
+"""Returns the trace of a client's link; None if it is constant."""
+
+
+class PerClient(Protocol):
+    """A number for each client, ``[K]``; an array is one."""
+
+    def __getitem__(self, client: int, /) -> float:
+        """Return a client's."""
+
+
+class InGroups:
+    """A number for each client, given by groups of consecutive clients: a count, and a number or array."""
+
+    def __init__(self, groups: Sequence[tuple[int, float | Array]]) -> None:
+        # A constant, or a function of the place in the group.
+        self._columns = [column if isinstance(column, float) else column.item for _, column in groups]
+        self._starts = list(accumulate((num for num, _ in groups), initial=0))
+
+    def __getitem__(self, client: int) -> float:
+        place = bisect_right(self._starts, client) - 1
+        column = self._columns[place]
+        return column if isinstance(column, float) else column(client - self._starts[place])
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Capacities and latencies of a star.
+
+    Attributes:
+        up_bps: Uplink of each client, bit/s, ``[K]``.
+        down_bps: Downlink of each client, bit/s, ``[K]``.
+        latency_s: One-way latency between each client and the server's door, s, ``[K]``.
+        server_up_bps: The server's egress, bit/s.
+        server_down_bps: The server's ingress, bit/s.
+        server_latency_s: One-way latency inside the server's door, s.
+        up_trace: Traces of clients' uplinks, instead of constant rates.
+        down_trace: Traces of downlinks.
+    """
+
+    up_bps: PerClient
+    down_bps: PerClient
+    latency_s: PerClient
+    server_up_bps: float
+    server_down_bps: float
+    server_latency_s: float
+    up_trace: TraceOf | None = None
+    down_trace: TraceOf | None = None
+
+    def egress_bps(self, address: int) -> float:
+        """Return the capacity out of a party (``-1`` is the server), bit/s."""
+        return self.server_up_bps if address < 0 else float(self.up_bps[address])
+
+    def ingress_bps(self, address: int) -> float:
+        """Return the capacity into a party, bit/s."""
+        return self.server_down_bps if address < 0 else float(self.down_bps[address])
+
+    def between_s(self, sender: int, receiver: int) -> float:
+        """Return the one-way latency from one party to another, s."""
+        return self._to_middle_s(sender) + self._to_middle_s(receiver)
+
+    def _to_middle_s(self, address: int) -> float:
+        return self.server_latency_s if address < 0 else float(self.latency_s[address])
 
 
 class Parcel(NamedTuple):
-    """Something to be carried.
+    """A frame, as the network carries it.
 
     Attributes:
         sender: Address; ``-1`` is the server, clients count from 0.
@@ -36,73 +103,67 @@ class Parcel(NamedTuple):
 
 
 class Listener(Protocol):
-    """Hears what becomes of one parcel."""
+    """Is told what happens to one parcel."""
 
     def left(self) -> None:
         """The last byte has left the sender; called at most once, and before any copy arrives."""
 
     def arrived(self, parcel: Parcel) -> None:
-        """A copy has arrived, its payload perhaps not as it was sent; called once for each copy."""
+        """A copy has arrived, perhaps with another payload; called once for each copy."""
 
     def lost(self, cause: str) -> None:
         """No copy will arrive, whether or not the last byte has left; called at most once."""
 
 
 class Passage(Protocol):
-    """A transfer under way. Once it has arrived or was cancelled, none of this has an effect."""
+    """A transfer under way. After its arrival or cancellation the methods have no effect."""
 
     def cancel(self) -> None:
         """Cancel the transfer: no callback is called, and its bandwidth is free."""
 
     def pause(self) -> None:
-        """Hold it where it is: its links are free, and what has crossed stays across."""
+        """Pause the transfer: its links are free, and the bytes that have crossed count."""
 
     def resume(self) -> None:
-        """Go on after a pause: the latency once more, then the bytes that remain."""
+        """Continue after a pause: the latency once more, then the remaining bytes."""
 
     @property
     def remaining_bytes(self) -> float:
-        """Bytes that have not crossed yet, perhaps with a fraction; 0 once it has arrived."""
+        """Bytes that have not crossed yet, perhaps fractional; 0 after the arrival."""
 
 
 class Carrier(Protocol):
     """Carries parcels; made by a network model, or wrapped around another carrier."""
 
     def carry(self, parcel: Parcel, listener: Listener) -> Passage:
-        """Start the transfer now; the listener hears of it at later instants, or later in this one."""
+        """Start the transfer now; the listener is called later, perhaps at this instant."""
 
 
 Departures: TypeAlias = Sequence[tuple[int, int, int]]
-"""Parcels in the order in which they begin: when, ns; the client whose link each crosses; its bytes."""
+"""Parcels in the order of their starts: start, ns; client; bytes."""
 
 Arrivals: TypeAlias = list[tuple[int, list[int]]]
-"""The events in which parcels arrive, in order: when, ns, and the places of parcels among the departures."""
+"""Arrivals in order: instant, ns, and the places of the parcels among the departures."""
 
 
 class TimetableCarrier(Carrier, Protocol):
-    """A carrier that can say beforehand when parcels arrive."""
+    """A carrier that can compute arrivals beforehand."""
 
     def arrivals(self, parcels: Departures, *, up: bool, all_at_once: bool, by_ns: int) -> Arrivals:
-        """Return when parcels would arrive, if nothing else were carried until the last has arrived.
+        """Return the arrivals of parcels if nothing else is carried until the last arrival.
 
-        That is when they do arrive, to the nanosecond and in that order, where they are carried. Nothing is
-        carried by this.
+        Carried parcels arrive at these instants, to the nanosecond, and in this order.
 
         Args:
-            parcels: All of them, either up or down.
+            parcels: Parcels in one direction.
             up: Whether they go to the server.
-            all_at_once: Whether they begin in one event; else each begins in an event of its own, of the
-                class JOIN.
-            by_ns: Those that arrive later are left out.
+            all_at_once: Whether they begin in one event; else each begins in an event of the class JOIN.
+            by_ns: Later arrivals are left out.
         """
 
 
 def has_timetable(carrier: Carrier) -> TypeGuard[TimetableCarrier]:
-    """Say whether a carrier can say beforehand when parcels arrive.
-
-    Where a class replaces ``carry``, the ``arrivals`` of the class that it is derived from, or of the carrier
-    that it is wrapped around, do not count.
-    """
+    """Whether a carrier has ``arrivals`` that belong to its ``carry``, not to that of a base class."""
     for cls in type(carrier).__mro__:
         if "arrivals" in vars(cls):
             return True
@@ -112,10 +173,10 @@ def has_timetable(carrier: Carrier) -> TypeGuard[TimetableCarrier]:
 
 
 class NetworkPlugin(Plugin[C], ABC):
-    """A network model: turns the fleet's links into a carrier.
+    """A network model: makes a carrier of the fleet's links.
 
     Attributes:
-        follows_traces: Whether clients' links may change over time as a trace says.
+        follows_traces: Whether clients' links may follow traces.
     """
 
     follows_traces: ClassVar[bool] = False
@@ -126,41 +187,27 @@ class NetworkPlugin(Plugin[C], ABC):
 
         Args:
             links: Of all clients and the server.
-            verify: Whether the carrier also checks that no link carries more than its capacity, if the model
-                can. It then raises :exc:`fedsim.errors.InvariantError` in the middle of the run, and changes
-                nothing else.
+            verify: Whether the carrier also checks, if it can, that no link carries more than its capacity.
+                It raises :exc:`fedsim.errors.InvariantError` otherwise.
         """
 
     def alone_s(self, links: Links, sender: int, receiver: int, num_bytes: int) -> float:
-        """Return how long a parcel takes that shares its links with no other, s; links at their mean."""
+        """Return how long a parcel takes alone, s, with links at their mean."""
         rate_bps = min(links.egress_bps(sender), links.ingress_bps(receiver))
         return links.between_s(sender, receiver) + 8 * num_bytes / rate_bps
 
 
 def lone_s(latency_s: float, num_bytes: float, bps: float) -> float:
-    """Return how long a parcel takes that shares nothing, s."""
+    """Return how long a parcel takes alone, s."""
     return latency_s + 8 * num_bytes / bps
-
-
-def lone_arrivals(parcels: Departures, takes_s: Callable[[int, int], float], by_ns: int) -> Arrivals:
-    """Return when parcels arrive that share nothing; see :meth:`TimetableCarrier.arrivals`.
-
-    Args:
-        parcels: The parcels.
-        takes_s: Gives how long one takes, s, by its client and its bytes.
-        by_ns: Those that arrive later are left out.
-    """
-    ends_ns = [start_ns + to_ns(takes_s(client, num_bytes)) for start_ns, client, num_bytes in parcels]
-    order = sorted(range(len(ends_ns)), key=ends_ns.__getitem__)
-    return [(ends_ns[place], [place]) for place in order if ends_ns[place] <= by_ns]
 
 
 class LonePassage:
     """A transfer that shares nothing with others: its latency, then its bytes at one rate.
 
     Args:
-        parcel: What to carry, from now on.
-        listener: Hears that it has left and, at the same instant, arrived.
+        parcel: The parcel, carried from now on.
+        listener: Told that it has left and, at the same instant, arrived.
         latency_s: Before the first byte, and again after each pause.
         bps: The rate, bit/s; infinity means no time.
     """
@@ -196,16 +243,16 @@ class LonePassage:
         self._listener.arrived(self._parcel)
 
     def cancel(self) -> None:
-        """Stop it for good."""
+        """Cancel the transfer."""
         self._stop(False)
         self._is_paused = False
 
     def pause(self) -> None:
-        """Hold it where it is."""
+        """Pause the transfer."""
         self._stop(True)
 
     def resume(self) -> None:
-        """Go on with the bytes that remain, after the latency."""
+        """Continue after a pause: the latency, then the remaining bytes."""
         if self._is_paused:
             self._start()
 

@@ -21,15 +21,15 @@ from fedsim.quoting import quoted, shortened
 from fedsim.units import Dimension, parse, range_of, span
 
 PACKET_BITS = 1500 * 8
-"""What one line of a Mahimahi file lets pass."""
+"""Bits of a line of a Mahimahi file."""
 
 BIN_MS = 100
-"""Length of a bin over which the packets of a Mahimahi file are counted."""
+"""Length of a bin in which the packets of a Mahimahi file are counted."""
 
-MOST_BINS = 10**6
-"""Upper bound on the bins of a Mahimahi file's lap: 28 hours."""
+MAX_BINS = 10**6
+"""Bins of a Mahimahi file's lap: 28 hours."""
 
-LEAST_STEP_NS = 1_000_000
+MIN_STEP_NS = 1_000_000
 """The shortest step, 1 ms. Each is an event while something moves: with shorter ones a run would not end."""
 
 _STEP_RULE = "each step is at least 1 ms long, so join what is shorter into steps of its mean rate"
@@ -41,22 +41,14 @@ _CSV_RATES = ("bps", "kbps", "Mbps", "Gbps")
 class Capacity:
     """A capacity that steps, and repeats itself after a period.
 
-    Args:
-        starts_ns: Where each step begins, from 0; a step is at least :data:`LEAST_STEP_NS` long.
-        rates_bps: The capacity during each step, bit/s, in the range of bit rates; at least one is above 0.
-        period_ns: Length of a lap, at which the last step ends.
-
     Attributes:
         period_ns: Length of a lap.
         lap_bytes: Bytes that can pass in one lap.
-
-    Raises:
-        DataError: Any of this does not hold.
     """
 
     def __init__(self, starts_ns: Sequence[int], rates_bps: Sequence[float], period_ns: int) -> None:
         for before, after in pairwise([*starts_ns, period_ns]):
-            if after - before < LEAST_STEP_NS:
+            if after - before < MIN_STEP_NS:
                 raise DataError(f"a step lasts from {before} ns to {after} ns: {_STEP_RULE}")
         for rate_bps in rates_bps:
             if not _RATES.holds(rate_bps, positive=False):
@@ -76,7 +68,7 @@ class Capacity:
             self.lap_bytes += rate_bps * (end_ns - start_ns) / 8e9
 
     def ahead(self, by_ns: int) -> Capacity:
-        """Return this capacity as it is from a place in its lap on; both share their steps."""
+        """Return this capacity as it is ``by_ns`` later; both share their steps."""
         shifted = copy(self)
         shifted._ahead_ns = self._ahead_ns + by_ns
         return shifted
@@ -98,10 +90,9 @@ class Capacity:
         return at_ns - inside_ns + self._ends_ns[bisect_right(self._starts_ns, inside_ns) - 1]
 
     def bytes_between(self, from_ns: int, to_ns: int) -> float:
-        """Return the bytes that can pass from an instant to another, which is not before it.
+        """Return the bytes that can pass between two instants.
 
-        It is a sum over the steps between them, not a difference of two sums: as exact for a nanosecond after
-        years as for the first one, and never negative.
+        It is a sum over steps, not a difference of two sums: exact after years, and never negative.
         """
         laps, rest_ns = divmod(to_ns - from_ns, self.period_ns)
         parts = [laps * self.lap_bytes]
@@ -117,11 +108,7 @@ class Capacity:
 
 
 def read_capacity(file: str) -> Capacity:
-    """Read a file: CSV where its name ends so, else Mahimahi's format.
-
-    Raises:
-        DataError: The file cannot be read; the message names file and line.
-    """
+    """Read a file: CSV where its name ends so, else Mahimahi's format."""
     path = located(file)
     rows = rows_of(read_text(str(path)), str(path))
     return _csv(rows) if path.suffix.lower() == ".csv" else _mahimahi(rows)
@@ -140,9 +127,9 @@ def _mahimahi(rows: Sequence[Row]) -> Capacity:
         at_ms = whole(line)
         if at_ms is None or at_ms < 0:
             raise row.fault(f"{quoted(line)} is not a whole number of milliseconds, 0 or more")
-        if at_ms > MOST_BINS * BIN_MS:
+        if at_ms > MAX_BINS * BIN_MS:
             raise row.fault(
-                f"{shortened(line)} ms are more than {MOST_BINS} bins of {BIN_MS} ms: "
+                f"{shortened(line)} ms are more than {MAX_BINS} bins of {BIN_MS} ms: "
                 "times count from the start of the lap, so subtract the first one from all"
             )
         if at_ms < last_ms:
@@ -179,13 +166,13 @@ def _csv(rows: Sequence[Row]) -> Capacity:
         at_ns = round(_quantity(row, 0, header[0].removeprefix("at_"), "time") * 1e9)
         if not starts_ns and at_ns != 0:
             raise row.fault(f"the first step begins at {at_ns} ns: it must begin at 0")
-        if starts_ns and at_ns - starts_ns[-1] < LEAST_STEP_NS:
+        if starts_ns and at_ns - starts_ns[-1] < MIN_STEP_NS:
             raise row.fault(
                 f"it begins at {at_ns} ns, the step before it at {starts_ns[-1]} ns: {_STEP_RULE}"
             )
         starts_ns.append(at_ns)
         rates_bps.append(_quantity(row, 1, header[1], "bit rate"))
-    last_ns = starts_ns[-1] - starts_ns[-2] if len(starts_ns) > 1 else LEAST_STEP_NS
+    last_ns = starts_ns[-1] - starts_ns[-2] if len(starts_ns) > 1 else MIN_STEP_NS
     try:
         return Capacity(starts_ns, rates_bps, starts_ns[-1] + last_ns)
     except DataError as error:

@@ -1,9 +1,8 @@
-"""A second opinion on what links carry: no link more than its capacity, and no flow more than it has.
+"""Checks of a solver under ``--verify``: no link carries more than its capacity, no flow more than its bits.
 
-The account is kept from the outside. A solver says how fast each flow moves, and between two changes of
-rates this holds it to its word: the rates of a link's flows add up to no more than its capacity, the bits
-that cross to no more than the capacity lets pass in that time, and a flow ends when all of its bits are
-across, or is stopped with as many to go as its rates have left. Used under ``--verify`` alone.
+The solver states the rate of each flow. Between two changes of rates, the rates on a link must not exceed its
+capacity, nor the bits that cross what the capacity lets pass; and a flow must end with the bits that its
+rates have left.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from fedsim.errors import InvariantError
 from fedsim.network.max_min_star import FAR_BITS, noise_s
 
 RELATIVE = 1e-9
-"""By how much sums may be off for rounding."""
+"""Relative tolerance of sums."""
 ROUNDING_S = 1e-9
-"""By how much instants may be off: they are whole nanoseconds."""
+"""Tolerance of instants, which are whole nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What a solver says of a flow until the next change: its rate, bit/s, and the links that it crosses."""
+    """The rate of a flow until the next change, and the links that it crosses."""
 
     flow: Hashable
     rate_bps: float
@@ -32,7 +31,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a link has: its name, its capacity, bit/s, and the bits that it lets pass in the span at hand."""
+    """A link's name, its capacity, and the bits that it lets pass in a span."""
 
     name: str
     capacity_bps: float
@@ -41,10 +40,7 @@ class Room:
 
 @dataclass(slots=True)
 class _Account:
-    """What is known of a flow: its bits, those that it has to go, and by how many the solver may be off.
-
-    It may be off by what moves in the rounding of an instant, and by the rounding of each sum.
-    """
+    """A flow's bits, its remaining bits, and tolerances for the rounding of instants and of sums."""
 
     size_bits: float
     left_bits: float
@@ -53,40 +49,29 @@ class _Account:
 
 
 class LoadCheck:
-    """The account of one solver's flows, which are named by anything hashable, as links are."""
+    """The accounts of one solver's flows; flows and links have hashable names."""
 
     def __init__(self) -> None:
         self._accounts: dict[Hashable, _Account] = {}
         self._clock_bits = 0.0
 
     def begin(self, flow: Hashable, bits: float) -> None:
-        """Note that a flow starts now, with so many bits to go."""
+        """Note that a flow starts now."""
         if not self._accounts:
             self._clock_bits = 0.0
         self._accounts[flow] = _Account(bits, bits, 0.0, self._rounding_bits())
 
     def _rounding_bits(self) -> float:
-        """Return how far a few sums on a clock of work are off by rounding.
+        """Return the rounding error, bits, of a clock of work that all flows share (``max_min_star.py``).
 
-        A solver may count work on a clock that all flows share (``max_min_star.py``): what rounds then
-        is not a flow's own bits, but those of a flow that was always the fastest since the link was idle.
+        It is that of a flow that was always the fastest since the link was idle.
         """
         return 4 * float_info.epsilon * min(self._clock_bits, FAR_BITS)
 
     def span(
         self, from_s: float, to_s: float, moves: Sequence[Move], room: Callable[[Hashable], Room]
     ) -> None:
-        """Note that time passes without a change of rates.
-
-        Args:
-            from_s: Start of the span on the solver's clock, s.
-            to_s: Its end.
-            moves: Every flow that is under way.
-            room: What each link has; asked for those that are crossed.
-
-        Raises:
-            InvariantError: A link carries more than its capacity, or flows are missing.
-        """
+        """Note that time passes without a change of rates; ``moves`` has every flow."""
         lasted_s = to_s - from_s
         off_s = ROUNDING_S + noise_s(to_s)
         if len(moves) != len(self._accounts):
@@ -118,16 +103,7 @@ class LoadCheck:
                 )
 
     def compare(self, flow: Hashable, bits: float, noise_bits: float = 0.0) -> None:
-        """Compare the bits that a flow has to go with what the solver says.
-
-        Args:
-            flow: The flow.
-            bits: What the solver says.
-            noise_bits: What the flow moves, at its rate from now on, in the rounding of this instant.
-
-        Raises:
-            InvariantError: They differ.
-        """
+        """Compare a flow's remaining bits with the solver's, with an additional tolerance."""
         account = self._accounts[flow]
         slack_bits = RELATIVE * account.size_bits + account.sum_bits + max(account.instant_bits, noise_bits)
         if not abs(account.left_bits - bits) <= slack_bits:
@@ -136,10 +112,6 @@ class LoadCheck:
             )
 
     def end(self, flow: Hashable, bits: float = 0.0, noise_bits: float = 0.0) -> None:
-        """Note that a flow is over, with so many bits to go: 0 where all of it is across.
-
-        Raises:
-            InvariantError: It has another number to go; see :meth:`compare`.
-        """
+        """Note that a flow is over, with these remaining bits."""
         self.compare(flow, bits, noise_bits)
         del self._accounts[flow]

@@ -8,30 +8,113 @@ begins or ends, or a capacity steps; all changes of one instant are solved toget
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from heapq import heappop, heappush
 
 from fedsim.clock import VirtualTimeLoop, running_loop
 from fedsim.config import Config
 from fedsim.errors import VirtualTimeError
 from fedsim.input_paths import InputPath
-from fedsim.network.base import Arrivals, Carrier, Departures, Listener, NetworkPlugin, Parcel, Passage
+from fedsim.network.base import (
+    Arrivals,
+    Carrier,
+    Departures,
+    Links,
+    Listener,
+    NetworkPlugin,
+    Parcel,
+    Passage,
+    PerClient,
+)
 from fedsim.network.capacity import Capacity, read_capacity
 from fedsim.network.capacity_audit import LoadCheck
-from fedsim.network.fluid_server_link import FluidPassage, ServerLink
-from fedsim.network.fluid_timetable import arrivals
-from fedsim.network.links import Links
+from fedsim.network.fluid_server_link import NEVER_NS, FluidPassage, ServerLink, end_ns
+from fedsim.network.max_min_star import Flow, MaxMinStar, noise_s
+
+_TICK = -1  # in place of a parcel: flows end, or might
+
+
+def arrivals(
+    parcels: Departures,
+    *,
+    capacity_bps: float,
+    link_bps: PerClient,
+    latency_ns: Callable[[int], int],
+    all_at_once: bool,
+    by_ns: int,
+) -> Arrivals:
+    """Return when parcels of different clients arrive over one direction that nothing else uses.
+
+    These are the instants of a :class:`ServerLink`, to the nanosecond, without timers, listeners, pauses,
+    traces and clients with several flows. Tests compare both.
+    """
+    star, result = MaxMinStar(capacity_bps), list[tuple[int, list[int]]]()
+    add, advance = star.add, star.advance
+    # Instants at which something happens, in the order in which they were set, and to which parcel.
+    heap: list[tuple[int, int, int]] = []
+    turn = tick_turn = next_parcel = num_flowing = origin_ns = 0
+    tick_ns = NEVER_NS
+    # Parcels that begin all at once do so before what else is due at their instant, others after it.
+    first_after_ns = 0 if all_at_once else 1
+    while True:
+        if next_parcel < len(parcels) and not (
+            heap and heap[0][0] < parcels[next_parcel][0] + first_after_ns
+        ):
+            parcel = next_parcel
+            next_parcel += 1
+            now_ns, client, num_bytes = parcels[parcel]
+            if (wait_ns := latency_ns(client)) > 0:
+                turn += 1
+                heappush(heap, (now_ns + wait_ns, turn, parcel))
+                continue
+        elif heap:
+            now_ns, its_turn, parcel = heappop(heap)
+            if parcel != _TICK:
+                _, client, num_bytes = parcels[parcel]
+        else:
+            return result
+        if parcel == _TICK:
+            if its_turn != tick_turn:
+                continue  # an earlier one has taken its place
+            if now_ns > by_ns:
+                return result
+            advance((now_ns - origin_ns) / 1e9)
+            tick_ns = NEVER_NS
+            if ended := star.finished():
+                num_flowing -= len(ended)
+                result.append((now_ns, [flow.order for flow in ended]))
+            if not num_flowing:
+                continue
+            end_s, now_s = star.next_end_s(), star.now_s
+            is_due = end_s <= now_s + noise_s(now_s)
+            wake_ns = now_ns if is_due else max(now_ns + 1, end_ns(origin_ns, end_s))
+        else:
+            if num_flowing:
+                advance((now_ns - origin_ns) / 1e9)
+            else:
+                origin_ns = now_ns
+                star.restart()
+            num_flowing += 1
+            bits, cap_bps = 8.0 * num_bytes, float(link_bps[client])
+            add(Flow(parcel), bits, cap_bps)
+            # As if nobody else were there; what comes later only delays it.
+            fastest_bps = cap_bps if cap_bps < capacity_bps else capacity_bps
+            if bits == 0:
+                wake_ns = now_ns
+            elif fastest_bps > 0:
+                wake_ns = max(now_ns, end_ns(origin_ns, star.now_s + bits / fastest_bps))
+            else:
+                continue
+        if wake_ns < tick_ns:
+            tick_ns = wake_ns
+            turn += 1
+            tick_turn = turn
+            heappush(heap, (wake_ns, turn, _TICK))
 
 
 class FluidCarrier:
-    """Carries parcels as flows between the server and its clients.
-
-    Args:
-        links: Capacities and latencies.
-        server_up: Capacity of the server's egress over time, in place of that of the links.
-        server_down: Capacity of its ingress, likewise.
-        is_checked: Whether to check that no link carries more than its capacity, for the price of a look at
-            every flow whenever one begins or ends.
-    """
+    """Carries parcels as flows; ``server_up`` and ``server_down`` replace the server's capacities."""
 
     def __init__(
         self,
@@ -45,7 +128,7 @@ class FluidCarrier:
         down, up = (LoadCheck(), LoadCheck()) if is_checked else (None, None)
         self._down = ServerLink(server_up or links.server_up_bps, links.down_bps, links.down_trace, down)
         self._up = ServerLink(server_down or links.server_down_bps, links.up_bps, links.up_trace, up)
-        # For timetables: capacity and caps of the way down, then of the way up; None where they change.
+        # For timetables: the server's and the clients' links down, then up; None if they change.
         self._constant = (
             None if server_up or links.down_trace else (links.server_up_bps, links.down_bps),
             None if server_down or links.up_trace else (links.server_down_bps, links.up_bps),
@@ -54,11 +137,7 @@ class FluidCarrier:
         self._loop: VirtualTimeLoop | None = None
 
     def carry(self, parcel: Parcel, listener: Listener) -> Passage:
-        """Start the transfer; it leaves and arrives at one instant, when the last byte has crossed.
-
-        Raises:
-            ValueError: The parcel does not go between the server and a client.
-        """
+        """Start the transfer; its last byte leaves and arrives at one instant."""
         sender, receiver = parcel.sender, parcel.receiver
         if (sender < 0) == (receiver < 0):
             raise ValueError(
@@ -74,11 +153,11 @@ class FluidCarrier:
         """Return when parcels would arrive; see :class:`fedsim.network.base.TimetableCarrier`."""
         if (constant := self._constant[up]) is None:
             return []
-        capacity_bps, caps_bps = constant
+        capacity_bps, link_bps = constant
         return arrivals(
             parcels,
             capacity_bps=capacity_bps,
-            caps_bps=caps_bps,
+            link_bps=link_bps,
             latency_ns=self._latency_ns,
             all_at_once=all_at_once,
             by_ns=by_ns,
@@ -100,11 +179,7 @@ class FluidConfig(Config):
 
 
 class Fluid(NetworkPlugin[FluidConfig]):
-    """Links shared fairly.
-
-    Raises:
-        DataError: A trace cannot be read.
-    """
+    """Links shared fairly."""
 
     Config = FluidConfig
     follows_traces = True
@@ -120,7 +195,7 @@ class Fluid(NetworkPlugin[FluidConfig]):
         return FluidCarrier(links, self._server_up, self._server_down, is_checked=verify)
 
     def alone_s(self, links: Links, sender: int, receiver: int, num_bytes: int) -> float:
-        """Return how long a parcel takes that shares its links with no other, s; links at their mean."""
+        """Return how long a parcel takes alone, s, with links at their mean."""
         up, down = self._server_up, self._server_down
         if up is not None:
             links = replace(links, server_up_bps=up.mean_bps)

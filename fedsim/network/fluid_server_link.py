@@ -1,4 +1,4 @@
-"""One direction of the server's link, and the parcels that flow over it through time."""
+"""One direction of the server's link, and the parcels that flow over it."""
 
 from __future__ import annotations
 
@@ -9,37 +9,27 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from fedsim.clock import VirtualTimeLoop
-from fedsim.network.base import Listener, Parcel
+from fedsim.network.base import Listener, Parcel, PerClient, TraceOf
 from fedsim.network.capacity import Capacity
 from fedsim.network.capacity_audit import LoadCheck, Move, Room
-from fedsim.network.links import PerClient, TraceOf
 from fedsim.network.max_min_star import Flow, MaxMinStar, noise_s
 
 _NEVER_S = 1e18  # an end this far away is not worth a timer
 NEVER_NS = int(2 * _NEVER_S * 1e9)
-"""No end is as late."""
+"""Later than any end."""
 
 
 def end_ns(origin_ns: int, end_s: float) -> int:
-    """Return the first nanosecond that is not before an instant of the solver, but for rounding error.
-
-    Args:
-        origin_ns: The instant at which the solver's clock shows 0.
-        end_s: The instant that it shows.
-    """
+    """Return an instant of the solver, s after the origin, rounded up but for its rounding error."""
     if end_s < _NEVER_S:
         return origin_ns + math.ceil((end_s - noise_s(end_s)) * 1e9)
     return NEVER_NS
 
 
 class FluidPassage(Flow):
-    """A parcel on its way: waiting for its latency, flowing, paused, or over.
+    """A parcel on its way over the link of ``client``: waiting for its latency, flowing, paused, or over."""
 
-    Attributes:
-        client: Whose link it crosses, besides the server's.
-    """
-
-    # It is the solver's flow itself: a table from one to the other would be read at every end.
+    # It is the solver's flow itself, which saves a table from one to the other.
     __slots__ = ("_bits", "_latency_ns", "_link", "_listener", "_parcel", "_state", "_timer", "client")
 
     _bits: float  # that have not crossed, when it last stood still
@@ -75,7 +65,7 @@ class FluidPassage(Flow):
         self._link.join(self, self._bits)
 
     def arrive(self) -> None:
-        """Tell the listener, unless the parcel was stopped at this very instant."""
+        """Tell the listener, unless the parcel was stopped at this instant."""
         if self._state == "across":
             listener, parcel = self._listener, self._parcel
             # First, so that what the listener begins meets a passage that is over.
@@ -85,7 +75,7 @@ class FluidPassage(Flow):
             listener.arrived(parcel)
 
     def pause(self) -> None:
-        """Hold it where it is."""
+        """Pause the transfer."""
         if self._state == "over":
             return
         if self._timer is not None:
@@ -96,12 +86,12 @@ class FluidPassage(Flow):
         self._state = "paused"
 
     def resume(self) -> None:
-        """Go on with the bytes that remain, after the latency."""
+        """Continue after a pause: the latency, then the remaining bytes."""
         if self._state == "paused":
             self._start()
 
     def cancel(self) -> None:
-        """Stop it for good."""
+        """Cancel the transfer."""
         if self._state != "over":
             self.pause()
             self._finish()
@@ -120,16 +110,9 @@ class FluidPassage(Flow):
 
 @dataclass(slots=True)
 class _ClientLink:
-    """The link of a client with flows.
+    """The link of a client with flows; the timer is for the next step of its trace, if it follows one."""
 
-    Attributes:
-        cap_bps: Its capacity now.
-        flows: Those that share it, at least one.
-        trace: What its capacity follows; None: it is constant.
-        timer: Of the trace's next step.
-    """
-
-    cap_bps: float
+    rate_bps: float
     flows: list[FluidPassage]
     trace: Capacity | None
     timer: asyncio.TimerHandle | None = None
@@ -143,12 +126,6 @@ class ServerLink:
     A flow keeps its share until then, so each end takes from the others what that flow moves in less than a
     nanosecond: a later end comes later by up to a nanosecond times the ratio of that flow's rate to its own.
 
-    Args:
-        capacity: Of the server's link, bit/s, or over time.
-        caps_bps: Of the clients' links, bit/s, ``[K]``.
-        trace_of: What clients' links follow over time, instead of that.
-        check: Keeps an account of what the links carry; without it nothing is checked.
-
     Attributes:
         loop: The loop of the run; set before anything flows.
     """
@@ -158,13 +135,13 @@ class ServerLink:
     def __init__(
         self,
         capacity: float | Capacity,
-        caps_bps: PerClient,
+        link_bps: PerClient,
         trace_of: TraceOf | None = None,
         check: LoadCheck | None = None,
     ) -> None:
         self._trace = capacity if isinstance(capacity, Capacity) else None
         self._star = MaxMinStar(capacity.rate_at(0) if isinstance(capacity, Capacity) else capacity)
-        self._caps_bps = caps_bps
+        self._link_bps = link_bps
         self._trace_of = trace_of
         self._check = check
         self._busy: dict[int, _ClientLink] = {}  # by clients with a flow: an idle one costs nothing
@@ -185,13 +162,13 @@ class ServerLink:
         link = self._busy.get(client)
         if link is None:
             trace = None if self._trace_of is None else self._trace_of(client)
-            link = self._busy[client] = _ClientLink(float(self._caps_bps[client]), [], trace)
+            link = self._busy[client] = _ClientLink(float(self._link_bps[client]), [], trace)
             if trace is not None:
                 self._follow(client, trace)
         else:
             self._reshared[client] = None
         link.flows.append(flow)
-        cap_bps = link.cap_bps / len(link.flows)
+        cap_bps = link.rate_bps / len(link.flows)
         star.add(flow, bits, cap_bps)
         if self._check is not None:
             self._check.begin(flow, bits)
@@ -228,7 +205,7 @@ class ServerLink:
         self._advance(loop.now_ns)  # first, so that what has passed has passed at the old capacity
         self._reshared[client] = None
         self._wake(loop.now_ns)
-        link.cap_bps = trace.rate_at(loop.now_ns)
+        link.rate_bps = trace.rate_at(loop.now_ns)
         if (change_ns := trace.next_change_ns(loop.now_ns)) is not None:
             link.timer = loop.call_at_ns(change_ns, self._follow, client, trace)
 
@@ -276,7 +253,7 @@ class ServerLink:
             trace = self._trace if link is None else link.trace
             if trace is not None:
                 return Room(name, trace.rate_at(since_ns), 8 * trace.bytes_between(since_ns, now_ns))
-            capacity_bps = star.capacity_bps if link is None else link.cap_bps
+            capacity_bps = star.capacity_bps if link is None else link.rate_bps
             return Room(name, capacity_bps, capacity_bps * lasted_s)
 
         under_way = self._under_way()
@@ -341,7 +318,7 @@ class ServerLink:
         """Divide the links of clients on which flows came or went."""
         for client in self._reshared:
             if link := self._busy.get(client):
-                cap_bps = link.cap_bps / len(link.flows)
+                cap_bps = link.rate_bps / len(link.flows)
                 for flow in link.flows:
                     self._star.set_cap(flow, cap_bps)
         self._reshared.clear()

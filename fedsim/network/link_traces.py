@@ -26,10 +26,10 @@ from fedsim.params import Array
 from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
 from fedsim.rng import Key
 from fedsim.shares import deal
-from fedsim.units import LONGEST_S
+from fedsim.units import MAX_TIME_S
 
 _TURNS = 2**32
-"""Parts into which a lap is cut, so that a place in it is a number of 32 bits."""
+"""Parts of a lap, so that a place in it is a number of 32 bits."""
 
 NPZ = ".npz"
 
@@ -41,8 +41,8 @@ _ARRAYS = {
 }
 """Arrays of an .npz file: the kinds of their dtypes, in NumPy's letters and in words."""
 
-MOST_BYTES = 2**26
-"""What each array of an .npz file may unpack to, 64 MiB: 97 days in steps of a second."""
+MAX_BYTES = 2**26
+"""Unpacked size of each array of an .npz file, 64 MiB: 97 days in steps of a second."""
 
 
 def _listed(value: Any) -> Any:
@@ -67,11 +67,7 @@ class LinkTraceConfig(Config):
     at least 1 ms long. A trace starts again at its end."""
 
     def read(self) -> list[Capacity]:
-        """Return the traces, at least one: those of the files in their order.
-
-        Raises:
-            DataError: A file cannot be read, or there is no such trace; the message names file and line.
-        """
+        """Return the traces, at least one: those of the files in their order."""
         return [capacity for file in self.file for capacity in _read(file, self.name)]
 
 
@@ -91,9 +87,6 @@ def read_npz(path: Path, name: str | None = None) -> list[Capacity]:
 
     Trace ``i`` is called ``name[i]``; its steps are ``offset[i]`` to ``offset[i + 1]`` of the arrays
     ``duration_ms`` and ``kbps``. Each step is at least 1 ms long.
-
-    Raises:
-        DataError: The file cannot be read, or there is no such trace; the message names file and trace.
     """
     names, offsets, durations_ms, kbps = _arrays(path)
     if name is not None and name not in names:
@@ -106,21 +99,21 @@ def read_npz(path: Path, name: str | None = None) -> list[Capacity]:
             "rises with each entry, and ends with the number of rates"
         )
     capacities = []
-    for one, start, stop in zip(names, offsets[:-1], offsets[1:], strict=True):
-        if name is None or one == name:
+    for its_name, start, stop in zip(names, offsets[:-1], offsets[1:], strict=True):
+        if name is None or its_name == name:
             try:
                 capacities.append(_capacity(durations_ms[start:stop], kbps[start:stop]))
             except DataError as error:
-                raise DataError(f"{path}: trace {quoted(one)}: {error}") from error
+                raise DataError(f"{path}: trace {quoted(its_name)}: {error}") from error
     return capacities
 
 
 def _capacity(durations_ms: Array, kbps: Array) -> Capacity:
     least_ms, length_s = durations_ms.min(), durations_ms.sum() / 1000
-    if not (least_ms >= 0 and length_s <= LONGEST_S):  # NaN is neither
+    if not (least_ms >= 0 and length_s <= MAX_TIME_S):  # NaN is neither
         raise DataError(
             f"the least of duration_ms is {least_ms:g}, and they add up to {length_s:g} s: durations are 1 "
-            f"or more, and end within {LONGEST_S:g} s"
+            f"or more, and end within {MAX_TIME_S:g} s"
         )
     ends_ns = np.cumsum(np.rint(durations_ms * 1e6)).astype(np.int64).tolist()
     return Capacity([0, *ends_ns[:-1]], (kbps * 1000.0).tolist(), ends_ns[-1])
@@ -130,7 +123,7 @@ def _arrays(path: Path) -> tuple[list[str], Array, Array, Array]:
     """Return names, offsets, durations and rates."""
     try:
         with zipfile.ZipFile(path) as archive:
-            arrays = {key: bounded_unpacking.read_member(archive, key, MOST_BYTES) for key in _ARRAYS}
+            arrays = {key: bounded_unpacking.read_member(archive, key, MAX_BYTES) for key in _ARRAYS}
     except OSError as error:
         raise DataError(f"{shortened(path, MOST_SAID)}: cannot be read: {error.strerror or error}") from error
     except Exception as error:
@@ -142,7 +135,7 @@ def _arrays(path: Path) -> tuple[list[str], Array, Array, Array]:
         if array.ndim != 1 or array.dtype.kind not in kinds:
             raise DataError(f"{path}: {key} is {array.dtype} of shape {array.shape}: it is a row of {what}")
     try:
-        names = [str(one) for one in arrays["name"]]
+        names = [str(name) for name in arrays["name"]]
     except SystemError:  # a code point that Unicode does not have
         raise DataError(f"{path}: name is not text") from None
     durations_ms, kbps = (arrays[key].astype(np.float64) for key in ("duration_ms", "kbps"))
@@ -151,12 +144,12 @@ def _arrays(path: Path) -> tuple[list[str], Array, Array, Array]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinkTraces:
-    """Which of ``n`` clients follows which trace, and from where.
+    """The trace of each of ``n`` clients, and its start in a lap.
 
     Attributes:
         capacities: The traces.
-        numbers: For each client the place of its trace among them, int32 ``[n]``.
-        turns: For each client how far into a lap it begins, in 1/2**32 of the lap, uint32 ``[n]``.
+        numbers: Index of each client's trace, int32 ``[n]``.
+        turns: Start of each client in a lap, in 1/2**32 of the lap, uint32 ``[n]``.
     """
 
     capacities: Sequence[Capacity]
@@ -165,11 +158,7 @@ class LinkTraces:
 
     @classmethod
     def draw(cls, config: LinkTraceConfig, num: int, key: Key) -> LinkTraces:
-        """Return the traces of ``num`` clients; all of them are used equally often, to within one.
-
-        Raises:
-            DataError: A file cannot be read.
-        """
+        """Return the traces of ``num`` clients; all of them are used equally often, to within one."""
         capacities = config.read()
         numbers = deal(len(capacities), num, key.child("trace").numpy())
         turns = np.zeros(num, np.uint32)
@@ -180,11 +169,11 @@ class LinkTraces:
         return cls(capacities, numbers, turns)
 
     def of(self, client: int) -> Capacity:
-        """Return what a client's link follows."""
+        """Return the trace of a client's link."""
         capacity = self.capacities[int(self.numbers[client])]
         return capacity.ahead(int(self.turns[client]) * capacity.period_ns // _TURNS)
 
     def mean_bps(self) -> NDArray[np.float64] | float:
-        """Return the mean capacity of each client's link, ``[n]``, or of all where there is one trace."""
+        """Return the mean capacity of each client's link, ``[n]``; one number for a single trace."""
         means = [capacity.mean_bps for capacity in self.capacities]
         return means[0] if len(means) == 1 else np.array(means)[self.numbers]

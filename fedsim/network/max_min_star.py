@@ -30,17 +30,13 @@ _ORDER = attrgetter("order")
 
 
 def noise_s(at_s: float) -> float:
-    """Return how far an instant may be off by rounding error: a picosecond, or a few of its last digits."""
+    """Return the rounding error of an instant, s: a picosecond, or a few of its last digits."""
     return 1e-12 + 5e-16 * at_s
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Flow:
-    """A transfer through a :class:`MaxMinStar`, which keeps its notes here; in one star at a time.
-
-    Args:
-        order: Flows that end at one instant end in this order.
-    """
+    """A transfer through one :class:`MaxMinStar`, with the star's notes; flows of one end have this order."""
 
     order: int
     _stamp: int = field(default=0, init=False)  # of its heap entries that count; 0 when it is in no star
@@ -57,15 +53,7 @@ Heap = list[tuple[float, int, Flow]]
 
 
 class MaxMinStar:
-    """The solver. Changes take effect at the instant of the last :meth:`advance`, all of them together.
-
-    Args:
-        capacity_bps: Capacity of the shared link, bit/s, finite.
-
-    Attributes:
-        capacity_bps: Capacity of the shared link; :meth:`set_capacity` changes it.
-        now_s: The instant of the last :meth:`advance`.
-    """
+    """The solver. Changes take effect together, at ``now_s``, the instant of the last :meth:`advance`."""
 
     def __init__(self, capacity_bps: float) -> None:
         self.capacity_bps = capacity_bps
@@ -95,7 +83,7 @@ class MaxMinStar:
         return self._num_capped + self._num_sharing
 
     def restart(self) -> None:
-        """Set the clock of an idle star to 0; nothing of what it carried before plays a part any more."""
+        """Set the clock of an idle star to 0, and forget all former flows."""
         self.now_s = 0.0
         self._virtual_bits = 0.0
         self._theta_bps = math.inf
@@ -104,11 +92,7 @@ class MaxMinStar:
             heap.clear()
 
     def advance(self, at_s: float) -> None:
-        """Let time pass until an instant; flows that end on the way stay until :meth:`finished` is asked.
-
-        Raises:
-            ValueError: The instant is past.
-        """
+        """Let time pass until an instant, s; flows that end meanwhile stay until :meth:`finished`."""
         passed_s = at_s - self.now_s
         if passed_s == 0:  # many changes fall on one instant, and are solved together once time passes
             return
@@ -124,7 +108,7 @@ class MaxMinStar:
             self._tidy()
 
     def add(self, flow: Flow, size_bits: float, cap_bps: float = math.inf) -> None:
-        """Start a flow that is in no star now, with so many bits to go and at most so many bit/s."""
+        """Start a flow that is in no star now."""
         self._stamp = flow._stamp = self._stamp + 1
         flow._cap_bps = cap_bps
         flow._cap_units = int(cap_bps * _UNITS) if cap_bps != math.inf else 0
@@ -144,7 +128,7 @@ class MaxMinStar:
             self._put_sharing(flow, size_bits)
 
     def remove(self, flow: Flow) -> float:
-        """Take a flow out and return the bits that it still had to go."""
+        """Take a flow out and return its remaining bits."""
         remaining_bits = self.remaining_bits(flow)
         self._take(flow)
         flow._stamp = 0
@@ -171,7 +155,7 @@ class MaxMinStar:
         return flow._cap_bps if flow._is_capped else self._theta_bps
 
     def remaining_bits(self, flow: Flow) -> float:
-        """Return what a flow has to go now."""
+        """Return the remaining bits of a flow."""
         # Worked out when asked, from what was noted when it last changed kind: time costs no look at flows.
         if flow._is_capped:
             bits = flow._work_bits - (self.now_s - flow._since_s) * flow._cap_bps
@@ -180,7 +164,7 @@ class MaxMinStar:
         return bits if bits > 0 else 0.0
 
     def next_end_s(self) -> float:
-        """Return the instant of the next end, if nothing changes before it; infinity when there is none."""
+        """Return the instant of the next end if nothing changes before it; infinity without one."""
         if not self._is_solved:
             self._solve()
         end_s, reach_s = self._first_end_s(), self._first_reach_s()

@@ -7,20 +7,20 @@ is here to be compared with.
 
 from __future__ import annotations
 
+from fedsim.clock.loop import to_ns
 from fedsim.config import Config
 from fedsim.network.base import (
     Arrivals,
     Carrier,
     Departures,
+    Links,
     Listener,
     LonePassage,
     NetworkPlugin,
     Parcel,
     Passage,
-    lone_arrivals,
     lone_s,
 )
-from fedsim.network.links import Links
 
 
 class NaiveCarrier:
@@ -30,18 +30,18 @@ class NaiveCarrier:
         self._links = links
 
     def carry(self, parcel: Parcel, listener: Listener) -> Passage:
-        """Start the transfer; it leaves and arrives at one instant, when the last byte has crossed."""
+        """Start the transfer; its last byte leaves and arrives at one instant."""
         latency_s, rate_bps = self._path(parcel.sender, parcel.receiver)
         return LonePassage(parcel, listener, latency_s, rate_bps)
 
     def arrivals(self, parcels: Departures, *, up: bool, all_at_once: bool, by_ns: int) -> Arrivals:
         """Return when parcels would arrive; see :class:`fedsim.network.base.TimetableCarrier`."""
-
-        def takes_s(client: int, num_bytes: int) -> float:
+        ends_ns = list[int]()
+        for start_ns, client, num_bytes in parcels:
             latency_s, rate_bps = self._path(client, -1) if up else self._path(-1, client)
-            return lone_s(latency_s, num_bytes, rate_bps)
-
-        return lone_arrivals(parcels, takes_s, by_ns)
+            ends_ns.append(start_ns + to_ns(lone_s(latency_s, num_bytes, rate_bps)))
+        order = sorted(range(len(ends_ns)), key=ends_ns.__getitem__)
+        return [(ends_ns[place], [place]) for place in order if ends_ns[place] <= by_ns]
 
     def _path(self, sender: int, receiver: int) -> tuple[float, float]:
         """Return latency, s, and rate, bit/s."""
@@ -54,7 +54,7 @@ class Naive(NetworkPlugin[Config]):
     """Size over bandwidth, no sharing."""
 
     def carrier(self, links: Links, *, verify: bool = False) -> Carrier:
-        """Return a carrier in which transfers do not see each other."""
+        """Return a carrier of transfers that share nothing."""
         return NaiveCarrier(links)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 from fedsim.config import Config
-from fedsim.network.base import Carrier, Listener, LonePassage, NetworkPlugin, Parcel, Passage
-from fedsim.network.links import Links
+from fedsim.network.base import Carrier, Links, Listener, LonePassage, NetworkPlugin, Parcel, Passage
 
 
 class InstantCarrier:

@@ -55,13 +55,7 @@ class OverheadConfig(Config):
         return self
 
     def wire_bytes(self, payload_bytes: int, direction: Literal["up", "down"], sharing: int = 1) -> int:
-        """Return the bytes that a message of so many takes on the link, from a client (up) or to it.
-
-        Args:
-            payload_bytes: Length of its frame.
-            direction: Which way it goes.
-            sharing: Messages that travel together, over fedsim's own bus.
-        """
+        """Return the bytes that a message of so many takes on the link, from a client (up) or to it."""
         num_bytes = self.stream_bytes(payload_bytes, direction, sharing)
         return num_bytes if self.protocol == "none" else _segmented_bytes(num_bytes, self.tls)
 

@@ -1,7 +1,7 @@
-"""Figures as JSON, with no more points of a line and no more digits than a reader can see.
+"""Figures as JSON, with no more points and digits than a reader can see.
 
-Numbers are rounded to a few digits, and what is not there (NaN) is null. Spans of a Gantt chart are whole
-numbers of a small step of time, and each begins so many steps after the one before it.
+Numbers are rounded to a few digits, and NaN is null. Spans of a Gantt chart are whole numbers of a small step
+of time; each start is relative to the one before.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ DIGITS = 4
 """Significant digits of a number whose values spread over its size."""
 
 _STEPS_PER_ROUND = 2000
-"""Into how many steps the shortest round of a Gantt chart is divided at least."""
+"""Least steps of the shortest round of a Gantt chart."""
 
-_MOST_STEPS = 2**31 - 1
+_MAX_STEPS = 2**31 - 1
 
 Json = dict[str, Any]
 
@@ -46,11 +46,7 @@ def section_json(section: Section) -> Json:
 
 
 def figure_json(figure: Figure) -> Json:
-    """Return a figure; its chart says by ``kind`` which it is.
-
-    Raises:
-        InvariantError: Its chart is of a kind that is described nowhere.
-    """
+    """Return a figure; ``kind`` names its chart."""
     for kind, (of, describe) in _KINDS.items():
         if isinstance(figure.chart, of):
             return {
@@ -64,24 +60,24 @@ def figure_json(figure: Figure) -> Json:
 
 
 def look(number: int, label: str) -> Json:
-    """Return how one of the things of a chart looks: the number of its dashes or shape, and its colour."""
+    """Return the number of dashes or shape, and the colour, of a line or group of a chart."""
     return {"number": number, "colour": colour_number(number, label)}
 
 
 def rounded(values: Array | Sequence[float], digits: int = DIGITS) -> list[float | int | None]:
-    """Return numbers with so many significant digits, whole ones as such; None for what is not finite."""
-    found: list[float | int | None] = []
+    """Return numbers with so many significant digits, whole ones as integers; None if not finite."""
+    numbers: list[float | int | None] = []
     for value in np.asarray(values, float).ravel().tolist():
         if not math.isfinite(value):
-            found.append(None)
+            numbers.append(None)
             continue
         short = float(f"{value:.{digits}g}")
-        found.append(int(short) if short.is_integer() else short)
-    return found
+        numbers.append(int(short) if short.is_integer() else short)
+    return numbers
 
 
 def _digits(*arrays: Array) -> int:
-    """Return the digits that tell values apart which lie close to each other, far from zero."""
+    """Return the digits that distinguish values close to each other and far from zero."""
     values = np.concatenate([np.asarray(array, float).ravel() for array in arrays] or [np.zeros(0)])
     values = values[np.isfinite(values)]
     spread = np.ptp(values) if len(values) else 0.0
@@ -95,21 +91,21 @@ def _axis(axis: Axis) -> Json:
 
 
 def _lines(chart: LineChart) -> Json:
-    # One digit more across: what happens at one time in two lines should stay so.
+    # One digit more across, so that equal times of two lines stay equal.
     across, up = _digits(*(line.x for line in chart.lines)) + 1, _digits(*(line.y for line in chart.lines))
     lines = []
     for number, line in enumerate(map(thinned, chart.lines)):
-        said: Json = {
+        entry: Json = {
             "label": line.label,
             **look(number, line.label),
             "x": rounded(line.x, across),
             "y": rounded(line.y, up),
         }
         if line.low is not None and line.high is not None:
-            said |= {"low": rounded(line.low, up), "high": rounded(line.high, up)}
+            entry |= {"low": rounded(line.low, up), "high": rounded(line.high, up)}
         if line.legend:
-            said["legend"] = line.legend
-        lines.append(said)
+            entry["legend"] = line.legend
+        lines.append(entry)
     return {
         "x": _axis(chart.x),
         "y": _axis(chart.y),
@@ -181,13 +177,13 @@ def _gantt(chart: GanttChart) -> Json:
 
 
 def _step_s(chart: GanttChart) -> float:
-    """Return a power of ten that divides the shortest round finely, and the whole into 32 bits."""
+    """Return a power of ten, s, that divides the shortest round finely; the whole fits into 32 bits."""
     lengths_s = np.asarray(chart.round_ended_at_s, float) - np.asarray(chart.round_began_at_s, float)
     lengths_s = lengths_s[lengths_s > 0]
     last_s = max([1e-6, *np.asarray(chart.ended_at_s, float), *np.asarray(chart.round_ended_at_s, float)])
     finest_s = min(lengths_s, default=last_s) / _STEPS_PER_ROUND
     power = math.floor(math.log10(max(finest_s, 1e-9)))
-    return float(f"1e{max(power, math.ceil(math.log10(last_s / _MOST_STEPS)))}")
+    return float(f"1e{max(power, math.ceil(math.log10(last_s / _MAX_STEPS)))}")
 
 
 _KINDS: dict[str, tuple[type[Chart], Callable[[Any], Json]]] = {

@@ -1,8 +1,8 @@
-"""A page as one HTML file that needs nothing else: no network, no server, no other file.
+"""A page as one HTML file that needs no network, server or other file.
 
-Scripts and styles are files of this package, put together here. Data are JSON in an element of their own, and
-reach the page as text only (``textContent``). The page's Content-Security-Policy allows these scripts and
-these styles by their hashes, and no request to anywhere.
+Scripts and styles are files of this package. Data are JSON in an element of their own, and reach the page as
+text only (``textContent``). The Content-Security-Policy allows these scripts and styles by their hashes, and
+no request.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ SCRIPTS = (
     *("line_chart", "point_chart", "bar_chart", "heat_chart", "gantt_chart"),
     *("figure", "page"),
 )
-"""The files of ``scripts/``, in the order in which they are read; functions may call those of any other."""
+"""Files of ``scripts/`` in the order of reading; functions may call those of any other."""
 
 STYLES = ("base", "page", "table", "figure", "live", "print")
-"""The files of ``styles/``; later ones win."""
+"""Files of ``styles/``; later ones win."""
 
 GENERATOR = '<meta name="generator" content="fedsim '
-"""By which a file is known as a page of fedsim."""
+"""Marks a file as a page of fedsim."""
 
 _ESCAPES = str.maketrans(
     {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
@@ -39,12 +39,9 @@ _ESCAPES = str.maketrans(
 
 
 def html(page: Page, *, start: Sequence[str] = ("start",), connects: bool = False) -> str:
-    """Return a page as an HTML document.
+    """Return a page as an HTML document, which ``start``, files of ``scripts/``, shows.
 
-    Args:
-        page: What it says.
-        start: The files of ``scripts/`` that show it, after :data:`SCRIPTS`.
-        connects: Whether it may ask the server that it came from, as a live page does.
+    With ``connects`` it may send requests to its own server, as a live page does.
     """
     style, script = _style(), _script((*SCRIPTS, *start))
     policy = "; ".join(
@@ -80,11 +77,7 @@ def html(page: Page, *, start: Sequence[str] = ("start",), connects: bool = Fals
 
 
 def in_script(value: Any) -> str:
-    """Return JSON that can stand in an element of scripts, whatever texts are in it.
-
-    Raises:
-        ValueError: For NaN or an infinity, which JSON does not have.
-    """
+    """Return JSON that is safe in a script element; NaN and infinities are ValueErrors."""
     shown = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return shown.translate(_ESCAPES)
 
@@ -104,7 +97,7 @@ def _style() -> str:
 
 @cache
 def _script(names: tuple[str, ...]) -> str:
-    """Return scripts as one, in a scope of its own."""
+    """Return scripts as one, in its own scope."""
     own = "\n".join(_read(f"scripts/{name}.js") for name in names)
     brought = f"/*!\n{_read('vendor/uplot/LICENSE')}*/\n{_read('vendor/uplot/uPlot.iife.min.js')}"
     return f'{brought}\n(() => {{\n"use strict";\n{own}\n}})();\n'

@@ -1,23 +1,14 @@
-"""The live page: what is done in this process, in a browser on this machine."""
+"""The live page of runs in this process, for browsers on this machine."""
 
 from __future__ import annotations
 
 from html import escape
-from typing import Protocol, Self
+from typing import Self
 
 from fedsim.page.html import html
-from fedsim.page.live_looks import Look, panels
-from fedsim.page.live_server import Clock, LiveServer
+from fedsim.page.live_server import LiveServer
+from fedsim.page.live_snapshot import Followed, panels
 from fedsim.page.page import Page
-
-
-class Followed(Protocol):
-    """What a live page can show."""
-
-    clock: Clock
-
-    def look(self) -> Look:
-        """Return what is to be seen now."""
 
 
 class LivePage:
@@ -47,20 +38,20 @@ class LivePage:
 
     @property
     def url(self) -> str:
-        """Where a browser finds it."""
+        """Address of the page."""
         return self._server.url
 
     def follow(self, what: Followed) -> None:
-        """Show this from now on; to be called again when it has ended."""
+        """Show this from now on; call it again when it has ended."""
         self._followed = what
         self._server.renew(what.clock)
 
     def close(self) -> None:
-        """Give those who look the last state, and end. Their pages keep what they show."""
+        """Send the last state to open pages, which keep it, and end."""
         self._server.close()
 
     def _panels(self) -> dict[str, str]:
-        return {} if self._followed is None else panels(self._followed.look())
+        return {} if self._followed is None else panels(self._followed.snapshot())
 
     def __enter__(self) -> Self:
         return self

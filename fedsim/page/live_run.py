@@ -1,81 +1,58 @@
-"""A run while it goes on, as a page shows it."""
+"""A running simulation on the live page."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import monotonic, process_time
 
 from fedsim.figures.base import Section, Target
 from fedsim.figures.run_figures import round_sections
-from fedsim.page.live_looks import Ended, Look, Rates, event_tables, fleet_section, sentence
-from fedsim.page.live_server import Clock
+from fedsim.page.live_reader import RunReader
+from fedsim.page.live_snapshot import Followed, Rates, Snapshot, event_tables, fleet_section, sentence
 from fedsim.page.page import Page
-from fedsim.page.run_at_hand import RunAtHand
 from fedsim.report import number_format
-from fedsim.report.run_text import PASSED, SIMULATED
+from fedsim.report.run_text import PASSED, SIMULATED, measured_words
+from fedsim.report.tables import rounds_so_far
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.recorder import Recorder
+from fedsim.runtime.records.result import last_measured
 
 _BEFORE = {SIMULATED: "It is about to begin.", PASSED: "Waiting for clients to join."}
-"""What is said of a run before its first event, by what its time is called."""
+"""The answer before the first event, by the word for the run's time."""
 
 
-class LiveRun:
-    """A run that is to begin. Its thread calls all but :meth:`look`.
-
-    Args:
-        title: Which run it is.
-        passed: What its time is called.
-        targets: Accuracies that are marked.
-
-    Attributes:
-        clock: What passes while it goes on.
-    """
+class LiveRun(Followed):
+    """A run that is to begin; ``passed`` is the word for its time."""
 
     def __init__(self, title: str, *, passed: str = SIMULATED, targets: Sequence[Target] = ()) -> None:
-        self.clock: Clock = process_time if passed == SIMULATED else monotonic
-        self._title = title
+        super().__init__(title, process_time if passed == SIMULATED else monotonic)
         self._passed = passed
         self._targets = targets
-        self._at_hand: RunAtHand | None = None
-        self._end: Ended | None = None
-        self._failed: str | None = None
+        self._run: RunReader | None = None
         self._rates = Rates()
         self._sections: tuple[int, list[Section]] = 0, []
 
     def observe(self, recorder: Recorder, parts: Parts) -> None:
-        """The run begins."""
-        self._at_hand = RunAtHand(recorder, parts)
+        """Read the run from now on, as it begins."""
+        self._run = RunReader(recorder, parts)
 
-    def ended(self, report: Callable[[], Page]) -> None:
-        """It has ended well; the page of its report is made if somebody looks."""
-        self._end = Ended(self._title, report)
-
-    def failed(self, said: str) -> None:
-        """It has not."""
-        if self._end is None:
-            self._failed = said
-
-    def look(self) -> Look:
-        """Return what is to be seen now."""
-        if self._end is not None:
-            return self._end.look
-        run = self._at_hand
+    def _progress(self) -> Snapshot:
+        run, failure = self._run, self._failure
         if run is None:
-            answer = self._failed or _BEFORE[self._passed]
-            return Look(Page(self._title, "run", answer), "failed" if self._failed else "waiting")
-        counts, rounds = run.counts(), run.parts.rounds
+            answer = failure or _BEFORE[self._passed]
+            return Snapshot(Page(self._title, "run", answer), "failed" if failure else "waiting")
+        counts, rounds, rows = run.counts(), run.parts.rounds, run.rows
         share = run.share(counts)
-        number, sections = self._sections
-        if number != len(run.rows):
-            made = round_sections(run.columns(), self._targets, is_simulated=self._passed == SIMULATED)
-            number, sections = self._sections = len(run.rows), made
+        if self._sections[0] != len(rows):
+            is_simulated = self._passed == SIMULATED
+            sections = round_sections(rounds_so_far(rows), self._targets, is_simulated=is_simulated)
+            self._sections = len(rows), sections
         words = sentence(
             f"{run.round} of {number_format.several(rounds, 'round')}"
             if rounds
             else number_format.several(run.round, "round"),
             f"{number_format.duration(counts.simulated_s)} {self._passed}",
-            run.measured(),
+            measured_words(last_measured(rows)),
         )
         left = sentence(number_format.time_left(counts.real_s, share))
         if share == 1:
@@ -83,9 +60,9 @@ class LiveRun:
         page = Page(
             self._title,
             "run",
-            f"{words} {self._failed or left}".rstrip(),
+            f"{words} {failure or left}".rstrip(),
             table=self._rates.table(counts, self._passed),
-            sections=[fleet_section(run, self._passed), *sections],
+            sections=[fleet_section(run, self._passed), *self._sections[1]],
             tables=event_tables(run, self._passed),
         )
-        return Look(page, "failed" if self._failed else "running", share)
+        return Snapshot(page, "failed" if failure else "running", share)

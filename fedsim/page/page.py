@@ -1,25 +1,28 @@
-"""What a page says, apart from how a browser shows it."""
+"""The content of a page, apart from how a browser shows it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from fedsim.figures.base import Section
 from fedsim.page.figure_json import look, section_json
-from fedsim.page.sort_keys import sort_keys
+from fedsim.report.number_format import COUNT_PREFIXES, NOTHING
 from fedsim.report.text_table import TextTable
+from fedsim.studies.comparison import BEST
+from fedsim.units import shown_units
+
+_UNITS = {"": 1.0, "%": 1.0, **shown_units("time"), **shown_units("data size"), **COUNT_PREFIXES}
+_PART = re.compile(r"\s*([+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?:\s*([^\d\s+-]+))?")
+_FRACTION = re.compile(r"1/(\d+(?:\.\d+)?)")
+_OF = re.compile(r"(\d+) of \d+")
 
 
 @dataclass(frozen=True, slots=True)
 class PageTable:
-    """A table with its place on a page.
-
-    Attributes:
-        name: Of its place: lower-case words and hyphens.
-        table: Its cells.
-    """
+    """A table, and the name of its place: lower-case words and hyphens."""
 
     name: str
     table: TextTable
@@ -27,18 +30,7 @@ class PageTable:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page, from its top to its bottom.
-
-    Attributes:
-        title: What it is about.
-        kind: What that is.
-        answer: What has come out, in a sentence or two.
-        table: The figures behind the answer; None where there are none yet.
-        remarks: What a reader has to know to read the figures, a sentence each.
-        sections: Figures.
-        tables: More tables.
-        facts: What was done, with which version, and the hashes by which it is known.
-    """
+    """A page, from its top to its bottom; ``table`` has the numbers behind the answer, if there are any."""
 
     title: str
     kind: Literal["run", "comparison", "study"]
@@ -51,12 +43,12 @@ class Page:
 
 
 def named(tables: Iterable[TextTable]) -> list[PageTable]:
-    """Return tables with places of their own on a page."""
+    """Return tables with names of their own."""
     return [PageTable(f"table-{number}", table) for number, table in enumerate(tables, start=1)]
 
 
 def page_json(page: Page) -> dict[str, Any]:
-    """Return a page as what JSON can say. The scripts of the page describe it in ``scripts/page.js``."""
+    """Return a page as JSON values; ``scripts/page.js`` describes them."""
     sections = [section_json(section) for section in page.sections]
     _share_looks([figure["chart"] for section in sections for figure in section["figures"]])
     return {
@@ -72,7 +64,7 @@ def page_json(page: Page) -> dict[str, Any]:
 
 
 def table_json(named: PageTable) -> dict[str, Any]:
-    """Return a table, with the keys by which each of its columns is sorted (None: by its words)."""
+    """Return a table with the sort keys of each column (None: by its words)."""
     table = named.table
     columns = [[row[column] for row in table.rows] for column in range(len(table.headings))]
     return {
@@ -87,14 +79,42 @@ def table_json(named: PageTable) -> dict[str, Any]:
 
 
 def _share_looks(charts: Iterable[dict[str, Any]]) -> None:
-    """Let a chart whose lines, or groups, are all in an earlier one show them as that one does."""
+    """Give the lines or groups of a chart the looks that an earlier chart gives to all of them."""
     seen: list[dict[str, int]] = []
     for chart in charts:
         things = chart.get("lines") or chart.get("groups") or []
         labels = [thing["label"] for thing in things]
-        numbers = next((one for one in seen if one.keys() >= set(labels)), None)
+        numbers = next((earlier for earlier in seen if earlier.keys() >= set(labels)), None)
         if numbers is None:
             seen.append({label: number for number, label in enumerate(labels)})
         else:
             for thing in things:
                 thing |= look(numbers[thing["label"]], thing["label"])
+
+
+def sort_keys(cells: Sequence[str]) -> list[float | None] | None:
+    """Return the numbers of a column's cells, or None if cells are words; ``"1 min 3 s ± 2 s*"`` is 63."""
+    keys = [None if cell == NOTHING or not cell else _number(cell) for cell in cells]
+    has_words = any(key is None and cell not in (NOTHING, "") for key, cell in zip(keys, cells, strict=True))
+    return None if has_words or all(key is None for key in keys) else keys
+
+
+def _number(cell: str) -> float | None:
+    shown = cell.removesuffix(BEST).partition(" ±")[0].partition(" (")[0].strip()
+    if fraction := _FRACTION.fullmatch(shown):
+        return 1 / float(fraction[1])
+    if share := _OF.fullmatch(shown):
+        return float(share[1])
+    total, at = 0.0, 0
+    while part := _PART.match(shown, at):
+        unit = part[2] or ""
+        if unit not in _UNITS:
+            return None
+        total += float(part[1]) * _UNITS[unit]
+        at = part.end()
+    # A minus before the first of two units belongs to both, as in "-1 min 3 s".
+    negative = shown.startswith("-") and len(shown.split()) > 2
+    if negative and (first := _PART.match(shown)):
+        rest = total - float(first[1]) * _UNITS[first[2] or ""]
+        total -= 2 * rest
+    return total if shown and at == len(shown) else None

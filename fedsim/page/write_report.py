@@ -9,17 +9,15 @@ from fedsim.errors import OutputError, UserError
 from fedsim.figures.drawing import write_figures
 from fedsim.page.html import GENERATOR, html
 from fedsim.page.page import Page
-from fedsim.page.run_page import run_page
-from fedsim.page.study_page import study_page
+from fedsim.page.report_pages import run_page, study_page
 from fedsim.report.atomic_folder import MARK, MEND, check_files, write_file
-from fedsim.report.places import COMPARISON
-from fedsim.studies.perform import STUDY
+from fedsim.report.places import COMPARISON, STUDY
 
 REPORT = "report.html"
 """The report of a study or a comparison, in its folder."""
 
 _HEAD_BYTES = 1000
-"""Within which a file says what has made it."""
+"""The mark of a report is in these bytes."""
 
 
 def write_report(
@@ -30,23 +28,10 @@ def write_report(
     rounds: tuple[int, int] | None = None,
     force: bool = False,
 ) -> Path:
-    """Write the report of a run, a study or a comparison, and return its place.
+    """Write the report of a run, a study or a comparison, and return its place (:func:`report_place`).
 
-    Args:
-        folder: That of the results.
-        file: The place; missing parents are made. If left out, ``report.html`` in the folder; or of a run,
-            whose folder holds what a run leaves and nothing else, a file beside it with its name.
-        figures: Where each figure goes as files of its own (:mod:`fedsim.figures.drawing`); nowhere if None.
-        rounds: Of a run, the first and the last round that are shown client by client; the first ones if
-            None.
-        force: Whether a file there may be replaced that is no report, and files of figures.
-
-    Raises:
-        UserError: Figures are wanted, and matplotlib is not installed; or rounds that are not in the run, or
-            of what is no run.
-        OutputError: The folder holds no results, or damaged ones; or the place is occupied.
-        FileError: The place cannot be written.
-        ScenarioError: The folder of a study whose scenarios are not valid here.
+    ``figures`` is a folder for the figures as files; ``rounds`` are the first and the last round of a run
+    that are shown client by client; ``force`` also replaces files that are no reports.
     """
     place = report_place(folder) if file is None else Path(file)
     folder_of_figures = None if figures is None else Path(figures)
@@ -69,18 +54,7 @@ def write_report(
 
 
 def page_of(folder: Path, rounds: tuple[int, int] | None = None) -> Page:
-    """Return the page of what a folder holds.
-
-    Args:
-        folder: That of the results.
-        rounds: Of a run, the first and the last round that are shown client by client; the first ones if
-            None.
-
-    Raises:
-        OutputError: It holds no results, or damaged ones.
-        UserError: Rounds are chosen that are not in the run, or of what is no run.
-        ScenarioError: The folder of a study whose scenarios are not valid here.
-    """
+    """Return the page of a run, a study or a comparison."""
     if (folder / MARK).is_file():
         return run_page(folder, rounds)
     if (folder / STUDY).is_file() or (folder / COMPARISON).is_file():
@@ -97,7 +71,7 @@ def page_of(folder: Path, rounds: tuple[int, int] | None = None) -> Page:
 
 
 def report_place(folder: Path) -> Path:
-    """Return where the report of a folder goes whose user names no place."""
+    """Return the default place of a report: in the folder, but beside that of a run."""
     if not (folder / MARK).is_file():
         return folder / REPORT
     named = folder if folder.name not in ("", "..") else folder.resolve()

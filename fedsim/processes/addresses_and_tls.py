@@ -24,11 +24,7 @@ class Address:
 
 
 def address(text: str) -> Address:
-    """Read ``HOST:PORT``; a port of 0 lets the system choose.
-
-    Raises:
-        UserError: The text is no such address.
-    """
+    """Read ``HOST:PORT``; a port of 0 lets the system choose."""
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     number = whole(port)
@@ -38,11 +34,7 @@ def address(text: str) -> Address:
 
 
 def server_url(text: str) -> str:
-    """Return the URL of a server as it was written.
-
-    Raises:
-        UserError: The text is none.
-    """
+    """Return the URL of a server as it was written."""
     try:
         parts = urlsplit(text)
         is_url = parts.scheme in ("http", "https") and _is_host(parts.hostname or "") and parts.port != 0
@@ -63,11 +55,7 @@ def _is_host(name: str) -> bool:
 
 
 def server_tls(certificate: str | Path | None, key: str | Path | None) -> ssl.SSLContext | None:
-    """Return how a server encrypts; None if it does not.
-
-    Raises:
-        UserError: One file without the other, or files that are no certificate and its key.
-    """
+    """Return how a server encrypts; None if it does not."""
     if certificate is None and key is None:
         return None
     if certificate is None or key is None:
@@ -85,11 +73,7 @@ def server_tls(certificate: str | Path | None, key: str | Path | None) -> ssl.SS
 
 
 def client_tls(authority: str | Path | None) -> ssl.SSLContext | None:
-    """Return whom a client trusts; None for those that the system does.
-
-    Raises:
-        UserError: A file that is no certificate.
-    """
+    """Return whom a client trusts; None for those that the system does."""
     if authority is None:
         return None
     try:

@@ -1,36 +1,54 @@
-"""Client processes that this process starts and ends on the same machine."""
+"""Child processes of Python, and client processes that this process starts and ends.
+
+``python -m`` puts the working folder before the standard library, and so does an empty entry of PYTHONPATH:
+then a file of the user's that is called ``statistics.py`` is imported instead of Python's.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Self, TypeVar
 
+import fedsim
 from fedsim.clock import wait
 from fedsim.errors import RunError, UserError
-from fedsim.processes.python_again import python, variables
+
+HOME = str(Path(fedsim.__file__).parents[1])
+"""The folder in which Python finds fedsim."""
+
+
+def python(*arguments: str) -> tuple[str, ...]:
+    """Return a command that runs Python, without the working folder on its path."""
+    return (sys.executable, "-P", *arguments)
+
+
+def variables() -> dict[str, str]:
+    """Return the variables of this process, with fedsim on Python's path."""
+    paths = [HOME, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
 
 SHUTDOWN_TIMEOUT_S = 10.0
-"""How long a process may take to end by itself."""
+"""Time for a process to end by itself."""
 
 KEPT_OUTPUT_BYTES = 4096
-"""How many of the last bytes that a process printed are kept, for an error to show."""
+"""Last bytes of a process's output that are kept for an error."""
 
 T = TypeVar("T")
 
 
 class ChildProcesses:
-    """Processes that run ``fedsim`` commands, as an asynchronous context that ends them when it is left.
+    """Processes that run ``fedsim`` commands, as an asynchronous context that ends them.
 
-    The standard input of each is a pipe. It closes when this process ends, in whatever way; ``fedsim join
-    --while-fed`` then ends, too.
-
-    Args:
-        commands: The arguments of each process.
-        environment: Variables beside this process's own. Other users cannot see them, so secrets go here.
+    The standard input of each is a pipe that closes when this process ends; ``fedsim join --while-fed`` then
+    ends, too. Secrets belong into ``environment``, which other users cannot see.
     """
 
     def __init__(self, commands: Sequence[Sequence[str]], environment: Mapping[str, str]) -> None:
@@ -71,12 +89,7 @@ class ChildProcesses:
             await asyncio.gather(*(process.wait() for process in self._processes), *self._outputs)
 
     async def during(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do work, as long as all processes live.
-
-        Raises:
-            RunError: One has ended; with what it said last.
-            UserError: One has ended because of a mistake of the user's.
-        """
+        """Do work; an error if a process ends before it."""
         task = asyncio.ensure_future(work)
         ends = [asyncio.ensure_future(process.wait()) for process in self._processes]
         try:
@@ -86,12 +99,12 @@ class ChildProcesses:
                 raise await self._early(next(place for place, end in enumerate(ends) if end.done()))
             return task.result()
         finally:
-            for one in (task, *ends):
-                one.cancel()
+            for future in (task, *ends):
+                future.cancel()
             await asyncio.gather(task, *ends, return_exceptions=True)
 
     async def ended(self) -> None:
-        """Wait until all have ended, but not for ever."""
+        """Wait until all have ended, for a limited time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(SHUTDOWN_TIMEOUT_S):
                 for process in self._processes:
@@ -99,16 +112,16 @@ class ChildProcesses:
 
     async def _early(self, number: int) -> RunError | UserError:
         status = self._processes[number].returncode
-        said = (await self._outputs[number]).strip()
+        output = (await self._outputs[number]).strip()
         if status == 2:
-            return UserError(said.removeprefix("fedsim: "))
+            return UserError(output.removeprefix("fedsim: "))
         command = " ".join(self._commands[number])
-        return RunError(f"'fedsim {command}' ended with status {status} in the middle of the run: {said}")
+        return RunError(f"'fedsim {command}' ended with status {status} in the middle of the run: {output}")
 
 
 async def _last_output(process: Process) -> str:
-    said = b""
+    output = b""
     assert process.stdout is not None  # noqa: S101
     while piece := await process.stdout.read(KEPT_OUTPUT_BYTES):
-        said = (said + piece)[-KEPT_OUTPUT_BYTES:]
-    return said.decode(errors="replace")
+        output = (output + piece)[-KEPT_OUTPUT_BYTES:]
+    return output.decode(errors="replace")

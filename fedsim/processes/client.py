@@ -50,13 +50,7 @@ class ClientProcess:
     tell: Callable[[str], None] = lambda line: None
 
     def __call__(self) -> None:
-        """Join, build, host the clients until the run is over.
-
-        Raises:
-            RunError: The run failed, or the server was stopped.
-            UserError: The server is away for good, or refuses this process; its scenario cannot be built
-                here, or gives other data here.
-        """
+        """Join, build, host the clients until the run is over."""
         try:
             asyncio.run(self.run())
         except ConnectionError as error:
@@ -66,11 +60,7 @@ class ClientProcess:
             ) from None
 
     async def run(self) -> None:
-        """Do it on the running loop.
-
-        Raises:
-            ConnectionError: The server is away for good; otherwise as above.
-        """
+        """Do it on the running loop."""
         folder = None if self.state is None else StateFolder(self.state)
         client = HttpClient(
             self.url,
@@ -99,11 +89,7 @@ class ClientProcess:
                 folder.close()
 
     def build(self, greeting: Greeting) -> Parts:
-        """Return the parts of the run, from the server's scenario and this machine's data.
-
-        Raises:
-            UserError: They cannot be built, or the data are not the server's.
-        """
+        """Return the parts of the run, from the server's scenario and this machine's data."""
         scenario = read_resolved(greeting.scenario, self.data)
         scenario = with_own_root(scenario, None if self.data is None else str(self.data))
         if self.workers is not None:
@@ -114,5 +100,5 @@ class ClientProcess:
         return replace(parts, verify=greeting.verify)
 
     def _warn(self, event: str, **values: Any) -> None:
-        said = ", ".join(f"{name} {value}" for name, value in values.items())
-        self.tell(f"note: {event} ({said})")
+        details = ", ".join(f"{name} {value}" for name, value in values.items())
+        self.tell(f"note: {event} ({details})")

@@ -31,7 +31,6 @@ TOLD = {
     "process gone": "the process of clients {clients} is gone: {why}; it may come back",
     "process left": "the process of clients {clients} has left: {why}",
     "process refused": "a process was refused: {why}",
-    "tokens not read again": "tokens stay as they were: {cause}",
     "clients missing": "beginning without {count} of {of} clients",
 }
 """Lines for a person, by events of the log."""
@@ -83,9 +82,6 @@ class ServerProcess:
         listening: Called with the URL once the server listens.
         tell: Called with a line for a person when a process joins or leaves.
         children: Returns the client processes that this process starts, given the address.
-
-    Raises:
-        UserError: Files that are no certificate, key or tokens; or everybody could join.
     """
 
     plan: Plan
@@ -116,12 +112,7 @@ class ServerProcess:
 
     @classmethod
     def with_children(cls, plan: Plan, num_processes: int) -> ServerProcess:
-        """Return a server at a loopback address that starts its client processes itself, with a token.
-
-        Args:
-            plan: What is run.
-            num_processes: Client processes, which share the clients and the workers; one a client at most.
-        """
+        """Return a server at a loopback address that starts its client processes itself, with a token."""
         clients = len(plan.parts.fleet)
         num_processes = min(num_processes, clients)
         ends = [clients * place // num_processes for place in range(num_processes + 1)]
@@ -140,12 +131,7 @@ class ServerProcess:
         return cls(plan=plan, address=Address("127.0.0.1", 0), access=access, children=children)
 
     def __call__(self, parts: Parts, **observers: Any) -> RunResult:
-        """Run.
-
-        Raises:
-            RunError: The run failed, or one of its child processes.
-            UserError: The address cannot be listened at.
-        """
+        """Run."""
         return asyncio.run(self._run(parts, **observers))
 
     async def _run(

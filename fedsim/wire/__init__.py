@@ -11,10 +11,10 @@ from fedsim.wire.common_messages import (
     PublicData,
     indices_digest,
 )
+from fedsim.wire.contents import DEFAULT, Limits
 from fedsim.wire.declare import Kinds, Message, counted, message, num_parameters
 from fedsim.wire.decode import Envelope, decode
 from fedsim.wire.frame import SERVER, Frame, Packed, pack, same
-from fedsim.wire.limits import DEFAULT, Limits
 
 __all__ = [
     "COMMON",

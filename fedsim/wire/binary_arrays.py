@@ -19,9 +19,8 @@ from fedsim.errors import DecodeError
 from fedsim.params import Array
 from fedsim.quoting import shortened
 from fedsim.walk import octets
-from fedsim.wire.dtypes import BOOL, DTYPES, NAMES, PendingArray
+from fedsim.wire.contents import BOOL, DTYPES, NAMES, Limits, PendingArray
 from fedsim.wire.field_types import show
-from fedsim.wire.limits import Limits
 
 ALIGNMENT = 16
 
@@ -34,9 +33,6 @@ _BIN_WIDTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4}
 
 class Bins:
     """Encoded arrays, in parts that need not be joined; nothing is copied.
-
-    Args:
-        arrays: As :func:`fedsim.wire.dtypes.plain` returns them, or pending.
 
     Attributes:
         listed: Dtype, shape and length in bytes of each array.
@@ -96,11 +92,7 @@ def _layout(listed: tuple[tuple[str, tuple[int, ...], int], ...]) -> tuple[bytes
 
 
 def described(wire: Any, limits: Limits) -> list[Described]:
-    """Check the list of arrays, before anything is allocated for them.
-
-    Raises:
-        DecodeError: It is no such list, a shape does not fit its length, or it asks for more than the limits.
-    """
+    """Check the list of arrays, before anything is allocated for them."""
     if type(wire) is not tuple or len(wire) > limits.arrays:
         raise DecodeError(f"envelope.arrays: {show(wire)} is not a list of at most {limits.arrays}")
     checked = []
@@ -132,11 +124,7 @@ def described(wire: Any, limits: Limits) -> list[Described]:
 
 
 def arrays_of_bytes(whole: memoryview, position: int, announced: list[Described]) -> list[Array]:
-    """Return the arrays from a position to the end of the bytes, as views of them.
-
-    Raises:
-        DecodeError: The bytes are not exactly the arrays announced.
-    """
+    """Return the arrays from a position to the end of the bytes, as views of them."""
     arrays = []
     for number, (dtype, shape, num_bytes) in enumerate(announced):
         start = _bin_start(whole, position, num_bytes, number)

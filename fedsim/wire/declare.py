@@ -148,22 +148,22 @@ def _plan(cls: type[Message], kind: str) -> Plan:
         )
     fields = []
     for field in declared:
-        found = field_type(hints[field.name])
-        if found is None:
+        its_type = field_type(hints[field.name])
+        if its_type is None:
             raise TypeError(f"{cls.__name__}.{field.name}: {hints[field.name]} cannot travel: use {ALLOWED}")
-        if field.metadata.get("counted") and not found.holds_arrays:
+        if field.metadata.get("counted") and not its_type.holds_arrays:
             raise TypeError(f"{cls.__name__}.{field.name}: only arrays and trees can be counted()")
         if not field.init:
             raise TypeError(f"{cls.__name__}.{field.name}: a field with init=False cannot be received")
-        fields.append((field.name, f"fields.{field.name}", found))
+        fields.append((field.name, f"fields.{field.name}", its_type))
     counted = tuple(field.name for field in declared if field.metadata.get("counted"))
     return Plan(
         owner=cls,
         fields=tuple(fields),
         names=frozenset(name for name, _, _ in fields),
         counted=counted,
-        trees=tuple(name for name, _, found in fields if name in counted and found.is_tree),
-        inexact=tuple(name for name, _, found in fields if not found.is_exact),
+        trees=tuple(name for name, _, its_type in fields if name in counted and its_type.is_tree),
+        inexact=tuple(name for name, _, its_type in fields if not its_type.is_exact),
         # A map of eight: version and kind here, the other six where the frame is made.
         prefix=b"".join([b"\x88", *map(msgpack.packb, ("fedsim", VERSION, "kind", kind))]),
     )

@@ -18,10 +18,10 @@ import numpy as np
 from fedsim.errors import DecodeError
 from fedsim.params import Array
 from fedsim.wire.binary_arrays import arrays_of_bytes, described
+from fedsim.wire.contents import DEFAULT, Limits
 from fedsim.wire.declare import VERSION, Kinds, Message, Plan
 from fedsim.wire.field_types import Received, show
 from fedsim.wire.frame import HIGHEST, Frame
-from fedsim.wire.limits import DEFAULT, Limits
 from fedsim.wire.unpack import unpack
 
 
@@ -52,14 +52,6 @@ def decode(
     """Return the envelope and the message of a frame.
 
     Arrays are read-only views of the frame's bytes: whoever passes a ``bytearray`` must not change it later.
-
-    Args:
-        frame: A frame as :meth:`Packed.frame` made it, or the bytes of one.
-        kinds: The kinds that may arrive here.
-        limits: The most that a frame may ask for.
-
-    Raises:
-        DecodeError: Anything but one whole valid frame of a known kind.
     """
     whole = frame if isinstance(frame, Frame) else memoryview(frame).cast("B").toreadonly()
     if len(whole) > limits.frame_bytes:
@@ -83,7 +75,7 @@ def _envelope(head: bytes | memoryview, frame_bytes: int, limits: Limits) -> tup
         head,
         where="envelope",
         whole_bytes=frame_bytes,
-        most_bytes=limits.envelope_bytes,
+        max_bytes=limits.envelope_bytes,
         pairs_hook=_map,
         str_bytes=limits.string_bytes,
         array_items=limits.arrays,
@@ -135,8 +127,8 @@ def _message(wire: Any, plan: Plan, received: Received) -> Message:
         raise DecodeError(f"fields of {plan.owner.KIND!r}: {error}") from None
 
 
-def _difference(found: dict[Any, Any], wanted: frozenset[str]) -> str:
-    missing = sorted(wanted - found.keys())
-    extra = [show(key) for key in found if key not in wanted]
-    said = [f"{name!r} is missing" for name in missing[:1]] + [f"{name} is unknown" for name in extra[:1]]
-    return " and ".join(said)
+def _difference(mapping: dict[Any, Any], wanted: frozenset[str]) -> str:
+    missing = sorted(wanted - mapping.keys())
+    extra = [show(key) for key in mapping if key not in wanted]
+    problems = [f"{name!r} is missing" for name in missing[:1]] + [f"{name} is unknown" for name in extra[:1]]
+    return " and ".join(problems)

@@ -19,8 +19,7 @@ import numpy as np
 from fedsim.errors import DecodeError
 from fedsim.params import Array, Form, PendingTree
 from fedsim.quoting import shortened
-from fedsim.wire.dtypes import NAMES, PendingArray, plain
-from fedsim.wire.limits import DEFAULT, Limits
+from fedsim.wire.contents import DEFAULT, NAMES, Limits, PendingArray, plain
 
 ALLOWED = (
     "bool, int, float, str, Literal of strings, fedsim.params.Array, NDArray of a dtype that travels, "
@@ -41,11 +40,7 @@ class Received:
         self.limits = limits
 
     def take(self, number: object, where: str) -> Array:
-        """Return the next array, whose number a field must give.
-
-        Raises:
-            DecodeError: ``number`` is not the next array's.
-        """
+        """Return the next array, whose number a field must give."""
         # Booleans equal integers, and are no numbers of arrays.
         if type(number) is not int or number != self._used or number == len(self._arrays):
             raise DecodeError(
@@ -76,12 +71,7 @@ class FieldType(ABC):
 
     @abstractmethod
     def encode(self, value: Any, arrays: list[Array | PendingArray], where: str) -> Any:
-        """Return plain msgpack for ``value`` and append its arrays, as they travel, to ``arrays``.
-
-        Raises:
-            TypeError: A value of another type.
-            ValueError: A value too large to travel.
-        """
+        """Return plain msgpack for ``value`` and append its arrays, as they travel, to ``arrays``."""
 
     def key(self, value: Any) -> Hashable | None:
         """Return what an encoded value depends on beside what is pending; None where it holds arrays."""
@@ -93,20 +83,11 @@ class FieldType(ABC):
 
     @abstractmethod
     def decode(self, wire: Any, received: Received, where: str) -> Any:
-        """Return the value.
-
-        Raises:
-            DecodeError: ``wire`` is not what :meth:`encode` gives.
-        """
+        """Return the value."""
 
 
 class _Scalar(FieldType):
-    """Values of exactly one of Python's types, as they are.
-
-    Args:
-        kind: The type.
-        rule: What an error says of any other value.
-    """
+    """Values of exactly one of Python's types, as they are."""
 
     is_exact = True
 

@@ -20,16 +20,15 @@ import msgpack
 from fedsim.params import Array
 from fedsim.quoting import quoted
 from fedsim.wire.binary_arrays import ALIGNMENT, Bins, lead
+from fedsim.wire.contents import DEFAULT, PendingArray
 from fedsim.wire.declare import Message, num_parameters, plan_of
-from fedsim.wire.dtypes import PendingArray
-from fedsim.wire.limits import DEFAULT
 from fedsim.wire.unpack import fits
 
 SERVER = -1
 """The server's address; clients are numbered from 0."""
 HIGHEST = 2**31 - 1
 """The highest address or round."""
-MOST_ENVELOPES = 1024
+MAX_ENVELOPES = 1024
 """Envelopes that are remembered, of some hundred bytes each."""
 
 _ROUTE = struct.Struct(">8si10si7si9s")
@@ -47,11 +46,6 @@ class Frame:
 
     A frame is a pure function of its message. Its length is always known; its bytes are made when somebody
     looks at them, which computes what is pending in the message (:class:`fedsim.params.PendingTree`).
-
-    Args:
-        head: The envelope with the first array's padding and header, or the arguments of ``_head`` for it.
-        num_bytes: Length of all parts.
-        packed: Has the arrays, shared by all frames of a message; None where all bytes are in the head.
 
     Attributes:
         num_bytes: Length of all parts.
@@ -169,17 +163,7 @@ class Packed:
         return self._received
 
     def frame(self, *, sender: int, receiver: int, round: int, exchange: str) -> Frame:  # noqa: A002
-        """Return the frame for one receiver, which shares the arrays with all others.
-
-        Args:
-            sender: ``SERVER`` or the client that sends.
-            receiver: ``SERVER`` or the client that it is for.
-            round: Round or server version, from 0; -1 outside any.
-            exchange: Name of the exchange that the message belongs to; may be empty.
-
-        Raises:
-            ValueError: A number that is no such address or round, or a name that is too long.
-        """
+        """Return the frame for one receiver, which shares the arrays with all others."""
         envelope = self._envelope
         rest = envelope.after(exchange)
         if not (type(sender) is type(receiver) is type(round) is int) or not (
@@ -207,10 +191,6 @@ def pack(message: Message) -> Packed:
 
     An array that is C-contiguous and little-endian is not copied: frames are views of it, so it must not be
     changed afterwards (trees are values, see :mod:`fedsim.params`).
-
-    Raises:
-        TypeError: A class that is no declared message, or a field of another type than declared.
-        ValueError: More than a frame can hold.
     """
     plan = plan_of(type(message))
     keys: list[Any] = [plan.owner]
@@ -222,7 +202,7 @@ def pack(message: Message) -> Packed:
     whole = tuple(keys)
     envelope = _envelopes.get(whole)
     if envelope is None:
-        if len(_envelopes) >= MOST_ENVELOPES:
+        if len(_envelopes) >= MAX_ENVELOPES:
             _envelopes.clear()
         envelope = _envelopes[whole] = _Envelope(message, *_encoded(message))
     return Packed(message, envelope, None)

@@ -23,7 +23,7 @@ FREE_BYTES = 10**6
 
 _FIRST_FEED = 2048
 """Bytes that nearly every object fits in; more is looked at only where it is longer."""
-_MOST_PER_BYTE = 96
+_MAX_PER_BYTE = 96
 """No object takes more memory than this for each of its bytes."""
 
 # Of CPython, rounded up: an item's place in a tuple; an empty tuple; an empty dictionary; a key and its value
@@ -36,29 +36,14 @@ def unpack(
     *,
     where: str,
     whole_bytes: int,
-    most_bytes: int,
+    max_bytes: int,
     pairs_hook: Callable[[Sequence[tuple[Any, Any]]], Any] | None = None,
     str_bytes: int,
     array_items: int,
     map_items: int,
 ) -> tuple[Any, int]:
-    """Return the object at the start of ``data``, arrays as tuples, and its length in bytes.
-
-    Args:
-        data: The object, and perhaps more.
-        where: What messages call it.
-        whole_bytes: Length of all that was received, which decides how much memory parsing may take.
-        most_bytes: Longest object.
-        pairs_hook: Makes a map from its keys and values; by default a dictionary.
-        str_bytes: Longest string, in UTF-8.
-        array_items: Longest array.
-        map_items: Largest map.
-
-    Raises:
-        DecodeError: No such object; it holds raw bytes or an extension; or it would take more memory than
-            :data:`FACTOR` times ``whole_bytes`` and :data:`FREE_BYTES`.
-    """
-    length = _length(data, where, most_bytes)
+    """Return the object at the start of ``data``, arrays as tuples, and its length in bytes."""
+    length = _length(data, where, max_bytes)
     if not fits(data[:length], whole_bytes):
         raise DecodeError(
             f"{where}: read, its {length} bytes would take more memory than {FACTOR} times the {whole_bytes} "
@@ -83,24 +68,24 @@ def unpack(
 
 def fits(data: bytes | memoryview, whole_bytes: int) -> bool:
     """Return whether whole msgpack may be read as a part of so many bytes: see :func:`unpack`."""
-    most = FACTOR * whole_bytes + FREE_BYTES
-    return _MOST_PER_BYTE * len(data) <= most or memory_bytes(bytes(data), most) <= most
+    limit = FACTOR * whole_bytes + FREE_BYTES
+    return _MAX_PER_BYTE * len(data) <= limit or memory_bytes(bytes(data), limit) <= limit
 
 
-def _length(data: bytes | memoryview, where: str, most_bytes: int) -> int:
+def _length(data: bytes | memoryview, where: str, max_bytes: int) -> int:
     """Return the length of the object at the start of the data without making it."""
-    first = min(_FIRST_FEED, most_bytes)
-    unpacker = msgpack.Unpacker(read_size=first, max_buffer_size=most_bytes)
+    first = min(_FIRST_FEED, max_bytes)
+    unpacker = msgpack.Unpacker(read_size=first, max_buffer_size=max_bytes)
     try:
         unpacker.feed(data[:first])
         try:
             unpacker.skip()
         except msgpack.OutOfData:
-            unpacker.feed(data[first:most_bytes])
+            unpacker.feed(data[first:max_bytes])
             unpacker.skip()
     except msgpack.OutOfData:
-        if len(data) > most_bytes:
-            raise DecodeError(f"{where}: longer than {most_bytes} bytes") from None
+        if len(data) > max_bytes:
+            raise DecodeError(f"{where}: longer than {max_bytes} bytes") from None
         raise DecodeError(f"{where}: the bytes end within it, after {len(data)}") from None
     except msgpack.StackError:
         raise DecodeError(f"{where}: nested too deeply") from None
@@ -145,10 +130,10 @@ def _tokens() -> list[_Token]:
 _TOKENS = _tokens()
 
 
-def memory_bytes(data: bytes, most: int) -> int:
-    """Return about how much memory whole msgpack takes when it is read, or a number above ``most``."""
+def memory_bytes(data: bytes, limit: int) -> int:
+    """Return about how much memory whole msgpack takes when it is read, or a number above ``limit``."""
     position = memory = 0
-    while position < len(data) and memory <= most:
+    while position < len(data) and memory <= limit:
         kind = data[position]
         fixed, length, width, each = _TOKENS[kind]
         memory += _PLACE + fixed

@@ -21,7 +21,7 @@ from fedsim.engine.steps import Descent
 from fedsim.engine.worker_state import Resources
 from fedsim.models import Architecture
 from fedsim.models.mlp import PLUGIN as MLP
-from fedsim.runtime.policies.pacing.buffered import PLUGIN as BUFFERED
+from fedsim.runtime.policies.pacing.asynchronous import Buffered
 from fedsim.scenario.schema import DataConfig
 from fedsim.task import Task
 
@@ -141,7 +141,7 @@ class Noting(FedAvg):
 
 def test_a_stale_reply_was_trained_at_the_rate_of_its_dispatch(world: Any) -> None:
     algorithm = Noting(Noting.Config())
-    pacing = BUFFERED(BUFFERED.Config(concurrency=3, buffer=2))
+    pacing = Buffered(Buffered.Config(concurrency=3, buffer=2))
     world.run(algorithm, rounds=6, training={"schedule": HALVED}, pacing=pacing)
     assert algorithm.stalest > 0
     assert {who for who, _ in algorithm.rates} == {"client", "server", "observer"}

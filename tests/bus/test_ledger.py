@@ -39,41 +39,6 @@ def test_data_is_counted_apart_from_bytes_and_parameters() -> None:
     )
 
 
-FRAMES = st.lists(
-    st.tuples(
-        st.integers(0, 9),
-        st.integers(0, 9),
-        st.builds(
-            Header, st.just(-1), st.integers(0, 3), st.just(2), st.just("train"), *[st.integers(0, 9)] * 2
-        ),
-        st.tuples(
-            st.sampled_from(["model", "samples"]),
-            st.integers(0, 9),
-            st.integers(0, 9),
-            st.booleans(),
-            st.integers(0, 9),
-        ),
-    ),
-    max_size=5,
-)
-
-
-@given(FRAMES, st.booleans())
-def test_frames_that_are_entered_at_once_are_those_entered_one_by_one(
-    frames: list[tuple[int, int, Header, tuple[str, int, int, bool, int]]], up: bool
-) -> None:
-    one_by_one, at_once = filled(), filled()
-    at_once.delivered(frames, up=up)
-    for sent_ns, arrived_ns, header, what in frames:
-        row = one_by_one.sent(sent_ns, header.reply() if up else header, *what)
-        one_by_one.ended(arrived_ns, row, Outcome.DELIVERED)
-    at_once.check()
-    assert at_once.totals() == one_by_one.totals()
-    assert at_once.outcomes() == one_by_one.outcomes()
-    for name, column in one_by_one.columns().items():
-        np.testing.assert_array_equal(at_once.columns()[name], column)
-
-
 def test_rows_come_out_as_columns() -> None:
     ledger = filled()
     ledger.ended(int(2.5 * S), 1, Outcome.DELIVERED)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim.bus.reply_report import _OWN, MOST_PER_REPLY, MOST_TEXT, Note, in_words, read, written
+from fedsim.bus.reply_report import _OWN, MAX_NOTES, MAX_NOTES_TEXT, Note, in_words, read, written
 
 CHOSEN = Note("info", "student chosen", {"teacher_round": 3, "weight": 0.5, "found": True, "why": None})
 WARNED = Note("warning", "no validation samples", {"instead": "training loss"})
@@ -28,7 +28,7 @@ def test_whatever_is_noted_can_be_read(said: list[Note]) -> None:
     text = written([*map(in_words, said)])
     assert (text is None) == (not said)
     text = text or "[]"
-    assert len(text) <= MOST_TEXT
+    assert len(text) <= MAX_NOTES_TEXT
     assert text.isascii()
     found = read(text)
     left_out = [note.values["count"] for note in found if note.event == "notes left out"]
@@ -60,9 +60,9 @@ def test_what_is_too_much_is_left_out_and_counted() -> None:
         return Note("warning", "notes left out", {"count": count})
 
     long = Note("info", "x", {f"v{number}": "é" * 300 for number in range(16)})
-    assert len(json.dumps(in_words(long))) > MOST_TEXT  # and does not hide those that follow
+    assert len(json.dumps(in_words(long))) > MAX_NOTES_TEXT  # and does not hide those that follow
     several = [long._replace(values=dict.fromkeys(long.values, "y" * 300))] * 3
-    assert read(written([WARNED] * 40)) == [WARNED] * MOST_PER_REPLY + [left_out(40 - MOST_PER_REPLY)]
+    assert read(written([WARNED] * 40)) == [WARNED] * MAX_NOTES + [left_out(40 - MAX_NOTES)]
     assert read(written(several)) == [several[0], left_out(2)]
     assert read(written([WARNED], left_out=7)) == [WARNED, left_out(7)]
     assert read(written([long, CHOSEN, long, WARNED])) == [CHOSEN, WARNED, left_out(2)]
@@ -77,9 +77,9 @@ PARTS: list[Any] = [
     ["info", "x", {f"a{number}": 1 for number in range(17)}],
 ]
 BAD = [
-    *(7, "", "no JSON", "[" * 5000, "1" * 5000, '{"a": 1}', " " * (MOST_TEXT + 1)),
+    *(7, "", "no JSON", "[" * 5000, "1" * 5000, '{"a": 1}', " " * (MAX_NOTES_TEXT + 1)),
     *(json.dumps([part]) for part in PARTS),
-    json.dumps([["info", "x", {}]] * (MOST_PER_REPLY + 2)),
+    json.dumps([["info", "x", {}]] * (MAX_NOTES + 2)),
 ]
 
 

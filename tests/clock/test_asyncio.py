@@ -9,26 +9,6 @@ import pytest
 from fedsim import clock
 
 
-async def test_wait_for_gather_and_locks_work() -> None:
-    lock, gate = asyncio.Lock(), asyncio.Semaphore(2)
-    log: list[tuple[float, int]] = []
-
-    async def work(number: int) -> int:
-        async with gate:
-            await asyncio.sleep(1.0)
-            async with lock:
-                await asyncio.sleep(0.5)
-                log.append((clock.now_s(), number))
-        return number
-
-    assert await asyncio.gather(*(work(number) for number in range(4))) == [0, 1, 2, 3]
-    assert log == [(1.5, 0), (2.0, 1), (3.0, 2), (3.5, 3)]
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(asyncio.sleep(5.0), timeout=1.0)
-    assert clock.now_s() == 4.5
-    assert await asyncio.wait_for(work(9), timeout=10.0) == 9
-
-
 async def test_queues_events_groups_and_timeouts_work() -> None:
     queue: asyncio.Queue[int] = asyncio.Queue(maxsize=1)
     ready = asyncio.Event()

@@ -4,7 +4,6 @@ import hashlib
 import io
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import accumulate
 from typing import Any
 
 import msgpack
@@ -103,66 +102,6 @@ def test_listeners_hear_of_the_records_of_their_kinds_until_they_stop() -> None:
     assert len(heard) == 2
 
 
-def heard_by(trace: Trace) -> tuple[list[tuple[Any, ...]], Callable[..., None]]:
-    """Return what a listener hears of two kinds, and the listener."""
-    heard = list[tuple[Any, ...]]()
-
-    def hear(*record: Any) -> None:
-        heard.append(record)
-
-    trace.listen({"send": hear, "merge": hear})
-    return heard, hear
-
-
-RECORDS = st.lists(
-    st.tuples(st.integers(0, 9), st.just(SEND), st.tuples(scalars, scalars))
-    | st.tuples(st.integers(0, 9), st.just(MERGE), st.tuples(values, scalars, scalars))
-    | st.tuples(st.integers(0, 9), st.just(EMPTY), st.just(())),
-    max_size=8,
-)
-
-
-@given(RECORDS, RECORDS)
-def test_records_that_are_added_at_once_are_those_added_one_by_one(
-    first: list[tuple[int, RecordKind, tuple[Any, ...]]],
-    second: list[tuple[int, RecordKind, tuple[Any, ...]]],
-) -> None:
-    sinks = io.BytesIO(), io.BytesIO()
-    one, all_ = Trace(sinks[0], keep=True), Trace(sinks[1], keep=True)
-    heard, _ = heard_by(one)
-    heard_at_once, _ = heard_by(all_)
-    told, deaf = heard_by(all_)
-    records = [*first, *second]
-    record_all(one, [(sleep_ns / 1e9, kind, fields) for sleep_ns, kind, fields in records])
-    instants = accumulate(sleep_ns for sleep_ns, _, _ in records)
-    stamped = [(at_ns, kind, fields) for at_ns, (_, kind, fields) in zip(instants, records, strict=True)]
-    all_.record_all(stamped[: len(first)], told=[deaf])
-    assert all_.count == len(first)
-    all_.record_all(stamped[len(first) :], told=[deaf])
-    assert (all_.hash(), all_.kept, all_.count) == (one.hash(), one.kept, one.count)
-    assert sinks[1].getvalue() == sinks[0].getvalue()
-    assert heard_at_once == heard
-    assert told == []
-
-
-@pytest.mark.parametrize(
-    ("record", "error", "message"),
-    [
-        ((0, SEND, (1,)), ValueError, "1 value"),
-        ((0, SEND, (1, np.int64(2))), TypeError, r"write int\(value\)"),
-        ((2**63, SEND, (1, 2)), RunError, "292 years"),
-    ],
-)
-def test_what_is_refused_at_once_is_heard_of_by_nobody(
-    record: Any, error: type[Exception], message: str
-) -> None:
-    trace = Trace()
-    heard, _ = heard_by(trace)
-    with pytest.raises(error, match=message):
-        trace.record_all([(0, SEND, (3, 4)), record])
-    assert heard == []
-
-
 async def test_a_refused_record_is_not_heard_of() -> None:
     trace, heard = Trace(), list[tuple[Any, ...]]()
     trace.listen({"send": lambda *record: heard.append(record)})
@@ -210,12 +149,6 @@ async def test_faulty_records_are_refused_and_leave_no_mark() -> None:
     assert (trace.hash(), trace.count) == (before, 1)
     trace.record(RecordKind("send", SEND.fields), 3, 4)  # equal to a known kind: the same kind
     assert trace.count == 2
-
-
-@pytest.mark.parametrize("bad", [np.int64(2), 2**70])
-async def test_of_records_made_together_the_faulty_one_is_named(bad: Any) -> None:
-    with pytest.raises(TypeError, match=r"record of 'send' has a value .*int\(value\)"):
-        Trace().record_all([(0, EMPTY, ()), (0, SEND, (1, bad)), (0, MERGE, ([], 0.0, ""))])
 
 
 def test_fields_must_be_distinct_and_free() -> None:

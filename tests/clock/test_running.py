@@ -158,30 +158,6 @@ def test_control_c_comes_straight_out_while_a_join_blocks() -> None:
     assert cleaned == [2.0]
 
 
-def test_a_signal_from_elsewhere_interrupts_a_blocked_join() -> None:
-    never, blocking = threading.Event(), threading.Event()
-
-    def press() -> None:
-        blocking.wait(60.0)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-    def join() -> None:
-        blocking.set()
-        # In slices: a signal that comes just before a wait is only seen after it.
-        while not never.wait(0.1):
-            pass
-
-    async def main() -> None:
-        current_loop().call_at_ns(1, join, event_class=EventClass.JOIN)
-        await asyncio.Event().wait()
-
-    key = threading.Thread(target=press)
-    key.start()
-    with pytest.raises(KeyboardInterrupt):
-        clock.run(main())
-    key.join()
-
-
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_collector_is_quiet_during_a_run_and_restored_after(fails: bool) -> None:
     before = gc.get_threshold(), gc.get_freeze_count()

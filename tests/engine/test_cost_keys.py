@@ -182,7 +182,7 @@ def test_architectures_are_alike_by_model_settings_and_task() -> None:
 def test_not_all_counts_are_kept_for_ever(
     resources: Resources, make_fit: MakeFit, counted: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_memory, "MOST", 3)
+    monkeypatch.setattr(process_memory, "MAX_ENTRIES", 3)
     costs = Costs(resources)
     for size in range(1, 9):
         costs.work(make_fit(streams={"train": Stream(ClientSamples(0), size)}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, ClassVar
 
@@ -13,12 +13,15 @@ import pytest
 
 from fedsim import clock
 from fedsim.clock import Trace, now_ns, sleep_for, wait
+from fedsim.engine.cost import Effort
 from fedsim.engine.engine import Engine
 from fedsim.engine.executors.base import Due, Executor, ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.engine.jobs import Call, Job
+from fedsim.engine.requests import JobRequest, TimedJob
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import JobError, UserError
+from fedsim.models.flops import Operations
 from tests.engine.conftest import MakeFit
 
 S = 1_000_000_000
@@ -82,8 +85,70 @@ def call(function: Callable[..., Any], *arguments: Any) -> Call:
 
 
 def run(engine: Engine, job: Job, duration_s: float, client: int = 0) -> asyncio.Task[Any]:
-    work = engine.run(job, client=client, dispatch=client + 10, flops=1e9, duration_s=duration_s)
-    return asyncio.get_running_loop().create_task(work)
+    return asyncio.get_running_loop().create_task(result_of(engine, asked([(job, duration_s)], client)))
+
+
+def asked(jobs: Sequence[tuple[Job, float]], client: int = 0, flops: float = 1e9) -> JobRequest:
+    effort = Effort.of([(1, Operations(flops))])
+    return JobRequest(client, client + 10, [TimedJob(job, effort, takes_s) for job, takes_s in jobs], str)
+
+
+async def result_of(engine: Engine, request: JobRequest) -> Any:
+    (result,) = await engine.run(request)
+    return result
+
+
+async def test_jobs_of_one_request_are_done_one_after_the_other(engine: Engine, trace: Trace) -> None:
+    assert await engine.run(asked([(call(int, "1"), 2.0), (call(int, "2"), 3.0)])) == [1, 2]
+    assert [(at_ns // S, kind, values[2]) for at_ns, kind, *values in trace.kept] == [
+        (0, "job_start", "call"),
+        (0, "job_start", "call"),
+        (2, "job_end", "call"),
+        (5, "job_end", "call"),
+    ]
+
+
+async def test_if_one_job_of_a_request_fails_the_rest_is_given_up(
+    engine: Engine, noting: Noting, trace: Trace
+) -> None:
+    request = asked([(call(int, "1"), 1.0), (call(int, "x"), 1.0), (call(int, "3"), 1.0)])
+    with pytest.raises(JobError, match="invalid literal"):
+        await engine.run(request)
+    assert now_ns() == 2 * S
+    assert [values[-1] for _, kind, *values in trace.kept if kind == "job_end"] == [
+        "done",
+        "failed",
+        "cancelled",
+    ]
+    assert [future.cancelled() for future in noting.jobs] == [False, False, True]
+
+
+async def test_a_request_whose_jobs_were_done_beforehand_takes_its_time_and_no_work(
+    engine: Engine, noting: Noting
+) -> None:
+    request = asked([(call(int, "1"), 2.0), (call(int, "2"), 3.0)])
+    promises = engine.submit_ahead(request, [2 * S, 5 * S])
+    results = engine.results_ahead(request, promises)
+    ended: list[Any] = []
+    engine.start(request, lambda *given: ended.append((now_ns(), *given)), results)
+    await sleep_for(10.0)
+    assert ended == [(5 * S, [1, 2], None)]
+    assert noting.submitted == [(2 * S, 1), (5 * S, 2)]
+
+
+@pytest.mark.parametrize(("restart", "ends_s"), [(False, [6, 9]), (True, [7, 10])])
+async def test_jobs_stand_still_while_their_client_is_away(
+    engine: Engine, trace: Trace, restart: bool, ends_s: list[int]
+) -> None:
+    task = asyncio.get_running_loop().create_task(
+        engine.run(asked([(call(int, "1"), 2.0), (call(int, "2"), 3.0)]))
+    )
+    await sleep_for(1.0)
+    engine.pause(0)
+    await sleep_for(4.0)
+    engine.resume(0, restart=restart)
+    assert await task == [1, 2]
+    assert [at_ns // S for at_ns, kind, *_ in trace.kept if kind == "job_end"] == ends_s
 
 
 async def test_a_result_is_waited_for_at_the_very_instant_at_which_it_is_due(
@@ -259,9 +324,8 @@ def _simulation(resources: Resources, make_fit: MakeFit, workers: int) -> tuple[
                 job = call(int, "x")
             try:
                 async with asyncio.timeout(2.5):
-                    fitted = await engine.run(
-                        job, client=number, dispatch=turn, flops=1.0, duration_s=1.0 + (number * turn) % 3
-                    )
+                    request = asked([(job, 1.0 + (number * turn) % 3)], number)
+                    fitted = await result_of(engine, request)
                     digests.append(fitted.model.digest())
             except TimeoutError:
                 digests.append(b"timeout %d" % number)

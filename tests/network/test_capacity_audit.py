@@ -25,8 +25,6 @@ from fedsim.network.fluid_server_link import ServerLink
 from fedsim.network.max_min_star import Flow, MaxMinStar
 from fedsim.network.naive import PLUGIN as NAIVE
 from fedsim.network.none import PLUGIN as NONE
-from fedsim.network.progressive_filling import ProgressiveFilling
-from fedsim.rng import Key
 
 MS = 1_000_000
 LINKS = Links(np.array([8e6, 2e6, 5e6]), np.array([8e6, 2e6, 5e6]), np.array([0, 0.001, 0]), 9e6, 9e6, 0.0)
@@ -263,48 +261,6 @@ def test_a_step_of_a_trace_that_is_missed_is_caught(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(ServerLink, "_follow", once)
     with pytest.raises(InvariantError, match=r"the link of client 0 carrie"):
         play(FluidCarrier(TRACED, is_checked=True), [(0, 0, 9000, False), (3 * MS, 1, 100, False)])
-
-
-class Overfull(ProgressiveFilling):
-    """Fills links to the brim and beyond."""
-
-    def rates_bps(self) -> dict[int, float]:
-        return {name: 1.01 * rate_bps for name, rate_bps in super().rates_bps().items()}
-
-
-@pytest.mark.parametrize("solver", [ProgressiveFilling, Overfull])
-def test_the_general_solver(solver: type[ProgressiveFilling]) -> None:
-    # Parking lot: two links, one flow over both, one over each; and a third link for nobody.
-    capacities = [10.0, 4.0, 1.0]
-    named: dict[Any, float] = dict(enumerate(capacities))
-    routes = {0: (0,), 1: (0, 1), 2: (1,), 3: (0, 1)}
-    filling, check = solver(capacities), LoadCheck()
-
-    def until(at_s: float) -> None:
-        since_s, lasted_s = filling._now_s, at_s - filling._now_s
-        moves = [Move(name, rate_bps, routes[name]) for name, rate_bps in filling.rates_bps().items()]
-        check.span(since_s, at_s, moves, lambda link: Room(str(link), named[link], named[link] * lasted_s))
-        filling.advance(at_s)
-        for move in moves:
-            check.compare(move.flow, filling.remaining_bits(move.flow))  # type: ignore[arg-type]
-
-    def ride() -> None:
-        sizes = Key.root(5).numpy().uniform(1, 30, 4)
-        for name, size_bits in enumerate(sizes):
-            filling.add(name, float(size_bits), routes[name])
-            check.begin(name, float(size_bits))
-            until(filling._now_s + 0.25)
-        check.end(1, filling.remove(1))
-        while len(filling):
-            until(filling.next_end_s())
-            for name in filling.finished():
-                check.end(name)
-
-    if solver is ProgressiveFilling:
-        ride()
-    else:
-        with pytest.raises(InvariantError, match=r"0 carries .* bit/s at 0.0 s, its capacity is 10.0"):
-            ride()
 
 
 def test_flows_that_the_solver_does_not_move_are_missed() -> None:

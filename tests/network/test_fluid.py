@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim import clock
-from fedsim.clock import VirtualTimeLoop, call_after, now_ns, now_s, sleep_for, sleep_until, wait
+from fedsim.clock import VirtualTimeLoop, call_after, now_ns, sleep_for, sleep_until, wait
 from fedsim.errors import DataError, DeadlockError, VirtualTimeError
 from fedsim.network import Links, NetworkPlugin, Parcel
 from fedsim.network.base import Passage
@@ -23,8 +23,7 @@ from fedsim.network.fluid import FluidCarrier, FluidConfig
 from fedsim.network.max_min_star import MaxMinStar
 from fedsim.network.naive import PLUGIN as NAIVE
 from fedsim.network.none import PLUGIN as NONE
-from fedsim.network.progressive_filling import ProgressiveFilling
-from fedsim.rng import Key
+from tests.network.progressive_filling import ProgressiveFilling
 
 MS = 1_000_000
 S = 1_000 * MS
@@ -400,29 +399,6 @@ async def test_all_that_happens_at_one_instant_is_solved_once(
     assert len(world.arrivals) == 1100
     assert solvings() < 10
     assert loop.events_run - before < 20 + (1100 if latency_s else 0)
-
-
-def test_four_servers_of_equal_flows_are_a_queue_with_four_servers() -> None:
-    # 4,000 Poisson arrivals at 70 % load, each capped at a quarter of the link: M/M/4, mean sojourn 1.3572 s.
-    generator, flows = Key.root(3).child("queue").numpy(), 4000
-    gaps_s = generator.exponential(1 / 2.8, flows)
-    sizes = (generator.exponential(1e9 / 8, flows)).astype(int)
-    sojourns_s = list[float]()
-
-    class End(Note):
-        def arrived(self, parcel: Parcel) -> None:
-            sojourns_s.append(now_s() - parcel.payload)
-
-    async def main() -> None:
-        world = World(links([1.0] * flows, [1e9] * flows, 4e9, 1.0))
-        for client in range(flows):
-            world.carrier.carry(Parcel(-1, client, int(sizes[client]), now_s()), End(world))
-            await sleep_for(float(gaps_s[client]))
-        await sleep_for(1000)
-
-    clock.run(main())
-    assert len(sojourns_s) == flows
-    assert np.mean(sojourns_s) == pytest.approx(1.3572, rel=0.1)
 
 
 # Misuse

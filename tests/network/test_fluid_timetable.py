@@ -86,8 +86,8 @@ CLIENTS = st.lists(st.tuples(RATES, LATENCIES, BYTES, STARTS_NS), min_size=1, ma
 
 
 def links_of(clients: list[tuple[float, float, int, int]], server_bps: float, server_s: float) -> Links:
-    caps_bps, latency_s, _, _ = zip(*clients, strict=True)
-    rates = np.array(caps_bps)
+    link_bps, latency_s, _, _ = zip(*clients, strict=True)
+    rates = np.array(link_bps)
     return Links(rates, rates, np.array(latency_s), server_bps, server_bps, server_s)
 
 

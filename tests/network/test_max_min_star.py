@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim.network.max_min_star import Flow, MaxMinStar, noise_s
-from fedsim.network.progressive_filling import ProgressiveFilling
 from fedsim.rng import Key
+from tests.network.progressive_filling import ProgressiveFilling, max_min_bps
 
 INF = math.inf
 
@@ -213,6 +213,16 @@ def test_removing_a_flow_frees_its_share_and_tells_what_is_left() -> None:
 
 
 # Against progressive filling
+
+
+def test_the_reference_divides_links_as_by_hand() -> None:
+    # Link A of 10 has flows 1 and 2, link B of 4 has 2 and 3: B is full first, at 2 each; 8 are left of A.
+    assert max_min_bps([10, 4], [[0], [0, 1], [1]]) == [8, 2, 2]
+    # Server 10; edges of 4 and 20 with two clients each, the last of which has a slow link of 1.
+    routes = [[0, 1], [0, 1], [0, 2], [0, 2, 3]]
+    assert max_min_bps([10, 4, 20, 1], routes) == [2, 2, 5, 1]
+    assert max_min_bps([0.0, 5.0], [[], [0, 1], [1]]) == [math.inf, 0, 5]
+
 
 numbers = st.integers(1, 100).map(float) | st.floats(0.01, 100.0)
 caps = numbers | st.sampled_from([0.0, 5.0, 5.0, INF])

@@ -15,10 +15,10 @@ import fedsim
 from fedsim.figures.base import Figure, GanttChart, Section
 from fedsim.page import live_server
 from fedsim.page.html import html
-from fedsim.page.live_looks import Look, panels
 from fedsim.page.live_page import LivePage
 from fedsim.page.live_run import LiveRun
 from fedsim.page.live_server import LiveServer
+from fedsim.page.live_snapshot import Snapshot, panels
 from fedsim.page.page import Page, PageTable
 from fedsim.report.text_table import TextTable
 
@@ -77,7 +77,7 @@ def tab_of(browser: Browser, url: str, faults: list[str], **more: Any) -> Iterat
 def test_a_run_is_followed_from_its_start_to_its_end(
     browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LiveServer, "_may_look", lambda self: True)  # the run takes no time while it waits
+    monkeypatch.setattr(LiveServer, "_may_update", lambda self: True)  # the run takes no time while it waits
     steps, faults = Steps(), list[str]()
     with LivePage() as page, tab_of(browser, page.url, faults) as tab:
         options: dict[str, Any] = {"live": page, "progress": steps, "out": tmp_path / "run"}
@@ -117,7 +117,7 @@ def test_a_phone_shows_all_of_it_without_scrolling_sideways(
         steps(None)
 
     monkeypatch.setattr(LiveRun, "observe", observe_and_wait)
-    monkeypatch.setattr(LiveServer, "_may_look", lambda self: True)
+    monkeypatch.setattr(LiveServer, "_may_update", lambda self: True)
     phone: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
     widths = """() => ["html", ".plot", ".lines", ".table"].flatMap((what) =>
         [...document.querySelectorAll(what)].map((one) => [what, one.clientWidth, one.scrollWidth]))"""
@@ -156,7 +156,7 @@ class Source:
         self.looks += 1
         table = TextTable(("what", "how much"), [("looks", str(self.looks)), ("others", "1")])
         page = Page("by hand", "run", self.answer, PageTable("looks", table))
-        return panels(Look(page, "running", 0.5))
+        return panels(Snapshot(page, "running", 0.5))
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def serve() -> Iterator[Callable[..., LiveServer]]:
 
     def start(source: Callable[[], dict[str, str]]) -> LiveServer:
         page = html(Page("by hand", "run", "waiting"), start=("live",), connects=True)
-        started.append(LiveServer(page.encode(), source, every_s=0.01, most_of_the_time=1.0).start())
+        started.append(LiveServer(page.encode(), source, interval_s=0.01, max_time_share=1.0).start())
         return started[-1]
 
     yield start
@@ -196,11 +196,11 @@ def test_a_connection_is_lost_and_regained(browser: Browser, serve: Callable[...
 def test_a_page_that_was_turned_away_tries_again(
     browser: Browser, serve: Callable[..., LiveServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_server, "MOST_PAGES", 0)
+    monkeypatch.setattr(live_server, "MAX_PAGES", 0)
     faults = list[str]()
     with tab_of(browser, serve(Source()).url, faults) as tab:
         tab.get_by_text("Connection lost; trying again.").wait_for()
-        monkeypatch.setattr(live_server, "MOST_PAGES", 1)
+        monkeypatch.setattr(live_server, "MAX_PAGES", 1)
         tab.get_by_text("first").wait_for()
     assert faults == []
 
@@ -217,7 +217,7 @@ def test_a_gantt_chart_is_replaced_by_that_of_a_run(
             ["client 0"], ["compute"], zeros, zeros, rounds, at_s, at_s + 9, rounds, at_s, at_s + 10
         )
         section = Section("waiting", "Waiting", [Figure("gantt", "Clients by phase", "", chart)])
-        return panels(Look(Page("by hand", "run", "", sections=[section]), "ended", 1.0))
+        return panels(Snapshot(Page("by hand", "run", "", sections=[section]), "ended", 1.0))
 
     with tab_of(browser, serve(source).url, faults) as tab:
         tab.get_by_text("Last in rounds 4 to 6").wait_for()

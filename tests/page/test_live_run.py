@@ -14,10 +14,10 @@ from fedsim import clock
 from fedsim.bus import Header, Ledger, Totals
 from fedsim.clock import Trace
 from fedsim.figures.base import Section
-from fedsim.page.live_looks import Look, Rates, panels
+from fedsim.page.live_reader import Counts, RunReader
 from fedsim.page.live_run import LiveRun
+from fedsim.page.live_snapshot import Rates, Snapshot, panels
 from fedsim.page.page import Page
-from fedsim.page.run_at_hand import Counts, RunAtHand
 from fedsim.page.write_report import page_of
 from fedsim.report.record_run import record
 from fedsim.report.run_text import PASSED, SIMULATED
@@ -42,14 +42,14 @@ def make(tiny_scenario: str, tmp_path: Path) -> Make:
     return plan
 
 
-def looks_at(plan: Plan, folder: Path, live: LiveRun) -> list[Look]:
+def looks_at(plan: Plan, folder: Path, live: LiveRun) -> list[Snapshot]:
     """Do a run; return what is seen at the end of each round."""
-    seen = list[Look]()
-    record(plan, folder, watch=lambda row: seen.append(live.look()), observe=live.observe)
+    seen = list[Snapshot]()
+    record(plan, folder, watch=lambda row: seen.append(live.snapshot()), observe=live.observe)
     return seen
 
 
-def cells(look: Look, name: str) -> dict[str, str]:
+def cells(look: Snapshot, name: str) -> dict[str, str]:
     """Return the second column of a table of the page, by the first."""
     tables = [*([look.page.table] if look.page.table else []), *look.page.tables]
     (table,) = [one.table for one in tables if one.name == name]
@@ -58,10 +58,10 @@ def cells(look: Look, name: str) -> dict[str, str]:
 
 def test_a_run_from_its_start_to_its_end(make: Make, tmp_path: Path) -> None:
     live = LiveRun("tiny")
-    before = live.look()
+    before = live.snapshot()
     assert (before.state, before.share) == ("waiting", None)
     assert before.page.answer == "It is about to begin."
-    assert LiveRun("tiny", passed=PASSED).look().page.answer == "Waiting for clients to join."
+    assert LiveRun("tiny", passed=PASSED).snapshot().page.answer == "Waiting for clients to join."
     first, second = looks_at(make(), tmp_path / "run", live)
     assert (first.state, first.share) == ("running", 0.5)
     assert first.page.answer.startswith("1 of 2 rounds, ")
@@ -76,7 +76,7 @@ def test_a_run_from_its_start_to_its_end(make: Make, tmp_path: Path) -> None:
     assert [section.name for section in second.page.sections] == ["now", "quality", "taking-part"]
     assert "Of 4 clients, 4 are idle." in second.page.sections[0].figures[0].text
     live.ended(lambda: Page("the report", "run", "All is well."))
-    assert live.look() == Look(Page("the report", "run", "All is well."), "ended", 1.0)
+    assert live.snapshot() == Snapshot(Page("the report", "run", "All is well."), "ended", 1.0)
 
 
 @pytest.mark.parametrize(("passed", "is_said"), [(SIMULATED, True), (PASSED, False)])
@@ -92,8 +92,8 @@ def test_figures_are_made_anew_only_after_a_round(make: Make, tmp_path: Path) ->
     one, other = list[Section](), list[Section]()
 
     def watch(row: Any) -> None:
-        one.append(live.look().page.sections[1])
-        other.append(live.look().page.sections[1])
+        one.append(live.snapshot().page.sections[1])
+        other.append(live.snapshot().page.sections[1])
 
     record(make(), tmp_path / "run", watch=watch, observe=live.observe)
     assert one[0] is other[0]
@@ -103,7 +103,7 @@ def test_figures_are_made_anew_only_after_a_round(make: Make, tmp_path: Path) ->
 def test_a_report_that_cannot_be_made_is_told() -> None:
     live = LiveRun("tiny")
     live.ended(lambda: page_of(Path("gone")))
-    look = live.look()
+    look = live.snapshot()
     assert look.state == "ended"
     assert "gone holds no results" in look.page.answer
 
@@ -111,27 +111,27 @@ def test_a_report_that_cannot_be_made_is_told() -> None:
 def test_a_run_that_fails(make: Make, tmp_path: Path) -> None:
     live = LiveRun("tiny")
     live.failed("It was interrupted.")
-    assert (live.look().state, live.look().page.answer) == ("failed", "It was interrupted.")
+    assert (live.snapshot().state, live.snapshot().page.answer) == ("failed", "It was interrupted.")
     live = LiveRun("tiny")
     looks_at(make(), tmp_path / "run", live)
     live.failed("It was interrupted.")
-    assert live.look().state == "failed"
-    assert live.look().page.answer.startswith("2 of 2 rounds")
-    assert live.look().page.answer.endswith("It was interrupted.")
+    assert live.snapshot().state == "failed"
+    assert live.snapshot().page.answer.startswith("2 of 2 rounds")
+    assert live.snapshot().page.answer.endswith("It was interrupted.")
 
 
 def test_a_failure_after_the_end_changes_nothing() -> None:
     live = LiveRun("tiny")
     live.ended(lambda: Page("the report", "run", ""))
     live.failed("printing failed")
-    assert live.look().state == "ended"
+    assert live.snapshot().state == "ended"
 
 
 def test_what_nobody_knows_has_no_share(make: Make) -> None:
     parts = replace(make("run.until={accuracy = 0.99}").parts, rounds=None)
 
     async def main() -> float | None:
-        run = RunAtHand(Recorder(4, Ledger(), Trace(), silent()), parts)
+        run = RunReader(Recorder(4, Ledger(), Trace(), silent()), parts)
         return run.share(run.counts())
 
     assert clock.run(main()) is None
@@ -144,7 +144,7 @@ def test_shares_are_those_of_the_budget_that_is_nearest(make: Make) -> None:
     parts = make("run.until={simulated = '1 min', bytes = '400 B'}").parts
 
     async def main() -> float | None:
-        run = RunAtHand(recorder, parts)
+        run = RunReader(recorder, parts)
         await clock.sleep_for(10.0)
         ledger.sent(0, Header(-1, 0, 1, "talk", 0, 0), "word", 100, 3, False)
         return run.share(run.counts())
@@ -156,8 +156,8 @@ def test_events_are_told_in_words_newest_first_and_few(make: Make) -> None:
     trace = Trace()
     recorder = Recorder(4, Ledger(), trace, silent())
 
-    async def main() -> RunAtHand:
-        run = RunAtHand(recorder, make().parts)
+    async def main() -> RunReader:
+        run = RunReader(recorder, make().parts)
         for client in range(3):
             trace.record(DISPATCH, client, 0, 1, "talk", 0)
         await clock.sleep_for(1.0)

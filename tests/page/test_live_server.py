@@ -18,7 +18,7 @@ from fedsim.page import live_server
 from fedsim.page.live_server import LiveServer, own_hosts
 
 HTML = b"<!doctype html><p>live"
-QUICKLY = {"every_s": 0.0, "most_of_the_time": 1e9}
+QUICKLY = {"interval_s": 0.0, "max_time_share": 1e9}
 
 Serve = Callable[..., LiveServer]
 
@@ -231,12 +231,12 @@ async def test_a_request_without_end_is_cut_off(serve: Serve) -> None:
 
 
 async def test_who_says_nothing_is_not_waited_for(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_server, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(live_server, "REQUEST_TIMEOUT_S", 0.01)
     assert await raw(serve(), b"GET / HTTP/1.1\r\n") == b""
 
 
 async def test_there_are_only_so_many_pages(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_server, "MOST_PAGES", 2)
+    monkeypatch.setattr(live_server, "MAX_PAGES", 2)
     server = serve(**QUICKLY)
     async with page_of(server) as one:
         await one.news()
@@ -277,7 +277,7 @@ async def test_who_never_reads_holds_up_nobody(serve: Serve) -> None:
 
 async def test_at_the_end_all_pages_get_the_last_panels(serve: Serve) -> None:
     said = {"state": '"running"'}
-    server = serve(lambda: dict(said), every_s=1000.0)
+    server = serve(lambda: dict(said), interval_s=1000.0)
     async with page_of(server) as page:
         await page.news()
         said["state"] = '"ended"'
@@ -291,7 +291,7 @@ async def test_at_the_end_all_pages_get_the_last_panels(serve: Serve) -> None:
 
 
 async def test_who_never_reads_holds_up_no_end(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_server, "GOODBYE_S", 0.01)
+    monkeypatch.setattr(live_server, "CLOSE_TIMEOUT_S", 0.01)
     counter = Counter()
 
     def make() -> Mapping[str, str]:
@@ -341,7 +341,7 @@ async def test_it_takes_its_share_of_the_time_and_no_more(
         asked()
         return passed_s
 
-    server = serve(counter, every_s=0.001, most_of_the_time=0.01)
+    server = serve(counter, interval_s=0.001, max_time_share=0.01)
     server.renew(clock)
     async with page_of(server) as page:
         await page.news()
@@ -352,14 +352,14 @@ async def test_it_takes_its_share_of_the_time_and_no_more(
         await page.news()
         assert counter.looks > looks
         passed_s = 0.0
-        monkeypatch.setattr(live_server, "LONGEST_S", 0.0)
+        monkeypatch.setattr(live_server, "MAX_INTERVAL_S", 0.0)
         await page.news()
         await page.news()
 
 
 async def test_something_else_is_shown_at_once(serve: Serve) -> None:
     shown = {"what": '"one"'}
-    server = serve(lambda: dict(shown), every_s=1000.0)
+    server = serve(lambda: dict(shown), interval_s=1000.0)
     async with page_of(server) as page:
         await page.news()
         shown["what"] = '"other"'

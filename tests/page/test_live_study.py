@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedsim.figures.base import LineChart
-from fedsim.page.live_looks import Look
+from fedsim.page.live_snapshot import Snapshot
 from fedsim.page.live_study import LiveStudy
 from fedsim.page.page import Page
-from fedsim.report.record_comparison import record_comparison
 from fedsim.scenario import load_each
-from fedsim.studies.perform import Progress
-from fedsim.studies.plan import comparison_plan, load_study
+from fedsim.studies.comparison_plans import plan_of
+from fedsim.studies.perform import Progress, perform
+from fedsim.studies.plan import load_study
 
 ALGORITHMS = ("fedavg", "local")
 
@@ -28,13 +26,13 @@ def scenarios(tiny_scenario: str, tmp_path: Path) -> list[Any]:
     return load_each(file, (), ALGORITHMS, [0, 1])
 
 
-def runs_of(look: Look) -> dict[str, tuple[str, str]]:
+def runs_of(look: Snapshot) -> dict[str, tuple[str, str]]:
     """Return state and word of each run of the table, by label."""
     assert look.page.table is not None
     return {row[0]: (row[1], row[2]) for row in look.page.table.table.rows}
 
 
-def lines_of(look: Look) -> list[str]:
+def lines_of(look: Snapshot) -> list[str]:
     """Return the labels of the lines of the first curves."""
     (section,) = [one for one in look.page.sections if one.name == "quality"]
     chart = section.figures[0].chart
@@ -44,19 +42,19 @@ def lines_of(look: Look) -> list[str]:
 
 def test_a_comparison_in_this_process(scenarios: list[Any], tmp_path: Path) -> None:
     parent = tmp_path / "there"
-    live = LiveStudy(comparison_plan(scenarios, [0.5]), parent, "comparison")
-    seen = dict[str, list[Look]]()
+    plan = plan_of(scenarios, [0.5])
+    live = LiveStudy(plan, parent)
+    seen = dict[str, list[Snapshot]]()
 
-    @contextmanager
-    def watching(label: str, rounds: int | None) -> Iterator[Any]:
-        with live.running(label):
-            yield lambda row: seen.setdefault(label, []).append(live.look())
+    def watch(progress: Progress) -> None:
+        live.hear(progress)
+        if progress.run is not None and progress.row is not None:
+            seen.setdefault(progress.run.label, []).append(live.snapshot())
 
-    before = live.look()
+    before = live.snapshot()
     assert before.page.answer == "0 of 4 runs ended."
     assert set(runs_of(before).values()) == {("waiting", "")}
-    for _ in record_comparison(scenarios, "tiny", parent, watching, observe=live.observe):
-        pass
+    perform(plan, parent, jobs=1, watch=watch, observe=live.observe)
     first, last = seen["fedavg-seed0"][0], seen["local-seed1"][-1]
     assert runs_of(first)["fedavg-seed0"] == ("running", "round 1 of 2")
     assert first.share == pytest.approx(0.5 / 4)
@@ -66,45 +64,49 @@ def test_a_comparison_in_this_process(scenarios: list[Any], tmp_path: Path) -> N
     assert lines_of(last) == ["fedavg", "local", "local-seed1, so far"]
     assert [section.name for section in last.page.sections] == ["now", "quality"]
     assert [table.name for table in last.page.tables] == ["so-far", "events"]
-    after = live.look()
+    after = live.snapshot()
     assert set(runs_of(after).values()) == {("ended", "")}
     assert lines_of(after) == ["fedavg", "local"]
-    again = LiveStudy(comparison_plan(scenarios, []), parent, "comparison").look()
+    again = LiveStudy(plan_of(scenarios), parent).snapshot()
     assert again.page.answer == "4 of 4 runs ended.", "they were there before"
     live.ended(lambda: Page("report", "comparison", ""))
-    assert live.look().page.title == "report"
+    assert live.snapshot().page.title == "report"
 
 
 def test_only_so_many_curves_are_read_at_once(
     scenarios: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedsim.page.live_study.MOST_READ", 1)
-    for _ in record_comparison(scenarios, "tiny", tmp_path / "o", lambda *_: nullcontext(lambda row: None)):
-        pass
-    live = LiveStudy(comparison_plan(scenarios, []), tmp_path / "o", "comparison")
-    assert [lines_of(live.look()) for _ in range(3)] == [["fedavg"], ["fedavg", "local"], ["fedavg", "local"]]
+    monkeypatch.setattr("fedsim.page.live_study.MAX_READ", 1)
+    plan = plan_of(scenarios)
+    perform(plan, tmp_path / "o", jobs=1)
+    live = LiveStudy(plan, tmp_path / "o")
+    assert [lines_of(live.snapshot()) for _ in range(3)] == [
+        ["fedavg"],
+        ["fedavg", "local"],
+        ["fedavg", "local"],
+    ]
 
 
 def test_a_run_that_fails_is_named_with_its_reason(scenarios: list[Any], tmp_path: Path) -> None:
-    live = LiveStudy(comparison_plan(scenarios, []), tmp_path, "comparison")
-    with pytest.raises(ValueError, match="bad dice"), live.running("local-seed0"):
-        raise ValueError("it failed:\nbad dice")
-    assert runs_of(live.look())["local-seed0"] == ("failed", "bad dice")
-    assert live.look().page.answer.startswith("0 of 4 runs ended, 1 failed.")
+    plan = plan_of(scenarios)
+    live = LiveStudy(plan, tmp_path)
+    live.hear(Progress(4, 0, 1, run=plan.runs[1], said="it failed:\nbad dice"))
+    assert runs_of(live.snapshot())["local-seed0"] == ("failed", "bad dice")
+    assert live.snapshot().page.answer.startswith("0 of 4 runs ended, 1 failed.")
     live.failed("It failed: bad dice")
-    assert live.look().state == "failed"
-    assert live.look().page.answer.endswith("It failed: bad dice")
+    assert live.snapshot().state == "failed"
+    assert live.snapshot().page.answer.endswith("It failed: bad dice")
 
 
 def test_runs_of_other_processes_are_known_by_what_they_tell(scenarios: list[Any], tmp_path: Path) -> None:
-    plan = comparison_plan(scenarios, [])
-    live = LiveStudy(plan, tmp_path, "study")
+    plan = plan_of(scenarios)
+    live = LiveStudy(plan, tmp_path)
     one, other, *_ = plan.runs
     live.hear(Progress(4, 0))
     live.hear(Progress(4, 0, 0, {one.label: 1}, one))
     live.hear(Progress(4, 0, 0, {one.label: 1, other.label: 2}, other))
     live.hear(Progress(4, 0, 1, {one.label: 1}, other, "no such luck"))
-    look = live.look()
+    look = live.snapshot()
     assert runs_of(look)[one.label] == ("running", "round 1 of 2")
     assert runs_of(look)[other.label] == ("failed", "no such luck")
     assert look.share == pytest.approx((0.5 + 1) / 4)
@@ -120,19 +122,19 @@ def test_after_trials_the_time_left_is_told_by_the_runs_that_follow_them(
     tune = {"seeds": [7, 8, 9], "training.lr": [0.1, 0.5]}
     study = {"base": tiny_tables, "seeds": [0, 1], "variant": [{"algorithm": "fedavg"}], "tune": tune}
     plan = load_study(study)
-    live = LiveStudy(plan, tmp_path, "study")
+    live = LiveStudy(plan, tmp_path)
     trials = [trial for trials in plan.trials.values() for trial in trials]
     live.hear(Progress(8, 0, begun=trials))
     now_s = 10.0
     for number, trial in enumerate(trials, 1):  # all at once
         live.hear(Progress(8, 0, number, {}, trial, "ended"))
-    assert live.look().share == pytest.approx(6 / 8)
+    assert live.snapshot().share == pytest.approx(6 / 8)
     runs = plan.chosen({plan.settings[0]: 1}).runs
     live.hear(Progress(8, 0, 6, begun=runs))
-    assert runs_of(live.look())[runs[1].label] == ("waiting", "")
+    assert runs_of(live.snapshot())[runs[1].label] == ("waiting", "")
     now_s = 15.0
     live.hear(Progress(8, 0, 6, {runs[0].label: 1}, runs[0]))
-    look = live.look()
+    look = live.snapshot()
     assert look.share == pytest.approx(6.5 / 8)
     # Half of a run of two took 5 s.
     assert look.page.answer == "6 of 8 runs ended, 1 under way. About 15 s left."
@@ -141,12 +143,12 @@ def test_after_trials_the_time_left_is_told_by_the_runs_that_follow_them(
 def test_a_long_list_of_runs_is_cut(
     scenarios: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedsim.page.live_study.MOST_LISTED", 3)
-    plan = comparison_plan(scenarios, [])
-    live = LiveStudy(plan, tmp_path, "study")
+    monkeypatch.setattr("fedsim.page.live_study.MAX_LISTED", 3)
+    plan = plan_of(scenarios)
+    live = LiveStudy(plan, tmp_path)
     last = plan.runs[-1]
     live.hear(Progress(4, 0, 0, {last.label: 1}, last))
-    table = live.look().page.table
+    table = live.snapshot().page.table
     assert table is not None
     assert [row[0] for row in table.table.rows] == [last.label, *(run.label for run in plan.runs[:2])]
     assert table.table.notes == ["and 1 run more"]

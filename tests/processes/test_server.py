@@ -28,7 +28,6 @@ CLIENT: dict[str, Any] = {"told_by": "client"}
             "the process of clients 0 has left: other data",
         ),
         ("process refused", {"why": "no", "count": 1}, "a process was refused: no"),
-        ("tokens not read again", {"cause": "no"}, "tokens stay as they were: no"),
         ("clients missing", {"count": 2}, "beginning without 2 of 7 clients"),
         ("round", {"round": 1}, None),
         *((event, CLIENT, None) for event in (JOINED, GONE, "clients missing")),

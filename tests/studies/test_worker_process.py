@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 
-from fedsim.processes.python_again import variables
+from fedsim.processes.children import variables
 from fedsim.studies.worker_pool import COMMAND
 
 

@@ -10,8 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from fedsim.errors import DecodeError
 from fedsim.wire.binary_arrays import ALIGNMENT, Bins, arrays_of_bytes, described, lead
-from fedsim.wire.dtypes import DTYPES
-from fedsim.wire.limits import DEFAULT
+from fedsim.wire.contents import DEFAULT, DTYPES
 
 arrays = hnp.arrays(
     st.sampled_from(list(DTYPES.values())), hnp.array_shapes(min_dims=0, min_side=0, max_side=9)

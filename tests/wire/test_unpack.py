@@ -19,7 +19,7 @@ from fedsim.wire.unpack import FACTOR, FREE_BYTES, memory_bytes, unpack
 
 LIMITS: dict[str, Any] = {
     "where": "it",
-    "most_bytes": 2**18,
+    "max_bytes": 2**18,
     "str_bytes": 4096,
     "array_items": 4096,
     "map_items": 4096,

@@ -1,4 +1,4 @@
-"""A client process's endpoint: one session with the server, whatever becomes of connections."""
+"""The endpoint of a client process: one session with the server over any number of connections."""
 
 from __future__ import annotations
 
@@ -27,40 +27,27 @@ from fedsim.bus.http.messages import (
 from fedsim.bus.http.pending import Arrival, Deliveries, Replies, settle
 from fedsim.bus.http.requests import LOST, Backoff, Requests, SessionGone, jitter
 from fedsim.bus.http.state_folder import StateFolder
-from fedsim.bus.http.transfers import Incoming, Outgoing
 from fedsim.bus.inbox import Inbox
 from fedsim.bus.reply_report import Report, written
 from fedsim.errors import DecodeError, RunError, UserError
-from fedsim.network.overhead import DIGEST_BYTES
 from fedsim.quoting import MOST_SAID, printable, shortened
 from fedsim.wire import SERVER, Frame, Kinds, Message, Packed
 
 NOTICE_S = 3.0
-"""A person is told when an attempt fails so long after the connection was lost."""
+"""The user is told of a lost connection after this time."""
 
 Prober = Callable[[int, bytes], Awaitable[bytes]]
 """Answers the observer's question to a client."""
 Reporter = Callable[[Header], Report]
-"""Says what is to be said beside a reply, given its header."""
+"""Returns the report that goes with a reply, given its header."""
 
 
 class HttpClient:
-    """The place on the aiohttp bus of all clients that one process hosts; a :class:`fedsim.bus.Endpoint`.
+    """The endpoint on the HTTP bus of all clients of one process; a :class:`fedsim.bus.Endpoint`.
 
-    Dispatches are received in the order in which the server sent them, each once. Where there is a state
-    folder, a reply goes to the server only once it is durable.
-
-    Args:
-        url: The server, as ``http://host:port`` or ``https://host:port``.
-        clients: The clients that this process hosts.
-        kinds: The kinds of message that may travel; may be set after the greeting. Until then nothing is
-            received, and the server does not count on this process.
-        token: The secret that grants these clients.
-        ssl: How to check the server's certificate; None for the system's way.
-        limits: Lengths, times and patience; an attribute, too.
-        state: Where replies and states outlive this process.
-        jitter: Returns numbers from 0 to 1, for pauses between attempts to connect.
-        tell: Called with a line for a person when the server has been away for long, and when it is back.
+    Dispatches are received in the order of sending, each once. With a state folder, a reply is sent once it
+    is durable. ``kinds`` may be set after the greeting; until then nothing is received, and the process is
+    not ready. ``tell`` takes a line for the user when the server is away, and when it is back.
     """
 
     def __init__(
@@ -110,7 +97,7 @@ class HttpClient:
 
     @property
     def kinds(self) -> Kinds | None:
-        """The kinds of message that may travel; setting them tells the server that this process is ready."""
+        """The kinds of messages; setting them tells the server that this process is ready."""
         return self._deliveries.kinds
 
     @kinds.setter
@@ -120,13 +107,7 @@ class HttpClient:
         self._report()
 
     async def connect(self) -> bytes:
-        """Join the server's run; return its greeting. From then on the session is kept up.
-
-        Raises:
-            UserError: The server refuses this process for good, or the state folder is another run's.
-            ConnectionError: There was no connection within the patience of the limits.
-            RuntimeError: It was called before.
-        """
+        """Join the server's run; return its greeting. From then on the session is kept up."""
         if self._tasks:
             raise RuntimeError("connect() was called before: it is called once")
         self._requests.open()
@@ -143,14 +124,14 @@ class HttpClient:
         return self._greeting or b""
 
     async def close(self, grace_s: float = 5.0, *, why: str = "it was stopped") -> None:
-        """Say goodbye, and why, and close everything."""
+        """Tell the server why this process leaves, and close everything."""
         if self._tasks and grace_s > 0 and self._requests.joined.is_set():
-            with suppress(*LOST, SessionGone, UserError):  # nobody is told any more
+            with suppress(*LOST, SessionGone, UserError):
                 async with asyncio.timeout(grace_s):
                     if not self._is_over:
                         await self._leave(why)
                     while self._is_over and self._failure is None:
-                        await self._change.wait()  # it says goodbye already; the server then ends the outbox
+                        await self._change.wait()  # it is leaving already; the server then ends the outbox
         while self._tasks:  # one that ends may start another
             for task in self._tasks:
                 task.cancel()
@@ -159,11 +140,7 @@ class HttpClient:
         self._fail(ConnectionError("this process has closed its connection"))
 
     def send(self, header: Header, message: Message | Packed | None) -> Awaitable[None]:
-        """Start replying now; awaiting the result waits until the frame has left.
-
-        Raises:
-            ValueError: A reply of a client that is not hosted here, or a frame that is too long.
-        """
+        """Start replying now; awaiting the result waits until the server has the reply."""
         if header.sender not in self._clients or header.receiver != SERVER:
             raise ValueError(f"{header}: this process replies to the server for the clients {self._clients}")
         _, frame = framed(header, message, self.limits.frame)
@@ -173,38 +150,25 @@ class HttpClient:
         return self._give(Reply(key, frame, spent_s, written(report.notes, report.left_out), state=state))
 
     async def receive(self) -> Delivery:
-        """Wait for the next dispatch, in the order of the server's sending.
-
-        Raises:
-            RuntimeError: Another task is waiting already; a party has one reader.
-            ConnectionError: The run is over, or the connection is lost for good.
-            RunError: The server has ended the run before its end.
-            UserError: The server refuses this process.
-        """
+        """Wait for the next dispatch; a ConnectionError, RunError or UserError once none will come."""
         return await self._inbox.receive()
 
     def on_probe(self, handler: Prober) -> None:
-        """Let a function answer the observer's questions; what it raises is told to the server."""
+        """Set what answers the observer's questions; its errors go to the server."""
         self._prober = handler
 
     def on_reply(self, reporter: Reporter) -> None:
-        """Let a function say what each reply took and what was noted; it is asked as the reply is sent."""
+        """Set what returns the report of each reply, when that is sent."""
         self._reporter = reporter
 
     async def over(self) -> None:
-        """Wait until the server has said that the run is over.
-
-        Raises:
-            ConnectionError: The connection is lost for good.
-            RunError: The server has ended the run before its end.
-            UserError: The server refuses this process.
-        """
+        """Wait until the server says that the run is over; errors as of :meth:`receive`."""
         await self._until(lambda: self._is_over)
 
     # Down
 
     async def _stay(self) -> None:
-        """Hold an outbox, again and again, until the run is over or patience is: both are an error."""
+        """Hold an outbox until the run or ``patience_s`` is over; both are an error."""
         limits, loop = self.limits, asyncio.get_running_loop()
         backoff = Backoff(limits, self._jitter)
         while True:
@@ -259,20 +223,19 @@ class HttpClient:
             self._report()
             async for data in self._outbox.content.iter_any():
                 self._talked_s = loop.time()
-                for one in reader.feed(data):
-                    self._understand(one)
+                for entry in reader.feed(data):
+                    self._take(entry)
 
-    def _understand(self, said: Entry) -> None:
-        letter, values, body = said
+    def _take(self, entry: Entry) -> None:
+        letter, values, body = entry
         if letter == "d":
             number, *_, size = values
             header = header_of(values)
             if header.receiver not in self._clients or (size or 0) > self.limits.frame.frame_bytes:
                 raise ProtocolError(f"{header} of {size} bytes came to the host of {self._clients}")
-            incoming = Incoming(size + DIGEST_BYTES) if size and not body else None
-            arrival = Arrival(header, number, body or None, incoming)
-            if self._deliveries.announced(arrival) and incoming is not None:
-                self._start(self._fetch(arrival, incoming))
+            arrival = Arrival(header, number, body or None, is_coming=bool(size and not body))
+            if self._deliveries.announced(arrival):
+                self._start(self._fetch(arrival, size))
             self._report(self.limits.report_delay_s)
         elif letter == "q" and values[0] not in self._answering:
             self._answering[values[0]] = None
@@ -290,12 +253,12 @@ class HttpClient:
         async with self._requests.send("POST", "/leave", 204, data=sendable(why).encode()):
             pass
 
-    async def _fetch(self, arrival: Arrival, incoming: Incoming) -> None:
+    async def _fetch(self, arrival: Arrival, num_bytes: int) -> None:
         async with self._slots_down:
             await self._deliveries.room()
             path, frame = f"/dispatch/{arrival.header.client}/{arrival.header.dispatch}", None
             try:
-                frame = await self._requests.download(path, incoming)
+                frame = await self._requests.download(path, num_bytes)
             except DecodeError as error:
                 self._unusable(arrival.header, str(error))
         self._deliveries.fetched(arrival, frame)
@@ -304,7 +267,7 @@ class HttpClient:
     # Up
 
     async def _post(self) -> None:
-        """Send small replies, as many at a time as are ready, and signs of life, for ever."""
+        """Send small replies, all that are ready at a time, and signs of life, for ever."""
         loop = asyncio.get_running_loop()
         while True:
             self._wake.clear()
@@ -326,33 +289,33 @@ class HttpClient:
 
     async def _upload(self, reply: Reply) -> None:
         async with self._slots_up:
-            await self._requests.upload(reply.path, Outgoing(reply.parts()), is_new=reply.is_new)
+            await self._requests.upload(reply.path, reply.parts())
 
     async def _answer(self, number: int, client: int, question: bytes) -> None:
-        """Answer a question, or say why that cannot be."""
+        """Answer a question, or send why that is impossible."""
         async with self._slots_asked:  # few answers are here at a time
-            fault, most = None, self.limits.frame.frame_bytes
+            fault, limit = None, self.limits.frame.frame_bytes
             try:
                 if self._prober is None:
                     raise RuntimeError("nobody answers probes here")
                 answer = await self._prober(client, question)
-                if len(answer) > most:
-                    raise ValueError(f"an answer of {len(answer)} bytes: the limit is {most}")
+                if len(answer) > limit:
+                    raise ValueError(f"an answer of {len(answer)} bytes: the limit is {limit}")
             except Exception as error:
                 fault = sendable(f"{type(error).__name__}: {error}")
                 answer = fault.encode()
             await self._give(Reply((number,), Frame(answer, len(answer)), fault=fault))
         del self._answering[number]
 
-    # How it is done
+    # Internals
 
     def _gone(self) -> None:
-        """Join again: the server does not know the session any more."""
+        """Join again, as the server does not know the session."""
         if self._outbox is not None:
             self._outbox.close()
 
     def _give(self, reply: Reply) -> asyncio.Future[None]:
-        """Begin to bring a reply to the server; the result is done when it was taken, or never will be."""
+        """Start to bring a reply to the server; the result is done once it is taken or lost."""
         loop = asyncio.get_running_loop()
         reply.at_s, left = loop.time(), loop.create_future()
         if self._failure is not None:
@@ -362,7 +325,7 @@ class HttpClient:
         return left
 
     def _start(self, work: Coroutine[Any, Any, None], left: asyncio.Future[None] | None = None) -> None:
-        """Do something beside; if it fails, everybody who waits hears of it."""
+        """Run a task; its failure is that of the endpoint."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = left
         task.add_done_callback(self._ended)
@@ -376,7 +339,7 @@ class HttpClient:
         self._give(Reply((header.client, header.dispatch), fault=sendable(why)))
 
     def _report(self, within_s: float = 0.0) -> None:
-        """Say soon which dispatches have come, and whether this process is ready."""
+        """Confirm dispatches, and whether this process is ready, within this time."""
         at_s = asyncio.get_running_loop().time() + within_s
         if at_s < self._report_at_s:
             self._report_at_s = at_s
@@ -397,6 +360,6 @@ class HttpClient:
             await self._change.wait()
 
     def _changed(self) -> None:
-        """Wake whoever waits for the greeting or the end."""
+        """Wake those that wait for the greeting or the end."""
         self._change.set()
         self._change = asyncio.Event()

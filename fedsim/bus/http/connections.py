@@ -1,8 +1,8 @@
-"""The server's connections: how many there are, and for how long one may stay unknown.
+"""Limits on the number of connections, and on the time in which one shows a valid token.
 
-A connection is unknown until a request on it shows a valid token. Of too many of these the oldest makes way,
-so a flood of them cannot keep others out: a client process shows its token at once. A connection is counted
-before its TLS handshake, which may never end.
+Of too many unknown connections, those without a valid token, the oldest is closed. So a flood cannot keep
+client processes out, which show their token at once. A connection counts before its TLS handshake, which may
+never end.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class Connections(web.Server):
-    """An aiohttp server that closes connections beyond its limits; a handler ends with its connection."""
+    """An aiohttp server that closes connections beyond its limits."""
 
     def __init__(self, handler: Handler, limits: HttpLimits, reject: Callable[..., None]) -> None:
         super().__init__(
@@ -40,7 +40,7 @@ class Connections(web.Server):
         )
         self._limits = limits
         self._reject = reject
-        self._open: dict[RequestHandler, Callable[[], object]] = {}  # with what breaks it
+        self._open: dict[RequestHandler, Callable[[], object]] = {}  # and how to break it
         self._unknown: dict[RequestHandler, asyncio.TimerHandle] = {}
         self._listener: asyncio.Server | None = None
 
@@ -50,33 +50,29 @@ class Connections(web.Server):
         return len(self._open)
 
     async def listen(self, host: str, port: int, context: ssl.SSLContext | None) -> int:
-        """Let connections in, encrypted if so told; return the port.
-
-        Raises:
-            OSError: The address cannot be listened at.
-        """
+        """Accept connections; return the port."""
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(self, host, port, ssl=context, backlog=512)
         return int(self._listener.sockets[0].getsockname()[1])
 
     def lock(self) -> None:
-        """Let no further connection in."""
+        """Accept no further connections."""
         if self._listener is not None:
             self._listener.close()
 
     async def close(self, grace_s: float) -> None:
-        """Close all connections; requests that are being answered have so long."""
+        """Close all connections; requests under way have this time."""
         self.lock()
         for handler in list(self._unknown):
             if handler.transport is None:  # it is in its TLS handshake, of which aiohttp does not know
-                self._turn_out(handler)
+                self._break(handler)
         self.pre_shutdown()
         await self.shutdown(grace_s)
         if self._listener is not None:
             await self._listener.wait_closed()
 
     def __call__(self) -> RequestHandler:
-        """Return what handles a new connection, counted; the oldest that is unknown makes way for it."""
+        """Return the handler of a new connection; beyond the limits, break the oldest unknown one."""
         handler, limits = super().__call__(), self._limits
         # asyncio calls this in the task that accepts a connection, which a TLS handshake is part of.
         accepting = asyncio.current_task()
@@ -84,16 +80,16 @@ class Connections(web.Server):
         is_full = len(self._open) >= limits.max_connections
         self._open[handler] = accepting.cancel
         self._unknown[handler] = asyncio.get_running_loop().call_later(
-            limits.handshake_timeout_s, self._turn_out, handler, "slow"
+            limits.handshake_timeout_s, self._break, handler, "slow"
         )
         if is_full or len(self._unknown) > limits.max_handshakes:
-            self._turn_out(next(iter(self._unknown)), "connections")
-        # Nothing tells of the loss of a connection that was never made.
+            self._break(next(iter(self._unknown)), "connections")
+        # connection_lost() is not called for a connection that was never made.
         accepting.add_done_callback(lambda _: self._leave(handler) if handler.transport is None else None)
         return handler
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
-        """Begin with a connection, unless it had to make way meanwhile."""
+        """Start a connection, unless it was broken meanwhile."""
         super().connection_made(handler, transport)
         if handler in self._open:
             self._open[handler] = transport.abort
@@ -115,7 +111,7 @@ class Connections(web.Server):
         if (timer := self._unknown.pop(handler, None)) is not None:
             timer.cancel()
 
-    def _turn_out(self, handler: RequestHandler, cause: str = "") -> None:
+    def _break(self, handler: RequestHandler, cause: str = "") -> None:
         if cause:
             self._reject(cause)
         abort = self._open[handler]
@@ -124,7 +120,7 @@ class Connections(web.Server):
 
 
 class _Counting(logging.Handler):
-    """Counts what aiohttp would print, of which nothing is shown: it may quote a peer, or a secret."""
+    """Counts the log lines of aiohttp and shows none: they may quote a peer or a secret."""
 
     def __init__(self, reject: Callable[..., None]) -> None:
         super().__init__()
@@ -142,7 +138,7 @@ class _Counting(logging.Handler):
 
 
 def _counted(reject: Callable[..., None]) -> logging.Logger:
-    """Return a logger of the server's own, which is in no other's charge."""
+    """Return a logger of the server's own, outside the tree of loggers."""
     logger = logging.Logger("fedsim.bus.http")
     logger.addHandler(_Counting(reject))
     return logger

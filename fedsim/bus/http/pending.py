@@ -1,4 +1,4 @@
-"""What a client process has not done yet: dispatches to hand over and reply to, replies to be taken."""
+"""Open work of a client process: dispatches to hand over and to reply to, replies to bring to the server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from fedsim.bus.base import Delivery, Header
 from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.messages import Reply, read_frame
 from fedsim.bus.http.state_folder import StateFolder
-from fedsim.bus.http.transfers import Incoming
 from fedsim.bus.inbox import Inbox
 from fedsim.errors import DecodeError
 from fedsim.wire import Kinds
@@ -23,34 +22,27 @@ Key = tuple[int, ...]
 
 @dataclass(slots=True, eq=False)
 class Arrival:
-    """A dispatch that has been announced and not handed over.
+    """A dispatch that was announced and not handed over.
 
     Attributes:
-        header: Its header.
-        number: Its number in the outbox; 0 if it was announced in a session that is gone.
-        frame: Its frame; None for a header alone, and until it has come.
-        incoming: Its frame on the way, if that is to be fetched.
+        number: Its number in the outbox; 0 if it was announced in an earlier session.
+        frame: Its frame; None for a header alone, and while it is fetched.
+        is_coming: Whether its frame is being fetched.
         held_bytes: Bytes of a frame that was fetched.
     """
 
     header: Header
     number: int
     frame: bytes | memoryview | None = None
-    incoming: Incoming | None = None
+    is_coming: bool = False
     held_bytes: int = 0
 
 
 class Deliveries:
-    """Hands dispatches over in order, once each.
+    """Hands dispatches over in order, once each, and not before ``kinds`` are known.
 
-    Args:
-        limits: While ``inbox_bytes`` of fetched frames are not replied to no further one is fetched.
-        inbox: Where they are handed over.
-        unusable: Is told of a dispatch whose frame cannot be used, and why.
-
-    Attributes:
-        kinds: The kinds of message that may travel; nothing is handed over before they are known.
-        last: The number announced last: after a break the server goes on after it.
+    While ``inbox_bytes`` of fetched frames have no reply, no further frame is fetched. ``last`` is the number
+    announced last: after a break the server goes on after it.
     """
 
     def __init__(self, limits: HttpLimits, inbox: Inbox, unusable: Callable[[Header, str], None]) -> None:
@@ -67,18 +59,18 @@ class Deliveries:
 
     @property
     def had(self) -> int:
-        """The number up to which all dispatches have come."""
+        """The number up to which all dispatches have arrived."""
         # A new session may number what is here in another order.
-        return max(0, min((self.last, *(one.number - 1 for one in self._arrivals.values()))))
+        return max(0, min((self.last, *(each.number - 1 for each in self._arrivals.values()))))
 
     def begin_anew(self) -> None:
-        """Expect all dispatches again, from a session that is new to the server."""
+        """Expect all dispatches again, in a session that is new to the server."""
         self.last = 0
         for arrival in self._arrivals.values():
             arrival.number = 0
 
     def announced(self, arrival: Arrival) -> bool:
-        """Take a dispatch; say whether its frame is to be fetched."""
+        """Take a dispatch; return whether its frame is to be fetched."""
         header = arrival.header
         key = header.client, header.dispatch
         self.last = arrival.number
@@ -86,7 +78,7 @@ class Deliveries:
             known.number = arrival.number
         elif key not in self._in_hand and header.dispatch > self._replied.get(header.client, -1):
             self._arrivals[key] = arrival
-            if arrival.incoming is not None:
+            if arrival.is_coming:
                 return True
             self.fetched(arrival, arrival.frame)
         return False
@@ -98,23 +90,23 @@ class Deliveries:
             await self._room.wait()
 
     def fetched(self, arrival: Arrival, frame: bytes | memoryview | None) -> None:
-        """Take the frame of a dispatch; None for a header alone, and where the server has it no more."""
-        if arrival.incoming is not None and frame is not None:
+        """Take the frame of a dispatch; None for a header alone, or if the server has it no more."""
+        if arrival.is_coming and frame is not None:
             # Small ones do not count: they may wait for this one, which must not wait for them.
             arrival.held_bytes = len(frame)
             self._held_bytes += len(frame)
-        elif arrival.incoming is not None:
+        elif arrival.is_coming:
             del self._arrivals[arrival.header.client, arrival.header.dispatch]
-        arrival.frame, arrival.incoming = frame, None
+        arrival.frame, arrival.is_coming = frame, False
         self.hand_over()
 
     def hand_over(self) -> None:
-        """Hand over what is here and next in order."""
+        """Hand over the dispatches that are next in order and complete."""
         kinds = self.kinds
         while kinds is not None and self._arrivals:
             key, arrival = next(iter(self._arrivals.items()))
             header, frame = arrival.header, arrival.frame
-            if arrival.incoming is not None:
+            if arrival.is_coming:
                 return
             del self._arrivals[key]
             self._in_hand[key] = arrival.held_bytes, asyncio.get_running_loop().time()
@@ -126,12 +118,12 @@ class Deliveries:
                 self._inbox.put(Delivery(header, message), 0 if frame is None else len(frame))
 
     def held_s(self, key: Key) -> float:
-        """Return how long ago a dispatch was handed over; 0 for one that was not, or is replied to."""
+        """Return how long ago a dispatch was handed over; 0 before that, and after its reply."""
         now_s = asyncio.get_running_loop().time()
         return now_s - self._in_hand.get(key, (0, now_s))[1]
 
     def replied(self, key: Key) -> None:
-        """Let go of a dispatch: its reply is on its way, or in the state folder."""
+        """Forget a dispatch whose reply is on its way, or in the state folder."""
         client, number = key
         self._replied[client] = max(number, self._replied.get(client, -1))
         self._held_bytes -= self._in_hand.pop(key, (0, 0.0))[0]
@@ -139,14 +131,9 @@ class Deliveries:
 
 
 class Replies:
-    """Brings replies to the server; those of a client one after the other, in the order of giving.
+    """Brings replies to the server; those of a client one after the other, in order.
 
-    Args:
-        limits: What travels alone.
-        state: Where replies outlive the process.
-        given: Is told of a reply that is safe: its dispatch need not be kept any more.
-        upload: Sends a large reply.
-        wake: Is told that there are small ones to send.
+    ``given`` is called once a reply is safe, ``wake`` when there are small ones to send.
     """
 
     def __init__(
@@ -165,12 +152,12 @@ class Replies:
         self._small: deque[Reply] = deque()
         self._writing = asyncio.Lock()
         self._is_broken = False
-        self._turns = WeakValueDictionary[Key, asyncio.Lock]()  # one that is held or waited for lives
+        self._turns = WeakValueDictionary[Key, asyncio.Lock]()  # only locks in use
 
     async def bring(self, reply: Reply) -> None:
-        """Bring a reply to the server, once it is durable; end when the server has taken it."""
+        """Bring a reply to the server, once it is durable; return when the server has taken it."""
         state = self._state if reply.fault is None and len(reply.key) == 2 else None
-        if state is not None and reply.is_new:
+        if state is not None and not reply.is_durable:
             async with self._writing:
                 if self._is_broken:  # a later reply must not be durable without the one before it
                     return
@@ -193,23 +180,23 @@ class Replies:
                 state.forget(reply.key)
 
     def batch(self) -> tuple[list[Reply], bytes]:
-        """Return small replies that travel together, and as what; whoever sends them calls :meth:`taken`."""
-        now_s, found, body = asyncio.get_running_loop().time(), list[Reply](), bytearray()
+        """Return small replies that travel together, and their entries; once sent, call :meth:`taken`."""
+        now_s, batch, body = asyncio.get_running_loop().time(), list[Reply](), bytearray()
         while self._small:
             entry = self._small[0].entry(now_s)
             if body and len(body) + len(entry) > self._limits.batch_bytes:
                 break
-            found.append(self._small.popleft())
+            batch.append(self._small.popleft())
             body += entry
-        return found, bytes(body)
+        return batch, bytes(body)
 
     def taken(self, batch: Sequence[Reply]) -> None:
-        """Go on after small replies that the server has taken."""
+        """Let the next replies follow those that the server has taken."""
         for reply in batch:
             settle(reply.taken)
 
 
 def settle(future: asyncio.Future[None] | None) -> None:
-    """Let whoever waits for a future go on, if anybody does."""
+    """Complete a future, if there is one that is not done."""
     if future is not None and not future.done():
         future.set_result(None)

@@ -1,11 +1,11 @@
-"""A client process's requests, and telling a person what trying again would not mend."""
+"""Requests of a client process, and errors for faults that repetition does not mend."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -14,20 +14,20 @@ import aiohttp
 
 from fedsim.bus.http.access import ClientRanges
 from fedsim.bus.http.limits import HttpLimits
-from fedsim.bus.http.messages import ProtocolError, join_request
-from fedsim.bus.http.transfers import Incoming, Outgoing
+from fedsim.bus.http.messages import Incoming, Parts, ProtocolError, join_request, pieces, transfer_bytes
 from fedsim.errors import DecodeError, UserError
+from fedsim.network.overhead import DIGEST_BYTES
 from fedsim.quoting import MOST_SAID, printable, shortened
 
 T = TypeVar("T")
 
 LOST = (aiohttp.ClientError, OSError, ProtocolError)
 """Errors after which trying again may help."""
-_MOST_GREETING = 64 << 20
-_MOST_SPOILT = 3
-"""So often a frame may arrive with another SHA-256 than its own."""
+_MAX_GREETING_BYTES = 64 << 20
+_MAX_SPOILT = 3
+"""A frame with a wrong SHA-256 is fetched this often."""
 _PLAIN = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")
-"""What OpenSSL says, depending on its version, of an answer that is no TLS."""
+"""Reasons that OpenSSL gives, depending on its version, for an answer without TLS."""
 
 
 class SessionGone(Exception):  # noqa: N818
@@ -35,12 +35,12 @@ class SessionGone(Exception):  # noqa: N818
 
 
 def jitter() -> float:
-    """Return a number from 0 to 1; real time is no part of a result, so nobody needs to repeat it."""
+    """Return a random number from 0 to 1; no result depends on it."""
     return int.from_bytes(os.urandom(4), "big") / 2**32
 
 
 def open_http(token: str | None, context: ssl.SSLContext | None, limits: HttpLimits) -> aiohttp.ClientSession:
-    """Return what a client process sends its requests with; whoever asks for it closes it."""
+    """Return an HTTP session for the requests of a client process."""
     return aiohttp.ClientSession(
         headers={} if token is None else {"Authorization": f"Bearer {token}"},
         connector=aiohttp.TCPConnector(limit=3 * limits.transfers_at_once + 2, ssl=context or True),
@@ -54,12 +54,7 @@ def open_http(token: str | None, context: ssl.SSLContext | None, limits: HttpLim
 
 
 class Backoff:
-    """Pauses between attempts: uniform from 0 to a bound that doubles, up to a cap.
-
-    Args:
-        limits: Half of the first bound, and the cap.
-        jitter: Returns numbers from 0 to 1.
-    """
+    """Pauses between attempts: uniform from 0 to a bound that doubles, up to a cap."""
 
     def __init__(self, limits: HttpLimits, jitter: Callable[[], float]) -> None:
         self._limits = limits
@@ -67,7 +62,7 @@ class Backoff:
         self._bound_s = 0.0
 
     async def pause(self, *, anew: bool) -> None:
-        """Wait; with the first bound after an attempt that has brought something."""
+        """Wait; ``anew`` begins with the first bound."""
         first_s = 2 * self._limits.backoff_first_s
         self._bound_s = min(self._limits.backoff_cap_s, first_s if anew else 2 * self._bound_s or first_s)
         await asyncio.sleep(self._bound_s * self._jitter())
@@ -76,17 +71,8 @@ class Backoff:
 class Requests:
     """The requests of one session of a client process, each repeated until it is answered.
 
-    Args:
-        url: The server's address.
-        secret: The session's.
-        token: The secret that grants the clients.
-        tls: How to check the server's certificate.
-        limits: Times.
-        jitter: Returns numbers from 0 to 1.
-        gone: Told that the server does not know the session.
-
-    Attributes:
-        joined: Set while the server is thought to know the session.
+    ``gone`` is called when the server does not know the session; ``joined`` is set while the server should
+    know it.
     """
 
     def __init__(
@@ -120,19 +106,12 @@ class Requests:
 
     @asynccontextmanager
     async def send(
-        self, method: str, path: str, *allowed: int, headers: Mapping[str, str] | None = None, **options: Any
+        self, method: str, path: str, *allowed: int, length: int | None = None, **options: Any
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request; give its answer, of one of these statuses, if any are given.
-
-        Raises:
-            SessionGone: The server does not know the session.
-            UserError: It does not know the token any more.
-            ConnectionAbortedError: Another status than those allowed; trying again may help.
-            aiohttp.ClientError, OSError: There is no answer; likewise.
-        """
+        """Send a request and yield its answer; an error of :data:`LOST` for other statuses than allowed."""
         assert self._http is not None  # noqa: S101
-        headers = {**self._headers, **(headers or {})}
-        # No redirect: another server would be told the session's secret.
+        headers = self._headers if length is None else {**self._headers, "Content-Length": str(length)}
+        # No redirect: another server would learn the session's secret.
         async with self._http.request(
             method, f"{self._url}{path}", headers=headers, allow_redirects=False, **options
         ) as response:
@@ -144,113 +123,82 @@ class Requests:
                 raise ConnectionAbortedError(f"status {response.status}")
             yield response
 
-    async def persist(self, attempt: Callable[[], Awaitable[T]], moved: Callable[[], int] = lambda: 0) -> T:
-        """Repeat a request until it is answered; pauses are short again once bytes have moved."""
+    async def persist(self, attempt: Callable[[], Awaitable[T]], num_bytes: int = 0) -> T:
+        """Repeat a request, with a body of ``num_bytes``, until it is answered."""
         backoff = Backoff(self._limits, self._jitter)
         while True:
             await self.joined.wait()
-            before = moved()
             try:
                 # aiohttp's own limit begins once a body is written, which a dead connection may prevent.
-                async with asyncio.timeout(self._limits.request_timeout_s):
+                async with asyncio.timeout(self._limits.transfer_timeout_s(num_bytes)):
                     return await attempt()
             except SessionGone:
                 self.joined.clear()  # until the process has joined again, which it does at once
                 self._gone()
             except LOST:
                 pass
-            await backoff.pause(anew=moved() > before)
+            await backoff.pause(anew=False)
 
-    async def download(self, path: str, incoming: Incoming) -> memoryview | None:
-        """Fetch bytes, from where an earlier attempt has ended; None where the server has them no more.
-
-        Raises:
-            DecodeError: They do not have their SHA-256, however often they come.
-        """
+    async def download(self, path: str, num_bytes: int) -> memoryview | None:
+        """Fetch a frame; None if the server has it no more, a DecodeError if its SHA-256 stays wrong."""
         num_spoilt = 0
 
         async def attempt() -> memoryview | None:
             nonlocal num_spoilt
-            held = incoming.held
-            headers = {"Range": f"bytes={held}-"} if held else {}
-            if not incoming.is_complete:
-                async with self.send("GET", path, 206 if held else 200, 410, headers=headers) as response:
-                    if response.status == 410:
-                        return None
-                    async for data in response.content.iter_any():
-                        incoming.add(data)
+            incoming = Incoming(num_bytes + DIGEST_BYTES)
+            async with self.send("GET", path, 200, 410) as response:
+                if response.status == 410:
+                    return None
+                async for data in response.content.iter_any():
+                    incoming.add(data)
             if not incoming.is_complete:
                 raise ConnectionAbortedError("a frame that ends early")
             if (frame := await incoming.verified()) is None:
-                incoming.reset()
                 num_spoilt += 1
-                if num_spoilt == _MOST_SPOILT:
+                if num_spoilt == _MAX_SPOILT:
                     raise DecodeError(f"{incoming.total} bytes came {num_spoilt} times with another SHA-256")
                 raise ConnectionAbortedError("another SHA-256")
             return frame
 
-        return await self.persist(attempt, lambda: incoming.held)
+        return await self.persist(attempt, num_bytes)
 
-    async def upload(self, path: str, outgoing: Outgoing, *, is_new: bool) -> None:
-        """Send bytes, of which some may be there unless they are new."""
-        total, held = outgoing.total, 0
-
-        async def put(start: int) -> int | None:
-            """Send what follows; return how much is there if that cannot be, None once all is taken."""
-            span = "*" if start == total else f"{start}-{total - 1}"
-            headers = {"Content-Range": f"bytes {span}/{total}", "Content-Length": str(total - start)}
-            data = outgoing.pieces(start, self._limits.chunk_bytes) if start < total else b""
-            async with self.send("PUT", path, 204, 409, 410, headers=headers, data=data) as response:
-                if response.status != 409:
-                    return None
-                there = response.headers.get("Fedsim-Held", "")
-                if not there.isdecimal() or int(there) > total:
-                    raise ProtocolError(f"{there:.20} bytes held of {total}")
-                return int(there)
+    async def upload(self, path: str, parts: Parts) -> None:
+        """Send a large reply, once the server has said that it waits for it."""
+        num_bytes = transfer_bytes(parts)
 
         async def attempt() -> None:
-            nonlocal held, is_new
-            there = 0 if is_new else await put(total)
-            is_new = False
-            if there is not None:
-                held = there
-                if await put(held) is not None:
-                    raise ConnectionAbortedError("another request is at it")
+            data = pieces(parts, self._limits.chunk_bytes)
+            async with self.send("PUT", path, 204, 410, length=num_bytes, data=data, expect100=True):
+                pass
 
-        await self.persist(attempt, lambda: held)
+        await self.persist(attempt, num_bytes)
 
     async def join(self, clients: ClientRanges, *, is_first: bool) -> tuple[str, bool, bytes]:
         """Join; return the run, whether the server knew the session, and its greeting.
 
-        Args:
-            clients: The clients to host.
-            is_first: Whether nothing was ever heard of the server, so that the address itself may be wrong.
-
-        Raises:
-            UserError: Trying again is of no use.
-            aiohttp.ClientError, OSError, ProtocolError: It may help.
+        Raises a UserError where a repetition is of no use. Before the first answer the address may be wrong.
         """
         try:
             async with (
                 asyncio.timeout(self._limits.handshake_timeout_s),
                 self.send("POST", "/join", data=join_request(clients)) as response,
             ):
-                if (response.content_length or 0) > _MOST_GREETING:
+                if (response.content_length or 0) > _MAX_GREETING_BYTES:
                     raise ProtocolError(f"a greeting of {response.content_length} bytes")
-                said, run = await response.read(), response.headers.get("Fedsim-Run")
+                body, run = await response.read(), response.headers.get("Fedsim-Run")
         except aiohttp.ClientError as error:
             if why := await self._mistake(error, is_first=is_first):
                 raise UserError(why) from None
             raise
         if response.status == 200 and run is not None:
-            return run, response.headers.get("Fedsim-Resumed") == "1", said
-        text = printable(said.decode("utf-8", "replace"))
+            return run, response.headers.get("Fedsim-Resumed") == "1", body
+        text = printable(body.decode("utf-8", "replace"))
         if why := self._refusal(response.status, text, is_fedsim=run is not None, is_first=is_first):
             raise UserError(why)
         raise ConnectionAbortedError(f"status {response.status}: {shortened(text)}")
 
-    def _refusal(self, status: int, said: str = "", *, is_fedsim: bool = True, is_first: bool = False) -> str:
-        """Return what a person has to know of an answer; nothing where trying again may help."""
+    def _refusal(self, status: int, text: str = "", *, is_fedsim: bool = True, is_first: bool = False) -> str:
+        """Return an error text for an answer; empty where a repetition may help."""
         there = f"the server at {self._url}"
         if status == 401:
             problem = "asks for a token" if self._token is None else "does not know this token (any more)"
@@ -261,13 +209,13 @@ class Requests:
                 "write 127.0.0.1 or localhost in place of the name, or give the server a file of tokens"
             )
         if status == 409 and is_fedsim:
-            return f"the server refuses this process: {said}"
+            return f"the server refuses this process: {text}"
         if status == 413 and is_fedsim:
-            return f"{there} cannot take so many ranges of clients ({said}): name fewer, or longer ones"
-        if status == 400 and said.startswith("join:"):
+            return f"{there} cannot take so many ranges of clients ({text}): name fewer, or longer ones"
+        if status == 400 and text.startswith("join:"):
             return (
                 f"what answers at {self._url} does not speak this fedsim's protocol "
-                f"({shortened(said, MOST_SAID)}): check the address, and install the same version of fedsim "
+                f"({shortened(text, MOST_SAID)}): check the address, and install the same version of fedsim "
                 "on both sides"
             )
         if is_first and not is_fedsim and status < 500:
@@ -278,7 +226,7 @@ class Requests:
         return ""
 
     async def _mistake(self, error: aiohttp.ClientError, *, is_first: bool) -> str:
-        """Return what a person has to change after a request has failed; nothing where it may yet succeed."""
+        """Return an error text for a failed request; empty where a repetition may help."""
         there = f"the server at {self._url}"
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
             return (
@@ -301,14 +249,14 @@ class Requests:
         return ""
 
 
-async def _encrypts(url: str, patience_s: float) -> bool:
-    """Say whether a server that has closed an unencrypted connection answers an encrypted one."""
+async def _encrypts(url: str, timeout_s: float) -> bool:
+    """Whether a server that has closed an unencrypted connection answers an encrypted one."""
     place = urlsplit(url)
-    # Whoever it is, it is told nothing.
+    # Nothing is sent, so any server will do.
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with suppress(OSError, TimeoutError):
-        async with asyncio.timeout(patience_s):
+        async with asyncio.timeout(timeout_s):
             _, writer = await asyncio.open_connection(place.hostname, place.port or 80, ssl=context)
         writer.transport.abort()
         return place.scheme == "http"

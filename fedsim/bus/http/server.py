@@ -1,14 +1,13 @@
 """The server's endpoint: listens, and answers the requests of client processes.
 
-Nothing that a peer does ends the server: whatever is against the rules is counted in ``rejected`` by its
-cause, and the connection closed. Memory that peers can make it use is bounded by
+Nothing that a peer does ends the server: a breach of the rules is counted in ``rejected`` by its cause, and
+the connection is closed. Memory that peers can make the server use is bounded by
 
     max_connections x (1 MiB + chunk_bytes + batch_bytes) + upload_bytes + inbox_bytes + one batch
 
-where 1 MiB is what aiohttp, asyncio and TLS take at most of what comes on one connection, and ``chunk_bytes``
-what waits to go out there. What the server itself sends is held until it is replied to, arrays of a broadcast
-once for all receivers. A reply is only taken from whom it was asked of, once, so ledger, trace and inbox
-cannot be flooded either.
+where 1 MiB is the most that aiohttp, asyncio and TLS read ahead on a connection, and ``chunk_bytes`` waits to
+be written. Dispatches are held until their replies come, the arrays of a broadcast once for all receivers. A
+reply is taken once, from the process that was asked, so ledger, trace and inbox cannot be flooded.
 """
 
 from __future__ import annotations
@@ -18,18 +17,17 @@ import secrets
 import ssl as tls
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
-from functools import partial
 from itertools import count
 from typing import Any
 
 from fedsim.bus.base import Delivery, Header, Log
 from fedsim.bus.http.access import Access, is_loopback
-from fedsim.bus.http.accounts import Accounts
 from fedsim.bus.http.connections import Connections
 from fedsim.bus.http.handlers import Handlers
 from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.messages import Entry, entry, framed, read_frame, sendable
 from fedsim.bus.http.sessions import Dispatch, Key, Question, Session, Sessions
+from fedsim.bus.http.transfer_records import TransferRecords
 from fedsim.bus.inbox import Inbox
 from fedsim.bus.ledger import Ledger, Outcome
 from fedsim.clock import Trace
@@ -42,27 +40,10 @@ OVER = "the run is over"
 
 
 class HttpServer:
-    """The server's place on the aiohttp bus; implements :class:`fedsim.bus.Endpoint`.
+    """The server's endpoint on the HTTP bus; a :class:`fedsim.bus.Endpoint`.
 
-    Args:
-        kinds: The kinds of message that may travel.
-        ledger: Where every frame is entered.
-        trace: Where transfers start and end.
-        overhead: What protocols add to a frame, for the ledger; ``protocol="bus"`` is what this bus adds.
-        access: Who may host which clients.
-        limits: What peers may ask for.
-        greeting: Sent to every process when it joins; what it says is the runtime's business.
-        num_clients: Clients are numbered below it.
-        log: Where joining, leaving and rejected peers are noted.
-        health: Adds to what ``GET /health`` tells, such as the round.
-
-    Attributes:
-        limits: As given.
-        greeting: As given.
-        run: The name of this run.
-        is_closing: Whether nobody is let in any more.
-        rejected: What peers did and must not, by cause.
-        connections: Those of client processes, and of strangers.
+    ``greeting`` is sent to every process that joins; ``health`` adds to the answer of ``GET /health``;
+    ``run`` names this run; ``rejected`` counts the faults of peers by cause.
     """
 
     def __init__(
@@ -87,10 +68,9 @@ class HttpServer:
         self._num_clients = num_clients
         self._log = log
         self._health = health
-        self._accounts = Accounts(ledger, trace, overhead, log)
-        self.rejected = self._accounts.rejected
-        evicted = partial(self._accounts.reject, "evicted")
-        self._sessions = Sessions(num_clients, self.limits, self._retired, evicted)
+        self._records = TransferRecords(ledger, trace, overhead, log)
+        self.rejected = self._records.rejected
+        self._sessions = Sessions(num_clients, self.limits, self._retired)
         self._inbox = Inbox(self.limits.inbox_bytes)
         self._newest: dict[int, int] = {}
         self._questions: dict[int, Question] = {}
@@ -98,29 +78,21 @@ class HttpServer:
         self._change = asyncio.Event()
         self._end: bytes | None = None
         self._is_over = False
-        access.warn = lambda why: log.warning("tokens not read again", cause=shortened(why, MOST_SAID))
-        self._handlers = Handlers(self, access, self._sessions, self._accounts, self._inbox)
-        self.connections = Connections(self._handlers.answer, self.limits, self._accounts.reject)
+        self._handlers = Handlers(self, access, self._sessions, self._records, self._inbox)
+        self.connections = Connections(self._handlers.answer, self.limits, self._records.reject)
         self._tending: asyncio.Task[None] | None = None
 
     # For the runtime
 
     async def start(self, host: str, port: int, ssl: tls.SSLContext | None = None) -> int:
-        """Listen; return the port, which the system chooses for 0.
-
-        Raises:
-            OSError: The address cannot be listened at.
-        """
+        """Listen; return the port, which the system chooses for 0."""
         self._handlers.is_local = is_loopback(host)
         port = await self.connections.listen(host, port, ssl)
         self._tending = asyncio.get_running_loop().create_task(self._tend(), name="bus: heartbeats")
         return port
 
     async def close(self, grace_s: float = 5.0, *, why: str = "the server was stopped") -> None:
-        """Tell all processes that it is over, and why; wait at most so long for them; close everything.
-
-        Processes that have lost their connection as the run ended may come back meanwhile, and hear of it.
-        """
+        """Tell all processes the end, and why; wait ``grace_s`` for them to leave or come back; close."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + grace_s
         if not self._is_over:
@@ -144,12 +116,7 @@ class HttpServer:
         self._inbox.fail(ConnectionError("the server has closed"))
 
     def send(self, header: Header, message: Message | Packed | None) -> Awaitable[None]:
-        """Start sending now; awaiting the result waits until the frame has left.
-
-        Raises:
-            ValueError: A client that does not exist, a dispatch that is not newer than the last to its
-                client, or a frame that is longer than the limits allow.
-        """
+        """Start sending now; awaiting the result waits until the frame has left."""
         client, number = header.receiver, header.dispatch
         newest = self._newest.get(client, -1)
         if header.sender != SERVER or not 0 <= client < self._num_clients or number <= newest:
@@ -169,43 +136,28 @@ class HttpServer:
         return dispatch.left
 
     async def receive(self) -> Delivery:
-        """Wait for the next reply, in order of arrival.
-
-        Raises:
-            RuntimeError: Another task is waiting already; a party has one reader.
-            ConnectionError: The server has closed.
-        """
+        """Wait for the next reply, in order of arrival; a ConnectionError once the server has closed."""
         return await self._inbox.receive()
 
     def attended(self, client: int) -> bool:
-        """Say whether a process that hosts this client is connected and understands messages."""
+        """Whether a process that hosts this client is connected and understands messages."""
         session = self._sessions.owner(client)
         return session is not None and session.abort is not None and session.is_ready
 
     async def attendance(self, clients: Collection[int]) -> None:
-        """Wait until all these clients are attended, at one instant.
-
-        Raises:
-            ConnectionError: The server has closed.
-        """
+        """Wait until all these clients are attended at once."""
         while not all(self.attended(client) for client in clients):
             if self.is_closing:
                 raise ConnectionError("the server has closed")
             await self._change.wait()
 
     async def probe(self, client: int, question: bytes, timeout_s: float) -> bytes:
-        """Ask the process of a client on the observer's behalf; outside the ledger and all dispatches.
+        """Ask the process of a client for the observer, outside the ledger; a RunError if it cannot answer.
 
-        A question that is lost with a connection is asked again on the next.
-
-        Raises:
-            TimeoutError: No answer in time.
-            RunError: The process could not answer, and says why.
-            ConnectionError: The server has closed.
-            ValueError: A question that is longer than a small frame.
+        A question that is lost with a connection is repeated on the next.
         """
-        if len(question) > (most := self.limits.small_frame_bytes):
-            raise ValueError(f"a question of {len(question)} bytes: at most {most} fit")
+        if len(question) > (limit := self.limits.small_frame_bytes):
+            raise ValueError(f"a question of {len(question)} bytes: at most {limit} fit")
         number, answer = next(self._numbers), asyncio.get_running_loop().create_future()
         asked = Question(client, entry("q", number, client, body=question), answer)
         self._questions[number] = asked
@@ -219,11 +171,11 @@ class HttpServer:
             del self._questions[number]
 
     def seal(self) -> None:
-        """Enter nothing more in ledger and trace: what travels from now on belongs to no run."""
-        self._accounts.seal()
+        """Record nothing more in ledger and trace: later frames belong to no run."""
+        self._records.seal()
 
     def finish(self) -> None:
-        """Tell all processes, those that come back later too, that the run is over, and :meth:`seal`."""
+        """Tell all processes, and those that come back later, that the run is over; :meth:`seal`."""
         self._is_over = True
         self.seal()
         self._tell_all(entry("e", True, OVER))
@@ -231,7 +183,7 @@ class HttpServer:
     # For handlers
 
     def status(self) -> dict[str, Any]:
-        """Return what ``GET /health`` tells."""
+        """Return the answer to ``GET /health``."""
         here = [session for session in self._sessions if session.abort is not None]
         return {
             "status": "closing" if self.is_closing else "over" if self._is_over else "ok",
@@ -263,22 +215,22 @@ class HttpServer:
             self._log.info("process gone", clients=shortened(session.clients), why=why)
 
     def left(self, session: Session, why: str) -> None:
-        """Note that a process has left, for good as far as it knows."""
+        """Note that a process has left."""
         if not session.has_left:
             session.has_left = True
             self._log.info("process left", clients=shortened(session.clients), why=shortened(why, MOST_SAID))
         if session.abort is not None:
             session.abort()
 
-    def told(self, session: Session, number: int, is_ready: bool) -> None:
-        """Enter that all dispatches up to a number have arrived, and whether the process understands them."""
+    def confirmed(self, session: Session, number: int, is_ready: bool) -> None:
+        """Record that all dispatches up to a number have arrived; note whether the process is ready."""
         for dispatch in session.confirmed(number):
-            self._accounts.ended(dispatch, Outcome.DELIVERED)
+            self._records.ended(dispatch, Outcome.DELIVERED)
             dispatch.released()
         self._readied(session, is_ready)
 
     def asked(self, session: Session, key: Key) -> Dispatch | Question | None:
-        """Return what this session is to reply to or to answer; None, and counted, if it is nothing."""
+        """Return the dispatch or question of a key; None, and counted, if this session has none."""
         if len(key) == 1:
             question = self._questions.get(key[0])
             return question if question is not None and question.awaits(session) else None
@@ -289,57 +241,54 @@ class HttpServer:
         if client not in session.clients:
             cause = "client"
         elif number <= self._newest.get(client, -1) and dispatch is None:
-            cause = "repeated"  # as after a break, when a process cannot know what has arrived
+            cause = "repeated"  # normal after a break: a process cannot know what has arrived
         else:
             cause = "unasked"
-        self._accounts.reject(cause, f"{client}-{number}")
+        self._records.reject(cause, f"{client}-{number}")
         return None
 
-    def take(self, session: Session, one: Entry, sharing: int = 1, first_ns: int = -1) -> bool:
-        """Take what a process has sent up; say whether it was asked for.
+    def take(self, session: Session, reply: Entry, sharing: int = 1, first_ns: int = -1) -> bool:
+        """Take a reply or an answer; return whether it was asked for.
 
-        Args:
-            session: The process's.
-            one: The entry.
-            sharing: Entries that came in the same request.
-            first_ns: When the first bytes of a large one came; negative for a small one.
+        ``sharing`` entries came in its request; ``first_ns`` is when a large one began, negative for a small
+        one.
         """
-        asked = self.asked(session, one.key)
+        asked = self.asked(session, reply.key)
         if isinstance(asked, Dispatch):
-            self._take_reply(asked, one, sharing, first_ns)
-        elif asked is not None and one.values[1]:
-            asked.answer.set_result(bytes(one.body))
+            self._take_reply(asked, reply, sharing, first_ns)
+        elif asked is not None and reply.values[1]:
+            asked.answer.set_result(bytes(reply.body))
         elif asked is not None:
-            why = shortened(sendable(bytes(one.body).decode("utf-8", "replace")), MOST_SAID)
+            why = shortened(sendable(bytes(reply.body).decode("utf-8", "replace")), MOST_SAID)
             asked.answer.set_exception(RunError(f"the process of client {asked.client} cannot answer: {why}"))
         return asked is not None
 
-    # How it is done
+    # Internals
 
-    def _take_reply(self, dispatch: Dispatch, one: Entry, sharing: int, first_ns: int) -> None:
-        if one.letter == "u":
-            why = one.values[2]
-            self._accounts.reject("unusable", why)
-            self._accounts.ended(dispatch, Outcome.UNDECODABLE, shortened(why, MOST_SAID))
+    def _take_reply(self, dispatch: Dispatch, reply: Entry, sharing: int, first_ns: int) -> None:
+        if reply.letter == "u":
+            why = reply.values[2]
+            self._records.reject("unusable", why)
+            self._records.ended(dispatch, Outcome.UNDECODABLE, shortened(why, MOST_SAID))
             self._lost(dispatch, why)
             return
-        self._accounts.ended(dispatch, Outcome.DELIVERED)
-        _, _, spent_s, notes = one.values
-        self._accounts.reported(dispatch, spent_s, notes, first_ns)
+        self._records.ended(dispatch, Outcome.DELIVERED)
+        _, _, spent_s, notes = reply.values
+        self._records.reported(dispatch, spent_s, notes, first_ns)
         self._forget(dispatch)
-        header, message, num_bytes = dispatch.header.reply(), None, len(one.body)
+        header, message, num_bytes = dispatch.header.reply(), None, len(reply.body)
         if num_bytes:
             try:
-                message = read_frame(header, one.body, self._kinds, self.limits.frame)
+                message = read_frame(header, reply.body, self._kinds, self.limits.frame)
             except DecodeError as error:
-                self._accounts.reject("decode", str(error))
-                self._accounts.came(header, None, num_bytes, sharing, shortened(error, MOST_SAID))
+                self._records.reject("decode", str(error))
+                self._records.received(header, None, num_bytes, sharing, shortened(error, MOST_SAID))
                 return
-            self._accounts.came(header, message, num_bytes, sharing)
+            self._records.received(header, message, num_bytes, sharing)
         self._inbox.put(Delivery(header, message), num_bytes)
 
     def _readied(self, session: Session, is_ready: bool) -> None:
-        """Note whether a process understands messages; ask what is to be asked of one that does."""
+        """Note whether a process understands messages, and ask it the open questions."""
         if is_ready and not session.is_ready:
             for question in self._questions.values():
                 if question.awaits(session):
@@ -355,37 +304,37 @@ class HttpServer:
         self._changed()
 
     def _may_hear(self, session: Session, since_s: float) -> bool:
-        """Say whether a process is connected, or may come back to hear of the end."""
+        """Whether a process is connected, or may come back to hear of the end."""
         if session.abort is not None:
             return True
         return self._is_over and not session.has_left and session.gone_s >= since_s
 
     def _lost(self, dispatch: Dispatch, cause: str) -> None:
-        self._accounts.ended(dispatch, Outcome.LOST, cause)
+        self._records.ended(dispatch, Outcome.LOST, cause)
         self._forget(dispatch)
 
     def _forget(self, dispatch: Dispatch) -> None:
-        self._sessions.drop(dispatch)
-        dispatch.frame = dispatch.packed = dispatch.outgoing = None
+        self._sessions.dispatches.pop(dispatch.key, None)
+        dispatch.frame = dispatch.packed = None
         dispatch.released()
 
     def _retired(self, session: Session, why: str) -> None:
         self._log.info("process retired", clients=shortened(session.clients), why=why)
 
     def _changed(self) -> None:
-        """Wake whoever waits for attendance, or for processes to leave."""
+        """Wake those that wait for attendance or for processes to leave."""
         self._change.set()
         self._change = asyncio.Event()
 
     async def _tend(self) -> None:
-        """Look after sessions for ever."""
+        """End silent and forgotten sessions, for ever."""
         limits, loop = self.limits, asyncio.get_running_loop()
         while True:
             await asyncio.sleep(limits.heartbeat_s / 4)
             for session in self._sessions:
                 is_silent = loop.time() - session.heard_s > limits.silence_s
                 if session.abort is not None and is_silent and not session.num_waiting:
-                    self._accounts.reject("silent")
+                    self._records.reject("silent")
                     session.abort()
             for dispatch in self._sessions.lapse(loop.time() - limits.session_ttl_s):
                 self._lost(dispatch, "nobody hosts the client")

@@ -1,29 +1,23 @@
-"""Which process hosts which client, dispatches that are not replied to, and questions without an answer."""
+"""Sessions of client processes, open dispatches, and the observer's open questions."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from fedsim.bus.base import Header
 from fedsim.bus.http.access import ClientRanges
 from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.messages import ProtocolError
-from fedsim.bus.http.transfers import Incoming, Outgoing
 from fedsim.quoting import shortened
 from fedsim.wire import Frame, Packed
 
 
 class Refused(ProtocolError):  # noqa: N818
-    """What a process asks for is refused.
-
-    Args:
-        why: For the log, and for the process.
-        cause: As what it is counted.
-        status: Of the answer; 409 to who joins and shall not try again, 503 if it may be let in later.
-    """
+    """A request is refused: status 409 for good, 503 if the process may try again."""
 
     def __init__(self, why: str = "", cause: str = "refused", status: int = 409) -> None:
         super().__init__(why or f"status {status}")
@@ -34,36 +28,12 @@ Key = tuple[int, ...]
 """Client and dispatch, or the number of an observer's question."""
 
 
-class Upload(Incoming):
-    """A large reply or answer on its way up.
-
-    Attributes:
-        is_busy: Whether a request is at it.
-        first_ns: When its first bytes came; negative before.
-    """
-
-    is_busy = False
-    first_ns = -1
-
-
 @dataclass(eq=False)
 class Dispatch:
-    """A dispatch to a client, until its reply is taken.
+    """A dispatch to a client until its reply is taken; ``packed`` and ``frame`` are None once it is settled.
 
-    Attributes:
-        header: Its header.
-        packed: Its message; None for a header alone, and for one that is settled.
-        frame: Its frame, likewise.
-        left: Done when the frame has left, or never will.
-        at_s: When it was sent.
-        is_small: Whether its frame goes with the outbox, or there is none.
-        row: Its row in the ledger, until its end is there; -1 before and after, and for a header alone.
-        began_ns: When it was last put on a connection; negative before.
-        had_ns: When it was first known to have arrived; negative before.
-        session: The process that it goes to; None while there is none.
-        number: Its number in that process's outbox.
-        outgoing: Its frame as it is fetched, whose SHA-256 is computed once; None before, and once settled.
-        key: Client and dispatch.
+    ``row`` is its open row in the ledger, ``began_ns`` when it was last sent, ``had_ns`` when it was
+    confirmed (each negative where there is none); ``number`` is its number in the outbox of ``session``.
     """
 
     header: Header
@@ -77,13 +47,12 @@ class Dispatch:
     had_ns: int = -1
     session: Session | None = None
     number: int = 0
-    outgoing: Outgoing | None = None
 
     def __post_init__(self) -> None:
         self.key: Key = (self.header.client, self.header.dispatch)
 
     def released(self) -> None:
-        """Note that the frame has left."""
+        """Tell the sender that the frame has left."""
         if not self.left.done():
             self.left.set_result(None)
 
@@ -94,22 +63,16 @@ class Session:
 
     Attributes:
         secret: Its name, known to nobody else.
-        clients: The clients that it hosts.
         token: What it showed when it joined; every later request shows the same.
-        limits: Its rates.
-        heard_s: When it was last heard of.
-        gone_s: Since when it has no outbox.
         last: The highest number given to a dispatch.
-        queue: What the outbox has to write: dispatches, and entries.
-        wake: Set when there is something.
-        unconfirmed: Dispatches written and not known to have arrived, ascending.
-        uploads: Large replies and answers on their way, by client and dispatch, or by question.
-        abort: Breaks the connection of its outbox; None while it has none.
+        queue: Dispatches and entries for the outbox.
+        unconfirmed: Dispatches written but not confirmed, in ascending order.
+        upload_bytes: Bytes of large replies and answers that are read now.
+        abort: Breaks the connection of the outbox; None while there is none.
         is_ready: Whether it understands messages already.
         has_begun: Whether it has had an outbox, and so the answer to its join.
-        has_left: Whether it has left, for good as far as it knows.
         num_requests: Requests under way, beside the outbox.
-        num_waiting: Those of them that wait for somebody to receive.
+        num_waiting: Those of them that wait for room in the inbox.
     """
 
     secret: str = field(repr=False)
@@ -122,7 +85,7 @@ class Session:
     queue: deque[Dispatch | bytes] = field(default_factory=deque)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     unconfirmed: deque[Dispatch] = field(default_factory=deque)
-    uploads: dict[Key, Upload] = field(default_factory=dict)
+    upload_bytes: int = 0
     abort: Callable[[], None] | None = None
     is_ready: bool = False
     has_begun: bool = False
@@ -132,35 +95,30 @@ class Session:
     _tokens: float = 0.0
     _at_s: float = float("-inf")
 
-    @property
-    def held_bytes(self) -> int:
-        """Bytes held of its large replies and answers."""
-        return sum(upload.held for upload in self.uploads.values())
-
     def put(self, dispatch: Dispatch) -> None:
         """Send a dispatch."""
         self.last += 1
         dispatch.session, dispatch.number = self, self.last
         self.say(dispatch)
 
-    def say(self, one: Dispatch | bytes) -> None:
+    def say(self, item: Dispatch | bytes) -> None:
         """Write a dispatch or an entry, if there is an outbox."""
         if self.abort is not None:
-            self.queue.append(one)
+            self.queue.append(item)
             self.wake.set()
 
     def begin(self, abort: Callable[[], None], after: int, dispatches: Iterable[Dispatch]) -> None:
-        """Begin with an outbox; dispatches of a higher number than the process has read go (again)."""
+        """Open an outbox; dispatches with a number above ``after`` are sent (again)."""
         if self.abort is not None:  # it has come back before its old connection was known to be dead
             self.abort()
         self.abort, self.has_begun = abort, True
-        self.queue = deque(one for one in dispatches if one.session is self and one.number > after)
-        # What the process has not had is entered again when it goes out.
-        self.unconfirmed = deque(one for one in self.unconfirmed if one.number <= after)
+        self.queue = deque(each for each in dispatches if each.session is self and each.number > after)
+        # The others become unconfirmed again when they are written.
+        self.unconfirmed = deque(each for each in self.unconfirmed if each.number <= after)
         self.wake.set()
 
     def confirmed(self, number: int) -> Iterator[Dispatch]:
-        """Yield the dispatches up to a number that were not known to have arrived."""
+        """Yield the unconfirmed dispatches up to a number."""
         while self.unconfirmed and self.unconfirmed[0].number <= number:
             yield self.unconfirmed.popleft()
 
@@ -169,11 +127,7 @@ class Session:
         self.heard_s = asyncio.get_running_loop().time()
 
     def idle(self) -> None:
-        """Count a request that has brought nothing that was asked for.
-
-        Raises:
-            Refused: There were too many.
-        """
+        """Count a request that brought nothing that was asked for; too many are refused."""
         limits, now_s = self.limits, asyncio.get_running_loop().time()
         self._tokens = min(limits.idle_burst, self._tokens + (now_s - self._at_s) * limits.idle_rate)
         self._at_s = now_s
@@ -185,18 +139,9 @@ class Session:
 class Sessions:
     """Sessions by secret and by client.
 
-    The clients of a session go to another one only once it has left, or has lost its connection and not come
-    back for a while. Until then whoever wants them is refused or put off, unless it has the secret: then it
-    is the same process, come back.
-
-    Args:
-        num_clients: Clients are numbered below it.
-        limits: Most sessions, and the limits of each.
-        retired: Is told of a session that is forgotten, and why.
-        evicted: Is told that a reply was let go, for others.
-
-    Attributes:
-        dispatches: Those whose reply is not taken, by client and dispatch, in the order of sending.
+    The clients of a session go to another one only once it has left, or has been without a connection for a
+    while. Until then other processes are refused or put off. A process with the same secret is the same one.
+    ``dispatches`` are the open ones, in the order of sending.
     """
 
     def __init__(
@@ -204,14 +149,13 @@ class Sessions:
         num_clients: int,
         limits: HttpLimits,
         retired: Callable[[Session, str], None],
-        evicted: Callable[[], None] = lambda: None,
     ) -> None:
         self._num_clients = num_clients
         self._limits = limits
         self._retired = retired
-        self._evicted = evicted
         self._sessions: dict[str, Session] = {}
         self._owner: dict[int, Session] = {}
+        self._upload_bytes = 0
         self.dispatches: dict[Key, Dispatch] = {}
 
     def __iter__(self) -> Iterator[Session]:
@@ -225,7 +169,7 @@ class Sessions:
         return self._owner.get(client)
 
     def find(self, secret: str, token: str | None) -> Session | None:
-        """Return the session of a secret; None where there is none, or it showed another token."""
+        """Return the session of a secret; None without one, or if its token was another."""
         session = self._sessions.get(secret)
         return session if session is not None and session.token == token else None
 
@@ -235,21 +179,10 @@ class Sessions:
         if (session := self._owner.get(dispatch.header.client)) is not None:
             session.put(dispatch)
 
-    def drop(self, dispatch: Dispatch) -> None:
-        """Forget a dispatch, and what has come of its reply."""
-        self.dispatches.pop(dispatch.key, None)
-        if dispatch.session is not None:
-            dispatch.session.uploads.pop(dispatch.key, None)
-
     def admit(
         self, secret: str, clients: ClientRanges, granted: ClientRanges, token: str | None
     ) -> tuple[Session, bool]:
-        """Return the session of a process that joins, and whether the process knows that it exists.
-
-        Raises:
-            Refused: It may not have what it wants, or not yet: there are too many sessions, or the process of
-                its clients may come back.
-        """
+        """Return the session of a process that joins, and whether the process knows it; or refuse it."""
         if clients.highest >= self._num_clients:
             raise Refused(
                 f"client {clients.highest} does not exist: this run has {self._num_clients} clients, from 0"
@@ -281,7 +214,7 @@ class Sessions:
         return session, False
 
     def retire(self, session: Session, why: str) -> None:
-        """Forget a session; its dispatches wait for whoever hosts their clients next."""
+        """Forget a session; its dispatches wait for the next one of their clients."""
         del self._sessions[session.secret]
         for client in session.clients:
             del self._owner[client]
@@ -291,20 +224,30 @@ class Sessions:
         self._retired(session, why)
 
     def lapse(self, before_s: float) -> list[Dispatch]:
-        """Forget sessions without a connection since an instant; return dispatches that waited longer."""
+        """Forget sessions without a connection since then; return dispatches without a session since then."""
         for session in self:
             if session.abort is None and session.gone_s < before_s:
                 self.retire(session, "it was away for too long")
-        return [one for one in self.dispatches.values() if one.session is None and one.at_s < before_s]
+        return [each for each in self.dispatches.values() if each.session is None and each.at_s < before_s]
 
-    def make_room(self, session: Session) -> bool:
-        """Say whether more may be held of large replies and answers of a session.
-
-        Those that no request is at are let go where there is no room: they are sent anew.
-        """
+    @contextmanager
+    def room(self, session: Session, num_bytes: int) -> Iterator[None]:
+        """Reserve memory for a large reply or answer; refuse it for now where there is none."""
         limits = self._limits
-        most = max(limits.session_upload_bytes, limits.frame.frame_bytes)
-        return self._is_below(most, [session]) and self._is_below(limits.upload_bytes, list(self))
+        # One of the longest length fits, whatever the limits say.
+        for used, limit in (
+            (session.upload_bytes, limits.session_upload_bytes),
+            (self._upload_bytes, limits.upload_bytes),
+        ):
+            if used and used + num_bytes > limit:
+                raise Refused(cause="full", status=503)
+        session.upload_bytes += num_bytes
+        self._upload_bytes += num_bytes
+        try:
+            yield
+        finally:
+            session.upload_bytes -= num_bytes
+            self._upload_bytes -= num_bytes
 
     def _check_gone(self, other: Session, now_s: float) -> None:
         if other.abort is not None:
@@ -316,25 +259,15 @@ class Sessions:
         if not other.has_left and now_s < other.gone_s + self._limits.hold_s:
             raise Refused(f"the process of the clients {shortened(other.clients)} may come back", "busy", 503)
 
-    def _is_below(self, most: int, sessions: list[Session]) -> bool:
-        held = sum(session.held_bytes for session in sessions)
-        for session in sessions if held >= most else ():
-            for key, upload in list(session.uploads.items()):
-                if held >= most and not upload.is_busy:
-                    held -= upload.held
-                    del session.uploads[key]
-                    self._evicted()
-        return held < most
-
 
 @dataclass(slots=True, eq=False)
 class Question:
-    """An observer's question to a client, as it travels, and its answer."""
+    """An observer's question to a client, and its answer."""
 
     client: int
     entry: bytes
     answer: asyncio.Future[bytes]
 
     def awaits(self, session: Session) -> bool:
-        """Say whether a session is to answer it."""
+        """Whether this session is to answer it."""
         return self.client in session.clients and not self.answer.done()

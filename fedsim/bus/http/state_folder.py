@@ -1,9 +1,8 @@
-"""What a client process must not forget: its session, replies that are not taken, its clients' states.
+"""State folders: the session of a client process, replies that are not taken, and states of clients.
 
 A file is written beside its place, flushed to the disk, and moved there, so a crash leaves the old file or
-the new one. A reply and the state of its client that goes with it are one file, so they count together; when
-the reply is taken, the file becomes that of the state. Every file carries the SHA-256 of its contents and of
-whose they are; nobody but its owner can read it.
+the new one. A reply and the state that goes with it are one file; when the reply is taken, the file is moved
+to the states. Every file has the SHA-256 of its contents and owner; only the user can read it.
 """
 
 from __future__ import annotations
@@ -35,24 +34,15 @@ _OTHERS = 0o077
 _OWN = frozenset({"replies", "lock", "session", "session.part", "states"})
 _REPLY = re.compile(r"(\d{1,10})-(\d{1,10})(\.state)?")
 _LENGTH = struct.Struct(">Q")
-"""Of a reply, which its client's state follows."""
+"""Length of a reply; the client's state follows it."""
 
 
 class StateFolder:
-    """A folder that one client process at a time may use, for one run; its owner alone can look into it.
+    """A folder for one client process at a time and one run, closed to other users.
 
-    Args:
-        path: The folder; made where there is none. One that others can look into is taken from them, unless
-            it holds anything else than a state folder does.
-
-    Attributes:
-        path: As given.
-        session: The session's name: 32 hexadecimal characters.
-        run: The run that the folder belongs to; empty before the first greeting.
-
-    Raises:
-        UserError: It cannot be used, another process uses it, or a file in it is damaged.
-        FileError: The system refuses to read or write in it; also of every method that does.
+    ``session`` is the session's secret; ``run`` is empty before the first greeting. A folder that other users
+    can read is closed to them if it holds nothing else. Faults are UserErrors, refusals of the system
+    FileErrors.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -61,8 +51,8 @@ class StateFolder:
         self._replies = self.path / "replies"
         self._states = self.path / "states"
         self._new: dict[int, bytes] = {}
-        self._kept: dict[int, list[Path]] = {}  # by client, the replies that states go with, oldest first
-        self._writing = threading.Lock()  # by a thread, which may outlast who asked for it
+        self._kept: dict[int, list[Path]] = {}  # by client, the replies with states, oldest first
+        self._writing = threading.Lock()  # a thread may outlast its caller
         self._lock = -1
         try:
             with self._telling():
@@ -75,24 +65,20 @@ class StateFolder:
             raise
 
     def close(self) -> None:
-        """Let another process use the folder, once nothing is being written any more."""
+        """Release the folder once no file is being written."""
         with self._writing:
             if self._lock >= 0:
                 os.close(self._lock)
                 self._lock = -1
 
     def begin(self, run: str) -> None:
-        """Note which run the folder belongs to."""
+        """Set the run that the folder belongs to."""
         if run != self.run:
             self.run = run
             _save(self.path / "session", "session", f"{self.session}\n{run}".encode())
 
     def get(self, client: int) -> bytes | None:
-        """Return what was put for a client last; None where nothing was.
-
-        Raises:
-            UserError: The file is damaged.
-        """
+        """Return the newest state of a client, if there is one."""
         if client in self._new:
             return self._new[client]
         path = (self._kept.get(client) or [self._states / str(client)])[-1]
@@ -100,19 +86,15 @@ class StateFolder:
             return _read_reply(path)[1] if path.exists() else None
 
     def put(self, client: int, state: bytes) -> None:
-        """Set a client's state; it becomes durable together with the client's next reply."""
+        """Set a client's state; it becomes durable with the client's next reply."""
         self._new[client] = state
 
     def pending(self, client: int) -> bytes | None:
-        """Return the state that goes with the client's reply that is given now; None for one that stands."""
+        """Return the state that goes with the next reply of a client, if it is new."""
         return self._new.get(client)
 
     def replies(self) -> list[Reply]:
-        """Return the replies that are kept, by client and dispatch, without the states that go with them.
-
-        Raises:
-            UserError: A file is damaged.
-        """
+        """Return the kept replies without their states, by client and dispatch."""
         with self._telling():
             return [_read_reply(path)[0] for path in self._reply_files()]
 
@@ -126,7 +108,7 @@ class StateFolder:
             reply.state = None  # it is in the file, and may be large
 
     def forget(self, key: tuple[int, ...]) -> None:
-        """Forget a reply; the state that goes with it stays."""
+        """Forget a reply; its state stays."""
         path, kept = self._place(key, has_state=True), self._kept.get(key[0], [])
         with self._telling():
             if path in kept:
@@ -139,7 +121,7 @@ class StateFolder:
         return telling(self.path, _MEND, doing="use the state folder")
 
     def _make(self) -> None:
-        """Make the folders, and keep others out of them."""
+        """Make the folders, closed to other users."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         for folder in (self.path, self._replies, self._states):
             with suppress(FileExistsError):
@@ -156,7 +138,7 @@ class StateFolder:
             restrict(folder)
 
     def _seize(self) -> None:
-        """Keep other processes out."""
+        """Lock the folder."""
         self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         os.fchmod(self._lock, 0o600)  # whatever the umask
         try:
@@ -169,7 +151,7 @@ class StateFolder:
 
     def _write(self, reply: Reply) -> None:
         with self._writing:
-            if self._lock < 0:  # whoever asked for it was cancelled, and another process may be at work
+            if self._lock < 0:  # the caller was cancelled, and another process may use the folder
                 return
             path, parts = self._place(reply.key, has_state=reply.state is not None), reply.parts()
             length = _LENGTH.pack(sum(map(len, parts)))
@@ -179,11 +161,11 @@ class StateFolder:
         return self._replies / f"{key[0]}-{key[1]}{'.state' if has_state else ''}"
 
     def _reply_files(self) -> list[Path]:
-        found = [match for path in self._replies.iterdir() if (match := _REPLY.fullmatch(path.name))]
-        return [self._replies / match[0] for match in sorted(found, key=lambda m: (int(m[1]), int(m[2])))]
+        names = [match for path in self._replies.iterdir() if (match := _REPLY.fullmatch(path.name))]
+        return [self._replies / match[0] for match in sorted(names, key=lambda m: (int(m[1]), int(m[2])))]
 
     def _repair(self) -> None:
-        """Remove what a crash has left half written; keep others out of files too."""
+        """Remove half-written files of a crash; close files to other users."""
         for path in [*self._replies.iterdir(), *self._states.iterdir(), *self.path.iterdir()]:
             if path.name.endswith(".part"):
                 path.unlink()
@@ -201,7 +183,7 @@ class StateFolder:
 
 
 def _save(path: Path, whose: str, *parts: Any) -> None:
-    """Put contents into a file, durably and at once."""
+    """Write a file, durably and at once."""
     digest = sha256(whose.encode())
     for part in parts:
         digest.update(part)
@@ -209,7 +191,7 @@ def _save(path: Path, whose: str, *parts: Any) -> None:
 
 
 def _read(path: Path, whose: str) -> memoryview:
-    """Return what a file contains."""
+    """Return the contents of a file."""
     with telling(path, _MEND, doing="read"):
         whole = path.read_bytes()
     start = len(_MAGIC) + 32
@@ -226,7 +208,7 @@ def _read(path: Path, whose: str) -> memoryview:
 
 
 def _read_reply(path: Path) -> tuple[Reply, bytes]:
-    """Return a reply, and the state that goes with it, if any; also from the file that is now the state's."""
+    """Return a reply and its state from a file of replies or of states."""
     whole = _read(path, path.name.partition("-")[0])
     try:
         (length,) = _LENGTH.unpack_from(whole)
@@ -237,7 +219,7 @@ def _read_reply(path: Path) -> tuple[Reply, bytes]:
     if path.parent.name == "replies" and path.stem != f"{client}-{dispatch}":
         raise _damaged(path, f"it is that of dispatch {dispatch}")
     frame = Frame(bytes(body), len(body)) if body else None
-    return Reply((client, dispatch), frame, spent_s, notes, is_new=False), bytes(whole[end:])
+    return Reply((client, dispatch), frame, spent_s, notes, is_durable=True), bytes(whole[end:])
 
 
 def _damaged(path: Path, why: object) -> UserError:

@@ -1,7 +1,6 @@
-"""What a server tells a process that joins: versions, and the scenario from which both build their parts.
+"""Greetings of servers: versions, the scenario of both sides, and a fingerprint of the data.
 
-With it comes the fingerprint of the server's data, since what the same scenario gives depends on files and
-versions of libraries too, which nothing else would notice.
+The data of a scenario depend on files and versions of libraries too, which nothing else would notice.
 """
 
 from __future__ import annotations
@@ -16,29 +15,20 @@ from fedsim.data import FederatedData
 from fedsim.data.fingerprints import differences, fingerprint
 from fedsim.errors import UserError
 from fedsim.quoting import printable, quoted
-from fedsim.runtime.sockets.annotation_check import fits, hints_of
+from fedsim.runtime.sockets.state_encoding import fits, hints_of
 
 FORMAT = 2
-"""Of greetings, and of what processes of a run say to one another beside frames."""
+"""Version of greetings and of the data that processes exchange beside frames."""
 
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 """Longest greeting."""
-_MOST_PART = 300
+_MAX_PART = 300
 """Longest part of a fingerprint, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """A server's greeting.
-
-    Attributes:
-        scenario: The resolved scenario, in TOML.
-        algorithm: Name of the algorithm, for people.
-        data: The fingerprint of the server's data.
-        verify: Whether client processes check what can be checked there too.
-        fedsim: Version of fedsim at the server.
-        format: :data:`FORMAT` of the server.
-    """
+    """A server's greeting; ``scenario`` is in TOML, ``data`` the fingerprint of the server's data."""
 
     scenario: str
     algorithm: str
@@ -53,45 +43,36 @@ class Greeting:
 
 
 def read(data: bytes) -> Greeting:
-    """Return the greeting that bytes stand for.
-
-    Raises:
-        UserError: They are none, or of a server with another version, with which models would not be those
-            of one program.
-    """
+    """Return a greeting; a UserError if it is none, or of another version."""
     try:
-        said: Any = json.loads(data) if len(data) <= MOST_BYTES else None
+        values: Any = json.loads(data) if len(data) <= MAX_BYTES else None
     except (ValueError, RecursionError):
-        said = None
-    version = said.get("fedsim") if isinstance(said, dict) else None
-    if not isinstance(said, dict) or not isinstance(version, str):
+        values = None
+    version = values.get("fedsim") if isinstance(values, dict) else None
+    if not isinstance(values, dict) or not isinstance(version, str):
         raise UserError("what answers there is no fedsim server: check the address and the port")
-    if (version, said.get("format")) != (__version__, FORMAT):
+    if (version, values.get("format")) != (__version__, FORMAT):
         raise UserError(
-            f"the server runs fedsim {printable(version[:40])} (format {quoted(said.get('format'))}), "
+            f"the server runs fedsim {printable(version[:40])} (format {quoted(values.get('format'))}), "
             f"this is fedsim {__version__} (format {FORMAT}): install the same version on both sides"
         )
-    values: dict[str, Any] = {name: said.get(name) for name in hints_of(Greeting)}
-    is_whole = all(fits(values[name], hint) for name, hint in hints_of(Greeting).items())
-    if not is_whole or any(not _is_short_line(word) for part in values["data"].items() for word in part):
+    fields: dict[str, Any] = {name: values.get(name) for name in hints_of(Greeting)}
+    is_whole = all(fits(fields[name], hint) for name, hint in hints_of(Greeting).items())
+    if not is_whole or any(not _is_short_line(word) for part in fields["data"].items() for word in part):
         raise UserError("the server's greeting is damaged: check that both sides are the same fedsim")
-    return Greeting(**values)
+    return Greeting(**fields)
 
 
 def check_data(greeting: Greeting, data: FederatedData) -> None:
-    """Check that a process has built the data that the server has.
-
-    Raises:
-        UserError: It has not; the message says what differs.
-    """
-    if found := differences(fingerprint(data), greeting.data):
+    """Check that a process has built the data of the server; a UserError names what differs."""
+    if problems := differences(fingerprint(data), greeting.data):
         raise UserError(
-            f"the data here are not those of the server: {'; '.join(found)}. Both sides build them from the "
-            "server's scenario, so files or versions differ: give the folder of the server's files (data, "
-            "or FEDSIM_DATA), and install the same versions of numpy, scikit-learn and torchvision on both "
-            "sides"
+            f"the data here are not those of the server: {'; '.join(problems)}. Both sides build them from "
+            "the server's scenario, so files or versions differ: give the folder of the server's files "
+            "(data, or FEDSIM_DATA), and install the same versions of numpy, scikit-learn and torchvision "
+            "on both sides"
         )
 
 
 def _is_short_line(word: str) -> bool:
-    return len(word) <= _MOST_PART and word.isprintable()
+    return len(word) <= _MAX_PART and word.isprintable()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fedsim.algorithms.contexts import Warn, ignored
-from fedsim.bus import Ledger
+from fedsim.bus import Header, Ledger
+from fedsim.bus.reply_report import MAX_NOTES, Note, Report, in_words
 from fedsim.clock import Trace, start_clock
 from fedsim.errors import DecodeError, FedsimError, RunError, UserError
 from fedsim.params import unwarned
@@ -17,8 +19,7 @@ from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.invariants import check_trace
 from fedsim.runtime.run import open_engine
 from fedsim.runtime.sockets import state_encoding
-from fedsim.runtime.sockets.client_reports import Reports
-from fedsim.runtime.sockets.remote_states import QUESTION
+from fedsim.runtime.sockets.serve import QUESTION
 from fedsim.runtime.tasks import Tasks
 
 if TYPE_CHECKING:
@@ -26,25 +27,74 @@ if TYPE_CHECKING:
     from fedsim.bus.http.state_folder import StateFolder
 
 
-class FolderStore:
-    """States in a folder, as :class:`fedsim.runtime.clients.host.Store` wants them.
+class _Work:
+    """The jobs of one dispatch; those at the same time count once."""
 
-    Args:
-        folder: Where.
-        parts: What the run is made of.
-    """
+    __slots__ = ("since_ns", "spent_ns", "under_way")
+
+    def __init__(self) -> None:
+        self.under_way = 0
+        self.since_ns = 0
+        self.spent_ns = 0
+
+
+class Reports:
+    """Listens to the jobs and hooks of a client process."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._work: dict[tuple[int, int], _Work] = {}
+        self._notes: dict[int, list[Note]] = {}
+        self._left_out: Counter[int] = Counter()
+        trace.listen({"job_start": self._began, "job_end": self._ended})
+
+    def warn(self, event: str, *, client: int, **values: Any) -> None:
+        """Keep what a reader of the run's log may have to know, for the client's next reply."""
+        self._keep(Note("warning", event, values), client)
+
+    def note(self, event: str, *, client: int, **values: Any) -> None:
+        """Keep something ordinary, likewise."""
+        self._keep(Note("info", event, values), client)
+
+    def of(self, header: Header) -> Report:
+        """Return what is to be reported with a reply, and forget it."""
+        work = self._work.pop((header.client, header.dispatch), None)
+        return Report(
+            0 if work is None else work.spent_ns,
+            self._notes.pop(header.client, ()),
+            self._left_out.pop(header.client, 0),
+        )
+
+    def _keep(self, note: Note, client: int) -> None:
+        notes = self._notes.setdefault(client, [])
+        if len(notes) < MAX_NOTES:
+            notes.append(in_words(note))  # now: a list may change until the reply, and a tensor is large
+        else:
+            self._left_out[client] += 1  # a hook that notes without end takes up no more
+
+    def _began(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
+        work = self._work.setdefault((client, dispatch), _Work())
+        if not work.under_way:
+            work.since_ns = at_ns
+        work.under_way += 1
+
+    def _ended(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
+        work = self._work.get((client, dispatch))
+        if work is None:
+            return
+        work.under_way -= 1
+        if not work.under_way:
+            work.spent_ns += at_ns - work.since_ns
+
+
+class FolderStore:
+    """States in a folder, as :class:`fedsim.runtime.clients.host.Store` wants them."""
 
     def __init__(self, folder: StateFolder, parts: Parts) -> None:
         self._folder = folder
         self._classes = state_encoding.classes_of(parts.algorithm)
 
     def load(self, client: int) -> Held | None:
-        """Return what a client holds.
-
-        Raises:
-            FileError: The system refuses to read it.
-            UserError: What is in the folder is no state of this algorithm.
-        """
+        """Return what a client holds."""
         data = self._folder.get(client)
         try:
             return None if data is None else state_encoding.decode_held(data, self._classes)
@@ -55,31 +105,14 @@ class FolderStore:
             ) from None
 
     def save(self, client: int, held: Held) -> None:
-        """Keep what a client holds, as soon as its next reply is safe.
-
-        Raises:
-            RunError: It cannot leave the process.
-        """
+        """Keep what a client holds, as soon as its next reply is safe."""
         self._folder.put(client, _encoded(client, held))
 
 
 async def host(
     parts: Parts, client: HttpClient, *, folder: StateFolder | None = None, warn: Warn = ignored
 ) -> None:
-    """Host clients until the run is over; the connection stays as it is.
-
-    Args:
-        parts: What the run is made of: the same as at the server.
-        client: The connection, which says whose deliveries come here.
-        folder: Where states outlive this process.
-        warn: Is told here what clients warn of; that, and what else they note, goes to the server too.
-
-    Raises:
-        ConnectionError: The server is away for good.
-        InvariantError: Under ``parts.verify``: a hook has changed what it was given, or a job has no end.
-        RunError: A client's hook failed, or its state cannot leave its process.
-        UserError: The parts do not fit each other, or the folder's states not the algorithm.
-    """
+    """Host clients until the run is over; the connection stays as it is."""
     start_clock()
     trace = Trace(keep=parts.verify)
     reports = Reports(trace)

@@ -8,41 +8,119 @@ any other and runs out of its lease.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from fedsim.algorithms.contexts import Initial
 from fedsim.bus import Ledger, Log
 from fedsim.clock import Trace, start_clock
-from fedsim.errors import RunError
+from fedsim.errors import DecodeError, RunError
 from fedsim.fleet import Fleet
-from fedsim.params import unwarned
+from fedsim.models import Architectures
+from fedsim.params import Model, Tree, unwarned
+from fedsim.quoting import MOST_SAID, quoted, shortened
 from fedsim.runtime.clients.contexts import Contexts
+from fedsim.runtime.clients.host import Held
 from fedsim.runtime.evaluation import FinalModels, Observer
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.recorder import Observe, Recorder, silent, unobserved
 from fedsim.runtime.records.result import RoundRow, RunResult
 from fedsim.runtime.run import open_engine
 from fedsim.runtime.server.actor import ServerActor
-from fedsim.runtime.sockets.remote_states import RemoteStates
+from fedsim.runtime.sockets import state_encoding
 from fedsim.runtime.tasks import Tasks
+from fedsim.walk import instances
 
 if TYPE_CHECKING:
     from fedsim.bus.http.server import HttpServer
 
 
+QUESTION = b"held"
+"""The observer's question for the state of a client; an empty answer if there is none."""
+
+STATE_TIMEOUT_S = 30.0
+"""Time for a client's state to arrive."""
+
+AT_ONCE = 64
+"""Questions at a time."""
+
+
+class RemoteStates:
+    """Fetches the states of clients from their processes; apart from the run, so no ledger has a row of it.
+
+    A client that was never asked, or whose process has not been seen, has the state that it joins with. So,
+    with a warning, has one whose process does not answer, or with what is no state of this algorithm.
+    """
+
+    def __init__(
+        self, parts: Parts, bus: HttpServer, contexts: Contexts, initial: Initial, trace: Trace, log: Log
+    ) -> None:
+        self._bus = bus
+        self._contexts = contexts
+        self._initial = initial
+        self._architectures = Architectures(parts.architectures)
+        self._classes = state_encoding.classes_of(parts.algorithm)
+        self._log = log
+        # Both are asked for membership only: a set has no order.
+        self._asked = set[int]()
+        self._seen = {client for client in range(parts.data.num_clients) if bus.attended(client)}
+        trace.listen({"dispatch": lambda at_ns, client, *_: self._asked.add(client)})
+        self._gate = asyncio.Semaphore(AT_ONCE)
+
+    async def __call__(self, clients: Mapping[int, int]) -> Sequence[Any]:
+        """Return the states of clients, told the newest merged dispatch of each."""
+        deadline_s = asyncio.get_running_loop().time() + STATE_TIMEOUT_S
+        return await asyncio.gather(
+            *(self._one(client, merged, deadline_s) for client, merged in clients.items())
+        )
+
+    async def _one(self, client: int, merged: int, deadline_s: float) -> Any:
+        if self._bus.attended(client):
+            self._seen.add(client)
+        if client not in self._asked or client not in self._seen:
+            return self._contexts.joined(client)
+        try:
+            async with self._gate, asyncio.timeout_at(deadline_s):
+                await self._bus.attendance([client])
+                data = await self._bus.probe(client, QUESTION, STATE_TIMEOUT_S)
+            if data:
+                return self._checked(data).settled(merged)
+        except (TimeoutError, DecodeError, RunError) as error:
+            reason = str(error) or "its process does not answer"
+            self._log.warning("evaluated as it joined", client=client, reason=shortened(reason, MOST_SAID))
+        return self._contexts.joined(client)
+
+    def _checked(self, data: bytes) -> Held:
+        held = state_encoding.decode_held(data, self._classes)
+        for model in instances(held, Model):
+            label = model.architecture
+            like = self._architectures.start(label, self._initial)
+            if like is None or not (
+                _alike(model.params, like.params) and _alike(model.buffers, like.buffers)
+            ):
+                raise DecodeError(f"a model that calls itself {quoted(label)} and is not one")
+        return held
+
+
+def _alike(left: Tree, right: Tree) -> bool:
+    return list(left) == list(right) and all(
+        (array.dtype, array.shape) == (right[name].dtype, right[name].shape) for name, array in left.items()
+    )
+
+
 def unused(parts: Parts) -> str | None:
-    """Say what of a scenario's fleet plays no part in real time, where it would have mattered."""
-    said = []
+    """Return a remark on settings of the fleet that have no effect in real time."""
+    ignored = []
     if not parts.fleet.is_always_there:
-        said.append("availability")
+        ignored.append("availability")
     if parts.fleet.drops_out:
-        said.append("drop_out")
-    if not said:
+        ignored.append("drop_out")
+    if not ignored:
         return None
     return (
-        f"{' and '.join(said)} of [[fleet]] play no part over sockets: clients are there as their processes "
-        "are, and a process that is away runs out of participation.client_timeout"
+        f"{' and '.join(ignored)} of [[fleet]] play no part over sockets: clients are there as their "
+        "processes are, and a process that is away runs out of participation.client_timeout"
     )
 
 
@@ -57,23 +135,7 @@ async def serve(
     observe: Observe = unobserved,
     wait_s: float | None = None,
 ) -> RunResult:
-    """Wait for clients, run, and return what the run has shown; the server stays as it is.
-
-    Args:
-        parts: What the run is made of.
-        server: The bus, which accepts clients.
-        ledger: The bus's.
-        trace: The bus's too; under ``parts.verify`` it must keep its records.
-        log: Where drops, rejections and rounds are noted.
-        watch: Told of each round as it ends.
-        observe: Given what will record the run.
-        wait_s: Begin after so long with the clients that are there; without it, wait for all that can take
-            part.
-
-    Raises:
-        RunError: The run failed, or no client has come.
-        UserError: The parts do not fit each other.
-    """
+    """Wait for clients, run, and return what the run has shown; the server stays as it is."""
     log = log or silent()
     engine = open_engine(parts, trace)
     try:

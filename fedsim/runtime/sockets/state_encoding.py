@@ -14,9 +14,11 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import sys
-from collections.abc import Collection, Mapping
+import types
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from functools import cache
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgpack
 import numpy as np
@@ -27,11 +29,10 @@ from fedsim.errors import DecodeError
 from fedsim.params import Array, Model
 from fedsim.quoting import quoted, shortened
 from fedsim.runtime.clients.host import Held
-from fedsim.runtime.sockets.annotation_check import fits, hints_of
 from fedsim.walk import field_names, parts
 from fedsim.wire import Limits, Message, unpack
 from fedsim.wire.binary_arrays import Bins, arrays_of_bytes, described, lead
-from fedsim.wire.dtypes import plain
+from fedsim.wire.contents import plain
 
 WORD = "fedsim state"
 """The first thing in every state."""
@@ -69,22 +70,17 @@ def classes_of(algorithm: Algorithm[Any, Any, Any]) -> tuple[type, ...]:
     They are models, records of samples, and the frozen dataclasses that the modules of the algorithm and of
     its bases know by name.
     """
-    found: dict[type, None] = dict.fromkeys((Model, *SAMPLES))
+    classes: dict[type, None] = dict.fromkeys((Model, *SAMPLES))
     for base in type(algorithm).__mro__:
         if issubclass(base, Algorithm) and base is not Algorithm:
             for value in vars(sys.modules[base.__module__]).values():
                 if inspect.isclass(value) and _is_frozen(value) and not issubclass(value, Message):
-                    found[value] = None
-    return tuple(found)
+                    classes[value] = None
+    return tuple(classes)
 
 
 def encode(value: Any, limits: StateLimits = DEFAULT) -> bytes:
-    """Return a state as bytes.
-
-    Raises:
-        TypeError: Something in it that cannot travel; the message says where.
-        ValueError: Too much of it, or a number or string that does not fit.
-    """
+    """Return a state as bytes."""
     writer = _Writer(limits)
     tree = writer.tree(value, "state", 0)
     bins = Bins(writer.arrays)
@@ -102,16 +98,7 @@ def encode(value: Any, limits: StateLimits = DEFAULT) -> bytes:
 
 
 def decode(data: bytes, classes: Collection[type], limits: StateLimits = DEFAULT) -> Any:
-    """Return the state that bytes stand for; its arrays are read-only views of them.
-
-    Args:
-        data: What :func:`encode` made.
-        classes: The classes of records that may occur, see :func:`classes_of`.
-        limits: The most that is accepted.
-
-    Raises:
-        DecodeError: Anything else, down to a field of a record that does not suit its annotation.
-    """
+    """Return the state that bytes stand for; its arrays are read-only views of them."""
     if len(data) > limits.frame_bytes:
         raise DecodeError(f"state: {len(data)} bytes, the limit is {limits.frame_bytes}")
     if not data.startswith(_HEAD):
@@ -120,7 +107,7 @@ def decode(data: bytes, classes: Collection[type], limits: StateLimits = DEFAULT
         data,
         where="state: the structure is damaged",
         whole_bytes=len(data),
-        most_bytes=limits.envelope_bytes,
+        max_bytes=limits.envelope_bytes,
         str_bytes=limits.string_bytes,
         array_items=limits.values,
         map_items=0,
@@ -134,11 +121,7 @@ def decode(data: bytes, classes: Collection[type], limits: StateLimits = DEFAULT
 
 
 def decode_held(data: bytes, classes: Collection[type], limits: StateLimits = DEFAULT) -> Held:
-    """Return what a client holds, as :func:`decode` does a state, whose classes are given.
-
-    Raises:
-        DecodeError: As there, or it is something else.
-    """
+    """Return what a client holds, as :func:`decode` does a state, whose classes are given."""
     held = decode(data, (Held, *classes), limits)
     if not isinstance(held, Held):
         raise DecodeError(f"a {type(held).__name__} where what a client holds belongs")
@@ -268,3 +251,67 @@ def _is_frozen(cls: type) -> bool:
 
 def _name(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
+
+
+@cache
+def hints_of(cls: type) -> Mapping[str, Any]:
+    """Return the annotations of a class by name; none where they cannot be resolved."""
+    try:
+        return get_type_hints(cls)
+    except NameError:
+        return {}
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value suits an annotation; unknown annotations, such as protocols, take any value."""
+    if hint is Any:
+        return True
+    if hint is None or hint is type(None):
+        return value is None
+    if isinstance(hint, TypeVar):
+        return hint.__bound__ is None or fits(value, hint.__bound__)
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return any(fits(value, choice) for choice in arguments)
+    if origin is Literal:
+        return any(type(value) is type(choice) and value == choice for choice in arguments)
+    if origin is np.ndarray:
+        return isinstance(value, np.ndarray) and _has_dtype(value, arguments[1])
+    if origin is tuple:
+        return isinstance(value, tuple) and _fit_each(value, arguments)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        key_hint, item_hint = arguments
+        return isinstance(value, Mapping) and all(
+            fits(key, key_hint) and fits(item, item_hint) for key, item in value.items()
+        )
+    if isinstance(origin, type) and issubclass(origin, Sequence):
+        return isinstance(value, tuple) and all(fits(item, arguments[0]) for item in value)
+    return _is_one(value, hint) if isinstance(hint, type) else True
+
+
+def _is_one(value: Any, cls: type) -> bool:
+    if cls is bool:
+        return isinstance(value, bool | np.bool_)
+    if isinstance(value, bool):
+        return cls is object
+    if cls is int:
+        return isinstance(value, int | np.integer)
+    if cls is float:
+        return isinstance(value, int | float | np.integer | np.floating)
+    try:
+        return isinstance(value, cls)
+    except TypeError:  # a protocol that cannot be asked
+        return True
+
+
+def _has_dtype(array: np.ndarray[Any, Any], hint: Any) -> bool:
+    (scalar,) = get_args(hint) or (Any,)
+    return not (isinstance(scalar, type) and issubclass(scalar, np.generic)) or issubclass(
+        array.dtype.type, scalar
+    )
+
+
+def _fit_each(value: tuple[Any, ...], hints: tuple[Any, ...]) -> bool:
+    if len(hints) == 2 and hints[1] is Ellipsis:
+        return all(fits(item, hints[0]) for item in value)
+    return len(value) == len(hints) and all(map(fits, value, hints))

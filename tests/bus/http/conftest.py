@@ -241,9 +241,9 @@ class World:
         return len(self.server._sessions.dispatches)
 
     @property
-    def held_bytes(self) -> int:
-        """Bytes held of large replies that are not whole."""
-        return sum(session.held_bytes for session in self.server._sessions)
+    def upload_bytes(self) -> int:
+        """Bytes of large replies that are being read."""
+        return sum(session.upload_bytes for session in self.server._sessions)
 
     @property
     def waiting_bytes(self) -> int:

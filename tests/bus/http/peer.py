@@ -48,7 +48,6 @@ class Peer:
         self.reader = Reader(FROM_SERVER, 1 << 20)
         self.entries: list[Entry] = []
         self.outbox: aiohttp.ClientResponse
-        self.held: str | None
 
     async def request(self, method: str, path: str, body: Any = b"", **headers: str) -> int:
         """Return the status of an answer, 0 where there is none."""
@@ -57,7 +56,6 @@ class Peer:
                 method, self.world.url + path, data=body, headers={**self.headers, **headers}
             ) as response:
                 await response.read()
-                self.held = response.headers.get("Fedsim-Held")
                 return response.status
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
             return 0
@@ -65,10 +63,16 @@ class Peer:
     async def replies(self, body: bytes, query: str = "had=0&ready=1") -> int:
         return await self.request("POST", f"/replies?{query}", body)
 
-    async def put(self, body: bytes, client: int = 0, start: int = 0, total: int | None = None) -> int:
-        """Send a part of a large reply, of which the bytes before it are there."""
-        place = f"bytes {start}-{start + len(body) - 1}/{total or len(body)}"
-        return await self.request("PUT", f"/dispatch/{client}/0", body, **{"Content-Range": place})
+    async def put(self, body: bytes, client: int = 0) -> int:
+        """Send a large reply."""
+        return await self.request("PUT", f"/dispatch/{client}/0", body)
+
+    async def begin_put(self, total: int, client: int = 0) -> asyncio.StreamWriter:
+        """Begin a large reply that does not go on."""
+        _, writer = await asyncio.open_connection("127.0.0.1", self.world.port)
+        head = f"PUT /dispatch/{client}/0 HTTP/1.1\r\nHost: localhost\r\nFedsim-Session: {NAME}\r\n"
+        writer.write(f"{head}Content-Length: {total}\r\n\r\nabc".encode())
+        return writer
 
     async def asked(self, *clients: int) -> None:
         """Let the server ask clients, and wait until that has come."""

@@ -31,12 +31,13 @@ class Proxy:
     repeated: int = 0  # requests repeated so far
     url: str = ""
     _open: asyncio.Event = field(default_factory=asyncio.Event)
+    _open_down: asyncio.Event = field(default_factory=asyncio.Event)
     _server: asyncio.Server | None = None
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _writers: list[asyncio.StreamWriter] = field(default_factory=list)
 
     async def start(self) -> Proxy:
-        self._open.set()
+        self.swallow(False)
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
@@ -44,6 +45,11 @@ class Proxy:
     def swallow(self, everything: bool) -> None:
         """Let nothing through from now on, or everything again."""
         (self._open.clear if everything else self._open.set)()
+        self.swallow_down(everything)
+
+    def swallow_down(self, everything: bool) -> None:
+        """Let nothing through downwards from now on, or everything again."""
+        (self._open_down.clear if everything else self._open_down.set)()
 
     def reset_all(self) -> None:
         """Reset every connection."""
@@ -87,7 +93,7 @@ class Proxy:
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, up: bool) -> None:
         while data := await reader.read(self.slice_bytes):
-            await self._open.wait()
+            await (self._open if up else self._open_down).wait()
             if pause_s := self.latency_s + len(data) / self.bytes_per_s:
                 await asyncio.sleep(pause_s)
             if up:

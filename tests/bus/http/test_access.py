@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim.bus.http.access import ALL_CLIENTS, MOST_CLIENT, Access, ClientRanges, new_token
+from fedsim.bus.http.access import ALL_CLIENTS, MAX_CLIENT, Access, ClientRanges, new_token
 from fedsim.errors import UserError
 
 numbers = st.sets(st.integers(0, 40), min_size=1, max_size=20)
@@ -16,7 +16,7 @@ numbers = st.sets(st.integers(0, 40), min_size=1, max_size=20)
         ("12, 0-9", ((0, 9), (12, 12))),
         ("3,1,2", ((1, 3),)),
         ("0-5,3-9", ((0, 9),)),
-        (f"0-{MOST_CLIENT}", ((0, MOST_CLIENT),)),
+        (f"0-{MAX_CLIENT}", ((0, MAX_CLIENT),)),
     ],
 )
 def test_ranges_are_read_sorted_and_joined(text: str, ranges: tuple[tuple[int, int], ...]) -> None:
@@ -24,7 +24,7 @@ def test_ranges_are_read_sorted_and_joined(text: str, ranges: tuple[tuple[int, i
     assert "3" not in ClientRanges.parse(text)  # no client has such a number
 
 
-NO_RANGES = ("", "x", "1-", "-1", "3-1", "1,,2", "1.5", "²", str(MOST_CLIENT + 1), "1-2-3", "9" * 100)
+NO_RANGES = ("", "x", "1-", "-1", "3-1", "1,,2", "1.5", "²", str(MAX_CLIENT + 1), "1-2-3", "9" * 100)
 
 
 def test_what_is_no_range_is_refused() -> None:
@@ -61,32 +61,6 @@ def test_a_token_grants_its_clients_and_the_file_does_not_hold_it(tmp_path: Path
         assert access.grant(wrong) is None
     assert not access.is_open
     assert Access.open().grant(None) == ALL_CLIENTS
-
-
-def test_a_file_that_changes_is_read_again_and_one_that_is_spoilt_is_told_once(tmp_path: Path) -> None:
-    first, line = new_token(ClientRanges.parse("0"))
-    second, other_line = new_token(ClientRanges.parse("1"))
-    path, told = tmp_path / "tokens", list[str]()
-    path.write_text(line)
-    access = Access.from_file(path)
-    access.warn = told.append
-    assert access.grant(second) is None
-    path.write_text(f"{line}\n{other_line}\n")
-    assert access.grant(second) == ClientRanges.parse("1")
-    path.write_text(other_line + "\nnonsense")
-    assert access.grant(first) == ClientRanges.parse("0")
-    assert access.grant(second) == ClientRanges.parse("1")
-    assert len(told) == 1
-    assert "line 2: not a token" in told[0]
-    path.unlink()
-    assert access.grant(first) is not None
-    path.write_text(other_line)
-    assert access.grant(first) is None
-    path.write_text("")
-    assert access.grant(second) is not None
-    assert "is empty, so the tokens before stay" in told.pop()
-    path.write_text("# nobody any more\n")
-    assert access.grant(second) is None
 
 
 @pytest.mark.parametrize(

@@ -198,7 +198,7 @@ class Talk(RuleBasedStateMachine):
         assert not self.world.waiting_bytes
         self.do(self.world.until(lambda: not any((self.state.path / "replies").iterdir())))
         assert ledger.outcomes()["delivered"] == len(ledger) == 2 * self.framed
-        assert not self.world.held_bytes
+        assert not self.world.upload_bytes
         # What was sent again, or had been asked of a process that is gone, is known and dropped.
         assert not {"fault", "client", "decode", "refused"} & set(server.rejected), server.rejected
         self.do(self.kill())

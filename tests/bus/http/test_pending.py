@@ -9,7 +9,6 @@ from fedsim.bus import Header
 from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.messages import Reply
 from fedsim.bus.http.pending import Arrival, Deliveries, Replies
-from fedsim.bus.http.transfers import Incoming
 from fedsim.bus.inbox import Inbox
 from fedsim.wire import COMMON, Frame, Kinds
 
@@ -28,7 +27,7 @@ class Process:
     def announced(self, number: int, client: int, dispatch: int, *, large: bool = False) -> Arrival | None:
         """Announce a dispatch; return it if it is to be fetched."""
         header = Header(-1, client, 1, "train", dispatch, 0)
-        arrival = Arrival(header, number, incoming=Incoming(100_000) if large else None)
+        arrival = Arrival(header, number, is_coming=large)
         return arrival if self.deliveries.announced(arrival) else None
 
     async def received(self) -> tuple[int, int]:

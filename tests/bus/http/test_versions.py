@@ -39,7 +39,7 @@ async def test_a_server_with_other_data_is_left(make_world: Any, tiny_scenario: 
 @pytest.mark.parametrize(
     ("said", "problem", "rejected"),
     [
-        (b'{"protocol": 7, "clients": ""}', "speaks protocol 7, this server 4: install the same", "refused"),
+        (b'{"protocol": 7, "clients": ""}', "speaks protocol 7, this server 5: install the same", "refused"),
         (b"{}", r"does not speak this fedsim's protocol .* the same version", "protocol"),
     ],
 )

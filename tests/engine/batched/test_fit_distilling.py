@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedsim.algorithms.common.distillation import Distillation, kl_divergence
-from fedsim.algorithms.common.mutual_learning import EXCHANGED, PERSONAL, MutualLearning
 from fedsim.algorithms.common.proximal import Proximal
+from fedsim.algorithms.fedme import EXCHANGED, PERSONAL, MutualLearning
 from fedsim.algorithms.perfed_ckt import HeldNear
 from fedsim.algorithms.persfl import Imitating
 from fedsim.engine.batched import fit as batched_fit

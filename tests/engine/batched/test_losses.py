@@ -18,8 +18,8 @@ from torch import Tensor
 
 import fedsim.algorithms
 from fedsim.algorithms.common.distillation import Distillation
-from fedsim.algorithms.common.interpolation import OTHER, OfMixedOutputs
-from fedsim.algorithms.common.mutual_learning import EXCHANGED, PERSONAL, MutualLearning
+from fedsim.algorithms.fedme import EXCHANGED, PERSONAL, MutualLearning
+from fedsim.algorithms.mapper import OTHER, OfMixedOutputs
 from fedsim.algorithms.perfed_ckt import HeldNear
 from fedsim.algorithms.persfl import Imitating
 from fedsim.engine import losses

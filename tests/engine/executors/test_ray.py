@@ -22,7 +22,7 @@ from fedsim.engine.cluster import actor_pool, connection
 from fedsim.engine.executors.ray import Ray
 from fedsim.engine.steps import Descent
 from fedsim.errors import JobError, RunError, UserError
-from fedsim.processes.python_again import python, variables
+from fedsim.processes.children import python, variables
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.run import RunResult, run
 from fedsim.scenario import load_scenario

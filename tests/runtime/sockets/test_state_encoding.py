@@ -1,11 +1,13 @@
 """States as bytes: whole round trips, and nothing but states comes back; algorithms: test_over_http.py."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgpack
 import numpy as np
@@ -20,7 +22,7 @@ from fedsim.errors import DecodeError
 from fedsim.params import Model
 from fedsim.runtime.clients.host import Held
 from fedsim.runtime.purity import fingerprint
-from fedsim.runtime.sockets.state_encoding import WORD, StateLimits, decode, decode_held, encode
+from fedsim.runtime.sockets.state_encoding import WORD, StateLimits, decode, decode_held, encode, fits
 
 
 @dataclass(frozen=True)
@@ -245,3 +247,27 @@ OLDER = _bytes(["r", f"{Held.__module__}.Held", *("dispatch", 0, "merged", None,
 def test_what_no_client_holds_is_refused(data: bytes, said: str) -> None:
     with pytest.raises(DecodeError, match=said):
         decode_held(data, ())
+
+
+T = TypeVar("T", bound=int)
+
+
+@pytest.mark.parametrize(
+    ("hint", "good", "bad"),
+    [
+        (int, [1], [True]),
+        (bool, [True], [1]),
+        (float, [1, np.float32(1)], ["1"]),
+        (int | None, [None], ["x"]),
+        (Literal["a", "b"], ["a"], ["c"]),
+        (tuple[int, ...], [(1, 2)], [(1, "2")]),
+        (tuple[int, str], [(1, "2")], [(1,)]),
+        (Mapping[str, int], [{"a": 1}], [{1: 1}]),
+        (np.ndarray[Any, np.dtype[np.float64]], [np.zeros(1)], [np.zeros(1, np.int64)]),
+        (np.ndarray[Any, Any], [np.zeros(1)], [1]),
+        (T, [1], ["x"]),
+        (Any, [object()], []),
+    ],
+)
+def test_annotations(hint: Any, good: list[Any], bad: list[Any]) -> None:
+    assert [fits(value, hint) for value in (*good, *bad)] == [True] * len(good) + [False] * len(bad)

@@ -1,0 +1,139 @@
+"""Records transfers in the ledger and the trace, and counts what peers did wrong.
+
+A client process also reports with a reply (:mod:`fedsim.bus.reply_report`). Its notes go to the log, marked
+as the client's. Its times go to the trace as a ``spent`` record. Of the time since the dispatch was last
+sent,
+
+- *upload* begins with the request that brings a large reply; a small reply takes none;
+- *download* ends when the process confirms the dispatch; it excludes the time for which the process held it;
+- *compute* is the time in which a job of the client ran or waited for a worker.
+
+Each is bounded by what remains of the time that the server has seen, so a process cannot report more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from fedsim.bus.base import Header, Log
+from fedsim.bus.http.sessions import Dispatch
+from fedsim.bus.ledger import OUTCOME_WORDS, Ledger, Outcome
+from fedsim.bus.memory import TRANSFER_END, TRANSFER_START
+from fedsim.bus.reply_report import read
+from fedsim.clock import RecordKind, Trace, now_ns
+from fedsim.network import OverheadConfig
+from fedsim.quoting import MOST_SAID, shortened
+from fedsim.wire import Message, num_parameters
+
+UNREADABLE = "unreadable"
+"""The kind, in ledger and trace, of a reply that cannot be decoded."""
+SPENT = RecordKind("spent", ("client", "dispatch", "download_ns", "compute_ns", "upload_ns"))
+"""Where the time of a replied dispatch went, as far as it is known."""
+
+
+class TransferRecords:
+    """Records every frame once; ``rejected`` counts the faults of peers by cause."""
+
+    def __init__(self, ledger: Ledger, trace: Trace, overhead: OverheadConfig, log: Log) -> None:
+        self.rejected: Counter[str] = Counter()
+        self._ledger = ledger
+        self._trace = trace
+        self._overhead = overhead
+        self._log = log
+        self._is_sealed = False
+
+    def seal(self) -> None:
+        """Record no more frames; faults of peers are still counted."""
+        self._is_sealed = True
+
+    def reject(self, cause: str, why: str = "", *, event: str = "peer rejected") -> None:
+        """Count a fault of a peer, and log the 1st, 2nd, 4th, 8th, ... of each cause but ``repeated``."""
+        self.rejected[cause] += 1
+        count = self.rejected[cause]
+        if not count & (count - 1) and cause != "repeated":
+            self._log.warning(event, cause=cause, count=count, why=shortened(why, MOST_SAID))
+
+    def sent(self, dispatch: Dispatch, sharing: int) -> None:
+        """Record that a dispatch is sent, in a piece with others; a repeated one has a record."""
+        packed, frame = dispatch.packed, dispatch.frame
+        if frame is not None and packed is not None and dispatch.began_ns < 0 and not self._is_sealed:
+            dispatch.row = self._enter(
+                dispatch.header, packed.kind, len(frame), packed.num_parameters, packed.is_data, sharing
+            )
+        # After the record, so that times are measured from it, and again after a break.
+        dispatch.began_ns, dispatch.had_ns = now_ns(), -1
+
+    def ended(self, dispatch: Dispatch, outcome: Outcome, cause: str = "") -> None:
+        """Record the outcome of a dispatch; only the first counts."""
+        if dispatch.had_ns < 0:
+            dispatch.had_ns = now_ns()
+        if dispatch.row >= 0 and not self._is_sealed:
+            self._end(dispatch.header, dispatch.row, outcome, cause)
+            dispatch.row = -1
+
+    def reported(
+        self, dispatch: Dispatch, spent_s: tuple[float, float], notes: Any, first_ns: int = -1
+    ) -> None:
+        """Record the times that a process reports (held, computed), and log its notes.
+
+        ``first_ns`` is the start of a large upload, negative for a small reply.
+        """
+        if self._is_sealed:
+            return
+        header = dispatch.header
+        if notes is not None:
+            self._note(header.client, notes)
+        if any(spent_ns := _spent_ns(dispatch, spent_s, first_ns)):
+            self._trace.record(SPENT, header.client, header.dispatch, *spent_ns)
+
+    def received(
+        self, header: Header, message: Message | None, num_bytes: int, sharing: int, why: str = ""
+    ) -> None:
+        """Record a reply that has arrived; the message of one that cannot be decoded is None."""
+        if self._is_sealed:
+            return
+        if message is None:
+            entered, outcome = (UNREADABLE, num_bytes, 0, False, sharing), Outcome.UNDECODABLE
+        else:
+            entered = (message.KIND, num_bytes, num_parameters(message), message.IS_DATA, sharing)
+            outcome = Outcome.DELIVERED
+        self._end(header, self._enter(header, *entered), outcome, why)
+
+    def _note(self, client: int, text: Any) -> None:
+        try:
+            notes = read(text)
+        except ValueError as error:
+            self.reject("note", f"client {client}: {error}")
+            return
+        for level, event, values in notes:
+            say = self._log.warning if level == "warning" else self._log.info
+            say(event, client=client, **values, told_by="client")
+
+    def _enter(
+        self, header: Header, kind: str, num_bytes: int, parameters: int, is_data: bool, sharing: int
+    ) -> int:
+        up = header.sender >= 0
+        added = self._overhead.wire_bytes(num_bytes, "up" if up else "down", sharing) - num_bytes
+        row = self._ledger.sent(now_ns(), header, kind, num_bytes, parameters, is_data, added)
+        self._trace.record(
+            *(TRANSFER_START, header.client, header.dispatch),
+            *(up, kind, num_bytes, parameters, is_data, added),
+        )
+        return row
+
+    def _end(self, header: Header, row: int, outcome: Outcome, cause: str) -> None:
+        self._ledger.ended(now_ns(), row, outcome)
+        up = header.sender >= 0
+        self._trace.record(TRANSFER_END, header.client, header.dispatch, up, OUTCOME_WORDS[outcome], cause)
+
+
+def _spent_ns(dispatch: Dispatch, spent_s: tuple[float, float], first_ns: int) -> tuple[int, int, int]:
+    """Return the times of download, computation and upload."""
+    held_ns, worked_ns = (int(seconds * 1e9) for seconds in spent_s)
+    passed_ns = now_ns() - dispatch.began_ns
+    before_ns = passed_ns if first_ns < 0 else max(0, first_ns - dispatch.began_ns)
+    download_ns, upload_ns = 0, passed_ns - before_ns
+    if dispatch.frame is not None:
+        download_ns = max(0, min(dispatch.had_ns - dispatch.began_ns, before_ns - held_ns))
+    return download_ns, min(worked_ns, max(0, before_ns - download_ns)), upload_ns
