@@ -8,13 +8,15 @@ duration, and the engine runs it; the generators of a job are named by the party
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fedsim.data import Split
 from fedsim.engine import jobs
-from fedsim.engine.batches import num_steps, size_counts
+from fedsim.engine.batches import num_steps as steps_of
+from fedsim.engine.batches import size_counts
 from fedsim.engine.cost import FitWork, duration_s
 from fedsim.engine.engine import Engine
 from fedsim.engine.fit_cache import DEFAULT_STEP
@@ -167,28 +169,23 @@ class ComputeContext:
         if streams is None:
             streams = {TRAIN: Stream(self.own("train"), self.training.batch_size)}
         kept_as = name if kept_as is None else kept_as
-        states = None if keeping is None else keeping.before(kept_as, by_name, trained)
-        step = DEFAULT_STEP if step is None else step
-        optimisers = self._optimisers(trained, optimiser)
-        extras = {} if extras is None else extras
-        outputs = {} if outputs is None else outputs
-        public_buffers = self.training.public_buffers if public_buffers is None else public_buffers
-        fit_work = self._engine.costs.fit_work(
-            step, by_name, trained, streams, extras, outputs, optimisers, public_buffers, epochs, steps
-        )
         job = jobs.Fit(
-            step=step,
+            step=DEFAULT_STEP if step is None else step,
             models=by_name,
             trained=trained,
             streams=streams,
-            optimisers=self._lasting(optimisers, fit_work.num_steps * getattr(step, "moves", 1)),
-            num_steps=fit_work.num_steps,
+            optimisers=self._optimisers(trained, optimiser),
+            num_steps=0,  # until it is known
             seed=seed,
-            extras=extras,
-            states=states,
-            outputs=outputs,
-            public_buffers=public_buffers,
+            extras={} if extras is None else extras,
+            states=None if keeping is None else keeping.before(kept_as, by_name, trained),
+            outputs={} if outputs is None else outputs,
+            public_buffers=self.training.public_buffers if public_buffers is None else public_buffers,
         )
+        fit_work = self._engine.costs.fit_work(job, epochs, steps)
+        num_steps = fit_work.num_steps
+        optimisers = self._lasting(job.optimisers, num_steps * getattr(job.step, "moves", 1))
+        job = replace(job, num_steps=num_steps, optimisers=optimisers)
         fitted: Fitted = await self._do(job, fit_work)
         if keeping is not None and keeps:
             keeping.after(kept_as, by_name, fitted)
@@ -284,7 +281,7 @@ class ComputeContext:
         """Return how many mini-batches of own samples the work of ``training`` is for an architecture."""
         stream = Stream(self.own("train"), self.training.batch_size)
         passes = self._engine.resources.passes([architecture], {TRAIN: stream})
-        return num_steps(list(passes.values()), self.training.epochs, self.training.steps)
+        return steps_of(list(passes.values()), self.training.epochs, self.training.steps)
 
     def own(self, split: Split) -> Samples:
         """Return the party's own samples of a split: ``train``, ``val`` or ``test``."""

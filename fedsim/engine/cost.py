@@ -35,15 +35,13 @@ from fedsim.engine.jobs import (
     InlineSamples,
     Job,
     Predict,
-    PublicBuffers,
     PublicSamples,
     Samples,
-    Stream,
     check_names,
 )
 from fedsim.engine.losses import Batch
-from fedsim.engine.optimisers import Adam, Optimiser, innermost
-from fedsim.engine.steps import Step, Work
+from fedsim.engine.optimisers import Adam, innermost
+from fedsim.engine.steps import Work
 from fedsim.engine.worker_state import BoundNet, Resources
 from fedsim.errors import FedsimError, JobError, UserError
 from fedsim.fleet import Device
@@ -51,7 +49,7 @@ from fedsim.models import flops
 from fedsim.models.flops import Operations
 from fedsim.models.portable_operations import unportable
 from fedsim.models.process_memory import remembered
-from fedsim.params import Array, Model, Tree
+from fedsim.params import Array
 from fedsim.rng import Key
 
 NOTHING = Operations(0)
@@ -123,40 +121,29 @@ class Costs:
         self._predictions: dict[tuple[Any, ...], Effort] = {}
         self._nets: dict[tuple[str, str], BoundNet] = {}
 
-    def fit_work(
-        self,
-        step: Step,
-        models: Mapping[str, Model],
-        trained: tuple[str, ...],
-        streams: Mapping[str, Stream],
-        extras: Mapping[str, Extra],
-        outputs: Tree,
-        optimisers: Mapping[str, Optimiser],
-        public_buffers: PublicBuffers,
-        epochs: int | None,
-        steps: int | None,
-    ) -> FitWork:
-        """Return what a fit has in common with all that are like it, one epoch by default.
+    def fit_work(self, job: Fit, epochs: int | None, steps: int | None) -> FitWork:
+        """Return what a fit has in common with all that are like it, for ``epochs`` (1) or ``steps``.
 
-        The arguments are those of :meth:`fedsim.engine.compute_context.ComputeContext.fit`. Names that do not
-        fit together are a ValueError.
+        Names that do not fit together are a ValueError.
         """
         # Every dispatch asks for it, so it takes as few calls as possible to see that fits are alike.
-        shape = [getattr(step, "counted_as", step), trained, len(models), len(streams), len(extras)]
-        shape += public_buffers, *[optimisers[name].counted_as for name in trained], tree_form(outputs)
+        step, streams = job.step, job.streams
+        shape = [getattr(step, "counted_as", step), job.trained, len(job.models), len(streams)]
+        shape += len(job.extras), job.public_buffers, tree_form(job.outputs)
+        shape += [job.optimisers[name].counted_as for name in job.trained]
         amounts = [epochs, steps]
-        for name, model in models.items():
+        for name, model in job.models.items():
             shape += name, model.architecture
         for name, stream in streams.items():
             shape += name, sample_form(stream.samples)
             amounts += self._resources.num_samples(stream.samples), stream.batch_size
-        for name, extra in extras.items():
+        for name, extra in job.extras.items():
             shape += name, extra.stream, extra_form(extra)
         key = *shape, *amounts
         if (known := self._fit_works.get(key)) is not None:
             return known
-        check_names(models, trained, streams, extras)
-        passes = self._resources.passes([models[name].architecture for name in trained], streams)
+        check_names(job.models, job.trained, streams, job.extras)
+        passes = self._resources.passes([job.models[name].architecture for name in job.trained], streams)
         count = num_steps(list(passes.values()), epochs, steps)
         fit_work = self._fit_works[key] = FitWork(tuple(shape), passes, count)
         return fit_work
@@ -170,7 +157,7 @@ class Costs:
         """
         match job:
             case Fit():
-                return self._fit(job, fit_work)
+                return self._fit(job, fit_work or self.fit_work(job, None, job.num_steps))
             case Predict(model, samples, batch_size):
                 return self._passes(model.architecture, (samples,), batch_size)
             case Evaluate(model, parts, batch_size):
@@ -184,20 +171,7 @@ class Costs:
                     )
                 return Effort.of([(1, Operations(declared))])
 
-    def _fit(self, job: Fit, fit_work: FitWork | None) -> Effort:
-        if fit_work is None:
-            fit_work = self.fit_work(
-                job.step,
-                job.models,
-                job.trained,
-                job.streams,
-                job.extras,
-                job.outputs,
-                job.optimisers,
-                job.public_buffers,
-                None,
-                job.num_steps,
-            )
+    def _fit(self, job: Fit, fit_work: FitWork) -> Effort:
         if fit_work.effort is None:
             fit_work.effort = self._effort(job, fit_work.shape, fit_work.passes)
         return fit_work.effort
@@ -205,8 +179,7 @@ class Costs:
     def _effort(self, job: Fit, shape: tuple[Any, ...], passes: Mapping[str, Pass]) -> Effort:
         if job.num_steps == 0:
             return IDLE
-        empty = [name for name, one in passes.items() if not len(one)]
-        if empty:
+        if empty := [name for name, its_pass in passes.items() if not len(its_pass)]:
             raise JobError(
                 f"a fit of {job.num_steps} steps over stream {empty[0]!r}, which has no batch: train for no "
                 "steps where there are no samples"

@@ -77,16 +77,14 @@ class FitCache:
         kind = model.architecture, num_samples, batch_size, epochs, steps, buffers, chosen
         if (known := self._kinds.get(kind)) is not None:
             return known
-        streams = {TRAIN: Stream(ClientSamples(client), batch_size)}
-        optimisers: Mapping[str, Optimiser] = {MODEL: chosen}
-        shared = self._costs.fit_work(
-            DEFAULT_STEP, {MODEL: model}, (MODEL,), streams, {}, {}, optimisers, buffers, epochs, steps
-        )
+        nothing = FitWork((), {}, 0)
+        fit = CachedFit(nothing, {MODEL: chosen}, batch_size, buffers).of(model, client, 0)
+        shared = self._costs.fit_work(fit, epochs, steps)
         # A copy, which is theirs alone: what fits of other optimisers cost is the same, what they do not.
         work = FitWork(shared.shape, shared.passes, shared.num_steps)
         if training.changes_by_step:
-            optimisers = {MODEL: lasting(chosen, work.num_steps)}
+            chosen = lasting(chosen, work.num_steps)
         if len(self._kinds) == MAX_KINDS:  # a scheduled rate is another in each round
             self._kinds.clear()
-        self._kinds[kind] = cached = CachedFit(work, optimisers, batch_size, buffers)
+        self._kinds[kind] = cached = CachedFit(work, {MODEL: chosen}, batch_size, buffers)
         return cached

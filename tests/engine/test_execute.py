@@ -203,12 +203,6 @@ def test_going_on_leaves_what_was_kept_as_it_was(worker: Worker, make_fit: MakeF
         assert (float(before[first]), float(after[first])) == (5, 10)
 
 
-def test_no_steps_leave_optimisers_as_they_were(worker: Worker, make_fit: MakeFit) -> None:
-    states = {"model": {"momentum/w": np.zeros(3, np.float32)}}
-    assert fit(make_fit(num_steps=0, states=states), worker).states is states
-    assert fit(make_fit(num_steps=0), worker).states == {}
-
-
 def test_a_fit_repeats_itself_and_its_seed_matters(worker: Worker, make_fit: MakeFit) -> None:
     first = fit(make_fit(), worker)
     assert fit(make_fit(), worker).model.digest() == first.model.digest()
@@ -223,9 +217,12 @@ def test_a_result_is_not_changed_by_the_worker_s_next_job(worker: Worker, make_f
 
 
 def test_no_steps_give_the_start_back(worker: Worker, make_fit: MakeFit) -> None:
-    job = make_fit(num_steps=0, streams={"train": Stream(ClientSamples(2), 4)})
+    states = {"model": {"momentum/w": np.zeros(3, np.float32)}}
+    job = make_fit(num_steps=0, streams={"train": Stream(ClientSamples(2), 4)}, states=states)
     fitted = fit(job, worker)
     assert fitted.model is job.models["model"]
+    assert fitted.states is states
+    assert fit(make_fit(num_steps=0), worker).states == {}
     assert math.isnan(fitted.loss)
     assert fitted.num_steps == 0
 

@@ -50,15 +50,6 @@ class _Bag(ModelPlugin[Config]):
         return Net(named(words=nn.EmbeddingBag(task.vocabulary, 2)), nn.Linear(2, task.num_outputs))
 
 
-def test_flattening_an_image_takes_nothing() -> None:
-    image = Architecture("image", SMALL.plugin, Task((1, 2, 3), 3))
-    assert needed_bytes(image, 5, SGD) == needed_bytes(SMALL, 5, SGD)
-
-
-def test_the_batch_size_is_the_one_given() -> None:
-    assert needed_bytes(SMALL, 5, TrainingConfig(batch_size=99)) == needed_bytes(SMALL, 5, SGD)
-
-
 class _Odd(ModelPlugin[Config]):
     """A buffer, a result in place, and a layer that returns more than one tensor."""
 

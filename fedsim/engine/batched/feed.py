@@ -8,15 +8,13 @@ size. m: clients, b: batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from itertools import pairwise
 from typing import NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedsim.engine.batches import Pass
 from fedsim.engine.jobs import ClientSamples, Fit, GlobalTest, InlineSamples, PublicSamples, Samples
 from fedsim.engine.losses import Batch
 from fedsim.engine.worker_state import Resources
@@ -49,145 +47,106 @@ class Batches(NamedTuple):
     extras: Mapping[str, Tensor]
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """Neighbours with as many samples and steps."""
-
-    clients: slice
-    num_steps: int
-
-
-_Run = tuple[list[int], tuple[int, ...]]
-"""Groups, and the sizes of their batches at a step."""
+_Run = tuple[slice, tuple[int, ...]]
+"""Neighbours, and the sizes of their batches at a step."""
 
 
 class BatchedFeed:
-    """The batches of fits of one kind; those with most steps come first, then those with most samples."""
+    """The batches of fits of one kind; those with most steps come first, then those with most samples.
+
+    Raises:
+        ValueError: An extra has another number of rows than its stream has samples.
+    """
 
     def __init__(self, jobs: Sequence[Fit], counts: Sequence[tuple[int, ...]], resources: Resources) -> None:
-        self._groups = list(_grouped(jobs, counts))
+        self._num_steps = np.array([job.num_steps for job in jobs])
         self._streams = {
-            name: _Stream(name, jobs, its_counts, self._groups, resources)
+            name: _Stream(name, jobs, np.array(its_counts), resources)
             for name, its_counts in zip(jobs[0].streams, zip(*counts, strict=True), strict=True)
         }
 
     def num_at_work(self, step: int) -> int:
         """Return how many clients, from the first on, have this step."""
-        while self._groups[-1].num_steps <= step:
-            self._groups.pop()
-        return cast(int, self._groups[-1].clients.stop)
+        return int((self._num_steps > step).sum())
 
     def at(self, step: int, can_pad: CanPad | None = None) -> Iterator[Batches]:
-        """Yield the batches of a step, padded where ``can_pad`` says so; steps are asked for in order."""
-        groups = range(len(self._groups))
-        sizes_of = list(zip(*[stream.sizes(groups, step) for stream in self._streams.values()], strict=True))
-        runs = [(list(some), sizes) for sizes, some in groupby(groups, key=sizes_of.__getitem__)]
-        for parts in ([run] for run in runs) if can_pad is None else self._padded(runs, can_pad):
-            sizes = max(sizes for _, sizes in parts)
-            alike = [group for run, _ in parts for group in run]
+        """Yield the batches of a step, from the first client on; ``can_pad`` is for one stream."""
+        num_at_work = self.num_at_work(step)
+        sizes = np.stack([stream.sizes(step)[:num_at_work] for stream in self._streams.values()], 1)
+        runs = _runs(sizes)
+        for parts in ([run] for run in runs) if can_pad is None else _padded(runs, can_pad):
+            clients = slice(parts[0][0].start, parts[-1][0].stop)
+            padded = max(its_sizes for _, its_sizes in parts)
             batches, extras = {}, dict[str, Tensor]()
-            for (name, stream), size in zip(self._streams.items(), sizes, strict=True):
-                batches[name] = stream.batch(alike, step, size, extras)
-            first, own_rows = self._clients(alike).start, list[tuple[slice, int]]()
-            for run, its_sizes in parts:
-                clients = self._clients(run)
-                own_rows.append((slice(clients.start - first, clients.stop - first), its_sizes[0]))
-            yield Batches(self._clients(alike), sizes, own_rows, batches, extras)
+            for (name, stream), size in zip(self._streams.items(), padded, strict=True):
+                batches[name] = stream.batch(clients, step, size, extras)
+            own_rows = [
+                (slice(run.start - clients.start, run.stop - clients.start), its_sizes[0])
+                for run, its_sizes in parts
+            ]
+            yield Batches(clients, padded, own_rows, batches, extras)
 
-    def _clients(self, groups: Sequence[int]) -> slice:
-        """Return the clients of neighbouring groups."""
-        return slice(self._groups[groups[0]].clients.start, self._groups[groups[-1]].clients.stop)
 
-    def _padded(self, runs: Sequence[_Run], can_pad: CanPad) -> Iterator[list[_Run]]:
-        """Yield the neighbours whose batches are padded to the size of the largest one among them."""
-        parts: list[_Run] = []
-        for run in runs:
-            if parts and not self._can_join(run, parts, can_pad):
-                yield parts
-                parts = []
-            parts.append(run)
-        yield parts
+def _runs(sizes: Array) -> list[_Run]:
+    """Return the neighbours whose batches have equal sizes, int64 ``[m, number of streams]``."""
+    changes = np.flatnonzero((sizes[1:] != sizes[:-1]).any(1)) + 1
+    bounds = [0, *changes.tolist(), len(sizes)]
+    return [(slice(start, stop), tuple(sizes[start].tolist())) for start, stop in pairwise(bounds)]
 
-    def _can_join(self, run: _Run, parts: Sequence[_Run], can_pad: CanPad) -> bool:
-        """Return whether more neighbours can be computed with those before them."""
-        largest = max(run[1], *(sizes for _, sizes in parts))
-        return all(
-            sizes == largest or can_pad(_num_clients(self._clients(groups)), sizes[0], largest[0])
-            for groups, sizes in (*parts, run)
+
+def _padded(runs: Sequence[_Run], can_pad: CanPad) -> Iterator[list[_Run]]:
+    """Yield the neighbours whose batches are padded to the size of the largest one among them."""
+    parts: list[_Run] = []
+    for run in runs:
+        largest = max(sizes for _, sizes in (*parts, run))
+        can_join = all(
+            sizes == largest or can_pad(clients.stop - clients.start, sizes[0], largest[0])
+            for clients, sizes in (*parts, run)
         )
-
-
-def _num_clients(clients: slice) -> int:
-    return cast(int, clients.stop - clients.start)
-
-
-def _grouped(jobs: Sequence[Fit], counts: Sequence[tuple[int, ...]]) -> Iterator[_Group]:
-    first = 0
-    for (num_steps, _), some in groupby(zip((job.num_steps for job in jobs), counts, strict=True)):
-        end = first + len(list(some))
-        yield _Group(slice(first, end), num_steps)
-        first = end
+        if parts and not can_join:
+            yield parts
+            parts = []
+        parts.append(run)
+    yield parts
 
 
 class _Stream:
-    """One stream of all clients, ``counts`` samples each; clients of a group are neighbours among them."""
+    """One stream of all clients, of which each has at least one sample."""
 
-    def __init__(
-        self,
-        name: str,
-        jobs: Sequence[Fit],
-        counts: Sequence[int],
-        groups: Sequence[_Group],
-        resources: Resources,
-    ) -> None:
+    def __init__(self, name: str, jobs: Sequence[Fit], counts: Array, resources: Resources) -> None:
         stream = jobs[0].streams[name]
-        self._counts = [counts[group.clients.start] for group in groups]
-        # Sizes of the batches of a pass; none is skipped, since the nets have no BatchNorm.
-        self._sizes = [Pass(count, stream.batch_size).sizes for count in self._counts]
-        # Where the samples that each client of a group meets begin among those that all meet, int64 [m, 1].
-        self._starts: list[Array] = []
-        num_passes, met = list[int](), 0
-        for group, count, sizes in zip(groups, self._counts, self._sizes, strict=True):
-            num_clients = _num_clients(group.clients)
-            num_passes += [-(-group.num_steps // len(sizes))] * num_clients
-            length = count * num_passes[-1]
-            self._starts.append(met + length * np.arange(num_clients)[:, None])
-            met += length * num_clients
+        self._counts, self._batch_size = counts, stream.batch_size
+        # Of a pass; none is skipped, since the nets have no BatchNorm.
+        self._num_batches = -(-counts // stream.batch_size)
+        num_passes = -(-np.array([job.num_steps for job in jobs]) // self._num_batches)
+        # Where the samples that each client meets begin among those that all meet.
+        self._starts = np.cumsum(counts * num_passes) - counts * num_passes
         # What all meet, as positions among the samples of one client after the other.
-        self._order = _order(name, jobs, counts, num_passes, shuffled=stream.shuffled)
+        self._order = _order(name, jobs, counts.tolist(), num_passes.tolist(), shuffled=stream.shuffled)
         self._x, labels, rows = _samples([job.streams[name].samples for job in jobs], resources)
         self._rows = rows[self._order]
         self._labels = None if labels is None else labels[self._rows]
         self._extras = {
-            label: _rows_of_extra(label, jobs, counts)
+            label: _rows_of_extra(label, jobs, counts.tolist())
             for label, extra in jobs[0].extras.items()
             if extra.stream == name
         }
 
-    def sizes(self, groups: Sequence[int], step: int) -> list[int]:
-        """Return the size of each group's batch at a step."""
-        passes = self._sizes
-        return [passes[group][step % len(passes[group])] for group in groups]
+    def sizes(self, step: int) -> Array:
+        """Return the size of each client's batch at a step, int64 ``[m]``."""
+        sizes: Array = self._counts - step % self._num_batches * self._batch_size
+        return np.minimum(sizes, self._batch_size)
 
-    def batch(self, groups: Sequence[int], step: int, size: int, extras: dict[str, Tensor]) -> Batch:
-        """Return the batch of groups, padded to a size; add the rows of the stream's extras."""
-        parts = [self._positions(group, step, size) for group in groups]
-        positions = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    def batch(self, clients: slice, step: int, padded: int, extras: dict[str, Tensor]) -> Batch:
+        """Return the batch of some clients, padded to a size; add the rows of the stream's extras."""
+        passes, numbers = np.divmod(step, self._num_batches[clients])
+        first = self._starts[clients] + passes * self._counts[clients] + numbers * self._batch_size
+        columns = np.minimum(np.arange(padded), self.sizes(step)[clients, None] - 1)
+        positions = first[:, None] + columns
         for name, values in self._extras.items():
             extras[name] = _chosen(values, self._order[positions])
         labels = None if self._labels is None else torch.from_numpy(self._labels[positions])
         return Batch(_chosen(self._x, self._rows[positions]), labels)
-
-    def _positions(self, group: int, step: int, size: int) -> Array:
-        """Return where the samples of a step are among those that all meet, int64 ``[m, size]``."""
-        sizes = self._sizes[group]
-        passes, number = divmod(step, len(sizes))
-        first = passes * self._counts[group] + number * sizes[0]
-        columns = np.arange(first, first + size)
-        if size > sizes[number]:
-            columns[sizes[number] :] = columns[sizes[number] - 1]
-        positions: Array = self._starts[group] + columns
-        return positions
 
 
 def _chosen(values: Tensor, rows: Array) -> Tensor:

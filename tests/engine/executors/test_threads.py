@@ -20,6 +20,7 @@ from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.engine.jobs import Call, ClientSamples, Evaluate, Fitted, GlobalTest, Job, Predict, Stream
 from fedsim.engine.optimisers import Adam, Sgd
 from fedsim.engine.worker_state import Resources, StoppedError
+from fedsim.errors import RunError
 from fedsim.params import digest, unwarned
 from fedsim.rng import Key
 from tests.engine.conftest import MakeFit, OpenThreads, Start
@@ -240,3 +241,20 @@ def test_results_are_the_same_bit_for_bit_whatever_the_workers_and_the_order(
             pool.close()
         reference = outcomes if reference is None else reference
         assert outcomes == reference
+
+
+def test_threads_that_the_computer_does_not_start(
+    resources: Resources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, start, started = threading.active_count(), threading.Thread.start, list[threading.Thread]()
+
+    def refuse(thread: threading.Thread) -> None:
+        if len(started) == 2:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RunError, match=r"no more than 2 of 5 worker threads .*: lower engine.workers"):
+        THREADS(ExecutorConfig(workers=5)).open(resources)
+    assert threading.active_count() == before
