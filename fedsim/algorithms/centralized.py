@@ -69,7 +69,7 @@ class ServerState:
 
     model: Model  # the one model
     holders: tuple[int, ...] | None  # clients whose samples it has, ascending; None for all there are
-    # what its optimiser goes on from, under training.keep_optimiser
+    # The optimiser's state, under training.keep_optimiser.
     optimisers: Mapping[str, Tree] = field(default_factory=dict)
 
 

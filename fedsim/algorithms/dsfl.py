@@ -73,7 +73,7 @@ class ServerState(share_and_distil.ServerState):
     """What the server holds."""
 
     model: Model  # its own
-    # soft labels of the round's samples, between its two exchanges, float32 [p, N]
+    # Soft labels of the round's samples, float32 [p, N].
     labels: Array = field(default_factory=partial(np.empty, (0, 0), np.float32))
     learning: int = 0  # the round in which the model was trained last, or is being trained; 0 before
 
@@ -82,9 +82,7 @@ class ServerState(share_and_distil.ServerState):
 class ClientState(public_set_delivery.ClientState):
     """What a client keeps."""
 
-    # the samples of its last share, int64 [p]; None where it has predicted none, and once their labels were
-    # distilled
-    shared: Array | None = None
+    shared: Array | None = None  # samples of its last share, int64 [p], until it has distilled their labels
 
 
 def soft_labels(values: Array, given: Array, era_temperature: float | None) -> tuple[Array, Array]:

@@ -200,7 +200,7 @@ class FedAMP(OwnModelRounds[FedAMPConfig, Models, Model]):
         return weights, scaled
 
     def _mixture(self, model: Model, alpha: float | None) -> Mixture:
-        """Return the message; where alpha is not known there is nobody to be near to."""
+        """Return the message; without alpha there is no pull."""
         lam = self.config.lam
         pull = 0.0 if alpha is None else PULL if lam is None else lam / max(alpha, 1e-12)
         return Mixture(model.architecture, model.params, model.buffers, pull)

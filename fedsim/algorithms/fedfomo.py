@@ -59,11 +59,11 @@ class WeighedUpdate(ModelUpdate):
 class ServerState:
     """What the server holds."""
 
-    # the last model of each client that ever uploaded one
+    # The last model of each client that ever uploaded one.
     models: Mapping[int, Model] = field(default_factory=dict)
-    # by client and other client, the sum of the weights that the one has given the other's models
+    # By client and other client, the sum of weights given to the other's models.
     worth: Mapping[int, Mapping[int, float]] = field(default_factory=dict)
-    # by client, whose models it was sent last, ascending
+    # By client, the owners of the models that it was sent last, ascending.
     offered: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
 

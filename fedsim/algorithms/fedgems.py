@@ -85,7 +85,7 @@ class ServerState:
     pool: Array  # its logits on public samples from the last time that it was right, float32 [p, N]
     pooled: Array  # on which it ever was, booleans [p]
     right: Array  # on which it was at the start of the round, booleans [p]
-    # positions of the samples that clients were asked about, int64 [q]
+    # Positions of the samples that clients were asked about, int64 [q].
     wanted: Array = field(default_factory=partial(np.empty, 0, np.int64))
 
 

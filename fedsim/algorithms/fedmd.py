@@ -86,7 +86,7 @@ class FedMDConfig(ShareAndDistilConfig):
 class ServerState(share_and_distil.ServerState):
     """What the server holds between the two exchanges of a round."""
 
-    # mean of the predictions that arrived, float32 [p, N]
+    # Mean of the predictions, float32 [p, N].
     consensus: Array = field(default_factory=partial(np.empty, (0, 0), np.float32))
 
 

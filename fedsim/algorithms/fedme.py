@@ -59,7 +59,7 @@ from fedsim.ranges import MAX_ROUNDS, Clients, Few, PositiveEpochs
 from fedsim.rng import Key
 from fedsim.wire import Message, ModelBroadcast, ModelUpdate, counted, message
 
-Instant = Annotated[float, Field(gt=0, le=1e9)]  # A share of all rounds below 1, else a round
+Instant = Annotated[float, Field(gt=0, le=1e9)]  # a share of all rounds below 1, else a round
 
 
 class FedMeConfig(OwnStartConfig, FineTuningConfig):
@@ -148,14 +148,14 @@ class MutualLearning:
 class Enrolment(Message):
     """With which architecture a client begins; the server knows its start values."""
 
-    architecture: str  # its label
+    architecture: str
 
 
 @message("fedme_exchanged")
 class ExchangedModel(ModelBroadcast):
     """A client's model on its way to another."""
 
-    owner: int  # whose model it is
+    owner: int  # the client whose model it is
 
 
 @message("fedme_pair")
@@ -215,9 +215,8 @@ def means_of_copies(models: Sequence[tuple[int, Model]]) -> dict[Copied, Model]:
 class Stored:
     """A client's model as the server knows it."""
 
-    model: Model  # the model
-    # its probabilities on the public samples, float32 [p, N], once they were asked for
-    outputs: Array | None = None
+    model: Model
+    outputs: Array | None = None  # its probabilities on the public samples, [p, N], once computed
 
 
 def draw(key: Key, client: int, groups: Mapping[int, int], stored: Sequence[int]) -> int | None:
@@ -262,12 +261,11 @@ async def grouped(
 class ServerState:
     """What the server holds."""
 
-    # by client, the model that it has, as far as the server knows; those that have sent any
+    # By client, its last known model.
     stored: Mapping[int, Stored] = field(default_factory=dict)
-    # by client, the mean of what it chose, on its way in *settle*
+    # By client, the mean of the model that it chose, during *settle*.
     offers: Mapping[int, Model] = field(default_factory=dict)
-    # by client, whose model it was given last to learn from, and of which architecture, None for no model:
-    # what its reply is checked against, which may come rounds later
+    # By client, owner and architecture of the last exchanged model, to check its reply; None for no model.
     given: Mapping[int, Copied | None] = field(default_factory=dict)
 
 
@@ -465,7 +463,7 @@ class FedMe(Algorithm[FedMeConfig, ServerState, Model]):
         pair: ModelPair = reply.message
         if fault := unknown(server, pair.personal) or unknown(server, pair.exchanged):
             return fault
-        # Who has trained alone, because a frame was lost or what it was given has diverged, names nobody.
+        # A client that trained alone, because a frame was lost or a model diverged, names NOBODY.
         came = pair.owner, pair.exchanged_architecture
         if pair.owner != NOBODY and came != state.given.get(reply.client):
             return f"an exchanged model of client {came[0]}, architecture {came[1]!r}, which it was not given"

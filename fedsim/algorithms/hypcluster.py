@@ -81,7 +81,7 @@ class Choosing:
     random: Models  # start models with random values
     chosen: Models = ()  # start models so far
     candidates: Mapping[int, Model] = field(default_factory=dict)  # by client, the model that it has trained
-    # by client, its loss of each chosen model, as far as it has answered
+    # By client, its losses of the chosen models, as far as it has answered.
     losses: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
 
 

@@ -87,8 +87,7 @@ class Centroids(Message):
 class ClientState(public_set_delivery.ClientState):
     """What a client remembers."""
 
-    # its model's probabilities on the public set, float32 [p, N]; None before it has any
-    predictions: Array | None = None
+    predictions: Array | None = None  # its probabilities on the public set, [p, N]; None before any
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,8 +91,7 @@ class Imitating:
 
     weight: float  # imitation weight
     temperature: float  # what both models' logits are divided by
-    # KL(teacher || student), KL(student || teacher), or the cross-entropy to the teacher's probabilities,
-    # which has the gradient of the first
+    # KL(teacher || student), KL(student || teacher), or the cross-entropy, with the gradient of the first.
     soft: Soft = "forward"
     per_class: bool = False  # take the mean over classes, not the sum
 
@@ -132,8 +131,7 @@ class ClientState:
     loss: float = inf  # its validation loss, nat
     teacher_round: int | None = None  # the last round that had ended when it came, from 1 to T
     personal: Model | None = None  # the client's own model; None before the end
-    # the imitation weight and the temperature with which it was trained
-    pair: tuple[float, float] | None = None
+    pair: tuple[float, float] | None = None  # imitation weight and temperature of its training
 
 
 class Distilling(FedAvg):
@@ -170,7 +168,7 @@ class Distilling(FedAvg):
         self, client: ClientContext, state: Any, message: ModelBroadcast
     ) -> tuple[Any, ModelUpdate]:
         """Measure the global model as a teacher, then train it as FedAvg does."""
-        # In the first round it is nobody's result but the start values.
+        # In the first round it is the initial model.
         if self.config.teacher == "best" and client.round > 1 and client.num_samples("val"):
             state = await considered(client, state, message.model)
         return await super().train(client, state, message)

@@ -95,7 +95,7 @@ class Shape:
 class Hypernetwork:
     """A hypernetwork, the embeddings of its clients, and its optimiser's momentum."""
 
-    shape: Shape  # its structure
+    shape: Shape
     weights: Tree  # of its layers
     embeddings: Array  # of all clients, float32 [K, E]
     momentum: Tree  # of the weights

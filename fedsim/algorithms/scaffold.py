@@ -66,7 +66,7 @@ class ServerState:
 class ClientState:
     """What a client keeps."""
 
-    # its control, c_k: part of the server's, so it changes only when the server's does
+    # c_k: part of the server's control, so it changes only when that does.
     control: Tree = mirrored()  # noqa: RUF009 - a field, as dataclasses.field makes it
 
 

@@ -41,7 +41,7 @@ class ServerState:
     """What the server holds."""
 
     model: Model  # the global model
-    # what the optimiser remembers, by parameter, arrays like it, float64
+    # By parameter, the optimiser's moments, arrays like it, float64.
     moments: Mapping[str, tuple[Array, ...]]
 
 
