@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 from fedsim.mkl_mode import request_strict_mode
 
 if TYPE_CHECKING:
-    from fedsim.api.folders import open as open  # noqa: A004
     from fedsim.api.results import Comparison, Result
-    from fedsim.api.runs import arun, compare, load, run
+    from fedsim.api.runs import arun, load, run
     from fedsim.api.sockets import join, serve
-    from fedsim.api.studies import StudyResult, study
+    from fedsim.api.studies import StudyResult, compare, study
+    from fedsim.api.studies import open as open  # noqa: A004
     from fedsim.api.tracking import track
     from fedsim.errors import DataError, FedsimError, OutputError, RunError, ScenarioError, UserError
     from fedsim.page.live_page import LivePage
@@ -34,11 +34,10 @@ __version__ = "0.1.0"
 request_strict_mode()
 
 _PLACES = {
-    "api.folders": ("open",),
     "api.results": ("Comparison", "Result"),
-    "api.runs": ("arun", "compare", "load", "run"),
+    "api.runs": ("arun", "load", "run"),
     "api.sockets": ("join", "serve"),
-    "api.studies": ("StudyResult", "study"),
+    "api.studies": ("StudyResult", "compare", "open", "study"),
     "api.tracking": ("track",),
     "errors": ("DataError", "FedsimError", "OutputError", "RunError", "ScenarioError", "UserError"),
     "page.live_page": ("LivePage",),

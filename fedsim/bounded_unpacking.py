@@ -23,11 +23,11 @@ from typing import Any, BinaryIO, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-MOST_BYTES = 2 * 2**30
+MAX_BYTES = 2 * 2**30
 """What an array may unpack to, unless its reader says less: 2 GiB. A plain file may hold more."""
 
 _PIECE_BYTES = 2**20
-_MOST_HEADER_BYTES = 2**16
+_MAX_HEADER_BYTES = 2**16
 _XZ_BYTES = 2**27
 """Memory of an xz decoder: its best packing takes 65 MiB, and a header may ask for 4 GiB."""
 
@@ -51,11 +51,7 @@ def take(stream: Stream, num_bytes: int) -> bytearray:
 
 
 def take_all(stream: Stream, most_bytes: int) -> bytearray:
-    """Return what is left of a stream.
-
-    Raises:
-        ValueError: It is more than ``most_bytes``.
-    """
+    """Return what is left of a stream."""
     taken = take(stream, most_bytes)
     if stream.read(1):
         raise ValueError(f"it unpacks to more than {most_bytes} bytes: keep it unpacked, or split it")
@@ -65,11 +61,7 @@ def take_all(stream: Stream, most_bytes: int) -> bytearray:
 def take_values(
     stream: Stream, shape: tuple[int, ...], dtype: np.dtype[Any], most_bytes: int
 ) -> NDArray[Any]:
-    """Return the array that the rest of a stream is, in C order.
-
-    Raises:
-        ValueError: Its shape asks for more than ``most_bytes``, or for more or less than there is.
-    """
+    """Return the array that the rest of a stream is, in C order."""
     if not dtype.itemsize:  # any number of which would pass every bound
         raise ValueError(f"its header asks for {dtype}, values of no bytes")
     num_bytes = prod(shape) * dtype.itemsize
@@ -86,15 +78,7 @@ def take_values(
 
 
 def read_npy(stream: Stream, most_bytes: int) -> NDArray[Any]:
-    """Return the array of a .npy stream, which is never unpickled.
-
-    Args:
-        stream: At its start.
-        most_bytes: What the array may take.
-
-    Raises:
-        ValueError: It is none, it holds objects, or it is too large.
-    """
+    """Return the array of a .npy stream, which is never unpickled."""
     head = cast(BinaryIO, stream)  # of which no more than `read` is asked for
     version = np.lib.format.read_magic(head)
     if version != (1, 0):  # whose header is at most 64 KiB long; that of 2.0 may be any number of bytes
@@ -147,16 +131,11 @@ class Unxz:
 
 
 def read_member(archive: zipfile.ZipFile, name: str, most_bytes: int) -> NDArray[Any]:
-    """Return an array of an .npz archive.
-
-    Raises:
-        KeyError: There is none of that name.
-        ValueError: It is too large, or no plain array.
-    """
+    """Return an array of an .npz archive."""
     info = archive.getinfo(f"{name}.npy")
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError(f"{name} is not packed as numpy.savez does it")
-    if info.file_size > most_bytes + _MOST_HEADER_BYTES:
+    if info.file_size > most_bytes + _MAX_HEADER_BYTES:
         raise ValueError(
             f"{name} unpacks to {info.file_size} bytes, and may to {most_bytes}: save it with numpy.save"
         )

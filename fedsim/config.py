@@ -50,7 +50,7 @@ class Config(BaseModel):
             inherited = (
                 base.__pydantic_fields__.get(name) for base in cls.__mro__[1:] if issubclass(base, Config)
             )
-            words = (one.description for one in inherited if one is not None and one.description)
+            words = (field.description for field in inherited if field is not None and field.description)
             field.description = field.description or texts.get(name) or next(words, None)
 
     @model_validator(mode="wrap")
@@ -80,8 +80,8 @@ class Config(BaseModel):
             }
         elif kind not in get_args(ErrorType):  # an error of fedsim's own
             context = {"problem": line["msg"], **context}
-        told = PydanticCustomError(kind, "{problem}", context) if "problem" in context else kind
-        return {"type": told, "loc": loc, "input": line["input"], "ctx": context}
+        reported = PydanticCustomError(kind, "{problem}", context) if "problem" in context else kind
+        return {"type": reported, "loc": loc, "input": line["input"], "ctx": context}
 
 
 def _as_tuple(value: Any) -> Any:

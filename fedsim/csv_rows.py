@@ -19,13 +19,7 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a file, cut at its commas.
-
-    Attributes:
-        source: The file, as messages name it.
-        line: The line's number, from 1.
-        cells: The cells, without the spaces around them.
-    """
+    """One line of a file, cut at its commas."""
 
     source: str
     line: int
@@ -39,18 +33,7 @@ class Row:
     def number(
         self, place: int, column: str, *, positive: bool = False, limits: Range = ANY, factor: float = 1
     ) -> float:
-        """Return the cell at a place, times ``factor``, as a number of zero or more.
-
-        Args:
-            place: The cell's place, from 0.
-            column: The column's name, for a message.
-            positive: Whether zero is refused too.
-            limits: What the result may be.
-            factor: The column's unit in base units.
-
-        Raises:
-            DataError: It is none.
-        """
+        """Return the cell at a place, times ``factor``, as a number of zero or more."""
         text = self.cells[place]
         value = number(text)
         if value is None:
@@ -74,11 +57,7 @@ class Row:
 
 
 def read_text(path: str) -> str:
-    """Return the text of a file.
-
-    Raises:
-        DataError: There is no such file, or it is not text in UTF-8.
-    """
+    """Return the text of a file."""
     try:
         return Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -91,11 +70,7 @@ def read_text(path: str) -> str:
 
 
 def rows_of(text: str, source: str) -> list[Row]:
-    """Return the rows of a text; empty lines and those that begin with ``#`` are left out.
-
-    Raises:
-        DataError: A line whose quotation marks do not match, or no row at all.
-    """
+    """Return the rows of a text; empty lines and those that begin with ``#`` are left out."""
     rows = []
     for line, written in enumerate(text.splitlines(), 1):
         if not written.strip() or written.lstrip().startswith("#"):
@@ -112,11 +87,7 @@ def rows_of(text: str, source: str) -> list[Row]:
 
 
 def same_length(rows: Sequence[Row]) -> None:
-    """Refuse rows that have more or fewer cells than the first.
-
-    Raises:
-        DataError: There is one.
-    """
+    """Refuse rows that have more or fewer cells than the first."""
     for row in rows:
         if len(row.cells) != len(rows[0].cells):
             problem = f"{len(row.cells)} cells, but the header has {len(rows[0].cells)} columns"
@@ -124,11 +95,7 @@ def same_length(rows: Sequence[Row]) -> None:
 
 
 def below_header(rows: Sequence[Row], problem: str) -> Sequence[Row]:
-    """Return the rows below the first, which have as many cells; ``problem`` says that there are none.
-
-    Raises:
-        DataError: There are none, or one has more or fewer cells.
-    """
+    """Return the rows below the first, which have as many cells; ``problem`` says that there are none."""
     same_length(rows)
     if len(rows) == 1:
         raise rows[0].fault(problem)

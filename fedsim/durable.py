@@ -27,14 +27,7 @@ _BUFFER_BYTES = 1 << 20
 def telling(
     place: Path, mend: str, *, doing: str = "write", error: type[FedsimError] = FileError
 ) -> Iterator[None]:
-    """Turn an ``OSError`` of the block into an error that says what to do.
-
-    Args:
-        place: What the error names, unless the system names something within it.
-        mend: What to do.
-        doing: What the block does with the place, as a verb.
-        error: The class of the error.
-    """
+    """Turn an ``OSError`` of the block into an error that says what to do."""
     try:
         yield
     except OSError as refused:
@@ -47,33 +40,13 @@ def telling(
 
 
 def create(path: Path, place: Path, mend: str, *, private: bool = False) -> BinaryIO:
-    """Open a new, empty file for writing; after a write has failed, all later writes fail too.
-
-    Args:
-        path: The file.
-        place: What an error names: where the file will be in the end.
-        mend: What to do after an error.
-        private: Whether only the owner may read it, whatever the umask.
-
-    Raises:
-        FileError: The system refuses to open the file; or later, to write or close it.
-    """
+    """Open a new, empty file for writing; after a write has failed, all later writes fail too."""
     with telling(place, mend):
         return BufferedWriter(_Growing(path, place, mend, private), _BUFFER_BYTES)
 
 
 def write(path: Path, *pieces: bytes, mend: str, private: bool = True) -> None:
-    """Write a file, or replace one, atomically and durably.
-
-    Args:
-        path: The file, in a folder that exists.
-        pieces: Its content.
-        mend: What to do after an error.
-        private: Whether only the owner may read it.
-
-    Raises:
-        FileError: The system refuses it; the old file is whole.
-    """
+    """Write a file, or replace one, atomically and durably."""
     beside = path.with_name(f"{path.name}.part")
     try:
         with create(beside, path, mend, private=private) as file:
@@ -92,11 +65,7 @@ def write(path: Path, *pieces: bytes, mend: str, private: bool = True) -> None:
 
 
 def sync(path: Path) -> None:
-    """Flush a file, or the names in a folder, to the disk.
-
-    Raises:
-        OSError: The system refuses it.
-    """
+    """Flush a file, or the names in a folder, to the disk."""
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)
@@ -105,11 +74,7 @@ def sync(path: Path) -> None:
 
 
 def restrict(path: Path) -> None:
-    """Forbid a file or folder to everybody but its owner.
-
-    Raises:
-        OSError: The system refuses it.
-    """
+    """Forbid a file or folder to everybody but its owner."""
     path.chmod(0o700 if path.is_dir() else 0o600)
 
 

@@ -28,7 +28,7 @@ def companions(name: str) -> list[Path]:
     """Return the files beside an example that it names, such as a table of devices."""
     file = file_of(name)
     named = re.findall(r'"([\w-]+\.csv)"', file.read_text("utf-8"))
-    return [path for one in dict.fromkeys(named) if (path := file.parent / one).is_file()]
+    return [path for name in dict.fromkeys(named) if (path := file.parent / name).is_file()]
 
 
 def _folder() -> Path:

@@ -13,9 +13,6 @@ def made_fast(cls: type[T]) -> type[T]:
 
     ``dataclass`` fills each field of a frozen class by a call. Here the new object is, until all are filled,
     of a class with the same fields that is not frozen.
-
-    Args:
-        cls: A class that ``dataclass(frozen=True)`` has made; each of its fields is an argument.
     """
     # A subclass without fields of its own has the same layout, so objects can change from one to the other.
     as_usual = {"__setattr__": object.__setattr__, "__delattr__": object.__delattr__}

@@ -49,29 +49,16 @@ def data_folder(root: str | Path | None = None) -> Path | None:
 
 
 def placed(written: str, root: str | Path | None = None) -> str:
-    """Return a relative path with the folder in front that has it, else with the first; others unchanged.
-
-    Args:
-        written: The path.
-        root: Stands in for ``FEDSIM_DATA``.
-    """
+    """Return a relative path with the folder in front that has it, else with the first; others unchanged."""
     if not written or written.startswith(("/", "~")):
         return written
     folders = _folders("", root)
-    folder = next((one for one in folders if _exists(one, written)), folders[0])
+    folder = next((place for place in folders if _exists(place, written)), folders[0])
     return f"{str(folder).rstrip('/')}{MARK}{written}"
 
 
 def located(path: str, root: str | Path | None = None) -> Path:
-    """Return where a file or folder is.
-
-    Args:
-        path: As written, or as :func:`placed` returns it.
-        root: Stands in for ``FEDSIM_DATA``.
-
-    Raises:
-        DataError: It is in none of the folders; the message lists them.
-    """
+    """Return where a file or folder is."""
     first, mark, written = path.partition(MARK)
     if not path.startswith("/"):
         first, mark, written = "", MARK, path
@@ -82,13 +69,13 @@ def located(path: str, root: str | Path | None = None) -> Path:
         place = (folder / written).expanduser()
         if _exists(folder, written) or os.path.exists(place):  # noqa: PTH110 - False for an impossible name
             return place
-    said = f"there is no {shortened(written, MOST_SAID)}"
+    problem = f"there is no {shortened(written, MOST_SAID)}"
     if first == "/":
-        raise DataError(said)
+        raise DataError(problem)
     unset = "" if data_folder(root) else f" ({VARIABLE} is not set)"
     *others, last = (shortened(str(folder), MOST_SAID) for folder in folders)
     looked_in = f"{', '.join(others)} and {last}" if others else last
-    raise DataError(f"{said}: looked in {looked_in}{unset}")
+    raise DataError(f"{problem}: looked in {looked_in}{unset}")
 
 
 def moved(value: Any, folder: str) -> Any:

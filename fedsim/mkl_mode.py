@@ -42,12 +42,7 @@ _ALL_SETTINGS = -1
 
 
 class _Mkl(NamedTuple):
-    """MKL's own functions.
-
-    Attributes:
-        get: Returns the mode; from then on the variable is not read any more.
-        set: Sets a mode; returns 0 if that was still possible.
-    """
+    """MKL's own functions."""
 
     get: Callable[[int], int]
     set: Callable[[int], int]

@@ -53,11 +53,7 @@ class ArrayForm(NamedTuple):
 
 
 class Form(dict[str, ArrayForm]):
-    """Names, dtypes and shapes of a tree, in its order; equal forms that :meth:`of` makes are one object.
-
-    Attributes:
-        size: Scalars of all arrays.
-    """
+    """Names, dtypes and shapes of a tree, in its order; equal forms that :meth:`of` makes are one object."""
 
     size: int
 
@@ -79,11 +75,7 @@ def _form(listed: tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...]) -> For
 
 
 class _FormedTree(Mapping[str, Array]):
-    """A tree whose form is known before its arrays are there.
-
-    Attributes:
-        form: Its names, dtypes and shapes.
-    """
+    """A tree whose form is known before its arrays are there."""
 
     __slots__ = ("form",)
 
@@ -120,12 +112,7 @@ class _FormedTree(Mapping[str, Array]):
 
 @final  # so that ``type(tree) is PendingTree`` will do, where isinstance takes ten times as long
 class PendingTree(_FormedTree):
-    """A tree that is computed when one of its arrays is first looked at.
-
-    Args:
-        form: Its names, dtypes and shapes.
-        compute: Gives the tree, frozen; called at most once, unless it raises.
-    """
+    """A tree that is computed when one of its arrays is first looked at."""
 
     __slots__ = ("_compute", "_tree")
 
@@ -155,12 +142,9 @@ class RowTree(_FormedTree):
 
     Args:
         row: All scalars, ``[size]``; nobody writes into it any more.
-        form: Names and shapes of the arrays, in the order in which they lie in the row.
-        is_in_range: Whether it is known that nothing in it is :func:`out_of_range`.
 
     Attributes:
         row: All scalars, ``[size]``, read-only.
-        is_in_range: Whether it is known that nothing in it is :func:`out_of_range`.
     """
 
     __slots__ = ("_arrays", "is_in_range", "row")
@@ -187,11 +171,7 @@ _COME_FROZEN = (PendingTree, RowTree)
 
 
 def selected(tree: Tree, names: Sequence[str]) -> Tree:
-    """Return the arrays of these names; pending as long as the tree is.
-
-    Raises:
-        KeyError: A name that the tree does not have.
-    """
+    """Return the arrays of these names; pending as long as the tree is."""
     if type(tree) is PendingTree and tree.is_pending and names:
         form = _form(tuple([(name, *tree.form[name]) for name in names]))
         return PendingTree(form, lambda: {name: tree[name] for name in names})
@@ -302,14 +282,6 @@ def weighted_mean(trees: Sequence[Tree], weights: Sequence[float]) -> Tree:
     One tree comes back bit for bit, and so do equal trees of float32 or less. Integer arrays, which are
     counters such as ``num_batches_tracked``, take the largest value; boolean ones that of the heaviest tree,
     the first on ties.
-
-    Args:
-        trees: At least one tree, all with the same names and shapes, sorted by client.
-        weights: One non-negative weight per tree; they sum to one.
-
-    Raises:
-        ValueError: No tree, another number of weights, a negative weight, weights that do not sum to one, or
-            names or shapes that differ.
     """
     if not trees or len(trees) != len(weights):
         raise ValueError(
@@ -396,13 +368,7 @@ def _sum_of_small(arrays: Sequence[Array], weights: Sequence[float]) -> NDArray[
 @made_fast
 @dataclass(frozen=True, slots=True)
 class Model:
-    """An architecture's label with one set of values, which are read-only.
-
-    Attributes:
-        architecture: Label of the architecture in this run.
-        params: Trainable parameters.
-        buffers: Values that forward passes update, such as the running statistics of BatchNorm.
-    """
+    """An architecture's label with one set of values, which are read-only."""
 
     architecture: str
     params: Tree
@@ -432,11 +398,7 @@ class Model:
 
 
 def mean_model(models: Sequence[Model], weights: Sequence[float]) -> Model:
-    """Return the weighted mean of models of one architecture, buffers included (specification 3.1).
-
-    Raises:
-        ValueError: As :func:`weighted_mean`, or architectures that differ.
-    """
+    """Return the weighted mean of models of one architecture, buffers included (specification 3.1)."""
     labels = sorted({model.architecture for model in models})
     if len(labels) > 1:
         raise ValueError(f"a mean needs one architecture, these are {', '.join(labels)}")

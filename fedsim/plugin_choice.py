@@ -34,16 +34,7 @@ P = TypeVar("P", bound=Plugin[Any])
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[P]):
-    """A kind of plugin.
-
-    Attributes:
-        word: What a message calls it.
-        folder: Where fedsim's own are, dotted.
-        base: What a plugin of this kind derives from.
-        adopted: Makes a plugin of what a dotted path leads to, if that is none; returns None if it cannot.
-        adopts: What it can make plugins of, for a message.
-        elsewhere: Names that other programs have for plugins of this kind, and what to write instead.
-    """
+    """A kind of plugin."""
 
     word: str
     folder: str
@@ -55,21 +46,17 @@ class Kind(Generic[P]):
     @property
     def names(self) -> list[str]:
         """Names of fedsim's own plugins of this kind, sorted."""
-        return [found.name for found in available(self.folder)]
+        return [info.name for info in available(self.folder)]
 
     def find(self, name: str) -> type[P]:
-        """Return the plugin called ``name``.
-
-        Raises:
-            PydanticCustomError: There is none; the error's context holds ``problem`` and ``mend``.
-        """
+        """Return the plugin called ``name``."""
         try:
             plugin = load(self.folder, name)
         except UnknownPluginError as error:
             if error.is_there:
                 raise fault(str(error)) from error
-            if self.adopted is not None and "." in name and (found := self.adopted(name)) is not None:
-                return found
+            if self.adopted is not None and "." in name and (adopted := self.adopted(name)) is not None:
+                return adopted
             raise self._unknown(f"no {self.word} is called {quoted(name)}", name) from error
         except Exception as error:
             # A private plugin is anybody's code, and may fail to be imported in any way.
@@ -128,9 +115,9 @@ class Choice(Config):
         super().__pydantic_init_subclass__(**kwargs)
         if not hasattr(cls, "KIND"):
             return
-        word, folder = cls.KIND.word, cls.KIND.folder.replace(".", "/")
+        word, folder = cls.KIND.word, cls.KIND.folder
         for key, text in (
-            (cls.KEY, f"{word.capitalize()}: a file of ``{folder}``, or a dotted path."),
+            (cls.KEY, f"{word.capitalize()}: one of ``{folder}``, or a dotted path."),
             ("params", f"Parameters of the {word}."),
         ):
             field = cls.__pydantic_fields__[key]
@@ -191,8 +178,8 @@ class _Several:
     """Lets choices be written as a list, or as the only one."""
 
     def __get_pydantic_core_schema__(self, choices: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        one: Any = get_args(choices)[0]
-        return BeforeValidator(_listed, one | list[one]).__get_pydantic_core_schema__(choices, handler)
+        choice: Any = get_args(choices)[0]
+        return BeforeValidator(_listed, choice | list[choice]).__get_pydantic_core_schema__(choices, handler)
 
 
 Several = Annotated[tuple[OrName[T], ...], _Several()]

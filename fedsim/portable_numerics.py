@@ -49,12 +49,7 @@ class FreshProcessError(UserError):
 
 
 def require() -> None:
-    """Let this process compute portably.
-
-    Raises:
-        FreshProcessError: It cannot, but a new process may.
-        UserError: It was started for it, and still cannot.
-    """
+    """Let this process compute portably."""
     shortcomings = list(_shortcomings())
     if not shortcomings:
         import torch
@@ -84,11 +79,7 @@ def variables() -> dict[str, str]:
 
 
 def restart(command: Sequence[str]) -> None:
-    """Replace this process by a portable one that runs a command of Python.
-
-    Args:
-        command: As in :data:`sys.orig_argv`: the interpreter and its arguments.
-    """
+    """Replace this process by a portable one that runs a command of Python."""
     sys.stdout.flush()
     sys.stderr.flush()
     os.execve(sys.executable, list(command), variables())  # noqa: S606

@@ -6,25 +6,20 @@ import difflib
 from collections.abc import Sequence
 from typing import Any
 
-MOST_QUOTED = 80
+MAX_QUOTED = 80
 """Characters of a value that a message shows."""
 
 MOST_SAID = 400
 """Characters of a path, or of another program's message, that a message shows."""
 
 
-def shortened(value: object, most: int = MOST_QUOTED) -> str:
-    """Return a value's text, cut to ``most`` characters; a cut text ends with "...".
-
-    Args:
-        value: A text, a path, an error or anything else with a text.
-        most: Characters, at least 4.
-    """
+def shortened(value: object, most: int = MAX_QUOTED) -> str:
+    """Return a value's text, cut to ``most`` chars; a cut text ends with "..."."""
     text = str(value)
     return text if len(text) <= most else f"{text[: most - 4]} ..."
 
 
-def quoted(value: Any, most: int = MOST_QUOTED) -> str:
+def quoted(value: Any, most: int = MAX_QUOTED) -> str:
     """Return the :func:`repr` of a value, likewise shortened; a text is in quotation marks."""
     if isinstance(value, str) and len(value) > most:
         # The text itself is cut, so that both quotation marks stay.
@@ -35,12 +30,12 @@ def quoted(value: Any, most: int = MOST_QUOTED) -> str:
 def printable(value: object) -> str:
     """Return a value's text fit for one line of a terminal or a log, whoever wrote it.
 
-    Line ends become spaces; control characters and lone surrogates become ``?``.
+    Line ends become spaces; control chars and lone surrogates become ``?``.
     """
     text = str(value)
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else " " if one.isspace() else "?" for one in text)
+    return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in text)
 
 
 def with_type(error: Exception) -> str:

@@ -13,46 +13,46 @@ from pydantic import Field
 
 from fedsim.config import AsTuple
 
-MOST_SEED = 2**63 - 1
+MAX_SEED = 2**63 - 1
 """The largest whole number that every TOML parser keeps."""
 
-MOST_CLIENTS = 10**7
+MAX_CLIENTS = 10**7
 """Clients of a run, all groups together; drawing a fleet takes some hundred bytes for each."""
 
-MOST_SAMPLES = 10**9
+MAX_SAMPLES = 10**9
 """Samples of one kind that a client has; the sum over all clients fits into 64 bits."""
 
-MOST_CLASSES = 10**5
+MAX_CLASSES = 10**5
 """Classes of a task, each of which is an output of every model."""
 
-MOST_WEIGHT = 1e12
+MAX_WEIGHT = 1e12
 """The largest weight of a value, of a row or of a label, so that sums of weights are finite."""
 
 Few = Field(min_length=1, max_length=100)
 """Length of a list whose entries are built one by one."""
 
-Seed = Annotated[int, Field(ge=0, le=MOST_SEED)]
+Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
 """A seed of random generators."""
 
-MOST_ROUNDS = 10**9
+MAX_ROUNDS = 10**9
 """Rounds of a run; as many as one has that only a budget ends."""
 
-Rounds = Annotated[int, Field(ge=1, le=MOST_ROUNDS)]
+Rounds = Annotated[int, Field(ge=1, le=MAX_ROUNDS)]
 """Rounds of a run."""
 
 Interval = Annotated[int, Field(ge=0, le=10**9)]
 """Rounds from one event to the next; what 0 means is for the setting to say."""
 
-Clients = Annotated[int, Field(ge=1, le=MOST_CLIENTS)]
+Clients = Annotated[int, Field(ge=1, le=MAX_CLIENTS)]
 """A number of clients, or of groups of clients, at least one."""
 
 PositiveInterval = Annotated[int, Field(ge=1, le=10**9)]
 """Rounds, or steps, from one event to the next, at least one."""
 
-Samples = Annotated[int, Field(ge=0, le=MOST_SAMPLES)]
+Samples = Annotated[int, Field(ge=0, le=MAX_SAMPLES)]
 """A number of samples, perhaps 0."""
 
-PositiveSamples = Annotated[int, Field(ge=1, le=MOST_SAMPLES)]
+PositiveSamples = Annotated[int, Field(ge=1, le=MAX_SAMPLES)]
 """A number of samples, at least one."""
 
 BatchSize = Annotated[int, Field(ge=1, le=10**6)]
@@ -67,7 +67,7 @@ PositiveEpochs = Annotated[int, Field(ge=1, le=10**6)]
 Steps = Annotated[int, Field(ge=0, le=10**6)]
 """Steps of an optimiser, one batch each, perhaps 0."""
 
-Classes = Annotated[int, Field(ge=1, le=MOST_CLASSES)]
+Classes = Annotated[int, Field(ge=1, le=MAX_CLASSES)]
 """Classes of samples."""
 
 Tokens = Annotated[int, Field(ge=1, le=10**6)]
@@ -112,10 +112,10 @@ PartialShare = Annotated[float, Field(ge=0, lt=1)]
 PositiveShare = Annotated[float, Field(gt=0, le=1)]
 """A share of a whole, more than none of it; also a quantile, or a factor that shrinks something."""
 
-Weight = Annotated[float, Field(ge=0, le=MOST_WEIGHT)]
+Weight = Annotated[float, Field(ge=0, le=MAX_WEIGHT)]
 """A weight in proportion to others, perhaps 0."""
 
-PositiveWeight = Annotated[float, Field(gt=0, le=MOST_WEIGHT)]
+PositiveWeight = Annotated[float, Field(gt=0, le=MAX_WEIGHT)]
 """A weight above 0, in proportion to others."""
 
 

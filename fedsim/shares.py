@@ -5,12 +5,7 @@ from numpy.typing import NDArray
 
 
 def apportion(total: int, weights: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return whole numbers in proportion to ``weights`` that sum to ``total``, by largest remainders.
-
-    Args:
-        total: At least 0.
-        weights: Non-negative, at least one positive. The first of equal remainders is rounded up.
-    """
+    """Return whole numbers in proportion to ``weights`` that sum to ``total``, by largest remainders."""
     # By a power of two, which changes no digit, so that the sum of huge ones is finite.
     scaled = np.ldexp(weights, -int(np.frexp(weights.max())[1]))
     exact = total * (scaled / scaled.sum())

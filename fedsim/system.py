@@ -7,11 +7,7 @@ from fedsim.errors import UserError
 
 
 def check_system() -> None:
-    """Refuse a system without POSIX file locks and signals.
-
-    Raises:
-        UserError: This is Windows.
-    """
+    """Refuse a system without POSIX file locks and signals."""
     if sys.platform == "win32":
         raise UserError(
             "fedsim does not run on Windows itself, which has no POSIX file locks and signals: run it in the "

@@ -26,11 +26,7 @@ def path(*names: str | int) -> str:
 
 
 def value(item: Any) -> str:
-    """Return one value on one line; a table in braces.
-
-    Raises:
-        TypeError: TOML has nothing like it.
-    """
+    """Return one value on one line; a table in braces."""
     match item:
         case bool():
             return "true" if item else "false"

@@ -18,11 +18,7 @@ _SIGNATURE = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 
 
 def torchvision_module(name: str) -> ModuleType:
-    """Return a module of torchvision by its name below it, such as ``datasets`` or ``models.vgg``.
-
-    Raises:
-        DataError: torchvision is not installed, or does not fit the installed torch.
-    """
+    """Return a module of torchvision by its name below it, such as ``datasets`` or ``models.vgg``."""
     try:
         return _plain_import(name)
     except ImportError as error:

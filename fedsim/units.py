@@ -35,12 +35,7 @@ Dimension = Literal["time", "data size", "bit rate", "data rate", "compute", "po
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The values that a quantity may have, in its base unit.
-
-    Attributes:
-        least: The smallest above zero; each quantity says for itself whether zero is allowed.
-        most: The largest.
-    """
+    """The values that a quantity may have, in its base unit."""
 
     least: float
     most: float
@@ -133,17 +128,7 @@ _QUANTITY = re.compile(rf"\s*({NUMBER})\s*(\S(?:.*\S)?)?\s*")
 
 
 def parse(text: object, dimension: Dimension, *, positive: bool = False) -> float:
-    """Return the quantity written in ``text`` in the base unit: s, B, bit/s, B/s, FLOP/s, W, J or 1/s.
-
-    Args:
-        text: A number with a unit, such as ``"20 Mbit/s"``.
-        dimension: What the unit must measure.
-        positive: Whether zero is refused too.
-
-    Raises:
-        UnitError: No such quantity, or one out of its range; the message gives the value, the rule and an
-            example.
-    """
+    """Return the quantity written in ``text`` in the base unit: s, B, bit/s, B/s, FLOP/s, W, J or 1/s."""
     value = _read(text, dimension)
     scale, limits = _SCALES[dimension], range_of(dimension)
     if positive and value == 0:
@@ -242,12 +227,7 @@ def spell(value: float, dimension: Dimension) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Makes ``Annotated[float, Unit(dimension)]`` a pydantic type: a string with a unit, read as a float.
-
-    Attributes:
-        dimension: What the unit must measure.
-        positive: Whether zero is refused too.
-    """
+    """Makes ``Annotated[float, Unit(dimension)]`` a pydantic type: a string with a unit, read as a float."""
 
     dimension: Dimension
     positive: bool = False
@@ -282,7 +262,7 @@ class Unit:
         }
 
 
-LONGEST_S = range_of("time").most
+MAX_TIME_S = range_of("time").most
 """The longest time, and the latest instant that a file may name: 27 years."""
 
 Seconds = Annotated[float, Unit("time")]

@@ -22,7 +22,7 @@ from fedsim import bounded_unpacking
 from fedsim.data import file_readers
 from fedsim.data.base import LoadContext
 from fedsim.data.file_readers import read_array
-from fedsim.data.mnist import PLUGIN as MNIST
+from fedsim.data.mnist import Mnist
 from fedsim.data.texts import Texts, TextsConfig
 from fedsim.errors import DataError
 from fedsim.network import link_traces
@@ -71,34 +71,30 @@ def peak_bytes(read: Callable[[], object], message: str) -> int:
 @pytest.fixture(autouse=True)
 def small_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (bounded_unpacking, link_traces):
-        monkeypatch.setattr(module, "MOST_BYTES", BOUND)
-    monkeypatch.setattr(file_readers, "MOST_TEXT_BYTES", BOUND)
+        monkeypatch.setattr(module, "MAX_BYTES", BOUND)
+    monkeypatch.setattr(file_readers, "MAX_TEXT_BYTES", BOUND)
 
 
 ZEROS = bytes(BOMB_BYTES)
 LONG_HEADER = b"\x93NUMPY\x02\x00" + struct.pack("<I", BOMB_BYTES) + ZEROS
 IDX = b"\0\0\x08\x01" + struct.pack(">I", BOMB_BYTES) + ZEROS
+SHORT_IDX = b"\0\0\x08\x01\0\0\0\x09"
+
+
+def xz(content: bytes) -> bytes:
+    return lzma.compress(content, preset=0)
+
+
+CLAIMED = f"its header asks for {BOMB_BYTES} bytes"
 BOMBS: dict[str, tuple[str, Callable[[], bytes], str]] = {
-    "an honest xz": (
-        "a.npy.xz",
-        lambda: lzma.compress(npy((BOMB_BYTES,), ZEROS), preset=0),
-        "at most 1048576",
-    ),
-    "an xz that goes on": ("a.npy.xz", lambda: lzma.compress(npy((9,), ZEROS), preset=0), "there are more"),
-    "an xz of a header": ("a.npy.xz", lambda: lzma.compress(LONG_HEADER, preset=0), "plain array"),
+    "an honest xz": ("a.npy.xz", lambda: xz(npy((BOMB_BYTES,), ZEROS)), "at most 1048576"),
+    "an xz that goes on": ("a.npy.xz", lambda: xz(npy((9,), ZEROS)), "there are more"),
+    "an xz of a header": ("a.npy.xz", lambda: xz(LONG_HEADER), "plain array"),
     "an xz that claims": ("a.npy.xz", lambda: lzma.compress(npy((BOUND,), b"1")), "and there are 1"),
     "an honest idx": ("a-ubyte.gz", lambda: gzip.compress(IDX), "at most 1048576"),
-    "an idx that goes on": (
-        "a-ubyte.gz",
-        lambda: gzip.compress(b"\0\0\x08\x01\0\0\0\x09" + ZEROS),
-        "there are more",
-    ),
-    "a plain one that claims": (
-        "a.npy",
-        lambda: npy((BOMB_BYTES,), b"1"),
-        f"its header asks for {BOMB_BYTES} bytes",
-    ),
-    "a plain idx that claims": ("a-ubyte", lambda: IDX[:80], f"its header asks for {BOMB_BYTES} bytes"),
+    "an idx that goes on": ("a-ubyte.gz", lambda: gzip.compress(SHORT_IDX + ZEROS), "there are more"),
+    "a plain one that claims": ("a.npy", lambda: npy((BOMB_BYTES,), b"1"), CLAIMED),
+    "a plain idx that claims": ("a-ubyte", lambda: IDX[:80], CLAIMED),
 }
 
 
@@ -181,7 +177,7 @@ def test_a_bomb_of_an_official_set(tmp_path: Path) -> None:
     for part in ("train", "t10k"):
         for what in ("images-idx3", "labels-idx1"):
             (raw / f"{part}-{what}-ubyte.gz").write_bytes(gzip.compress(IDX))
-    load = MNIST(MNIST.Config()).load
+    load = Mnist(Mnist.Config()).load
     peak = peak_bytes(lambda: load(LoadContext(tmp_path, 1, Key.root(0))), "at most 1048576: fetch it again")
     assert peak < 5 * BOUND
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,8 @@ from fedsim.params import Model
 from fedsim.rng import Key
 from fedsim.runtime.run import RunResult, run
 from fedsim.scenario import build, load_scenario
+
+Tables = dict[str, Any]
 
 
 class Guessing(NULL):
@@ -94,61 +95,33 @@ def array_bytes(model: Model) -> int:
     return sum(array.nbytes for tree in (model.params, model.buffers) for array in tree.values())
 
 
-SCENARIO = """
-[run]
-name = "communication"
-rounds = 2
-
-[data]
-name = "sizes"
-params = {{ samples = 100, input_shape = {shape}, num_classes = 10 }}
-public = {{ size = {public} }}
-
-{models}
-
-[[fleet]]
-count = {count}
-device = "server"
-memory = "1 TB"
-{fleet}
-
-[server]
-memory = "1 TB"
-{server}
-
-[network]
-model = "none"
-
-[engine]
-executor = "null"
-
-[participation]
-clients_per_round = {asked}
-client_timeout = "100 d"
-
-[algorithm]
-name = "{algorithm}"
-params = {params}
-"""
-
 GREY, COLOUR = [1, 28, 28], [3, 32, 32]
 
 
-def outcome(tmp_path: Path, algorithm: str, params: str = "{}", **values: Any) -> Outcome:
+def outcome(
+    algorithm: str,
+    params: Tables | None = None,
+    *,
+    models: Tables,
+    count: int = 4,
+    asked: int = 4,
+    **more: Any,
+) -> Outcome:
     """Run two rounds."""
-    given: dict[str, Any] = {
-        "count": 4,
-        "asked": 4,
-        "public": 0,
-        "shape": GREY,
-        "fleet": "",
-        "server": "",
-        **values,
+    samples = {"samples": 100, "input_shape": more.get("shape", GREY), "num_classes": 10}
+    tables = {
+        "run": {"name": "communication", "rounds": 2},
+        "data": {"name": "sizes", "params": samples, "public": {"size": more.get("public", 0)}},
+        "models": models,
+        "fleet": [{"count": count, "device": "server", "memory": "1 TB", **more.get("fleet", {})}],
+        "server": {"memory": "1 TB", **more.get("server", {})},
+        "network": {"model": "none"},
+        "engine": {"executor": "null"},
+        "participation": {"clients_per_round": asked, "client_timeout": "100 d"},
+        "algorithm": {"name": algorithm, "params": params or {}},
     }
-    path = tmp_path / "communication.toml"
-    path.write_text(SCENARIO.format(algorithm=algorithm, params=params, **given))
     network = Weighing()
-    parts = replace(build(load_scenario(path)), executor=Guessing(Guessing.Config()), network=network)
+    parts = replace(build(load_scenario(tables)), executor=Guessing(Guessing.Config()), network=network)
     result = run(parts)
     totals = result.totals
     assert len(network.lengths) == totals.frames_up + totals.frames_down
@@ -156,11 +129,9 @@ def outcome(tmp_path: Path, algorithm: str, params: str = "{}", **values: Any) -
     return Outcome(result, network.weights, parts.initial())
 
 
-def test_ktpfl_sends_55_times_less_than_fedavg_with_its_cnn_and_50_times_with_the_index_lists(
-    tmp_path: Path,
-) -> None:
-    fedavg = outcome(tmp_path, "fedavg", models="[models.cnn]")
-    ktpfl = outcome(tmp_path, "ktpfl", models="[models.cnn]", public=6000)
+def test_ktpfl_sends_55_times_less_than_fedavg_with_its_cnn_and_50_times_with_the_index_lists() -> None:
+    fedavg = outcome("fedavg", models={"cnn": {}})
+    ktpfl = outcome("ktpfl", models={"cnn": {}}, public=6000)
     assert fedavg.parameters(1) == 4 * 2 * 1_663_370
     assert ktpfl.parameters(1) == 4 * 2 * 3000 * 10
     assert fedavg.parameters(1) / ktpfl.parameters(1) == pytest.approx(55.4, abs=0.1)
@@ -171,11 +142,11 @@ def test_ktpfl_sends_55_times_less_than_fedavg_with_its_cnn_and_50_times_with_th
 
 
 @pytest.mark.slow
-def test_perfed_ckt_sends_308_times_fewer_parameters_than_fedavg_with_vgg11(tmp_path: Path) -> None:
-    vgg = '[models.vgg]\nparams = { depth = 11, form = "cifar" }'
+def test_perfed_ckt_sends_308_times_fewer_parameters_than_fedavg_with_vgg11() -> None:
+    vgg = {"vgg": {"params": {"depth": 11, "form": "cifar"}}}
     shared: dict[str, Any] = {"models": vgg, "shape": COLOUR, "asked": 2}
-    fedavg = outcome(tmp_path, "fedavg", **shared)
-    perfed = outcome(tmp_path, "perfed_ckt", "{ clusters = 2 }", public=2000, **shared)
+    fedavg = outcome("fedavg", **shared)
+    perfed = outcome("perfed_ckt", {"clusters": 2}, public=2000, **shared)
     assert fedavg.parameters(2) == 2 * 2 * 9_231_114
     (row,) = (row for row in perfed.result.rounds if row.round == 2)
     assert row.traffic.parameters_up == 2 * 2000 * 10
@@ -184,29 +155,19 @@ def test_perfed_ckt_sends_308_times_fewer_parameters_than_fedavg_with_vgg11(tmp_
 
 
 @pytest.mark.slow
-def test_fedet_sends_3_65_times_less_than_fedavg_with_vgg19(tmp_path: Path) -> None:
+def test_fedet_sends_3_65_times_less_than_fedavg_with_vgg19() -> None:
     # Three clients stand for a hundred: each has another of the three small nets.
-    models = """
-[models.vgg19]
-name = "vgg"
-params = { depth = 19, form = "fedma", representation = {} }
-[models.resnet18]
-params = { norm = "none", representation = {} }
-[models.resnet8]
-params = { representation = {} }
-[models.cnn_ckt]
-params = { representation = {} }
-"""
-    shared: dict[str, Any] = {
-        "models": models,
-        "shape": COLOUR,
-        "count": 3,
-        "asked": 3,
-        "server": 'model = "vgg19"',
+    models = {
+        "vgg19": {"name": "vgg", "params": {"depth": 19, "form": "fedma", "representation": {}}},
+        "resnet18": {"params": {"norm": "none", "representation": {}}},
+        "resnet8": {"params": {"representation": {}}},
+        "cnn_ckt": {"params": {"representation": {}}},
     }
-    small = "models = { resnet18 = 1, resnet8 = 1, cnn_ckt = 1 }"
-    fedet = outcome(tmp_path, "fedet", "{ server_steps = 1 }", public=64, fleet=small, **shared)
-    fedavg = outcome(tmp_path, "fedavg", fleet='model = "vgg19"', **shared)
+    shared: dict[str, Any] = {"models": models, "shape": COLOUR, "count": 3, "asked": 3}
+    shared["server"] = {"model": "vgg19"}
+    small = {"models": {"resnet18": 1, "resnet8": 1, "cnn_ckt": 1}}
+    fedet = outcome("fedet", {"server_steps": 1}, public=64, fleet=small, **shared)
+    fedavg = outcome("fedavg", fleet={"model": "vgg19"}, **shared)
     for number in (1, 2):
         assert fedet.parameters(number) == 2 * (11_488_842 + 5_221_962 + 431_548)
         assert fedavg.parameters(number) == 3 * 2 * 20_879_306
@@ -217,16 +178,16 @@ params = { representation = {} }
 
 
 @pytest.mark.parametrize(
-    "models",
-    ["[models.cnn]", pytest.param("[models.resnet18]\nparams = { width = 4 }", marks=pytest.mark.slow)],
+    ("label", "params"), [("cnn", {}), pytest.param("resnet18", {"width": 4}, marks=pytest.mark.slow)]
 )
-def test_fedme_sends_twice_what_fedavg_does(models: str, tmp_path: Path) -> None:
+def test_fedme_sends_twice_what_fedavg_does(label: str, params: Tables) -> None:
     # The ResNet normalises: its running statistics are part of a model, and travel with it.
-    fedavg = outcome(tmp_path, "fedavg", models=models)
-    fedme = outcome(tmp_path, "fedme", models=models, public=100)
+    models = {label: {"params": params}}
+    fedavg = outcome("fedavg", models=models)
+    fedme = outcome("fedme", models=models, public=100)
     count = 4
-    model = fedme.initial("resnet18" if "resnet18" in models else "cnn")
-    assert bool(model.buffers) == ("resnet18" in models)
+    model = fedme.initial(label)
+    assert bool(model.buffers) == (label == "resnet18")
     one = array_bytes(model)
     # FedAvg: models down, models up. FedMe: the exchanged model down, a pair up, the chosen one down.
     assert fedavg.weights == [one] * count * 2 * 2

@@ -8,10 +8,7 @@ from fedsim.errors import DataError
 
 def test_lines_are_cut_at_commas_and_numbered_as_in_the_file() -> None:
     text = '# head\n\na, b ,c\r\n  # indented\n"x, y",2,\n'
-    assert rows_of(text, "f.csv") == [
-        Row("f.csv", 3, ("a", "b", "c")),
-        Row("f.csv", 5, ("x, y", "2", "")),
-    ]
+    assert rows_of(text, "f.csv") == [Row("f.csv", 3, ("a", "b", "c")), Row("f.csv", 5, ("x, y", "2", ""))]
 
 
 @pytest.mark.parametrize(

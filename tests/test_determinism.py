@@ -14,69 +14,40 @@ from typing import Any
 
 import pytest
 
-from fedsim.data import LoadContext, Spreading, federate
-from fedsim.engine.executors.base import ExecutorConfig
-from fedsim.engine.training_config import TrainingConfig
-from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
-from fedsim.models import Architecture
-from fedsim.plugins import load
-from fedsim.rng import Key
-from fedsim.runtime.parts import Parts
 from fedsim.runtime.run import RunResult, run
+from fedsim.scenario import build, load_scenario
 
 ALGORITHMS = ("fedavg", "fedmd")
-CLIENTS = 8
-TIMEOUT_S = {"fedavg": 0.5, "fedmd": 0.12}
 POLICIES = "fedavg with policies"
-
-
-def _made(folder: str, name: str, **settings: Any) -> Any:
-    plugin = load(folder, name)
-    return plugin(plugin.Config.model_validate(settings))
+GROUPS = ({"count": 4, "device": "high"}, {"count": 4, "device": "low", "up": "100 kbit/s"})
+SCENARIO: dict[str, Any] = {
+    "run": {"name": "determinism", "rounds": 4},
+    "data": {
+        "limit": 500,
+        "partition": {"name": "dirichlet_client", "params": {"alpha": 0.5}},
+        "public": {"size": 40},
+        "global_test": 0.1,
+    },
+    "models": {"mlp": {"params": {"hidden": [16]}}},
+    "training": {"lr": 0.1, "batch_size": 16},
+    "fleet": [*GROUPS],
+    "network": {"model": "naive"},
+    "participation": {"clients_per_round": 5},
+}
+TIMEOUTS = {"fedavg": "500 ms", "fedmd": "120 ms"}
+COMING = {"name": "renewal", "params": {"on": "2 s", "off": "1 s"}}
+WITH_POLICIES: dict[str, Any] = {
+    "run.rounds": 12,
+    "network.model": "fluid",
+    "fleet": [{**group, "drop_out": "1 /s", "availability": COMING} for group in GROUPS],
+    "participation.pacing.params": {"deadline": "250 ms", "late": "carry", "over_selection": 1.4},
+}
 
 
 def _run(algorithm: str, workers: int, seed: int = 0, *, policies: bool = False) -> RunResult:
-    key = Key.root(3)
-    data = federate(
-        _made("fedsim.data", "digits").load(LoadContext(None, CLIENTS, key)),
-        _made("fedsim.data.partitions", "dirichlet_class", alpha=0.5),
-        Spreading(
-            num_clients=CLIENTS, shares=(0.7, 0.1, 0.2), public_size=40, global_test_share=0.1, limit=500
-        ),
-        key,
-    )
-    common = {"count": 4, "model": "mlp", "drop_out": "1 /s" if policies else "0 /s"}
-    groups = [
-        GroupConfig.model_validate({"device": "high", **common}),
-        GroupConfig.model_validate({"device": "low", "up": "100 kbit/s", **common}),
-    ]
-    coming = _made("fedsim.fleet.availability", "renewal", on="2 s", off="1 s") if policies else None
-    late = {"deadline": "250 ms", "late": "carry", "over_selection": 1.4} if policies else {}
-    return run(
-        Parts(
-            algorithm=_made("fedsim.algorithms", algorithm),
-            data=data,
-            fleet=build_fleet(
-                groups,
-                ServerConfig(),
-                Key.root(seed),
-                default_model="mlp",
-                availability=[coming] * 2 if coming else None,
-            ),
-            architectures={
-                "mlp": Architecture("mlp", _made("fedsim.models", "mlp", hidden=(16,)), data.task),
-            },
-            network=_made("fedsim.network", "fluid" if policies else "naive"),
-            executor=load("fedsim.engine.executors", "threads")(ExecutorConfig(workers=workers)),  # type: ignore[arg-type]
-            selector=_made("fedsim.runtime.policies.selectors", "uniform"),
-            pacing=_made("fedsim.runtime.policies.pacing", "synchronous", **late),
-            training=TrainingConfig(lr=0.1, batch_size=16),
-            rounds=12 if policies else 4,
-            seed=seed,
-            clients_per_round=5,
-            client_timeout_s=TIMEOUT_S[algorithm],
-        )
-    )
+    changes = {"participation.client_timeout": TIMEOUTS[algorithm], "engine.workers": workers}
+    changes |= WITH_POLICIES if policies else {}
+    return run(build(load_scenario(SCENARIO, changes, algorithm=algorithm, seed=seed)))
 
 
 def _fingerprint(result: RunResult) -> list[Any]:

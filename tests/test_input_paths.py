@@ -11,8 +11,8 @@ from fedsim.errors import DataError, ScenarioError, UserError
 from fedsim.input_paths import located, looking_in, placed
 from fedsim.scenario import load_scenario, resolved_toml
 from fedsim.scenario.build import build, read_resolved, with_own_root
+from fedsim.studies.comparison_plans import command_plan
 from fedsim.studies.plan import load_study
-from fedsim.studies.short_form import short_form
 
 PHONES = "speed_gflops,memory_gb,up_mbps,down_mbps,latency_ms\n{},2,10,40,50\n"
 SCENARIO = """
@@ -191,7 +191,7 @@ def test_a_missing_base_is_looked_for_by_the_rule(places: Path) -> None:
 def test_the_short_form_looks_in_the_folder_of_its_scenario(places: Path) -> None:
     write(places / "own")
     (places / "own" / "one.toml").write_text(SCENARIO)
-    plan = short_form(places / "own" / "one.toml", ["run.rounds=1,2"], ["fedavg"], None, [])
+    plan = command_plan(places / "own" / "one.toml", ["run.rounds=1,2"], ["fedavg"], None)
     assert all(f"{places}/own/./phones.csv" in run.scenario_toml for run in plan.runs)
 
 

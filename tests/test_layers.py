@@ -1,4 +1,4 @@
-"""The layers of DESIGN section 3: who may import whom, and who may print. The checker is tested below."""
+"""The layers of DESIGN.md: who may import whom, and who may print. The checker is tested below."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import fedsim
+from fedsim.cli.plugin_kinds import FOLDERS
 
 DESIGN = (Path(__file__).parents[1] / "DESIGN.md").read_text()
 # Layer by layer the places that the table names, such as `clock/` or `errors units rng`.
@@ -40,7 +41,7 @@ class Import:
 def offences(sources: Mapping[str, str]) -> list[str]:
     """Return what breaks the rules, for sources by dotted module name."""
     trees = {module: _parsed(source) for module, source in sorted(sources.items())}
-    plugins = {module for module, tree in trees.items() if _offers_plugin(tree)}
+    plugins = {module for module, tree in trees.items() if _offers_plugin(tree)} - set(FOLDERS.values())
     found, inside = list[str](), dict[str, list[str]]()
     for module, tree in trees.items():
         inside[module] = []
@@ -136,8 +137,7 @@ def _targets(one: Import, modules: Mapping[str, object]) -> list[str]:
 
 def _offers_plugin(tree: ast.Module) -> bool:
     return any(
-        isinstance(node, ast.Assign)
-        and any(isinstance(target, ast.Name) and target.id == "PLUGIN" for target in node.targets)
+        isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("PLUGIN", "PLUGINS")
         for node in tree.body
     )
 
@@ -220,56 +220,41 @@ def test_what_is_fine_passes() -> None:
     assert printers(FINE) == []
 
 
+UPWARDS = "runtime.run: from layer 1 up to layer 7"
+RELATIVE = "(relative): '(relative)' has no place in the table"
+BREACHES = [
+    ("wire", "import fedsim.runtime.run", UPWARDS),
+    ("wire", "def f():\n    if True:\n        from fedsim.runtime import run", UPWARDS),
+    ("wire", "import typing\nif typing.TYPE_CHECKING:\n    from fedsim.runtime.run import Result", UPWARDS),
+    ("wire", "import fedsim.clock.loop", "clock.loop: between two places of layer 1"),
+    ("wire", "from fedsim import errors, clock", "clock: between two places of layer 1"),
+    ("wire", "from . import limits", RELATIVE),
+    ("wire", "from ..clock import loop", RELATIVE),
+    ("units", "from fedsim import clock", "clock: from layer 0 up to layer 1"),
+    ("extras", "import fedsim.errors", "errors: 'extras' has no place in the table"),
+    ("algorithms", "from fedsim.algorithms import fedavg", f"algorithms.fedavg: {PLUGIN_RULE}"),
+]
+EXTENDING = "from fedsim.algorithms.fedavg import {}\nclass Mine({}): ...\n{}"
+NOT_EXTENDING = [
+    ("runtime.run", EXTENDING.format("FedAvg", "FedAvg", "PLUGIN = Mine")),
+    ("algorithms.shared", EXTENDING.format("FedAvg", "FedAvg", "")),
+    ("algorithms.fedprox", EXTENDING.format("unlike", "", "PLUGIN = Mine")),
+]
+
+
 @pytest.mark.parametrize(
     ("module", "source", "offence"),
     [
-        (
-            "fedsim.wire",
-            "import fedsim.runtime.run",
-            "fedsim.wire -> fedsim.runtime.run: from layer 1 up to layer 7",
+        *(
+            (f"fedsim.{module}", source, f"fedsim.{module} -> fedsim.{end}")
+            for module, source, end in BREACHES
         ),
-        (
-            "fedsim.units",
-            "from fedsim import clock",
-            "fedsim.units -> fedsim.clock: from layer 0 up to layer 1",
-        ),
-        (
-            "fedsim.wire",
-            "def f():\n    if True:\n        from fedsim.runtime import run",
-            "fedsim.wire -> fedsim.runtime.run: from layer 1 up to layer 7",
-        ),
-        (
-            "fedsim.wire",
-            "import typing\nif typing.TYPE_CHECKING:\n    from fedsim.runtime.run import RunResult",
-            "fedsim.wire -> fedsim.runtime.run: from layer 1 up to layer 7",
-        ),
-        (
-            "fedsim.wire",
-            "import fedsim.clock.loop",
-            "fedsim.wire -> fedsim.clock.loop: between two places of layer 1",
-        ),
-        (
-            "fedsim.wire",
-            "from fedsim import errors, clock",
-            "fedsim.wire -> fedsim.clock: between two places of layer 1",
-        ),
-        (
-            "fedsim.extras",
-            "import fedsim.errors",
-            "fedsim.extras -> fedsim.errors: 'extras' has no place in the table",
+        *(
+            (f"fedsim.{module}", source, f"fedsim.{module} -> fedsim.algorithms.fedavg: {PLUGIN_RULE}")
+            for module, source in NOT_EXTENDING
         ),
         ("fedsim.units", "import fedsim", "fedsim.units -> fedsim: between two places of layer 0"),
         ("fedsim", "import fedsim.cli", "fedsim -> fedsim.cli: from layer 0 up to layer 14"),
-        (
-            "fedsim.wire",
-            "from . import limits",
-            "fedsim.wire -> fedsim.(relative): '(relative)' has no place in the table",
-        ),
-        (
-            "fedsim.wire",
-            "from ..clock import loop",
-            "fedsim.wire -> fedsim.(relative): '(relative)' has no place in the table",
-        ),
         (
             "fedsim.clock.handles",
             "import fedsim.clock.loop",
@@ -282,26 +267,6 @@ def test_what_is_fine_passes() -> None:
         ),
         ("fedsim.errors", "import fedsim.units", "cycle: fedsim.errors -> fedsim.units -> fedsim.errors"),
         ("fedsim.errors", "import fedsim.errors", "cycle: fedsim.errors -> fedsim.errors"),
-        (
-            "fedsim.runtime.run",
-            "from fedsim.algorithms.fedavg import FedAvg\nclass Mine(FedAvg): ...\nPLUGIN = Mine",
-            f"fedsim.runtime.run -> fedsim.algorithms.fedavg: {PLUGIN_RULE}",
-        ),
-        (
-            "fedsim.algorithms.shared",
-            "from fedsim.algorithms.fedavg import FedAvg\nclass Mine(FedAvg): ...",
-            f"fedsim.algorithms.shared -> fedsim.algorithms.fedavg: {PLUGIN_RULE}",
-        ),
-        (
-            "fedsim.algorithms.fedprox",
-            "from fedsim.algorithms.fedavg import unlike\nclass FedProx: ...\nPLUGIN = FedProx",
-            f"fedsim.algorithms.fedprox -> fedsim.algorithms.fedavg: {PLUGIN_RULE}",
-        ),
-        (
-            "fedsim.algorithms",
-            "from fedsim.algorithms import fedavg",
-            f"fedsim.algorithms -> fedsim.algorithms.fedavg: {PLUGIN_RULE}",
-        ),
     ],
 )
 def test_what_breaks_a_rule_is_found(module: str, source: str, offence: str) -> None:
@@ -323,9 +288,5 @@ def test_a_printer_is_found(source: str) -> None:
 
 
 def test_what_only_looks_like_printing_is_not() -> None:
-    assert (
-        printers(
-            {"fedsim.report.number_format": "table.print()\nblueprint(1)\nimport enrichment\n'print(1)'"}
-        )
-        == []
-    )
+    source = "table.print()\nblueprint(1)\nimport enrichment\n'print(1)'"
+    assert printers({"fedsim.report.number_format": source}) == []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,100 +22,65 @@ from fedsim.scenario import build, load_scenario
 PLUGINS = {found.name: found.plugin for found in available("fedsim.algorithms")}
 MIXING = [name for name, plugin in PLUGINS.items() if getattr(plugin, "mixed_architectures", False)]
 
-SCENARIO = """
-[run]
-name = "mixed"
-rounds = 3
-
-[data]
-name = "digits"
-limit = 500
-public = { size = 60 }
-partition = { name = "dirichlet_class", params = { alpha = 0.5, min_size = 4 } }
-
-[models.a]
-name = "mlp"
-params = { hidden = [8], representation = { width = 12, hidden = [8] } }
-[models.b]
-name = "mlp"
-params = { hidden = [16], representation = { width = 12, hidden = [8] } }
-[models.c]
-name = "mlp"
-params = { hidden = [16, 16], representation = { width = 12, hidden = [8] } }
-[models.d]
-name = "mlp"
-params = { hidden = [32], representation = { width = 12, hidden = [8] } }
-
-[training]
-lr = 0.1
-batch_size = 16
-
-[algorithm]
-name = "local"
-
-[participation]
-clients_per_round = 8
-client_timeout = "2 min"
-pacing = { name = "synchronous", params = { deadline = "70 ms", interval = "1 s" } }
-"""
-
-GROUP = """
-[[fleet]]
-count = 4
-device = "{device}"
-drop_out = "3000 /h"
-variation = 0.5
-{models}
-"""
-
-
+HIDDEN = {"a": [8], "b": [16], "c": [16, 16], "d": [32]}
+HEAD = {"width": 12, "hidden": [8]}
+SCENARIO: dict[str, Any] = {
+    "run": {"name": "mixed", "rounds": 3},
+    "data": {
+        "name": "digits",
+        "limit": 500,
+        "public": {"size": 60},
+        "partition": {"name": "dirichlet_class", "params": {"alpha": 0.5, "min_size": 4}},
+    },
+    "models": {
+        label: {"name": "mlp", "params": {"hidden": hidden, "representation": HEAD}}
+        for label, hidden in HIDDEN.items()
+    },
+    "training": {"lr": 0.1, "batch_size": 16},
+    "participation": {
+        "clients_per_round": 8,
+        "client_timeout": "2 min",
+        "pacing": {"name": "synchronous", "params": {"deadline": "70 ms", "interval": "1 s"}},
+    },
+}
 QUICK = {
-    "server_steps": "10",
-    "server_epochs": "2",
-    "distill_epochs": "1",
-    "finetune_epochs": "1",
-    "lambdas": "[0.0, 0.5]",
-    "temperatures": "[5.0]",
+    "server_steps": 10,
+    "server_epochs": 2,
+    "distill_epochs": 1,
+    "finetune_epochs": 1,
+    "lambdas": [0.0, 0.5],
+    "temperatures": [5.0],
 }
 """Settings of those that have them, which mean the same with less."""
 SHARED_LAYERS = {
-    "fedgkt": {"cut": "-1"},  # features of one width come from the adapter
-    "fedper": {"personal_layers": "4"},  # a base without parameters is all that the four have in common
+    "fedgkt": {"cut": -1},  # features of one width come from the adapter
+    "fedper": {"personal_layers": 4},  # a base without parameters is all that the four have in common
 }
 
 
-def _written(folder: Path, algorithm: str, models: str) -> Path:
-    groups = "".join(GROUP.format(device=device, models=models) for device in ("low", "mid", "high"))
-    path = folder / f"{algorithm}.toml"
-    path.write_text(SCENARIO + groups + ('[server]\nmodel = "d"\n' if "=" in models[8:] else ""))
-    return path
-
-
-def _loaded(folder: Path, algorithm: str, workers: int = 1, *, mixed: bool | None = None) -> Parts:
+def _loaded(algorithm: str, workers: int = 1, *, mixed: bool | None = None) -> Parts:
     mixed = algorithm in MIXING if mixed is None else mixed
-    path = _written(folder, algorithm, "models = { a = 1, b = 1, c = 1, d = 1 }" if mixed else 'model = "b"')
+    group = {"count": 4, "drop_out": "3000 /h", "variation": 0.5}
+    group |= {"models": dict.fromkeys(HIDDEN, 1)} if mixed else {"model": "b"}
     fields = PLUGINS[algorithm].Config.model_fields
-    params = {name: value for name, value in QUICK.items() if name in fields} | SHARED_LAYERS.get(
-        algorithm, {}
-    )
-    if algorithm == "centralized":
-        params = {}
-    changes = [f"algorithm.params.{name}={value}" for name, value in params.items()]
-    return build(load_scenario(path, [f"engine.workers={workers}", *changes], algorithm=algorithm))
+    params = {name: value for name, value in QUICK.items() if name in fields and algorithm != "centralized"}
+    params |= SHARED_LAYERS.get(algorithm, {})
+    tables = SCENARIO | {
+        "fleet": [{**group, "device": device} for device in ("low", "mid", "high")],
+        "server": {"model": "d"} if mixed else {},
+        "engine": {"workers": workers},
+        "algorithm": {"name": algorithm, "params": params},
+    }
+    return build(load_scenario(tables))
 
 
-def _result(folder: Path, algorithm: str, workers: int, verify: bool) -> RunResult:
-    return run(replace(_loaded(folder, algorithm, workers), verify=verify))
+def _result(algorithm: str, workers: int, verify: bool) -> RunResult:
+    return run(replace(_loaded(algorithm, workers), verify=verify))
 
 
 @cache
-def _reference(folder: Path, algorithm: str) -> RunResult:
-    return _result(folder, algorithm, 1, True)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("mixed")
+def _reference(algorithm: str) -> RunResult:
+    return _result(algorithm, 1, True)
 
 
 QUICKLY = {"ktpfl", "scaffold"}
@@ -130,8 +95,8 @@ QUICKLY = {"ktpfl", "scaffold"}
         if name not in ("centralized", "local")  # nobody is waited for
     ],
 )
-def test_a_mixed_fleet_runs(algorithm: str, folder: Path) -> None:
-    result = _reference(folder, algorithm)
+def test_a_mixed_fleet_runs(algorithm: str) -> None:
+    result = _reference(algorithm)
     # Who is late is counted when it is heard of: mostly in the row of the round after.
     rows = [row for row in result.rounds if row.round in (1, 2, 3)]
     late, dropped = sum(row.late for row in rows), sum(row.dropped for row in rows[:2])
@@ -143,9 +108,9 @@ def test_a_mixed_fleet_runs(algorithm: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("algorithm", sorted(PLUGINS.keys() - set(MIXING)))
-def test_who_cannot_mix_architectures_says_so(algorithm: str, folder: Path) -> None:
+def test_who_cannot_mix_architectures_says_so(algorithm: str) -> None:
     with pytest.raises(ScenarioError, match=f"{algorithm} needs the same model everywhere"):
-        _loaded(folder, algorithm, mixed=True)
+        _loaded(algorithm, mixed=True)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +121,7 @@ def test_who_cannot_mix_architectures_says_so(algorithm: str, folder: Path) -> N
         for workers in (2, 4)
     ],
 )
-def test_workers_make_no_difference(algorithm: str, workers: int, folder: Path) -> None:
-    reference = _reference(folder, algorithm)
-    result = _result(folder, algorithm, workers, False)
+def test_workers_make_no_difference(algorithm: str, workers: int) -> None:
+    reference = _reference(algorithm)
+    result = _result(algorithm, workers, False)
     assert (result.trace_hash, result.model_hash) == (reference.trace_hash, reference.model_hash)

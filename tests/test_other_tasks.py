@@ -8,59 +8,40 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
+from fedsim import toml
 from fedsim.cli import main
 
-REGRESSION = """
-[run]
-name = "lines"
-rounds = 8
-
-[data]
-name = "synthetic_regression"
-params = { num_features = 3, samples_per_client = 40, between = 0.0, within = 0.0, noise = 0.0 }
-split = [0.75, 0.0, 0.25]
-global_test = 0.1
-
-[data.partition]
-name = "by_user"
-
-[models.linear]
-
-[training]
-lr = 0.3
-batch_size = 8
-
-[[fleet]]
-count = 4
-device = "high"
-"""
-
-TEXT = """
-[run]
-name = "words"
-rounds = 3
-
-[data]
-name = "texts"
-params = { file = "t.csv", length = 4, vocabulary = 12 }
-split = [0.5, 0.0, 0.5]
-
-[data.partition]
-name = "by_user"
-
-[models.lstm_text]
-params = { hidden = 4, embedding = 3 }
-
-[[fleet]]
-count = 3
-device = "high"
-"""
+REGRESSION: dict[str, Any] = {
+    "run": {"name": "lines", "rounds": 8},
+    "data": {
+        "name": "synthetic_regression",
+        "params": {"num_features": 3, "samples_per_client": 40}
+        | dict.fromkeys(("between", "within", "noise"), 0.0),
+        "split": [0.75, 0.0, 0.25],
+        "global_test": 0.1,
+        "partition": "by_user",
+    },
+    "models": {"linear": {}},
+    "training": {"lr": 0.3, "batch_size": 8},
+    "fleet": [{"count": 4, "device": "high"}],
+}
+TEXT: dict[str, Any] = {
+    "run": {"name": "words", "rounds": 3},
+    "data": {
+        "name": "texts",
+        "params": {"file": "t.csv", "length": 4, "vocabulary": 12},
+        "split": [0.5, 0.0, 0.5],
+        "partition": "by_user",
+    },
+    "models": {"lstm_text": {"params": {"hidden": 4, "embedding": 3}}},
+    "fleet": [{"count": 3, "device": "high"}],
+}
 
 
-def run(folder: Path, scenario: str, *arguments: str) -> tuple[dict[str, Any], str]:
+def run(folder: Path, scenario: dict[str, Any]) -> tuple[dict[str, Any], str]:
     """Run a scenario; return its summary and what was printed."""
-    (folder / "s.toml").write_text(scenario)
-    result = CliRunner().invoke(main, ["run", "s.toml", "--out", "out", "--verify", "--force", *arguments])
+    (folder / "s.toml").write_text(toml.document(scenario))
+    result = CliRunner().invoke(main, ["run", "s.toml", "--out", "out", "--verify", "--force"])
     assert result.exit_code == 0, result.output
     return json.loads((folder / "out" / "summary.json").read_text()), result.stdout
 
@@ -89,7 +70,7 @@ def test_a_regression_learns_and_has_no_accuracy(here: Path) -> None:
 
 
 def test_a_regression_is_compared_by_its_loss(here: Path) -> None:
-    (here / "s.toml").write_text(REGRESSION)
+    (here / "s.toml").write_text(toml.document(REGRESSION))
     arguments = ["compare", "s.toml", "--algorithms", "fedavg,local", "--set", "run.rounds=1"]
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.output
@@ -98,7 +79,7 @@ def test_a_regression_is_compared_by_its_loss(here: Path) -> None:
 
 
 def test_a_regression_has_no_classes_to_spread(here: Path) -> None:
-    (here / "s.toml").write_text(REGRESSION.replace("by_user", "dirichlet_class"))
+    (here / "s.toml").write_text(toml.document(REGRESSION).replace("by_user", "dirichlet_class"))
     result = CliRunner().invoke(main, ["run", "s.toml"])
     assert result.exit_code == 2
     assert "data.partition" in result.output

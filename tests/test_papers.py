@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import papers
@@ -19,8 +20,6 @@ RUN = Outcome(
     simulated_s=1.0,
     bytes=100,
     parameters=30,
-    wall_s=2.0,
-    learning_s=1.0,
 )
 
 
@@ -35,7 +34,7 @@ def test_a_claim_is_judged_by_means_and_with_each_seed_alone() -> None:
     def runs(*accuracies: float) -> list[Outcome]:
         return [replace(RUN, accuracy=accuracy) for accuracy in accuracies]
 
-    claim = twin_claims.r_002("DS-1")
+    claim = partial(twin_claims.r_002, "DS-1")
     outcomes = {"persfl DS-1": runs(90, 80), "fedavg DS-1": runs(70, 85)}
     assert papers.judged(claim, outcomes, 2) == ("shown (PersFL 85.0 %, FedAvg 77.5 %; with 1 of 2 seeds)")
     outcomes["fedavg DS-1"] = runs(90, 85)

@@ -15,7 +15,7 @@ from fedsim import plugins
 from fedsim.cli.plugin_kinds import FOLDERS
 from fedsim.config import Config
 from fedsim.errors import UnknownPluginError
-from fedsim.plugins import DISTRIBUTION, Plugin, at, available, install_command, load, name_of
+from fedsim.plugins import DISTRIBUTION, Plugin, at, available, install_command, load, name_of, path_of
 
 FOLDER = "plugin_garden"
 PLUGIN = '''"""{summary}
@@ -33,6 +33,34 @@ class It(Plugin):
 PLUGIN = It
 '''
 
+PLUGINS = '''"""Lilies."""
+
+from fedsim.plugins import Plugin
+
+
+class Lily(Plugin):
+    """Base of the lilies."""
+
+
+class Tiger(Lily):
+    """A tiger lily.
+
+    More about it.
+    """
+
+
+class Turban(
+    Lily
+):
+    """A turban lily."""
+
+
+PLUGINS = {
+    "tiger_lily": Tiger,
+    "martagon": Turban,
+}
+'''
+
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
@@ -44,6 +72,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (package / "base.py").write_text("LIMIT = 3\n")
     (package / "rose.py").write_text(PLUGIN.format(summary="A rose."))
     (package / "aster.py").write_text(PLUGIN.format(summary="An aster."))
+    (package / "lilies.py").write_text(PLUGINS)
     yield tmp_path
     for name in [name for name in sys.modules if name.partition(".")[0] in (FOLDER, "my_lab")]:
         del sys.modules[name]
@@ -55,37 +84,48 @@ def _private(root: Path, source: str) -> None:
     (root / "my_lab" / "fast.py").write_text(source)
 
 
-def test_a_file_with_a_plugin_is_available_sorted_by_name(root: Path) -> None:
+def test_plugins_of_their_own_file_and_of_a_shared_one_are_available_sorted_by_name(root: Path) -> None:
     assert [(found.name, found.summary, found.plugin.__name__) for found in available(FOLDER)] == [
         ("aster", "An aster.", "It"),
+        ("martagon", "A turban lily.", "Turban"),
         ("rose", "A rose.", "It"),
+        ("tiger_lily", "A tiger lily.", "Tiger"),
     ]
+
+
+def test_a_family_may_be_a_single_module(root: Path) -> None:
+    family = f"{FOLDER}.lilies"
+    assert [found.name for found in available(family)] == ["martagon", "tiger_lily"]
+    assert load(family, "martagon").__name__ == "Turban"
+    with pytest.raises(UnknownPluginError, match=r"^no lilie is called 'lily'; there are: martagon, tiger_l"):
+        load(family, "lily")
+    with pytest.raises(UnknownPluginError, match=rf"from the base class in {family}\); there are: martagon"):
+        load(family, "pathlib.Path")
 
 
 def test_a_plugin_is_imported_when_its_class_is_asked_for(root: Path) -> None:
     (root / FOLDER / "thistle.py").write_text('"""A thistle."""\n\nPLUGIN = 1 / 0\n')
-    thistle = available(FOLDER)[-1]
+    thistle = available(FOLDER)[3]
     assert (thistle.name, thistle.summary) == ("thistle", "A thistle.")
     with pytest.raises(ZeroDivisionError):
         _ = thistle.plugin
 
 
-@pytest.mark.parametrize("folder", FOLDERS.values())
-def test_what_the_sources_say_is_what_the_modules_are(folder: str) -> None:
-    modules = {
-        info.name: import_module(f"{folder}.{info.name}")
-        for info in iter_modules(import_module(folder).__path__)
-    }
-    said = {
-        name: (inspect.getdoc(module) or "").partition("\n")[0]
-        for name, module in modules.items()
-        if hasattr(module, "PLUGIN")
-    }
-    assert {found.name: found.summary for found in available(folder)} == said
+@pytest.mark.parametrize("family", FOLDERS.values())
+def test_what_the_sources_say_is_what_the_modules_are(family: str) -> None:
+    place = import_module(family)
+    names = [info.name for info in iter_modules(getattr(place, "__path__", []))]
+    described: dict[str, object] = {}
+    for module in [import_module(f"{family}.{name}") for name in names] or [place]:
+        if hasattr(module, "PLUGIN"):
+            described[module.__name__.rpartition(".")[2]] = module
+        described |= getattr(module, "PLUGINS", {})
+    said = {name: (inspect.getdoc(source) or "").partition("\n")[0] for name, source in described.items()}
+    assert {info.name: info.summary for info in available(family)} == said
 
 
 @pytest.mark.parametrize(
-    ("folder", "name"),
+    ("family", "name"),
     [
         ("fedsim.algorithms", "fedavg"),
         ("fedsim.data", "digits"),
@@ -101,11 +141,9 @@ def test_what_the_sources_say_is_what_the_modules_are(folder: str) -> None:
         ("fedsim.runtime.policies.workloads", "fixed"),
     ],
 )
-def test_fedsims_own_folders(folder: str, name: str) -> None:
-    found = {one.name: one for one in available(folder)}
-    assert load(folder, name) is found[name].plugin
-    assert name_of(found[name].plugin) == name
-    assert all(one.summary.endswith((".", ":")) or len(one.summary) > 10 for one in found.values())
+def test_a_built_in_plugin_has_its_name(family: str, name: str) -> None:
+    plugin = load(family, name)
+    assert name_of(plugin) == path_of(plugin) == name
 
 
 def test_a_plugin_is_loaded_by_its_name(root: Path) -> None:
@@ -113,23 +151,25 @@ def test_a_plugin_is_loaded_by_its_name(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "guess"),
     [
-        ("rosé", "no plugin_garden is called 'rosé'; did you mean 'rose'? there are: aster, rose"),
-        ("rsoe", "no plugin_garden is called 'rsoe'; did you mean 'rose'? there are: aster, rose"),
-        ("zinnia", "no plugin_garden is called 'zinnia'; there are: aster, rose"),
-        ("base", "no plugin_garden is called 'base'; did you mean 'aster'? there are: aster, rose"),
-        ("", "no plugin_garden is called ''; there are: aster, rose"),
-        ("ro se", "no plugin_garden is called 'ro se'; did you mean 'rose'? there are: aster, rose"),
-        (".rose", "no plugin_garden is called '.rose'; did you mean 'rose'? there are: aster, rose"),
-        ("my_lab.fast", "no plugin_garden is called 'my_lab.fast'; there are: aster, rose"),
-        ("rose.bud", "no plugin_garden is called 'rose.bud'; did you mean 'rose'? there are: aster, rose"),
+        ("rosé", "did you mean 'rose'? "),
+        ("rsoe", "did you mean 'rose'? "),
+        ("zinnia", ""),
+        ("base", "did you mean 'aster'? "),
+        ("lilies", ""),
+        ("", ""),
+        ("ro se", "did you mean 'rose'? "),
+        (".rose", "did you mean 'rose'? "),
+        ("my_lab.fast", ""),
+        ("rose.bud", "did you mean 'rose'? "),
     ],
 )
-def test_an_unknown_name_is_told_the_nearest_one(name: str, message: str, root: Path) -> None:
+def test_an_unknown_name_is_told_the_nearest_one(name: str, guess: str, root: Path) -> None:
     with pytest.raises(UnknownPluginError) as caught:
         load(FOLDER, name)
-    assert str(caught.value) == message
+    names = "aster, martagon, rose, tiger_lily"
+    assert str(caught.value) == f"no plugin_garden is called {name!r}; {guess}there are: {names}"
     assert not caught.value.is_there
 
 

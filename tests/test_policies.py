@@ -97,9 +97,8 @@ def check_sums(result: RunResult) -> None:
     """Check that the table of rounds sums to what the summary says."""
     columns, summary = tables.rounds(result), breakdown(result)
     sums = {name: sum(values) for name, values in columns.items() if values.dtype in (np.int32, np.int64)}
-    whole = {
-        name: summary["participation"][name] for name in ("asked", "merged", "dropped", "rejected", "late")
-    }
+    outcomes = ("asked", "merged", "dropped", "rejected", "late")
+    whole = {name: summary["participation"][name] for name in outcomes}
     whole |= {f"dropped_{cause.replace(' ', '_')}": many for cause, many in summary["drops_by_cause"].items()}
     whole |= {name: getattr(result.totals, name) for name in TRAFFIC}
     whole["wasted_bytes"] = summary["bytes"]["wasted"]
@@ -161,28 +160,18 @@ PACINGS: dict[str, dict[str, Any]] = {
 
 
 def learning(
-    pacing: dict[str, Any],
-    *,
-    workers: int = 1,
-    rounds: int = 3,
-    clients_per_round: int | None = None,
-    client_timeout: str = "2 h",
-    **fleet: Any,
+    pacing: dict[str, Any], *, workers: int = 1, rounds: int = 3, client_timeout: str = "2 h", **more: Any
 ) -> RunResult:
     """Train FedAvg on digits, with the devices of one class, equal to the last bit unless changed."""
     equal = {"speed": "1 MFLOP/s", "up": "1 Mbit/s", "down": "1 Mbit/s", "variation": 0}
-    participation: dict[str, Any] = {
-        "pacing": {"name": "synchronous", "params": pacing},
-        "client_timeout": client_timeout,
-    }
-    if clients_per_round is not None:
-        participation["clients_per_round"] = clients_per_round
+    participation = {"pacing": {"name": "synchronous", "params": pacing}, "client_timeout": client_timeout}
+    participation |= {name: more.pop(name) for name in ("clients_per_round",) if name in more}
     document = {
         "run": {"rounds": rounds},
         "data": {"limit": 240, "partition": {"name": "iid"}},
         "models": {"linear": {}},
         "training": {"lr": 0.1, "batch_size": 16},
-        "fleet": [{"count": 6, **equal, **fleet}],
+        "fleet": [{"count": 6, **equal, **more}],
         "participation": participation,
         "evaluation": {"every": rounds},
         "engine": {"workers": workers},
@@ -239,19 +228,13 @@ def test_deadlines_over_selection_and_drop_outs_do_not_depend_on_workers() -> No
         "speed": {"distribution": "lognormal", "median": "100 kFLOP/s", "sigma": 1.0},
         "variation": 0.3,
         "drop_out": "0.3 /s",
+        "clients_per_round": 3,
         "availability": {"name": "renewal", "params": {"on": "10 s", "off": "2 s"}},
     }
-    pacing = {"deadline": "0.6 s", "late": "carry"}
 
     def hashes(over_selection: float, workers: int) -> tuple[str, str]:
-        result = learning(
-            {"over_selection": over_selection, **pacing},
-            workers=workers,
-            rounds=8,
-            clients_per_round=3,
-            client_timeout="3 s",
-            **unequal,
-        )
+        pacing = {"over_selection": over_selection, "deadline": "0.6 s", "late": "carry"}
+        result = learning(pacing, workers=workers, rounds=8, client_timeout="3 s", **unequal)
         assert result.drops["dropped out"] > 0
         assert sum(row.merged for row in result.rounds) > 8
         return result.trace_hash, result.model_hash

@@ -40,11 +40,7 @@ def test_the_variables_are_added_to_those_of_this_process(monkeypatch: pytest.Mo
     ],
 )
 def test_a_process_that_is_not_portable_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-    missing: list[str],
-    supported: bool,
-    kind: type[UserError],
-    advice: str,
+    monkeypatch: pytest.MonkeyPatch, missing: list[str], supported: bool, kind: type[UserError], advice: str
 ) -> None:
     monkeypatch.setattr(portable_numerics, "_missing_variables", lambda: iter(missing))
     monkeypatch.setattr(portable_numerics, "_is_supported", lambda: supported)

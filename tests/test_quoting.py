@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim.quoting import MOST_QUOTED, quoted, shortened
+from fedsim.quoting import MAX_QUOTED, quoted, shortened
 
 ANYTHING = st.one_of(st.text(), st.integers(), st.lists(st.floats()), st.binary())
 
@@ -21,6 +21,6 @@ def test_what_is_long_ends_with_dots() -> None:
 
 @given(ANYTHING)
 def test_nothing_is_longer_than_it_may_be(value: object) -> None:
-    assert len(shortened(value)) <= MOST_QUOTED
+    assert len(shortened(value)) <= MAX_QUOTED
     # Of a text the characters are counted, before those that cannot be printed are spelt.
-    assert len(quoted(value)) <= 10 * MOST_QUOTED + 6
+    assert len(quoted(value)) <= 10 * MAX_QUOTED + 6

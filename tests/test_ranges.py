@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from fedsim import ranges
-from fedsim.models.architecture import MOST_PARAMS
+from fedsim.models.architecture import MAX_PARAMS
 from fedsim.plugin_choice import Kind
 from fedsim.scenario import choices, json_schema
 from fedsim.wire.contents import DEFAULT
@@ -69,4 +69,4 @@ def test_ends_are_what_a_type_takes() -> None:
 
 
 def test_the_largest_model_fits_into_a_frame() -> None:
-    assert 4 * MOST_PARAMS + DEFAULT.envelope_bytes < DEFAULT.frame_bytes
+    assert 4 * MAX_PARAMS + DEFAULT.envelope_bytes < DEFAULT.frame_bytes

@@ -8,8 +8,7 @@ from pathlib import Path
 import demo_report
 import pytest
 
-from fedsim.studies.answer_files import Answers
-from fedsim.studies.read_folder import read_folder
+from fedsim.studies.answer_files import Answers, read_folder
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

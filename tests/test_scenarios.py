@@ -14,6 +14,7 @@ import pytest
 
 from fedsim.data import Dataset
 from fedsim.data.partitions.base import Pool
+from fedsim.plugins import name_of
 from fedsim.rng import Key
 from fedsim.runtime.run import run
 from fedsim.scenario import Scenario, build, load_scenario
@@ -33,7 +34,7 @@ PARTS = ("Shows", "Run", "Expect", "Costs")
 AT_SIZE = [path for path in PAPERS if path not in TWINS]
 """Those at their papers' size: their heads also list profiles, with what to set for each."""
 
-MOST_CLIENTS = 12
+MAX_CLIENTS = 12
 """Of a group, here."""
 
 
@@ -45,17 +46,17 @@ def _above_the_scenarios(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _small(path: Path, *overrides: str) -> Scenario:
     scenario = load_scenario(path)
-    counts = [min(group.count, MOST_CLIENTS) for group in scenario.fleet]
+    counts = [min(group.count, MAX_CLIENTS) for group in scenario.fleet]
     wanted = scenario.participation.clients_per_round
     changes = [f"fleet.{number}.count={count}" for number, count in enumerate(counts)]
     if wanted is not None:
-        changes.append(f"participation.clients_per_round={min(wanted, sum(counts), MOST_CLIENTS)}")
+        changes.append(f"participation.clients_per_round={min(wanted, sum(counts), MAX_CLIENTS)}")
     pacing = scenario.participation.pacing
     sizes = {name: getattr(pacing.params, name, None) for name in ("concurrency", "buffer")}
     changes += [
-        f"participation.pacing.params.{name}={MOST_CLIENTS}"
+        f"participation.pacing.params.{name}={MAX_CLIENTS}"
         for name, size in sizes.items()
-        if size is not None and size > MOST_CLIENTS
+        if size is not None and size > MAX_CLIENTS
     ]
     if scenario.engine.executor != "null":
         changes.append("training.epochs=1" if scenario.training.steps is None else "training.steps=2")
@@ -69,8 +70,8 @@ def _head(path: Path) -> list[str]:
     return lines[: next(number for number, line in enumerate(lines) if not line.startswith("#"))]
 
 
-def test_there_are_scenarios() -> None:
-    assert len(FILES) >= 13
+def _head_text(path: Path) -> str:
+    return "\n".join(line.removeprefix("#") for line in _head(path)).replace("\\\n", " ")
 
 
 SOON = ("quickstart", "leaving", "failed_rounds", "shared_links")
@@ -107,8 +108,9 @@ def test_its_head_says_what_it_is_for(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [*FILES, *PAPERS], ids=lambda path: path.stem)
 def test_what_its_head_says_to_run_can_be_run(path: Path) -> None:
-    text = "\n".join(line.removeprefix("#") for line in _head(path)).replace("\\\n", " ")
-    commands = [shlex.split(line) for line in re.findall(r"fedsim (?:run|compare|check) .*", text)]
+    commands = [
+        shlex.split(line) for line in re.findall(r"fedsim (?:run|compare|check) .*", _head_text(path))
+    ]
     assert commands, "its head says how to run it"
     for _, _, file, *options in commands:
         assert file == f"scenarios/{path.relative_to(FOLDER)}"
@@ -131,8 +133,7 @@ def test_the_overview_lists_every_file(folder: Path, files: list[Path]) -> None:
 
 def _profiles(path: Path) -> dict[str, list[str]]:
     """Return for each profile that a head lists what is set for it."""
-    text = "\n".join(line.removeprefix("#") for line in _head(path)).replace("\\\n", " ")
-    (block,) = re.findall(r"^ Profiles   (.*?)^ Expect", text, re.M | re.S)
+    (block,) = re.findall(r"^ Profiles   (.*?)^ Expect", _head_text(path), re.M | re.S)
     profiles = {}
     for line in block.strip().splitlines():
         match = re.fullmatch(r"\s*(\S.*?): (as it stands|--set .+)", line)
@@ -146,14 +147,11 @@ def _profiles(path: Path) -> dict[str, list[str]]:
 
 PROFILES = [(path, name) for path in AT_SIZE for name in _profiles(path)]
 
+KTPFL_DATA = ("EMNIST", "Fashion-MNIST", "CIFAR-10")
 WANTED = (
-    *(
-        f"kt-het, {data}, {case}"
-        for data in ("EMNIST", "Fashion-MNIST", "CIFAR-10")
-        for case in ("two", "all")
-    ),
-    *(f"kt-hom{count}, {data}" for data in ("EMNIST", "Fashion-MNIST", "CIFAR-10") for count in (20, 100)),
-    *(f"kt-abl, {data}" for data in ("EMNIST", "Fashion-MNIST", "CIFAR-10")),
+    *(f"kt-het, {data}, {case}" for data in KTPFL_DATA for case in ("two", "all")),
+    *(f"kt-hom{count}, {data}" for data in KTPFL_DATA for count in (20, 100)),
+    *(f"kt-abl, {data}" for data in KTPFL_DATA),
     *("ckt-hom", "ckt-het"),
     *(f"persfl-{data}-ds{number}" for data in ("cifar", "mnist") for number in (1, 2, 3)),
     *(f"fedet-{data}-a{alpha}" for data in ("cifar10", "cifar100") for alpha in (0.1, 0.5)),
@@ -184,10 +182,10 @@ FEW = 1_500
 """Samples of a stand-in, which has all its data set's users."""
 
 
-LARGEST = ("fedet", "fedet_sent140")
+SLOW_TO_PLAN = ("fedet", "fedet_sent140")
 """Files whose profiles take long to plan."""
 SOON_PLANNED = [
-    (path, next(iter(_profiles(path)))) for path in AT_SIZE if path.stem not in (*LARGEST, "fedme")
+    (path, next(iter(_profiles(path)))) for path in AT_SIZE if path.stem not in (*SLOW_TO_PLAN, "fedme")
 ]
 """The first profile of each other file; that of ``fedme`` takes long too."""
 
@@ -215,7 +213,7 @@ def test_a_profile_can_be_planned(path: Path, name: str, monkeypatch: pytest.Mon
     assert min(map(len, held)) > 0
 
     def few(plugin: Any, context: Any) -> Dataset:
-        name = type(plugin).__module__.rpartition(".")[2]
+        name = name_of(plugin)
         _, tested, task = STAND_INS[name]
         dtype = np.dtype(task.dtype)
         x, y = np.zeros((FEW, *task.input_shape), dtype), np.arange(FEW) % task.num_outputs
@@ -250,8 +248,7 @@ LITTLE = {
 
 def _compared(path: Path) -> list[str]:
     """Return the algorithms of the first comparison that a head asks for."""
-    text = "\n".join(line.removeprefix("#") for line in _head(path)).replace("\\\n", " ")
-    match = re.search(r"--algorithms ([\w,]+)", text)
+    match = re.search(r"--algorithms ([\w,]+)", _head_text(path))
     assert match, "its head says what to compare"
     return match[1].split(",")
 

@@ -37,37 +37,36 @@ def test_the_installed_pair_imports() -> None:
     assert torchvision_module("models.vgg").__name__ == "torchvision.models.vgg"
 
 
-def test_a_pair_that_fits_is_left_alone(monkeypatch: pytest.MonkeyPatch, declared: list[str]) -> None:
-    monkeypatch.setattr(torchvision_compat, "_plain_import", Imports())
-    assert torchvision_module("datasets") is DATASETS
-    assert declared == []
+def _operator(name: str) -> RuntimeError:
+    return RuntimeError(f"operator torchvision::{name} does not exist")
 
 
-def test_missing_operators_are_declared(monkeypatch: pytest.MonkeyPatch, declared: list[str]) -> None:
-    missing = RuntimeError("operator torchvision::nms does not exist")
-    monkeypatch.setattr(torchvision_compat, "_plain_import", Imports(missing))
-    assert torchvision_module("datasets") is DATASETS
-    assert declared == ["nms", "qnms"]
-
-
-def test_other_missing_operators_are_reported(monkeypatch: pytest.MonkeyPatch, declared: list[str]) -> None:
-    missing = [RuntimeError(f"operator torchvision::{name} does not exist") for name in ("nms", "roi_pool")]
-    monkeypatch.setattr(torchvision_compat, "_plain_import", Imports(*missing))
-    with pytest.raises(DataError, match=r"does not fit the installed torch .*roi_pool"):
-        torchvision_module("datasets")
-    assert declared == ["nms", "qnms"]
-
-
-def test_an_absent_torchvision(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        torchvision_compat, "_plain_import", Imports(ImportError("No module named 'torchvision'"))
-    )
-    with pytest.raises(DataError, match="pip install torchvision"):
-        torchvision_module("datasets")
-
-
-def test_another_failure_is_not_hidden(monkeypatch: pytest.MonkeyPatch, declared: list[str]) -> None:
-    monkeypatch.setattr(torchvision_compat, "_plain_import", Imports(RuntimeError("out of luck")))
-    with pytest.raises(RuntimeError, match="out of luck"):
-        torchvision_module("datasets")
-    assert declared == []
+@pytest.mark.parametrize(
+    ("errors", "message", "names"),
+    [
+        ([], "", []),
+        ([_operator("nms")], "", ["nms", "qnms"]),
+        (
+            [_operator("nms"), _operator("roi_pool")],
+            "does not fit the installed torch .*roi_pool",
+            ["nms", "qnms"],
+        ),
+        ([ImportError("No module named 'torchvision'")], "pip install torchvision", []),
+        ([RuntimeError("out of luck")], "out of luck", []),
+    ],
+)
+def test_missing_operators_are_declared_and_other_errors_reported(
+    errors: list[Exception],
+    message: str,
+    names: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    declared: list[str],
+) -> None:
+    monkeypatch.setattr(torchvision_compat, "_plain_import", Imports(*errors))
+    if message:
+        kind = RuntimeError if "luck" in message else DataError
+        with pytest.raises(kind, match=message):
+            torchvision_module("datasets")
+    else:
+        assert torchvision_module("datasets") is DATASETS
+    assert declared == names

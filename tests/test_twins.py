@@ -99,10 +99,10 @@ def test_the_public_set_is_of_the_domain_of_the_papers(name: str) -> None:
 
 
 def test_the_knowledge_coefficients_are_compared_with_both_public_sets() -> None:
-    (_, foreign), (_, own) = comparisons("ktpfl")
-    assert twin("ktpfl", *foreign).data.public.source is not None
-    assert twin("ktpfl", *own).data.public.source is None
-    assert twin("ktpfl", *own).data.public.size >= 500
+    foreign, own = (twin("ktpfl", *changes).data.public for _, changes in comparisons("ktpfl"))
+    assert foreign.source is not None
+    assert own.source is None
+    assert own.size >= 500
 
 
 @pytest.mark.parametrize("name", ["ktpfl", "perfed_ckt"])
@@ -177,6 +177,9 @@ def test_a_method_that_trains_everybody_is_seen_to_do_more() -> None:
     assert work_of(everybody).total() == 5 * work_of(twin("perfed_ckt", algorithm="perfed_ckt")).total()
 
 
+SHARED = ("order", "public_per_round", "distill_batch_size", "distill_epochs", "lambdas", "temperatures")
+
+
 @pytest.mark.parametrize("name", TWINS)
 def test_methods_that_have_the_same_setting_have_it_alike(name: str) -> None:
     """Of what the methods' own tables say, which beside the work decides how they compare."""
@@ -184,14 +187,7 @@ def test_methods_that_have_the_same_setting_have_it_alike(name: str) -> None:
     own: Any = scenario.algorithm.params
     for other in scenario.algorithms.values():
         params: Any = other.params
-        for field in (
-            "order",
-            "public_per_round",
-            "distill_batch_size",
-            "distill_epochs",
-            "lambdas",
-            "temperatures",
-        ):
+        for field in SHARED:
             if hasattr(own, field) and hasattr(params, field):
                 assert getattr(params, field) == getattr(own, field), f"{other.name}: {field}"
         assert getattr(params, "pretrain_epochs", 0) == 0

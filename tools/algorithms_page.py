@@ -16,8 +16,7 @@ from typing import Any, get_args
 
 from fedsim.algorithms.base import About, Algorithm, Kind
 from fedsim.plugins import available
-from fedsim.report.markup import to_markdown
-from fedsim.report.text_table import TextTable
+from fedsim.report.text_table import TextTable, to_markdown
 
 PAGE = Path("ALGORITHMS.md")
 HEAD = """# The algorithms
@@ -67,9 +66,15 @@ def _cells(name: str, cls: type[Algorithm[Any, Any, Any]], about: About) -> list
     return [f"`{name}`", about.down, about.up, about.client, about.server, *words]
 
 
+def docstring(plugin: type[Any]) -> str:
+    """Return what describes a plugin: its module's docstring, or its own where a module offers several."""
+    module = sys.modules[plugin.__module__]
+    return inspect.getdoc(module if hasattr(module, "PLUGIN") else plugin) or ""
+
+
 def says(cls: type[Algorithm[Any, Any, Any]]) -> str:
-    """Return the first line of a module's docstring, and the paper that it cites, if any."""
-    first, *others = (inspect.getdoc(sys.modules[cls.__module__]) or "").split("\n\n")
+    """Return the first line of an algorithm's docstring, and the paper that it cites, if any."""
+    first, *others = docstring(cls).split("\n\n")
     papers = (PAPER.match(" ".join(paragraph.split())) for paragraph in others)
     return " ".join([first, *(f"{paper[0]}." for paper in papers if paper)])
 

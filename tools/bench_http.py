@@ -1,33 +1,29 @@
-"""The aiohttp bus on loopback, beside a bare aiohttp echo in the same process.
+"""The HTTP bus on loopback, against a bare aiohttp echo in the same process.
 
-The echo is an aiohttp server that answers a POST request with its body, for an aiohttp client.
-
-- Small exchanges: a frame of about 200 bytes down and one up, 16 under way, against requests of the same
-  length, 16 under way. At least half of the rate. Two echoes over a WebSocket are printed for comparison:
-  one that looks at nothing, where aiohttp's C code handles many messages in one go, and one that makes and
-  decodes the frames at both ends, which alone takes longer.
-- Model frames of 6.65 MB: down and up, 4 under way, against requests of that length. At least half of the
-  bytes per second.
-- Bytes through a counting proxy, both ways: payload and modelled overhead (``protocol = "bus"``), within 1 %.
-
-::
-
-    python tools/bench_http.py [--check]
+- Small exchanges: a frame of about 200 bytes down and one up, 16 under way, against requests of that length.
+- Model frames of 6.65 MB: down and up, 4 under way, against requests of that length.
+- Bytes through a counting proxy: how far the modelled overhead (``protocol = "bus"``) is from them.
+- A crowd: ``fedsim run --bus http --processes 2`` with 10,000 clients that train nothing, 1,000 a round.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
+import json
+import subprocess
 import sys
-from collections.abc import Awaitable, Callable
-from statistics import median
+from collections.abc import Callable, Coroutine
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
-from aiohttp import ClientSession, TCPConnector, WSMsgType, web
+from aiohttp import ClientSession, TCPConnector, web
+from bench_harness import Bench, main, without_training
 
+from fedsim import toml
 from fedsim.bus import Header, Ledger
 from fedsim.bus.http.access import Access, ClientRanges
 from fedsim.bus.http.client import HttpClient
@@ -36,50 +32,36 @@ from fedsim.clock import Trace
 from fedsim.network import OverheadConfig
 from fedsim.params import Model
 from fedsim.runtime.records.recorder import silent
-from fedsim.wire import COMMON, Kinds, ModelBroadcast, ModelUpdate, Packed, decode, pack
+from fedsim.wire import COMMON, Kinds, ModelBroadcast, ModelUpdate, Packed, pack
 
-SMALL, SMALL_UNDER_WAY = 10, 16
-LARGE, LARGE_UNDER_WAY = 1_662_000, 4
-LEAST_RATIO = 0.5
-MOST_ERROR = 0.01
-KINDS = Kinds(COMMON)
+SMALL, LARGE = 10, 1_662_000  # numbers of a model
+MIN_RATIO, MAX_ERROR, MAX_ROUND_S = 0.5, 0.01, 20.0
+CROWD, ASKED, ROUNDS = 10_000, 1_000, 3
 
 
 class Streams(OverheadConfig):
-    """What the bus adds within its TCP connections, as a proxy sees it."""
+    """The overhead of the bus within its TCP connections, as a proxy counts it."""
 
     def wire_bytes(self, payload_bytes: int, direction: Literal["up", "down"], sharing: int = 1) -> int:
-        """Return the bytes that a message takes."""
+        """Return the bytes of a message."""
         return self.stream_bytes(payload_bytes, direction, sharing)
 
 
-BUS = Streams(protocol="bus")
-MODEL = Model("mlp", {"w": np.ones(SMALL, np.float32)}, {})
-BROADCAST, REPLY = pack(ModelBroadcast.of(MODEL)), pack(ModelUpdate.of(MODEL, num_samples=1))
-Make = Callable[[], bytes]
-Take = Callable[[bytes], object]
-
-
-def make_frame(packed: Packed, sender: int, receiver: int) -> bytes:
-    """Return a frame as any bus makes it."""
-    return packed.frame(sender=sender, receiver=receiver, round=1, exchange="train").join()
-
-
-def take_frame(data: bytes) -> object:
-    """Read a frame as any bus reads it."""
-    return decode(data, KINDS)
+def broadcast(size: int) -> ModelBroadcast:
+    """Return a model of so many numbers."""
+    return ModelBroadcast.of(Model("mlp", {"w": np.ones(size, np.float32)}, {}))
 
 
 class Bus:
-    """A server and one client process that answers everything with a frame of the same length."""
+    """A server and a client process that answers everything with a frame of the same length."""
 
     def __init__(self) -> None:
         self.ledger = Ledger()
         self.server = HttpServer(
-            kinds=KINDS,
+            kinds=Kinds(COMMON),
             ledger=self.ledger,
             trace=Trace(),
-            overhead=BUS,
+            overhead=Streams(protocol="bus"),
             access=Access.open(),
             greeting=b"",
             num_clients=100,
@@ -87,14 +69,10 @@ class Bus:
         )
         self._dispatches = 0
 
-    async def start(self) -> int:
-        """Listen and return the port."""
-        return await self.server.start("127.0.0.1", 0)
-
     async def join(self, port: int) -> None:
         """Let the client process join and answer."""
-        clients = ClientRanges.parse("0-99")
-        self.client = HttpClient(f"http://127.0.0.1:{port}", clients=clients, kinds=KINDS)
+        address, clients = f"http://127.0.0.1:{port}", ClientRanges.parse("0-99")
+        self.client = HttpClient(address, clients=clients, kinds=Kinds(COMMON))
         await self.client.connect()
         await self.server.attendance(range(100))
         self._answering = asyncio.ensure_future(self._answer())
@@ -104,15 +82,15 @@ class Bus:
         while True:
             delivery = await self.client.receive()
             assert isinstance(delivery.message, ModelBroadcast)
-            num = delivery.message.params["w"].size
-            if num not in replies:
-                replies[num] = pack(ModelUpdate.of(delivery.message.model, num_samples=1))
-            self.client.send(delivery.header.reply(), replies[num])
+            size = delivery.message.params["w"].size
+            if size not in replies:
+                replies[size] = pack(ModelUpdate.of(delivery.message.model, num_samples=1))
+            self.client.send(delivery.header.reply(), replies[size])
 
-    async def exchanges(self, count: int, under_way: int, num: int) -> float:
-        """Hold exchanges, so many at a time; return the seconds they took."""
-        packed = pack(ModelBroadcast.of(Model("mlp", {"w": np.ones(num, np.float32)}, {})))
-        began = perf_counter()
+    async def exchanges_s(self, count: int, under_way: int, size: int) -> float:
+        """Return the time of so many exchanges, s."""
+        packed = pack(broadcast(size))
+        started = perf_counter()
         sent = 0
         for done in range(count):
             while sent < count and sent - done < under_way:
@@ -120,83 +98,17 @@ class Bus:
                 self.server.send(Header(-1, sent % 100, 1, "train", self._dispatches, 0), packed)
                 sent += 1
             await self.server.receive()
-        return perf_counter() - began
+        return perf_counter() - started
 
     async def close(self) -> None:
-        """End everything."""
+        """Close both sides."""
         self._answering.cancel()
         await self.client.close()
         await self.server.close()
 
 
-async def echo_app() -> tuple[web.AppRunner, str]:
-    """Serve bare echoes; return what to clean up, and the address."""
-
-    async def ws(request: web.Request) -> web.WebSocketResponse:
-        socket = web.WebSocketResponse(compress=False, max_msg_size=0)
-        await socket.prepare(request)
-        async for message in socket:
-            await socket.send_bytes(message.data)
-        return socket
-
-    async def frames(request: web.Request) -> web.WebSocketResponse:
-        socket = web.WebSocketResponse(compress=False, max_msg_size=0)
-        await socket.prepare(request)
-        async for message in socket:
-            take_frame(message.data)
-            await socket.send_bytes(make_frame(REPLY, 3, -1))
-        return socket
-
-    async def post(request: web.Request) -> web.Response:
-        return web.Response(body=await request.read())
-
-    app = web.Application(client_max_size=1 << 30)
-    app.add_routes([web.get("/ws", ws), web.get("/frames", frames), web.post("/post", post)])
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    return runner, f"http://127.0.0.1:{runner.addresses[0][1]}"
-
-
-async def echo_small(http: ClientSession, url: str, count: int, make: Make, take: Take) -> float:
-    """Return the seconds that so many echoes of a WebSocket message take, several under way."""
-    async with http.ws_connect(url, max_msg_size=0) as socket:
-        began = perf_counter()
-        sent = 0
-        for done in range(count):
-            while sent < count and sent - done < SMALL_UNDER_WAY:
-                await socket.send_bytes(make())
-                sent += 1
-            message = await socket.receive()
-            assert message.type is WSMsgType.BINARY
-            take(message.data)
-        return perf_counter() - began
-
-
-async def echo_posts(http: ClientSession, url: str, count: int, data: bytes, under_way: int) -> float:
-    """Return the seconds that so many echoes of a request's body take, several under way."""
-
-    async def one() -> None:
-        async with slots, http.post(f"{url}/post", data=data) as response:
-            assert len(await response.read()) == len(data)
-
-    slots = asyncio.Semaphore(under_way)
-    began = perf_counter()
-    await asyncio.gather(*(one() for _ in range(count)))
-    return perf_counter() - began
-
-
-async def beside(
-    mine: Callable[[], Awaitable[float]], its: Callable[[], Awaitable[float]], repeats: int = 5
-) -> tuple[float, float, float]:
-    """Return the medians of my seconds, of its seconds, and of the ratios of neighbours in time."""
-    pairs = [(await mine(), await its()) for _ in range(repeats)]
-    return median(a for a, _ in pairs), median(b for _, b in pairs), median(b / a for a, b in pairs)
-
-
-class Counting:
-    """A TCP proxy that counts."""
+class CountingProxy:
+    """A TCP proxy that counts bytes."""
 
     def __init__(self, target: int) -> None:
         self.num_bytes = 0
@@ -204,16 +116,16 @@ class Counting:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> int:
-        """Listen and return the port."""
+        """Listen; return the port."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         return int(self._server.sockets[0].getsockname()[1])
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._tasks.append(asyncio.ensure_future(self._pass_on(reader, writer)))
+        self._tasks.append(asyncio.ensure_future(self._forward(reader, writer)))
 
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, away = await asyncio.open_connection("127.0.0.1", self._target)
-        await asyncio.gather(self._pump(reader, away), self._pump(there, writer))
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        target_reader, target_writer = await asyncio.open_connection("127.0.0.1", self._target)
+        await asyncio.gather(self._pump(reader, target_writer), self._pump(target_reader, writer))
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(1 << 16):
@@ -223,101 +135,110 @@ class Counting:
         writer.close()
 
     async def close(self) -> None:
-        """End everything."""
+        """Stop listening; wait for the open connections."""
         self._server.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-async def throughput(quick: bool) -> list[tuple[str, float]]:
-    """Print rates and return the ratios."""
-    bus = Bus()
-    await bus.join(await bus.start())
-    runner, url = await echo_app()
-    small = make_frame(REPLY, 3, -1)
-    large = bytes(4 * LARGE)
-    count, large_count = (500, 8) if quick else (3000, 24)
-    ratios = []
-    async with ClientSession(connector=TCPConnector(limit=SMALL_UNDER_WAY)) as http:
-        await bus.exchanges(count // 5, SMALL_UNDER_WAY, SMALL)
-        await echo_posts(http, url, count // 5, small, SMALL_UNDER_WAY)
-        mine_s, its_s, ratio = await beside(
-            lambda: bus.exchanges(count, SMALL_UNDER_WAY, SMALL),
-            lambda: echo_posts(http, url, count, small, SMALL_UNDER_WAY),
-        )
-        bare_s = median([await echo_small(http, f"{url}/ws", count, lambda: small, len) for _ in range(3)])
-        framed_s = median(
-            [
-                await echo_small(
-                    http, f"{url}/frames", count, lambda: make_frame(BROADCAST, -1, 3), take_frame
-                )
-                for _ in range(3)
-            ]
-        )
-        print(
-            f"small exchanges of 2 x {len(small)} bytes: {count / mine_s:,.0f}/s, echo "
-            f"{count / its_s:,.0f}/s; over a WebSocket {count / bare_s:,.0f}/s, with frames made and decoded "
-            f"{count / framed_s:,.0f}/s"
-        )
-        ratios.append(("small exchanges, in the echo's rate", ratio))
-        mine_s, its_s, ratio = await beside(
-            lambda: bus.exchanges(large_count, LARGE_UNDER_WAY, LARGE),
-            lambda: echo_posts(http, url, large_count, large, LARGE_UNDER_WAY),
-        )
-        volume = 2 * large_count * len(large) / 1e6
-        print(f"model frames of 6.65 MB: {volume / mine_s:,.0f} MB/s, echo {volume / its_s:,.0f} MB/s")
-        ratios.append(("model frames, in the echo's bytes per second", ratio))
-    await bus.close()
-    await runner.cleanup()
-    return ratios
+async def echo_server() -> tuple[web.AppRunner, str]:
+    """Start a server that answers a request with its body; return it with its address."""
+
+    async def echo(request: web.Request) -> web.Response:
+        return web.Response(body=await request.read())
+
+    app = web.Application(client_max_size=1 << 30)
+    app.add_routes([web.post("/", echo)])
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    return runner, f"http://127.0.0.1:{runner.addresses[0][1]}/"
 
 
-async def accounted(name: str, count: int, num: int) -> tuple[str, float]:
-    """Print and return how far the bytes on the wire are from the model, as a share."""
+async def echoes_s(http: ClientSession, url: str, count: int, under_way: int, data: bytes) -> float:
+    """Return the time of so many echoes of a request, s."""
+
+    async def echo() -> None:
+        async with slots, http.post(url, data=data) as response:
+            assert len(await response.read()) == len(data)
+
+    slots = asyncio.Semaphore(under_way)
+    started = perf_counter()
+    await asyncio.gather(*(echo() for _ in range(count)))
+    return perf_counter() - started
+
+
+def show_rates(bench: Bench, loop: asyncio.Runner) -> None:
+    """Show the rate of exchanges in proportion to that of echoes."""
+    runner, url = loop.run(echo_server())
+    http, bus = loop.run(_clients())
+
+    def run(coroutine: Callable[..., Coroutine[Any, Any, float]], *arguments: Any) -> float:
+        return loop.run(coroutine(*arguments))
+
+    small = len(pack(broadcast(SMALL)).frame(sender=-1, receiver=3, round=1, exchange="train"))
+    kinds = (
+        ("small exchanges", bench.options.exchanges, 16, SMALL, small),
+        ("model frames", max(4, bench.options.exchanges // 125), 4, LARGE, 4 * LARGE),
+    )
+    for name, count, under_way, size, num_bytes in kinds:
+        data = bytes(num_bytes)
+        loop.run(bus.exchanges_s(count // 4, under_way, size))
+        times = bench.in_turns(
+            {
+                "bus": partial(run, bus.exchanges_s, count, under_way, size),
+                "echo": partial(run, echoes_s, http, url, count, under_way, data),
+            }
+        )
+        bench.show(name, [count / each for each in times["bus"]], "/s")
+        bench.ratio(f"{name}, bus / echo", times["echo"], times["bus"], at_least=MIN_RATIO)
+    for end in (http.close(), bus.close(), runner.cleanup()):
+        loop.run(end)
+
+
+async def _clients() -> tuple[ClientSession, Bus]:
     bus = Bus()
-    proxy = Counting(await bus.start())
+    await bus.join(await bus.server.start("127.0.0.1", 0))
+    return ClientSession(connector=TCPConnector(limit=16)), bus
+
+
+async def overhead_error(count: int, size: int) -> float:
+    """Return how far the modelled bytes are from those of a proxy, as a share."""
+    bus = Bus()
+    proxy = CountingProxy(await bus.server.start("127.0.0.1", 0))
     await bus.join(await proxy.start())
     await asyncio.sleep(0.1)
     before = proxy.num_bytes
-    await bus.exchanges(count, 8, num)
+    await bus.exchanges_s(count, 8, size)
     await asyncio.sleep(0.1)
+    counted = proxy.num_bytes - before
     columns = bus.ledger.columns()
-    payload = int(columns["bytes"].sum())
-    modelled = payload + int(columns["overhead"].sum())
-    seen = proxy.num_bytes - before
     await bus.close()
     await proxy.close()
-    print(f"{name}: payload {payload:,} bytes, modelled {modelled:,}, through the proxy {seen:,}")
-    return f"{name}: error of the model", abs(seen / modelled - 1)
+    return abs(counted / int(columns["bytes"].sum() + columns["overhead"].sum()) - 1)
 
 
-async def measure(quick: bool) -> bool:
-    """Print all figures and say whether they are as they must be."""
-    fine = True
-    for name, ratio in await throughput(quick):
-        verdict = "ok" if ratio >= LEAST_RATIO else "TOO SLOW"
-        fine &= ratio >= LEAST_RATIO
-        print(f"  {name:50} {ratio:6.2f} of at least {LEAST_RATIO}: {verdict}")
-    for what, count, num in (
-        ("small frames", 400, SMALL),
-        ("frames of 40 kB", 100, 10_000),
-        ("frames of 80 kB", 60, 20_000),
-        ("model frames", 4, LARGE),
-    ):
-        name, error = await accounted(what, count, num)
-        verdict = "ok" if error <= MOST_ERROR else "OFF"
-        fine &= error <= MOST_ERROR
-        print(f"  {name:50} {error:6.2%} of at most {MOST_ERROR:.0%}: {verdict}")
-    return fine
+def show_crowd(bench: Bench) -> None:
+    """Show the time of a round of a run over sockets; all clients that are asked have to be merged."""
+    tables = without_training(CROWD, ROUNDS, ASKED)
+    with TemporaryDirectory() as folder:
+        scenario, out = Path(folder, "crowd.toml"), Path(folder, "out")
+        scenario.write_text(toml.document(tables))
+        command = [sys.executable, "-m", "fedsim", "run", str(scenario), "--out", str(out), "--quiet"]
+        subprocess.run([*command, "--bus", "http", "--processes", "2"], check=True, stdout=subprocess.DEVNULL)
+        summary = json.loads((out / "summary.json").read_text())
+    bench.show("crowd: merged", summary["participation"]["merged"], "clients", at_least=ROUNDS * ASKED)
+    bench.show("crowd: a round", summary["simulated_s"] / ROUNDS, "s", at_most=MAX_ROUND_S)
 
 
-def main() -> int:
-    """Print all figures and return the exit status."""
-    parser = argparse.ArgumentParser(description="Measure the aiohttp bus beside a bare aiohttp echo.")
-    parser.add_argument("--check", action="store_true", help="exit with status 1 where a limit is missed")
-    parser.add_argument("--quick", action="store_true", help="fewer exchanges")
-    arguments = parser.parse_args()
-    return int(not asyncio.run(measure(arguments.quick)) and arguments.check)
+def measure(bench: Bench) -> None:
+    """Measure rates, the model of overhead, and the crowd."""
+    with asyncio.Runner() as loop:
+        show_rates(bench, loop)
+        for name, count, size in (("small", 400, SMALL), ("80 kB", 60, 20_000), ("model", 4, LARGE)):
+            error = loop.run(overhead_error(count, size))
+            bench.show(f"{name} frames: error of the overhead", error, "", at_most=MAX_ERROR)
+    show_crowd(bench)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(__doc__, measure, exchanges={"type": int, "default": 3000, "help": "small ones of a measurement"})

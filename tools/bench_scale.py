@@ -1,102 +1,61 @@
-"""What large fleets cost: time, memory above the interpreter with torch loaded, bytes of an idle client.
+"""Large fleets: time, memory above that of the imports, and the memory of an idle client.
 
-1. 1,000,000 clients, 1,000 asked per round, 100 rounds, sample counts only, the null executor, small
-   messages over shared links. Limits with ``--check``: 40 s on one core, 300 MB at the peak.
-2. The same with diurnal availability. Limit: twice the time that the first has taken.
-3. A simulated day of 10,000 clients with an availability trace, 100 asked every 5 simulated minutes.
-   Limit: 10 s.
-4. An idle client, in a run under way, with and without availability: by how many bytes all that Python and
-   NumPy hold grows from half a million clients to a million, after a round of ten. Limit: 50.
+1. ``million``: 1,000,000 clients, 1,000 asked a round, 100 rounds, without training, over shared links.
+2. ``diurnal``: the same with diurnal availability; at most twice the time of the first.
+3. ``day``: a simulated day of 10,000 clients with an availability trace, 100 asked every 5 simulated minutes.
+4. An idle client: the growth of the memory of Python and NumPy from half a million clients to a million, in
+   the middle of a run that has asked ten.
 
-Each case runs in a process of its own, since memory is measured.
+Each case runs in a new process.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
-import resource
-import subprocess
 import sys
 import tempfile
-import time
 import tracemalloc
-from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
-from bench_fixture import counted, world
+from bench_harness import Bench, main, peak_mib, run_script, without_training
 
-from fedsim.engine.executors.null import PLUGIN as NULL
-from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
-from fedsim.models.linear import PLUGIN as LINEAR
-from fedsim.network.fluid import PLUGIN as FLUID
-from fedsim.plugins import load
 from fedsim.rng import Key
-from fedsim.runtime.parts import Parts
-from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import run
+from fedsim.scenario import build, load_scenario
 
 CASES = ("million", "diurnal", "day")
-IDLE = ("million", "diurnal")
+MAX_S = {"million": 0.4, "diurnal": None, "day": 10 / 288}
+"""Real time of a round, s."""
+MAX_MIB, MAX_IDLE_BYTES = 286.0, 50.0
 
 
-def parts_of(case: str, rounds: int, num: int, per_round: int) -> Parts:
-    """Return the parts of a case with so many clients."""
-    data = counted(num, 100, (16,))
-    parts = world(
-        data,
-        LINEAR(LINEAR.Config()),
-        NULL,
-        1,
-        rounds=rounds,
-        clients_per_round=per_round,
-        network=FLUID(FLUID.Config()),
-    )
-    if case == "million":
-        return parts
+def tables(case: str, rounds: int, num_clients: int, clients_per_round: int) -> dict[str, Any]:
+    """Return the scenario of a case."""
+    scenario = without_training(num_clients, rounds, clients_per_round) | {"network": {"model": "fluid"}}
+    availability: Any = {"million": "always", "diurnal": "diurnal"}.get(case)
     if case == "day":
-        pacing = SYNCHRONOUS(SYNCHRONOUS.Config.model_validate({"interval": "5 min"}))
-        parts = replace(parts, pacing=pacing, client_timeout_s=240.0)
-        availability = made("trace", file=str(trace_file()), step="30 min")
-    else:
-        availability = made("diurnal")
-    groups = [GroupConfig(count=num // 2, device=device) for device in ("low", "high")]
-    fleet = build_fleet(
-        groups, ServerConfig(), Key.root(0), default_model="model", availability=[availability] * 2
-    )
-    return replace(parts, fleet=fleet)
-
-
-def made(name: str, **params: Any) -> Any:
-    """Return an availability model."""
-    plugin = load("fedsim.fleet.availability", name)
-    return plugin(plugin.Config.model_validate(params))
+        availability = {"name": "trace", "params": {"file": str(trace_file()), "step": "30 min"}}
+        pacing = {"name": "synchronous", "params": {"interval": "5 min"}}
+        scenario["participation"] |= {"pacing": pacing, "client_timeout": "240 s"}
+    for group in scenario["fleet"]:
+        group["availability"] = availability
+    return scenario
 
 
 def trace_file() -> Path:
-    """Write a grid of 500 devices and 48 half hours, each there a third of the time; return its path."""
+    """Write a grid of 500 devices and 48 half hours, each available a third of the time; return its path."""
     states = Key.root(0).child("trace").numpy().random((500, 48)) < 1 / 3
     path = Path(tempfile.mkdtemp()) / "grid.csv"
     path.write_text("".join(",".join(str(int(state)) for state in row) + "\n" for row in states))
     return path
 
 
-def resident_mb() -> float:
-    """Return this process's memory, MB."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * 4096 / 1e6
-
-
-def peak_mb() -> float:
-    """Return the most memory that this process has had, MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
-
-
-def held_bytes(case: str, num: int) -> int:
-    """Return what is held in the middle of a run of so many clients, of whom ten have been asked."""
+def held_bytes(case: str, num_clients: int) -> int:
+    """Return the bytes held in the middle of a run after a round of ten clients."""
     held = []
 
     def watch(row: RoundRow) -> None:
@@ -105,73 +64,48 @@ def held_bytes(case: str, num: int) -> int:
 
     tracemalloc.start()
     try:
-        run(parts_of(case, 1, num, 10), watch=watch)
+        run(build(load_scenario(tables(case, 1, num_clients, 10))), watch=watch)
     finally:
         tracemalloc.stop()
     return held[0]
 
 
+def run_case(case: str, rounds: int) -> dict[str, float]:
+    """Run a case in this process; return its figures."""
+    before_mib = peak_mib()
+    num_clients, clients_per_round = (10_000, 100) if case == "day" else (1_000_000, 1_000)
+    parts = build(load_scenario(tables(case, rounds, num_clients, clients_per_round)))
+    started = perf_counter()
+    run(parts)
+    return {"round_s": (perf_counter() - started) / rounds, "memory_mib": peak_mib() - before_mib}
+
+
 def idle_bytes(case: str) -> float:
-    """Return what one more idle client costs."""
+    """Return the memory of one more idle client, bytes."""
     _, few, many = (held_bytes(case, num) for num in (10_000, 500_000, 1_000_000))  # the first imports
     return (many - few) / 500_000
 
 
-def measure(case: str, rounds: int) -> dict[str, float]:
-    """Run a case in this process."""
-    before_mb = resident_mb()
-    parts = parts_of(case, rounds, *((10_000, 100) if case == "day" else (1_000_000, 1_000)))
-    began = time.perf_counter()
-    result = run(parts)
-    return {
-        "seconds": time.perf_counter() - began,
-        "memory_mb": peak_mb() - before_mb,
-        "simulated_s": result.simulated_s,
-        "asked": sum(row.asked for row in result.rounds),
-        "merged": sum(row.merged for row in result.rounds),
-    }
-
-
-def in_a_process(*arguments: str) -> Any:
-    """Return what this program prints in a process of its own."""
-    command = [sys.executable, __file__, *arguments]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return json.loads(text.splitlines()[-1])
-
-
-def main() -> int:
-    """Measure and print; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="fail when a limit is missed")
-    parser.add_argument("--rounds", type=int, default=100)
-    parser.add_argument("--case", choices=CASES, help="measure one in this process, and print JSON")
-    parser.add_argument("--idle", action="store_true", help="of --case, the bytes of an idle client")
-    arguments = parser.parse_args()
-    if arguments.case and arguments.idle:
-        print(json.dumps(idle_bytes(arguments.case)))
-        return 0
-    if arguments.case:
-        print(json.dumps(measure(arguments.case, arguments.rounds)))
-        return 0
-    share, figures = arguments.rounds / 100, {}
+def measure(bench: Bench) -> None:
+    """Run each case in a process of its own."""
+    round_s: dict[str, float] = {}
     for case in CASES:
-        rounds = 288 if case == "day" else arguments.rounds
-        figures[case] = one = in_a_process("--case", case, "--rounds", str(rounds))
-        print(
-            f"{case}: {one['seconds']:.1f} s, {one['memory_mb']:.0f} MB at the peak; "
-            f"{one['asked']} asked, {one['merged']} merged, {one['simulated_s']:.0f} s simulated"
-        )
-    idle = {case: in_a_process("--case", case, "--idle") for case in IDLE}
-    print("; ".join(f"an idle client of {case}: {num_bytes:.1f} bytes" for case, num_bytes in idle.items()))
-    kept = [
-        figures["million"]["seconds"] <= 40 * share,
-        figures["million"]["memory_mb"] <= 300,
-        figures["diurnal"]["seconds"] <= 2 * figures["million"]["seconds"],
-        figures["day"]["seconds"] <= 10,
-        max(idle.values()) <= 50,
-    ]
-    return int(arguments.check and not all(kept))
+        rounds = 288 if case == "day" else bench.options.rounds
+        figures = run_script(__file__, "--case", case, str(rounds))
+        limit = 2 * round_s["million"] if case == "diurnal" else MAX_S[case]
+        round_s[case] = bench.show(f"{case}: a round", figures["round_s"], "s", at_most=limit)
+        limit = MAX_MIB if case == "million" else None
+        bench.show(f"{case}: memory at the peak", figures["memory_mib"], "MiB", at_most=limit)
+    for case in CASES[:2]:
+        num_bytes = run_script(__file__, "--idle", case)
+        bench.show(f"{case}: an idle client", num_bytes, "bytes", at_most=MAX_IDLE_BYTES)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    match sys.argv[1:]:
+        case ["--case", name, rounds]:
+            print(json.dumps(run_case(name, int(rounds))))
+        case ["--idle", name]:
+            print(json.dumps(idle_bytes(name)))
+        case _:
+            main(__doc__, measure, repeats=1, rounds={"type": int, "default": 100})

@@ -1,51 +1,43 @@
-"""Measure what commands take before they do anything: processor time of new processes, the median of five.
+"""Processor time of commands from the start of their process.
 
-The limits are those of a check beyond the import of torch, and of commands that do not import it::
-
-    python tools/bench_startup.py [--check]
+Commands that only print do not import torch; ``check`` may take 2 s beyond the import of torch.
 """
 
-import argparse
+from __future__ import annotations
+
 import resource
 import subprocess
 import sys
 from collections.abc import Sequence
-from statistics import median
+from functools import partial
+
+from bench_harness import Bench, main
 
 from fedsim.cli.plugin_kinds import FOLDERS
 
-REPEATS = 5
 LIGHT_S, CHECK_S = 0.5, 2.0
 
 
 def cpu_s(arguments: Sequence[str]) -> float:
-    """Return the processor time of a new Python process with these arguments, s."""
-    times = []
-    for _ in range(REPEATS):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, check=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    return median(times)
+    """Return the processor time of a new Python process, s."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def main() -> int:
-    """Print all figures and return the exit status."""
-    parser = argparse.ArgumentParser(description="Measure the start of commands.")
-    parser.add_argument("--check", action="store_true", help="exit with status 1 if one takes too long")
-    check = parser.parse_args().check
-    torch_s = cpu_s(["-c", "import torch"])
-    print(f"import torch: {torch_s:.2f} s")
+def measure(bench: Bench) -> None:
+    """Time ``import torch`` and each command."""
+    commands = {"import torch": ["-c", "import torch"]}
     lists = [f"list {kind}{option}" for kind in FOLDERS for option in ("", " --json")]
-    limits = dict.fromkeys(["--help", *lists], LIGHT_S) | {"check quickstart": torch_s + CHECK_S}
-    failed = 0
-    for command, most_s in limits.items():
-        time_s = cpu_s(["-m", "fedsim", *command.split()])
-        verdict = "ok" if time_s <= most_s else "TOO SLOW"
-        failed += time_s > most_s
-        print(f"{command:28} {time_s:5.2f} s of at most {most_s:.2f} s: {verdict}")
-    return 1 if check and failed else 0
+    for command in ("--help", *lists, "check quickstart"):
+        commands[command] = ["-m", "fedsim", *command.split()]
+    times = bench.in_turns({name: partial(cpu_s, words) for name, words in commands.items()})
+    torch_s = bench.show("import torch", times.pop("import torch"), "s")
+    bench.show("check quickstart", times.pop("check quickstart"), "s", at_most=torch_s + CHECK_S)
+    for name, times_s in times.items():
+        bench.show(name, times_s, "s", at_most=LIGHT_S)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(__doc__, measure)

@@ -1,20 +1,17 @@
-"""What a timeline costs: how long a trace of a million events takes to read, and how long to draw.
+"""Processor time to draw the timeline of a run with a million events, against reading its trace once.
 
-The run is of 20 clients, so every event is drawn. Limit with ``--check``: drawing takes at most 10 times as
-long as reading the trace. To find the first event at which two runs part, here the last one, is timed beside
-it. Times are of the processor.
+The fleet has 20 clients, so every event is drawn. Also timed: finding the first event at which two runs
+differ, here the last one.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+
+from bench_harness import Bench, main, processor_s, without_training
 
 from fedsim.clock import read_trace
 from fedsim.clock.event_trace import stored_hash
@@ -23,85 +20,50 @@ from fedsim.report.run_difference import run_difference
 from fedsim.scenario import Plan, load_scenario
 from fedsim.timeline.run_timeline import save_timeline
 
-LIMIT = 10.0
-SCENARIO = """
-[run]
-name = "timeline"
-rounds = {rounds}
-
-[data]
-name = "sizes"
-params = {{ samples = 100, input_shape = [64] }}
-
-[models.linear]
-
-[[fleet]]
-count = {clients}
-device = "low"
-
-[network]
-model = "naive"
-
-[engine]
-executor = "null"
-
-[evaluation]
-every = 0
-"""
-
-
-def seconds(work: Callable[[], Any]) -> float:
-    """Return how long something takes."""
-    began = time.process_time()
-    work()
-    return time.process_time() - began
+MAX_RATIO = 10.0
+CLIENTS, EVENTS_PER_DISPATCH = 20, 7
 
 
 def read(folder: Path) -> int:
-    """Read a trace as anybody would; return the number of its records."""
+    """Read a trace; return the number of its records."""
     with (folder / "trace.msgpack").open("rb") as file:
         return sum(1 for _ in read_trace(file))
 
 
 def change_last_event(folder: Path) -> None:
-    """Let the last value of a trace be another, as if the run had gone so."""
+    """Change the last value of a trace, and the hash in the summary with it."""
     trace = folder / "trace.msgpack"
     content = bytearray(trace.read_bytes())
     content[-1] ^= 1
     trace.write_bytes(content)
     with trace.open("rb") as file:
-        told = json.loads((folder / "summary.json").read_text()) | {"trace_hash": stored_hash(file)}
-    (folder / "summary.json").write_text(json.dumps(told))
+        summary = json.loads((folder / "summary.json").read_text()) | {"trace_hash": stored_hash(file)}
+    (folder / "summary.json").write_text(json.dumps(summary))
 
 
-def main() -> None:
+def measure(bench: Bench) -> None:
     """Do a run, and time what is made of its trace."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--events", type=int, default=1_000_000, help="records of the trace, about")
-    parser.add_argument("--clients", type=int, default=20, help="of the fleet")
-    parser.add_argument("--check", action="store_true", help="fail where drawing takes too long")
-    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         place = Path(temporary)
-        rounds = max(1, options.events // (7 * options.clients))
-        (place / "run.toml").write_text(SCENARIO.format(rounds=rounds, clients=options.clients))
-        scenario = load_scenario(place / "run.toml")
-        folder = record(Plan.of(scenario, "run.toml"), place / "run").folder
-        file = place / "run.pftrace"
-        other = place / "other"
+        rounds = max(1, bench.options.events // (EVENTS_PER_DISPATCH * CLIENTS))
+        scenario = load_scenario(without_training(CLIENTS, rounds))
+        folder = record(Plan.of(scenario, "bench"), place / "run").folder
+        other, file = place / "other", place / "run.pftrace"
         shutil.copytree(folder, other)
         change_last_event(other)
-        num_events = read(folder)
-        reading_s = seconds(lambda: read(folder))
-        drawing_s = seconds(lambda: save_timeline(folder, file))
-        print(f"{num_events:,} events of {options.clients} clients")
-        print(f"reading the trace  {reading_s:6.2f} s")
-        print(f"timeline           {drawing_s:6.2f} s  {drawing_s / reading_s:.1f} times as long")
-        print(f"                   {file.stat().st_size / 1e6:6.1f} MB")
-        print(f"difference         {seconds(lambda: run_difference(folder, other)):6.2f} s")
-    if options.check and drawing_s > LIMIT * reading_s:
-        raise SystemExit(f"a timeline takes more than {LIMIT:g} times as long as reading the trace")
+        bench.show("trace", read(folder), "events")
+        times = bench.in_turns(
+            {
+                "reading": lambda: processor_s(lambda: read(folder)),
+                "timeline": lambda: processor_s(lambda: save_timeline(folder, file)),
+                "difference": lambda: processor_s(lambda: run_difference(folder, other)),
+            }
+        )
+        for name, times_s in times.items():
+            bench.show(name, times_s, "s")
+        bench.ratio("timeline / reading", times["timeline"], times["reading"], at_most=MAX_RATIO)
+        bench.show("timeline file", file.stat().st_size / 1e6, "MB")
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, measure, repeats=1, events={"type": int, "default": 1_000_000})

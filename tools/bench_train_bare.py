@@ -1,8 +1,8 @@
-"""Federated averaging as a bare sequential loop in plain torch: what ``bench_train.py`` compares fedsim with.
+"""Federated averaging as a bare sequential loop in plain torch, the reference of ``bench_train.py``.
 
 One thread and one net, whose parameters are set to the global ones before each client trains. Nothing of
-fedsim is imported, and nothing is simulated: no devices, no network, no messages. Run as a script, it trains
-FedAvg's CNN on generated images and prints its highest resident memory, MiB.
+fedsim is imported, and nothing is simulated. As a script it trains FedAvg's CNN on generated images and
+prints its peak memory, MiB.
 """
 
 from __future__ import annotations
@@ -25,28 +25,17 @@ Instant = tuple[float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """What is trained in a round.
-
-    Attributes:
-        batch_size: Samples of a step.
-        asked: Clients that train in a round.
-        merged: So many of them enter the mean; all if None.
-        momentum: Of SGD.
-        weight_decay: Of SGD.
-        adam: Adam instead of SGD.
-        mu: Weight of FedProx's proximal term.
-        evaluate_every: Rounds between two evaluations; 0: none.
-    """
+    """The training of a round."""
 
     batch_size: int
-    asked: int
-    merged: int | None = None
+    asked: int  # clients that train
+    merged: int | None = None  # the first of them enter the mean; all if None
     lr: float = 0.05
     momentum: float = 0.0
     weight_decay: float = 0.0
-    adam: bool = False
-    mu: float = 0.0
-    evaluate_every: int = 0
+    adam: bool = False  # instead of SGD
+    mu: float = 0.0  # weight of FedProx's proximal term
+    evaluate_every: int = 0  # rounds between two evaluations; 0: none
 
 
 def mlp(hidden: int = 64) -> nn.Module:
@@ -71,15 +60,7 @@ def cnn() -> nn.Module:
 def fedavg(
     net: nn.Module, clients: Sequence[Samples], test: Samples | None, training: Training, rounds: int
 ) -> list[Instant]:
-    """Train, and return the instant at which each round has ended.
-
-    Args:
-        net: Trained in place.
-        clients: Training samples of each client, on the net's device.
-        test: On which the global model is evaluated, if it is.
-        training: What is trained in a round.
-        rounds: How many rounds.
-    """
+    """Train the net in place; return the instant at which each round has ended."""
     torch.set_num_threads(1)
     params: list[Tensor] = list(net.parameters())
     model = [param.detach().clone() for param in params]
@@ -147,13 +128,8 @@ def now() -> Instant:
     return time.perf_counter(), time.process_time()
 
 
-def peak_mib() -> float:
-    """Return the highest resident memory that this process has had, MiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
 if __name__ == "__main__":
     images, classes = torch.randn(60_000, 1, 28, 28), torch.randint(10, (60_000,))
     holdings = list(zip(torch.split(images, 60), torch.split(classes, 60), strict=True))
     fedavg(cnn(), holdings, None, Training(batch_size=20, asked=20), rounds=3)
-    print(peak_mib())
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)

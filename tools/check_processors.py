@@ -1,10 +1,9 @@
-"""Check under simulated processors that jobs which are computed together have the bits of single jobs.
+"""Check under simulated processors that jobs computed together have the bits of single jobs.
 
 Variables that torch, MKL, oneDNN and NumPy read at their start make them compute as on other processors.
-Under each setting processes run the tests of equal bits, the tests of what README says of the demo, runs with
-portable numbers, whose hashes are in the manual, and random scenarios of nets with odd sizes
-(:mod:`odd_nets`). Each scenario runs one job at a time, then jobs together, then jobs together under
-``verify``, which also runs each client's hook in a task. Their hashes have to be equal::
+Under each setting run the tests of equal bits, the tests of the demo's table and of portable numbers, and
+random scenarios of nets with odd sizes (:mod:`odd_nets`). Each scenario runs one job at a time, then jobs
+together, then jobs together under ``verify``. The hashes have to be equal::
 
     python tools/check_processors.py [--seeds 0-99] [--only NAME ...] [--without-tests]
 """
@@ -18,6 +17,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -29,15 +29,10 @@ from fedsim.portable_numerics import numpy_features
 HERE = Path(__file__).resolve()
 ROOT = HERE.parents[1]
 TESTS = (
-    "tests/engine/batched",
-    "tests/engine/cluster",
-    "tests/engine/executors",
-    "tests/engine/test_execute.py",
-    "tests/test_mkl_mode.py",
+    *("tests/engine/batched", "tests/engine/cluster", "tests/engine/executors"),
+    *("tests/engine/test_execute.py", "tests/test_mkl_mode.py"),
 )
-"""Tests of equal bits."""
 SLOW_TESTS = ("tests/test_readme.py", "tests/test_portable_numerics.py")
-"""What README says of the demo and the manual of portable numbers has to hold under each setting."""
 
 NO_REQUEST = {"MKL_CBWR": "", "FEDSIM_KEEP_MKL_MODE": "1"}
 NUMPY_LEAST = " ".join(numpy_features())
@@ -61,16 +56,12 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
     "NumPy least": {"NPY_DISABLE_CPU_FEATURES": NUMPY_LEAST},
     "all the least": {**LEAST, "NPY_DISABLE_CPU_FEATURES": NUMPY_LEAST},
 }
-FORMS = {
-    "one at a time": ("off", False),
-    "together": ("auto", False),
-    "together, verified": ("auto", True),
-}
-"""The value of engine.batching, and whether the run is verified."""
+FORMS = (("off", False), ("auto", False), ("auto", True))
+"""Values of engine.batching, and whether the run is verified."""
 
 
 def differences(seeds: Sequence[int]) -> list[str]:
-    """Run the scenario of each seed in every form, in this process; return what differs."""
+    """Run the scenario of each seed in every form, in this process; return the differences."""
     from odd_nets import odd_scenario
 
     from fedsim.runtime.run import run
@@ -82,12 +73,12 @@ def differences(seeds: Sequence[int]) -> list[str]:
         for seed in seeds:
             file.write_text(toml.document(odd_scenario(seed)), encoding="utf-8")
             try:
-                hashes = {}
-                for form, (batching, verify) in FORMS.items():
+                hashes = []
+                for batching, verify in FORMS:
                     scenario = load_scenario(file, [f"engine.batching={batching}", "engine.workers=1"])
                     result = run(replace(build(scenario, str(file)), verify=verify))
-                    hashes[form] = result.trace_hash, result.model_hash
-                if len(set(hashes.values())) > 1:
+                    hashes.append((result.trace_hash, result.model_hash))
+                if len(set(hashes)) > 1:
                     lines.append(f"seed {seed}: {hashes}")
             except FedsimError as error:
                 lines.append(f"seed {seed}: {type(error).__name__}: {error}")
@@ -95,7 +86,7 @@ def differences(seeds: Sequence[int]) -> list[str]:
 
 
 def check(name: str, seeds: str, *, with_tests: bool) -> tuple[bool, str]:
-    """Check one setting; return whether it passes, and what to print."""
+    """Check one setting; return whether it passes, and the text to print."""
     began_s = perf_counter()
     variables = {"PYTHONPATH": os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])}
     environment = {**os.environ, **variables, **SETTINGS[name]}
@@ -105,9 +96,7 @@ def check(name: str, seeds: str, *, with_tests: bool) -> tuple[bool, str]:
         commands += [[*pytest, *TESTS], [*pytest, "-m", "slow", *SLOW_TESTS]]
     failed = ""
     for command in commands:
-        done = subprocess.run(  # the commands are those above
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             failed += f"{done.stdout[-4000:]}{done.stderr[-2000:]}"
     verdict = "FAILED" if failed else "passed"
@@ -115,7 +104,7 @@ def check(name: str, seeds: str, *, with_tests: bool) -> tuple[bool, str]:
 
 
 def main() -> None:
-    """Check the settings that are asked for, two at a time."""
+    """Check the chosen settings, two at a time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--seeds", default="0-99", help="scenarios, such as 0-99")
     parser.add_argument("--only", nargs="+", choices=SETTINGS, default=list(SETTINGS), metavar="NAME")
@@ -127,17 +116,13 @@ def main() -> None:
         lines = differences(range(int(first), int(last or first) + 1))
         sys.exit("\n".join(lines) or 0)
     with ThreadPoolExecutor(2) as threads:
-        checks = [
-            threads.submit(check, name, arguments.seeds, with_tests=not arguments.without_tests)
-            for name in arguments.only
-        ]
-        passed = 0
-        for each in checks:
-            has_passed, text = each.result()
-            passed += has_passed
+        check_one = partial(check, seeds=arguments.seeds, with_tests=not arguments.without_tests)
+        failed = 0
+        for has_passed, text in threads.map(check_one, arguments.only):
+            failed += not has_passed
             print(text, end="", flush=True)
-    print(f"{passed} passed, {len(checks) - passed} failed")
-    sys.exit(passed < len(checks))
+    print(f"{len(arguments.only) - failed} passed, {failed} failed")
+    sys.exit(failed > 0)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
-"""Run random scenarios twice each, once with everything checked, and recompute what their folders say.
+"""Run random scenarios twice each, once with every check, and recompute their results from their traces.
 
-A seed fails where a run breaks off with an error that no user has earned, where a second run, unchecked and
-with another number of workers, leaves anything else than the first, or where the summary and the tables do
-not follow from the trace (:mod:`check_run_folder`). Each failure is a line, with the scenario and its files
-below it. A run that ends as its scenario says it may (nobody can take part, a round failed for good) is none,
-nor is a scenario that is refused::
+A seed fails if a run ends with an error that is no user's fault, if the second run, without checks and with
+another number of workers, leaves other files, or if summary and tables do not follow from the trace
+(:mod:`check_run_folder`). A failure is printed with the scenario and its files. A refused scenario is no
+failure, nor is a run that ends as its scenario allows::
 
     python tools/check_random_runs.py [--seeds 0-199] [--workers 2]
 """
@@ -23,11 +22,10 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import indent
-from time import perf_counter
 
 from check_run_folder import faults_of
 from random_scenarios import RandomScenario, random_scenario
@@ -37,36 +35,24 @@ from fedsim.errors import RunError, UserError
 from fedsim.report.record_run import record
 from fedsim.scenario import Plan, load_scenario
 
-MOST_S = 60
-"""Real time after which both runs of a scenario count as hanging; they take a second."""
+MAX_S = 60
+"""Real time for both runs of a scenario, which take a second."""
 SAME = ("summary.json", "log.jsonl", "trace.msgpack", *(f"{name}.parquet" for name in TABLES))
 """Files that two runs leave alike, apart from the real time in the summary."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of a seed.
-
-    Attributes:
-        seed: The seed.
-        end: ``finished``, ``ended`` where the scenario may end so, ``refused`` or ``failed``.
-        faults: What is wrong; none unless it failed.
-        why: How it ended, unless it finished.
-    """
+    """The result of a seed."""
 
     seed: int
-    end: str
+    end: str  # finished, ended (as the scenario allows), refused or failed
     faults: tuple[str, ...] = ()
-    why: str = ""
+    why: str = ""  # unless it finished
 
 
 def verdict(seed: int, place: Path) -> Verdict:
-    """Run the scenario of a seed twice, in an empty folder, and examine what is left.
-
-    Args:
-        seed: The seed.
-        place: Where its files and its results go.
-    """
+    """Run the scenario of a seed twice in an empty folder, and compare the results."""
     scenario = random_scenario(seed)
     for name, text in {**scenario.files, "scenario.toml": scenario.toml}.items():
         (place / name).write_text(text, encoding="utf-8")
@@ -76,7 +62,7 @@ def verdict(seed: int, place: Path) -> Verdict:
         warnings.simplefilter("error")
         ends = [
             run(folders[0], workers, verify=True),
-            run(folders[1], workers % 4 + 1, verify=False),  # also by the shorter ways that this leaves
+            run(folders[1], workers % 4 + 1, verify=False),  # with the shortcuts that checks rule out
         ]
     if ends[0] != ends[1]:
         return Verdict(seed, "failed", (f"the first run ended with {ends[0]}, the second with {ends[1]}",))
@@ -90,7 +76,7 @@ def verdict(seed: int, place: Path) -> Verdict:
 
 
 def run(folder: Path, workers: int, *, verify: bool = True) -> tuple[str, str]:
-    """Run ``scenario.toml`` into a folder; return how it ended, and why."""
+    """Run ``scenario.toml`` into a folder; return its end and the reason."""
     file = Path("scenario.toml")
     try:
         scenario = load_scenario(file, [f"engine.workers={workers}"])
@@ -105,7 +91,7 @@ def run(folder: Path, workers: int, *, verify: bool = True) -> tuple[str, str]:
 
 
 def differences(first: Path, second: Path) -> Iterator[str]:
-    """Yield what two run folders do not have in common."""
+    """Yield the differences of two run folders."""
     others = [f"{name}.parquet" for name in NOT_ALWAYS if (first / f"{name}.parquet").exists()]
     for name in (*SAME, *others):
         contents = [(folder / name).read_bytes() for folder in (first, second)]
@@ -116,13 +102,13 @@ def differences(first: Path, second: Path) -> Iterator[str]:
 
 
 def examine(seed: int) -> Verdict:
-    """Do it in a folder that is gone afterwards; never for ever."""
+    """Return the verdict on a seed; give up after ``MAX_S``."""
 
     def hang(*_: object) -> None:
-        raise TimeoutError(f"both runs took more than {MOST_S} s of real time")
+        raise TimeoutError(f"both runs took more than {MAX_S} s of real time")
 
     signal.signal(signal.SIGALRM, hang)
-    signal.alarm(MOST_S)
+    signal.alarm(MAX_S)
     try:
         with tempfile.TemporaryDirectory(prefix="fedsim-fuzz-") as place:
             return verdict(seed, Path(place))
@@ -133,49 +119,31 @@ def examine(seed: int) -> Verdict:
 
 
 def shown(one: Verdict, scenario: RandomScenario) -> str:
-    """Return a failure for people: what is wrong, then all that it takes to see it again."""
+    """Return a failure as text: the faults, then the scenario and its files."""
     faults = "\n".join(f"  {fault}" for fault in one.faults)
     files = [f"# {name}:\n" + indent(text, "#   ") for name, text in scenario.files.items()]
     return f"seed {one.seed} failed:\n{faults}\n{scenario.toml}{''.join(files)}"
 
 
-def seeds_of(text: str) -> range:
-    """Read ``7`` or ``0-199``."""
-    first, _, last = text.partition("-")
-    return range(int(first), int(last or first) + 1)
-
-
 def main() -> int:
-    """Fuzz; return the exit status."""
+    """Check all seeds; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument(
-        "--seeds", type=seeds_of, default=range(200), help="such as 0-199 or 7 (default 0-199)"
-    )
-    parser.add_argument(
-        "--workers", type=int, default=os.cpu_count() or 1, help="processes (default one a core)"
-    )
+    parser.add_argument("--seeds", default="0-199", help="such as 0-199 or 7 (default 0-199)")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (default: cores)")
     arguments = parser.parse_args()
-    began, ends, whys = perf_counter(), Counter[str](), Counter[str]()
+    first, _, last = arguments.seeds.partition("-")
+    ends, reasons = Counter[str](), Counter[str]()
     spawn = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
-    # Ctrl-C is for this process, which lets the others finish what they are at.
-    pool = ProcessPoolExecutor(arguments.workers, spawn, signal.signal, (signal.SIGINT, signal.SIG_IGN))
-    try:
-        futures: list[Future[Verdict]] = [pool.submit(examine, seed) for seed in arguments.seeds]
-        for future in as_completed(futures):
-            one = future.result()
+    with ProcessPoolExecutor(arguments.workers, spawn) as pool:
+        for one in pool.map(examine, range(int(first), int(last or first) + 1)):
             ends[one.end] += 1
             if one.why:
-                whys[f"{one.end}: {one.why.splitlines()[-1].strip()[:150]}"] += 1
+                reasons[f"{one.end}: {one.why.splitlines()[-1].strip()[:150]}"] += 1
             if one.faults:
                 print(shown(one, random_scenario(one.seed)), flush=True)
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return 130
-    finally:
-        pool.shutdown(cancel_futures=True)
-        for why, number in whys.most_common():
-            print(f"{number} {why}")
-        print(f"{ends.total()} seeds in {perf_counter() - began:.0f} s: {dict(ends)}")
+    for reason, number in reasons.most_common():
+        print(f"{number} {reason}")
+    print(f"{ends.total()} seeds: {dict(ends)}")
     return 1 if ends["failed"] else 0
 
 

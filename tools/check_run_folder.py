@@ -1,9 +1,9 @@
-"""Compare what a run's folder says with what follows from its trace (:mod:`recompute`), line by line."""
+"""Compare the summary, tables and log of a run folder with the figures of :mod:`recompute`."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise, zip_longest
 from typing import Any
@@ -15,7 +15,6 @@ from recompute import (
     TRAFFIC,
     Dispatch,
     Seen,
-    class_rows,
     column_of,
     measures,
     merged_by_round,
@@ -28,11 +27,9 @@ from recompute import (
 )
 from run_folder import Row, RunFolder
 
-MEANS = ("accuracy", "loss", "mean", "macro")
-"""Words in the names of figures that are means of floats; all others are compared exactly."""
-
+MEANS = ("accuracy", "loss", "mean")
+"""Words in the names of means of floats, whose sums may have another order. Others are compared exactly."""
 TOLERANCE = 1e-9
-"""Relative, of means: the order of adding up is another one."""
 
 OF_DEVICES = (
     *("group", "label", "model"),
@@ -40,17 +37,17 @@ OF_DEVICES = (
     *("variation", "efficiency", "memory_bandwidth_bytes_per_s", "drop_out_per_s"),
     *("num_train", "num_val", "num_test"),
 )
-"""Columns of ``clients`` that say what was drawn before the run: no event tells of them."""
+"""Columns of ``clients`` that were drawn before the run."""
 
 SUMMED = ("bytes", "parameters", "data")
-"""Traffic of which ``rounds`` has the sums since the start of the run."""
+"""Traffic with cumulative columns in ``rounds``."""
 
 OF_NO_EVENT = ("began_at_s", "loss_global")
-"""Columns of ``rounds`` that nothing else tells, but for the order of the instants and the last loss."""
+"""Columns of ``rounds`` that are not recomputed."""
 
 
 def faults_of(run: RunFolder) -> list[str]:
-    """Return what the folder of a simulated run says that its trace does not; nothing where all is well."""
+    """Return the differences between the folder of a simulated run and its trace."""
     seen, tables = seen_in(run.records), run.tables
     labels = {row["client"]: row["label"] for row in tables["clients"]}
     dispatches = seen.dispatches.values()
@@ -63,44 +60,8 @@ def faults_of(run: RunFolder) -> list[str]:
         *_began_faults(tables["rounds"]),
         *_rows("clients", _without(tables["clients"], *OF_DEVICES), _client_rows(run, seen)),
         *_evaluation_faults(run, seen),
-        *_holding_faults(tables),
-        *_class_faults(tables),
         *_log_faults(run, seen),
     ]
-
-
-def _holding_faults(tables: Mapping[str, Sequence[Row]]) -> Iterator[str]:
-    """Compare ``client_classes`` with the clients' numbers of training samples."""
-    if "client_classes" not in tables:
-        if "confusion" in tables:
-            yield "client_classes: it is not there, though classes were counted"
-        return
-    held: Counter[int] = Counter()
-    before = (-1, -1)
-    for row in tables["client_classes"]:
-        cell = row["client"], row["class"]
-        if cell <= before or row["num_samples"] < 1:
-            yield f"client_classes: {row} comes after client and class {before}"
-        held[row["client"]] += row["num_samples"]
-        before = cell
-    for row in tables["clients"]:
-        if held.pop(row["client"], 0) != row["num_train"]:
-            yield f"client_classes: client {row['client']} has {row['num_train']} training samples, not these"
-    yield from (f"client_classes: there is no client {client}" for client in held)
-
-
-def _class_faults(tables: Mapping[str, Sequence[Row]]) -> Iterator[str]:
-    """Compare ``classes`` with ``confusion``, and that with the accuracies of the clients."""
-    if "confusion" not in tables:
-        return
-    yield from _rows("classes", _without(tables["classes"], "class_name"), class_rows(tables["confusion"]))
-    hits: Counter[int] = Counter()
-    for row in tables["evaluations"]:
-        hits[row["round"]] += round((row["accuracy"] or 0) * row["num_samples"])
-    for row in tables["confusion"]:
-        if row["test_set"] == "clients" and row["true_class"] == row["predicted_class"]:
-            hits[row["round"]] -= row["num_samples"]
-    yield from (f"confusion: round {number} has {-more} hits more" for number, more in hits.items() if more)
 
 
 def _same(name: str, said: Any, wanted: Any) -> bool:
@@ -183,16 +144,22 @@ def _traffic() -> list[str]:
     return [f"{what}_{way}" for what in TRAFFIC for way in ("up", "down")]
 
 
+def _grouped(seen: Seen, key: str) -> tuple[dict[int, list[Dispatch]], dict[int, list[Row]]]:
+    """Return dispatches and frames by round or by client."""
+    dispatches, frames = defaultdict[int, list[Dispatch]](list), defaultdict[int, list[Row]](list)
+    for one in seen.dispatches.values():
+        dispatches[getattr(one, key)].append(one)
+    for frame in seen.frames:
+        frames[frame[key]].append(frame)
+    return dispatches, frames
+
+
 def _round_rows(tables: Mapping[str, Sequence[Row]], seen: Seen) -> Iterator[Row]:
     measured = measures(tables["evaluations"])
     began_ns = {row["round"]: round(row["began_at_s"] * 1e9) for row in tables["rounds"]}
     globals_ = {record["round"]: record["global"] for record in seen.records["evaluation"]}
     counted = (*OUTCOMES, *_traffic(), *map(column_of, _causes(seen)))
-    dispatches, frames = defaultdict(list), defaultdict(list)
-    for one in seen.dispatches.values():
-        dispatches[one.round].append(one)
-    for frame in seen.frames:
-        frames[frame["round"]].append(frame)
+    dispatches, frames = _grouped(seen, "round")
     sums: dict[str, int] = dict.fromkeys((f"{what}_{way}" for what in SUMMED for way in ("up", "down")), 0)
     for row in seen.rounds:
         number = row["round"]
@@ -228,16 +195,12 @@ def _began_faults(rounds: Sequence[Row]) -> Iterator[str]:
 
 
 def _client_rows(run: RunFolder, seen: Seen) -> Iterator[Row]:
-    dispatches, frames = defaultdict(list), defaultdict(list)
-    for one in seen.dispatches.values():
-        dispatches[one.client].append(one)
-    for frame in seen.frames:
-        frames[frame["client"]].append(frame)
+    dispatches, frames = _grouped(seen, "client")
     last = max((row["round"] for row in run.tables["evaluations"]), default=None)
     final = {row["client"]: row for row in run.tables["evaluations"] if row["round"] == last}
+    counted = (*OUTCOMES, *_traffic(), *map(column_of, _causes(seen)))
     for client in range(sum(group["count"] for group in run.scenario["fleet"])):
         tally = tally_of(dispatches[client], frames[client])
-        counted = (*OUTCOMES, *_traffic(), *map(column_of, _causes(seen)))
         yield {
             "client": client,
             **{name: tally[name] for name in counted},
@@ -268,24 +231,19 @@ def _evaluation_faults(run: RunFolder, seen: Seen) -> Iterator[str]:
     measured = measures(tables["evaluations"])
     if list(measured) != due:
         yield f"evaluations: of the rounds {list(measured)}, and due are {due}"
-    told = [
-        {"round": one["round"], "clients": one["clients"], "mean": one["personal_mean"]}
-        for one in seen.records["evaluation"]
-    ]
-    kept = [
-        {"round": number, **{name: of[name] for name in ("clients", "mean")}}
-        for number, of in measured.items()
-    ]
-    yield from _rows("evaluations by round", kept, told)
+    traced = [(one["round"], one["clients"], one["personal_mean"]) for one in seen.records["evaluation"]]
+    means = [(number, of["clients"], of["mean"]) for number, of in measured.items()]
+    yield from _rows("evaluations by round", _named(means), _named(traced))
     wanted = min(settings["clients"], len(tables["clients"]))
     for number, of in measured.items():
         if of["clients"] != wanted:
             yield f"evaluations: {of['clients']} clients in round {number}, and {wanted} are wanted"
-    measured_clients = [
-        [row["client"] for row in tables["evaluations"] if row["round"] == one] for one in due
-    ]
-    if any(clients != sorted(set(measured_clients[0])) for clients in measured_clients):
-        yield f"evaluations: of other clients in one round than in another: {measured_clients}"
+    clients: dict[int, list[int]] = defaultdict(list)
+    for row in tables["evaluations"]:
+        clients[row["round"]].append(row["client"])
+    first = sorted(set(next(iter(clients.values()), ())))
+    if any(some != first for some in clients.values()):
+        yield f"evaluations: of other clients in one round than in another: {dict(clients)}"
     column = f"num_{settings['split']}"
     holds = {row["client"]: row[column] for row in tables["clients"]}
     for row in tables["evaluations"]:
@@ -294,6 +252,10 @@ def _evaluation_faults(run: RunFolder, seen: Seen) -> Iterator[str]:
             yield f"evaluations: {row['num_samples']} samples of client {row['client']}, which has {has}"
         if not has and (row["accuracy"], row["loss"]) != (None, None):
             yield f"evaluations: figures of client {row['client']}, which has no samples"
+
+
+def _named(rows: Iterable[tuple[int, int, float | None]]) -> list[Row]:
+    return [dict(zip(("round", "clients", "mean"), row, strict=True)) for row in rows]
 
 
 def _log_faults(run: RunFolder, seen: Seen) -> Iterator[str]:

@@ -1,27 +1,23 @@
 """Run every scenario with every algorithm on two commits, and compare the results.
 
 For changes that must not change a result. Each scenario of ``scenarios/``, and each small one of
-``scenarios/papers/``, runs three rounds with seed 0 and each algorithm that can run on it, and one scenario
-runs over sockets. Compared is all of ``summary.json`` but ``wall_s`` and ``fedsim``: the hash of the models,
-simulated time, bytes, frames, parameters, drops by cause and every accuracy. Over sockets only what does not
-depend on real time is. Kernels differ between processors, so both commits are measured here and now, and no
-figures are kept. Run from the root of the repository::
+``scenarios/papers/``, runs three rounds with seed 0 and each algorithm that can run on it. One scenario also
+runs over sockets. All of ``summary.json`` but ``wall_s`` and ``fedsim`` is compared; over sockets, what does
+not depend on real time. Kernels differ between processors, so both commits run here and now. Run from the
+root of the repository::
 
     python tools/compare_commits.py main            # main against the working tree
     python tools/compare_commits.py v0.1.0 main     # one commit against another
     python tools/compare_commits.py main --only quickstart leaving
     python tools/compare_commits.py main --algorithms ktpfl_w --set participation.clients_per_round=30
 
-Commits are checked out beside each other into a temporary folder. The exit status is 1 where a result
-differs. A difference in ``trace_hash`` alone is counted apart: it says that a record of the trace has changed
-its name or its place.
+The exit status is 1 if a result differs. A difference in ``trace_hash`` alone is counted apart: a record of
+the trace has changed its name or its place.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
 import json
 import os
 import subprocess
@@ -29,43 +25,30 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from click.testing import CliRunner
 
 SCENARIOS = ("scenarios/*.toml", "scenarios/papers/*_small.toml", "scenarios/papers/*_toy.toml")
 OVERRIDES = ("--set", "run.rounds=3", "--seed", "0")
 OVER_SOCKETS = "quickstart"
-"""The scenario that also runs over sockets."""
 LEFT_OUT = {"wall_s", "fedsim"}
 UNTIMED = ("algorithm", "clients", "drops", "model_hash", "rejected", "rounds", "scenario", "seed")
 TRAFFIC = ("bytes", "data", "frames", "parameters")
 """With both directions, and with the entries before, what a run over sockets repeats."""
 
 Figures = dict[str, Any]
-"""Path of a figure in ``summary.json``, such as ``accuracy.global``, to its value; or why there is none."""
+"""Values by their path in ``summary.json``, such as ``accuracy.global``."""
 Results = dict[str, Figures]
-"""Name of a run, such as ``quickstart fedavg``, to its figures."""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What is run.
-
-    Attributes:
-        scenarios: Their names; None for all.
-        algorithms: Their names; None for all.
-        overrides: ``PATH=VALUE`` for every scenario, beside those of the tool.
-    """
-
-    scenarios: Sequence[str] | None
-    algorithms: Sequence[str] | None
-    overrides: Sequence[str]
+"""Figures by the name of a run, such as ``quickstart fedavg``."""
 
 
 def main() -> None:
-    """Measure, compare, and leave with the status."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    """Run, compare, and exit with the status."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("base", help="a commit")
     parser.add_argument("head", nargs="?", help="another one; the working tree if left out")
     parser.add_argument("--only", nargs="+", metavar="SCENARIO", help="names of scenarios")
@@ -73,98 +56,84 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="for every scenario")
     parser.add_argument("--jobs", type=int, default=2, help="scenarios that run at once")
     parser.add_argument("--save", type=Path, metavar="FILE", help="where to write all figures, as JSON")
-    arguments = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        trees = [checked_out(arguments.base, Path(folder) / "base")]
-        head = arguments.head
-        trees.append(checked_out(head, Path(folder) / "head") if head else Path.cwd())
-        choice = Choice(arguments.only, arguments.algorithms, arguments.set)
-        base, changed = measured(trees, choice, arguments.jobs)
-    if arguments.save:
-        arguments.save.write_text(json.dumps({"base": base, "head": changed}, indent=1) + "\n")
-    raise SystemExit(report(base, changed))
+        base = checked_out(options.base, Path(folder) / "base")
+        head = checked_out(options.head, Path(folder) / "head") if options.head else Path.cwd()
+        results = run_all((base, head), options)
+    if options.save:
+        options.save.write_text(
+            json.dumps(dict(zip(("base", "head"), results, strict=True)), indent=1) + "\n"
+        )
+    raise SystemExit(report(*results))
 
 
 def checked_out(commit: str, folder: Path) -> Path:
-    """Extract a commit into a folder, beside the repository, which is left alone."""
+    """Extract a commit into a new folder."""
     folder.mkdir()
     archive = subprocess.run(["git", "archive", commit], check=True, capture_output=True).stdout  # noqa: S607
     subprocess.run(["tar", "-x", "-C", folder], input=archive, check=True)  # noqa: S607
     return folder
 
 
-def measured(trees: Sequence[Path], choice: Choice, jobs: int) -> list[Results]:
+def run_all(trees: Sequence[Path], options: argparse.Namespace) -> list[Results]:
     """Return the results of each tree; every scenario runs in a process of its own."""
     results: list[Results] = [{} for _ in trees]
-    tasks = [
-        (tree, into, path, bus, choice)
-        for path in scenarios(trees)
-        if not choice.scenarios or path.stem in choice.scenarios
-        for bus in (("memory", "http") if path.stem == OVER_SOCKETS else ("memory",))
-        for tree, into in zip(trees, results, strict=True)
-        if (tree / path).exists()
-    ]
-    with ThreadPoolExecutor(jobs) as pool:
-        all_found = pool.map(lambda task: run_apart(*task), tasks)
-        for (_, into, path, bus, _), found in zip(tasks, all_found, strict=True):
-            into.update(found)
-            print(f"{path.stem} ({bus}): {len(found)} runs", file=sys.stderr, flush=True)
+    paths = {path.relative_to(tree) for tree in trees for pattern in SCENARIOS for path in tree.glob(pattern)}
+    choice = json.dumps({"algorithms": options.algorithms, "overrides": options.set})
+
+    def run_apart(index: int, path: Path, bus: str) -> None:
+        command = [sys.executable, __file__, "--child", str(path), bus, choice]
+        environment = {**os.environ, "PYTHONPATH": str(trees[index])}
+        done = subprocess.run(command, cwd=trees[index], env=environment, check=True, stdout=subprocess.PIPE)
+        found: Results = json.loads(done.stdout)
+        results[index].update(found)
+        print(f"{path.stem} ({bus}): {len(found)} runs", file=sys.stderr, flush=True)
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        futures = [
+            pool.submit(run_apart, index, path, bus)
+            for path in sorted(paths)
+            if not options.only or path.stem in options.only
+            for bus in (("memory", "http") if path.stem == OVER_SOCKETS else ("memory",))
+            for index, tree in enumerate(trees)
+            if (tree / path).exists()
+        ]
+    for future in futures:
+        future.result()
     return results
 
 
-def scenarios(trees: Sequence[Path]) -> list[Path]:
-    """Return the scenarios of all trees, below their roots."""
-    found = {path.relative_to(tree) for tree in trees for pattern in SCENARIOS for path in tree.glob(pattern)}
-    return sorted(found)
-
-
-def run_apart(tree: Path, _: Results, scenario: Path, bus: str, choice: Choice) -> Results:
-    """Run a scenario with the chosen algorithms in a process that imports the tree's fedsim."""
-    command = [sys.executable, __file__, "--child", str(scenario), bus, json.dumps(asdict(choice))]
-    environment = {**os.environ, "PYTHONPATH": str(tree)}
-    child = subprocess.run(command, cwd=tree, env=environment, check=True, stdout=subprocess.PIPE)
-    found: Results = json.loads(child.stdout)
-    return found
-
-
-def child(scenario: str, bus: str, choice: Choice) -> None:
-    """Print the results of one scenario with each algorithm as JSON."""
+def run_scenario(scenario: str, bus: str, algorithms: Sequence[str] | None, overrides: Sequence[str]) -> None:
+    """Run a scenario with each algorithm in this process; print the results as JSON."""
     from fedsim.cli import main as fedsim  # of the tree in PYTHONPATH
 
-    def said(*arguments: str) -> tuple[int, str]:
-        output = io.StringIO()
-        status: Any = 0
-        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-            try:
-                fedsim(arguments, prog_name="fedsim")
-            except SystemExit as ended:
-                status = ended.code or 0
-        return status, output.getvalue()
+    def command(*arguments: str) -> Any:
+        return CliRunner().invoke(fedsim, arguments, prog_name="fedsim")
 
     results: Results = {}
-    _, _, *listed = said("list", "algorithms")[1].splitlines()  # below the heading
-    names = [line.split()[0] for line in listed if line.strip()]
+    names = [plugin["name"] for plugin in json.loads(command("list", "algorithms", "--json").output)]
+    settings = [part for override in overrides for part in ("--set", override)]
     with tempfile.TemporaryDirectory() as folder:
         for name in names if bus == "memory" else ["fedavg"]:
-            if choice.algorithms is not None and name not in choice.algorithms:
+            if algorithms is not None and name not in algorithms:
                 continue
             out = Path(folder) / name
             chosen = ("--algorithm", name, "--out", str(out), "--bus", bus, "--quiet")
-            overrides = [part for override in choice.overrides for part in ("--set", override)]
-            status, output = said("run", scenario, *OVERRIDES, *overrides, *chosen)
+            done = command("run", scenario, *OVERRIDES, *settings, *chosen)
             summary = out / "summary.json"
             figures = dict(flat(json.loads(summary.read_text()))) if summary.exists() else {}
             if bus == "http":
                 figures = {path: value for path, value in figures.items() if repeats(path)}
             run = f"{Path(scenario).stem} {name}" + (" over sockets" if bus == "http" else "")
-            results[run] = {"status": status, **figures}
-            if status not in (0, 2):  # 2: the algorithm cannot run on the scenario
-                print(f"{run}: {output[-2000:]}", file=sys.stderr)
+            results[run] = {"status": done.exit_code, **figures}
+            if done.exit_code not in (0, 2):  # 2: the algorithm cannot run on the scenario
+                print(f"{run}: {done.output[-2000:]} {done.exception}", file=sys.stderr)
     print(json.dumps(results))
 
 
 def repeats(path: str) -> bool:
-    """Say whether a figure is the same in every run over sockets, whatever the time that it takes."""
+    """Return whether a figure is the same in every run over sockets."""
     what, _, way = path.partition("_")
     is_traffic = what in TRAFFIC and way in ("up", "down")
     return path in UNTIMED or is_traffic or path.startswith("accuracy.")
@@ -180,7 +149,7 @@ def flat(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def report(base: Results, head: Results) -> int:
-    """Print what differs; return 1 if anything does but the trace's hash."""
+    """Print the differences; return 1 if anything but the trace's hash differs."""
     differing, retraced = 0, 0
     for run in sorted(base.keys() | head.keys()):
         if run not in base or run not in head:
@@ -197,14 +166,13 @@ def report(base: Results, head: Results) -> int:
             print(run)
             for path in changed:
                 print(f"    {path}: {before.get(path)!r} -> {after.get(path)!r}")
-    ran = sum(one["status"] == 0 for one in base.values())
-    print(f"{len(base)} runs, {ran} of them to the end: {differing} differ, {retraced} in trace_hash alone")
+    finished = sum(figures["status"] == 0 for figures in base.values())
+    print(f"{len(base)} runs, {finished} to the end: {differing} differ, {retraced} in trace_hash alone")
     return int(differing > 0)
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
-        scenario, bus, choice = sys.argv[2:]
-        child(scenario, bus, Choice(**json.loads(choice)))
+        run_scenario(*sys.argv[2:4], **json.loads(sys.argv[4]))
     else:
         main()

@@ -1,4 +1,4 @@
-"""What `make demo` shows, made for the manual, which is built with this (``docs/conf.py``)."""
+"""The result of `make demo` for the manual (``docs/conf.py``)."""
 
 from __future__ import annotations
 
@@ -18,17 +18,13 @@ from fedsim.page.write_report import REPORT, page_of
 
 ROOT = Path(__file__).parents[1]
 EXTRA = ROOT / "build" / "manual"
-"""What is put beside the manual's pages as it is."""
+"""Files that are copied beside the manual's pages."""
 SHOWN = "accuracy-by-time"
 """The figure that stands for the report."""
 
 
 def demo(folder: Path) -> str:
-    """Run the Makefile's comparison, with its report, into a folder; return its standard output.
-
-    Raises:
-        RuntimeError: The command failed; the message is its standard error.
-    """
+    """Run the Makefile's comparison, with its report, into a folder; return its standard output."""
     (options,) = re.findall(r"fedsim (compare .*)", (ROOT / "Makefile").read_text("utf-8"))
     command = [sys.executable, "-m", "fedsim", *shlex.split(options), "--out", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -38,7 +34,7 @@ def demo(folder: Path) -> str:
 
 
 def picture() -> str:
-    """Do the demo's comparison, leave its report beside the pages, and return a figure that leads to it."""
+    """Run the demo, copy its report beside the pages, and return a figure with a link to it."""
     shutil.rmtree(EXTRA, ignore_errors=True)
     logging.getLogger("fontTools").setLevel(logging.WARNING)  # Sphinx shows what others log
     with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,4 @@
-"""Draws that stay as they are for ever: each is made of a key of its own (:mod:`fedsim.rng`).
-
-A stream of NumPy's may be another one in another version.
-"""
+"""Random draws that no version of NumPy changes: each comes from a key of its own (:mod:`fedsim.rng`)."""
 
 from __future__ import annotations
 
@@ -14,18 +11,14 @@ Table = dict[str, Any]
 
 
 class Dice:
-    """Draws in order, each from a key of its own.
-
-    Args:
-        key: What they are drawn from.
-    """
+    """Draws in order, each from a key of its own."""
 
     def __init__(self, key: Key) -> None:
         self._key = key
         self._drawn = 0
 
     def child(self, *names: str | int) -> Dice:
-        """Return dice for a part, whose draws leave those of the other parts as they are."""
+        """Return independent dice for a part."""
         return Dice(self._key.child(*names))
 
     def below(self, limit: float) -> float:

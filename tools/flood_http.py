@@ -1,22 +1,19 @@
-"""A flood: what client processes, honest and hostile, can make a server hold whose actor does not read.
+"""A flood: the memory that client processes, honest and hostile, can make a server hold.
 
-The server runs by itself in a process; another floods it, all at once, over many sessions:
+The server runs in a process of its own and does not read. Another process floods it over many sessions:
 
-- honest processes reply to what they were asked, small frames and large ones, while nobody receives;
-- hostile ones leave large replies half sent, fetch frames and do not read them, and send what nobody asked
-  for, as much at a time as allowed;
+- honest clients reply to every dispatch, with small and with large frames;
+- hostile ones leave large replies unfinished, fetch frames without reading them, and send replies that
+  nobody asked for, as large as allowed;
 - strangers begin a request and never end it.
 
-Printed are the bytes that the server accounts for, and by how much its resident memory has grown, at their
-highest, beside the bound that ``fedsim/bus/http/server.py`` states, for limits as small as can be flooded
-quickly. Afterwards an honest process must be served as ever. ::
-
-    python tools/flood_http.py [--check]
+The bytes that the server accounts for and the growth of its memory are compared with the bounds that
+``fedsim/bus/http/server.py`` states. The limits are small, so that the flood is quick. Afterwards an honest
+client has to be served.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import sys
@@ -25,7 +22,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
-import numpy as np
+from bench_harness import Bench, main
+from bench_http import broadcast
 
 from fedsim.bus import Header, Ledger
 from fedsim.bus.http.access import Access, ClientRanges
@@ -34,7 +32,6 @@ from fedsim.bus.http.limits import KIB, MIB, HttpLimits
 from fedsim.bus.http.messages import PROTOCOL, entry
 from fedsim.bus.http.server import HttpServer
 from fedsim.clock import Trace
-from fedsim.params import Model
 from fedsim.runtime.records.recorder import silent
 from fedsim.wire import COMMON, DEFAULT, Kinds, ModelBroadcast, ModelUpdate, pack
 
@@ -56,7 +53,7 @@ SETTLED_S = 1.0
 
 
 def bound() -> int:
-    """Return the most that peers can make the server hold, as its docstring states it."""
+    """Return the most bytes that peers can make the server hold, as its docstring states."""
     connections = LIMITS.max_connections * (PER_CONNECTION + LIMITS.batch_bytes)
     return int(connections + LIMITS.upload_bytes + LIMITS.inbox_bytes + LIMITS.batch_bytes)
 
@@ -67,13 +64,8 @@ def resident() -> int:
     return pages * 4 * KIB
 
 
-def broadcast(num: int) -> ModelBroadcast:
-    """Return a message of so many numbers."""
-    return ModelBroadcast.of(Model("mlp", {"w": np.ones(num, np.float32)}, {}))
-
-
 async def serve() -> None:
-    """Be the server: ask everybody for more than it reads, and write down what it holds."""
+    """Ask all clients for more than is read, and report the highest memory."""
     clients = HONEST + HOSTILE
     server = HttpServer(
         kinds=Kinds(COMMON),
@@ -85,7 +77,7 @@ async def serve() -> None:
         num_clients=clients + 1,
         log=silent(),
     )
-    say(await server.start("127.0.0.1", 0))
+    report(await server.start("127.0.0.1", 0))
     await server.attendance(range(clients))
     packed = {num: pack(broadcast(num)) for num in (LARGE, SMALL)}
     asked = 0
@@ -97,13 +89,13 @@ async def serve() -> None:
     before, highest, accounted = resident(), 0, 0
     lines = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-    told = asyncio.ensure_future(lines.readline())
-    while not told.done():  # the flood goes on
+    end_of_flood = asyncio.ensure_future(lines.readline())
+    while not end_of_flood.done():
         await asyncio.sleep(0.01)
         held = sum(session.upload_bytes for session in server._sessions)
         accounted = max(accounted, server._inbox.num_bytes + held)
         highest = max(highest, resident() - before)
-    # Now somebody reads again, and a process that was not part of it is served.
+    # Now the server reads again, and serves a client that was not part of the flood.
     received = 0
     with suppress(TimeoutError):
         while True:
@@ -115,37 +107,37 @@ async def serve() -> None:
     async with asyncio.timeout(20):
         while (await server.receive()).header.sender != clients:
             received += 1
-    say(accounted, highest, received, asked, dict(server.rejected))
+    report(accounted, highest, received, asked, dict(server.rejected))
     await server.close(0.1)
 
 
-def say(*values: object) -> None:
-    """Tell the process that floods."""
+def report(*values: object) -> None:
+    """Write a line to the process that floods."""
     print(*values, sep="\t", flush=True)
 
 
 async def honest(port: int, client: int) -> None:
-    """Answer everything."""
-    made = HttpClient(
+    """Answer every dispatch."""
+    process = HttpClient(
         f"http://127.0.0.1:{port}",
         clients=ClientRanges.parse(str(client)),
         kinds=Kinds(COMMON),
         limits=replace(LIMITS, backoff_first_s=0.05, backoff_cap_s=0.2, inbox_bytes=1 << 30),
     )
     try:
-        await made.connect()
+        await process.connect()
         while True:
-            delivery = await made.receive()
+            delivery = await process.receive()
             assert isinstance(delivery.message, ModelBroadcast)
-            made.send(delivery.header.reply(), ModelUpdate.of(delivery.message.model, num_samples=1))
+            process.send(delivery.header.reply(), ModelUpdate.of(delivery.message.model, num_samples=1))
     except ConnectionError:
         pass
     finally:
-        await made.close(0)
+        await process.close(0)
 
 
 async def hostile(port: int, client: int) -> None:
-    """Leave large replies half sent, fetch frames without reading them, and send what nobody asked for."""
+    """Leave large replies unfinished, fetch frames without reading them, and send unasked replies."""
     url, name = f"http://127.0.0.1:{port}", f"{client:032x}"
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(headers={"Fedsim-Session": name}, connector=connector) as http:
@@ -165,7 +157,7 @@ async def hostile(port: int, client: int) -> None:
 
 
 async def fetch(port: int, name: str, dispatch: str) -> asyncio.StreamWriter:
-    """Ask for a frame and read nothing of it."""
+    """Request a frame; do not read it."""
     _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
     request = f"GET /dispatch/{dispatch} HTTP/1.1\r\nHost: localhost\r\nFedsim-Session: {name}\r\n\r\n"
     writer.write(request.encode())
@@ -182,7 +174,7 @@ async def begin_upload(port: int, name: str, dispatch: str) -> asyncio.StreamWri
 
 
 async def stranger(port: int) -> None:
-    """Begin a request, go on for ever, and come back when turned out."""
+    """Send a request without end; connect again when disconnected."""
     while True:
         with suppress(OSError):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -196,8 +188,8 @@ async def stranger(port: int) -> None:
                 writer.transport.abort()
 
 
-async def flood(seconds: float) -> bool:
-    """Flood a server for so long; print what it held, and say whether that is within bounds."""
+async def flooded(seconds: float) -> list[str]:
+    """Flood a server for so long; return what it says at the end."""
     pipe = asyncio.subprocess.PIPE
     server = await asyncio.create_subprocess_exec(
         sys.executable, __file__, "--serve", stdin=pipe, stdout=pipe
@@ -211,38 +203,30 @@ async def flood(seconds: float) -> bool:
     tasks += [asyncio.ensure_future(stranger(port)) for _ in range(2 * LIMITS.max_handshakes)]
     await asyncio.sleep(seconds)
     server.stdin.write(b"enough\n")
-    late = asyncio.ensure_future(honest(port, HONEST + HOSTILE))
-    said = (await server.stdout.readline()).decode().strip().split("\t")
-    for task in [*tasks, late]:
+    tasks.append(asyncio.ensure_future(honest(port, HONEST + HOSTILE)))
+    report = (await server.stdout.readline()).decode().strip().split("\t")
+    for task in tasks:
         task.cancel()
-    await asyncio.gather(*tasks, late, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)
     server.stdin.close()
     status = await server.wait()
-    if len(said) != 5 or status:
-        print(f"the server has ended with status {status}: {said}")
-        return False
-    accounted, grown, limit = int(said[0]), int(said[1]), bound()
+    if len(report) != 5 or status:
+        raise SystemExit(f"the server has ended with status {status}: {report}")
+    return report
+
+
+def measure(bench: Bench) -> None:
+    """Flood; show what the server held."""
+    accounted, growth, received, asked, rejected = asyncio.run(flooded(bench.options.seconds))
+    print(f"replies received afterwards: {received} of {asked}; rejected: {rejected}")
     most = LIMITS.inbox_bytes + LIMITS.batch_bytes + LIMITS.upload_bytes
-    print(f"flood of a server that does not read: afterwards it received {said[2]} answers of {said[3]}")
-    print(f"  turned away: {said[4]}")
-    fine = accounted <= most and grown <= limit and "'fault'" not in said[4]
-    print(f"  held in its inbox and of uploads, at most {accounted / MIB:6.1f} MiB of {most / MIB:.0f}")
-    print(f"  growth of its resident memory, at most   {grown / MIB:6.1f} MiB of {limit / MIB:.0f}")
-    return fine
-
-
-def main() -> int:
-    """Flood; return the exit status."""
-    parser = argparse.ArgumentParser(description="Flood a server of the aiohttp bus.")
-    parser.add_argument("--check", action="store_true", help="exit with status 1 where a bound is exceeded")
-    parser.add_argument("--seconds", type=float, default=6.0, help="how long (default 6)")
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.serve:
-        asyncio.run(serve())
-        return 0
-    return int(not asyncio.run(flood(arguments.seconds)) and arguments.check)
+    bench.show("inbox and uploads, at most", int(accounted) / MIB, "MiB", at_most=most / MIB)
+    bench.show("growth of the memory, at most", int(growth) / MIB, "MiB", at_most=bound() / MIB)
+    bench.show("faults of the server", rejected.count("'fault'"), "", at_most=0)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:] == ["--serve"]:
+        asyncio.run(serve())
+    else:
+        main(__doc__, measure, repeats=1, seconds={"type": float, "default": 6.0, "help": "of the flood"})

@@ -1,4 +1,4 @@
-"""The blocks of code in the manual's pages, as the tests execute them."""
+"""The blocks of code in the manual's pages, which tests execute."""
 
 from __future__ import annotations
 
@@ -18,25 +18,17 @@ BLOCK = re.compile(
 
 @dataclass(frozen=True)
 class Block:
-    """One block of code.
+    """One block of code."""
 
-    Attributes:
-        page: The page, such as ``how_to/data``.
-        language: What follows its fence.
-        file: The file that it is; empty where it is run.
-        reason: Why it is not run; empty where it is.
-        text: What is in it.
-    """
-
-    page: str
+    page: str  # such as how_to/data
     language: str
-    file: str
-    reason: str
+    file: str  # its name if the block is a file
+    reason: str  # why it is not run, if it is not
     text: str
 
     @property
     def commands(self) -> list[str]:
-        """The commands of a ``console`` block, without comments and without what they print."""
+        """The commands of a ``console`` block, without comments and output."""
         lines = [line.removeprefix("$ ") for line in self.text.splitlines() if line.startswith("$ ")]
         return [line for line in lines if not line.startswith("#")]
 
@@ -53,14 +45,14 @@ def blocks(page: str) -> Iterator[Block]:
 
 
 def block(page: str, *, file: str = "", after: str = "") -> str:
-    """Return the text of the block of a page that is a file, or of the first one behind some words."""
+    """Return the text of the first block of a page after some words, or of the block with a file name."""
     text = (DOCS / f"{page}.md").read_text("utf-8")
     found = BLOCK.finditer(text, text.index(after))
     return next(one["text"] for one in found if not file or one["file"] == file)
 
 
 def fedsim_words(command: str) -> list[str]:
-    """Return the arguments of a ``fedsim`` command; none for another."""
+    """Return the arguments of a ``fedsim`` command; empty for another command."""
     words = shlex.split(command, comments=True)
     for end in ("|", ">"):
         words = words[: words.index(end)] if end in words else words

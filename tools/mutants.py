@@ -1,4 +1,4 @@
-"""Plant small faults in fedsim, one at a time, and see whether the tests find them.
+"""Plant small faults in fedsim, one at a time, and run the tests on each.
 
 ::
 
@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 LIST = ROOT / "tools/mutants.txt"
@@ -32,16 +33,16 @@ TIMEOUT_S = 600.0
 PYTEST = ("-m", "pytest", "-q", "-x", "--hypothesis-profile", "quick", "-p", "no:cacheprovider")
 
 COMPARISONS = {
-    ast.Lt: "<=",
-    ast.LtE: "<",
-    ast.Gt: ">=",
-    ast.GtE: ">",
-    ast.Eq: "!=",
-    ast.NotEq: "==",
-    ast.Is: "is not",
-    ast.IsNot: "is",
-    ast.In: "not in",
-    ast.NotIn: "in",
+    ast.Lt: ("<", "<="),
+    ast.LtE: ("<=", "<"),
+    ast.Gt: (">", ">="),
+    ast.GtE: (">=", ">"),
+    ast.Eq: ("==", "!="),
+    ast.NotEq: ("!=", "=="),
+    ast.Is: ("is", "is not"),
+    ast.IsNot: ("is not", "is"),
+    ast.In: ("in", "not in"),
+    ast.NotIn: ("not in", "in"),
 }
 OPERATORS = {
     ast.Add: ("+", "-"),
@@ -58,37 +59,24 @@ CALLS = {"min": "max", "max": "min", "any": "all", "all": "any", "sum": "len", "
 
 @dataclass(frozen=True)
 class Mutant:
-    """A fault.
-
-    Attributes:
-        file: Relative to the root.
-        place: The function or class around it.
-        line: The text of the line.
-        changed: What replaces it.
-    """
+    """A fault: a line of a file, and what replaces it."""
 
     file: str
-    place: str
+    place: str  # the function or class around it
     line: str
     changed: str
 
     def planted(self, source: str) -> str:
-        """Return the source with the fault.
-
-        Raises:
-            ValueError: The line is not in the source, or more than once.
-        """
+        """Return the source with the fault; raise ValueError unless the line is there once."""
         lines = source.split("\n")
         if lines.count(self.line) != 1:
-            raise ValueError(
-                f"{self.file}: the line {self.line.strip()!r} is there {lines.count(self.line)} times"
-            )
+            raise ValueError(f"{self.file}: {lines.count(self.line)} lines {self.line.strip()!r}")
         lines[lines.index(self.line)] = self.changed
         return "\n".join(lines)
 
 
 class _Sites(ast.NodeVisitor):
-    """Collects the faults that a file can have."""
+    """Collects the possible faults of a file."""
 
     def __init__(self, file: str, source: str) -> None:
         self.file, self.lines = file, source.split("\n")
@@ -96,14 +84,14 @@ class _Sites(ast.NodeVisitor):
         self.mutants: list[Mutant] = []
 
     def _add(self, line: int, start: int, stop: int, text: str) -> None:
-        """Note that the octets ``start`` to ``stop`` of a line become ``text``."""
+        """Add the fault that replaces the octets ``start`` to ``stop`` of a line."""
         octets = self.lines[line - 1].encode()
         changed = (octets[:start] + text.encode() + octets[stop:]).decode()
         if self.lines.count(self.lines[line - 1]) == 1:
             self.mutants.append(Mutant(self.file, self.place, self.lines[line - 1], changed))
 
     def _between(self, left: ast.expr, right: ast.expr, old: str, new: str) -> None:
-        """Note that an operator between two operands in one line becomes another."""
+        """Add the fault that replaces an operator between two operands in one line."""
         if left.end_lineno != right.lineno or left.end_col_offset is None:
             return
         octets = self.lines[right.lineno - 1].encode()
@@ -111,18 +99,13 @@ class _Sites(ast.NodeVisitor):
         if place >= 0:
             self._add(right.lineno, place, place + len(old), new)
 
-    def visit(self, node: ast.AST) -> None:
-        """Visit a node."""
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            self._named(node)
-        else:
-            super().visit(node)
-
-    def _named(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
+    def _visit_body(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
         before, self.place = self.place, node.name
         for child in node.body:  # neither decorators nor annotations
             self.visit(child)
         self.place = before
+
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = _visit_body  # noqa: N815
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value is not None:
@@ -140,9 +123,7 @@ class _Sites(ast.NodeVisitor):
     def visit_Compare(self, node: ast.Compare) -> None:
         operands = [node.left, *node.comparators]
         for left, operator, right in zip(operands, node.ops, operands[1:], strict=False):
-            old = {ast.Is: "is", ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in"}.get(type(operator))
-            signs = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
-            self._between(left, right, old or signs[type(operator)], COMPARISONS[type(operator)])
+            self._between(left, right, *COMPARISONS[type(operator)])
         self.generic_visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> None:
@@ -177,9 +158,9 @@ def sites() -> Iterator[Mutant]:
     """Yield every fault that can be planted."""
     for path in sorted((ROOT / "fedsim").rglob("*.py")):
         source = path.read_text("utf-8")
-        found = _Sites(str(path.relative_to(ROOT)), source)
-        found.visit(ast.parse(source))
-        yield from found.mutants
+        collector = _Sites(str(path.relative_to(ROOT)), source)
+        collector.visit(ast.parse(source))
+        yield from collector.mutants
 
 
 def draw(number: int, seed: int) -> list[Mutant]:
@@ -199,22 +180,17 @@ def listed() -> dict[int, Mutant]:
 
 
 def caught_by(mutant: Mutant, copy: Path) -> str:
-    """Return which tests find a fault that is planted in a copy of the repository; empty if none does."""
+    """Plant a fault in a copy of the repository; return which tests find it, empty if none does."""
     path = copy / mutant.file
+    environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    options: Any = {"cwd": copy, "env": environment, "capture_output": True}
     source = path.read_text("utf-8")
     try:
         path.write_text(mutant.planted(source), "utf-8")
         for tests in (*_nearest_tests(copy, mutant.file), ""):
             command = [sys.executable, *PYTEST, *([tests] if tests else [])]
             try:
-                done = subprocess.run(
-                    command,
-                    cwd=copy,
-                    env=_environment(copy),
-                    capture_output=True,
-                    timeout=TIMEOUT_S,
-                    check=False,
-                )
+                done = subprocess.run(command, timeout=TIMEOUT_S, check=False, **options)
             except subprocess.TimeoutExpired:
                 return f"{tests or 'all'}, by never ending"
             if done.returncode:
@@ -225,7 +201,7 @@ def caught_by(mutant: Mutant, copy: Path) -> str:
 
 
 def _nearest_tests(copy: Path, file: str) -> list[str]:
-    """Return the test of the file and those of its folder, as far as there are any."""
+    """Return the test of the file and the tests of its folder, those that exist."""
     path = Path(file)
     folder = Path("tests", *path.parts[1:-1])
     own = folder / f"test_{path.name}"
@@ -233,12 +209,8 @@ def _nearest_tests(copy: Path, file: str) -> list[str]:
     return [str(place) for place in places if (copy / place).exists()]
 
 
-def _environment(copy: Path) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-
-
 def test(numbers: Sequence[int], mutants: dict[int, Mutant]) -> list[int]:
-    """Plant faults one after the other, two at a time; return which were not caught."""
+    """Plant the faults, two at a time; return those that were not caught."""
     with TemporaryDirectory() as folder:
         copies = [Path(folder) / name for name in ("one", "two")]
         for copy in copies:

@@ -1,7 +1,4 @@
-"""Random scenarios of small nets with odd sizes, whose matrices seldom begin at aligned addresses.
-
-What they are for is in :mod:`check_processors`. A scenario is a function of its seed.
-"""
+"""Random scenarios, by seed, of small nets with odd sizes, whose matrices are seldom aligned."""
 
 from __future__ import annotations
 

@@ -1,20 +1,16 @@
-"""The scaled-down twins of the five papers: all compared methods, and which claims they show.
+"""The small versions of the five papers: all compared methods, and which claims they show.
 
-Prints one Markdown table for each twin, with what each method reaches and sends, and how much of the real
-time was not learning: neither a fit nor a prediction nor an evaluation, but reading the scenario, making
-the data, the server's arithmetic and fedsim itself. Below it stand the same share over all its runs and one
-line for each claim, by its number in the specification: whether means over seeds show it, and with how many
-seeds one alone does. One seed each unless ``--seeds`` says otherwise. A run takes one worker, so that real
-time can be told apart; the results are those of any number of workers. Run from the root of the
-repository::
+Prints a Markdown table for each paper, with what each method reaches and sends. Below it is a line for each
+claim, by its number in the specification: whether means over seeds show it, and with how many seeds one alone
+does. Run from the root of the repository::
 
-    python tools/papers.py                                     # all twins
+    python tools/papers.py                                     # all papers
     python tools/papers.py ktpfl_small                         # some
-    python tools/papers.py persfl_small --methods fedper,apfl  # some of its methods
-    python tools/papers.py --seeds 0,1,2 --keep runs/twins     # go on where an earlier command ended
+    python tools/papers.py persfl_small --methods fedper,apfl  # some methods
+    python tools/papers.py --seeds 0,1,2 --keep runs/twins     # continue where an earlier command ended
 
-``--keep`` writes what came of each run to a file, and makes no run of which there is one, so that several
-commands can share the work. Give another folder when code or scenarios have changed.
+``--keep`` writes the outcome of each run to a file, and repeats no run that has one, so several commands can
+share the work. Name another folder when code or scenarios have changed.
 """
 
 from __future__ import annotations
@@ -23,6 +19,7 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -33,15 +30,8 @@ from twin_outcomes import Outcome, kept_outcome
 from fedsim.report import number_format
 
 HEADINGS = (
-    "method",
-    "accuracy %",
-    "others %",
-    "best global %",
-    "simulated",
-    "bytes",
-    "parameters",
-    "real s",
-    "not learning %",
+    *("method", "accuracy %", "others %", "best global %"),
+    *("simulated", "bytes", "parameters"),
 )
 
 Methods = Mapping[str, tuple[str, tuple[str, ...]]]
@@ -50,15 +40,9 @@ Methods = Mapping[str, tuple[str, tuple[str, ...]]]
 
 @dataclass(frozen=True)
 class Case:
-    """A twin: which file, with which changes, for which methods.
+    """The small version of a paper: a scenario, the compared methods, and the claims by number."""
 
-    Attributes:
-        file: Stem of the scenario.
-        methods: What is compared.
-        claims: Claim to what says whether the outcomes show it.
-    """
-
-    file: str
+    file: str  # stem of the scenario
     methods: Methods
     claims: Mapping[str, Claim]
 
@@ -97,7 +81,7 @@ CASES = (
             **plain("fedmd", "feddf", *PERSONAL, suffix=" own", changes=OWN),
         },
         {
-            f"{claim} {kind}": says(kind)
+            f"{claim} {kind}": partial(says, kind)
             for claim, says in (("R-000-1a", claims.r_000_1a), ("R-000-1b", claims.r_000_1b))
             for kind in ("other", "own")
         },
@@ -110,18 +94,8 @@ CASES = (
     Case(
         "perfed_ckt_small",
         plain(
-            *(
-                "local",
-                "fedavg",
-                "feddf",
-                "perfed_ckt",
-                "scaffold",
-                "perfedavg",
-                "ditto",
-                "fedfomo",
-                "hypcluster",
-            ),
-            *("ifca", "fedavgm", "fedadam", "fedyogi", "fedadagrad"),
+            *("local", "fedavg", "feddf", "perfed_ckt", "scaffold", "perfedavg", "ditto", "fedfomo"),
+            *("hypcluster", "ifca", "fedavgm", "fedadam", "fedyogi", "fedadagrad"),
         ),
         {"R-001-1": claims.r_001_1, "R-001-3": claims.r_001_3},
     ),
@@ -141,7 +115,7 @@ CASES = (
             **plain(*PERSFL, suffix=" DS-3", changes=DS3),
         },
         {
-            f"{claim} {kind}": says(kind)
+            f"{claim} {kind}": partial(says, kind)
             for claim, says in (("R-002", claims.r_002), ("R-002-2a", claims.r_002_2a))
             for kind in ("DS-1", "DS-3")
         },
@@ -203,18 +177,16 @@ def main() -> int:
         for label, (algorithm, changes) in case.methods.items():
             if wanted and algorithm not in wanted:
                 continue
-            name = f"{case.file} {label}" + (f" {arguments.rounds} rounds" if rounds else "")
-            runs = [
-                kept_outcome(arguments.keep, name, case.file, algorithm, (*changes, *rounds), seed)
-                for seed in seeds
+            name, changes = f"{case.file} {label}", (*changes, *rounds)
+            if rounds:
+                name += f" {arguments.rounds} rounds"
+            outcomes[label] = [
+                kept_outcome(arguments.keep, name, case.file, algorithm, changes, seed) for seed in seeds
             ]
-            outcomes[label] = runs
-            print(row(label, runs), flush=True)
+            print(row(label, outcomes[label]), flush=True)
         if not outcomes:
             continue
-        wall_s = sum(one.wall_s for runs in outcomes.values() for one in runs)
-        learning_s = sum(one.learning_s for runs in outcomes.values() for one in runs)
-        print(f"\nAll together {wall_s:.0f} s, {100 * (1 - learning_s / wall_s):.1f} % of it not learning.\n")
+        print()
         for name, claim in case.claims.items():
             print(f"- {name}: {judged(claim, outcomes, len(seeds))}")
     return 0
@@ -240,7 +212,6 @@ def row(label: str, runs: Sequence[Outcome]) -> str:
     """Return a method's line of the table."""
     others = [f"{name} {fmean(one.others[name] for one in runs):.1f}" for name in runs[0].others]
     best = [one.best_global for one in runs if one.best_global is not None]
-    wall_s, learning_s = sum(one.wall_s for one in runs), sum(one.learning_s for one in runs)
     cells = (
         label,
         f"{fmean(one.accuracy for one in runs):.4g}" + spread([one.accuracy for one in runs]),
@@ -249,8 +220,6 @@ def row(label: str, runs: Sequence[Outcome]) -> str:
         number_format.duration(fmean(one.simulated_s for one in runs)),
         number_format.size(fmean(one.bytes for one in runs)),
         f"{fmean(one.parameters for one in runs):,.0f}",
-        f"{wall_s / len(runs):.1f}",
-        f"{100 * (1 - learning_s / wall_s):.1f}",
     )
     return f"| {' | '.join(cells)} |"
 

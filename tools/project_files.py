@@ -1,4 +1,4 @@
-"""Files of the project as pages of the manual, which is built with this (``docs/conf.py``)."""
+"""Files of the project as pages of the manual (``docs/conf.py``)."""
 
 from __future__ import annotations
 
@@ -23,4 +23,4 @@ def page(file: str) -> str:
     text = (ROOT / file).read_text("utf-8").rstrip()
     for name, shown in PAGES.items():
         text = re.sub(rf"\]\({re.escape(name)}\)", f"](/{shown}.md)", text)
-    return text
+    return text.replace("](docs/", "](/")

@@ -31,13 +31,7 @@ ASYNCHRONOUS = (
 
 
 def params_of(dice: Dice, algorithm: str, labels: Sequence[str]) -> Table:
-    """Return an algorithm's parameters.
-
-    Args:
-        dice: What they are drawn with.
-        algorithm: Its name.
-        labels: The architectures that there are.
-    """
+    """Return an algorithm's parameters; ``labels`` are the architectures."""
     rate, batch = dice.pick(0.01, 0.1), dice.whole(3, 9)
     weighting = dice.some(0.5, weighting="uniform")
     server = {"server_steps": dice.whole(1, 3), "server_batch_size": batch, "server_lr": rate}

@@ -32,16 +32,7 @@ def law(dice: Dice, values: Sequence[str]) -> Any:
 def group(
     dice: Dice, number: int, count: int, labels: Sequence[str], network: str, files: dict[str, str]
 ) -> Table:
-    """Return a group of clients.
-
-    Args:
-        dice: What it is drawn with.
-        number: Its place in the fleet.
-        count: Its clients.
-        labels: The architectures that there are.
-        network: The network model, which may follow traces.
-        files: Takes the files that it names.
-    """
+    """Return the group with a number of a fleet; add the files that it names to ``files``."""
     group: Table = {"name": f"group-{number}", "count": count, "device": dice.pick(*DEVICES)}
     if dice.chance(0.15):
         group["device"] = dice.pick(*TABLES)

@@ -1,11 +1,8 @@
-"""Random scenarios: a function of a seed, small enough that a run takes a fraction of a second.
+"""Random scenarios: a function of a seed, whose runs take a fraction of a second.
 
-Everything that the schema offers may be drawn, but what needs files of real data: fleets of several groups,
-links as constants, laws or traces with gaps, availability of every sort, all algorithms, executors and
-pacings. What does not fit together is not drawn together. Times are made so that all of it matters: frames,
-jobs, absences, deadlines and leases take between milliseconds and minutes.
-
-A seed stands for the same scenario for ever (:mod:`dice`), as long as these files stay as they are.
+All that the schema offers may be drawn, except what needs files of real data. Incompatible settings are not
+drawn together. Frames, jobs, absences, deadlines and leases take between milliseconds and minutes, so that
+they meet. A seed gives the same scenario as long as these files do not change (:mod:`dice`).
 """
 
 from __future__ import annotations
@@ -29,21 +26,16 @@ from fedsim import toml
 from fedsim.rng import Key
 
 WITHOUT_COHORT = ("local", "centralized")
-"""Those in which no client tells a selector its loss, since rounds concern all or no frame goes up."""
+"""Algorithms whose clients report no loss to a selector."""
 PATIENCE = ("400 ms", "2 s", "5 s", "15 s", "1 min")
 
 
 @dataclass(frozen=True)
 class RandomScenario:
-    """A scenario.
-
-    Attributes:
-        tables: What its file says.
-        files: Names and texts of the files that it names; they belong into the working directory.
-    """
+    """A scenario, with the files that it names, which belong into the working directory."""
 
     tables: Table
-    files: Mapping[str, str]
+    files: Mapping[str, str]  # texts by name
 
     @property
     def toml(self) -> str:

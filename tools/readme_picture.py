@@ -1,4 +1,4 @@
-"""The picture of README.md: how the top of the demo's report looks in a browser. Run `make demo` before."""
+"""Take the picture of README.md: the top of the demo's report. Run `make demo` before."""
 
 from __future__ import annotations
 

@@ -1,11 +1,8 @@
-"""Recompute what a run folder says from its trace and its tables, with code that shares nothing with fedsim.
+"""Recompute the figures of a run folder from its trace and its evaluations, without any code of fedsim.
 
-The folder of a simulated run is read as a user would read it (:mod:`run_folder`). From the trace come every
-dispatch and its times, every frame, every row; from the evaluations the accuracy. Whatever the summary or a
-table says otherwise is a fault (:mod:`check_run_folder`). It finds a figure that is wrong, not an event that
-never happened: for those the run's own checks and the second run are there.
-
-Times are as :mod:`fedsim.runtime.records.dispatch_table` defines them, found once all is over.
+From the trace come every dispatch and its times, every frame and every row; from the evaluations come the
+accuracies. :mod:`check_run_folder` compares them with summary and tables. This finds a wrong figure, not an
+event that never happened. Times are as :mod:`fedsim.runtime.records.dispatch_table` defines them.
 """
 
 from __future__ import annotations
@@ -24,8 +21,9 @@ from run_folder import Row, RunFolder
 NOT_DERIVABLE = {
     "model_hash": "no model is in the folder",
     "accuracy.others": "only means of what an algorithm measures beside are kept",
+    "macro_f1": "tests/report/test_class_tables.py has it computed by hand",
 }
-"""What the summary says that nothing else in the folder tells, and why."""
+"""Figures of the summary that are not recomputed, and why."""
 
 PHASES = ("download", "compute", "upload", "away", "waiting")
 TRAFFIC = ("frames", "bytes", "parameters", "data", "overhead")
@@ -59,28 +57,15 @@ class Dispatch:
     under_way: dict[str, deque[Row]] = field(default_factory=lambda: defaultdict(deque))
     ended_last: dict[str, Row] = field(default_factory=dict)
 
-    def begin(self, phase: str, at_ns: int) -> None:
-        """Work begins."""
-        self.edges.append((at_ns, phase, 1))
-
-    def end(self, phase: str, at_ns: int) -> None:
-        """Work ends."""
-        self.edges.append((at_ns, phase, -1))
-
-    @property
-    def busy_ns(self) -> int:
-        """Time at work."""
-        return sum(self.phase_ns[phase] for phase in PHASES[:3])
-
     @property
     def wasted_ns(self) -> int:
         """Time at work for a reply that was not merged."""
-        return 0 if self.outcome == "merged" else self.busy_ns
+        return 0 if self.outcome == "merged" else sum(self.phase_ns[phase] for phase in PHASES[:3])
 
 
 @dataclass
 class Seen:
-    """All that the trace tells."""
+    """The contents of a trace."""
 
     end_ns: int = 0
     dispatches: dict[tuple[int, int], Dispatch] = field(default_factory=dict)
@@ -90,7 +75,7 @@ class Seen:
 
 
 def seen_in(records: Sequence[Row]) -> Seen:
-    """Return what the records of a trace tell."""
+    """Collect the records of a trace."""
     seen = Seen(records[-1]["at_ns"] if records else 0)
     absences: dict[int, list[Edge]] = defaultdict(list)
     tally: Row = Counter()
@@ -109,13 +94,11 @@ def seen_in(records: Sequence[Row]) -> Seen:
                 seen.frames.append(frame)
                 _count_frame(tally, frame)
                 one.under_way[_way(record)].append(frame)
-                one.begin(_way(record), at_ns)
+                one.edges.append((at_ns, _way(record), 1))
             case "transfer_end" | "transfer_copy":
                 _end_frame(seen.dispatches[of], record)
-            case "job_start" if client >= 0:
-                seen.dispatches[of].begin("compute", at_ns)
-            case "job_end" if client >= 0:
-                seen.dispatches[of].end("compute", at_ns)
+            case "job_start" | "job_end" as kind if client >= 0:
+                seen.dispatches[of].edges.append((at_ns, "compute", 1 if kind == "job_start" else -1))
             case "leave":
                 absences[client].append((at_ns, "away", 1))
             case "return" | "abandon":
@@ -183,7 +166,7 @@ def _end_frame(dispatch: Dispatch, record: Row) -> None:
     if record["kind"] == "transfer_end":
         frame = dispatch.under_way[way].popleft()
         dispatch.ended_last[way], is_better = frame, True
-        dispatch.end(way, record["at_ns"])
+        dispatch.edges.append((record["at_ns"], way, -1))
         if record["up"] and record["outcome"] == "delivered" and dispatch.answered_ns is None:
             dispatch.answered_ns = record["at_ns"]
     else:
@@ -198,7 +181,7 @@ def _end_frame(dispatch: Dispatch, record: Row) -> None:
 
 
 def _measure(one: Dispatch, absences: Sequence[Edge], end_ns: int) -> None:
-    """Find a dispatch's end, and how long it was in each phase, from when what began and ended."""
+    """Compute a dispatch's end and its time in each phase from its edges."""
     work = list(one.edges)
     under_way = Counter[str]()
     for _, phase, change in work:
@@ -230,11 +213,8 @@ def column_of(cause: str) -> str:
     return "dropped_" + re.sub(r"[^A-Za-z0-9_]+", "_", cause)
 
 
-# What follows from it: the summary
-
-
 def recomputed(run: RunFolder, seen: Seen) -> Row:
-    """Return the summary that follows from the trace, the evaluations and the scenario."""
+    """Return the summary."""
     scenario = run.scenario
     dispatches = list(seen.dispatches.values())
     totals = {
@@ -251,7 +231,7 @@ def recomputed(run: RunFolder, seen: Seen) -> Row:
     last = max(measured, default=None)
     final = measured.get(last, {}) | rounds.get(last, {}) if last is not None else {}
     means = [one["mean"] for one in measured.values() if one["mean"] is not None]
-    losses = [one["loss_mean"] for one in measured.values() if _is_finite(one["loss_mean"])]
+    losses = [one["loss_mean"] for one in measured.values() if _finite(one["loss_mean"]) is not None]
     globals_ = [row["accuracy_global"] for row in rounds.values() if row["accuracy_global"] is not None]
     return {
         "fedsim": run.host["fedsim"],
@@ -298,7 +278,6 @@ def recomputed(run: RunFolder, seen: Seen) -> Row:
             ),
         },
         **_merging(seen, dispatches),
-        **_macro_f1(run, last),
         "participation": {
             **counts,
             "clients_asked": len({one.client for one in dispatches}),
@@ -307,49 +286,8 @@ def recomputed(run: RunFolder, seen: Seen) -> Row:
     }
 
 
-def class_rows(cells: Sequence[Row]) -> list[Row]:
-    """Return the rows of ``classes``, but for the names, that follow from those of ``confusion``."""
-    there: dict[tuple[int, str], list[Row]] = {}
-    for cell in cells:
-        there.setdefault((cell["round"], cell["test_set"]), []).append(cell)
-    rows = []
-    for (number, test_set), some in there.items():
-        of, taken, hits = Counter[int](), Counter[int](), Counter[int]()
-        for cell in some:
-            true, predicted, count = cell["true_class"], cell["predicted_class"], cell["num_samples"]
-            of[true] += count
-            taken[predicted] += count
-            hits[true] += count if true == predicted else 0
-        rows += [
-            {
-                "round": number,
-                "test_set": test_set,
-                "class": one,
-                "num_samples": of[one],
-                "num_predicted": taken[one],
-                "num_correct": hits[one],
-                "recall": _share(hits[one], of[one]),
-                "precision": _share(hits[one], taken[one]),
-                "f1": _share(2 * hits[one], of[one] + taken[one]),
-            }
-            for one in sorted({*of, *taken})
-        ]
-    return rows
-
-
-def _macro_f1(run: RunFolder, last: int | None) -> Row:
-    """Return what the summary says of classes, where they were counted."""
-    if "confusion" not in run.tables:
-        return {}
-    of_sets: dict[str, list[float]] = {"clients": [], "global": []}
-    for row in class_rows(run.tables["confusion"]):
-        if row["round"] == last:
-            of_sets[row["test_set"]].append(row["f1"])
-    return {"macro_f1": {name: fmean(f1) if f1 else None for name, f1 in of_sets.items()}}
-
-
 def num_rounds_of(run: RunFolder, seen: Seen) -> int:
-    """Return how many rounds were begun: all, or those whose rows the table has; nothing else tells."""
+    """Return the number of rounds that were begun."""
     return int(run.summary["rounds"] if seen.records["stop"] else run.scenario["run"]["rounds"])
 
 
@@ -358,7 +296,7 @@ def _share(part: float, whole: float) -> float | None:
 
 
 def _merging(seen: Seen, dispatches: Sequence[Dispatch]) -> Row:
-    """Return how stale replies were, how many clients were at work, and how often the server merged."""
+    """Return staleness, concurrency and the number of merges."""
     stale = sorted(one.staleness for one in dispatches if one.staleness is not None)
     merges = sum(row.get("merges", 0) for row in seen.rounds)
     lasting = [(one.asked_ns, one.ended_ns) for one in dispatches if one.ended_ns > one.asked_ns]
@@ -380,7 +318,7 @@ def _merging(seen: Seen, dispatches: Sequence[Dispatch]) -> Row:
 
 
 def merged_by_round(dispatches: Iterable[Dispatch], number: int, began_ns: int, ended_ns: int) -> Row:
-    """Return the staleness of what a round merged, and how many dispatches were under way meanwhile."""
+    """Return the staleness of a round's merged replies, and its mean concurrency."""
     stale = [one.staleness for one in dispatches if one.merged_in == number and one.staleness is not None]
     overlaps_ns = [min(one.ended_ns, ended_ns) - max(one.asked_ns, began_ns) for one in dispatches]
     return {
@@ -391,14 +329,14 @@ def merged_by_round(dispatches: Iterable[Dispatch], number: int, began_ns: int, 
 
 
 def spent_ns(dispatches: Iterable[Dispatch]) -> dict[str, int]:
-    """Return the sums over dispatches of each phase, and of what was wasted."""
+    """Return the sums over dispatches of each phase and of the wasted time."""
     chosen = list(dispatches)
     sums = {phase: sum(one.phase_ns[phase] for one in chosen) for phase in PHASES}
     return {**sums, "wasted": sum(one.wasted_ns for one in chosen)}
 
 
 def wasted_bytes(seen: Seen, frames: Iterable[Row]) -> int:
-    """Return the bytes of frames that did not arrive, or were for a reply that was not merged."""
+    """Return the bytes of frames that did not arrive or whose reply was not merged."""
     return sum(
         one["bytes"]
         for one in frames
@@ -416,7 +354,7 @@ def measures(rows: Iterable[Row]) -> dict[int, Row]:
     for number, mine in by_round.items():
         present = [row for row in mine if row["accuracy"] is not None]
         accuracies = sorted(row["accuracy"] for row in present)
-        # Where samples were measured, no loss is one that is no number.
+        # Where samples were measured, a missing loss was not finite.
         losses = [math.nan if row["loss"] is None else row["loss"] for row in mine if row["num_samples"]]
         tenth = accuracies[: max(1, round(len(accuracies) / 10))]
         weights = sum(row["num_samples"] for row in present)
@@ -439,16 +377,12 @@ def _std(values: Sequence[float]) -> float | None:
     return stdev(values) if all(map(math.isfinite, values)) else math.nan
 
 
-def _is_finite(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)
-
-
 def _finite(value: float | None) -> float | None:
-    return value if _is_finite(value) else None
+    return None if value is None or not math.isfinite(value) else value
 
 
 def tally_of(dispatches: Iterable[Dispatch], frames: Iterable[Row]) -> Counter[str]:
-    """Return what became of dispatches, by outcome and by cause of drops, and the traffic of frames."""
+    """Return the counts of outcomes and of causes of drops, and the traffic."""
     tally: Counter[str] = Counter()
     for one in dispatches:
         tally["asked"] += 1

@@ -1,7 +1,6 @@
-"""Rewrite the golden frames in ``tests/wire/golden``: a file of hexadecimal lines per common kind of message.
+"""Rewrite the golden frames in ``tests/wire/golden``, a file of hexadecimal lines for each kind of message.
 
-Run it after a deliberate change of the format, raise ``VERSION`` in ``fedsim/wire/declare.py``, and say in
-the commit why the bytes changed::
+Run it after a deliberate change of the format, and raise ``VERSION`` in ``fedsim/wire/declare.py``::
 
     python tools/regold_frames.py
 """

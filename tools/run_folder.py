@@ -1,4 +1,4 @@
-"""Reading the folder of a run as a user would: msgpack, Parquet, JSON and TOML, nothing of fedsim's."""
+"""Read the folder of a run with msgpack, Parquet, JSON and TOML, without any code of fedsim."""
 
 from __future__ import annotations
 
@@ -21,24 +21,14 @@ Row = dict[str, Any]
 
 @dataclass
 class RunFolder:
-    """What a user finds in the folder of a run.
+    """The contents of a run folder."""
 
-    Attributes:
-        records: Of the trace, in order: kind, ``at_ns`` and fields.
-        hash: Of the trace.
-        tables: Rows by the table's name.
-        summary: ``summary.json``.
-        scenario: The resolved one.
-        host: ``run.json``.
-        log: Its lines.
-    """
-
-    records: list[Row]
-    hash: str
+    records: list[Row]  # of the trace, in order: kind, at_ns and fields
+    hash: str  # of the trace
     tables: dict[str, list[Row]]
     summary: Row
     scenario: Row
-    host: Row
+    host: Row  # run.json
     log: list[Row]
 
     @classmethod

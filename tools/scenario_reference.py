@@ -22,7 +22,7 @@ import algorithms_page
 from fedsim import toml
 from fedsim.algorithms.base import Algorithm
 from fedsim.cli.plugin_kinds import FOLDERS
-from fedsim.plugins import Found, available
+from fedsim.plugins import PluginInfo, available
 from fedsim.scenario.json_schema import json_schema, without_null
 from fedsim.studies.study_file import StudyConfig
 
@@ -66,7 +66,7 @@ def plugins(kind: str) -> str:
         lines += [f"## {found.name}", "", *_docstring(found), ""]
         if kind == "devices":
             lines += _values(found)
-        elif (schema := definitions.get(f"{found.package.removeprefix('fedsim.')}.{found.name}")) is not None:
+        elif (schema := definitions.get(f"{found.family.removeprefix('fedsim.')}.{found.name}")) is not None:
             reference = _Reference(definitions, f"{_word(kind)} {found.name}: ")
             lines += reference.keys(schema, "") if schema["properties"] else ["It has no parameters.", ""]
             for title, inner in reference.pending():
@@ -74,12 +74,12 @@ def plugins(kind: str) -> str:
     return "\n".join(lines)
 
 
-def _docstring(found: Found) -> list[str]:
-    """Return what a plugin's module says, as Markdown; of algorithms only the head, and the paper."""
+def _docstring(found: PluginInfo) -> list[str]:
+    """Return a plugin's docstring as Markdown; of algorithms only the head, and the paper."""
     if issubclass(found.plugin, Algorithm):
         return [algorithms_page.says(found.plugin)]
     lines = []
-    for paragraph in inspect.cleandoc(sys.modules[found.plugin.__module__].__doc__ or "").split("\n\n"):
+    for paragraph in algorithms_page.docstring(found.plugin).split("\n\n"):
         if UNKNOWN.search(paragraph):
             continue
         if paragraph.startswith("    "):
@@ -89,7 +89,7 @@ def _docstring(found: Found) -> list[str]:
     return lines
 
 
-def _values(found: Found) -> list[str]:
+def _values(found: PluginInfo) -> list[str]:
     """Return what devices of a class have."""
     fields = found.plugin.Config.model_json_schema(mode="validation")["properties"]
     rows = [

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fedsim.report.columns import Table
-from fedsim.report.markup import to_markdown
 from fedsim.report.run_columns import COMPARISON, RUN_TABLES
-from fedsim.report.text_table import TextTable
+from fedsim.report.text_table import TextTable, to_markdown
 from fedsim.studies.study_columns import STUDY_TABLES
 
 PAGE = Path("TABLES.md")

@@ -1,6 +1,6 @@
-"""Claims of the five papers, by their number in the specification, as functions of the twins' outcomes.
+"""Claims of the five papers, by their number in the specification, as functions of outcomes.
 
-Each returns whether the outcomes show it, by means over seeds, and the figures that say so.
+Each returns whether the outcomes show it, by means over seeds, and the figures.
 """
 
 from __future__ import annotations
@@ -46,25 +46,17 @@ def above(figures: Sequence[tuple[str, float]], others: Sequence[tuple[str, floa
     return all(a > b for a, b in pairwise(values)), said
 
 
-def r_000_1a(kind: str) -> Claim:
+def r_000_1a(kind: str, o: Outcomes) -> Verdict:
     """MNFL best."""
-
-    def shown(o: Outcomes) -> Verdict:
-        others = [(name, mean(o, f"{name} {kind}")) for name in PERSONAL[:-1]]
-        return above([("MNFL", mean(o, f"ktpfl {kind}"))], others)
-
-    return shown
+    others = [(name, mean(o, f"{name} {kind}")) for name in PERSONAL[:-1]]
+    return above([("MNFL", mean(o, f"ktpfl {kind}"))], others)
 
 
-def r_000_1b(kind: str) -> Claim:
+def r_000_1b(kind: str, o: Outcomes) -> Verdict:
     """FedMD < FedDF < {pFedDF, Sim, TopK, MNFL}."""
-
-    def shown(o: Outcomes) -> Verdict:
-        personal = min(mean(o, f"{name} {kind}") for name in PERSONAL)
-        order = [mean(o, f"fedmd {kind}"), mean(o, f"feddf {kind}"), personal]
-        return order[0] < order[1] < order[2], f"{order[0]:.1f} < {order[1]:.1f} < {order[2]:.1f} %"
-
-    return shown
+    personal = min(mean(o, f"{name} {kind}") for name in PERSONAL)
+    order = [mean(o, f"fedmd {kind}"), mean(o, f"feddf {kind}"), personal]
+    return order[0] < order[1] < order[2], f"{order[0]:.1f} < {order[1]:.1f} < {order[2]:.1f} %"
 
 
 def r_000_2a(o: Outcomes) -> Verdict:
@@ -104,23 +96,15 @@ def r_001_6(o: Outcomes) -> Verdict:
     return two < alone < one, f"loss {two:.4f} (C = 2) < {alone:.4f} (alone) < {one:.4f} (C = 1)"
 
 
-def r_002(kind: str) -> Claim:
+def r_002(kind: str, o: Outcomes) -> Verdict:
     """PersFL above FedAvg."""
-
-    def shown(o: Outcomes) -> Verdict:
-        return above([("PersFL", mean(o, f"persfl {kind}"))], [("FedAvg", mean(o, f"fedavg {kind}"))])
-
-    return shown
+    return above([("PersFL", mean(o, f"persfl {kind}"))], [("FedAvg", mean(o, f"fedavg {kind}"))])
 
 
-def r_002_2a(kind: str) -> Claim:
+def r_002_2a(kind: str, o: Outcomes) -> Verdict:
     """PersFL has the best mean."""
-
-    def shown(o: Outcomes) -> Verdict:
-        others = [(name, mean(o, f"{name} {kind}")) for name in ("fedavg", "fedper", "pfedme", "perfedavg")]
-        return above([("PersFL", mean(o, f"persfl {kind}"))], others)
-
-    return shown
+    others = [(name, mean(o, f"{name} {kind}")) for name in ("fedavg", "fedper", "pfedme", "perfedavg")]
+    return above([("PersFL", mean(o, f"persfl {kind}"))], others)
 
 
 def r_003_2a(o: Outcomes) -> Verdict:

@@ -1,9 +1,9 @@
 """APFL: each client mixes a model of its own with the global one, and learns by how much.
 
-In each step a client descends on the global model's loss, as in FedAvg. Then it descends on the loss of
-``alpha v + (1 - alpha) w``, first by its own model v, and, once a round or in every step, by alpha. Only w
-travels, so v and alpha change nothing for others (specification 5.D.11). What is measured is the mixture with
-w as the client last trained it, or with the server's.
+In each step a client descends on the global model's loss, as in FedAvg. Then it descends on the loss of the
+mixture ``alpha v + (1 - alpha) w``: by its own model v and, once a round or in every step, by alpha. Only w
+travels (specification 5.D.11). The mixture is measured, with w as the client last trained it or with the
+server's.
 
 Deng, Kamani, Mahdavi: Adaptive Personalized Federated Learning, 2020 (arXiv 2003.13461), algorithm 1.
 """
@@ -59,17 +59,11 @@ class APFLConfig(FedAvgConfig):
 
 @dataclass(frozen=True, slots=True)
 class ClientState:
-    """What a client keeps.
+    """What a client keeps."""
 
-    Attributes:
-        model: Its own model, v.
-        shared: The global model as it last trained it, w.
-        alpha: Its share of the own model, a scalar called ``alpha``.
-    """
-
-    model: Model
-    shared: Model
-    alpha: Tree
+    model: Model  # its own model, v
+    shared: Model  # the global model as it last trained it, w
+    alpha: Tree  # its share of the own model, a scalar called alpha
 
     def mixture(self, shared: Model) -> Model:
         """Return ``alpha v + (1 - alpha) w``."""
@@ -78,19 +72,11 @@ class ClientState:
 
 @dataclass(frozen=True, slots=True)
 class Interpolated:
-    """A step of the global model, and one of the own model and of alpha at the mixture.
+    """One step of the global model; then one of the own model and of alpha at the mixture."""
 
-    The job's outputs are ``alpha`` and ``may_move``: 1, or 0 if alpha is not to move again in this round.
-
-    Attributes:
-        adapt: When alpha moves.
-        lr: Learning rate of alpha.
-        decay: Factor of alpha in its gradient.
-    """
-
-    adapt: Literal["never", "round", "step"]
-    lr: float
-    decay: float
+    adapt: Literal["never", "round", "step"]  # when alpha moves
+    lr: float  # learning rate of alpha
+    decay: float  # factor of alpha in its gradient
 
     def __call__(self, work: Work, batches: Batches) -> Tensor:
         """Move w, then v at ``alpha v + (1 - alpha) w``, and alpha by its gradient there."""
@@ -117,7 +103,7 @@ def _slopes(loss: Tensor, by: Iterable[Tensor]) -> list[Tensor]:
     return list(torch.autograd.grad(loss, list(by), allow_unused=True, materialize_grads=True))
 
 
-class APFL(FedAvg):
+class APFL(FedAvg[APFLConfig]):
     """FedAvg beside clients' own models, each mixed with the global one."""
 
     about = About(
@@ -129,10 +115,9 @@ class APFL(FedAvg):
     )
 
     Config = APFLConfig
-    config: APFLConfig
 
     def join(self, client: ClientContext) -> ClientState:
-        """Begin with the start values, twice."""
+        """Begin with the start values for both models."""
         model, alpha = client.initial_model(), np.array(self.config.alpha, np.float32)
         return ClientState(model, model, {ALPHA: alpha})
 
@@ -160,7 +145,7 @@ class APFL(FedAvg):
     async def send_last(
         self, server: ServerContext, state: Model, cohort: Sequence[int]
     ) -> tuple[Model, Mapping[int, ModelBroadcast | None]]:
-        """Send the global model, if it is what clients mix with."""
+        """Send the global model, if clients mix with the server's."""
         if self.config.mix_with == "server":
             return await self.send(server, state, cohort)
         return state, dict.fromkeys(cohort)

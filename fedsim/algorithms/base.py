@@ -1,31 +1,31 @@
 """The contract of an algorithm.
 
-An algorithm says *what* goes down, what a client does with it and how replies are merged. It knows no time
-and no transport; *when* to merge is the pacing's business. It is a sequence of exchanges. An
-:class:`Exchange` names up to three hooks, async methods of the algorithm::
+An algorithm says *what* is sent, what a client does with it and how replies are merged. It has no code for
+time or transport; the pacing decides *when* to merge. It is a sequence of exchanges. An :class:`Exchange`
+names up to three hooks, async methods of the algorithm::
 
     instruct(server, state, cohort) -> (state, {client: message or None})  at the server
     local(client, state, message)   -> (state, reply or None)              at each client
     merge(server, state, replies)   -> state                               at the server
 
 State is a frozen record; a hook returns a new one and changes none of its arguments. ``None`` for a message
-means that no frame travels. The server merges only when somebody has replied (specification 3.5, E2), with
-the replies sorted by client, finite and vetted. All numbers in the server's state are finite, with None for
-what is not known: a merge that returns NaN or an infinity, or raises an ``ArithmeticError``, is refused.
+means that no frame is sent. The server merges only if a client has replied (specification 3.5, E2); replies
+are sorted by client, finite and vetted. All numbers in the server's state are finite, with None for unknown
+ones: a merge that returns NaN or an infinity, or raises an ``ArithmeticError``, is rejected.
 
-A pacing may merge replies to dispatches from before other merges. How much such a stale reply counts is for
-the pacing to say: its ``discount``, above 0. What that acts on is for the algorithm to say
-(``discounted``): on ``shares`` of a mean (:func:`fedsim.algorithms.common.model_rounds.shares`), where only
-their ratios count, so that the discount of a single reply vanishes; or on ``steps``, which the algorithm
-multiplies by it, as in FedBuff's ``sum of discount * delta / K`` and FedAsync's ``alpha * discount``, so that
-a single stale reply makes a small step; or on ``nothing``, where the server merges nothing. A client may be
-asked again before its reply is merged, and may then be in a merge twice. Where that or a stale reply would be
-wrong, an algorithm says none of these, also one whose base class says it: where a reply is a change of what
-the server has moved since, belongs to what the server remembers of one cohort, or goes with a mirrored field.
+A pacing may merge stale replies, to dispatches from before other merges. It gives each a ``discount``, above
+0. The algorithm says in ``discounted`` what the discount acts on. ``shares`` of a mean
+(:func:`fedsim.algorithms.common.model_rounds.shares`): only their ratios count, so the discount of a single
+reply vanishes. ``steps``: the algorithm multiplies its steps by it, as FedBuff in ``sum of discount * delta /
+K`` and FedAsync in ``alpha * discount``, so a single stale reply makes a small step. ``nothing``: the server
+merges nothing. A client may be asked again before its reply is merged, and may then be in a merge twice. An
+algorithm for which that or a stale reply would be wrong says none of these, even if its base class does:
+where a reply is a change of what the server has moved since, belongs to what the server remembers of one
+cohort, or goes with a mirrored field.
 
 In a hook, ``await client.fit(...)``, ``.predict(...)`` and ``.call(...)`` take the time of that side's
-device. An algorithm charges what grows with replies times samples times classes, or is made for each client,
-by ``call``; the one mean of a cohort's models of an architecture, as in FedAvg, is free.
+device. An algorithm charges by ``call`` what grows with replies times samples times classes, or is made for
+each client. The mean of a cohort's models of one architecture, as in FedAvg, is free.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class Reply(Generic[U]):
         exchange: The name of the exchange.
         version: The server's version (merges of rounds' exchanges) at the dispatch.
         staleness: Merges since then; 0 in a synchronous round.
-        discount: How much it counts for its staleness, above 0; 1 in a synchronous round.
-        message: What came back.
+        discount: Weight for its staleness, above 0; 1 in a synchronous round.
+        message: The reply itself.
     """
 
     client: int
@@ -102,16 +102,14 @@ class Exchange(Generic[S, P, D, U]):
     """One message to clients, their work, and the merge of their replies.
 
     Attributes:
-        name: Its name; generators, frames and tables carry it.
-        instruct: Makes the message for each client. Left out, all whom the exchange concerns are asked
-            without a frame.
-        local: What a client does. Left out, a client does nothing, and no frame goes up.
-        merge: Merges the replies. Left out, the server's state stays.
+        name: Its name, in generators, frames and tables.
+        instruct: Makes the message for each client. Without it, clients are asked without a frame.
+        local: What a client does. Without it, a client does nothing and sends no frame.
+        merge: Merges the replies. Without it, the server's state stays.
         when: ``opening``, once before round 1; ``round``; ``closing``, once after the last round.
-        who: The round's ``cohort``, ``all`` clients, or those who ``answered`` the exchange before; where
-            there is none before it, the cohort. Before the first round and after the last there is no cohort,
-            and all clients stand for it.
-        reply: What comes back; a reply of another kind is rejected. None: no frame goes up.
+        who: The round's ``cohort``; ``all`` clients; or those who ``answered`` the previous exchange, the
+            cohort if there is none. Before the first round and after the last, the cohort is all clients.
+        reply: Kind of the reply; another kind is rejected. None: clients send no frame.
     """
 
     name: str = field(kw_only=False)
@@ -129,8 +127,8 @@ Exchanges: TypeAlias = tuple[Exchange[S, P, Any, Any], ...]
 def mirrored() -> Any:
     """Declare a field of a client's state that mirrors something at the server (specification 3.4).
 
-    Its new value counts only once the server has merged the reply that went with it; otherwise the field goes
-    back to its value before the dispatch. All other fields are kept, whatever becomes of the reply.
+    Its new value counts once the server has merged the reply that went with it; otherwise the field returns
+    to its value before the dispatch. All other fields are kept in either case.
     """
     return field(metadata={"mirrored": True})
 
@@ -149,9 +147,9 @@ class Predictor:
 
     Attributes:
         model: The model whose largest logit is the prediction.
-        on: For names other than ``personal`` and ``global``: whether it is measured on the client's ``own``
-            test samples, or on the ``global`` test set.
-        weight: There, what it weighs in the mean over the distinct models of its name, summed over clients.
+        on: Where it is measured, unless its name is ``personal`` or ``global``: on the client's ``own`` test
+            samples, or on the ``global`` test set.
+        weight: On the global test set, its weight in the mean over the distinct models of its name.
     """
 
     model: Model
@@ -164,7 +162,7 @@ Predictors: TypeAlias = Mapping[str, Predictor]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What surrounds an algorithm, for it to say whether it can work there.
+    """The setting of a run, in which an algorithm may be unable to work.
 
     Attributes:
         task: What is learned.
@@ -173,16 +171,14 @@ class Setting:
         num_public: Samples in the public set.
         public_labelled: Whether these have labels of the task.
         public_at_clients: Whether clients hold them from the start, or only the server does.
-        architectures: All of the run, by label, those that nobody starts with too.
-        training: How clients train unless the algorithm says otherwise.
-        num_rounds: Rounds of the run; ``MOST_ROUNDS`` where only a budget ends it.
+        architectures: All of the run, by label.
+        training: How clients train by default.
+        num_rounds: Rounds of the run; ``MAX_ROUNDS`` where only a budget ends it.
         cohort_size: Replies wanted in a round.
         pacing: Name of the pacing.
-        merge_size: Replies that a merge waits for under an asynchronous pacing; None where it takes those of
-            a cohort.
-        carries: Whether a merge may meet replies to dispatches of earlier rounds.
-        work_varies: Whether a workload may give clients less work than ``training`` says, perhaps in
-            mini-batches.
+        merge_size: Replies that a merge waits for under an asynchronous pacing; None: those of a cohort.
+        carries: Whether a merge may include replies to dispatches of earlier rounds.
+        work_varies: Whether a workload may give clients less work than ``training`` says.
     """
 
     task: Task
@@ -206,21 +202,21 @@ Kind = Literal["reference", "one global model", "distillation", "personal models
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What a reader compares algorithms by, in ``fedsim list algorithms`` and in ALGORITHMS.md.
+    """Facts for comparing algorithms, in ``fedsim list algorithms`` and in ALGORITHMS.md.
 
     Payloads are formulas in bytes: S is a model of the client's architecture (4 for each parameter and
     running statistic, 8 for each counter), d its parameters, N the classes, p the public samples of a round,
     n the client's training samples.
 
     Attributes:
-        kind: ``reference``: a point to compare with. ``one global model``: clients train it, the server
-            merges models. ``distillation``: predictions travel, or the server learns from them. ``personal
-            models``: clients end with models of their own, by weights.
+        kind: ``reference``: a point of comparison. ``one global model``: clients train it, the server merges
+            models. ``distillation``: predictions travel, or the server learns from them. ``personal models``:
+            clients end with models of their own.
         down: What a client is sent in a round.
-        up: What it sends.
-        client: What it remembers from one turn to the next.
+        up: What a client sends.
+        client: What a client keeps from one turn to the next.
         server: What the server holds.
-        own_models: Whether clients end with models of their own where the kind does not say so.
+        own_models: Whether clients end with models of their own under another kind.
     """
 
     kind: Kind
@@ -240,19 +236,19 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
     """Base of all algorithms; see the module's docstring.
 
     Attributes:
-        about: What a reader compares it by; None for one that is not listed.
-        messages: Kinds of message of its own, beside the common ones.
+        about: Facts for comparison; None for an algorithm that is not listed.
+        messages: Its own kinds of message, beside the common ones.
         mixed_architectures: Whether clients may have different architectures.
         server_model: Whether the server has a model that starts with the values of ``server.model``, which
             need not be an architecture of clients; checks and ``run.json`` then name it.
         needs_public: Whether there must be a public set.
-        needs_classes: Whether the task must be a classification, since predictions travel as probabilities.
-        work_is_given: Why clients do no work that a workload could change; None where they train as
-            ``training`` says.
-        discounted: What the discount of a stale reply acts on, ``shares`` of a mean, ``steps`` of its own or
-            ``nothing``, where it can be paced asynchronously, with one exchange a round, for the cohort;
-            None: it cannot.
-        new_replies_only: What a reply to an earlier round would do wrong, where such are refused.
+        needs_classes: Whether the task must be a classification.
+        work_is_given: Why a workload cannot change the clients' work; None if they train as ``training``
+            says.
+        discounted: What the discount of a stale reply acts on: ``shares`` of a mean, ``steps`` of its own or
+            ``nothing``. Then it can be paced asynchronously, with one exchange a round, for the cohort. None:
+            it cannot.
+        new_replies_only: Why replies to earlier rounds are refused; None if they are not.
     """
 
     about: ClassVar[About | None] = None
@@ -275,28 +271,28 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
         """Return the server's state before anything has happened."""
 
     def join(self, client: ClientContext) -> P:
-        """Return the state of a client that was never asked; pure, since the observer asks as well.
+        """Return the first state of a client; pure, since the observer calls it as well.
 
-        None where clients remember nothing, and then for every client.
+        None if clients keep nothing, and then for every client.
         """
         return cast(P, None)
 
     @abstractmethod
     async def models_of(self, observer: ClientContext, server_state: S, client_state: P) -> Predictors:
-        """Return what stands for a client when accuracy is measured.
+        """Return the models by which a client's accuracy is measured.
 
-        ``personal`` is measured on the client's own test samples; ``global`` on the global test set as well,
-        and on the client's own where there is no ``personal``. Models under other names are reported beside:
-        such as a personal one before it is fine-tuned, on the client's own samples, where a client without
-        one counts with what stands for it, so that all means are over the same clients; or on the global
-        test set (:class:`Predictor`). Work done through ``observer`` takes no virtual time.
+        ``personal`` is measured on the client's own test samples; ``global`` on the global test set, and on
+        the client's own if there is no ``personal``. Models under other names, such as a personal one before
+        it is fine-tuned, are reported as well: on the client's own samples, where a client without one counts
+        with its other model, so that all means are over the same clients; or on the global test set
+        (:class:`Predictor`). Work done through ``observer`` takes no virtual time.
         """
 
     async def own_model(self, client: ClientContext, state: P, message: Any) -> Model:
-        """Return the model that a client goes on with, from its state and from what the server sent it.
+        """Return the client's model, from its state and from what :meth:`send_last` sent it.
 
-        For what is built upon any algorithm, such as fine-tuning, which asks after :meth:`send_last`. By
-        default the client holds it whole: its state is a model, or has one called ``model``.
+        For additions to any algorithm, such as fine-tuning. By default the state is the model, or has one
+        called ``model``.
         """
         return state if isinstance(state, Model) else cast(Any, state).model
 
@@ -309,10 +305,9 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
     def vet(self, server: ServerContext, state: S, reply: Reply) -> str | None:
         """Return why a reply cannot be merged, or None.
 
-        Only frames of the exchange's kind with finite values come here; where they have a field
-        ``num_samples``, it is from 1 to as many training samples as the client holds. By default a model has
-        to be of its client's architecture, and each further tree that counts, such as a control variate, has
-        to be like its parameters, or None where the kind allows that.
+        Frames of another kind, values that are not finite and a ``num_samples`` that the client cannot have
+        are rejected before. By default a model must be of its client's architecture, and each further tree
+        that counts, such as a control variate, like its parameters, or None if the kind allows that.
         """
         message = reply.message
         if not isinstance(message, ModelUpdate):
@@ -330,11 +325,11 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
         return None
 
     def misfits(self, setting: Setting) -> Iterator[Fault]:
-        """Yield each thing for which the algorithm cannot work in a setting.
+        """Yield the reasons why the algorithm cannot work in a setting.
 
         A fault names the path of the value to change in a scenario, such as ``algorithm.params.mu``.
-        ``mixed_architectures``, ``needs_public`` and ``discounted`` have been checked before; here are
-        ``needs_classes`` and ``new_replies_only``.
+        ``mixed_architectures``, ``needs_public`` and ``discounted`` are checked before; ``needs_classes`` and
+        ``new_replies_only`` here.
         """
         if self.needs_classes and setting.task.kind != "classification":
             yield Fault(

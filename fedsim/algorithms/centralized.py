@@ -2,11 +2,10 @@
 
 All training samples are pooled; in a round the server trains on them as much as a client would on its own
 (specification 5.A.2, tables 4 and 7 of FedMe). Their order is that of the data set, whoever holds them, so a
-single client's FedAvg gives the same model, bit for bit. What the samples cost on their way can be counted:
-with ``upload`` every client sends its own once, before the first round, in a frame of data, and the server
-trains on the samples of those whose frame arrives. Frames are there to be counted: beyond its form nothing in
-one is read, since the server takes the samples from the run's data, whose order no upload can change. The
-model can be fine-tuned by every client at the end (specification 5.A.4).
+single client's FedAvg gives the same model, bit for bit. With ``upload`` every client sends its samples once,
+before round 1, in a frame of data, and the server trains on the samples of those whose frame arrives. Only
+the form of these frames is checked: the server takes the samples from the run's data, whose order no upload
+can change. Every client can fine-tune the model at the end (specification 5.A.4).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any, Self
 
 from pydantic import model_validator
 
-from fedsim.algorithms.base import About, Exchange, Exchanges, Predictor, Predictors, Replies, Reply
+from fedsim.algorithms.base import About, Exchange, Exchanges, Replies, Reply
 from fedsim.algorithms.common import public_predictions
 from fedsim.algorithms.common.fine_tuning import FineTuning, FineTuningConfig, Passes
 from fedsim.algorithms.common.model_rounds import ModelTraining
@@ -51,15 +50,10 @@ class CentralizedConfig(FineTuningConfig):
 
 @message("samples", data=True)
 class SamplesUp(Message):
-    """A client's samples on their way to the server.
+    """A client's samples on their way to the server."""
 
-    Attributes:
-        values: The samples ``[n, ...]``: uint8 for images of eight bits, else of the task's type.
-        labels: Their labels ``[n]``.
-    """
-
-    values: Array
-    labels: Array
+    values: Array  # the samples [n, ...]: uint8 for images of eight bits, else of the task's type
+    labels: Array  # their labels [n]
 
     def __post_init__(self) -> None:
         if self.labels.ndim != 1 or self.values.shape[:1] != self.labels.shape:
@@ -71,16 +65,11 @@ class SamplesUp(Message):
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What the server holds.
+    """What the server holds."""
 
-    Attributes:
-        model: The one model.
-        holders: Clients whose samples it has, ascending; None for all there are.
-        optimisers: What its optimiser goes on from, under ``training.keep_optimiser``.
-    """
-
-    model: Model
-    holders: tuple[int, ...] | None
+    model: Model  # the one model
+    holders: tuple[int, ...] | None  # clients whose samples it has, ascending; None for all there are
+    # what its optimiser goes on from, under training.keep_optimiser
     optimisers: Mapping[str, Tree] = field(default_factory=dict)
 
 
@@ -93,16 +82,12 @@ class Centralized(ModelTraining[CentralizedConfig, ServerState]):
 
     @property
     def exchanges(self) -> Exchanges[ServerState, Any]:
-        """The upload, if it is wanted; training, in which nobody is asked."""
+        """The upload, if set; training, in which no client is asked."""
         upload = Exchange(
             "upload", local=self.upload, merge=self.merge, when="opening", who="all", reply=SamplesUp
         )
         train = Exchange("train", instruct=self.train_pooled, who="all")
         return (upload, train) if self.config.upload else (train,)
-
-    def model_for(self, server: ServerContext, state: ServerState, client: int) -> Model:
-        """Return the one model."""
-        return state.model
 
     def start(self, server: ServerContext) -> ServerState:
         """Begin with the start values of the server's architecture."""
@@ -116,17 +101,14 @@ class Centralized(ModelTraining[CentralizedConfig, ServerState]):
     async def merge(
         self, server: ServerContext, state: ServerState, replies: Replies[SamplesUp]
     ) -> ServerState:
-        """Pool those that arrived."""
+        """Pool the samples that arrived."""
         return replace(state, holders=tuple(reply.client for reply in replies))
 
     async def train_pooled(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
     ) -> tuple[ServerState, Mapping[int, None]]:
-        """Train for as long as a client would in a round, and ask nobody.
-
-        The generators are those of client 0, so that alone it would do the same; and so it keeps its
-        optimiser where clients do.
-        """
+        """Train as long as a client would in a round, with client 0's generators; ask no client."""
+        # Alone, client 0 would do the same, and keep its optimiser likewise.
         keeping = Keeping(state.optimisers) if server.training.keep_optimiser else None
         fitted = await server.fit(
             state.model,
@@ -150,15 +132,9 @@ class Centralized(ModelTraining[CentralizedConfig, ServerState]):
             return f"labels of {labels.dtype}, not {task.label_dtype}"
         return None
 
-    async def models_of(
-        self, observer: ClientContext, server_state: ServerState, client_state: None
-    ) -> Predictors:
-        """Return the one model."""
-        return {"global": Predictor(server_state.model)}
-
 
 class FineTunedCentralized(FineTuning[CentralizedConfig, ServerState], Centralized):
-    """The same, and fine-tuning at the clients where that is wanted."""
+    """The same with fine-tuning at the clients, if set."""
 
     about = About(
         kind="reference", down="0", up="0, or its samples once", server="one model and everybody's samples"

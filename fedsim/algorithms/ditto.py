@@ -1,15 +1,13 @@
 """Ditto: a personal model at each client, held near the global model of FedAvg, which goes on beside it.
 
-A client trains what it was sent and sends it back, as in FedAvg. Then it trains its own model on
-``F_k(v) + lam/2 ||v - w||^2``, where w is the model that came. The own model never travels, and FedAvg is not
-changed by it (specification 5.D.7). Both are measured on clients' own samples: the own ones as ``personal``
-(LM in table 1 of PerFed-CKT), the global one as ``gm``.
+A client trains the global model and sends it back, as in FedAvg. Then it trains its own model on ``F_k(v) +
+lam/2 ||v - w||^2``, where w is the global model that it received. The own model never travels, and FedAvg is
+not changed by it (specification 5.D.7). Both are measured on clients' own samples: the own ones as
+``personal`` (LM in table 1 of PerFed-CKT), the global one as ``gm``. The authors' code takes the plain mean
+of models: ``weighting = "uniform"``.
 
-The global mean is weighted by samples, as in FedAvg. That of the authors' code is the plain mean, which is
-``weighting = "uniform"``.
-
-Li, Hu, Beirami, Smith: Ditto: Fair and Robust Federated Learning Through Personalization, ICML 2021
-(arXiv 2012.04221), algorithm 1.
+Li, Hu, Beirami, Smith: Ditto: Fair and Robust Federated Learning Through Personalization, ICML 2021 (arXiv
+2012.04221), algorithm 1.
 """
 
 from __future__ import annotations
@@ -39,13 +37,12 @@ class DittoConfig(FedAvgConfig):
     """Passes over the client's samples for its own model; by default as much work as for the global one."""
 
 
-class Ditto(FedAvg):
+class Ditto(FedAvg[DittoConfig]):
     """FedAvg beside clients' own models; a client's state is its own model."""
 
     about = About(kind="personal models", down="S", up="S", client="its own model", server="the global model")
 
     Config = DittoConfig
-    config: DittoConfig
 
     # A client goes on with the model that it has, so nothing is sent after the last round.
     own_model, send_last = Algorithm.own_model, Algorithm.send_last

@@ -1,19 +1,19 @@
 """DS-FL: clients of any architecture share soft labels of public samples, made sharper by the server.
 
-In a round a client trains on its own samples and sends its probabilities on the public samples that the round
-names (*share*). The server averages them, sharpens the mean by a softmax at a low temperature (entropy
-reduction aggregation, *ERA*) and sends the result to those who replied, who distil it (*distil*;
-specification 5.C.3), while the server trains its own model on it. If nobody confirms its distillation, the
-server's model stays as it was. What travels does not depend on any model's size.
+In a round a client trains on its own samples and sends its probabilities on the round's public samples
+(*share*). The server averages them, sharpens the mean by a softmax at a low temperature (entropy reduction
+aggregation, *ERA*) and sends the result to those who replied, who distil it (*distil*; specification 5.C.3),
+while the server trains its own model on it. If no client confirms its distillation, the server's model stays
+as it was. What travels does not depend on any model's size.
 
 Itahara, Nishio, Koda, Morikura, Yamamoto: Distillation-Based Semi-Supervised Federated Learning for
 Communication-Efficient Collaborative Training with Non-IID Private Data, 2021 (arXiv 2008.06180). The steps
-are the paper's: update, predict, aggregate, distil, so a client is measured after its distillation. The
-softmax is taken of mean *probabilities*, as the paper has it. Predictions are about the samples of one round:
-those that a pacing carries over into another are rejected. Clients are measured with their own models, the
-server's, which is the paper's result, on the global test set (D-003-15). With forty clients of few classes,
-four a round, and images of other writers as public set, three seeds, clients' own models had 73 % after their
-distillation, and 89 % if they distilled at their next turn, before they train; the server's had 66 and 67 %.
+are the paper's: update, predict, aggregate, distil. The softmax is of mean *probabilities*, as in the paper.
+Predictions that a pacing carries over from an earlier round are rejected. Clients are measured with their own
+models after the distillation; the server's model, the paper's result, on the global test set (D-003-15). With
+forty clients of few classes, four a round, and images of other writers as public set, three seeds, clients'
+own models had 73 % after their distillation, and 89 % if they distilled at their next turn, before they
+train; the server's had 66 and 67 %.
 """
 
 from __future__ import annotations
@@ -47,8 +47,7 @@ from fedsim.params import Array, Model
 from fedsim.ranges import BatchSize, Epochs, LearningRate, PositiveSamples, Temperature
 from fedsim.wire import LogitsDown, LogitsUp, PublicBatch, indices_digest
 
-WORK = "distil"
-"""Name of the server's work while clients distil."""
+WORK = "distil"  # name of the server's work while clients distil
 
 
 class DSFLConfig(OwnStartConfig):
@@ -71,39 +70,25 @@ class DSFLConfig(OwnStartConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerState(share_and_distil.ServerState):
-    """What the server holds.
+    """What the server holds."""
 
-    Attributes:
-        model: Its own.
-        labels: Soft labels of the round's samples, between its two exchanges, float32 ``[p, N]``.
-        learning: The round in which the model was trained last, or is being trained; 0 before.
-    """
-
-    model: Model
+    model: Model  # its own
+    # soft labels of the round's samples, between its two exchanges, float32 [p, N]
     labels: Array = field(default_factory=partial(np.empty, (0, 0), np.float32))
-    learning: int = 0
+    learning: int = 0  # the round in which the model was trained last, or is being trained; 0 before
 
 
 @dataclass(frozen=True, slots=True)
 class ClientState(public_set_delivery.ClientState):
-    """What a client keeps.
+    """What a client keeps."""
 
-    Attributes:
-        shared: The samples of its last share, int64 ``[p]``; None where it has predicted none, and once their
-            labels were distilled.
-    """
-
+    # the samples of its last share, int64 [p]; None where it has predicted none, and once their labels were
+    # distilled
     shared: Array | None = None
 
 
 def soft_labels(values: Array, given: Array, era_temperature: float | None) -> tuple[Array, Array]:
-    """Return soft labels of the samples that anybody gave, float32 ``[q, N]``, and which those are.
-
-    Args:
-        values: Probabilities ``[m, p, N]``, zero where a sample is missing.
-        given: Booleans ``[m, p]``.
-        era_temperature: Of ERA's softmax of mean probabilities; None takes the mean as it is.
-    """
+    """Return soft labels ``[q, N]`` of the samples that anybody gave, and which those are."""
     mean, known = public_predictions.mean_by_sample(values, given)
     return (mean if era_temperature is None else softmax(mean, era_temperature)), known
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedsim.algorithms.base import About, Predictor, Predictors, Replies
+from fedsim.algorithms.base import About, Replies
 from fedsim.algorithms.common.interpolation import between
 from fedsim.algorithms.common.model_rounds import ModelTraining
 from fedsim.algorithms.common.proximal import Proximal
@@ -44,14 +44,6 @@ class FedAsync(ModelTraining[FedAsyncConfig, Model]):
     Config = FedAsyncConfig
     discounted = "steps"
 
-    def start(self, server: ServerContext) -> Model:
-        """Begin with the start values of the server's architecture."""
-        return server.initial_model()
-
-    def model_for(self, server: ServerContext, state: Model, client: int) -> Model:
-        """Return the global model."""
-        return state
-
     async def train(
         self, client: ClientContext, state: Any, message: ModelBroadcast
     ) -> tuple[Any, ModelUpdate]:
@@ -68,10 +60,6 @@ class FedAsync(ModelTraining[FedAsyncConfig, Model]):
         for reply in replies:
             state = between(state, reply.message.model, min(1.0, self.config.alpha * reply.discount))
         return state
-
-    async def models_of(self, observer: ClientContext, server_state: Model, client_state: Any) -> Predictors:
-        """Return the global model."""
-        return {"global": Predictor(server_state)}
 
 
 PLUGIN = FedAsync

@@ -4,11 +4,13 @@ McMahan, Moore, Ramage, Hampson, Aguera y Arcas: Communication-Efficient Learnin
 Decentralized Data, AISTATS 2017 (arXiv 1602.05629).
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from fedsim.algorithms.base import About, Discounted, Predictor, Predictors, Replies
+from typing_extensions import TypeVar
+
+from fedsim.algorithms.base import About, Discounted, Replies
 from fedsim.algorithms.common.model_rounds import ModelTraining, Weighting, mean_of_models
-from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.algorithms.contexts import ServerContext
 from fedsim.config import Config
 from fedsim.params import Model
 from fedsim.wire import ModelUpdate
@@ -21,7 +23,10 @@ class FedAvgConfig(Config):
     """What a model weighs in the mean: its client's samples (the paper's n_k / n), or the same for all."""
 
 
-class FedAvg(ModelTraining[FedAvgConfig, Model]):
+G = TypeVar("G", bound=FedAvgConfig, default=FedAvgConfig)
+
+
+class FedAvg(ModelTraining[G, Model]):
     """Federated averaging; the server's state is the global model."""
 
     about = About(kind="one global model", down="S", up="S", server="the global model")
@@ -29,21 +34,9 @@ class FedAvg(ModelTraining[FedAvgConfig, Model]):
     Config = FedAvgConfig
     discounted: ClassVar[Discounted] = "shares"
 
-    def start(self, server: ServerContext) -> Model:
-        """Begin with the start values of the server's architecture."""
-        return server.initial_model()
-
-    def model_for(self, server: ServerContext, state: Model, client: int) -> Model:
-        """Return the global model."""
-        return state
-
     async def merge(self, server: ServerContext, state: Model, replies: Replies[ModelUpdate]) -> Model:
         """Average: ``w <- sum_k n_k / n * w_k``."""
         return mean_of_models(replies, self.config.weighting)
-
-    async def models_of(self, observer: ClientContext, server_state: Model, client_state: Any) -> Predictors:
-        """Return the global model."""
-        return {"global": Predictor(server_state)}
 
 
 PLUGIN = FedAvg

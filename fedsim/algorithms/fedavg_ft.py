@@ -22,7 +22,7 @@ class FedAvgFTConfig(FedAvgConfig, FineTuningConfig):
     """FedAvg's own parameters, and how long to fine-tune."""
 
 
-class FedAvgFT(FineTuning[FedAvgFTConfig, Model], FedAvg):
+class FedAvgFT(FineTuning[FedAvgFTConfig, Model], FedAvg[FedAvgFTConfig]):
     """Federated averaging, then fine-tuning."""
 
     about = About(
@@ -34,7 +34,6 @@ class FedAvgFT(FineTuning[FedAvgFTConfig, Model], FedAvg):
     )
 
     Config = FedAvgFTConfig
-    config: FedAvgFTConfig
 
 
 PLUGIN = FedAvgFT

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsim.algorithms.base import About, Predictor, Predictors, Replies
+from fedsim.algorithms.base import About, Replies
 from fedsim.algorithms.common.model_rounds import ModelTraining
 from fedsim.algorithms.common.tree_arithmetic import combination, difference
 from fedsim.algorithms.contexts import ClientContext, ServerContext
@@ -38,15 +38,10 @@ class FedBuffConfig(Config):
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What the server holds.
+    """What the server holds."""
 
-    Attributes:
-        model: The global model, w.
-        velocity: The last step before its learning rate, u, float64.
-    """
-
-    model: Model
-    velocity: Tree
+    model: Model  # the global model, w
+    velocity: Tree  # the last step before its learning rate, u, float64
 
 
 class FedBuff(ModelTraining[FedBuffConfig, ServerState]):
@@ -62,10 +57,6 @@ class FedBuff(ModelTraining[FedBuffConfig, ServerState]):
         model = server.initial_model()
         return ServerState(model, {name: np.zeros(array.shape) for name, array in model.params.items()})
 
-    def model_for(self, server: ServerContext, state: ServerState, client: int) -> Model:
-        """Return the global model."""
-        return state.model
-
     async def train(
         self, client: ClientContext, state: Any, message: ModelBroadcast
     ) -> tuple[Any, ModelUpdate]:
@@ -79,18 +70,12 @@ class FedBuff(ModelTraining[FedBuffConfig, ServerState]):
         """``u <- momentum u + 1 / K * sum s delta``, ``w <- w + server_lr u``."""
         changes, share = [reply.message for reply in replies], 1 / len(replies)
         velocity = combination(
-            [state.velocity, *(one.params for one in changes)],
+            [state.velocity, *(change.params for change in changes)],
             [self.config.momentum, *(share * reply.discount for reply in replies)],
         )
         params = combination([state.model.params, velocity], [1.0, self.config.server_lr])
-        buffers = weighted_mean([one.buffers for one in changes], [share] * len(changes))
+        buffers = weighted_mean([change.buffers for change in changes], [share] * len(changes))
         return ServerState(Model(state.model.architecture, params, buffers), velocity)
-
-    async def models_of(
-        self, observer: ClientContext, server_state: ServerState, client_state: Any
-    ) -> Predictors:
-        """Return the global model."""
-        return {"global": Predictor(server_state.model)}
 
 
 PLUGIN = FedBuff

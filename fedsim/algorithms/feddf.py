@@ -1,18 +1,17 @@
 """FedDF: clients of several architectures share one teacher, the mean of all their models' predictions.
 
 The server keeps one model for each architecture, its *prototype*. In a round every client of the cohort
-trains the prototype of its own architecture; the server averages what comes back by architecture, and then
+trains the prototype of its own architecture. The server averages the replies by architecture, and then
 distils the ensemble of all models received, on public samples without labels, into every prototype
 (specification 5.C.1).
 
 Lin, Kong, Stich, Jaggi: Ensemble Distillation for Robust Model Fusion in Federated Learning, NeurIPS 2020
-(arXiv 2006.07242), algorithms 1 and 3. Decisions: the paper stops distilling when accuracy on the server's
-validation samples no longer rises; here the server has none, and the clients' stay where they are, so it
-distils for a fixed number of steps and keeps the last, not the best. It has no model beside the prototypes:
-the largest stands for it on the global test set (D-003-15), and beside it, where there are several, the mean
-over them as ``prototypes``, each weighted by the training samples of the clients of its architecture. Each
-client is measured with the prototype of its own. Models whose outputs on the public samples are not finite
-are in no mean and teach nobody.
+(arXiv 2006.07242), algorithms 1 and 3. Decisions: the paper stops distilling by accuracy on the server's
+validation samples, which it does not have here; so it distils for a fixed number of steps and keeps the last
+model. On the global test set the largest prototype is measured (D-003-15), and with several also their mean
+accuracy as ``prototypes``, weighted by the training samples of the clients of each architecture. Each client
+is measured with the prototype of its own. Models whose outputs on the public samples are not finite are in no
+mean and teach nobody.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ from fedsim.params import Array, Model, count
 from fedsim.ranges import BatchSize, LearningRate, Norm, Steps
 from fedsim.wire import ModelUpdate
 
+# With drop_worst, models less accurate than so many times chance are left out (the paper's code).
 BETTER_THAN_CHANCE = 1.2
-"""With ``drop_worst``, models less accurate than so many times chance are left out (the paper's code)."""
 
 
 class FedDFConfig(FedAvgConfig):
@@ -62,14 +61,8 @@ class FedDFConfig(FedAvgConfig):
 
 
 def teacher_of(logits: Sequence[Array], ensemble: str) -> Array:
-    """Return the teacher's probabilities: float64 ``[p, N]``, or ``[p, m, N]`` for ``losses``.
-
-    In float64, so that a model which is the only teacher learns nothing from itself (see ``Distillation``).
-
-    Args:
-        logits: Of m models, float32 ``[p, N]`` each.
-        ensemble: As in :class:`FedDFConfig`.
-    """
+    """Return the teacher's probabilities, float64: ``[p, N]``, or ``[p, m, N]`` for ``losses``."""
+    # In float64, so that a model which is the only teacher learns nothing from itself (see Distillation).
     if ensemble == "logits":
         return softmax(np.stack(logits).mean(axis=0, dtype=np.float64), dtype=np.float64)
     probabilities = softmax(np.stack(logits, axis=1), dtype=np.float64)
@@ -80,10 +73,7 @@ def teacher_of(logits: Sequence[Array], ensemble: str) -> Array:
 
 
 class FedDF(ModelTraining[FedDFConfig, Mapping[str, Model]]):
-    """Ensemble distillation for model fusion.
-
-    The server's state is one prototype for each architecture, in the fleet's order of first mention.
-    """
+    """Ensemble distillation for model fusion; the server's state is one prototype per architecture."""
 
     about = About(kind="distillation", down="S", up="S", server="one model of each architecture")
 

@@ -1,16 +1,16 @@
 """Fed-ET: clients train small models of several architectures; an ensemble of them teaches one large model.
 
-Every client trains the small model of its architecture and returns it whole. All nets end in a module of one
-shape, their head (`representation` in the models' settings). The server takes the mean of the clients' heads
-into its large model, and trains it on unlabelled public samples: on the label on which the clients agree,
-each weighted by how sure it is of a sample, and, a little, on what the dissenters say. The small models
-become the means of what their clients returned, with the large model's head (specification 5.E.8).
+Every client trains the small model of its architecture and returns it whole. All nets end in a head of one
+shape (`representation` in the models' settings). The server takes the mean of the clients' heads into its
+large model, and trains it on unlabelled public samples: on the label on which the clients agree, each
+weighted by its certainty on the sample, and, with a small weight, on the dissenters' predictions. The small
+models become the means of their clients' models, with the large model's head (specification 5.E.8).
 
 Cho, Manoel, Joshi, Sim, Dimitriadis: Heterogeneous Ensemble Knowledge Transfer for Training Large Models in
 Federated Learning, IJCAI 2022, algorithm 1. Decisions: the dissenters' weights are not normalised, so that
 their share scales the term (D-003-03); both terms use the current large model (D-003-04); a small model
-without an update keeps its body (D-003-13). A model whose outputs on the public samples are not finite counts
-as none, and a round in which the large model diverges changes nothing. The paper selects clients in
+without an update keeps its body (D-003-13). A model whose outputs on the public samples are not finite is
+left out, and a round in which the large model diverges changes nothing. The paper selects clients in
 proportion to their samples: selector `by_size`. K: clients, m: replies, p: public samples, N: classes.
 """
 
@@ -38,12 +38,9 @@ from fedsim.params import Array, Model, mean_model
 from fedsim.ranges import BatchSize, Coefficient, LearningRate, Steps
 from fedsim.wire import ModelUpdate
 
-LABEL = "label"
-"""Name of the extra with the consensus's label of each public sample."""
-DISSENT = "dissent"
-"""Name of the extra with the dissenters' weighted probabilities."""
-SHARE = "share"
-"""Name of the extra with the dissenters' weight."""
+LABEL = "label"  # name of the extra with the consensus's label of each public sample
+DISSENT = "dissent"  # name of the extra with the dissenters' weighted probabilities
+SHARE = "share"  # name of the extra with the dissenters' weight
 
 
 class FedETConfig(Config):
@@ -65,18 +62,13 @@ class FedETConfig(Config):
 
 @dataclass(frozen=True, slots=True)
 class Ensemble:
-    """The loss of the large model: cross-entropy to the consensus, and KL(dissenters || model).
+    """The loss of the large model: cross-entropy to the consensus, and KL(dissenters || model)."""
 
-    Attributes:
-        weight: Weight of the second term.
-        normalised: Whether that term counts in full, or by the dissenters' weight.
-    """
-
-    weight: float
-    normalised: bool = False
+    weight: float  # weight of the second term
+    normalised: bool = False  # whether that term counts in full, or by the dissenters' weight
 
     def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
-        """Return the loss, mean over the batch."""
+        """Return the loss."""
         # The large model is trained on nothing else, so its buffers follow these samples.
         logits = models[MODEL](batches[PUBLIC].x)
         loss = F.cross_entropy(logits, extras[LABEL])
@@ -91,14 +83,7 @@ class Ensemble:
 
 
 def certainty(probabilities: Array) -> Array:
-    """Return each model's weight on each sample, by how much its probabilities vary over the classes.
-
-    Args:
-        probabilities: float64 ``[m, p, N]``, m at least 1.
-
-    Returns:
-        Non-negative, sums of one over models, float64 ``[m, p]``.
-    """
+    """Return each model's weight on each sample ``[m, p]``, from the variance of its probabilities."""
     variance = probabilities.var(axis=2)
     variance[np.ptp(probabilities, axis=2) == 0] = 0  # and not what rounding the mean leaves
     total = variance.sum(axis=0)
@@ -106,17 +91,7 @@ def certainty(probabilities: Array) -> Array:
 
 
 def consensus(logits: Array) -> dict[str, Array]:
-    """Return the ensemble's consensus, each model weighted by its :func:`certainty`.
-
-    Args:
-        logits: Of each model on each sample, ``[m, p, N]``, m at least 1.
-
-    Returns:
-        The extras of :class:`Ensemble`: the likeliest ``label`` of the weighted mean of probabilities, the
-        lowest of equals, int64 ``[p]``; the ``dissent``, the weighted sum of the probabilities of those
-        models that prefer another class, float32 ``[p, N]``; and their weight, the ``share``, float32
-        ``[p]``.
-    """
+    """Return the extras of :class:`Ensemble` from all models' logits ``[m, p, N]``, m at least 1."""
     probabilities = softmax(logits).astype(np.float64)
     weights = certainty(probabilities)
     weighted = weights[:, :, None] * probabilities
@@ -137,15 +112,10 @@ def head_of(architectures: Mapping[str, Architecture], model: Model) -> Model:
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """The server's models.
+    """The server's models."""
 
-    Attributes:
-        small: By label of the clients' architectures.
-        large: The result.
-    """
-
-    small: Mapping[str, Model]
-    large: Model
+    small: Mapping[str, Model]  # by label of the clients' architectures
+    large: Model  # the result
 
 
 class FedET(ModelTraining[FedETConfig, ServerState]):
@@ -202,8 +172,8 @@ class FedET(ModelTraining[FedETConfig, ServerState]):
     def misfits(self, setting: Setting) -> Iterator[Fault]:
         """Refuse heads that cannot be averaged, and a task without classes."""
         yield from super().misfits(setting)
-        models = {one.label: one for one in (setting.server, *setting.clients.values())}
-        if faults := [fault for one in models.values() if (fault := one.cut_fault(-1)) is not None]:
+        models = {net.label: net for net in (setting.server, *setting.clients.values())}
+        if faults := [fault for net in models.values() if (fault := net.cut_fault(-1)) is not None]:
             yield from faults
             return
         wanted = _head_shapes(setting.server)

@@ -1,11 +1,11 @@
 """FedFomo: clients mix the models of others, by what each would do for their own validation loss.
 
-The server stores clients' models and offers each client of the cohort a few of them: those that have served
-it best so far, each replaced at random with a probability that falls. A client goes from the model with which
-its last training began towards each that has a smaller validation loss, its own trained model included, the
-more the greater the gain for the distance; there it trains, and sends its model and the weights
-(specification 5.D.4). Where no model gains anything it goes on with its own. A client that never uploaded is
-sent the start model alone, with which its first training begins.
+The server stores clients' models and offers each client of the cohort a few of them: those with the largest
+weights for it so far, each replaced at random with a decreasing probability. A client starts from the model
+with which its last training began, and moves towards each model that has a smaller validation loss, its own
+trained model included, by the gain in loss per distance. There it trains, and sends its model and the weights
+(specification 5.D.4). If no model gains anything it goes on with its own. A client that never uploaded is
+sent the start model alone.
 
 Zhang, Sapra, Fidler, Yeung, Alvarez: Personalized Federated Learning with First Order Model Optimization,
 ICLR 2021 (arXiv 2012.08565), equation 4.
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import isfinite, sqrt
 from typing import Annotated
 
 import numpy as np
@@ -22,23 +23,23 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedsim.algorithms.base import About, Replies, Reply
-from fedsim.algorithms.common.first_order_mixing import best_offers, moved
 from fedsim.algorithms.common.model_set import ModelSet
 from fedsim.algorithms.common.training_rounds import OwnModelRounds
+from fedsim.algorithms.common.tree_arithmetic import squared_distance
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
-from fedsim.params import Array, Model, count
-from fedsim.ranges import MOST_CLIENTS, Share
+from fedsim.params import Array, Model, count, mean_model
+from fedsim.ranges import MAX_CLIENTS, Share
+from fedsim.rng import Key
 from fedsim.wire import ModelUpdate, message
 
-START = -1
-"""Number of the start model in a set."""
+START = -1  # number of the start model in a set
 
 
 class FedFomoConfig(Config):
     """FedFomo's own parameters."""
 
-    offers: Annotated[int, Field(ge=0, le=MOST_CLIENTS)] = 5
+    offers: Annotated[int, Field(ge=0, le=MAX_CLIENTS)] = 5
     """Models that a client is sent, M, as far as there are so many (the paper: 5 and 10); with 0 it is Local,
     bit for bit."""
     epsilon: Share = 0.3
@@ -56,30 +57,48 @@ class WeighedUpdate(ModelUpdate):
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What the server holds.
+    """What the server holds."""
 
-    Attributes:
-        models: The last model of each client that ever uploaded one.
-        worth: By client and other client, the sum of the weights that the one has given the other's models.
-        offered: By client, whose models it was sent last, ascending.
-    """
-
+    # the last model of each client that ever uploaded one
     models: Mapping[int, Model] = field(default_factory=dict)
+    # by client and other client, the sum of the weights that the one has given the other's models
     worth: Mapping[int, Mapping[int, float]] = field(default_factory=dict)
+    # by client, whose models it was sent last, ascending
     offered: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class ClientState:
-    """What a client keeps.
+    """What a client keeps."""
 
-    Attributes:
-        model: Its own, as its last training has left it.
-        previous: The model with which that began; None before the first.
-    """
+    model: Model  # its own, as its last training has left it
+    previous: Model | None = None  # the model with which that began; None before the first
 
-    model: Model
-    previous: Model | None = None
+
+def best_offers(key: Key, worth: Mapping[int, float], most: int, epsilon: float) -> tuple[int, ...]:
+    """Return the clients of the greatest worth, sorted; ties and replacements are drawn from ``key``."""
+    draw = key.numpy()
+    others = sorted(draw.permutation(list(worth)).tolist(), key=lambda other: -worth[other])
+    chosen, left = others[:most], others[most:]
+    for place in range(len(chosen)):
+        if left and draw.uniform() < epsilon:
+            chosen[place] = left.pop(int(draw.integers(len(left))))
+    return tuple(sorted(chosen))
+
+
+def moved(previous: Model, models: Sequence[Model], gains: Sequence[float]) -> tuple[Model | None, Array]:
+    """Return ``previous + sum_l w_l (model_l - previous)``, None without any gain, and the raw weights."""
+    gained = [
+        gain / (sqrt(squared_distance(model.params, previous.params)) + 1e-5)
+        if gain > 0 and isfinite(gain)
+        else 0
+        for model, gain in zip(models, gains, strict=True)
+    ]
+    weights = np.array(gained, np.float32)
+    total, some = sum(gained), [(model, gain) for model, gain in zip(models, gained, strict=True) if gain]
+    if not some:
+        return None, weights
+    return mean_model([model for model, _ in some], [gain / total for _, gain in some]), weights
 
 
 class FedFomo(OwnModelRounds[FedFomoConfig, ServerState, ClientState]):
@@ -150,8 +169,8 @@ class FedFomo(OwnModelRounds[FedFomoConfig, ServerState, ClientState]):
         ]
         gains = [before - loss for loss in losses]
         flops = float(max(1, 5 * len(models) * count(state.model.params)))
-        mixed, found = await client.call(moved, state.previous, models, gains, flops=flops)
-        return (state.model if mixed is None else mixed), found[:-1]
+        mixed, weights = await client.call(moved, state.previous, models, gains, flops=flops)
+        return (state.model if mixed is None else mixed), weights[:-1]
 
     async def merge(
         self, server: ServerContext, state: ServerState, replies: Replies[WeighedUpdate]

@@ -1,10 +1,10 @@
 """FedGEMS: clients of any architecture teach a large model at the server where it is wrong and they are not.
 
-All have a public set with labels. In a round the server sends its logits on all public samples, and the
-numbers of those on which it is wrong and never was right. Clients learn from labels and logits, then train on
-their own samples, and send their logits on these samples. The server trains on the public set: from labels
-alone where it is right; where it is wrong also from its own logits of the last time when it was right, which
-it keeps in a pool, or from those of the clients that are right, the surer the heavier (specification 5.C.6).
+The public set has labels. In a round the server sends its logits on all public samples, and the positions of
+those on which it never was right. Clients learn from labels and logits, then train on their own samples, and
+send their logits on the samples asked for. The server trains on the public set: from labels alone where it is
+right; where it is wrong also from its logits of the last time when it was right, which it keeps in a pool, or
+from those of the clients that are right, with larger weights for surer clients (specification 5.C.6).
 
 Cheng, Wu, Xiao, Liu: FedGEMS: Federated Learning of Larger Server Models via Selective Knowledge Fusion, 2021
 (arXiv 2110.11027). There is no public code; what the specification says is from memory of the paper.
@@ -12,25 +12,40 @@ Cheng, Wu, Xiao, Liu: FedGEMS: Federated Learning of Larger Server Models via Se
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
+import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from numpy.typing import NDArray
+from torch import Tensor
 
-from fedsim.algorithms.base import About, Exchange, Exchanges, Predictor, Predictors, Replies, Reply
-from fedsim.algorithms.common.distillation import softmax
+from fedsim.algorithms.base import (
+    About,
+    Exchange,
+    Exchanges,
+    Predictor,
+    Predictors,
+    Replies,
+    Reply,
+    Setting,
+)
+from fedsim.algorithms.common import public_set_delivery
+from fedsim.algorithms.common.distillation import SMALLEST, distil, divergences, softmax
 from fedsim.algorithms.common.finite_outputs import unless_diverged
-from fedsim.algorithms.common.labelled_set_delivery import ClientState, LabelledSetDelivery
 from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
-from fedsim.algorithms.common.public_predictions import predictions, stacked, unusable
-from fedsim.algorithms.common.public_set_delivery import held
-from fedsim.algorithms.common.selective_fusion import fused, taught
+from fedsim.algorithms.common.public_predictions import compact, predictions, stacked, unusable
+from fedsim.algorithms.common.public_set_delivery import PublicSetDelivery, held
 from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.engine.compute_context import ComputeContext
+from fedsim.engine.jobs import Samples
+from fedsim.engine.losses import MODEL, PUBLIC, TEACHER, Batches, Extras, Models
+from fedsim.errors import Fault
 from fedsim.params import Array, Model
 from fedsim.ranges import Epochs, LearningRate, Share
-from fedsim.wire import LogitsUp, Message, counted, message
+from fedsim.wire import LogitsUp, Message, PublicData, counted, message
 
 
 class FedGEMSConfig(OwnStartConfig):
@@ -47,6 +62,13 @@ class FedGEMSConfig(OwnStartConfig):
     """The server's learning rate; that of the training by default."""
 
 
+@message("labelled_data", data=True)
+class LabelledData(PublicData):
+    """The public set for clients that do not hold it, and its labels, int64 ``[p]``."""
+
+    labels: NDArray[np.int64]
+
+
 @message("lesson")
 class Lesson(Message):
     """The server's logits on the public set, ``[p, N]``, and where it asks for those of clients, ``[q]``."""
@@ -57,24 +79,71 @@ class Lesson(Message):
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What the server holds.
+    """What the server holds."""
 
-    Attributes:
-        model: Its own.
-        pool: Its logits on public samples from the last time that it was right, float32 ``[p, N]``.
-        pooled: On which it ever was, booleans ``[p]``.
-        right: On which it was at the start of the round, booleans ``[p]``.
-        wanted: Positions of the samples that clients were asked about, int64 ``[q]``.
-    """
-
-    model: Model
-    pool: Array
-    pooled: Array
-    right: Array
+    model: Model  # its own
+    pool: Array  # its logits on public samples from the last time that it was right, float32 [p, N]
+    pooled: Array  # on which it ever was, booleans [p]
+    right: Array  # on which it was at the start of the round, booleans [p]
+    # positions of the samples that clients were asked about, int64 [q]
     wanted: Array = field(default_factory=partial(np.empty, 0, np.int64))
 
 
-class FedGEMS(LabelledSetDelivery[FedGEMSConfig, ServerState, ClientState]):
+@dataclass(frozen=True, slots=True)
+class ClientState(public_set_delivery.ClientState):
+    """What a client keeps."""
+
+    labels: Array | None = None  # of the public samples that it was sent, int64 [p]
+
+
+LABELS = "labels"  # name of the extra that holds the labels of public samples
+
+# Name of the extra that says what the teacher weighs against the label, for each sample.
+IMITATION = "imitation"
+
+MIN_ENTROPY = 1e-6  # entropies are taken to be at least this, nat
+
+
+def guided(models: Models, batches: Batches, extras: Extras) -> Tensor:
+    """Return the mean of ``(1 - k) CE + k KL(teacher || student)``, k being the extra ``imitation``."""
+    logits, imitation = models[MODEL].public(batches[PUBLIC].x), extras[IMITATION]
+    hard = F.cross_entropy(logits, extras[LABELS], reduction="none")
+    soft = divergences(extras[TEACHER], F.log_softmax(logits, dim=1))
+    loss: Tensor = ((1 - imitation) * hard + imitation * soft).mean()
+    return loss
+
+
+async def taught(
+    party: ComputeContext,
+    model: Model,
+    samples: Samples,
+    teacher: Array,
+    labels: Array,
+    imitation: Array,
+    **work: Any,
+) -> Model:
+    """Return a model trained by :func:`guided` on public samples; teacher ``[p, N]``, the others ``[p]``."""
+    rows = {TEACHER: teacher, LABELS: labels, IMITATION: imitation.astype(np.float32)}
+    return await distil(
+        party, model, samples, rows, loss=guided, batch_size=party.training.batch_size, **work
+    )
+
+
+def fused(values: Array, given: Array, labels: Array) -> tuple[Array, Array]:
+    """Return the weighted mean of those that are right, ``[q, N]``, and where anybody is, ``[q]``."""
+    probabilities = softmax(values, dtype=np.float64)
+    entropy = -(probabilities * np.log(np.maximum(probabilities, SMALLEST))).sum(axis=2)
+    right = given & (values.argmax(axis=2) == labels)
+    sureness = np.where(right, 1 / np.maximum(entropy, MIN_ENTROPY), -np.inf)
+    known = right.any(axis=0)
+    most = np.where(known, sureness.max(axis=0), 0)
+    weights = np.where(right, np.exp(np.where(right, sureness - most, 0)), 0)
+    total = np.where(known, weights.sum(axis=0), 1)
+    mean = (weights[:, :, None] * values).sum(axis=0) / total[:, None]
+    return softmax(mean), known
+
+
+class FedGEMS(PublicSetDelivery[FedGEMSConfig, ServerState, ClientState]):
     """Selective knowledge fusion."""
 
     Config = FedGEMSConfig
@@ -86,7 +155,7 @@ class FedGEMS(LabelledSetDelivery[FedGEMSConfig, ServerState, ClientState]):
         server="a large model, its logits on the public set",
         own_models=True,
     )
-    messages = (*LabelledSetDelivery.messages, Lesson)
+    messages = (LabelledData, Lesson)
     server_model = True
     needs_classes = True
     new_replies_only = (
@@ -115,6 +184,21 @@ class FedGEMS(LabelledSetDelivery[FedGEMSConfig, ServerState, ClientState]):
     def join(self, client: ClientContext) -> ClientState:
         """Begin with the start values of the client's architecture."""
         return ClientState(own_start(client, self.config))
+
+    def delivery(self, server: ServerContext) -> LabelledData:
+        """Return the message with the samples and their labels."""
+        positions = self.public_positions(server)
+        return LabelledData(positions, compact(server.public_values(positions)), self.labels(server))
+
+    async def local_hand_out(
+        self, client: ClientContext, state: ClientState, message: Any
+    ) -> tuple[ClientState, None]:
+        """Keep the samples and their labels."""
+        return replace(state, received=message.values, labels=message.labels), None
+
+    def labels(self, party: ComputeContext) -> Array:
+        """Return the labels of the public set, of a party that holds it, int64 ``[p]``."""
+        return party.labels(party.public(self.public_positions(party), labelled=True))
 
     async def instruct_learn(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
@@ -179,6 +263,13 @@ class FedGEMS(LabelledSetDelivery[FedGEMSConfig, ServerState, ClientState]):
     def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
         """Refuse predictions on other samples, or of another shape."""
         return unusable(reply.message, state.wanted, server.task.num_outputs, "logits")
+
+    def misfits(self, setting: Setting) -> Iterator[Fault]:
+        """Refuse a public set without labels."""
+        yield from super().misfits(setting)
+        if not setting.public_labelled:
+            problem = "all learn from its labels, and samples of another data set have none of this task"
+            yield Fault("data.public.source", problem, "leave it out")
 
     async def models_of(
         self, observer: ClientContext, server_state: ServerState, client_state: ClientState

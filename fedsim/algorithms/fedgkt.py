@@ -1,15 +1,15 @@
 """FedGKT: clients train small models, the server a large one on the features that they send.
 
-A client trains a small model, from labels and from the server's logits on its samples. Then it sends what its
-lower layers make of each sample, with its logits and its labels, which so leave the client. The server trains
-the layers of its own model above the cut on these, from labels and from the clients' logits, and answers a
-client that is asked again with its logits on that client's last features (specification 5.C.5). What is
-measured are a client's lower layers under the server's upper ones.
+A client trains a small model, from labels and from the server's logits on its samples. Then it sends the
+features of its samples (the outputs of its lower layers), its logits and its labels, so labels leave the
+client. The server trains the layers of its own model above the cut on these, from labels and from the
+clients' logits. When it asks a client again, it sends its logits on that client's last features
+(specification 5.C.5). A client's lower layers under the server's upper ones are measured.
 
 The original has all clients in every round. Otherwise, as in appendix B of Fed-ET, the server trains on the
-features of those who replied. A client that never did so learns from labels alone. Unlike in the authors'
-code logits meet their samples by number, so the samples may be shuffled. The server's optimiser goes on from
-round to round, whatever `training.keep_optimiser` says of the clients'.
+features of those who replied. A client without logits from the server learns from labels alone. Unlike in the
+authors' code, logits are matched to samples by number, so the samples may be shuffled. The server's optimiser
+goes on from round to round, whatever `training.keep_optimiser` is.
 
 He, Annavaram, Avestimehr: Group Knowledge Transfer: Federated Learning of Large CNNs at the Edge, NeurIPS
 2020 (arXiv 2007.14513), algorithm 1.
@@ -19,33 +19,136 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
+import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
+from numpy.typing import NDArray
+from pydantic import AfterValidator, Field
+from torch import Tensor
 
+from fedsim import toml
 from fedsim.algorithms.base import About, Predictor, Predictors, Replies, Reply, Setting
-from fedsim.algorithms.common.feature_transfer import (
-    Cut,
-    FeatureMaps,
-    ServerLogits,
-    Transfer,
-    cut_faults,
-    unusable,
-)
+from fedsim.algorithms.common.distillation import kl_divergence
 from fedsim.algorithms.common.finite_outputs import unless_diverged
 from fedsim.algorithms.common.training_rounds import TrainingRounds
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
 from fedsim.engine.jobs import InlineSamples, Stream, per_sample
 from fedsim.engine.kept_optimisers import Keeping
-from fedsim.engine.losses import TEACHER, TRAIN
+from fedsim.engine.losses import MODEL, TEACHER, TRAIN, Batches, Extras, Models, label_loss
 from fedsim.engine.steps import Descent
 from fedsim.errors import Fault
-from fedsim.models import composed
+from fedsim.models import Architecture, composed
 from fedsim.params import Model, Tree
 from fedsim.ranges import Coefficient, LearningRate, PositiveEpochs, Temperature
+from fedsim.wire import Message, counted, message
 
+# The server's passes up to a round, as in the authors' code; later two.
 SERVER_EPOCHS = ((20, 20), (30, 15), (40, 10), (100, 5), (150, 3))
-"""The server's passes up to a round, as in the authors' code; later two."""
+
+
+def _between(cut: int) -> int:
+    if cut == 0:
+        raise ValueError(
+            "no layer is below a cut at 0, so the samples would leave the clients: write 1 or more"
+        )
+    return cut
+
+
+# How many layers are below a cut; as in slices, -1 means all but the head.
+Cut = Annotated[int, Field(ge=-1000, le=1000), AfterValidator(_between)]
+
+
+@message("feature_maps")
+class FeatureMaps(Message):
+    """A client's samples as its lower layers see them."""
+
+    sample_ids: NDArray[np.int64]  # numbers of the samples among the client's own, int64 [n]
+    features: NDArray[np.float32] = counted()  # what its lower layers give, float32 [n, ...]
+    logits: NDArray[np.float32] = counted()  # what its whole model gives, float32 [n, N]
+    labels: NDArray[np.int64]  # int64 [n]
+
+    @property
+    def num_samples(self) -> int:
+        """How many samples; a reply about more than its client holds is rejected."""
+        return len(self.labels)
+
+
+@message("server_logits")
+class ServerLogits(Message):
+    """What the server's layers say of a client's samples."""
+
+    sample_ids: NDArray[np.int64]  # numbers of the samples among the client's own, int64 [n]
+    values: NDArray[np.float32] = counted()  # logits, float32 [n, N]
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """The loss ``hard CE + soft temperature^2 KL(teacher || student)``, with logits as extra ``teacher``."""
+
+    hard: float
+    soft: float
+    temperature: float
+
+    def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
+        """Return the loss."""
+        batch = batches[TRAIN]
+        logits = models[MODEL](batch.x)
+        teacher = F.softmax(extras[TEACHER] / self.temperature, dim=1)
+        divergence = kl_divergence(teacher, F.log_softmax(logits / self.temperature, dim=1))
+        return self.hard * label_loss(logits, batch.labels) + self.soft * self.temperature**2 * divergence
+
+
+def unusable(maps: FeatureMaps, shape: tuple[int, ...], num_outputs: int) -> str | None:
+    """Return why features cannot be learned from, or None; ``shape`` is that of one sample's features."""
+    n, labels = len(maps.labels), maps.labels
+    if not n or labels.shape != (n,) or labels.min() < 0 or labels.max() >= num_outputs:
+        return f"labels that are not {n} classes"
+    if maps.features.shape != (n, *shape) or maps.logits.shape != (n, num_outputs):
+        return f"features of shape {maps.features.shape} and logits of shape {maps.logits.shape}"
+    if not np.array_equal(np.sort(maps.sample_ids, axis=None), np.arange(n)):
+        return f"samples that are not those from 0 to {n - 1}"
+    return None
+
+
+def cut_faults(setting: Setting, cut: int, server_cut: int) -> Iterator[Fault]:
+    """Yield models that cannot be cut, cuts that send samples, and features that the server does not take."""
+    faults = [_cut_fault(net, cut) or _bare_fault(net, cut) for net in setting.clients.values()]
+    faults.append(_cut_fault(setting.server, server_cut))
+    if any(faults):
+        yield from filter(None, faults)
+        return
+    wanted = setting.server.above(server_cut).task.input_shape
+    for label, net in setting.clients.items():
+        if (shape := net.below(cut).output_shape) != wanted:
+            problem = f"its features are of shape {shape}, and the server's layers take {wanted}"
+            yield Fault(
+                toml.path("models", label), problem, "cut at other places, or make the layers as wide"
+            )
+
+
+def _cut_fault(architecture: Architecture, cut: int) -> Fault | None:
+    """Return why an architecture cannot be cut with layers on both sides."""
+    if (fault := architecture.cut_fault(cut)) is not None:
+        return fault
+    num_layers = len(architecture.layers)
+    if abs(cut) < num_layers:
+        return None
+    problem = f"model {architecture.label!r} has {num_layers} layers, and none is left beyond a cut at {cut}"
+    return Fault("algorithm.params.cut", problem, f"cut it at 1 to {num_layers - 1}")
+
+
+def _bare_fault(architecture: Architecture, cut: int) -> Fault | None:
+    """Return why what is below a cut would let samples leave a client as they are: it has no parameters."""
+    if architecture.below(cut).num_params:
+        return None
+    last = len(architecture.layers) - 1
+    places = (place for place in range(1, last + 1) if architecture.cut_fault(place) is None)
+    least = next((place for place in places if architecture.below(place).num_params), None)
+    problem = f"model {architecture.label!r} has no parameters below a cut at {cut}"
+    mend = "take a model with hidden layers" if least is None else f"cut it at {least} to {last}"
+    return Fault("algorithm.params.cut", f"{problem}, so the samples would leave the clients", mend)
 
 
 class FedGKTConfig(Config):
@@ -78,17 +181,11 @@ class FedGKTConfig(Config):
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What the server holds.
+    """What the server holds."""
 
-    Attributes:
-        upper: Its layers above the cut.
-        maps: By client, what came from it last.
-        optimisers: What its optimiser goes on from.
-    """
-
-    upper: Model
-    maps: Mapping[int, FeatureMaps] = field(default_factory=dict)
-    optimisers: Mapping[str, Tree] = field(default_factory=dict)
+    upper: Model  # its layers above the cut
+    maps: Mapping[int, FeatureMaps] = field(default_factory=dict)  # by client, what came from it last
+    optimisers: Mapping[str, Tree] = field(default_factory=dict)  # what its optimiser goes on from
 
 
 class FedGKT(TrainingRounds[FedGKTConfig, ServerState, Model]):

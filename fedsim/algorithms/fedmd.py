@@ -1,18 +1,17 @@
 """FedMD: clients of any architecture teach each other through logits on public samples.
 
-Before the first round every client trains alone. In a round the server names public samples; the cohort
-sends its raw logits on them (*share*); the server averages them into a consensus and sends it to those who
-replied, who first *digest* it (approach the consensus on the public samples) and then *revisit* their own
-samples (*distil*). What travels does not depend on any model's size (specification 5.C.4). Clients are
-measured after the revisit, as in the authors' code; to compare FedMD with a method that is measured after
-its distillation, as KT-pFL is by default, give both the same ``order``.
+Before round 1 every client trains alone. In a round the server names public samples, and the cohort sends its
+raw logits on them (*share*). The server averages them into a consensus and sends it to those who replied.
+They *digest* it (approach the consensus on the public samples) and then *revisit* their own samples
+(*distil*; specification 5.C.4). What travels does not depend on any model's size. Clients are measured after
+the revisit, as in the authors' code. For a comparison with a method that is measured after its distillation,
+such as KT-pFL, give both the same ``order``.
 
-The gradient of the mean absolute error is 1/(b N) or its negative for each of the N logits of b samples,
-however far they are from the consensus. The authors' code takes steps with Adam; with plain SGD the digest
-does next to nothing: on Fashion-MNIST with MNIST as public set (twenty clients, 225 samples each, 15 rounds,
-one seed) Local reached 74.4 %, the digest by mean absolute error 74.5 % and that by KL divergence 75.0 %.
-KT-pFL's authors compare FedMD with mean probabilities in place of logits and with a KL divergence: that is
-``exchange = "probs", digest = "kl"``.
+The gradient of the mean absolute error has the same size however far the logits are from the consensus. The
+authors' code uses Adam; with plain SGD the digest has hardly any effect: on Fashion-MNIST with MNIST as
+public set (twenty clients, 225 samples each, 15 rounds, one seed) Local reached 74.4 %, the digest by mean
+absolute error 74.5 % and that by KL divergence 75.0 %. KT-pFL's authors compare FedMD with mean probabilities
+and a KL divergence: ``exchange = "probs", digest = "kl"``.
 
 Li, Wang: FedMD: Heterogenous Federated Learning via Model Distillation, 2019 (arXiv 1910.03581), algorithm 1.
 """
@@ -85,12 +84,9 @@ class FedMDConfig(ShareAndDistilConfig):
 
 @dataclass(frozen=True, slots=True)
 class ServerState(share_and_distil.ServerState):
-    """What the server holds between the two exchanges of a round.
+    """What the server holds between the two exchanges of a round."""
 
-    Attributes:
-        consensus: Mean of the predictions that arrived, float32 ``[p, N]``.
-    """
-
+    # mean of the predictions that arrived, float32 [p, N]
     consensus: Array = field(default_factory=partial(np.empty, (0, 0), np.float32))
 
 
@@ -145,10 +141,7 @@ class FedMD(ShareAndDistil[FedMDConfig, ServerState]):
     async def merge_share(
         self, server: ServerContext, state: ServerState, replies: Replies[LogitsUp]
     ) -> ServerState:
-        """Average each sample's rows over those who sent one, all alike (the paper's consensus).
-
-        A sample that nobody has is left out (specification 3.5, E10).
-        """
+        """Average each sample's rows; a sample that nobody predicted is left out (3.5, E10)."""
         values, given = public_predictions.stacked(state.positions, server.task.num_outputs, replies)
         flops = float(max(1, values.size))
         consensus, known = await server.call(public_predictions.mean_by_sample, values, given, flops=flops)

@@ -1,23 +1,23 @@
 """FedMe: clients exchange models of any architecture, teach them and learn from them, and may keep them.
 
-The server holds every client's model. In a round it groups the cohort's models by what they predict on
-unlabelled samples and sends each client one of its group, the *exchanged* model of another client. The client
-trains its own and the exchanged model together by deep mutual learning, says which of the two serves it
-better, and returns both (*learn*). The server takes the mean of all that has come back of each client's
-model, and sends each client the one that it chose, architecture included (*settle*; specification 5.E.9).
+The server holds every client's model. In a round it groups the cohort's models by their predictions on
+unlabelled samples, and sends each client the *exchanged* model of another client of its group. The client
+trains its own and the exchanged model together by deep mutual learning, chooses the better one, and returns
+both (*learn*). The server averages all copies of each client's model, and sends each client the mean of the
+model that it chose, architecture included (*settle*; specification 5.E.9).
 
-Before the first round clients say with which architecture they begin; the server knows its start values.
-After the last round they fine-tune their models, as in section 5.1.3 of the paper. Decisions: models are not
-uploaded again in each round (D-004-01); both models of a client learn at once, the other's predictions taken
-as given (D-004-02); they are compared on validation samples (D-004-03); draws are independent and never give
-a client its own model (D-004-05); clusters are made of probabilities (D-004-13). With few clients in a round
-(D-004-14) models are exchanged within the cohort, where a client is alone with any model stored; absent
-clients keep their own. A model whose outputs on the unlabelled samples are not finite is in no cluster and
-goes to nobody; where the server has not asked it, because there is one cluster, whoever gets it trains alone
-when it spoils the client's own. Who can take part is decided by the memory that the architecture of its group
-takes: not by that of two models at once, nor of those that it may be sent.
+Before round 1 clients send the label of their architecture; the server knows its start values. After the last
+round they fine-tune their models, as in section 5.1.3 of the paper. Decisions: models are not uploaded again
+in each round (D-004-01); both models learn at once, the other's predictions taken as given (D-004-02); they
+are compared on validation samples (D-004-03); draws are independent and never give a client its own model
+(D-004-05); clusters are of probabilities (D-004-13). With few clients in a round models are exchanged within
+the cohort, or with any stored model if a client is alone; absent clients keep their own (D-004-14). A model
+with outputs that are not finite is in no cluster and is sent to nobody. With one cluster the server asks for
+no outputs; a client whose own model an exchanged one spoils trains alone. Clients are eligible by the memory
+of their group's architecture alone.
 
 Matsuda, Sasaki, Xiao, Onizuka: FedMe: Federated Learning via Model Exchange, SDM 2022 (arXiv 2110.07868).
+Zhang, Xiang, Hospedales, Lu: Deep Mutual Learning, CVPR 2018 (arXiv 1706.00384).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
+from torch import Tensor
 
 from fedsim.algorithms.base import (
     About,
@@ -40,33 +41,25 @@ from fedsim.algorithms.base import (
     Reply,
     Setting,
 )
-from fedsim.algorithms.common.fedme_exchange import (
-    NOBODY,
-    Copied,
-    Enrolment,
-    ExchangedModel,
-    ModelPair,
-    Stored,
-    draw,
-    grouped,
-    means_of_copies,
-)
+from fedsim.algorithms.common.distillation import kl_of_logits, softmax
 from fedsim.algorithms.common.fine_tuning import FineTuning, FineTuningConfig, validation_loss
-from fedsim.algorithms.common.model_check import unknown, unknown_label
+from fedsim.algorithms.common.finite_outputs import logits_of_finite
+from fedsim.algorithms.common.model_check import unlike
 from fedsim.algorithms.common.model_rounds import broadcasts
-from fedsim.algorithms.common.mutual_learning import EXCHANGED, PERSONAL, MutualLearning
 from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
+from fedsim.algorithms.common.prediction_clusters import clustered
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import AsTuple
 from fedsim.data import Split
+from fedsim.engine.losses import TRAIN, Batches, Extras, Models, label_loss, serves_many
 from fedsim.engine.steps import Descent
 from fedsim.errors import Fault
-from fedsim.params import Model, count
-from fedsim.ranges import MOST_ROUNDS, Clients, Few, PositiveEpochs
-from fedsim.wire import ModelBroadcast, ModelUpdate
+from fedsim.params import Array, Model, Tree, count, mean_model
+from fedsim.ranges import MAX_ROUNDS, Clients, Few, PositiveEpochs
+from fedsim.rng import Key
+from fedsim.wire import Message, ModelBroadcast, ModelUpdate, counted, message
 
-Instant = Annotated[float, Field(gt=0, le=1e9)]
-"""A share of all rounds below 1, else a round."""
+Instant = Annotated[float, Field(gt=0, le=1e9)]  # A share of all rounds below 1, else a round
 
 
 class FedMeConfig(OwnStartConfig, FineTuningConfig):
@@ -107,7 +100,7 @@ class FedMeConfig(OwnStartConfig, FineTuningConfig):
             )
         if any(at >= 1 and not at.is_integer() for at in raise_at):
             raise ValueError(f"{raise_at}: from 1 on an instant is a round, so give a whole number")
-        if len({at >= 1 for at in raise_at}) > 1 or any(one >= other for one, other in pairwise(raise_at)):
+        if len({at >= 1 for at in raise_at}) > 1 or any(at >= after for at, after in pairwise(raise_at)):
             raise ValueError(f"{raise_at}: give ascending shares of all rounds, or ascending rounds")
         return raise_at
 
@@ -126,35 +119,160 @@ class FedMeConfig(OwnStartConfig, FineTuningConfig):
         return start_trained
 
 
+NOBODY = -1  # owner of the exchanged model where there is none
+
+
+# Names of a client's own model and of the other in a job of two.
+PERSONAL, EXCHANGED = "personal", "exchanged"
+
+
+@dataclass(frozen=True, slots=True)
+class MutualLearning:
+    """Both losses: ``CE + KL(other || own)`` (FedMe's equations 3 and 4)."""
+
+    imitate: bool = True  # whether models learn from each other; else each from the labels alone
+
+    @serves_many
+    def __call__(self, models: Models, batches: Batches, extras: Extras) -> Mapping[str, Tensor]:
+        """Return the loss."""
+        batch = batches[TRAIN]
+        own, other = models[PERSONAL](batch.x), models[EXCHANGED](batch.x)
+        losses = {PERSONAL: label_loss(own, batch.labels), EXCHANGED: label_loss(other, batch.labels)}
+        if self.imitate:
+            losses[PERSONAL] = losses[PERSONAL] + kl_of_logits(other, own)
+            losses[EXCHANGED] = losses[EXCHANGED] + kl_of_logits(own, other)
+        return losses
+
+
+@message("fedme_enrolment")
+class Enrolment(Message):
+    """With which architecture a client begins; the server knows its start values."""
+
+    architecture: str  # its label
+
+
+@message("fedme_exchanged")
+class ExchangedModel(ModelBroadcast):
+    """A client's model on its way to another."""
+
+    owner: int  # whose model it is
+
+
+@message("fedme_pair")
+class ModelPair(Message):
+    """Both models of a client after training, in one frame, and which of them it chose."""
+
+    personal_architecture: str  # label of the client's own model's architecture
+    personal_params: Tree = counted()  # its trainable parameters
+    personal_buffers: Tree  # its running statistics and counters
+    exchanged_architecture: str  # label of the exchanged model's architecture; empty without one
+    exchanged_params: Tree = counted()  # its trainable parameters
+    exchanged_buffers: Tree  # its running statistics and counters
+    owner: int  # whose model the exchanged one is; -1 without one
+    chosen: int  # the client itself, or owner where the exchanged model serves it better (a_i)
+
+    @classmethod
+    def of(cls, personal: Model, exchanged: Model | None, owner: int, chosen: int) -> ModelPair:
+        """Return the message that carries one model or two."""
+        other = Model("", {}) if exchanged is None else exchanged
+        return cls(
+            personal.architecture,
+            personal.params,
+            personal.buffers,
+            other.architecture,
+            other.params,
+            other.buffers,
+            owner,
+            chosen,
+        )
+
+    @property
+    def personal(self) -> Model:
+        """The client's own model."""
+        return Model(self.personal_architecture, self.personal_params, self.personal_buffers)
+
+    @property
+    def exchanged(self) -> Model | None:
+        """The other one, if there was any."""
+        if self.owner == NOBODY:
+            return None
+        return Model(self.exchanged_architecture, self.exchanged_params, self.exchanged_buffers)
+
+
+# A client's model as it comes back from several clients: whose it is, and of which architecture.
+Copied = tuple[int, str]
+
+
+def means_of_copies(models: Sequence[tuple[int, Model]]) -> dict[Copied, Model]:
+    """Return the plain mean of each client's copies, per architecture (equations 8 and 9)."""
+    groups: dict[Copied, list[Model]] = {}
+    for owner, model in models:
+        groups.setdefault((owner, model.architecture), []).append(model)
+    return {of: mean_model(copies, [1 / len(copies)] * len(copies)) for of, copies in groups.items()}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stored:
+    """A client's model as the server knows it."""
+
+    model: Model  # the model
+    # its probabilities on the public samples, float32 [p, N], once they were asked for
+    outputs: Array | None = None
+
+
+def draw(key: Key, client: int, groups: Mapping[int, int], stored: Sequence[int]) -> int | None:
+    """Return whose model a client gets: of its group, else of the cohort, else any stored; or None."""
+    cohort = [other for other in groups if other != client]
+    alike = [other for other in cohort if client in groups and groups[other] == groups[client]]
+    choice = alike or cohort or [other for other in stored if other != client]
+    return choice[key.child(client).numpy().integers(len(choice))] if choice else None
+
+
+async def outputs_of(
+    server: ServerContext, stored: Mapping[int, Stored], clients: Sequence[int]
+) -> tuple[Mapping[int, Stored], dict[int, Array]]:
+    """Return the stored models with their outputs, without those whose outputs are not finite."""
+    new: dict[int, tuple[int, Model]] = {}  # by identity: several clients may have one model
+    for client in clients:
+        if stored[client].outputs is None:
+            new.setdefault(id(stored[client].model), (client, stored[client].model))
+    logits = await logits_of_finite(server, list(new.values()))
+    predicted = {of: softmax(logits[place]) for place, of in enumerate(new) if place in logits}
+    after, outputs = dict(stored), dict[int, Array]()
+    for client in clients:
+        entry = after.pop(client)
+        known = predicted.get(id(entry.model)) if entry.outputs is None else entry.outputs
+        if known is not None:
+            after[client], outputs[client] = Stored(entry.model, known), known
+    return after, outputs
+
+
+async def grouped(
+    server: ServerContext, stored: Mapping[int, Stored], clients: Sequence[int], num_clusters: int
+) -> tuple[Mapping[int, Stored], dict[int, int]]:
+    """Return the models stored, after :func:`outputs_of`, and the cluster of each client with outputs."""
+    stored, outputs = await outputs_of(server, stored, clients)
+    if not outputs:
+        return stored, {}
+    clusters = await clustered(server, list(outputs.values()), num_clusters)
+    return stored, dict(zip(outputs, clusters.labels.tolist(), strict=True))
+
+
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What the server holds.
+    """What the server holds."""
 
-    Attributes:
-        stored: By client, the model that it has, as far as the server knows; those that have sent any.
-        offers: By client, the mean of what it chose, on its way in *settle*.
-        given: By client, whose model it was given last to learn from, and of which architecture, None for no
-            model: what its reply is checked against, which may come rounds later.
-    """
-
+    # by client, the model that it has, as far as the server knows; those that have sent any
     stored: Mapping[int, Stored] = field(default_factory=dict)
+    # by client, the mean of what it chose, on its way in *settle*
     offers: Mapping[int, Model] = field(default_factory=dict)
+    # by client, whose model it was given last to learn from, and of which architecture, None for no model:
+    # what its reply is checked against, which may come rounds later
     given: Mapping[int, Copied | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ClientState:
-    """What a client holds.
-
-    Attributes:
-        model: Its own model.
-    """
-
-    model: Model
-
-
-class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
-    """Personalised models by exchange."""
+class FedMe(Algorithm[FedMeConfig, ServerState, Model]):
+    """Personalised models by exchange; a client's state is its own model."""
 
     Config = FedMeConfig
     messages = (Enrolment, ExchangedModel, ModelPair)
@@ -163,12 +281,12 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
     needs_classes = True
 
     @property
-    def exchanges(self) -> Exchanges[ServerState, ClientState]:
+    def exchanges(self) -> Exchanges[ServerState, Model]:
         """Enrol once; learn and settle in every round."""
         config = self.config
-        upload: Exchange[Any, ClientState, None, Any]
+        upload: Exchange[Any, Model, None, Any]
         upload = Exchange("upload", local=self.local_upload, merge=self.merge_models, reply=ModelUpdate)
-        enrol: Exchange[ServerState, ClientState, None, Any] = Exchange(
+        enrol: Exchange[ServerState, Model, None, Any] = Exchange(
             "enrol",
             local=self.local_enrol,
             merge=self.merge_models,
@@ -207,37 +325,35 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
         """Nothing is known yet."""
         return ServerState()
 
-    def join(self, client: ClientContext) -> ClientState:
+    def join(self, client: ClientContext) -> Model:
         """Begin with the start values of the client's architecture."""
-        return ClientState(own_start(client, self.config))
+        return own_start(client, self.config)
 
-    async def local_choose(
-        self, client: ClientContext, state: ClientState, message: None
-    ) -> tuple[ClientState, None]:
+    async def local_choose(self, client: ClientContext, state: Model, message: None) -> tuple[Model, None]:
         """Take the architecture that is best on the client's own samples, if there are candidates."""
-        best, least = state.model, None
+        best, least = state, None
         for label in self.config.candidates:
             start, epochs = own_start(client, self.config, label), self.config.candidate_epochs
             model = (await client.fit(start, epochs=epochs, name=f"candidate {label}")).model
             loss = await validation_loss(client, model)
             if least is None or loss < least:  # of equals the first
                 best, least = model if self.config.start_trained else start, loss
-        return ClientState(best), None
+        return best, None
 
     async def local_enrol(
-        self, client: ClientContext, state: ClientState, message: None
-    ) -> tuple[ClientState, Enrolment | ModelUpdate]:
+        self, client: ClientContext, state: Model, message: None
+    ) -> tuple[Model, Enrolment | ModelUpdate]:
         """Choose an architecture, and say which; send the model too if it has been trained."""
         state, _ = await self.local_choose(client, state, None)
         if self.config.start_trained:
             return await self.local_upload(client, state, None)
-        return state, Enrolment(state.model.architecture)
+        return state, Enrolment(state.architecture)
 
     async def local_upload(
-        self, client: ClientContext, state: ClientState, message: None
-    ) -> tuple[ClientState, ModelUpdate]:
+        self, client: ClientContext, state: Model, message: None
+    ) -> tuple[Model, ModelUpdate]:
         """Send the client's own model (line 4 of the paper's algorithm)."""
-        return state, ModelUpdate.of(state.model, num_samples=client.num_samples())
+        return state, ModelUpdate.of(state, num_samples=client.num_samples())
 
     async def merge_models(
         self, server: ServerContext, state: ServerState, replies: Replies[Any]
@@ -276,13 +392,13 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
         return replace(state, stored=stored, given={**state.given, **given}), messages
 
     async def local_learn(
-        self, client: ClientContext, state: ClientState, message: ExchangedModel | None
-    ) -> tuple[ClientState, ModelPair]:
+        self, client: ClientContext, state: Model, message: ExchangedModel | None
+    ) -> tuple[Model, ModelPair]:
         """Train both models together, choose one, and send both (equations 3 to 7)."""
         if message is None:
-            return _alone(client, (await client.fit(state.model)).model)
+            return _alone(client, (await client.fit(state)).model)
         fitted = await client.fit(
-            {PERSONAL: state.model, EXCHANGED: message.model},
+            {PERSONAL: state, EXCHANGED: message.model},
             step=Descent(loss=MutualLearning(imitate=self.config.dml)),
         )
         personal, exchanged = fitted.models[PERSONAL], fitted.models[EXCHANGED]
@@ -290,7 +406,7 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
             # A model that learns from outputs that overflow diverges too, and the reply would be rejected.
             client.warn("exchanged model diverged", owner=message.owner, instead="the client's own alone")
             if not personal.is_finite():
-                personal = (await client.fit(state.model, name="alone")).model
+                personal = (await client.fit(state, name="alone")).model
             return _alone(client, personal)
         chosen = client.client
         if self.config.mt:
@@ -298,7 +414,7 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
             lent = await validation_loss(client, exchanged, split)
             if lent < await validation_loss(client, personal, split):
                 chosen = message.owner
-        return ClientState(personal), ModelPair.of(personal, exchanged, message.owner, chosen)
+        return personal, ModelPair.of(personal, exchanged, message.owner, chosen)
 
     async def merge_learn(
         self, server: ServerContext, state: ServerState, replies: Replies[ModelPair]
@@ -326,19 +442,15 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
         return state, broadcasts({client: state.offers[client] for client in cohort})
 
     async def local_settle(
-        self, client: ClientContext, state: ClientState, message: ModelBroadcast
-    ) -> tuple[ClientState, None]:
+        self, client: ClientContext, state: Model, message: ModelBroadcast
+    ) -> tuple[Model, None]:
         """Replace the client's own model by the one received, architecture included."""
-        return ClientState(message.model), None
+        return message.model, None
 
     async def merge_settle(
         self, server: ServerContext, state: ServerState, replies: Replies[None]
     ) -> ServerState:
-        """Store the models whose receipt was confirmed; other clients keep what they sent.
-
-        A confirmation carried over from an earlier round concerns that round's offer, which is gone: what
-        such a client has is seen from its next upload.
-        """
+        """Store the models whose receipt was confirmed; late confirmations concern offers that are gone."""
         settled = {
             reply.client: Stored(state.offers[reply.client]) for reply in replies if not reply.staleness
         }
@@ -365,7 +477,7 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
     def misfits(self, setting: Setting) -> Iterator[Fault]:
         """Refuse candidates that the run does not have, shares of no number of rounds, no classes."""
         yield from super().misfits(setting)
-        if setting.num_rounds == MOST_ROUNDS and self.config.raise_at and self.config.raise_at[0] < 1:
+        if setting.num_rounds == MAX_ROUNDS and self.config.raise_at and self.config.raise_at[0] < 1:
             problem = f"{list(self.config.raise_at)} are shares of all rounds, whose number nobody knows"
             yield Fault(
                 "algorithm.params.raise_at", problem, "write run.rounds, or the numbers of rounds here"
@@ -377,10 +489,10 @@ class FedMe(Algorithm[FedMeConfig, ServerState, ClientState]):
             yield Fault("algorithm.params.candidates", problem, mend)
 
     async def models_of(
-        self, observer: ClientContext, server_state: ServerState, client_state: ClientState
+        self, observer: ClientContext, server_state: ServerState, client_state: Model
     ) -> Predictors:
         """Return the client's own model."""
-        return {"personal": Predictor(client_state.model)}
+        return {"personal": Predictor(client_state)}
 
 
 class FineTunedFedMe(FineTuning[FedMeConfig, ServerState], FedMe):
@@ -395,9 +507,26 @@ class FineTunedFedMe(FineTuning[FedMeConfig, ServerState], FedMe):
     )
 
 
-def _alone(client: ClientContext, model: Model) -> tuple[ClientState, ModelPair]:
+def unknown_label(server: ServerContext, label: str) -> str | None:
+    """Say that the run has no architecture of a label; None if it has one."""
+    try:
+        server.initial_model(label)
+    except KeyError:
+        return f"architecture {label!r}, which the run does not have"
+    return None
+
+
+def unknown(server: ServerContext, model: Model | None) -> str | None:
+    """Say why a model is of no architecture of the run; None if it is of one, or there is no model."""
+    if model is None:
+        return None
+    label = model.architecture
+    return unknown_label(server, label) or unlike(model, server.initial_model(label))
+
+
+def _alone(client: ClientContext, model: Model) -> tuple[Model, ModelPair]:
     """Return the state and the reply of a client that has no other's model to give back."""
-    return ClientState(model), ModelPair.of(model, None, NOBODY, client.client)
+    return model, ModelPair.of(model, None, NOBODY, client.client)
 
 
 PLUGIN = FineTunedFedMe

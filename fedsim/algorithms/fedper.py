@@ -34,7 +34,7 @@ class FedPerConfig(FedAvgConfig):
     default the head alone (the paper tries 1 to 4). 0 is FedAvg, and all layers are Local."""
 
 
-class FedPer(FedAvg):
+class FedPer(FedAvg[FedPerConfig]):
     """FedAvg of the lower layers; the server's state is the base, a client's is its head."""
 
     about = About(
@@ -42,7 +42,6 @@ class FedPer(FedAvg):
     )
 
     Config = FedPerConfig
-    config: FedPerConfig
     mixed_architectures = True
     server_model = True
 
@@ -71,18 +70,18 @@ class FedPer(FedAvg):
         return _joined(client, message.model, state)
 
     def vet(self, server: ServerContext, state: Model, reply: Reply) -> str | None:
-        """Refuse what is no base."""
+        """Reject anything but a base."""
         return unlike(reply.message.model, state)
 
     def misfits(self, setting: Setting) -> Iterator[Fault]:
         """Refuse nets that cannot be cut there, and clients whose bases differ from the server's."""
         yield from super().misfits(setting)
         own = {setting.server.label: setting.server, **setting.clients}
-        if faults := [fault for one in own.values() if (fault := self._cut_fault(one)) is not None]:
+        if faults := [fault for net in own.values() if (fault := self._cut_fault(net)) is not None]:
             yield from faults
             return
-        for label, one in own.items():
-            if _form(self._base(one)) != _form(self._base(setting.server)):
+        for label, net in own.items():
+            if _form(self._base(net)) != _form(self._base(setting.server)):
                 yield Fault(
                     toml.path("models", label),
                     f"its layers below the {self.config.personal_layers} personal ones are not like those of "
@@ -118,7 +117,7 @@ def _joined(party: Context, base: Model, head: Model) -> Model:
 
 
 def _form(architecture: Architecture) -> list[tuple[str, tuple[int, ...]]]:
-    """Return names and shapes of what a base has."""
+    """Return names and shapes of an architecture's arrays."""
     net = architecture.structure
     return [(name, tuple(tensor.shape)) for name, tensor in (*net.named_parameters(), *net.named_buffers())]
 

@@ -34,13 +34,12 @@ class FedProxConfig(FedAvgConfig):
     """Least share of its mini-batches that a client does; each dispatch draws its share from [gamma, 1]."""
 
 
-class FedProx(FedAvg):
+class FedProx(FedAvg[FedProxConfig]):
     """FedAvg with a proximal term."""
 
     about = About(kind="one global model", down="S", up="S", server="the global model")
 
     Config = FedProxConfig
-    config: FedProxConfig
 
     @property
     def exchanges(self) -> Exchanges[Model, Any]:
@@ -54,13 +53,13 @@ class FedProx(FedAvg):
         return Descent(correct=Proximal(self.config.mu))
 
     def training_extras(self, model: Model) -> Mapping[str, Extra]:
-        """Return the model that came down, which the term holds a client near to."""
+        """Return the anchor of the term: the model that came."""
         return {"anchor": Extra(model.params)}
 
     async def train_share(
         self, client: ClientContext, state: Any, message: ModelBroadcast
     ) -> tuple[Any, ModelUpdate]:
-        """Train on a share of the mini-batches, drawn anew."""
+        """Train on a random share of the mini-batches."""
         model = message.model
         share = client.key.child("work").numpy().uniform(self.config.gamma, 1)
         steps = ceil(share * client.usual_steps(model.architecture))

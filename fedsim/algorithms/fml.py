@@ -11,13 +11,19 @@ algorithm 1.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
 from fedsim.algorithms.base import About, Algorithm, Predictor, Predictors, Reply
+from fedsim.algorithms.common.distillation import kl_of_logits
 from fedsim.algorithms.common.model_check import unlike
 from fedsim.algorithms.common.model_rounds import Weighting
-from fedsim.algorithms.common.mutual_learning import MEME, PERSONAL, Mutual
 from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
+from fedsim.engine.losses import TRAIN, Batches, Extras, Models, label_loss
 from fedsim.engine.optimisers import Clipped
 from fedsim.engine.steps import Descent
 from fedsim.params import Model
@@ -38,7 +44,34 @@ class FMLConfig(FedAvgConfig, OwnStartConfig):
     """Norm to which a longer gradient of either model is clipped (10 in the public code PFLlib)."""
 
 
-class FML(FedAvg):
+PERSONAL, MEME = "personal", "meme"  # names of a client's own model and of the meme in a job of two
+
+
+@dataclass(frozen=True, slots=True)
+class Mutual:
+    """The losses of both models; what has weight 0 is not computed."""
+
+    alpha: float  # weight of the labels for the own model
+    beta: float  # weight of the labels for the meme
+
+    def __call__(self, models: Models, batches: Batches, extras: Extras) -> Mapping[str, Tensor]:
+        """Return the loss."""
+        batch = batches[TRAIN]
+        own, meme = models[PERSONAL](batch.x), models[MEME](batch.x)
+        return {
+            PERSONAL: _loss(own, meme, batch.labels, self.alpha),
+            MEME: _loss(meme, own, batch.labels, self.beta),
+        }
+
+
+def _loss(student: Tensor, teacher: Tensor, labels: Tensor, share: float) -> Tensor:
+    if share == 1:
+        return label_loss(student, labels)
+    imitation = (1 - share) * kl_of_logits(teacher, student)
+    return imitation + share * label_loss(student, labels) if share else imitation
+
+
+class FML(FedAvg[FMLConfig]):
     """FedAvg of memes beside clients' own models; a client's state is its own model."""
 
     about = About(
@@ -50,7 +83,6 @@ class FML(FedAvg):
     )
 
     Config = FMLConfig
-    config: FMLConfig
     mixed_architectures = True
     server_model = True
     needs_classes = True
@@ -76,7 +108,7 @@ class FML(FedAvg):
         return fitted.models[PERSONAL], reply
 
     def vet(self, server: ServerContext, state: Model, reply: Reply) -> str | None:
-        """Refuse what is no meme."""
+        """Reject anything but a meme."""
         return unlike(reply.message.model, state)
 
     async def models_of(

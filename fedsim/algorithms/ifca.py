@@ -40,8 +40,7 @@ from fedsim.params import Model, Tree
 from fedsim.ranges import Clients, Epochs, LearningRate
 from fedsim.wire import counted, message
 
-HEAD = -1
-"""Where models are cut that share their lower layers: below the head."""
+HEAD = -1  # where models are cut that share their lower layers: below the head
 
 
 class IFCAConfig(ModelClustersConfig):
@@ -68,15 +67,10 @@ class IFCAConfig(ModelClustersConfig):
 
 @message("models_on_base")
 class ModelsOnBase(ModelSet):
-    """Several heads for a client, and the layers below that they share.
+    """Several heads for a client, and the layers below that they share."""
 
-    Attributes:
-        base: Trainable parameters of these layers.
-        base_buffers: Their running statistics and counters.
-    """
-
-    base: Tree = counted()
-    base_buffers: Tree
+    base: Tree = counted()  # trainable parameters of these layers
+    base_buffers: Tree  # their running statistics and counters
 
 
 class IFCA(ModelClusters[IFCAConfig]):
@@ -93,7 +87,7 @@ class IFCA(ModelClusters[IFCAConfig]):
     discounted = "shares"
 
     def start(self, server: ServerContext) -> Models:
-        """Begin with different models, on the base of the first if they share it."""
+        """Begin with different models, all on the base of the first if it is shared."""
         models = super().start(server)
         if not self.config.shared_base:
             return models
@@ -103,7 +97,7 @@ class IFCA(ModelClusters[IFCAConfig]):
     async def send(
         self, server: ServerContext, state: Models, cohort: Sequence[int]
     ) -> tuple[Models, Mapping[int, Any]]:
-        """Send everyone all models, what they share once."""
+        """Send all models to every client, a shared base once."""
         if not self.config.shared_base:
             return await super().send(server, state, cohort)
         base = self._base(server, state[0])
@@ -113,7 +107,7 @@ class IFCA(ModelClusters[IFCAConfig]):
         return state, broadcast(cohort, sent)
 
     def received(self, client: ClientContext, message: Any) -> Models:
-        """Return the models that a message carries, each of which is whole."""
+        """Return the whole models that a message carries."""
         models = super().received(client, message)
         if not isinstance(message, ModelsOnBase):
             return models
@@ -144,7 +138,6 @@ class IFCA(ModelClusters[IFCAConfig]):
         return tuple(with_part(model, base) for model in merged)
 
     def _moved(self, server: ServerContext, model: Model, group: Replies[Any], num_replies: int) -> Model:
-        """Return the mean of a group's models, or ``w - gamma / m * sum of g``."""
         if self.config.option == "model_avg":
             return mean_of_models(group, "uniform")
         rate = server.training.lr if self.config.server_lr is None else self.config.server_lr
@@ -153,11 +146,10 @@ class IFCA(ModelClusters[IFCAConfig]):
         return replace(model, params=combination([model.params, *gradients], [1.0, *factors]))
 
     def _base(self, party: ComputeContext, model: Model) -> Model:
-        """Return the layers of a model that all models share."""
         return party.architectures[model.architecture].below(HEAD).part_of(model)
 
     def misfits(self, setting: Setting) -> Iterator[Fault]:
-        """Refuse a net without a head of its own, and what gradients ignore or do not belong to."""
+        """Refuse a net without a head, and settings that do not go with gradients."""
         yield from super().misfits(setting)
         if self.config.shared_base and (fault := setting.server.cut_fault(HEAD)) is not None:
             yield fault

@@ -1,10 +1,10 @@
 """KT-pFL (MNFL): clients teach each other by soft predictions, and the server learns who helps whom.
 
-A round has two exchanges (see ``common/codistillation.py``): clients train and send soft predictions
-on public samples; each gets its own teacher, the mean of all with its row of the coefficient matrix c as
-weights, and learns from it. Meanwhile the server moves c, which starts at 1/K, down the divergence of
-teachers from students plus ``rho ||c - 1/K||^2``, from the predictions that it already has (D-000-06). Only
-the block of c of the clients that replied moves. If nobody confirms its distillation, c stays as it was.
+The round is that of ``common/codistillation.py``: clients train and send soft predictions on public samples;
+each gets its own teacher, the mean of all predictions with its row of the coefficient matrix c as weights,
+and learns from it. Meanwhile the server takes a step of c, which starts at 1/K, down the divergence of
+teachers from students plus ``rho ||c - 1/K||^2``, on the same predictions (D-000-06). Only the block of c of
+the clients that replied moves. If no client confirms its distillation, c stays as it was.
 
 Zhang, Guo, Ma, Wang, Xu, Wu: Parameterized Knowledge Transfer for Personalized Federated Learning, NeurIPS
 2021 (arXiv 2111.02862); specification 5.E.1, with D-000-03 (``c[student, teacher]``), D-000-04 (implicit step
@@ -20,28 +20,27 @@ from typing import Any
 import numpy as np
 
 from fedsim.algorithms.base import About, Exchanges, Replies
-from fedsim.algorithms.common.codistillation import Codistillation, CodistillationConfig, ServerState
+from fedsim.algorithms.common.codistillation import (
+    ClientState,
+    Codistillation,
+    CodistillationConfig,
+    ServerState,
+)
 from fedsim.algorithms.common.ktpfl_coefficients import CoefficientConfig, learned, learned_flops, restricted
 from fedsim.algorithms.common.public_predictions import predictions
-from fedsim.algorithms.common.share_and_distil import ClientState
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.params import Array
 from fedsim.ranges import BatchSize
 from fedsim.wire import LogitsDown, LogitsUp, message
 
-WORK = "c"
-"""Name of the server's work while clients distil."""
+WORK = "c"  # name of the server's work while clients distil
 
 
 @message("sized_logits_up")
 class SizedLogitsUp(LogitsUp):
-    """A client's predictions on public samples with its size, for ``c_weighting = "data"``.
+    """Predictions on public samples and the client's size, for ``c_weighting = "data"``."""
 
-    Attributes:
-        num_samples: Training samples of the client.
-    """
-
-    num_samples: int = 0
+    num_samples: int = 0  # training samples of the client
 
 
 class KTpFLConfig(CodistillationConfig, CoefficientConfig):
@@ -53,17 +52,11 @@ class KTpFLConfig(CodistillationConfig, CoefficientConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State(ServerState):
-    """What the server holds.
+    """What the server holds."""
 
-    Attributes:
-        c: Weight of each teacher for each student, float64 ``[K, K]``.
-        num_samples: Training samples of each client, float64 ``[K]``; 0 where it has not said.
-        learning: The round in which c was moved last, or is being moved; 0 before.
-    """
-
-    c: Array
-    num_samples: Array
-    learning: int = 0
+    c: Array  # weight of each teacher for each student, float64 [K, K]
+    num_samples: Array  # training samples of each client, float64 [K]; 0 where it has not said
+    learning: int = 0  # the round in which c was moved last, or is being moved; 0 before
 
 
 class KTpFL(Codistillation[KTpFLConfig, State]):
@@ -94,14 +87,14 @@ class KTpFL(Codistillation[KTpFLConfig, State]):
         return State(c=np.full((count, count), 1 / count), num_samples=np.zeros(count))
 
     def reply(self, client: ClientContext, values: Array, positions: Array) -> LogitsUp:
-        """Return the message that carries soft predictions on the samples named."""
+        """Return the message with soft predictions, and with the client's size if it counts."""
         if self.config.c_weighting == "unit":
             return super().reply(client, values, positions)
         temperature, size = self.config.temperature, client.num_samples()
         return predictions(values, positions, "probs", temperature, SizedLogitsUp, num_samples=size)
 
     async def merge_share(self, server: ServerContext, state: State, replies: Replies[Any]) -> State:
-        """Keep what has come."""
+        """Store the predictions, and the clients' sizes if they count."""
         state = await super().merge_share(server, state, replies)
         if self.config.c_weighting == "unit":
             return state
@@ -111,13 +104,13 @@ class KTpFL(Codistillation[KTpFLConfig, State]):
         return replace(state, num_samples=num_samples)
 
     async def weights(self, server: ServerContext, state: State) -> Array:
-        """Return the rows of c among those who replied, scaled to sum to one."""
+        """Return the rows of c among the senders, scaled to sum to one."""
         return restricted(_block(state))
 
     async def instruct_distil(
         self, server: ServerContext, state: State, cohort: Sequence[int]
     ) -> tuple[State, Mapping[int, LogitsDown]]:
-        """Send each its teacher, and begin to move c."""
+        """Send each client its teacher, and begin the step of c in the background."""
         state, messages = await super().instruct_distil(server, state, cohort)
         moved = server.call(
             learned,
@@ -134,7 +127,7 @@ class KTpFL(Codistillation[KTpFLConfig, State]):
         return replace(state, learning=server.round), messages
 
     async def merge_distil(self, server: ServerContext, state: State, replies: Replies[None]) -> State:
-        """Put the moved block into c."""
+        """Put the block of c that was learned into c."""
         if state.learning != server.round:
             return state  # late replies of a round whose work is gone
         c = state.c.copy()

@@ -1,15 +1,15 @@
 """KT-pFL for one architecture: personal mixtures of models instead of soft predictions.
 
 The server keeps the last model of every client that ever uploaded one. It sends each client of the cohort a
-mixture of these, with the client's row of the coefficient matrix c as weights; the client moves its own model
+mixture of these, with the client's row of the coefficient matrix c as weights. The client moves its own model
 onto the mixture, or some of the way, trains and uploads. Then the server moves c on the distances between the
-models, in the block of those that replied. A client that never uploaded has the initial model, which is in
-no sum (specification 5.E.2; 3.5, E1); until any has arrived, clients go on with their own.
+models, in the block of those that replied (specification 5.E.2). A client that never uploaded is in no sum
+(3.5, E1); until the first upload clients go on with their own models.
 
 The paper leaves the equations to an appendix; they are reconstructed with parameters for predictions and the
-squared distance for KL (D-000-18). The Gram matrix of the parameters, their mean taken off, is divided by the
-mean of its diagonal, without which rho would freeze c. Instead of being learned, c can follow from cosines
-between parameters: the homogeneous forms of Sim-pFD and TopK-pFD (D-000-13).
+squared distance for KL (D-000-18). The Gram matrix of the centred parameters is divided by the mean of its
+diagonal, without which rho would freeze c. Instead of being learned, c can follow from cosines between
+parameters: the homogeneous forms of Sim-pFD and TopK-pFD (D-000-13).
 
 Zhang, Guo, Ma, Wang, Xu, Wu: Parameterized Knowledge Transfer for Personalized Federated Learning, NeurIPS
 2021 (arXiv 2111.02862), section 5.2.1.
@@ -27,9 +27,8 @@ from pydantic import Field, model_validator
 from fedsim.algorithms.base import About, Replies, broadcast
 from fedsim.algorithms.common.interpolation import between
 from fedsim.algorithms.common.ktpfl_coefficients import CoefficientConfig, learned_from_gram, restricted
-from fedsim.algorithms.common.model_mixtures import mixtures
 from fedsim.algorithms.common.model_rounds import broadcasts
-from fedsim.algorithms.common.similarity import by_range, by_rank, cosines, gram, gram_flops
+from fedsim.algorithms.common.similarity import by_range, by_rank, cosines, gram, gram_flops, mixtures
 from fedsim.algorithms.common.training_rounds import OwnModelRounds
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.params import Array, Model, count
@@ -86,15 +85,10 @@ class KTpFLWConfig(CoefficientConfig):
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What the server holds.
+    """What the server holds."""
 
-    Attributes:
-        uploads: The last upload of each client that ever made one.
-        c: Weight of each model for each client, float64 ``[K, K]``.
-    """
-
-    uploads: Mapping[int, ModelUpdate]
-    c: Array
+    uploads: Mapping[int, ModelUpdate]  # the last upload of each client that ever made one
+    c: Array  # weight of each model for each client, float64 [K, K]
 
 
 class KTpFLW(OwnModelRounds[KTpFLWConfig, ServerState, Model]):
@@ -140,7 +134,7 @@ class KTpFLW(OwnModelRounds[KTpFLWConfig, ServerState, Model]):
     async def merge(
         self, server: ServerContext, state: ServerState, replies: Replies[ModelUpdate]
     ) -> ServerState:
-        """Keep the models, and move c."""
+        """Store the models, and move c."""
         newest = {reply.client: reply.message for reply in replies}
         uploads = {**state.uploads, **newest}
         learning = self.config.mixing == "learned"

@@ -2,10 +2,10 @@
 
 In an iteration of the paper all clients, by a common draw, either take a step each or move towards the mean
 of their models, ``w <- (1 - a) w + a mean``. A round is a run of steps and the run of moves after it, both of
-geometric length. The server draws how many steps, clients take them and upload, the server sends the plain
-mean of what came and draws how many moves, and those who are in the mean move (specification 5.D.6). A move
-does not change the mean, so M moves need one message: ``w <- (1 - a)^M w + (1 - (1 - a)^M) mean``. A client
-that does not get the mean keeps its model.
+geometric length. The server draws the number of steps, clients take them and upload; the server sends the
+plain mean and draws the number of moves, and the clients in the mean move (specification 5.D.6). A move does
+not change the mean, so M moves need one message: ``w <- (1 - a)^M w + (1 - (1 - a)^M) mean``. A client that
+does not get the mean keeps its model.
 
 Hanzely, Richtarik: Federated Learning of a Mixture of Global and Local Models, 2020 (arXiv 2002.05516),
 algorithm 1, with gradients of mini-batches.
@@ -31,14 +31,14 @@ from fedsim.wire import Message, ModelBroadcast, ModelUpdate, message
 
 @message("moves")
 class Moves(ModelBroadcast):
-    """The mean of clients' models, and how often a client moves towards it, at least once."""
+    """The mean of clients' models, and the number of moves towards it, at least one."""
 
     num_moves: int
 
 
 @message("local_steps")
 class LocalSteps(Message):
-    """How many mini-batches a client trains on in a round, at least one."""
+    """The number of mini-batches on which a client trains in a round, at least one."""
 
     num_steps: int
 
@@ -82,7 +82,7 @@ class L2SGD(OwnModelRounds[L2SGDConfig, Model, Model]):
     async def send(
         self, server: ServerContext, state: Model, cohort: Sequence[int]
     ) -> tuple[Model, Mapping[int, LocalSteps]]:
-        """Draw how many steps come before the next move, the same for all."""
+        """Draw the number of steps before the next move, the same for all."""
         num_steps = int(server.key.child("steps").numpy().geometric(self.config.probability))
         return state, broadcast(cohort, LocalSteps(num_steps))
 
@@ -100,7 +100,7 @@ class L2SGD(OwnModelRounds[L2SGDConfig, Model, Model]):
     async def send_mean(
         self, server: ServerContext, state: Model, cohort: Sequence[int]
     ) -> tuple[Model, Mapping[int, Moves]]:
-        """Draw how many moves come before the next step; send that and the mean to those who are in it."""
+        """Draw the number of moves; send it and the mean to the clients whose models are in it."""
         num_moves = int(server.key.child("moves").numpy().geometric(1 - self.config.probability))
         return state, broadcast(cohort, Moves(state.architecture, state.params, state.buffers, num_moves))
 

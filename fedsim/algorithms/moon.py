@@ -18,14 +18,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from pydantic import Field
+from torch import Tensor
 
 from fedsim import toml
 from fedsim.algorithms.base import About, Setting
-from fedsim.algorithms.common.model_contrast import GLOBAL, Contrast
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
-from fedsim.engine.losses import MODEL
+from fedsim.engine.losses import MODEL, TRAIN, Batches, Extras, Models, label_loss
 from fedsim.engine.steps import Descent
 from fedsim.errors import Fault
 from fedsim.params import Model
@@ -44,18 +46,34 @@ class MoonConfig(FedAvgConfig):
     """How many of its last models a client remembers and keeps away from (the paper: 1)."""
 
 
+GLOBAL = "global"  # name of the global model in a job
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """The cross-entropy plus ``mu`` times the contrast; other names are previous models."""
+
+    mu: float  # weight of the contrast
+    temperature: float  # what cosines are divided by
+
+    def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
+        """Return the loss."""
+        model, batch = models[MODEL], batches[TRAIN]
+        features = model.features(batch.x)
+        others = [GLOBAL, *(name for name in models if name not in (MODEL, GLOBAL))]
+        near = [F.cosine_similarity(features, models[name].features(batch.x)) for name in others]
+        contrast = -F.log_softmax(torch.stack(near, 1) / self.temperature, dim=1)[:, 0].mean()
+        return label_loss(model.head(features), batch.labels) + self.mu * contrast
+
+
 @dataclass(frozen=True, slots=True)
 class ClientState:
-    """What a client keeps.
+    """What a client keeps."""
 
-    Attributes:
-        previous: Its last models as it sent them, the newest first.
-    """
-
-    previous: tuple[Model, ...] = ()
+    previous: tuple[Model, ...] = ()  # its last models as it sent them, the newest first
 
 
-class Moon(FedAvg):
+class Moon(FedAvg[MoonConfig]):
     """FedAvg with a contrast of models."""
 
     about = About(
@@ -63,7 +81,6 @@ class Moon(FedAvg):
     )
 
     Config = MoonConfig
-    config: MoonConfig
 
     def join(self, client: ClientContext) -> ClientState:
         """Begin without a previous model."""
@@ -72,7 +89,7 @@ class Moon(FedAvg):
     async def train(
         self, client: ClientContext, state: ClientState, message: ModelBroadcast
     ) -> tuple[ClientState, ModelUpdate]:
-        """Train with the contrast, if there is one and a previous model, and remember the result."""
+        """Train with the contrast to the previous models, if any, and store the result."""
         models, step = {MODEL: message.model}, Descent()
         if state.previous and self.config.mu:
             models |= {GLOBAL: message.model}
@@ -83,7 +100,7 @@ class Moon(FedAvg):
         return ClientState(remembered), ModelUpdate.of(model, num_samples=client.num_samples())
 
     def misfits(self, setting: Setting) -> Iterator[Fault]:
-        """Refuse models that are not their head on their features, or whose features are the samples."""
+        """Refuse models without a head, and those whose features are the samples."""
         yield from super().misfits(setting)
         for label, architecture in setting.clients.items():
             if (fault := architecture.cut_fault(-1)) is not None:

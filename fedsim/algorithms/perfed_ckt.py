@@ -1,16 +1,17 @@
 """PerFed-CKT: clients learn from those who predict alike, through clusters of their predictions.
 
-All predict the same small public set. The server clusters the probabilities that it receives by k-means, and
-sends the centroids to the next cohort. A client takes the centroid nearest to its own predictions and trains
-its model on its own samples while holding it near that centroid: its loss is ``F_k(w) + lam * mean over
-public samples of ||centroid - probabilities||^2``. Then it sends its predictions (specification 5.E.5).
+All clients predict the same small public set. The server clusters the probabilities that it receives by
+k-means, and sends the centroids to the next cohort. A client takes the centroid nearest to its own
+predictions and trains its model on its own samples, held near that centroid: its loss is ``F_k(w) + lam *
+mean over public samples of ||centroid - probabilities||^2``. Then it sends its predictions (specification
+5.E.5).
 
 Cho, Wang, Chiruvolu, Joshi: Personalized Federated Learning for Heterogeneous Clients with Clustered
-Knowledge Transfer, 2021 (arXiv 2109.08119), equations 1 to 4, reconstructed: the text at hand has lost its
-formulas (D-001-01). Before there are centroids clients train alone (D-001-05); centroids come from the last
-round's cohort, so a client's own predictions are usually not in its teacher (D-001-06); k-means is Lloyd's
-(D-001-07). Defaults for the training, as far as they are known (D-001-03): 100 clients, 10 a round, SGD
-without momentum, ``lr = 0.05``, ``batch_size = 64``, ``steps = 30``, 2000 public samples, 500 rounds.
+Knowledge Transfer, 2021 (arXiv 2109.08119), equations 1 to 4, reconstructed, since the available text lacks
+its formulas (D-001-01). Before there are centroids clients train alone (D-001-05); centroids come from the
+last round's cohort, so a client's own predictions are usually not in its teacher (D-001-06); k-means is
+Lloyd's (D-001-07). Known settings of the training (D-001-03): 100 clients, 10 a round, SGD without momentum,
+``lr = 0.05``, ``batch_size = 64``, ``steps = 30``, 2000 public samples, 500 rounds.
 """
 
 from __future__ import annotations
@@ -69,15 +70,10 @@ class PerFedCKTConfig(OwnStartConfig):
 
 @message("centroids")
 class Centroids(Message):
-    """What clusters of clients predict.
+    """Mean predictions of clusters of clients."""
 
-    Attributes:
-        values: Mean probabilities of each cluster, float32 ``[C, p, N]``.
-        counts: How many clients each one has, int32 ``[C]``.
-    """
-
-    values: NDArray[np.float32] = counted()
-    counts: NDArray[np.int32]
+    values: NDArray[np.float32] = counted()  # mean probabilities of each cluster, float32 [C, p, N]
+    counts: NDArray[np.int32]  # how many clients each one has, int32 [C]
 
     def __post_init__(self) -> None:
         if self.values.ndim != 3 or not len(self.values) or self.counts.shape != self.values.shape[:1]:
@@ -89,26 +85,18 @@ class Centroids(Message):
 
 @dataclass(frozen=True, slots=True)
 class ClientState(public_set_delivery.ClientState):
-    """What a client remembers.
+    """What a client remembers."""
 
-    Attributes:
-        predictions: Its model's probabilities on the public set, float32 ``[p, N]``; None before it has any.
-    """
-
+    # its model's probabilities on the public set, float32 [p, N]; None before it has any
     predictions: Array | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class HeldNear:
-    """The loss on own samples, and the mean squared distance of predictions from a centroid's.
+    """The loss on own samples, and the mean squared distance of predictions from a centroid's."""
 
-    Attributes:
-        lam: Weight of the distance, which sums over classes.
-        classes: Whether predictions are probabilities of classes, or a regression's outputs.
-    """
-
-    lam: float
-    classes: bool = True
+    lam: float  # weight of the distance, which sums over classes
+    classes: bool = True  # whether predictions are probabilities of classes, or a regression's outputs
 
     @serves_many
     def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
@@ -127,7 +115,7 @@ def nearest(centroids: Array, predictions: Array) -> int:
 
 
 class PerFedCKT(PublicSetDelivery[PerFedCKTConfig, Clusters | None, ClientState]):
-    """Clustered knowledge transfer; the server's state is the newest clusters, None before there are any."""
+    """Clustered knowledge transfer; the server's state is the newest clusters, or None."""
 
     about = About(
         kind="distillation",
@@ -148,20 +136,20 @@ class PerFedCKT(PublicSetDelivery[PerFedCKTConfig, Clusters | None, ClientState]
         return (*super().exchanges, train)
 
     def start(self, server: ServerContext) -> None:
-        """There are no clusters yet."""
+        """Begin without clusters."""
 
     def join(self, client: ClientContext) -> ClientState:
         """Begin with the start values of the client's architecture."""
         return ClientState(own_start(client, self.config))
 
     def public_positions(self, party: ComputeContext) -> Array:
-        """Return the run's public samples: the first ones, since the set is in an order drawn by seed."""
+        """Return the run's public samples: the first ones, as their order is random."""
         return super().public_positions(party)[: self.config.public_size]
 
     async def send(
         self, server: ServerContext, state: Clusters | None, cohort: Sequence[int]
     ) -> tuple[Clusters | None, Mapping[int, Centroids | None]]:
-        """Send the newest centroids, the same to everyone; before there are any, no frame."""
+        """Send the newest centroids to every client; no frame before there are any."""
         message = None if state is None else Centroids(state.centroids, state.counts)
         return state, broadcast(cohort, message)
 
@@ -181,12 +169,12 @@ class PerFedCKT(PublicSetDelivery[PerFedCKTConfig, Clusters | None, ClientState]
     async def merge(
         self, server: ServerContext, state: Clusters | None, replies: Replies[LogitsUp]
     ) -> Clusters:
-        """Cluster what has arrived."""
+        """Cluster the predictions."""
         vectors = [reply.message.values for reply in replies]
         return await clustered(server, vectors, self.config.clusters)
 
     def vet(self, server: ServerContext, state: Clusters | None, reply: Reply) -> str | None:
-        """Refuse predictions on other samples, on some alone or on none, and what are no probabilities."""
+        """Reject predictions on other samples, on some or none of them, and non-probabilities."""
         message: LogitsUp = reply.message
         if message.indices is not None and not len(message.indices):
             return "no public samples"
@@ -208,7 +196,7 @@ class PerFedCKT(PublicSetDelivery[PerFedCKTConfig, Clusters | None, ClientState]
     async def _near(
         self, client: ClientContext, state: ClientState, samples: Samples, centroids: Array
     ) -> dict[str, Any]:
-        """Return how to train near the centroid that the model's predictions are nearest to."""
+        """Return the arguments of a fit near the centroid nearest to the model's predictions."""
         predicted = state.predictions
         if predicted is None:
             predicted = await _predictions(client, state.model, samples)
@@ -230,7 +218,7 @@ async def _predictions(client: ClientContext, model: Model, samples: Samples) ->
 
 
 def _form(party: ComputeContext) -> Form:
-    """Return what predictions are: a regression has no probabilities."""
+    """Return the form of predictions: a regression has no probabilities."""
     return "probs" if party.task.kind == "classification" else "logits"
 
 

@@ -13,18 +13,22 @@ Meta-Learning Approach, NeurIPS 2020 (arXiv 2002.07948), algorithm 1 and section
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
+import torch
 from pydantic import Field, model_validator
+from torch import Tensor
 
 from fedsim.algorithms.base import About, Predictor, Predictors
-from fedsim.algorithms.common.meta_descent import AHEAD, CURVATURE, MetaDescent
 from fedsim.algorithms.common.model_rounds import Weighting
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
 from fedsim.engine.jobs import Stream
-from fedsim.engine.losses import TRAIN
+from fedsim.engine.losses import MODEL, TRAIN, Batch, Batches, LiveModel, label_loss
 from fedsim.engine.optimisers import Sgd
+from fedsim.engine.steps import Work
 from fedsim.params import Model
 from fedsim.ranges import Coefficient, LearningRate, Steps
 from fedsim.wire import ModelBroadcast, ModelUpdate
@@ -53,13 +57,60 @@ class PerFedAvgConfig(FedAvgConfig):
         return self
 
 
-class PerFedAvg(FedAvg):
+# Names of the streams of the first and the third mini-batch; the second is train.
+AHEAD, CURVATURE = "ahead", "curvature"
+
+
+@dataclass(frozen=True, slots=True)
+class MetaDescent:
+    """One step on the loss after a step ahead."""
+
+    alpha: float  # rate of the step ahead
+    delta: float | None  # distance of the two gradients that give the Hessian's part; None: without it
+
+    def __call__(self, work: Work, batches: Batches) -> Tensor:
+        """Move the model; return the loss after the step ahead."""
+        model, alpha, delta = work.models[MODEL], self.alpha, self.delta
+        _, here = _gradients(model, batches[AHEAD], model.params)
+        # Running statistics follow the second mini-batch alone, as they follow the only one of FedAvg.
+        ahead = _moved(model, here, -alpha)
+        loss, gradients = _gradients(model, batches[TRAIN], ahead, moves_buffers=True)
+        if delta is not None:
+            (_, up), (_, down) = (
+                _gradients(model, batches[CURVATURE], _moved(model, gradients, along))
+                for along in (delta, -delta)
+            )
+            gradients = [
+                gradient - alpha * (above - below) / (2 * delta)
+                for gradient, above, below in zip(gradients, up, down, strict=True)
+            ]
+        work.move(MODEL, gradients)
+        return loss
+
+
+Params = Mapping[str, Tensor]
+
+
+def _moved(model: LiveModel, direction: Sequence[Tensor], factor: float) -> Params:
+    places = zip(model.params.items(), direction, strict=True)
+    return {name: param.detach() + factor * along for (name, param), along in places}
+
+
+def _gradients(
+    model: LiveModel, batch: Batch, params: Params, *, moves_buffers: bool = False
+) -> tuple[Tensor, list[Tensor]]:
+    """Return the loss of a batch at some parameters, and its gradients there."""
+    places = {name: param.detach().requires_grad_() for name, param in params.items()}
+    loss = label_loss(model.at(places, moves_buffers=moves_buffers)(batch.x), batch.labels)
+    return loss.detach(), list(torch.autograd.grad(loss, list(places.values())))
+
+
+class PerFedAvg(FedAvg[PerFedAvgConfig]):
     """FedAvg with steps on the loss after adaptation."""
 
     about = About(kind="personal models", down="S", up="S", server="the global model")
 
     Config = PerFedAvgConfig
-    config: PerFedAvgConfig
 
     async def train(
         self, client: ClientContext, state: Any, message: ModelBroadcast
@@ -77,7 +128,7 @@ class PerFedAvg(FedAvg):
         return state, ModelUpdate.of(fitted.model, num_samples=client.num_samples())
 
     async def models_of(self, observer: ClientContext, server_state: Model, client_state: Any) -> Predictors:
-        """Return the global model, and what it becomes on the client's training samples."""
+        """Return the global model, also adapted to the client's training samples."""
         optimiser, steps = Sgd(self.config.alpha), self.config.adapt_steps
         adapted = await observer.fit(server_state, steps=steps, optimiser=optimiser, name="adapt")
         shared = Predictor(server_state)

@@ -1,19 +1,18 @@
 """PersFL: each client picks its best teacher among the global models and distils it on its own samples.
 
-Stage 1 is FedAvg. A client measures every global model that arrives on its validation samples before it
-trains, and keeps the best: its teacher. After the last round the final model is sent to everyone and measured
-too. Stage 2 sends nothing: for every pair of a grid of imitation weights and temperatures a student starts
-from the teacher and learns from labels and from the teacher's softened predictions; the student with the
-smallest validation loss is the client's own model (specification 5.E.6).
+Stage 1 is FedAvg. A client measures every global model that it receives on its validation samples, before it
+trains, and keeps the best as its teacher. After the last round the final model is sent to all clients and
+measured too. Stage 2 sends nothing: for every pair of a grid of imitation weights and temperatures a student
+starts from the teacher and learns from labels and from the teacher's softened predictions. The student with
+the smallest validation loss is the client's own model (specification 5.E.6).
 
 Divi, Farrukh, Celik: Unifying Distillation with Personalization in Federated Learning, 2021 (arXiv
 2105.15191).
 
-Decisions: KL(teacher || student), mean over the batch, unless told otherwise (D-002-03); the teacher is
-chosen by loss (D-002-06), the student by validation cross-entropy (D-002-09); the grid is the one that the
-paper's table 5 implies (D-002-05); passes of the distillation are not given in the paper (D-002-15). Teachers
-are the models of rounds 1 to T: what arrives in the first round is the initial model, and is not measured;
-nor is it a teacher where it comes again, since the first rounds have merged nothing.
+Decisions: KL(teacher || student), mean over the batch, by default (D-002-03); the teacher is chosen by loss
+(D-002-06), the student by validation cross-entropy (D-002-09); the grid is that implied by the paper's table
+5 (D-002-05); the paper gives no passes of the distillation (D-002-15). Teachers are the models of rounds 1 to
+T; the initial model is none, even if it is sent again because no round has merged anything.
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ from fedsim.params import Model
 from fedsim.ranges import Epochs, Few, LearningRate, Share, Temperature
 from fedsim.wire import ModelBroadcast, ModelUpdate
 
+# Imitation weight and temperature of a client that has no validation samples to choose by.
 UNSEEN = (0.5, 5.0)
-"""Imitation weight and temperature of a client that has no validation samples to choose by."""
 
 Soft = Literal["forward", "reverse", "cross_entropy"]
 
@@ -60,7 +59,7 @@ TEMPERATURES = (1.0, 5.0, 9.0, 13.0, 17.0, 21.0, 25.0)
 
 
 class DistillingConfig(FedAvgConfig):
-    """What PersFL and PersFL-GD share."""
+    """Parameters of PersFL and PersFL-GD."""
 
     lambdas: Annotated[tuple[Share, ...], AsTuple, Few, Ascending] = (0.0, 0.25, 0.5, 0.75, 1.0)
     """Weights of the teacher's predictions against the labels that each client tries, ascending; 0 is
@@ -88,26 +87,18 @@ class PersFLConfig(DistillingConfig):
 
 @dataclass(frozen=True, slots=True)
 class Imitating:
-    """The loss ``(1 - weight) CE + weight * temperature^2 * soft`` of a student on a client's own samples.
+    """The loss ``(1 - weight) CE + weight * temperature^2 * soft`` of a student."""
 
-    The teacher's logits are the extra ``teacher``.
-
-    Attributes:
-        weight: Imitation weight.
-        temperature: What both models' logits are divided by.
-        soft: KL(teacher || student), KL(student || teacher), or the cross-entropy to the teacher's
-            probabilities, which has the gradient of the first.
-        per_class: Take the mean over classes, not the sum.
-    """
-
-    weight: float
-    temperature: float
+    weight: float  # imitation weight
+    temperature: float  # what both models' logits are divided by
+    # KL(teacher || student), KL(student || teacher), or the cross-entropy to the teacher's probabilities,
+    # which has the gradient of the first
     soft: Soft = "forward"
-    per_class: bool = False
+    per_class: bool = False  # take the mean over classes, not the sum
 
     @property
     def counted_as(self) -> Imitating:
-        """The loss of the same cost; a grid has many."""
+        """A loss with the same cost, one for the whole grid."""
         return replace(self, weight=0.5, temperature=2.0)
 
     @serves_many
@@ -135,25 +126,18 @@ class Imitating:
 
 @dataclass(frozen=True, slots=True)
 class ClientState:
-    """What a client keeps.
+    """What a client keeps."""
 
-    Attributes:
-        teacher: The best global model so far; None before one was measured.
-        loss: Its validation loss, nat.
-        teacher_round: The last round that had ended when it came, from 1 to T.
-        personal: The client's own model; None before the end.
-        pair: The imitation weight and the temperature with which it was trained.
-    """
-
-    teacher: Model | None = None
-    loss: float = inf
-    teacher_round: int | None = None
-    personal: Model | None = None
+    teacher: Model | None = None  # the best global model so far; None before one was measured
+    loss: float = inf  # its validation loss, nat
+    teacher_round: int | None = None  # the last round that had ended when it came, from 1 to T
+    personal: Model | None = None  # the client's own model; None before the end
+    # the imitation weight and the temperature with which it was trained
     pair: tuple[float, float] | None = None
 
 
 class Distilling(FedAvg):
-    """FedAvg, then distillation from each client's best teacher; what its loss is, a class derived says."""
+    """FedAvg, then distillation from each client's best teacher; a subclass gives the loss."""
 
     Config = DistillingConfig
     config: DistillingConfig
@@ -165,13 +149,13 @@ class Distilling(FedAvg):
 
     @property
     def exchanges(self) -> Exchanges[Model, Any]:
-        """FedAvg's, and the final model to everyone."""
+        """FedAvg's, and the final model to all clients."""
         distil = Exchange("distil", instruct=self.send, local=self.local_distil, when="closing", who="all")
         return (*super().exchanges, distil)
 
     @property
     def grid(self) -> tuple[tuple[float, float], ...]:
-        """The pairs of weight and temperature, in the order in which they are tried."""
+        """The pairs of weight and temperature, in the order of trials."""
         return tuple(
             (weight, temperature)
             for weight in self.config.lambdas
@@ -179,7 +163,7 @@ class Distilling(FedAvg):
         )
 
     def join(self, client: ClientContext) -> Any:
-        """No teacher yet."""
+        """Begin without a teacher."""
         return ClientState()
 
     async def train(
@@ -194,7 +178,7 @@ class Distilling(FedAvg):
     async def local_distil(
         self, client: ClientContext, state: ClientState, message: ModelBroadcast
     ) -> tuple[ClientState, None]:
-        """Settle the teacher, train a student for each pair of the grid, keep the best."""
+        """Choose the teacher, train a student for each pair of the grid, keep the best."""
         unseen = not client.num_samples("val")
         if unseen:
             client.warn("no validation samples", instead="final model as teacher, weight 0.5, temperature 5")
@@ -230,7 +214,7 @@ class Distilling(FedAvg):
         return replace(state, personal=best, pair=chosen), None
 
     async def models_of(self, observer: ClientContext, server_state: Model, client_state: Any) -> Predictors:
-        """Return the global model and, after the end, the client's own and its teacher."""
+        """Return the global model; after the end also the client's own and its teacher."""
         models = dict(await super().models_of(observer, server_state, client_state))
         if client_state.personal is not None:
             models["personal"] = Predictor(client_state.personal)
@@ -239,11 +223,8 @@ class Distilling(FedAvg):
 
 
 async def considered(client: ClientContext, state: ClientState, model: Model) -> ClientState:
-    """Return the client's state with a global model as teacher, if it is strictly better than the one kept.
-
-    The initial model is no round's result and never a teacher. Takes the time of measuring it, since a client
-    looks at a model's values only after that: then only at those of models that are better.
-    """
+    """Return the state with a model as teacher, if its validation loss is lower than the teacher's."""
+    # A model's values are looked at only once it is measured as better; the initial one is no round's result.
     loss = await validation_loss(client, model)
     if loss < state.loss and not same(model, client.initial_model()):
         return ClientState(model, loss, client.round - 1)
@@ -265,7 +246,7 @@ class PersFL(Distilling):
     config: PersFLConfig
 
     def loss(self, weight: float, temperature: float) -> Imitating:
-        """Return the loss with the KL divergence that the settings ask for."""
+        """Return the loss with the KL divergence of the settings."""
         return Imitating(weight, temperature, self.config.kl_direction, self.config.kl_reduction == "mean")
 
 

@@ -36,8 +36,7 @@ from fedsim.params import Model
 from fedsim.ranges import Coefficient, LearningRate
 from fedsim.wire import ModelBroadcast, ModelUpdate
 
-PERSONAL, SHARED = "personal", "shared"
-"""Names of a client's two models in a job: t and w_k."""
+PERSONAL, SHARED = "personal", "shared"  # names of a client's two models in a job: t and w_k
 
 
 class PFedMeConfig(FedAvgConfig):
@@ -72,34 +71,23 @@ class PFedMeConfig(FedAvgConfig):
 
 @dataclass(frozen=True, slots=True)
 class ClientState:
-    """What a client keeps.
+    """What a client keeps."""
 
-    Attributes:
-        personal: Its own model, t; None before it has trained by a step.
-        shared: With ``all_train`` its copy of the global model, w_k, until it is asked for it.
-        round: The round in which that was trained.
-    """
-
-    personal: Model | None = None
-    shared: Model | None = None
-    round: int = 0
+    personal: Model | None = None  # its own model, t; None before it has trained by a step
+    shared: Model | None = None  # with all_train its copy of the global model, w_k, until it is asked for it
+    round: int = 0  # the round in which that was trained
 
 
 @dataclass(frozen=True, slots=True)
 class EnvelopeDescent:
-    """One step on the Moreau envelope of a mini-batch's loss.
+    """One step on the Moreau envelope of a mini-batch's loss."""
 
-    Attributes:
-        lam: Weight of the squared distance.
-        inner_steps: Steps of the personal model towards the envelope's minimum.
-    """
-
-    lam: float
-    inner_steps: int
+    lam: float  # weight of the squared distance
+    inner_steps: int  # steps of the personal model towards the envelope's minimum
 
     @property
     def moves(self) -> int:
-        """How often the personal model moves."""
+        """Moves of the personal model in a step."""
         return self.inner_steps
 
     def __call__(self, work: Work, batches: Batches) -> Tensor:
@@ -121,23 +109,22 @@ class EnvelopeDescent:
         return loss.detach()
 
 
-class PFedMe(FedAvg):
+class PFedMe(FedAvg[PFedMeConfig]):
     """Personal models beside the global one."""
 
     about = About(kind="personal models", down="S", up="S", client="its model", server="the global model")
 
     Config = PFedMeConfig
-    config: PFedMeConfig
 
     def start(self, server: ServerContext) -> Model:
-        """Begin with the start values; warn where there is momentum, which no step has."""
+        """Begin with the start values; warn of momentum, which no step has."""
         if server.training.momentum:
             server.warn("pFedMe takes steps without momentum", momentum=server.training.momentum, instead=0.0)
         return super().start(server)
 
     @property
     def exchanges(self) -> Exchanges[Model, ClientState]:
-        """One, in which the cohort trains; or all train, and the cohort is asked for the result."""
+        """Training by the cohort; or by all, and then the cohort's replies."""
         if not self.config.all_train:
             return super().exchanges
         learn = Exchange("train", instruct=self.send, local=self.learn, who="all")
@@ -169,7 +156,7 @@ class PFedMe(FedAvg):
     async def upload(
         self, client: ClientContext, state: ClientState, message: None
     ) -> tuple[ClientState, Any]:
-        """Send the copy of the global model; nothing, which is rejected, where this round has made none."""
+        """Send the copy of the global model; None, which is rejected, without one of this round."""
         shared = state.shared if state.round == client.round else None
         reply = None if shared is None else ModelUpdate.of(shared, num_samples=client.num_samples())
         return ClientState(state.personal), reply
@@ -187,7 +174,7 @@ class PFedMe(FedAvg):
         return replace(mean, params=combination([state.params, mean.params], [1 - beta, beta]))
 
     def misfits(self, setting: Setting) -> Iterator[Fault]:
-        """Refuse Adam, and a rate at which the pull towards the global model makes inner steps diverge."""
+        """Refuse Adam, and a rate at which the pull to the global model makes inner steps diverge."""
         yield from super().misfits(setting)
         training = setting.training
         pull = self.config.lam + training.weight_decay
@@ -204,14 +191,14 @@ class PFedMe(FedAvg):
     async def own_model(
         self, client: ClientContext, state: ClientState, message: ModelBroadcast | None
     ) -> Model:
-        """Return the client's own model; where it has none, the one that came, now or before."""
+        """Return the client's own model, or else the last one received."""
         received = cast(Model, state.shared) if message is None else message.model
         return state.personal or received
 
     async def models_of(
         self, observer: ClientContext, server_state: Model, client_state: ClientState
     ) -> Predictors:
-        """Return the client's own model, the global one where it has none, and the global one."""
+        """Return the client's own model, or else the global one; and the global one."""
         shared = Predictor(server_state)
         return {"personal": Predictor(client_state.personal or server_state), "global": shared, "gm": shared}
 

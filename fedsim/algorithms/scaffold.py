@@ -1,8 +1,8 @@
 """SCAFFOLD: controls at clients and server correct the drift of local steps.
 
-A client's control c_k estimates the gradient of its own loss, the server's control c that of everyone's. Each
-local step goes along ``g - c_k + c``: the client's own gradient is replaced, in the mean, by the global one,
-so many local steps do not drift towards the client's own optimum (specification 5.B.2).
+A client's control c_k estimates the gradient of its own loss, the server's control c that of the mean loss.
+Each local step goes along ``g - c_k + c``: in the mean the client's own gradient is replaced by the global
+one, so many local steps do not drift towards the client's own optimum (specification 5.B.2).
 
 Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: SCAFFOLD: Stochastic Controlled Averaging for Federated
 Learning, ICML 2020 (arXiv 1910.06378), algorithm 1.
@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from fedsim.algorithms.base import About, Predictor, Predictors, Replies, Setting, mirrored
+from fedsim.algorithms.base import About, Replies, Setting, mirrored
 from fedsim.algorithms.common.model_rounds import ModelTraining
 from fedsim.algorithms.common.tree_arithmetic import combination, difference, zeros
 from fedsim.algorithms.contexts import ClientContext, ServerContext
@@ -42,47 +42,31 @@ class ScaffoldConfig(Config):
 
 @message("scaffold_model")
 class ControlledModel(ModelBroadcast):
-    """The global model and the server's control, c.
+    """The global model and the server's control, c."""
 
-    Attributes:
-        control: A tree like the model's parameters.
-    """
-
-    control: Tree = counted()
+    control: Tree = counted()  # A tree like the model's parameters
 
 
 @message("scaffold_change")
 class ControlledChange(ModelUpdate):
-    """How a client has changed the parameters, ``y - w``, and its control; the buffers are its model's.
+    """The change of the parameters ``y - w`` and of the control; the model's buffers."""
 
-    Attributes:
-        control: ``c_k+ - c_k``, a tree like the model's parameters.
-    """
-
-    control: Tree = counted()
+    control: Tree = counted()  # c_k+ - c_k, a tree like the model's parameters
 
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What the server holds.
+    """What the server holds."""
 
-    Attributes:
-        model: The global model.
-        control: The mean of the controls of all clients that can take part, c.
-    """
-
-    model: Model
-    control: Tree
+    model: Model  # the global model
+    control: Tree  # the mean of the controls of all clients that can take part, c
 
 
 @dataclass(frozen=True, slots=True)
 class ClientState:
-    """What a client keeps.
+    """What a client keeps."""
 
-    Attributes:
-        control: Its control, c_k: part of the server's, so it changes only when the server's does.
-    """
-
+    # its control, c_k: part of the server's, so it changes only when the server's does
     control: Tree = mirrored()  # noqa: RUF009 - a field, as dataclasses.field makes it
 
 
@@ -93,7 +77,7 @@ class DriftCorrection:
     is_elementwise: ClassVar[bool] = True
 
     def __call__(self, model: LiveModel, gradients: list[Tensor], extras: Extras) -> list[Tensor]:
-        """Return the corrected gradients, in the order of the model's parameters."""
+        """Return the corrected gradients."""
         shift = extras["shift"]
         return [gradient + shift[name] for gradient, name in zip(gradients, model.params, strict=True)]
 
@@ -123,14 +107,10 @@ class Scaffold(ModelTraining[ScaffoldConfig, ServerState]):
         """Begin with a control of zero."""
         return ClientState(zeros(client.initial_model().params))
 
-    def model_for(self, server: ServerContext, state: ServerState, client: int) -> Model:
-        """Return the global model."""
-        return state.model
-
     async def send(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
     ) -> tuple[ServerState, Mapping[int, ControlledModel]]:
-        """Send everyone w and c."""
+        """Send w and c to every client."""
         model = state.model
         message = ControlledModel(model.architecture, model.params, model.buffers, state.control)
         return state, dict.fromkeys(cohort, message)
@@ -138,7 +118,7 @@ class Scaffold(ModelTraining[ScaffoldConfig, ServerState]):
     async def send_last(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]
     ) -> tuple[ServerState, Mapping[int, ModelBroadcast]]:
-        """Send everyone w alone: nobody corrects steps any more."""
+        """Send w alone to every client."""
         return state, dict.fromkeys(cohort, ModelBroadcast.of(state.model))
 
     async def train(  # type: ignore[override]  # what send() makes
@@ -165,15 +145,15 @@ class Scaffold(ModelTraining[ScaffoldConfig, ServerState]):
         """``w <- w + server_lr / m * sum (y - w)``, ``c <- c + 1 / K * sum (c_k+ - c_k)``."""
         changes, m = [reply.message for reply in replies], len(replies)
         model, share = state.model, self.config.server_lr / m
-        params = combination([model.params, *(one.params for one in changes)], [1.0, *[share] * m])
-        buffers = weighted_mean([one.buffers for one in changes], [1 / m] * m)
-        controls = [state.control, *(one.control for one in changes)]
+        params = combination([model.params, *(change.params for change in changes)], [1.0, *[share] * m])
+        buffers = weighted_mean([change.buffers for change in changes], [1 / m] * m)
+        controls = [state.control, *(change.control for change in changes)]
         # Who cannot take part keeps a control of zero for ever, which would hold c too near to zero.
         control = combination(controls, [1.0, *[1 / server.num_eligible] * m])
         return ServerState(Model(model.architecture, params, buffers), control)
 
     def misfits(self, setting: Setting) -> Iterator[Fault]:
-        """Refuse optimisers that option II cannot see through."""
+        """Refuse optimisers whose path is no sum of gradients, with option II."""
         yield from super().misfits(setting)
         training = setting.training
         mend = "leave it out, or let algorithm.params.option be 'I'"
@@ -183,12 +163,6 @@ class Scaffold(ModelTraining[ScaffoldConfig, ServerState]):
             if self.config.option == "II" and value != usual:
                 problem = f"{value!r}: with option II the way that a client went must be a sum of gradients"
                 yield Fault(f"training.{name}", problem, mend)
-
-    async def models_of(
-        self, observer: ClientContext, server_state: ServerState, client_state: ClientState
-    ) -> Predictors:
-        """Return the global model."""
-        return {"global": Predictor(server_state.model)}
 
 
 PLUGIN = Scaffold

@@ -43,7 +43,7 @@ class SimPFD(Codistillation[SimPFDConfig, ServerState]):
     Config = SimPFDConfig
 
     async def weights(self, server: ServerContext, state: ServerState) -> Array:
-        """Return the cosines as weights."""
+        """Return weights from cosines of predictions."""
         flops = cosines_flops(*state.values.shape)
         similarities = await server.call(cosines_of_predictions, state.values, state.given, flops=flops)
         return by_range(similarities) if self.config.norm == "minmax" else by_sum(similarities)

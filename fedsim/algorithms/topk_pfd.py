@@ -57,7 +57,7 @@ class TopKPFD(Codistillation[TopKPFDConfig, ServerState]):
     Config = TopKPFDConfig
 
     async def weights(self, server: ServerContext, state: ServerState) -> Array:
-        """Return equal weights for each one's neighbours."""
+        """Return equal weights for each client's neighbours."""
         flops = cosines_flops(*state.values.shape)
         similarities = await server.call(cosines_of_predictions, state.values, state.given, flops=flops)
         count = (len(similarities) + 1) // 2 if self.config.half else self.config.neighbours

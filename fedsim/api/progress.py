@@ -13,6 +13,7 @@ from fedsim.plugins import install_command, is_installed
 from fedsim.report.run_text import measured_words
 from fedsim.runtime.records.result import RoundRow
 from fedsim.studies.perform import Progress as StudyProgress
+from fedsim.studies.plan import StudyPlan
 
 T = TypeVar("T")
 Listener: TypeAlias = Callable[[T], None]
@@ -26,15 +27,7 @@ ListenerOf: TypeAlias = Callable[[str, int | None], Listener[RoundRow]]
 
 @contextmanager
 def round_listeners(progress: Progress, rounds_of_runs: list[int | None]) -> Iterator[ListenerOf]:
-    """Yield what makes a listener for each of several runs that are done one after the other.
-
-    Args:
-        progress: What the caller gave.
-        rounds_of_runs: How many rounds each run has; None where a budget ends them.
-
-    Raises:
-        UserError: It is nothing of the kind, or a bar needs a package that is not installed.
-    """
+    """Yield what makes a listener for each of several runs that are done one after the other."""
     known = [rounds for rounds in rounds_of_runs if rounds is not None]
     total = sum(known) if len(known) == len(rounds_of_runs) else None
     with _bar(progress, total=total, unit="round") as bar:
@@ -56,6 +49,22 @@ def round_listeners(progress: Progress, rounds_of_runs: list[int | None]) -> Ite
             return show
 
         yield listener_of
+
+
+@contextmanager
+def each_round_listener(progress: Progress, plan: StudyPlan) -> Iterator[Listener[StudyProgress]]:
+    """Yield what takes the progress of runs that are done one after the other, round by round."""
+    with round_listeners(progress, [run.rounds for run in plan.runs]) as listener_of:
+        listener: Listener[RoundRow] = _ignore
+
+        def show(now: StudyProgress) -> None:
+            nonlocal listener
+            if now.row is not None:
+                listener(now.row)
+            elif now.run is not None and not now.said:
+                listener = listener_of(now.run.label, now.run.rounds)
+
+        yield show
 
 
 @contextmanager

@@ -15,10 +15,9 @@ import pyarrow as pa
 from fedsim.errors import UserError
 from fedsim.models import Architecture, Architectures
 from fedsim.page.write_report import write_report
-from fedsim.report import comparison, cost_breakdown, run_columns
+from fedsim.report import cost_breakdown, run_columns
 from fedsim.report.atomic_folder import check_files, check_folders, staged, write_file
 from fedsim.report.cost_breakdown import Summary
-from fedsim.report.markup import to_html
 from fedsim.report.places import TABLES
 from fedsim.report.read_parquet import read_table
 from fedsim.report.read_whole import read_whole
@@ -26,8 +25,11 @@ from fedsim.report.run_text import run_blocks, run_text
 from fedsim.report.saved_models import MODELS, EndModels, read_models, write_models
 from fedsim.report.summary import read_summary
 from fedsim.report.tables import arrow_rows
-from fedsim.report.text_table import TextTable
+from fedsim.report.text_table import TextTable, to_html
 from fedsim.scenario import Scenario, load_scenario
+from fedsim.studies import comparison
+from fedsim.studies.answer_files import FILES, answer_rows, read_folder
+from fedsim.studies.study_columns import ANSWERS
 
 if TYPE_CHECKING:
     from torch import nn
@@ -59,13 +61,13 @@ class Result:
 
     def __init__(
         self,
-        folder: Path,
+        folder: str | Path,
         *,
         models: EndModels | None = None,
         temporary: Temporary | None = None,
     ) -> None:
-        self.folder = folder
-        self.summary: Summary = read_summary(folder)
+        self.folder = Path(folder)
+        self.summary: Summary = read_summary(self.folder)
         self._models = models
         self._temporary = temporary  # removed when nobody holds it any more
 
@@ -146,12 +148,12 @@ class Result:
         by_client = self._models.by_client
         if client is None:
             wanted = name or "global"
-            found = {id(own[wanted]): own[wanted] for own in by_client.values() if wanted in own}
-            if len(found) != 1:
-                many = f"{len(found)} different {wanted} models" if found else f"no {wanted} model"
+            models = {id(own[wanted]): own[wanted] for own in by_client.values() if wanted in own}
+            if len(models) != 1:
+                many = f"{len(models)} different {wanted} models" if models else f"no {wanted} model"
                 one = next(iter(by_client))
                 raise UserError(f"this run has {many}: name a client, as in model(client={one})")
-            [model] = found.values()
+            [model] = models.values()
         else:
             if client not in by_client:
                 raise UserError(
@@ -250,12 +252,17 @@ class Comparison:
     @property
     def summaries(self) -> list[Summary]:
         """What each run comes to."""
-        return [one.summary for one in self.runs]
+        return [run.summary for run in self.runs]
 
     @cached_property
     def table(self) -> pa.Table:
         """One row per run, with the columns of ``comparison.csv``."""
         return arrow_rows(run_columns.COMPARISON, comparison.flat_rows(self.summaries))
+
+    @cached_property
+    def answers(self) -> pa.Table:
+        """One row per algorithm and target: the columns of ``answers.csv``, as those of a study."""
+        return arrow_rows(ANSWERS, answer_rows(read_folder(self.folder)))
 
     def save(self, folder: str | Path, *, force: bool = False) -> Path:
         """Save every run into a folder, as :meth:`Result.save` does, then the tables, and return the folder.
@@ -270,10 +277,11 @@ class Comparison:
         place = Path(folder)
         folders = [place / one.folder.name for one in self.runs]
         check_folders(folders, force=force)
-        check_files([place / table for table in TABLES], force=force)
+        tables = [table for table in (*TABLES, *FILES) if (self.folder / table).exists()]
+        check_files([place / table for table in tables], force=force)
         for one, its_folder in zip(self.runs, folders, strict=True):
             one.save(its_folder, force=force)
-        for table in TABLES:
+        for table in tables:
             write_file(place / table, read_whole(self.folder / table, Path.read_bytes))
         return place
 

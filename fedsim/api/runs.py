@@ -6,30 +6,29 @@ then gets its own thread. Ctrl-C, or "interrupt" in Jupyter, ends a run and leav
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import inspect
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 import torch
 
 from fedsim.api.progress import ListenerOf, Progress, round_listeners
-from fedsim.api.results import Comparison, Result, Temporary
+from fedsim.api.results import Result, Temporary
 from fedsim.api.threads import call, call_async
 from fedsim.errors import UserError
-from fedsim.page.live_session import comparison_on, run_on
+from fedsim.page.live_session import run_on
 from fedsim.report.places import RUNS, run_name
-from fedsim.report.record_comparison import check_comparison, record_comparison, write_comparison
 from fedsim.report.record_run import Perform, record
-from fedsim.report.tracking import warn
-from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import run as simulate
-from fedsim.scenario import Algorithm, Overrides, Plan, Scenario, Source, load_each, load_scenario
-from fedsim.scenario.algorithm_params import unlike_params
+from fedsim.scenario import Algorithm, Overrides, Plan, Scenario, Source, load_scenario
 
 if TYPE_CHECKING:
     from fedsim.page.live_page import LivePage
+
+P = ParamSpec("P")
 
 load = load_scenario
 
@@ -72,65 +71,19 @@ def run(
         return call(partial(record_run, loaded, out, force, verify, listener_of, profile=profile, live=live))
 
 
-async def arun(
-    scenario: Source,
-    *,
-    algorithm: Algorithm | None = None,
-    seed: int | None = None,
-    overrides: Overrides | None = None,
-    out: str | Path | None = None,
-    force: bool = False,
-    verify: bool = False,
-    profile: bool = False,
-    progress: Progress = None,
-    live: LivePage | None = None,
-) -> Result:
-    """Run a scenario as :func:`run` does, while the event loop of the caller goes on.
+def _awaited(function: Callable[P, Result]) -> Callable[P, Coroutine[Any, Any, Result]]:
+    async def arun(*args: P.args, **kwargs: P.kwargs) -> Result:
+        """Run a scenario as :func:`run` does, while the event loop of the caller goes on.
 
-    ``progress`` is called in another thread. Cancelling ends the run, and leaves nothing half-written.
-    """
-    loaded = load(scenario, overrides or (), algorithm=algorithm, seed=seed)
-    with round_listeners(progress, [loaded.run.rounds]) as listener_of:
-        return await call_async(
-            partial(record_run, loaded, out, force, verify, listener_of, profile=profile, live=live)
-        )
+        ``progress`` is called in another thread. Cancelling ends the run, and leaves nothing half-written.
+        """
+        return await call_async(partial(function, *args, **kwargs))
+
+    arun.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    return arun
 
 
-def compare(
-    scenario: Source,
-    algorithms: Sequence[Algorithm],
-    *,
-    seeds: Sequence[int] | None = None,
-    overrides: Overrides | None = None,
-    out: str | Path | None = None,
-    force: bool = False,
-    verify: bool = False,
-    progress: Progress = None,
-    live: LivePage | None = None,
-) -> Comparison:
-    """Run each algorithm with each seed on the same scenario, and return the results side by side.
-
-    Args:
-        scenario: A file, an example by name, a dictionary of tables, or a scenario that was loaded before.
-        algorithms: The algorithms.
-        seeds: The seeds; the scenario's if left out.
-        overrides: Values that replace the scenario's, by path, as for :func:`load`.
-        out: Folder of the run folders; if left out a temporary one, which goes with the results.
-        force: Whether other results there may be replaced; those of the same runs are in any case.
-        verify: Whether every invariant is checked while running; slower.
-        progress: Called with each round of each run as it ends; or True or False, as for :func:`run`.
-        live: A page that shows the runs while they go on.
-
-    Raises:
-        ScenarioError: All that is wrong with the scenario, with any of the algorithms.
-        OutputError: The place of the results is occupied or cannot be written.
-        RunError: A run failed; with ``out``, those before it are kept.
-    """
-    loaded = load_each(scenario, overrides or (), algorithms, seeds)
-    for remark in unlike_params({one.algorithm.name: one for one in loaded}):
-        warn(remark)
-    with round_listeners(progress, [one.run.rounds for one in loaded]) as listener_of:
-        return call(partial(_compare, loaded, out, force, verify, listener_of, live))
+arun = _awaited(run)
 
 
 def record_run(
@@ -145,8 +98,8 @@ def record_run(
     perform: Callable[[Plan], Perform] | None = None,
 ) -> Result:
     """Run a scenario that was loaded; ``perform`` returns what does it, if that is not virtual time."""
-    place, temporary = _place(out)
-    with _plain_torch():
+    place, temporary = place_of(out)
+    with plain_torch():
         plan = Plan.of(scenario, scenario.run.name, verify=verify)
         known_as = RUNS / plan.name / run_name(plan.algorithm, plan.parts.seed) if temporary else place
         folder = place / "run" if temporary else place
@@ -165,54 +118,17 @@ def record_run(
     return Result(done.folder, models=done.models, temporary=temporary)
 
 
-def _compare(
-    scenarios: Sequence[Scenario],
-    out: str | Path | None,
-    force: bool,
-    verify: bool,
-    listener_of: ListenerOf,
-    live: LivePage | None,
-) -> Comparison:
-    place, temporary = _place(out)
-    name = scenarios[0].run.name
-    known_as = RUNS / name if temporary else None
-    check_comparison(scenarios, place, force=force)
-    with _plain_torch(), comparison_on(live, scenarios, place) as followed:
-
-        @contextmanager
-        def watching(label: str, rounds: int | None) -> Iterator[Callable[[RoundRow], None]]:
-            with followed.running(label):
-                yield listener_of(label, rounds)
-
-        done = record_comparison(
-            scenarios,
-            name,
-            place,
-            watching,
-            observe=followed.observe,
-            force=force,
-            verify=verify,
-            known_as=known_as,
-        )
-        results = [Result(one.folder, models=one.models, temporary=temporary) for one in done]
-        write_comparison(scenarios, place)
-    return Comparison(place, results)
-
-
 @contextmanager
-def _plain_torch() -> Iterator[None]:
-    """Let gradients be computed, whatever the caller has switched off.
-
-    Raises:
-        UserError: The caller has changed torch's default dtype, which belongs to the process.
-    """
+def plain_torch() -> Iterator[None]:
+    """Let gradients be computed, whatever the caller has switched off."""
     if (dtype := torch.get_default_dtype()) is not torch.float32:
         raise UserError(f"torch's default dtype is {dtype}: set it back to torch.float32 first")
     with torch.inference_mode(False), torch.enable_grad():
         yield
 
 
-def _place(out: str | Path | None) -> tuple[Path, Temporary | None]:
+def place_of(out: str | Path | None) -> tuple[Path, Temporary | None]:
+    """Return the folder of results, and what removes it if it is a temporary one."""
     if out is not None:
         return Path(out), None
     temporary = Temporary()

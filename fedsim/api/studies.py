@@ -2,33 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 
-from fedsim.api.progress import study_listener
-from fedsim.api.results import Result, Temporary
+from fedsim.api.progress import each_round_listener, study_listener
+from fedsim.api.results import Comparison, Result, Temporary
+from fedsim.api.runs import place_of, plain_torch
+from fedsim.api.threads import call
 from fedsim.errors import UserError
 from fedsim.page.live_session import study_on
 from fedsim.page.write_report import write_report
 from fedsim.quoting import quoted
 from fedsim.ranges import Processes, ends
-from fedsim.report.markup import to_html
 from fedsim.report.places import RUNS, holds_scenario
+from fedsim.report.saved_models import EndModels
 from fedsim.report.tables import arrow_rows, arrow_table
+from fedsim.report.text_table import to_html
 from fedsim.report.tracking import warn
-from fedsim.studies.answer_files import Answers, answer_rows, evaluations, read_answers
-from fedsim.studies.perform import STUDY, On, Progress, Watch, perform
-from fedsim.studies.plan import StudySource, load_study
+from fedsim.scenario import Algorithm, Overrides, Source
+from fedsim.studies.answer_files import Answers, answer_rows, evaluations, read_folder
+from fedsim.studies.comparison_plans import comparison_plan
+from fedsim.studies.perform import On, Watch, perform
+from fedsim.studies.perform import Progress as StudyProgress
+from fedsim.studies.plan import StudyPlan, StudySource, load_study
 from fedsim.studies.study_columns import ANSWERS, EVALUATIONS
 from fedsim.studies.variant_params import plan_remarks
 
 if TYPE_CHECKING:
     from fedsim.page.live_page import LivePage
+
+
+import json
+
+from fedsim.errors import OutputError
+from fedsim.report.atomic_folder import MARK
+from fedsim.report.places import COMPARISON, STUDY
+from fedsim.report.read_whole import read_whole
 
 
 class StudyResult:
@@ -75,7 +90,7 @@ class StudyResult:
 
     def __repr__(self) -> str:
         blocks = [
-            "\n".join([grid.title, *grid.lines(), *(f"  {one}" for one in grid.notes)])
+            "\n".join([grid.title, *grid.lines(), *(f"  {note}" for note in grid.notes)])
             for grid in self._found.tables
         ]
         return "\n\n".join([*blocks, *self._failures()])
@@ -85,7 +100,7 @@ class StudyResult:
         return "".join([*map(to_html, self._found.tables), *failures])
 
     def _failures(self) -> list[str]:
-        return [f"{label}: {said}" for label, said in self.failed.items()]
+        return [f"{label}: {why}" for label, why in self.failed.items()]
 
 
 def study(
@@ -99,11 +114,12 @@ def study(
     progress: Watch | bool | None = None,
     live: LivePage | None = None,
 ) -> StudyResult:
-    """Do the runs of a study in processes of their own, and return what they answer.
+    """Do the runs of a study, and return what they answer.
 
     A run that is in ``out`` already is not done again, so a study that was stopped goes on where it was. A
-    run that fails stops no other: ``failed`` of the result names it. Private plugins must be in a module that
-    another process can import, not in a notebook.
+    run that fails stops no other: ``failed`` of the result names it. With one job, runs are done in this
+    process. With more they have processes of their own, and private plugins must be in a module that these
+    can import, not in a notebook.
 
     Args:
         study: A file, an example by name, or a dictionary of a study's keys, whose ``base`` may be anything
@@ -123,33 +139,162 @@ def study(
         OutputError: The place of the results is occupied or cannot be written.
         UserError: ``jobs`` is no number of processes, or there is no cluster.
     """
-    least, most = ends(Processes)
-    if jobs is not None and jobs not in range(least, most + 1):
-        raise UserError(f"jobs is {quoted(jobs)}: give a number from {least} to {most}, or leave it out")
     plan = load_study(study)
-    for remark in plan_remarks(plan):
-        warn(remark)
-    temporary = Temporary() if out is None else None
-    folder = temporary.path if temporary else Path(str(out))
-    with study_listener(progress, plan.name) as tell, study_on(live, plan, folder, "study") as followed:
+    with study_listener(progress, plan.name) as listener:
+        done = _done(plan, listener, out, live, jobs=jobs, on=on, force=force, verify=verify)
+    return StudyResult(done.answers, done.folder.resolve(), done.temporary)
 
-        def watch(now: Progress) -> None:
-            followed.hear(now)
-            tell(now)
 
-        found = perform(
-            plan,
-            folder,
-            jobs=jobs,
-            on=on,
-            force=force,
-            verify=verify,
-            watch=watch,
-            known_as=RUNS / plan.name if temporary else None,
-        )
-    return StudyResult(found, folder.resolve(), temporary)
+@overload
+def compare(
+    scenario: Source, algorithms: Sequence[Algorithm], *, grid: None = None, **options: Any
+) -> Comparison: ...
+@overload
+def compare(
+    scenario: Source, algorithms: Sequence[Algorithm], *, grid: Mapping[str, Any], **options: Any
+) -> StudyResult: ...
+def compare(  # type: ignore[misc]  # the implementation names its options
+    scenario: Source,
+    algorithms: Sequence[Algorithm],
+    *,
+    seeds: Sequence[int] | None = None,
+    overrides: Overrides | None = None,
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    targets: Sequence[float] = (),
+    jobs: int | None = None,
+    on: On | None = None,
+    out: str | Path | None = None,
+    force: bool = False,
+    verify: bool = False,
+    progress: Any = None,
+    live: LivePage | None = None,
+) -> Comparison | StudyResult:
+    """Run each algorithm with each seed on the same scenario, and return the results side by side.
+
+    With a grid it is a study, whose result is that of :func:`fedsim.study`.
+
+    Args:
+        scenario: A file, an example by name, a dictionary of tables, or a scenario that was loaded before.
+        algorithms: The algorithms.
+        seeds: The seeds; the scenario's if left out.
+        overrides: Values that replace the scenario's, by path, as for :func:`load`.
+        grid: Lists of values by path; each algorithm runs with every combination.
+        targets: Accuracies of which the answers say what each algorithm took to reach them.
+        jobs: Runs at once, in processes of their own; if left out one after the other, in this process, or
+            with ``on`` as many as the cluster has CPUs.
+        on: ``"ray"`` spreads the runs over a Ray cluster, that of ``RAY_ADDRESS`` or of this machine; needs
+            the extra ``ray``.
+        out: Folder of the run folders; if left out a temporary one, which goes with the results.
+        force: Whether other results there may be replaced; those of the same runs are in any case.
+        verify: Whether every invariant is checked while running; slower.
+        progress: Called with each round of each run as it ends, or with several jobs as for
+            :func:`fedsim.study`; or True or False, as for :func:`run`.
+        live: A page that shows the runs while they go on.
+
+    Raises:
+        ScenarioError: All that is wrong with the scenario, with any of the algorithms.
+        OutputError: The place of the results is occupied or cannot be written.
+        RunError: A run failed; with ``out``, those that have ended are kept.
+        UserError: ``jobs`` is no number of processes, or there is no cluster.
+    """
+    if on is None:
+        jobs = 1 if jobs is None else jobs
+    if isinstance(algorithms, str | type):
+        algorithms = [algorithms]
+    plan = comparison_plan(scenario, overrides or (), algorithms, seeds, targets, grid)
+    is_here = _is_here(jobs, on)
+    listening = each_round_listener(progress, plan) if is_here else study_listener(progress, plan.name)
+    with listening as listener:
+        again = is_here and not grid
+        done = _done(plan, listener, out, live, jobs=jobs, on=on, force=force, verify=verify, again=again)
+    if grid:
+        return StudyResult(done.answers, done.folder.resolve(), done.temporary)
+    folders = {run.label: (done.folder / run.label).resolve() for run in plan.runs}
+    runs = [
+        Result(folder, models=done.models.get(label), temporary=done.temporary)
+        for label, folder in folders.items()
+    ]
+    return Comparison(done.folder, runs)
 
 
 def open_study(folder: Path) -> StudyResult:
     """Return what the runs in the folder of a study answer, whether all of them are there or not."""
-    return StudyResult(read_answers(load_study(folder / STUDY), folder), folder)
+    return StudyResult(read_folder(folder), folder)
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """The runs of a study, with the models of those that were done in this process."""
+
+    answers: Answers
+    folder: Path
+    temporary: Temporary | None
+    models: Mapping[str, EndModels]
+
+
+def _done(
+    plan: StudyPlan,
+    listener: Watch,
+    out: str | Path | None,
+    live: LivePage | None,
+    *,
+    jobs: int | None,
+    on: On | None,
+    **options: Any,
+) -> _Done:
+    least, most = ends(Processes)
+    if jobs is not None and jobs not in range(least, most + 1):
+        raise UserError(f"jobs is {quoted(jobs)}: give a number from {least} to {most}, or leave it out")
+    for remark in plan_remarks(plan):
+        warn(remark)
+    folder, temporary = place_of(out)
+    is_here, models = _is_here(jobs, on), dict[str, EndModels]()
+    with study_on(live, plan, folder, is_here=is_here) as followed:
+
+        def watch(now: StudyProgress) -> None:
+            followed.hear(now)
+            listener(now)
+            if plan.kind == "comparison" and now.run is not None and now.recorded is not None:
+                models[now.run.label] = now.recorded.models
+
+        def work() -> Answers:
+            with plain_torch():
+                return perform(
+                    plan,
+                    folder,
+                    jobs=jobs,
+                    on=on,
+                    watch=watch,
+                    known_as=RUNS / plan.name if temporary else None,
+                    observe=followed.observe,
+                    **options,
+                )
+
+        answers = call(work) if is_here else work()
+    return _Done(answers, folder, temporary, models)
+
+
+def _is_here(jobs: int | None, on: On | None) -> bool:
+    """Whether runs are done in this process."""
+    return jobs == 1 and on is None
+
+
+def open(folder: str | Path) -> Result | Comparison | StudyResult:  # noqa: A001
+    """Return what a folder holds: one run, the runs of a comparison, or a study, even if it has not ended.
+
+    Raises:
+        OutputError: None of them, or it cannot be read.
+        ScenarioError: The folder of a study whose scenarios are not valid here.
+    """
+    place = Path(folder).resolve()
+    if (place / MARK).is_file():
+        return Result(place)
+    if (place / STUDY).is_file():
+        return open_study(place)
+    if (place / COMPARISON).is_file():
+        runs = read_whole(place / COMPARISON, lambda file: json.loads(file.read_text())["runs"])
+        return Comparison(place, [Result(place / run["folder"]) for run in runs])
+    raise OutputError(
+        f"{place} holds no results: name the folder of a run, in which is {MARK}, of a comparison, in which "
+        f"is {COMPARISON}, or of a study, in which is {STUDY}"
+    )

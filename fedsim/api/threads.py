@@ -73,16 +73,7 @@ def _in_loop() -> bool:
 
 
 class _Work(threading.Thread, Generic[T]):
-    """Runs a function, and keeps what it returns or raises.
-
-    Args:
-        function: What to run.
-        tell: Called in this thread when the function has ended.
-
-    Attributes:
-        ended: Set when the function has ended. A join would not do: one that was interrupted takes the thread
-            for dead.
-    """
+    """Runs a function, and keeps what it returns or raises."""
 
     def __init__(self, function: Callable[[], T], tell: Callable[[], object] = lambda: None) -> None:
         super().__init__(name="fedsim run", daemon=True)

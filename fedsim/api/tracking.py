@@ -8,7 +8,7 @@ from typing import Any
 
 from fedsim.plugins import Plugin
 from fedsim.report import tracking
-from fedsim.scenario.tracker import load_tracker
+from fedsim.scenario.load import load_tracker
 
 
 def track(
@@ -35,4 +35,4 @@ def track(
         UserError: The tracker's package is not installed.
     """
     tracker = load_tracker(to, params or {}, folder=out)
-    return [tracking.track(one, tracker).name for one in tracking.run_folders(Path(folder))]
+    return [tracking.track(run, tracker).name for run in tracking.run_folders(Path(folder))]

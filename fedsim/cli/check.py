@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedsim.bus import Totals
@@ -12,14 +12,20 @@ from fedsim.cli.error_handling import rehearsing
 from fedsim.errors import ScenarioError, UserError
 from fedsim.mkl_mode import mode_words
 from fedsim.mkl_mode import remark as mkl_remark
-from fedsim.report import number_format, preview
-from fedsim.report.forecast import BASIS, hardly_pays, tried
-from fedsim.report.rehearsal import rehearse
+from fedsim.planning import preview
+from fedsim.planning.real_time import BASIS, RehearsedSetting, hardly_pays, rehearse_study, study_s, tried
+from fedsim.planning.rehearsal import rehearse
+from fedsim.report import number_format
+from fedsim.report.number_format import NOTHING, duration, several, size
 from fedsim.report.remarks import remarks
 from fedsim.report.summary import ineligible, ineligible_line
+from fedsim.report.text_table import TextTable
 from fedsim.scenario import build, json_schema, load_scenario
 from fedsim.scenario.algorithm_params import unlike_params
 from fedsim.scenario.load import is_study, read_source
+from fedsim.studies.plan import Setting, StudyPlan, load_study, path_headings
+from fedsim.studies.variant_params import plan_remarks
+from fedsim.studies.worker_pool import default_jobs
 
 
 def schema() -> None:
@@ -28,7 +34,7 @@ def schema() -> None:
 
 
 def is_study_file(file: Path) -> bool:
-    """Whether a file, or the example of a name, is a study."""
+    """Whether a file or an example is a study."""
     try:
         tables, _, _ = read_source(file, studies=True)
     except ScenarioError:  # which is told as that of a scenario
@@ -39,10 +45,8 @@ def is_study_file(file: Path) -> bool:
 def check(
     scenario_file: Path, overrides: Sequence[str], algorithm: str | None, jobs: int | None = None
 ) -> None:
-    """Print what a scenario is made of, and what its first rounds cost; or which runs a study has."""
+    """Print the parts of a scenario and the costs of its first rounds, or the runs of a study."""
     if is_study_file(scenario_file):
-        from fedsim.cli.check_study import check_study  # studies take long to import
-
         check_study(scenario_file, overrides, algorithm, jobs)
         return
     if jobs is not None:
@@ -88,7 +92,7 @@ def check(
     say(f"  {BASIS}")
     numbers = ", numbers are portable" if parts.numerics == "portable" else ""
     say(f"  {mkl_remark() or f'matrix products: {mode_words()}{numbers}'}")
-    if real_time is not None and (remark := hardly_pays(parts, rehearsal)) is not None:
+    if real_time is not None and (remark := hardly_pays(parts, real_time)) is not None:
         say(f"  {remark}")
     if parts.fleet.is_traced:
         say("  links that follow traces had the mean of their trace here; in a run they change over time")
@@ -107,3 +111,71 @@ def check(
 
 def _both_ways(traffic: Totals) -> str:
     return f"{number_format.size(traffic.sent_up)} up, {number_format.size(traffic.sent_down)} down"
+
+
+def check_study(
+    scenario_file: Path, overrides: Sequence[str], algorithm: str | None, jobs: int | None
+) -> None:
+    """Print which runs a study has, and what they cost."""
+    if overrides or algorithm is not None:
+        raise UserError(
+            f"{scenario_file} is a study, whose variants have algorithms and values of their own: leave out "
+            "--set and --algorithm, and write [set] and [[variant]] in the file"
+        )
+    plan = load_study(scenario_file)
+    with rehearsing(scenario_file):
+        known = rehearse_study(plan, str(scenario_file))
+    points = len({setting.point for setting in plan.settings})
+    parts = [several(len(plan.settings) // points, "variant")]
+    parts += [several(points, "point") + " of the grid"] if plan.grid else []
+    parts += [several(len(plan.seeds), "seed")]
+    say(f"{scenario_file}: {plan.name}, a study: {', '.join(parts)}")
+    table(_one_run_of_each(plan, known))
+    trials, jobs = sum(map(len, plan.trials.values())), jobs or default_jobs(len(plan.runs))
+    heading("Cost")
+    lines = [("trials, of the tuning", str(trials))] if trials else []
+    lines += [
+        ("runs", str(len(plan.settings) * len(plan.seeds))),
+        (f"real time, {jobs} at once", _real_time(plan, known, jobs)),
+    ]
+    pairs(lines)
+    say(f"  {BASIS}")
+    say("  runs that are there already are not done again")
+    for remark in plan_remarks(plan):
+        say(f"  {remark}")
+
+
+def _one_run_of_each(plan: StudyPlan, known: Mapping[Setting, RehearsedSetting]) -> TextTable:
+    rows = []
+    for setting, own in known.items():
+        rehearsal = own.rehearsal
+        planned = (
+            str(rehearsal.planned),
+            duration(rehearsal.simulated_s),
+            size(rehearsal.totals.sent_up),
+            size(rehearsal.totals.sent_down),
+        )
+        rows.append(
+            (
+                setting.variant,
+                *map(str, setting.point),
+                *([NOTHING] * len(planned) if rehearsal.planned is None else planned),
+                NOTHING if own.forecast is None else duration(own.forecast.round_s),
+                duration(own.run_s(None)),
+            )
+        )
+    headings = ["variant", *path_headings(plan.grid)]
+    headings += ["rounds", "simulated\ntime", "bytes up", "bytes down", "real time\nof a round", "real time"]
+    notes = [f"with the first values of {', '.join(plan.tuned)}"] if plan.tuned else []
+    if len(known) < len(plan.settings):
+        where = " at points of the grid" if plan.grid else ""
+        rehearsed = f"rehearsed: {len(known)} of {len(plan.settings)} variants{where}"
+        notes.insert(0, f"{rehearsed}; the others are taken to be like these")
+    return TextTable(headings, rows, notes, title="One run of each")
+
+
+def _real_time(plan: StudyPlan, known: Mapping[Setting, RehearsedSetting], jobs: int) -> str:
+    if problem := next((own.problem for own in known.values() if own.problem), ""):
+        return problem
+    taken_s = study_s(plan, known, jobs)
+    return "as long as it takes to reach the accuracy" if taken_s is None else f"about {duration(taken_s)}"

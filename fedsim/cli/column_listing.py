@@ -14,17 +14,19 @@ from fedsim.studies.study_columns import STUDY_TABLES
 
 def list_columns(details: bool, as_json: bool) -> None:
     """Print the columns of all tables with unit and description, and with their type if so wished."""
-    documents = [_document(one, details) for one in (*RUN_TABLES.values(), COMPARISON, *STUDY_TABLES)]
+    described = (*RUN_TABLES.values(), COMPARISON, *STUDY_TABLES)
+    documents = [_document(columns, details) for columns in described]
     if as_json:
         say(json.dumps(documents, indent=2, ensure_ascii=False))
         return
-    for one in documents:
-        headings, rows = list(one["columns"][0]), [tuple(column.values()) for column in one["columns"]]
+    for document in documents:
+        headings = list(document["columns"][0])
+        rows = [tuple(column.values()) for column in document["columns"]]
         words = frozenset(range(len(headings)))
-        table(TextTable(headings, rows, [one["rows"]], text_columns=words, title=one["file"]))
+        table(TextTable(headings, rows, [document["rows"]], text_columns=words, title=document["file"]))
 
 
-def _document(one: Table, details: bool) -> dict[str, Any]:
+def _document(described: Table, details: bool) -> dict[str, Any]:
     columns = [
         {
             "name": name,
@@ -32,6 +34,6 @@ def _document(one: Table, details: bool) -> dict[str, Any]:
             "unit": column.unit,
             "description": column.description,
         }
-        for name, column in one.columns.items()
+        for name, column in described.columns.items()
     ]
-    return {"name": one.name, "file": one.file, "rows": one.rows, "columns": columns}
+    return {"name": described.name, "file": described.file, "rows": described.rows, "columns": columns}

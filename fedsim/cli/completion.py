@@ -20,10 +20,10 @@ from click.shell_completion import (
     add_completion_class,
 )
 
-import fedsim
 from fedsim import example_files
 from fedsim.cli.commands import main
 from fedsim.cli.plugin_kinds import FOLDERS
+from fedsim.plugin_listing import available
 
 Items = list[CompletionItem[str]]
 
@@ -165,14 +165,7 @@ def _last_of(names: Iterable[tuple[str, str]], incomplete: str) -> Items:
 
 
 def _plugins(kind: str) -> list[tuple[str, str]]:
-    """Return name and summary of the plugins of a kind, as :func:`fedsim.plugins.available` finds them."""
-    folder = Path(fedsim.__path__[0], *FOLDERS[kind].split(".")[1:])
-    texts = {file.stem: file.read_text("utf-8") for file in sorted(folder.glob("*.py"))}
-    return [
-        (name, text.removeprefix('"""').partition("\n")[0].removesuffix('"""'))
-        for name, text in texts.items()
-        if "\nPLUGIN = " in text
-    ]
+    return [(info.name, info.summary) for info in available(FOLDERS[kind])]
 
 
 class Bash(BashComplete):

@@ -1,4 +1,4 @@
-"""Printing: tables, headings and lines, dressed up on a terminal and plain elsewhere."""
+"""Printing tables, headings and lines: styled on a terminal, plain elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def say(line: str = "") -> None:
 
 
 def note(line: str) -> None:
-    """Print a line about what goes on, on standard error."""
+    """Print a line on standard error."""
     click.echo(line, err=True)
 
 
@@ -37,13 +37,13 @@ def heading(text: str) -> None:
 
 
 def sentence(text: str) -> None:
-    """Print what was found, before its tables."""
+    """Print the sentence that precedes tables."""
     for line in _wrapped(text):
         click.echo(strong(line))
 
 
 def pairs(lines: Pairs) -> None:
-    """Print names with what they stand for, aligned."""
+    """Print names with values, aligned."""
     for line in aligned(lines):
         click.echo(line)
 
@@ -76,7 +76,7 @@ def terminal(*, error: bool = False) -> Console:
 
 
 def _wrapped(text: str, indent: str = "") -> list[str]:
-    """Return a text in lines, which a terminal would break within words."""
+    """Wrap a text at words for a terminal."""
     if not sys.stdout.isatty():
         return [indent + text]
     return textwrap.wrap(text, terminal().width, initial_indent=indent, subsequent_indent=indent)

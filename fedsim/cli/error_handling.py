@@ -1,4 +1,4 @@
-"""From exceptions and signals to messages and exit statuses, in one place for all commands."""
+"""Converts exceptions and signals to messages and exit statuses, for all commands."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MEANT = {
 
 
 class TerminatedError(KeyboardInterrupt):
-    """SIGTERM: takes the way that Ctrl-C takes, past everything that handles ordinary exceptions."""
+    """Raised by SIGTERM; like Ctrl-C it passes handlers of ordinary exceptions."""
 
 
 class Group(click.Group):
@@ -60,7 +60,7 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command, and leave with the status that suits."""
+        """Run the command, and exit with its status."""
         _print_what_cannot_be_printed()
         _see_private_plugins()
         try:
@@ -92,11 +92,7 @@ class Group(click.Group):
 
 @contextmanager
 def rehearsing(file: Path) -> Iterator[None]:
-    """Let a rehearsal that fails be a mistake in a file.
-
-    Raises:
-        UserError: It has failed.
-    """
+    """Convert a failed rehearsal to a UserError that names the file."""
     try:
         yield
     except RunError as error:
@@ -106,14 +102,14 @@ def rehearsing(file: Path) -> Iterator[None]:
 
 
 def _print_what_cannot_be_printed() -> None:
-    """Let an output in a small character set show '?' instead of failing when a run is over."""
+    """Print '?' for characters that the output cannot encode."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
 def _see_private_plugins() -> None:
-    """Let a scenario name a plugin of the working folder, as `python -m fedsim` does; it hides nothing."""
+    """Append the working folder to Python's path, as a scenario may name plugins there."""
     if not {"", str(Path.cwd())} & set(sys.path):
         sys.path.append(str(Path.cwd()))
 
@@ -124,7 +120,7 @@ def _leave(message: str, status: int) -> NoReturn:
 
 
 def _causes(error: BaseException) -> str:
-    """Name what lies behind an error, if it is something else than the message repeats."""
+    """Return the causes of an error that its message does not repeat."""
     cause, lines = error.__cause__, ""
     while cause is not None:
         line = f"{type(cause).__name__}: {cause}"
@@ -136,14 +132,14 @@ def _causes(error: BaseException) -> str:
 
 @contextmanager
 def _short_usage() -> Iterator[None]:
-    """Shorten what click says of an argument, since it repeats the whole of it."""
+    """Shorten messages of click, which repeat whole arguments."""
     try:
         yield
     except click.UsageError as error:
-        said = error.format_message()
-        if len(said) <= MOST_SAID:
+        message = error.format_message()
+        if len(message) <= MOST_SAID:
             raise
-        raise click.UsageError(shortened(said, MOST_SAID), error.ctx) from None
+        raise click.UsageError(shortened(message, MOST_SAID), error.ctx) from None
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from fedsim import toml
 from fedsim.cli.console import say, strong, table
 from fedsim.cli.plugin_kinds import FOLDERS
 from fedsim.config import Config
-from fedsim.plugins import Found, available
+from fedsim.plugins import PluginInfo, available
 from fedsim.report.text_table import TextTable
 
 REQUIRED = "(required)"
@@ -75,7 +75,7 @@ def _types(field: dict[str, Any], definitions: dict[str, Any]) -> set[str]:
     return {kind for one in options for kind in _types(one, definitions)}
 
 
-def _document(found: Found, details: bool) -> dict[str, Any]:
+def _document(found: PluginInfo, details: bool) -> dict[str, Any]:
     parameters = {"parameters": typed_parameters(found.plugin.params())} if details else {}
     kind = {"kind": found.kind} if found.kind else {}
     return {"name": found.name, "summary": found.summary, **kind, **parameters}
@@ -91,7 +91,7 @@ def _value(value: Any) -> str:
     return NONE if value is None else toml.value(value)
 
 
-def _describe(found: Found) -> None:
+def _describe(found: PluginInfo) -> None:
     say(f"{strong(found.name)}: {found.summary}")
     for name, default, documentation in parameters(found.plugin.params()):
         say(f"  {name} = {default}")

@@ -18,7 +18,8 @@ def new(example: str, file: Path | None, force: bool) -> None:
         raise UserError(f"no example is called {example!r}: {nearest(example, known)}")
     target = file or Path(f"{example.rpartition('/')[2]}.toml")
     contents = {target: example_files.file_of(example).read_bytes()}
-    contents |= {target.parent / one.name: one.read_bytes() for one in example_files.companions(example)}
+    for companion in example_files.companions(example):
+        contents[target.parent / companion.name] = companion.read_bytes()
     check_files(list(contents), force=force)
     for path, content in contents.items():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The options that several commands take, and how an option's value is read when it is given.
+"""Options that several commands share, and lazy parsing of their values.
 
 What does the work of a command, or reads the value of an option, is named by its place and imported when it
 is called, so that help and completion are fast: see :func:`late`.
@@ -6,9 +6,11 @@ is called, so that help and completion are fast: see :func:`late`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, TypeVar
 
 import click
@@ -19,11 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def late(place: str) -> Callable[..., Any]:
-    """Return a function that is imported when it is called.
-
-    Args:
-        place: Its module and its name, as in ``cli.serve:serve``.
-    """
+    """Return a function that is imported when it is called."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         module, _, name = place.partition(":")
@@ -48,7 +46,7 @@ def read_by(place: str, *args: Any, **kwargs: Any) -> Callable[[click.Context, c
 
 
 def all_of(*options: Callable[[Any], Any]) -> Callable[[F], F]:
-    """Return several options as one, in this order."""
+    """Combine several options, in this order."""
 
     def decorate(function: F) -> F:
         for option in reversed(options):
@@ -79,8 +77,23 @@ def set_option(metavar: str, words: str, name: str = "overrides") -> Callable[[A
 
 def file_argument(name: str, metavar: str, completed: str) -> Callable[[Any], Any]:
     """Return an argument that is a file or an example, completed by a function of :mod:`cli.completion`."""
-    complete = late(f"cli.completion:{completed}")
-    return click.argument(name, metavar=metavar, type=click.Path(path_type=Path), shell_complete=complete)
+    return click.argument(
+        name,
+        metavar=metavar,
+        type=click.Path(path_type=Path),
+        callback=_keep_pipe,
+        shell_complete=late(f"cli.completion:{completed}"),
+    )
+
+
+def _keep_pipe(context: click.Context, parameter: click.Parameter, path: Path) -> Path:
+    """Replace a pipe, such as that of ``<(...)``, by a copy: a portable command restarts and rereads it."""
+    if not context.resilient_parsing and path.parent == Path("/dev/fd") and path.is_fifo():
+        with TemporaryFile() as copy:
+            copy.write(path.read_bytes())
+            copy.seek(0)
+            os.dup2(copy.fileno(), int(path.name))
+    return path
 
 
 scenario_file = file_argument("scenario_file", "SCENARIO", "scenarios")
@@ -97,13 +110,13 @@ algorithm_option = click.option(
 
 
 def _output(*, track: str, force: str, verify: str) -> Callable[[Any], Any]:
-    """Return the options of results; what they do depends on whether a command does one run or several."""
+    """Return the options of results, with the help of commands that do one run or several."""
     return all_of(
         click.option(
             "--track",
             metavar="TRACKER",
             multiple=True,
-            callback=read_by("cli.track:known"),
+            callback=read_by("cli.results:known"),
             shell_complete=late("cli.completion:tracker"),
             help=f"{track}; may be repeated. ('fedsim track' shows results.)",
         ),

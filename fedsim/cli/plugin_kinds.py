@@ -1,4 +1,4 @@
-"""The kinds of plugins as commands name them."""
+"""Packages of the kinds of plugins, by their names in commands."""
 
 FOLDERS = {
     "algorithms": "fedsim.algorithms",
@@ -17,4 +17,4 @@ FOLDERS = {
     "trackers": "fedsim.trackers",
     "schedules": "fedsim.engine.schedules",
 }
-"""Where the plugins of each kind are."""
+"""The family of each kind: a package or a module."""

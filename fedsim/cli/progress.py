@@ -1,4 +1,4 @@
-"""What is seen while a run goes on: a bar on a terminal, a few lines elsewhere. On standard error."""
+"""Progress of a run on standard error: a bar on a terminal, a few lines elsewhere; and its live page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
+from typing import TYPE_CHECKING
 
+import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fedsim.cli.console import note, terminal
@@ -16,17 +18,20 @@ from fedsim.report import number_format
 from fedsim.report.run_text import SIMULATED, measured_words
 from fedsim.runtime.records.result import RoundRow
 
+if TYPE_CHECKING:
+    from fedsim.page.live_page import LivePage
+
 Rounds = int | None
-"""How many rounds there will be; None where nobody knows."""
+"""Number of rounds; None if unknown."""
 
 LINE_EVERY_S = 10.0
-"""At most one line in so much real time, ..."""
+"""Minimum real time between two lines, s."""
 
 LINE_EVERY_SHARE = 0.1
-"""... and in this share of the real time since the first one."""
+"""Minimum time between two lines as a share of the real time since the first one."""
 
 WIDE = 100
-"""Columns of a terminal from which on a bar has room for real and simulated time."""
+"""Columns of a terminal that a bar with real and simulated time needs."""
 
 Watch = Callable[[RoundRow], None]
 
@@ -40,15 +45,7 @@ def watching(
     passed: str = SIMULATED,
     time_left: TimeLeft | None = None,
 ) -> Iterator[Watch]:
-    """Yield a function that is told of each round as it ends.
-
-    Args:
-        label: What is running.
-        rounds: How many rounds there will be.
-        quiet: Show nothing.
-        passed: What the time of a run is called.
-        time_left: Of this run and others; of this run alone if it is left out.
-    """
+    """Yield a function that is called with each round as it ends."""
     words = Words(rounds, passed, time_left or TimeLeft())
     if quiet:
         yield lambda row: None
@@ -66,10 +63,6 @@ class TimeLeft:
     """Estimates how much real time is left, from the time since it was first asked.
 
     Waiting for clients and loading data come before that, and happen once.
-
-    Attributes:
-        runs: How many runs there are, one after the other.
-        ended: How many of them have ended.
     """
 
     runs: int = 1
@@ -77,7 +70,7 @@ class TimeLeft:
     _first: tuple[float, float] | None = field(default=None, init=False)
 
     def __call__(self, share: float, now_s: float) -> str:
-        """Return it in words, given how much of a run is done; empty where nobody knows."""
+        """Return it in words, given the share of a run that is done; empty if unknown."""
         done = (self.ended + share) / self.runs
         before, began_s = self._first = self._first or (done, now_s)
         return number_format.time_left(now_s - began_s, (done - before) / (1 - before)) if before < 1 else ""
@@ -85,14 +78,7 @@ class TimeLeft:
 
 @dataclass(slots=True)
 class Words:
-    """Says where a run is: its time, the last accuracy, or else loss, that was measured, and the time left.
-
-    Attributes:
-        rounds: How many rounds there will be.
-        passed: What its time is called.
-        time_left: Estimates the time left.
-        is_short: Whether the time left stands in the place of the run's time.
-    """
+    """Describes where a run is: its time, the last accuracy or loss measured, and the time left."""
 
     rounds: Rounds
     passed: str = SIMULATED
@@ -111,13 +97,7 @@ class Words:
 
 @dataclass(slots=True)
 class Lines:
-    """Prints a line for the first and the last round, and when enough time has passed.
-
-    Attributes:
-        label: What is running.
-        words: Describes a round.
-        clock: Real time, s.
-    """
+    """Prints a line for the first and the last round, and when enough time has passed."""
 
     label: str
     words: Words
@@ -127,7 +107,7 @@ class Lines:
     _unsaid: str = field(default="", init=False)
 
     def __call__(self, row: RoundRow) -> None:
-        """Hear of a round."""
+        """Take a round that has ended."""
         now_s, rounds = self.clock(), self.words.rounds
         words = self.words(row, now_s)
         if not 1 <= row.round <= (rounds or math.inf):
@@ -163,3 +143,14 @@ def _bar(label: str, words: Words) -> Iterator[Watch]:
         yield lambda row: progress.update(
             task, completed=min(row.round, rounds or row.round), words=words(row, monotonic())
         )
+
+
+def live_page(port: int | None) -> LivePage | None:
+    """Open the page that is asked for, and print its address; the command closes it at its end."""
+    if port is None:
+        return None
+    from fedsim.page.live_page import LivePage
+
+    page = click.get_current_context().with_resource(LivePage(port))
+    note(f"live page: {page.url}")
+    return page

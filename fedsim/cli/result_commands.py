@@ -37,7 +37,7 @@ def report(**values: Any) -> None:
     FOLDER is that of the results. The file has the answer, figures, tables and how it was done. It needs no
     network and no other file: a browser opens it, and it can be sent to others.
     """
-    late("cli.report:report")(**values)
+    late("cli.results:report")(**values)
 
 
 @click.command()
@@ -54,7 +54,7 @@ def timeline(**values: Any) -> None:
     rounds and merges, and how the server's link was used. Of large fleets it shows the slowest, the median
     and the fastest clients.
     """
-    late("cli.timeline:timeline")(**values)
+    late("cli.results:timeline")(**values)
 
 
 @click.command()
@@ -66,7 +66,7 @@ def diff(**values: Any) -> None:
     Shows what differs in their settings, versions and hosts, the last events that they have in common, and
     the first that differs. The exit status is 0 if both have the same events and models, 1 if they differ.
     """
-    late("cli.diff:diff")(**values)
+    late("cli.results:diff")(**values)
 
 
 @click.command()
@@ -88,4 +88,4 @@ def track(**values: Any) -> None:
     FOLDER is that of the results. The tracker is told what their tables say of each round, by round, by
     simulated time and by bytes. 'fedsim run --track' does the same while a run goes on.
     """
-    late("cli.track:track")(**values)
+    late("cli.results:track")(**values)

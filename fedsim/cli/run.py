@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict, Unpack
 
-from fedsim.cli.console import note
-from fedsim.cli.live import live_page
-from fedsim.cli.progress import watching
-from fedsim.cli.run_summary import check_succeeded, show
+from fedsim.cli.console import heading, note, pairs
+from fedsim.cli.progress import live_page, watching
+from fedsim.errors import RunError
 from fedsim.page.live_session import run_on
+from fedsim.report import cost_breakdown, run_text
 from fedsim.report.atomic_folder import check_folders
+from fedsim.report.cost_breakdown import Summary
 from fedsim.report.places import holds_run, run_name, run_place
 from fedsim.report.provenance import Bus
 from fedsim.report.record_run import Perform, record
@@ -42,7 +43,7 @@ def run(profile: bool, **options: Unpack[Options]) -> None:
 
 
 def planned(options: Options, bus: Bus) -> tuple[Plan, Path]:
-    """Return what to run, and the folder of its results, which has room for them."""
+    """Return the plan of a run and its folder, which can be written."""
     file = options["scenario_file"]
     loaded = load_scenario(file, options["overrides"], algorithm=options["algorithm"], seed=options["seed"])
     scenario = tracked(loaded, options["track"])
@@ -77,3 +78,19 @@ def run_and_show(
     for remark in recorded.remarks:
         note(f"note: {remark}")
     check_succeeded({"": recorded.result.failure})
+
+
+def show(summary: Summary, folder: Path, *, passed: str = run_text.SIMULATED) -> None:
+    """Print a run in a few lines."""
+    heading(run_text.title(summary))
+    pairs(run_text.pairs(summary, passed))
+    heading(cost_breakdown.TITLE)
+    pairs(cost_breakdown.lines(summary))
+    note(f"\nresults are in {folder}")
+
+
+def check_succeeded(faults: Mapping[str, str | None]) -> None:
+    """Raise a RunError that names the failed ones of some recorded runs."""
+    lines = [f"{name}: {fault}" if name else fault for name, fault in faults.items() if fault is not None]
+    if lines:
+        raise RunError("\n  ".join(lines))

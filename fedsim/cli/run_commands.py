@@ -55,7 +55,7 @@ def run(bus: str, processes: int | None, profile: bool, **values: Any) -> None:
                 "--profile notes the jobs of this process, but over sockets processes of clients do them: "
                 "leave out --profile or --bus http"
             )
-        late("cli.serve:run")(processes=processes or 2, **values)
+        late("cli.sockets:run")(processes=processes or 2, **values)
     elif processes is not None:
         raise UserError("--processes is for runs over sockets: give --bus http too, or leave it out")
     else:
@@ -94,7 +94,7 @@ def run(bus: str, processes: int | None, profile: bool, **values: Any) -> None:
 @number_option(
     "--jobs",
     "Processes",
-    "Runs at once, in processes of their own.  [default: one, in this process unless values are varied]",
+    "Runs at once, in processes of their own.  [default: one, in this process]",
     "N",
 )
 @on_option
@@ -114,7 +114,7 @@ def compare(**values: Any) -> None:
 
     With several values of a path it is a study with a grid, and leaves the folder that 'fedsim study' does.
     """
-    late("cli.compare:compare")(**values)
+    late("cli.study:compare")(**values)
 
 
 @click.command()
@@ -132,7 +132,7 @@ def study(**values: Any) -> None:
     """Run a study, and show what reaching its targets costs.
 
     FILE says what is varied: variants of a scenario, a grid of values, seeds. Runs go in processes of their
-    own. A run that is there already is not done again, so a study that was stopped goes on where it was.
-    Runs that fail are listed at the end.
+    own, with --jobs 1 in this one. A run that is there already is not done again, so a study that was stopped
+    goes on where it was. Runs that fail are listed at the end.
     """
     late("cli.study:study")(**values)

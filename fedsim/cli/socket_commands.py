@@ -42,7 +42,7 @@ def serve(**values: Any) -> None:
     all clients that can take part have joined, and writes the same folder as 'fedsim run'. Speeds, links and
     availability of the scenario's devices are not used: machines have their own.
     """
-    late("cli.serve:serve")(**values)
+    late("cli.sockets:serve")(**values)
 
 
 @click.command()
@@ -82,7 +82,7 @@ def join(**values: Any) -> None:
     servers that you trust. If the data differ from the server's, the process stops and says what differs.
     The server decides whether client processes verify. The process ends with the run.
     """
-    late("cli.join:join")(**values)
+    late("cli.sockets:join")(**values)
 
 
 @click.group()

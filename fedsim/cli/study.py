@@ -1,144 +1,178 @@
-"""``fedsim study``."""
+"""``fedsim study`` and ``fedsim compare``."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from fedsim.cli.console import note, sentence, table, terminal
-from fedsim.cli.live import live_page
-from fedsim.cli.report import check_report_place, note_report
-from fedsim.errors import RunError
+from fedsim.cli.console import note, say, sentence, table, terminal
+from fedsim.cli.progress import TimeLeft, live_page, watching
+from fedsim.cli.progress import Watch as RoundWatch
+from fedsim.cli.results import check_report_place, note_report
 from fedsim.page.live_session import NoLivePage, study_on
-from fedsim.report import number_format
+from fedsim.report import cost_breakdown, number_format
+from fedsim.report.text_table import TextTable
+from fedsim.studies import comparison
+from fedsim.studies.answer_files import Answers
 from fedsim.studies.answer_sentence import answer_sentence
-from fedsim.studies.perform import On, Progress, Watch, perform, study_place
+from fedsim.studies.perform import On, Progress, Watch, check_failed, perform
 from fedsim.studies.plan import StudyPlan, load_study
+from fedsim.studies.study_place import study_place
 from fedsim.studies.variant_params import params_table, plan_remarks
 
 if TYPE_CHECKING:
     from fedsim.page.live_study import LiveStudy
 
 
-def study(
-    study_file: Path,
-    out: Path | None,
-    jobs: int | None,
-    on: On | None,
-    force: bool,
-    verify: bool,
-    report: bool,
-    track: Sequence[str],
-    live: int | None,
-    quiet: bool,
-) -> None:
+from fedsim.studies.comparison_plans import command_plan
+
+
+class Options(TypedDict):
+    """The options of all commands that do several runs."""
+
+    out: Path | None
+    jobs: int | None
+    on: On | None
+    force: bool
+    verify: bool
+    report: bool
+    track: Sequence[str]
+    live: int | None
+    quiet: bool
+
+
+def study(study_file: Path, **options: Unpack[Options]) -> None:
     """Do the runs of a study that are not there yet, and show what all of them answer."""
-    plan = load_study(study_file).tracked(track)
-    show_study(plan, out, jobs, on, force=force, verify=verify, report=report, live=live, quiet=quiet)
+    show_study(load_study(study_file), options)
 
 
-def show_study(
-    plan: StudyPlan,
-    out: Path | None,
-    jobs: int | None,
-    on: On | None,
-    *,
-    force: bool,
-    verify: bool,
-    report: bool,
-    live: int | None,
-    quiet: bool,
-    show_params: bool = False,
-) -> None:
-    """Do the same for a plan.
-
-    Raises:
-        RunError: Runs have failed.
-    """
-    parent = out or study_place(plan, force=force)
-    if report:
+def show_study(plan: StudyPlan, options: Options, *, show_params: bool = False) -> None:
+    """Do the runs of a study or a comparison, and show its tables."""
+    plan = plan.tracked(options["track"])
+    force, jobs, on, quiet = options["force"], options["jobs"], options["on"], options["quiet"]
+    parent = options["out"] or study_place(plan, force=force)
+    if options["report"]:
         check_report_place(parent, force=force)
     for remark in plan_remarks(plan):
         note(f"note: {remark}")
+    is_here = jobs == 1 and on is None
+    is_comparison = plan.kind == "comparison"
+    is_by_round = is_here and is_comparison
+    show = watching_each(plan, quiet=quiet) if is_by_round else watching_study(plan.name, quiet=quiet)
     try:
         with (
-            study_on(live_page(live), plan, parent) as followed,
-            watching_study(plan.name, quiet=quiet) as watch,
+            study_on(live_page(options["live"]), plan, parent, is_here=is_here) as followed,
+            show as watch,
         ):
-            told = Both(watch, followed)
-            found = perform(plan, parent, jobs=jobs, on=on, force=force, verify=verify, watch=told)
+            watch_all = Both(watch, followed)
+            answers = perform(
+                plan,
+                parent,
+                jobs=jobs,
+                on=on,
+                force=force,
+                verify=options["verify"],
+                watch=watch_all,
+                observe=followed.observe,
+                tell=note,
+            )
     except KeyboardInterrupt:
         note(f"runs that have ended are kept in {parent}: the same command goes on from there")
         raise
-    sentence(answer_sentence(found))
-    for grid in found.tables:
+    sentence(answer_sentence(answers))
+    if is_comparison:
+        say()
+    for grid in shown_tables(answers):
         table(grid)
     if show_params:
-        table(params_table(found.plan))
-    note(f"\nresults are in {parent}: answers.csv, study.parquet, and one folder for each run")
-    note_kept(told.last.kept, told.last.total)
-    if report:
+        table(params_table(answers.plan))
+    files = "comparison.csv, comparison.json" if is_comparison else "answers.csv, study.parquet"
+    note(f"\nresults are in {parent}: {files}, and one folder for each run")
+    note_kept(watch_all.last.kept, watch_all.last.total)
+    if options["report"]:
         note_report(parent)
-    check_failed(found.failed, "study")
+    for remark in watch_all.remarks:
+        note(f"note: {remark}")
+    check_failed(answers.failed, plan.kind)
 
 
-def check_failed(failed: Mapping[str, str], of: str) -> None:
-    """Fail where runs have failed.
-
-    Args:
-        failed: Why, by their labels.
-        of: Of what they are runs.
-
-    Raises:
-        RunError: Some have.
-    """
-    if failed:
-        each = "\n  ".join(f"{label}: {said}" for label, said in failed.items())
-        raise RunError(f"{number_format.several(len(failed), 'run')} of the {of}\n  {each}")
+def shown_tables(answers: Answers) -> Sequence[TextTable]:
+    """Return the tables of a study; of a comparison those of its runs, and with targets those of a study."""
+    if answers.plan.kind == "study":
+        return answers.tables
+    runs = list(answers.summaries.values())
+    return [
+        comparison.table(runs),
+        cost_breakdown.table(runs),
+        *(answers.tables if answers.plan.config.targets else ()),
+    ]
 
 
 def note_kept(kept: int, total: int) -> None:
-    """Say how many runs were not done, as they were there already."""
+    """Print how many runs were there already."""
     if kept:
         were = "was" if kept == 1 else "were"
-        said = (
+        kept_words = (
             f"{kept} of {number_format.several(total, 'run')} {were} there already and {were} not run again"
         )
-        note(f"{said}; a new folder, --out FOLDER, runs them anew")
+        note(f"{kept_words}; a new folder, --out FOLDER, runs them anew")
 
 
 @dataclass(slots=True)
 class Both:
-    """Tells a live page too.
-
-    Attributes:
-        watch: Told first.
-        followed: The page.
-        last: What they were told last.
-    """
+    """Passes progress to the terminal and a live page, and keeps what is shown at the end."""
 
     watch: Watch
     followed: LiveStudy | NoLivePage
     last: Progress = field(default=Progress(0, 0), init=False)
+    remarks: list[str] = field(default_factory=list, init=False)
 
     def __call__(self, progress: Progress) -> None:
-        """Hear where the study is."""
+        """Pass on where the study is."""
         self.last = progress
         self.watch(progress)
         self.followed.hear(progress)
+        if progress.run is not None and progress.recorded is not None:
+            self.remarks += [f"{progress.run.label}: {remark}" for remark in progress.recorded.remarks]
+
+
+@contextmanager
+def watching_each(plan: StudyPlan, *, quiet: bool) -> Iterator[Watch]:
+    """Yield a progress display of the rounds of runs in this process."""
+    labels = [run.label for run in plan.runs]
+    time_left = TimeLeft(len(labels))
+    with ExitStack() as stack:
+        show: RoundWatch | None = None
+
+        def watch(progress: Progress) -> None:
+            nonlocal show
+            run = progress.run
+            if run is None:
+                return
+            if show is None and not progress.said:
+                time_left.ended = labels.index(run.label)
+                named = f"run {time_left.ended + 1} of {len(labels)}, {run.label}"
+                show = stack.enter_context(watching(named, run.rounds, quiet=quiet, time_left=time_left))
+            if show is not None and progress.row is not None:
+                show(progress.row)
+            if progress.said == "ended" or progress.recorded is not None:
+                show = None
+                stack.close()
+
+        yield watch
 
 
 @contextmanager
 def watching_study(name: str, *, quiet: bool) -> Iterator[Watch]:
-    """Yield what shows how far a study is: a bar on a terminal, a line for each run elsewhere."""
+    """Yield a progress display of a study: a bar on a terminal, a line for each run elsewhere."""
     began_s = monotonic()
     if quiet:
         yield lambda progress: None
@@ -173,7 +207,7 @@ def _lines(name: str, began_s: float) -> Callable[[Progress], None]:
 
 
 def _begun(progress: Progress) -> str:
-    """Say at the beginning how many runs there are; empty later."""
+    """Return how many runs there are at the beginning; empty later."""
     if progress.run is not None or progress.ended or not progress.at_once:
         return ""
     runs = number_format.several(progress.total, "run")
@@ -182,19 +216,30 @@ def _begun(progress: Progress) -> str:
 
 
 def words(progress: Progress, passed_s: float) -> str:
-    """Say which run has ended or is under way, and how much real time is left.
-
-    Args:
-        progress: Where the study is.
-        passed_s: Real time since its start, s.
-    """
+    """Return which run has ended or is under way, and how much real time is left."""
     number = progress.kept + progress.ended + (not progress.said)
-    said = f"run {min(number, progress.total)} of {progress.total}"
+    text = f"run {min(number, progress.total)} of {progress.total}"
     if progress.run is not None:
-        said += f": {progress.run.label}, "
+        text += f": {progress.run.label}, "
         if not progress.said:
             of = f" of {progress.run.rounds}" if progress.run.rounds else ""
-            said += f"round {progress.rounds[progress.run.label]}{of}"
+            text += f"round {progress.rounds[progress.run.label]}{of}"
         else:
-            said += "ended" if progress.said == "ended" else f"failed: {progress.said.splitlines()[-1]}"
-    return ", ".join(filter(None, (said, number_format.time_left(passed_s, progress.share))))
+            text += "ended" if progress.said == "ended" else f"failed: {progress.said.splitlines()[-1]}"
+    return ", ".join(filter(None, (text, number_format.time_left(passed_s, progress.share))))
+
+
+def compare(
+    scenario_file: Path,
+    overrides: Sequence[str],
+    algorithms: list[str],
+    seeds: list[int] | None,
+    targets: tuple[float, ...],
+    show_params: bool,
+    **options: Unpack[Options],
+) -> None:
+    """Run each algorithm with each seed, and show tables of all; with several values of a path do a study."""
+    plan = command_plan(scenario_file, overrides, algorithms, seeds, targets)
+    if options["on"] is None:
+        options["jobs"] = options["jobs"] or 1
+    show_study(plan, options, show_params=show_params)

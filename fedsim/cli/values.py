@@ -12,20 +12,12 @@ from fedsim.quoting import quoted
 
 T = TypeVar("T")
 
-OWN_PORT, MOST_PORT = 1024, 65535
-"""The ports that anybody may listen at."""
+MIN_PORT, MAX_PORT = 1024, 65535
+"""The range of unprivileged ports."""
 
 
 def whole_number(text: str, kind: str) -> int:
-    """Read a whole number in ASCII digits.
-
-    Args:
-        text: The number.
-        kind: Name of the type of :mod:`fedsim.ranges` that says its range.
-
-    Raises:
-        UserError: The text is no such number, or out of range.
-    """
+    """Read a whole number in ASCII digits."""
     least, most = ranges.ends(getattr(ranges, kind))
     number = numerals.whole(text.strip())
     if number is None:
@@ -37,45 +29,29 @@ def whole_number(text: str, kind: str) -> int:
 
 
 def port(text: str) -> int:
-    """Read a port of this machine; 0 lets the system choose one.
-
-    Raises:
-        UserError: The text is none, or the port belongs to the system.
-    """
+    """Read a port of this machine; 0 lets the system choose one."""
     number = numerals.whole(text.strip())
-    if number is None or not (number == 0 or OWN_PORT <= number <= MOST_PORT):
+    if number is None or not (number == 0 or MIN_PORT <= number <= MAX_PORT):
         raise UserError(
-            f"{quoted(text)} is no port: write one from {OWN_PORT} to {MOST_PORT}, or leave it out and the "
+            f"{quoted(text)} is no port: write one from {MIN_PORT} to {MAX_PORT}, or leave it out and the "
             "system chooses one; the option then stands behind all arguments"
         )
     return number
 
 
 def algorithms(text: str) -> list[str]:
-    """Read names of algorithms, separated by commas.
-
-    Raises:
-        UserError: There are none, or one is named twice.
-    """
+    """Read names of algorithms, separated by commas."""
     return _listed(text, str, "name at least one algorithm, such as fedavg,local")
 
 
 def seeds(text: str) -> list[int]:
-    """Read seeds, separated by commas.
-
-    Raises:
-        UserError: There are none, or one is no seed or is named twice.
-    """
+    """Read seeds, separated by commas."""
     lacking = f"{quoted(text)} must hold at least one seed, such as 0,1,2"
     return _listed(text, partial(whole_number, kind="Seed"), lacking)
 
 
 def rounds(text: str) -> tuple[int, int]:
-    """Read the first and the last of some rounds, with a colon between them; or one round.
-
-    Raises:
-        UserError: They are none.
-    """
+    """Read the first and the last of some rounds, with a colon between them; or one round."""
     first, colon, last = text.partition(":")
     ends = whole_number(first, "Rounds"), whole_number(last if colon else first, "Rounds")
     if ends[0] > ends[1]:
@@ -86,11 +62,7 @@ def rounds(text: str) -> tuple[int, int]:
 
 
 def targets(texts: Sequence[str]) -> tuple[float, ...]:
-    """Read accuracies that are to be reached, one from each text.
-
-    Raises:
-        UserError: One is no share above 0, or is named twice.
-    """
+    """Read target accuracies, one from each text."""
     return tuple(_each_once([_target(text) for text in texts]))
 
 

@@ -26,8 +26,6 @@ Scalar = int | float | str | bool | None
 Value = Scalar | Sequence[Scalar]
 Listener = Callable[..., object]
 """Called with a record: its instant in ns, then its values."""
-Record = tuple[int, "RecordKind", tuple[Value, ...]]
-"""The instant of a record in ns, its kind and its values."""
 
 _FORMAT_KEY, _FORMAT = "fedsim_trace", 1
 _HEADER = msgpack.packb({_FORMAT_KEY: _FORMAT})

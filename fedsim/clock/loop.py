@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Generator
 from contextvars import Context, copy_context
 from heapq import heapify, heappop, heappush
 from threading import get_ident, local
@@ -96,8 +95,8 @@ class Timer(Handle, asyncio.TimerHandle):
 class VirtualTimeLoop(BaseLoop):
     """An asyncio loop on virtual time, without input, output, threads and signals; ``now_ns`` is its time.
 
-    ``before`` is called before the clock moves, with the instant and the class of the next event. It records
-    what was computed beforehand, and may set the clock to instants up to that.
+    ``before`` is called before the clock moves, with the instant and the class of the next event: it records
+    what was computed beforehand. What computes events sets ``now_ns``, too, and sets it back.
     """
 
     def __init__(self) -> None:
@@ -210,15 +209,6 @@ class VirtualTimeLoop(BaseLoop):
             at_ns <= when_ns and event_class != apart_from and timer._callback is not None
             for at_ns, event_class, _, timer in self._heap
         )
-
-    @contextmanager
-    def as_of(self, at_ns: int) -> Iterator[None]:
-        """Let the clock show another instant for a while; nothing may be scheduled meanwhile."""
-        now_ns, self.now_ns = self.now_ns, at_ns
-        try:
-            yield
-        finally:
-            self.now_ns = now_ns
 
     def _refuse_caller(self, method: str) -> None:
         if self._closed:

@@ -175,16 +175,7 @@ def blamed(setting: str) -> Iterator[None]:
 
 
 def room(shape: tuple[int, ...], dtype: type[np.generic], lower: str) -> NDArray[Any]:
-    """Return a new array, its values not set, for samples that a data set draws.
-
-    Args:
-        shape: Its shape.
-        dtype: Its dtype.
-        lower: The settings that make it large, for the message.
-
-    Raises:
-        DataError: This computer has not enough memory for it.
-    """
+    """Return a new array, its values not set, for samples that a data set draws."""
     try:
         return np.empty(shape, dtype)
     except (MemoryError, ValueError, OverflowError) as error:

@@ -4,6 +4,8 @@ Their files are pickles, which can run code when they are opened. torchvision co
 official checksum first, so only the official files are ever opened; nothing is written.
 """
 
+from __future__ import annotations
+
 from typing import ClassVar
 
 import numpy as np
@@ -17,21 +19,12 @@ from fedsim.torchvision_compat import torchvision_module
 
 
 class Cifar(DatasetPlugin[Config]):
-    """Base of both sets.
-
-    Attributes:
-        name: Torchvision's name of the set.
-    """
+    """Base of both sets."""
 
     name: ClassVar[str]
 
     def load(self, context: LoadContext) -> Dataset:
-        """Return both parts, samples of shape (3, 32, 32).
-
-        Raises:
-            DataError: No root, or files that are missing or not the official ones; the message says how to
-                get them.
-        """
+        """Return both parts, samples of shape (3, 32, 32)."""
         kind = getattr(torchvision_module("datasets"), self.name)
         folder = context.folder(self.name, kind.base_folder)
         files = [file for file, _ in (*kind.train_list, *kind.test_list)] + [kind.meta["filename"]]
@@ -54,3 +47,18 @@ class Cifar(DatasetPlugin[Config]):
         )
         names = tuple(parts[0].classes)
         return Dataset(Task(x.shape[1:], len(names)), x, y, test_x, test_y, class_names=names)
+
+
+class Cifar10(Cifar):
+    """CIFAR-10: 50,000 + 10,000 colour images of 32 by 32, animals and vehicles."""
+
+    name = "CIFAR10"
+
+
+class Cifar100(Cifar):
+    """CIFAR-100: 50,000 + 10,000 colour images of 32 by 32, a hundred kinds of things."""
+
+    name = "CIFAR100"
+
+
+PLUGINS = {"cifar10": Cifar10, "cifar100": Cifar100}

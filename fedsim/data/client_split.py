@@ -45,15 +45,13 @@ def shares_fault(shares: Shares) -> str:
 
 def choices_of(shares: AnyShares) -> tuple[Shares, ...]:
     """Return all shares of train, validation and test that a client may have."""
-    return tuple(one for one in shares if isinstance(one, tuple)) or (cast(Shares, shares),)
+    return tuple(triple for triple in shares if isinstance(triple, tuple)) or (cast(Shares, shares),)
 
 
 def split_client(labels: Labels, shares: Shares) -> tuple[Indices, Indices, Indices]:
-    """Return the positions in ``labels`` of the train, validation and test samples, each ascending.
+    """Return the positions of the train, validation and test samples, each ascending.
 
-    Args:
-        labels: Labels of one client's samples, shuffled beforehand; float32 for a regression.
-        shares: Shares of train, validation and test, which sum to one; a part with share 0 gets nothing.
+    ``labels`` are those of one client's samples, shuffled beforehand; float32 for a regression.
     """
     total = len(labels)
     parts = [part for part in _PRIORITY if shares[part] > 0]

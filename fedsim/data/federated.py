@@ -41,7 +41,6 @@ class Holdings:
 
     Attributes:
         offsets: int64 (K + 1,); client k's samples are ``flat[offsets[k]:offsets[k + 1]]``.
-        flat: Positions in the pool; None where there are counts only.
     """
 
     offsets: Indices
@@ -56,19 +55,9 @@ class FederatedData:
     """A data set spread over clients. All arrays are read-only.
 
     Attributes:
-        task: Shape and type of one sample and of its label, and the number N of classes.
         x: (n, *input_shape) of the task's ``dtype``, the pool; empty where there are counts only.
         y: (n,) of the task's ``label_dtype``, labels of the pool; empty where there are counts only. Where
             the public set is not labelled, its labels are -1, or NaN for a regression.
-        public: Positions of the public set in the pool, in an order drawn from the key. With counts only,
-            the numbers 0 to public_size - 1, which stand for samples that do not exist.
-        global_test: Positions of the global test set: the data set's own test part, or drawn from the key.
-        num_clients: K.
-        holdings: The clients' samples, for each split.
-        public_labelled: Whether the public set has labels of this task; one from another data set has none.
-        public_at_clients: Whether clients hold the public set from the start, or only the server does.
-        class_names: What each of the N classes is called; None if they have numbers only.
-        augmentations: How images of the training split are transformed while a model trains on them.
     """
 
     task: Task
@@ -92,21 +81,13 @@ class FederatedData:
         return self.holdings["train"].flat is not None
 
     def indices(self, client: int, split: Split) -> Indices:
-        """Return the positions in the pool of one client's samples, ascending.
-
-        Raises:
-            DataError: The data set is counts only.
-        """
+        """Return the positions in the pool of one client's samples, ascending."""
         holdings = self.holdings[split]
         first, end = self._run(client, holdings)
         return self._flat(holdings)[first:end]
 
     def pooled(self, split: Split, clients: Sequence[int] | None = None) -> Indices:
-        """Return the positions of a split's samples of all clients, or of some, ascending.
-
-        Raises:
-            DataError: The data set is counts only.
-        """
+        """Return the positions of a split's samples of all clients, or of some, ascending."""
         flat = self._flat(self.holdings[split])
         if clients is not None:
             flat = np.concatenate([flat[:0], *(self.indices(client, split) for client in clients)])
@@ -144,16 +125,6 @@ def federate(
 
     A data set of counts only has no samples to spread: it takes no partition, no limit and no global test
     set; its counts are training samples, and there are no validation and test samples.
-
-    Args:
-        dataset: The data set.
-        partition: Spreads the samples that are not held out; None for a data set of counts only.
-        spreading: The settings.
-        key: Randomness of all draws.
-
-    Raises:
-        DataError: There are too few samples, or a setting does not suit the data set.
-        InvariantError: The partition gave a sample to two clients, or one that does not exist.
     """
     check_images(spreading.augmentations, dataset.task)
     if dataset.sizes is not None:

@@ -19,24 +19,14 @@ from fedsim.quoting import MOST_SAID, quoted, shortened
 IDX_ENDINGS = ("-ubyte", "-ubyte.gz")
 """Endings of the names of idx files of bytes."""
 
-MOST_TEXT_BYTES = 2**30
+MAX_TEXT_BYTES = 2**30
 """Most bytes that a packed text may unpack to: 1 GiB."""
 
 _IDX_BYTES = b"\x00\x00\x08"
 
 
 def read_array(path: Path, key: str, key_setting: str) -> Array:
-    """Return the array of a file.
-
-    Args:
-        path: A .npy, .npy.xz, .npz or idx file.
-        key: Name of the array in a .npz.
-        key_setting: The setting that holds this name, for the message.
-
-    Raises:
-        DataError: There is no such file or array, the file is of another form or damaged, or it unpacks to
-            more than :data:`fedsim.bounded_unpacking.MOST_BYTES`.
-    """
+    """Return the array of a file."""
     require_file(path)
     if not path.name.endswith((".npz", ".npy", ".npy.xz", *IDX_ENDINGS)):
         raise DataError(
@@ -50,7 +40,7 @@ def read_array(path: Path, key: str, key_setting: str) -> Array:
             read = _idx if path.name.endswith(IDX_ENDINGS) else bounded_unpacking.read_npy
             # A plain file is no larger in memory than on the disk, so it may have any size.
             return read(
-                stream, bounded_unpacking.MOST_BYTES if path.suffix in (".gz", ".xz") else path.stat().st_size
+                stream, bounded_unpacking.MAX_BYTES if path.suffix in (".gz", ".xz") else path.stat().st_size
             )
     except DataError:
         raise
@@ -60,27 +50,13 @@ def read_array(path: Path, key: str, key_setting: str) -> Array:
 
 
 def require_file(path: Path) -> None:
-    """Raise unless there is a file at ``path``.
-
-    Raises:
-        DataError: There is none.
-    """
+    """Raise unless there is a file at ``path``."""
     if not os.path.isfile(path):  # noqa: PTH113 - also False for a name that no file can have
         raise DataError(f"{shortened(path, MOST_SAID)} is not a file")
 
 
 def read_numbers(context: LoadContext, file: str, key: str, setting: str) -> NDArray[np.int64]:
-    """Return an array of whole numbers from 0, such as labels, from a file, int64 (n,).
-
-    Args:
-        context: Says where the file is.
-        file: The file.
-        key: Name of the array in a .npz.
-        setting: The setting that names the file, such as ``labels``; that of the key is ``label_key``.
-
-    Raises:
-        DataError: As for :func:`read_array` and :meth:`LoadContext.path`, or it holds something else.
-    """
+    """Return an array of whole numbers from 0, such as labels, from a file, int64 (n,)."""
     with blamed(setting):
         path = context.path(file)
         array = read_array(path, key, f"{setting[:-1]}_key")
@@ -97,17 +73,7 @@ def read_numbers(context: LoadContext, file: str, key: str, setting: str) -> NDA
 def read_users(
     context: LoadContext, file: str | None, key: str, num_samples: int
 ) -> NDArray[np.int64] | None:
-    """Return the user who made each sample, int64 (n,), from the file that the setting ``users`` names.
-
-    Args:
-        context: Says where the file is.
-        file: The file; None if the users are not known.
-        key: Name of the array in a .npz; the setting ``user_key``.
-        num_samples: n.
-
-    Raises:
-        DataError: It holds something other than one whole number of at least 0 for each sample.
-    """
+    """Return the user who made each sample, int64 (n,), from the file that the setting ``users`` names."""
     if file is None:
         return None
     users = read_numbers(context, file, key, "users")
@@ -121,16 +87,12 @@ def read_users(
 
 
 def read_text(path: Path) -> str:
-    """Return a text in UTF-8, plain or .gz, that the setting ``file`` names; line ends stay as they are.
-
-    Raises:
-        DataError: There is no such file, it is not text in UTF-8, or it unpacks to more than 1 GiB.
-    """
+    """Return a text in UTF-8, plain or .gz, that the setting ``file`` names; line ends stay as they are."""
     with blamed("file"):
         require_file(path)
         try:
             with bounded_unpacking.opened(path) as stream:
-                most_bytes = MOST_TEXT_BYTES if path.suffix == ".gz" else path.stat().st_size
+                most_bytes = MAX_TEXT_BYTES if path.suffix == ".gz" else path.stat().st_size
                 return bounded_unpacking.take_all(stream, most_bytes).decode("utf-8-sig")
         except Exception as error:
             raise DataError(f"{path} cannot be read as text in UTF-8: {error}") from error
@@ -152,7 +114,7 @@ def _member(path: Path, key: str, key_setting: str) -> Array:
                 f"{shortened(', '.join(names), MOST_SAID)}; name the one you mean with {key_setting}"
             )
         return bounded_unpacking.read_member(
-            archive, key, max(bounded_unpacking.MOST_BYTES, path.stat().st_size)
+            archive, key, max(bounded_unpacking.MAX_BYTES, path.stat().st_size)
         )
 
 

@@ -22,7 +22,7 @@ from fedsim.walk import little_endian, octets
 Fingerprint: TypeAlias = Mapping[str, str]
 """A description of each part, by its name: in words, with the digest after ``#``."""
 
-MOST_BYTES = 256 << 20
+MAX_BYTES = 256 << 20
 """Most bytes of an array that are digested."""
 _NUM_PIECES = 1024
 
@@ -34,7 +34,7 @@ def fingerprint(data: FederatedData) -> Fingerprint:
     tokens = f", {task.vocabulary} tokens" if task.vocabulary else ""
     counts = ", ".join(f"{int(data.sizes(split).sum())} {split}" for split in SPLITS)
     holdings = (data.holdings[split] for split in SPLITS)
-    held = [array for one in holdings for array in (one.offsets, one.flat) if array is not None]
+    held = [array for holding in holdings for array in (holding.offsets, holding.flat) if array is not None]
     where = "there from the start" if data.public_at_clients else "at the server"
     labels = "labelled" if data.public_labelled else "not labelled"
     return {
@@ -49,15 +49,15 @@ def fingerprint(data: FederatedData) -> Fingerprint:
 
 def differences(here: Fingerprint, there: Fingerprint) -> list[str]:
     """Return one phrase for each part in which two fingerprints differ; none where they agree."""
-    said = []
+    phrases = []
     for name in {**here, **there}:
         mine, its = here.get(name, ""), there.get(name, "")
         if mine == its:
             continue
         words, others = (text.rpartition(" #")[0] or "unknown" for text in (mine, its))
         how = f"{words} both, with other values" if words == others else f"{words} here, {others} there"
-        said.append(f"{name} ({how})")
-    return said
+        phrases.append(f"{name} ({how})")
+    return phrases
 
 
 def _digest(*arrays: np.ndarray[Any, Any]) -> str:
@@ -73,10 +73,10 @@ def _digest(*arrays: np.ndarray[Any, Any]) -> str:
 
 def _spans(num_bytes: int) -> Iterator[tuple[int, int]]:
     """Yield the start and end of each piece of ``num_bytes`` bytes that is digested, in order."""
-    if num_bytes <= MOST_BYTES:
+    if num_bytes <= MAX_BYTES:
         yield 0, num_bytes
         return
-    piece = MOST_BYTES // _NUM_PIECES
+    piece = MAX_BYTES // _NUM_PIECES
     for place in range(_NUM_PIECES):
         start = (num_bytes - piece) * place // (_NUM_PIECES - 1)
         yield start, start + piece

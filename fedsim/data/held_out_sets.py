@@ -31,18 +31,7 @@ class Drawn(NamedTuple):
 
 
 def hold_out(total: int, users: Indices | None, spreading: Spreading, has_test: bool, key: Key) -> Drawn:
-    """Return the positions of the samples of both sets, and of those that are left for the clients.
-
-    Args:
-        total: How many samples there are.
-        users: int64 (total,), the user who made each sample; None if that is not known.
-        spreading: What to hold out. A public set from another data set takes nothing from this one.
-        has_test: Whether the data set has a test part of its own, so that no samples are drawn for one.
-        key: Randomness of the draw.
-
-    Raises:
-        DataError: Too few samples or users would be left, or whole users cannot be held out.
-    """
+    """Return the positions of the samples of both sets, and of those that are left for the clients."""
     if has_test and spreading.global_test_users:
         raise DataError(
             "this data set has a test part of its own, which is the global test set: leave this setting out",

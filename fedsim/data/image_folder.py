@@ -117,12 +117,12 @@ def _files(folder: Path) -> dict[str, list[Path]]:
     """Return the image files of each class, both sorted."""
     if not folder.is_dir():
         raise DataError(f"{shortened(folder, MOST_SAID)} is not a folder")
-    classes = sorted(one for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
+    classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     if not classes:
         loose = any(map(_is_image, folder.iterdir()))
         problem = "has images, but no folders" if loose else "is empty"
         raise DataError(f"{folder} {problem}: make a folder in it for each class, with its images")
-    files = {one.name: sorted(filter(_is_image, one.rglob("*"))) for one in classes}
+    files = {path.name: sorted(filter(_is_image, path.rglob("*"))) for path in classes}
     for name, images in files.items():
         if not images:
             endings = " ".join(ENDINGS)

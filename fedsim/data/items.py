@@ -36,16 +36,7 @@ class Items:
 
 
 def read_items(dataset: Any, name: str) -> Items:
-    """Return all items of a map-style data set.
-
-    Args:
-        dataset: It has a length, and items at 0 to the length - 1.
-        name: What messages call it.
-
-    Raises:
-        DataError: It has no items, one that cannot be used, or one unlike the first; or reading them draws at
-            random.
-    """
+    """Return all items of a map-style data set."""
     import torch  # which takes seconds, and a list of data sets needs none
 
     if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")) or isinstance(dataset, type):
@@ -143,17 +134,7 @@ def form_of(array: NDArray[Any]) -> str:
 
 
 def dataset_of(items: Items, test: Items | None, num_classes: int | None, vocabulary: int | None) -> Dataset:
-    """Return a data set of items, and of a test part.
-
-    Args:
-        items: The train part.
-        test: The test part; None if there is none. The setting ``test`` says where it is from.
-        num_classes: The setting of that name; one more than the largest label if None.
-        vocabulary: The setting of that name; one more than the largest token if None.
-
-    Raises:
-        DataError: The parts differ in form, or a setting does not suit them.
-    """
+    """Return a data set of items, and of a test part."""
     x, y = items.x, items.y
     parts = [items] if test is None else [items, test]
     for part in parts:

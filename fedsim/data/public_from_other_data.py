@@ -43,17 +43,7 @@ DEGREES = 15.0
 
 
 def drawn_from(source: Dataset, task: Task, size: int, key: Key) -> Samples:
-    """Return (size, *input_shape) samples of another data set, in the form that the task has, shuffled.
-
-    Args:
-        source: The data set to draw from; its test part is not used.
-        task: The task whose form the samples get.
-        size: Number of samples, drawn without replacement.
-        key: Randomness of the draw.
-
-    Raises:
-        DataError: The source has too few samples, or samples that cannot be converted.
-    """
+    """Return (size, *input_shape) samples of another data set, in the form that the task has, shuffled."""
     if source.x is None:
         raise DataError(
             "the public set's source has sample counts only: draw it from a data set with samples",
@@ -96,9 +86,6 @@ def augmented(images: Samples, key: Key) -> Samples:
     """Return (p, C, H, W) images with each one cropped, flipped, jittered and rotated at random, once.
 
     Saturation and hue are changed only in images of three channels.
-
-    Raises:
-        DataError: The samples are not images in [0, 1].
     """
     least, most = (float(images.min()), float(images.max())) if images.size else (0.0, 0.0)
     if images.ndim != 4 or images.dtype != np.float32 or not 0 <= least <= most <= 1:

@@ -61,8 +61,8 @@ class Shakespeare(DatasetPlugin[ShakespeareConfig]):
         token_of = _tokens(text, config.vocabulary)
         windows = []
         for speaker in sorted(speeches):
-            said = "\n".join(speeches[speaker])
-            tokens = token_of[np.frombuffer(said.encode("utf-32-le"), np.uint32)]
+            joined = "\n".join(speeches[speaker])
+            tokens = token_of[np.frombuffer(joined.encode("utf-32-le"), np.uint32)]
             if len(tokens) > config.length:
                 every = np.lib.stride_tricks.sliding_window_view(tokens, config.length + 1)
                 windows.append(every[:: config.stride])

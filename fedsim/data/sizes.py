@@ -11,10 +11,10 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from fedsim.config import AsTuple, Config
 from fedsim.data.base import Counts, Dataset, DatasetPlugin, LoadContext
-from fedsim.ranges import MOST_SAMPLES, Classes, PositiveSamples, Samples
+from fedsim.ranges import MAX_SAMPLES, Classes, PositiveSamples, Samples
 from fedsim.task import Task
 
-MOST_VALUES = 10**8
+MAX_VALUES = 10**8
 """Most numbers in one sample."""
 
 
@@ -66,16 +66,16 @@ Draw = Annotated[
 
 
 def _not_too_large(shape: tuple[int, ...]) -> tuple[int, ...]:
-    if math.prod(shape) > MOST_VALUES:
+    if math.prod(shape) > MAX_VALUES:
         raise ValueError(
             f"{' x '.join(map(str, shape))} is {math.prod(shape)} numbers in each sample: give a shape of "
-            f"at most {MOST_VALUES}"
+            f"at most {MAX_VALUES}"
         )
     return shape
 
 
 Shape = Annotated[
-    tuple[Annotated[int, Field(ge=1, le=MOST_VALUES)], ...],
+    tuple[Annotated[int, Field(ge=1, le=MAX_VALUES)], ...],
     AsTuple,
     Field(min_length=1, max_length=8),
     AfterValidator(_not_too_large),
@@ -116,7 +116,7 @@ class Sizes(DatasetPlugin[SizesConfig]):
                 )
             case Lognormal():
                 factors = np.exp(samples.sigma * generator.standard_normal(context.num_clients))
-                drawn = np.clip(np.rint(samples.median * factors), 1, MOST_SAMPLES)
+                drawn = np.clip(np.rint(samples.median * factors), 1, MAX_SAMPLES)
                 counts: Counts = drawn.astype(np.int64)
                 return counts
 

@@ -13,32 +13,7 @@ from fedsim.errors import DataError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spreading:
-    """How a data set is spread over clients.
-
-    Attributes:
-        num_clients: K, at least 1.
-        shares: Shares of each client's samples for train, validation and test, which sum to 1; or several
-            such triples, of which each client draws one, all equally likely.
-        public_size: Samples in the public set.
-        public_users: Instead of ``public_size``, the share of users whose samples form the public set; users
-            of the global test set do not count.
-        public_source: The data set from which the public set is drawn; None to hold it out of this one.
-        public_augment: How the images of the public set are transformed, once
-            (:func:`fedsim.data.public_from_other_data.augmented`).
-        public_at_clients: Whether clients hold the public set from the start.
-        global_test_share: Share of all samples held out as the global test set, in ``[0, 1)``. If the data
-            set has a test part of its own, that part is the global test set, and nothing is held out.
-        global_test_users: Instead of ``global_test_share``, the share of users whose samples form the global
-            test set, if the data set has no test part. They do not become clients
-            (:mod:`fedsim.data.held_out_sets` says why).
-        limit: Use only this many samples; the data set's own test part shrinks in proportion. Both are drawn
-            with equally many samples of each class, as far as possible. They are drawn at random if there are
-            no classes, or if samples have users, since a balanced draw would change what each user has.
-        augmentations: How clients' images are transformed while a model trains on them, one after the other.
-
-    Raises:
-        DataError: A setting is out of its range, or a set is asked for in two ways.
-    """
+    """How a data set is spread over clients."""
 
     num_clients: int
     shares: AnyShares

@@ -26,7 +26,7 @@ from fedsim.ranges import Clients, PositiveSamples
 from fedsim.rng import Key
 from fedsim.task import Task
 
-LARGEST = 1e6
+MAX_VALUE = 1e6
 """Largest range and deviation: the square of a product of two is still far below float32's largest number."""
 
 
@@ -39,15 +39,15 @@ class SyntheticRegressionConfig(Config):
     """Scalars of a sample."""
     samples_per_client: PositiveSamples = 60
     """Samples of each client, before any are held out."""
-    prior_range: float = Field(default=1.0, ge=0, le=LARGEST)
+    prior_range: float = Field(default=1.0, ge=0, le=MAX_VALUE)
     """Each of the shared true weights is uniform from minus this to this."""
-    between: float = Field(default=1.0, ge=0, le=LARGEST)
+    between: float = Field(default=1.0, ge=0, le=MAX_VALUE)
     """Standard deviation of a group's true weights around the shared ones: how different groups are."""
-    within: float = Field(default=0.1, ge=0, le=LARGEST)
+    within: float = Field(default=0.1, ge=0, le=MAX_VALUE)
     """Standard deviation of a client's true weights around its group's: how different members are."""
-    input_range: float = Field(default=1.0, gt=0, le=LARGEST)
+    input_range: float = Field(default=1.0, gt=0, le=MAX_VALUE)
     """Each feature of a sample is uniform from minus this to this."""
-    noise: float = Field(default=0.1, ge=0, le=LARGEST)
+    noise: float = Field(default=0.1, ge=0, le=MAX_VALUE)
     """Standard deviation of the noise in a target."""
 
 
@@ -74,13 +74,7 @@ class SyntheticRegression(DatasetPlugin[SyntheticRegressionConfig]):
 
 
 def truths(config: SyntheticRegressionConfig, num_clients: int, key: Key) -> NDArray[np.float64]:
-    """Return the true weights of each client, (K, D).
-
-    Args:
-        config: The settings.
-        num_clients: K.
-        key: The key that the data set was loaded with.
-    """
+    """Return the true weights of each client, (K, D)."""
     features = config.num_features
     shared = key.child("shared").numpy().uniform(-config.prior_range, config.prior_range, features)
     shape = (min(config.groups, num_clients), features)  # further groups have no members

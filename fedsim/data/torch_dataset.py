@@ -94,8 +94,8 @@ def _items(path: str, params: dict[str, Any]) -> Items:
     if " from Python, " in path:
         raise DataError(f"{quoted(path)} was given in another process of Python: name it by a dotted path")
     try:
-        found = at(path)
-        dataset = found(**params) if callable(found) else found
+        target = at(path)
+        dataset = target(**params) if callable(target) else target
     except Exception as error:
         raise DataError(f"{path} cannot be made: {with_type(error)}") from error
     if dataset is None:

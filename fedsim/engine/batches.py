@@ -19,14 +19,7 @@ from fedsim.to_device import to_device
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One pass over ``num_samples`` samples in batches of ``batch_size``.
-
-    Attributes:
-        num_samples: Samples of the stream.
-        batch_size: Samples of a full batch.
-        skip_single: Leave out a last batch of one sample, which BatchNorm cannot normalise (specification
-            3.3).
-    """
+    """One pass in batches; BatchNorm needs ``skip_single``, without a last one of one sample (spec. 3.3)."""
 
     num_samples: int
     batch_size: int
@@ -48,9 +41,7 @@ class Pass:
     ) -> Iterator[Tensor]:
         """Yield the positions of pass after pass, int64 ``[sum(sizes)]``; nothing where a pass has no batch.
 
-        Args:
-            generator: Reshuffles each pass, drawing on the CPU; None for the samples' own order.
-            device: Where the positions are wanted; the CPU by default.
+        The generator reshuffles each pass on the CPU; without one samples keep their order.
         """
         used = sum(self.sizes)
         while used:
@@ -62,13 +53,7 @@ class Pass:
 
 
 def num_steps(passes: Sequence[Pass], epochs: int | None, steps: int | None) -> int:
-    """Return how many steps a job does, each of which meets a batch of every stream.
-
-    Args:
-        passes: Streams that are met side by side; where one has no batch, there is no step.
-        epochs: Passes over the first stream; None means 1.
-        steps: Steps, instead of ``epochs``.
-    """
+    """Return how many steps a job does: ``steps``, or ``epochs`` (1) passes over its first stream."""
     lengths = [len(one) for one in passes]
     if not lengths or min(lengths) == 0:
         return 0
@@ -76,12 +61,7 @@ def num_steps(passes: Sequence[Pass], epochs: int | None, steps: int | None) -> 
 
 
 def size_counts(passes: Sequence[Pass], num_steps: int) -> Counter[tuple[int, ...]]:
-    """Count how often each combination of batch sizes occurs in ``num_steps`` steps.
-
-    Args:
-        passes: Streams that are met side by side, each with at least one batch.
-        num_steps: Every step takes the next batch of each stream.
-    """
+    """Count how often each combination of batch sizes of streams, met side by side, occurs in the steps."""
     counts: Counter[tuple[int, ...]] = Counter()
     if len(passes) == 1:
         # The common case, asked for at every dispatch: all batches are full but the last of a whole pass.

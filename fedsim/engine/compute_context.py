@@ -17,6 +17,7 @@ from fedsim.engine import jobs
 from fedsim.engine.batches import num_steps, size_counts
 from fedsim.engine.cost import FitWork, duration_s
 from fedsim.engine.engine import Engine
+from fedsim.engine.fit_cache import DEFAULT_STEP
 from fedsim.engine.jobs import Extra, Fitted, Job, PublicBuffers, Samples, Score, Stream
 from fedsim.engine.kept_optimisers import Keeping
 from fedsim.engine.losses import MODEL, TRAIN, Loss, empirical_loss
@@ -24,7 +25,6 @@ from fedsim.engine.optimisers import Optimiser, lasting
 from fedsim.engine.requests import JobRequest, TimedJob
 from fedsim.engine.steps import NUM_SAMPLES, GradientSum, Step
 from fedsim.engine.training_config import TrainingConfig
-from fedsim.engine.usual_fits import DEFAULT_STEP
 from fedsim.fleet import Device
 from fedsim.models import Architecture
 from fedsim.params import Array, Model, Tree, freeze
@@ -151,7 +151,7 @@ class ComputeContext:
         changes = step, trained, streams, extras, outputs, keeping
         if isinstance(models, Model) and changes == _AS_USUAL and not isinstance(optimiser, Mapping):
             num_samples = self._engine.resources.data.num_samples(self.client, "train")
-            like = self._engine.usual_fits.like(
+            like = self._engine.fit_cache.like(
                 *(models, self.client, num_samples, self.training),
                 epochs=epochs,
                 steps=steps,

@@ -17,13 +17,7 @@ Shares = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Confusion:
-    """A confusion matrix, of which only the cells that are not 0 are kept.
-
-    Attributes:
-        num_classes: N.
-        cells: Where they are in the matrix, true class * N + predicted class, int64 ``[c]``, ascending.
-        counts: Samples in each, int64 ``[c]``.
-    """
+    """A confusion matrix: non-zero cells, ``true * N + predicted`` ascending, and their counts."""
 
     num_classes: int
     cells: Counts

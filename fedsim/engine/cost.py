@@ -26,7 +26,7 @@ from torch import Tensor
 
 from fedsim.data.augmentations.base import transformed
 from fedsim.engine.batches import Pass, num_steps, size_counts
-from fedsim.engine.count_keys import sample_form, step_key
+from fedsim.engine.cost_keys import extra_form, sample_form, step_key, tree_form
 from fedsim.engine.jobs import (
     Call,
     Evaluate,
@@ -42,7 +42,7 @@ from fedsim.engine.jobs import (
     check_names,
 )
 from fedsim.engine.losses import Batch
-from fedsim.engine.optimisers import Optimiser
+from fedsim.engine.optimisers import Adam, Optimiser, innermost
 from fedsim.engine.steps import Step, Work
 from fedsim.engine.worker_state import BoundNet, Resources
 from fedsim.errors import FedsimError, JobError, UserError
@@ -59,13 +59,7 @@ NOTHING = Operations(0)
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What a whole job asks of a processor, step by step.
-
-    Attributes:
-        steps: How many steps there are of a kind, and what one of them asks for.
-        total: What all of them ask for.
-        bytes_per_flop: Of the step that moves most for what it computes.
-    """
+    """What a job asks of a processor: counts and costs of its steps, their total, the most bytes per flop."""
 
     steps: tuple[tuple[int, Operations], ...]
     total: Operations
@@ -83,13 +77,7 @@ class Effort:
 
 
 def duration_s(device: Device, effort: Effort, key: Key | None) -> float:
-    """Return how long a device takes for a job, s.
-
-    Args:
-        device: The device.
-        effort: What the job asks for.
-        key: Names the draws of its load; None: without variation, at the mean of the load.
-    """
+    """Return how long a device takes for a job, s; without a key, at the mean of its load."""
     if key is None:
         load = 1.0 if device.load is None else device.load.mean
     else:
@@ -115,8 +103,7 @@ class FitWork:
     Attributes:
         shape: What the cost of a step depends on beside the sizes of its batches.
         passes: One pass over each stream, by its name.
-        num_steps: How many steps each fit does.
-        effort: What that asks of a processor; None until it is first asked for.
+        effort: None until it is first asked for.
     """
 
     shape: tuple[Any, ...]
@@ -149,17 +136,14 @@ class Costs:
         epochs: int | None,
         steps: int | None,
     ) -> FitWork:
-        """Return what a fit has in common with all that are like it.
+        """Return what a fit has in common with all that are like it, one epoch by default.
 
-        The arguments are those of :meth:`fedsim.engine.compute_context.ComputeContext.fit`; without
-        ``epochs`` and ``steps`` it is one epoch.
-
-        Raises:
-            ValueError: Names that do not fit together, or no model to train.
+        The arguments are those of :meth:`fedsim.engine.compute_context.ComputeContext.fit`. Names that do not
+        fit together are a ValueError.
         """
         # Every dispatch asks for it, so it takes as few calls as possible to see that fits are alike.
         shape = [getattr(step, "counted_as", step), trained, len(models), len(streams), len(extras)]
-        shape += public_buffers, *[optimisers[name].counted_as for name in trained]
+        shape += public_buffers, *[optimisers[name].counted_as for name in trained], tree_form(outputs)
         amounts = [epochs, steps]
         for name, model in models.items():
             shape += name, model.architecture
@@ -167,9 +151,7 @@ class Costs:
             shape += name, sample_form(stream.samples)
             amounts += self._resources.num_samples(stream.samples), stream.batch_size
         for name, extra in extras.items():
-            shape += name, extra.stream, extra_shape(extra)
-        for name, array in outputs.items():
-            shape += name, array.shape
+            shape += name, extra.stream, extra_form(extra)
         key = *shape, *amounts
         if (known := self._fit_works.get(key)) is not None:
             return known
@@ -182,13 +164,8 @@ class Costs:
     def work(self, job: Job, fit_work: FitWork | None = None) -> Effort:
         """Return what a whole job asks of the processor; of a call only its operations are known.
 
-        Args:
-            job: The job.
-            fit_work: Of a fit, where the caller knows it already.
-
         Raises:
             UserError: A call whose declared cost is no positive finite number.
-            InvariantError: A layer that multiplies counts nothing, so its work would look free.
             JobError: The step cannot be run without values; the cause is chained.
         """
         match job:
@@ -259,8 +236,8 @@ class Costs:
 
     def _check_portable(self, job: Fit, sizes: Sequence[int]) -> None:
         names = unportable(self._run_step(job, sizes))
-        if any("adam" in repr(optimiser.counted_as) for optimiser in job.optimisers.values()):
-            # Adam calls it on the meta device alone.
+        if any(isinstance(innermost(optimiser), Adam) for optimiser in job.optimisers.values()):
+            # Of Adam's kernels the one for the meta device calls it, and the portable one does not.
             names = [name for name in names if name != "_foreach_sqrt"]
         if names:
             raise JobError(
@@ -353,10 +330,3 @@ def _meta_extra(extra: Extra, sizes: Mapping[str, int]) -> Any:
 
 def _meta_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Tensor:
     return torch.empty(shape, dtype=torch.from_numpy(np.empty(0, dtype)).dtype, device="meta")
-
-
-def extra_shape(extra: Extra) -> tuple[Any, ...]:
-    """Return what the cost of a step depends on of an extra."""
-    if isinstance(extra.value, Mapping):
-        return tuple((name, array.shape) for name, array in extra.value.items())
-    return extra.value.shape[1:] if extra.stream else extra.value.shape

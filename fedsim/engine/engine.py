@@ -20,10 +20,10 @@ from typing import Any, TypeAlias, cast
 from fedsim.clock import EventClass, RecordKind, Trace, VirtualTimeLoop, now_ns, running_loop
 from fedsim.engine.cost import Costs
 from fedsim.engine.executors.base import Executor, Promise
+from fedsim.engine.fit_cache import FitCache
 from fedsim.engine.jobs import Fit, Fitted, Job
 from fedsim.engine.pending_fit import PendingFits, can_wait, compute_inputs
 from fedsim.engine.requests import JobRequest, TimedJob
-from fedsim.engine.usual_fits import UsualFits
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import FedsimError, JobError
 
@@ -69,7 +69,7 @@ class Engine:
         self.executor = executor
         self.resources = resources
         self.costs = Costs(resources)
-        self.usual_fits = UsualFits(self.costs)
+        self.fit_cache = FitCache(self.costs)
         self.trace = trace
         self._sequence = 0
         self._pending = PendingFits()
@@ -138,11 +138,11 @@ class Engine:
         """Do the jobs of a request at no cost, as :meth:`observe`."""
         return list(await asyncio.gather(*(self.observe(timed.job) for timed in request.jobs)))
 
-    def submit_ahead(self, request: JobRequest, start_ns: int) -> list[Promise]:
-        """Hand the jobs of a request that starts at an instant to the executor; nothing is recorded."""
+    def submit_ahead(self, request: JobRequest, ends_ns: Sequence[int]) -> list[Promise]:
+        """Hand the jobs of a request to the executor, told when each will end; nothing is recorded."""
         return [
-            self._submit(timed.job, start_ns + end_ns, timed.effort.total.flops)
-            for timed, end_ns in zip(request.jobs, request.ends_ns(), strict=True)
+            self._submit(timed.job, end_ns, timed.effort.total.flops)
+            for timed, end_ns in zip(request.jobs, ends_ns, strict=True)
         ]
 
     def results_ahead(self, request: JobRequest, promises: Sequence[Promise]) -> list[Any]:

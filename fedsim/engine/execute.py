@@ -1,7 +1,7 @@
 """Running a job for real, in a worker.
 
-Everything random comes from generators made from the job's seed, one for each stream and one for the step; a
-job that draws from torch's global generator fails, since its result would depend on what else is running.
+All randomness comes from generators made from the job's seed, one for each stream and one for the step. A job
+that draws from torch's global generator fails, since its result would depend on what else is running.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from fedsim.data.augmentations.base import transformed
-from fedsim.engine.alignment import aligned
 from fedsim.engine.batches import Pass
 from fedsim.engine.confusion import Confusion
 from fedsim.engine.jobs import Call, Evaluate, Extra, Fit, Fitted, Job, Predict, Samples, Score
@@ -32,17 +31,15 @@ from fedsim.rng import Key
 
 CPU = torch.device("cpu")
 
+ALIGNMENT_BYTES = 16
+"""The bits of a matrix product may depend on its operands' addresses, unless these are multiples of it."""
+
 BLOCK_BYTES = 4 * 2**20
 """Samples of so many bytes are gathered at once: each gathering costs the same, however little it brings."""
 
 
 def run(job: Job, worker: Worker) -> Any:
-    """Run a job and return its result.
-
-    Raises:
-        JobError: The job drew from the global generator.
-        StoppedError: The run is over.
-    """
+    """Run a job and return its result; a job that drew from the global generator is a JobError."""
     with own_generators_only(worker.resources.device), unwarned():
         try:
             match job:
@@ -223,6 +220,11 @@ def _batches(
                 yield mine, Batch(aligned(its_x), its_y)
 
 
+def aligned(tensor: Tensor) -> Tensor:
+    """Return the tensor, or a copy if it begins at no multiple of :data:`ALIGNMENT_BYTES`, as slices may."""
+    return tensor if tensor.data_ptr() % ALIGNMENT_BYTES == 0 else tensor.clone()
+
+
 def _batches_in_block(x: Tensor, batch_size: int) -> int:
     """Return how many batches to gather at once."""
     batch_bytes = max(1, batch_size * math.prod(x.shape[1:]) * x.element_size())
@@ -253,11 +255,7 @@ def _model(architecture: str, net: BoundNet) -> Model:
 
 @contextmanager
 def own_generators_only(device: torch.device) -> Iterator[None]:
-    """Check that a block draws nothing from torch's global generators.
-
-    Raises:
-        JobError: It did, or something beside it.
-    """
+    """Raise a JobError if the block, or something beside it, drew from torch's global generators."""
     before = _global_states(device)
     yield
     if not all(map(torch.equal, before, _global_states(device))):

@@ -8,15 +8,7 @@ from typing import NamedTuple
 
 
 class TimedJobs(NamedTuple):
-    """Jobs that a thread did together.
-
-    Attributes:
-        thread: Its name.
-        kind: Of the jobs, such as ``fit``.
-        number: How many there were.
-        began_ns: When, in ns since the run began.
-        ended_ns: Likewise.
-    """
+    """Jobs of a kind that a thread did together; times in ns since the run began."""
 
     thread: str
     kind: str
@@ -26,12 +18,7 @@ class TimedJobs(NamedTuple):
 
 
 class JobTimes:
-    """Notes jobs as they are done, and rounds as they end; any thread may.
-
-    Attributes:
-        jobs: Those that were done, in the order of their ends.
-        rounds: Number of each round, and when it ended, in ns since the run began.
-    """
+    """Notes jobs as they are done, and rounds with the ns at which they end; any thread may."""
 
     def __init__(self) -> None:
         self.jobs: list[TimedJobs] = []

@@ -1,8 +1,8 @@
 """Jobs: everything that is computed for real, as plain data.
 
-A job is a pure function of its fields (and of the run's data, which never changes), so where and when it runs
-is a setting, and its result may be cached or computed again. Four kinds: :class:`Fit` trains,
-:class:`Predict` gives logits, :class:`Evaluate` counts hits, :class:`Call` is an algorithm's own arithmetic.
+A job is a pure function of its fields and of the run's data, which never changes. So its result may be
+cached, or computed again elsewhere. :class:`Fit` trains, :class:`Predict` gives logits, :class:`Evaluate`
+counts hits, :class:`Call` is an algorithm's own arithmetic.
 """
 
 from __future__ import annotations
@@ -30,10 +30,7 @@ class ClientSamples:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PublicSamples:
-    """Samples of the public set by their positions in it, int64 ``[p]``.
-
-    Without labels, unless an algorithm asks for them: it then assumes that the public set has some.
-    """
+    """Samples of the public set by their positions, int64 ``[p]``; without labels unless asked."""
 
     positions: Array
     labelled: bool = False
@@ -46,10 +43,7 @@ class GlobalTest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InlineSamples:
-    """Samples carried by the job itself: ``x`` ``[n, ...]`` and labels ``y`` ``[n]``, if any.
-
-    Types are the task's: ``x`` float32, or int64 for texts; ``y`` int64, or float32 for a regression.
-    """
+    """Samples carried by the job: ``x`` ``[n, ...]``, and labels ``y`` ``[n]`` if any, of task's types."""
 
     x: Array
     y: Array | None = None
@@ -57,10 +51,7 @@ class InlineSamples:
 
 @dataclass(frozen=True, slots=True)
 class PooledSamples:
-    """The samples of one split of all clients, or of some, with labels, in the order of the data set.
-
-    For ``centralized`` alone: in a federation nobody has them.
-    """
+    """The samples of one split of all clients, or of some, in the data set's order (``centralized``)."""
 
     split: Split = "train"
     clients: tuple[int, ...] | None = None
@@ -77,13 +68,7 @@ Samples = ClientSamples | PublicSamples | GlobalTest | InlineSamples | PooledSam
 @made_fast
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Samples met in mini-batches.
-
-    Attributes:
-        samples: Which ones.
-        batch_size: How many at a time.
-        shuffled: Reshuffled for each pass by the job's generator of the stream's name; else in order.
-    """
+    """Samples met in mini-batches, ``shuffled`` anew for each pass, or in order."""
 
     samples: Samples
     batch_size: int
@@ -96,11 +81,8 @@ class Extra:
 
     Attributes:
         value: An array or a tree of arrays; one array where it follows a stream.
-        stream: The stream that it follows, with one row for each sample in the stream's unshuffled order;
-            empty where every step is given the whole value.
-
-    Raises:
-        ValueError: A tree that is to follow a stream.
+        stream: The stream that it follows, with one row for each sample in unshuffled order; empty where each
+            step is given the whole value.
     """
 
     value: Array | Tree
@@ -123,9 +105,6 @@ def per_sample(value: Array, stream: str) -> Extra:
 class Fit:
     """Train one or more models together for a known number of steps.
 
-    Names fit together as :func:`check_names` says. That is not checked here: every dispatch makes a fit, and
-    few differ in names (:meth:`fedsim.engine.cost.Costs.workload`).
-
     Attributes:
         step: What one step does.
         models: Name to starting values.
@@ -133,15 +112,13 @@ class Fit:
         streams: Name to samples; a step meets one batch of each.
         extras: Name to what else the step needs.
         optimisers: Name of each trained model to what applies its gradients.
-        num_steps: How many steps.
         seed: Seed of the job's generators.
         states: Name of a trained model to what its optimiser goes on from, as :class:`Fitted` gives it; one
             that is not named begins anew. None: all do, and nothing is given back.
-        outputs: Name to the start value of what the job gives beside models. A step reads and writes them
-            (:class:`fedsim.engine.steps.Work`); shapes and dtypes stay.
+        outputs: Name to the start value of what the job gives beside models; shapes and dtypes stay.
         public_buffers: What buffers do where a loss asks for logits of public samples (``model.public(x)``).
-        like: One object in fits that differ in values, in their seeds and in whose samples they train on
-            alone, so that what is found out of one of them holds for all; None where that is not known.
+        like: One object in fits that differ in values, in seeds and in whose samples they train on alone; or
+            None.
     """
 
     step: Step
@@ -164,11 +141,7 @@ def check_names(
     streams: Mapping[str, Stream],
     extras: Mapping[str, Extra],
 ) -> None:
-    """Check that the names in a :class:`Fit` fit together.
-
-    Raises:
-        ValueError: They do not, or there is no model to train.
-    """
+    """Check that the names in a :class:`Fit` fit together; a ValueError says what does not."""
     if not trained or not models.keys() >= set(trained):
         raise ValueError(f"trained = {trained}: name at least one of the job's models, {', '.join(models)}")
     if not streams:
@@ -184,14 +157,10 @@ def check_names(
 @made_fast
 @dataclass(frozen=True, slots=True, eq=False)
 class Fitted:
-    """What a :class:`Fit` gives.
+    """What a :class:`Fit` gives, frozen; models and outputs may be pending.
 
     Attributes:
-        models: The trained models, frozen; they may be pending (:class:`fedsim.params.PendingTree`).
-        num_steps: Steps done.
-        states: Name of a trained model to what its optimiser has come to, frozen; without those that have
-            nothing to go on from, and empty unless the job asks for them.
-        outputs: What the steps have made of the job's ``outputs``, frozen; it may be pending too.
+        states: Name of a trained model to its optimiser's state; empty unless the job asks for them.
     """
 
     models: Mapping[str, Model]
@@ -214,10 +183,7 @@ class Fitted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Predict:
-    """Logits of a model in eval mode, float32 ``[n, N]``, in the order of the samples.
-
-    Of the layers below a cut (:mod:`fedsim.models.parts`), the features there, ``[n, ...]``.
-    """
+    """Logits of a model in eval mode, float32 ``[n, N]``; of layers below a cut, features ``[n, ...]``."""
 
     model: Model
     samples: Samples
@@ -226,14 +192,7 @@ class Predict:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluate:
-    """Hits and loss of a model in eval mode, for each of several sets of labelled samples.
-
-    Attributes:
-        model: The model.
-        parts: The sets.
-        batch_size: Samples in a forward pass.
-        per_class: Whether samples are also counted by true and predicted class.
-    """
+    """Hits and loss of a model in eval mode on each of some labelled sets, also by class if ``per_class``."""
 
     model: Model
     parts: tuple[Samples, ...]
@@ -247,7 +206,6 @@ class Score:
 
     Attributes:
         correct: Samples whose largest logit is the label's; None for a regression, which has no hits.
-        total: Samples.
         loss_sum: Sum over samples of the cross-entropy, nat, or of the squared error for a regression.
         confusion: Samples by true and predicted class, where the job asks for them; None for a regression.
     """
@@ -270,13 +228,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """An algorithm's own arithmetic.
-
-    Attributes:
-        function: A pure function at module level.
-        arguments: Its arguments, arrays and trees and plain values.
-        flops: What it costs, more than zero.
-    """
+    """An algorithm's own arithmetic: a pure function at module level, its arguments, a cost above zero."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]

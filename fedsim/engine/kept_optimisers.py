@@ -13,11 +13,7 @@ from fedsim.params import Model, Tree, all_finite
 
 
 class Keeping:
-    """A party's memory of its optimisers in one turn.
-
-    Args:
-        held: What it remembers from the turns before, by a key of its own; not changed.
-    """
+    """A party's memory of its optimisers in one turn; ``held`` is what it has from the turns before."""
 
     def __init__(self, held: Mapping[str, Tree]) -> None:
         self._held = dict(held)
@@ -35,8 +31,7 @@ class Keeping:
     def after(self, name: str, models: Mapping[str, Model], fitted: Fitted) -> None:
         """Remember what the optimisers of a fit have come to.
 
-        Nothing is remembered of one that is no longer finite, or whose model is not: what has diverged is
-        refused or replaced, and the next fit begins anew.
+        Nothing is remembered where a state or its model is not finite: the next fit begins anew.
         """
         for model, trained in fitted.models.items():
             key, state = _key(name, model, models[model]), fitted.states.get(model, {})

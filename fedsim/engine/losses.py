@@ -7,14 +7,13 @@ b: batch, N: outputs, m: clients whose losses are computed at once (:func:`serve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
+import torch
 import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from torch import Tensor
-
-from fedsim.engine.cross_entropies import cross_entropies
 
 MODEL = "model"
 """Name of the one model of an ordinary job."""
@@ -24,6 +23,9 @@ PUBLIC = "public"
 """Name of the stream of public samples."""
 TEACHER = "teacher"
 """Name of the extra that holds what the public samples are distilled from, one row per sample."""
+
+COLUMNS = 64
+"""Torch adds up so many columns at once, whatever the processor; fewer it may add up in another order."""
 
 
 class LiveModel(Protocol):
@@ -104,17 +106,12 @@ def serves_many(loss: L) -> L:
 
 
 def can_serve_many(loss: Loss) -> bool:
-    """Return whether :func:`serves_many` was said of a loss."""
+    """Return whether :func:`serves_many` was applied to a loss."""
     return getattr(loss, "serves_many", False) or getattr(type(loss).__call__, "serves_many", False)
 
 
 def each(setting: float | Tensor, values: Tensor) -> float | Tensor:
-    """Return a loss's setting as a factor of values: itself, or for many clients, each one's own.
-
-    Args:
-        setting: A number, or those of many clients, float64 ``[m]``.
-        values: What it belongs to, ``[m, ...]`` if it is one of many clients.
-    """
+    """Return a setting as a factor of values ``[m, ...]``: a number, or those of many clients ``[m]``."""
     if not isinstance(setting, Tensor):
         return setting
     # Rounded as torch rounds a number beside a tensor.
@@ -122,13 +119,10 @@ def each(setting: float | Tensor, values: Tensor) -> float | Tensor:
 
 
 def label_loss(logits: Tensor, labels: Tensor, reduction: Literal["mean", "sum"] = "mean") -> Tensor:
-    """Return how far outputs are from labels, over samples; of many clients each one's, ``[m]``.
+    """Return how far outputs ``[b, N]`` are from labels, over samples; of many clients each one's, ``[m]``.
 
-    Args:
-        logits: Outputs of a model, ``[b, N]``.
-        labels: Classes, int64 ``[b]``: the loss is the cross-entropy; or targets of a regression, float32
-            ``[b]``: the loss is the squared error of the first output.
-        reduction: What to do with the samples' losses.
+    That is the cross-entropy of classes, int64 ``[b]``, or the squared error of the first output for the
+    targets of a regression, float32 ``[b]``.
     """
     is_one = labels.ndim == 1
     if labels.is_floating_point():
@@ -136,7 +130,47 @@ def label_loss(logits: Tensor, labels: Tensor, reduction: Literal["mean", "sum"]
             return F.mse_loss(logits[:, 0], labels, reduction=reduction)
         errors = F.mse_loss(logits[..., 0], labels, reduction="none")
         return errors.mean(1) if reduction == "mean" else errors.sum(1)
-    return (F.cross_entropy if is_one else cross_entropies)(logits, labels, reduction=reduction)
+    return (F.cross_entropy if is_one else _cross_entropies)(logits, labels, reduction=reduction)
+
+
+class _CrossEntropies(torch.autograd.Function):
+    """Sums of cross-entropies ``[m]`` of logits ``[m, b, N]`` and labels ``[m, b]``."""
+
+    @staticmethod
+    def forward(context: Any, logits: Tensor, labels: Tensor) -> Tensor:
+        log_p, places = torch.log_softmax(logits, -1), labels[..., None]
+        context.save_for_backward(log_p, places)
+        return sums_of_losses([-log_p.gather(-1, places)[..., 0]])
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> Any:
+        log_p, places = context.saved_tensors
+        (gradient,) = gradients
+        # What autograd does for one client; softmax minus one-hot would round otherwise.
+        slopes = torch.zeros_like(log_p).scatter_(-1, places, -gradient[:, None, None].expand(places.shape))
+        return torch.ops.aten._log_softmax_backward_data(slopes, log_p, -1, log_p.dtype), None
+
+
+def _cross_entropies(logits: Tensor, labels: Tensor, reduction: Literal["mean", "sum"]) -> Tensor:
+    """Return each client's cross-entropy ``[m]`` of logits ``[m, b, N]`` and labels ``[m, b]``."""
+    sums: Tensor = _CrossEntropies.apply(logits, labels)  # type: ignore[no-untyped-call]
+    return sums / labels.shape[1] if reduction == "mean" else sums
+
+
+def sums_of_losses(parts: Sequence[Tensor]) -> Tensor:
+    """Return the sum of each row of some tensors ``[m, b]``, added up in the order of torch's ``nll_loss``.
+
+    That is the first loss, and before it a cascade of the others: the one in which torch adds up columns, to
+    which zeros at the end of a column make no difference. The two part from 65,537 samples on.
+    """
+    num_rows = sum(len(part) for part in parts)
+    longest = max(part.shape[1] for part in parts)
+    columns = parts[0].new_zeros(longest, -(-num_rows // COLUMNS) * COLUMNS)
+    first = 0
+    for part in parts:
+        columns[: part.shape[1], first : first + len(part)] = part.mT
+        first += len(part)
+    return (columns[1:].sum(0) + columns[0])[:num_rows]
 
 
 @serves_many

@@ -28,16 +28,7 @@ SCALAR_BYTES = 4
 
 
 def needed_bytes(architecture: Architecture, batch_size: int, training: TrainingConfig) -> int:
-    """Return the memory that training takes at its peak, in bytes.
-
-    Args:
-        architecture: What is trained; it is looked through once for each batch size.
-        batch_size: Samples in a mini-batch, at least one.
-        training: Its optimiser decides the slots; its own batch size does not matter here.
-
-    Raises:
-        DataError: The model cannot take the task's samples.
-    """
+    """Return the memory that training takes at its peak, in bytes; slots are those of ``training``."""
     slots = 2 if training.optimiser == "adam" else int(training.momentum > 0)
     return SCALAR_BYTES * (2 + slots) * architecture.num_params + _passing_bytes(architecture, batch_size)
 

@@ -1,9 +1,9 @@
 """Optimisers as frozen settings with explicit state, over torch's functional kernels.
 
-An optimiser's state lives in the job that uses it; ``update`` writes into tensors that the job owns. What is
-to go on in another job leaves as named tensors (:func:`keep`) and comes back as such (:func:`resume`), from
-where it goes on bit for bit. The kernels work element by element, so they serve stacked parameters of many
-clients as they are; :class:`ClippedEach` does in place of :class:`Clipped`, which takes a whole gradient.
+A state lives in the job that uses it. To go on in another job, bit for bit, it leaves as named tensors
+(:func:`keep`) and comes back as such (:func:`resume`). The kernels work element by element, so they also
+serve stacked parameters of many clients; :class:`ClippedEach` replaces :class:`Clipped`, which takes a whole
+gradient.
 """
 
 from __future__ import annotations
@@ -18,17 +18,12 @@ from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
 from fedsim import portable_numerics
-from fedsim.engine.schedules.base import ScheduleChoice, Schedules, factor
+from fedsim.engine.schedules import ScheduleChoice, Schedules, factor
 
 
 @dataclass(slots=True)
 class OptimiserState:
-    """What an optimiser remembers between the steps of one job.
-
-    Attributes:
-        slots: By name, one tensor for each parameter; None where the first step makes it.
-        num_steps: Steps done in this job.
-    """
+    """By slot one tensor for each parameter, None where the first step makes it; steps done in this job."""
 
     slots: dict[str, list[Any]]
     num_steps: int = 0
@@ -135,12 +130,7 @@ class Adam:
 
 @dataclass(frozen=True, slots=True)
 class Clipped:
-    """An optimiser that sees gradients of a limited length, as torch's ``clip_grad_norm_`` leaves them.
-
-    Attributes:
-        inner: What applies them.
-        most: The largest Euclidean norm of all gradients together; a longer one is shortened to it.
-    """
+    """An optimiser of gradients of a norm of at most ``most`` together, as by ``clip_grad_norm_``."""
 
     inner: Optimiser
     most: float
@@ -182,13 +172,7 @@ class ClippedEach(Clipped):
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
-    """An optimiser whose learning rate changes from step to step of a fit, and begins anew with each fit.
-
-    Attributes:
-        inner: What moves the parameters; its ``lr`` is multiplied by the factors.
-        schedules: Those that count steps give the factors.
-        length: Steps of the fit, where a schedule needs to know (:func:`lasting`).
-    """
+    """An optimiser whose rate follows schedules by step within a fit of ``length`` steps."""
 
     inner: Sgd | Adam
     schedules: Schedules
@@ -216,6 +200,13 @@ def cosine(inner: Sgd | Adam, num_steps: int) -> Scheduled:
     return Scheduled(inner, (ScheduleChoice.model_validate(choice),))
 
 
+def innermost(optimiser: Optimiser) -> Optimiser:
+    """Return the optimiser without clipping and schedules."""
+    while isinstance(optimiser, Clipped | Scheduled):
+        optimiser = optimiser.inner
+    return optimiser
+
+
 def lasting(optimiser: Optimiser, num_steps: int) -> Optimiser:
     """Return the optimiser of a fit of so many steps: schedules within it that need to know are told."""
     match optimiser:
@@ -227,10 +218,7 @@ def lasting(optimiser: Optimiser, num_steps: int) -> Optimiser:
 
 
 def keep(names: Sequence[str], state: OptimiserState) -> dict[str, Tensor]:
-    """Return what a state holds, by ``slot/parameter``; the names are in the parameters' order.
-
-    Empty where there is nothing to go on from. The tensors are the state's own.
-    """
+    """Return the tensors of a state by ``slot/parameter``; empty where there is nothing to go on from."""
     return {
         f"{slot}/{name}": tensor
         for slot, tensors in state.slots.items()
@@ -240,11 +228,7 @@ def keep(names: Sequence[str], state: OptimiserState) -> dict[str, Tensor]:
 
 
 def resume(optimiser: Optimiser, params: Mapping[str, Tensor], kept: Mapping[str, Tensor]) -> OptimiserState:
-    """Return the state that goes on from what was kept; it owns the tensors from now on.
-
-    Raises:
-        ValueError: That was kept by another optimiser, or for other parameters.
-    """
+    """Return the state that goes on from what was kept; a ValueError if that does not fit."""
     state = optimiser.start(list(params.values()))
     wanted = {
         f"{slot}/{name}": param if tensor is None else tensor

@@ -53,15 +53,6 @@ class PendingFits:
             outputs = PendingTree(form, partial(result.outputs, form))
         return Fitted(models, result.loss, job.num_steps, outputs=outputs)
 
-    def form_of_fitted(self, model: Model) -> Model:
-        """Return a model of the form that fits from these start values give; its arrays have no values."""
-        label, params, buffers = model.architecture, model.params, model.buffers
-        return Model(
-            label,
-            PendingTree(self._form(label, "params", params), _unlooked_at) if params else {},
-            PendingTree(self._form(label, "buffers", buffers), _unlooked_at) if buffers else {},
-        )
-
     def _tree(self, result: _Result, name: str, label: str, part: Part, start: Tree) -> Tree:
         form = self._form(label, part, start)
         return PendingTree(form, partial(result.tree, name, part, form))
@@ -72,10 +63,6 @@ class PendingFits:
             form = Form.of(start)
             self._forms[label, part] = start, form
         return form
-
-
-def _unlooked_at() -> Tree:
-    raise AssertionError("a model that stands for the form of others was looked at")
 
 
 def compute_inputs(job: Job) -> None:

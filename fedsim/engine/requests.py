@@ -45,7 +45,7 @@ class JobRequest:
 
     def ends_ns(self) -> list[int]:
         """Return how long after the first job starts each one ends, ns."""
-        return [round(end_s * 1e9) for end_s in accumulate(timed.duration_s for timed in self.jobs)]
+        return [round(end_s * 1e9) for end_s in accumulate([timed.duration_s for timed in self.jobs])]
 
     def __await__(self) -> Generator[JobRequest, list[Any], list[Any]]:
         return (yield self)

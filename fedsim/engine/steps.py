@@ -37,11 +37,8 @@ class Work:
     """What a job owns while it runs.
 
     Attributes:
-        models: All models by name.
-        trained: Names of those that are trained.
         extras: Extras, rows already chosen for the batch at hand.
-        optimisers: What applies the gradients of each trained model.
-        states: The state of each optimiser.
+        states: The state of each trained model's optimiser.
         generator: The job's generator for whatever the step draws, on the CPU.
         outputs: What the job gives beside models, by name; a step changes it, but no shape and no dtype.
     """

@@ -10,7 +10,7 @@ from pydantic import ValidationInfo, field_validator
 from fedsim.config import Config
 from fedsim.engine.jobs import PublicBuffers
 from fedsim.engine.optimisers import Adam, Clipped, Optimiser, Scheduled, Sgd
-from fedsim.engine.schedules.base import ScheduleChoice, Schedules, factor
+from fedsim.engine.schedules import ScheduleChoice, Schedules, factor
 from fedsim.plugin_choice import Several
 from fedsim.ranges import BatchSize, Coefficient, Epochs, LearningRate, Norm, PartialShare, Steps
 

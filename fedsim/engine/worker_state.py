@@ -55,8 +55,7 @@ def choose_repeatable_kernels(device: torch.device) -> None:
 def pin_thread() -> None:
     """Give the calling thread one torch thread for good: sums over several end in other bits.
 
-    OpenMP keeps the setting by thread, so pinning the main thread is not enough. When a thread first needs
-    it, it takes over what was set last anywhere, so that comes first.
+    OpenMP keeps the setting by thread. A thread that first needs it takes over what was set last anywhere.
     """
     torch.get_num_threads()
     torch.set_num_threads(1)
@@ -67,13 +66,7 @@ class StoppedError(Exception):
 
 
 def to_tensor(array: Array, device: torch.device, *, channels_last: bool = False) -> Tensor:
-    """Return a tensor of its own memory with the array's values.
-
-    Args:
-        array: The values.
-        device: Where the tensor is wanted.
-        channels_last: Whether four dimensions, such as those of a convolution's weight, are laid out so.
-    """
+    """Return a tensor of its own memory; with ``channels_last`` four dimensions are laid out so."""
     # A copy even on the CPU: the array may be read-only, which no tensor can be.
     if channels_last and array.ndim == 4:
         # Torch's own conversion would leave the layout of a single channel as it is.
@@ -91,10 +84,7 @@ def shared_tensor(array: Array, device: torch.device) -> Tensor:
 
 
 def to_tree(tensors: Mapping[str, Tensor]) -> Tree:
-    """Return frozen arrays over the tensors' memory, which nobody else may write into any more.
-
-    Of tensors elsewhere than on the CPU they are copies.
-    """
+    """Return frozen arrays over the memory of CPU tensors, which nobody else may write into any more."""
     values = {name: tensor.detach() for name, tensor in tensors.items()}
     away = {name: tensor for name, tensor in values.items() if not tensor.is_cpu}
     if away:
@@ -126,10 +116,8 @@ class Resources:
     """What all workers of a run share, read-only.
 
     Attributes:
-        data: Samples and who holds them.
         architectures: By label; parts of them and their compositions too (:mod:`fedsim.models.parts`).
-        device: Where jobs run.
-        pool: The samples as tensors on that device, ``x`` and ``y``; None for a data set of counts only.
+        pool: The samples ``x`` and ``y`` on the device; None for a data set of counts only.
         rebuild: Makes the same in another process, to which it can be sent; None where nobody asks for that.
         verify: Whether jobs that were done together are done again, alone and with others, and compared.
         portable: Whether steps are refused whose operations may have other bits on another processor.
@@ -196,11 +184,7 @@ class Resources:
         return self.data.augmentations if is_training else ()
 
     def tensors(self, samples: Samples) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Return ``(x, y, rows)``: sample i is ``x[rows[i]]``, or ``x[i]`` where rows is None.
-
-        Raises:
-            UserError: Samples or labels that the data set does not have.
-        """
+        """Return ``(x, y, rows)``: sample i is ``x[rows[i]]``, or ``x[i]`` where rows is None."""
         if isinstance(samples, InlineSamples):
             y = None if samples.y is None else to_tensor(samples.y, self.device)
             return to_tensor(samples.x, self.device), y, None
@@ -227,11 +211,7 @@ class Resources:
 
 
 class BoundNet:
-    """A net that holds one job's values for one model; the live model that losses see.
-
-    Attributes:
-        channels_last: The layout of its convolutions' weights, which their outputs follow.
-    """
+    """A net that holds one job's values for one model; the live model that losses see."""
 
     def __init__(self, net: Net, *, channels_last: bool = False) -> None:
         self.net = net
@@ -317,8 +297,7 @@ Places = dict[str, list[tuple[Entries | None, nn.Module, str]]]
 def _places(net: Net, entries: Callable[[nn.Module], Entries]) -> Places:
     """Return where each tensor of the net is kept, by its first name; modules may share one.
 
-    A place is the module's dictionary, or None for a module that watches its assignments, as recurrent
-    layers do.
+    A place is the module's dictionary, or None for a module that watches its assignments, as LSTMs do.
     """
     names: dict[int, str] = {}
     places: Places = {}
@@ -334,15 +313,7 @@ def _places(net: Net, entries: Callable[[nn.Module], Entries]) -> Places:
 
 
 class Worker:
-    """One thread's workplace.
-
-    Args:
-        resources: What all workers share.
-        stopping: Set when the run is over and jobs should be given up.
-
-    Attributes:
-        stream: The worker's own CUDA stream; None on the CPU.
-    """
+    """One thread's workplace; jobs are given up once ``stopping`` is set."""
 
     def __init__(self, resources: Resources, stopping: threading.Event) -> None:
         self.resources = resources
@@ -384,10 +355,6 @@ class Worker:
             self.stream.synchronize()
 
     def pause_point(self) -> None:
-        """Give the job up if the run is over.
-
-        Raises:
-            StoppedError: It is.
-        """
+        """Raise StoppedError if the run is over."""
         if self.stopping.is_set():
             raise StoppedError

@@ -11,7 +11,7 @@ from fedsim.params import Array
 from fedsim.report import number_format
 from fedsim.units import format_quantity
 
-MOST_TOLD = 6
+MAX_TOLD = 6
 """Lines or bars that a text tells of."""
 
 
@@ -33,7 +33,7 @@ def amount(value: float, unit: Unit) -> str:
 
 def lines_text(chart: LineChart) -> str:
     """Return where each line begins and ends, and its highest value if that lies between."""
-    told = []
+    sentences = []
     for line in chart.lines:
         there = np.flatnonzero(np.isfinite(line.y))
         if not len(there):
@@ -43,32 +43,32 @@ def lines_text(chart: LineChart) -> str:
         def at(place: int, x: Array = line.x, y: Array = line.y) -> str:
             return f"{amount(float(y[place]), chart.y.unit)} at {_place(float(x[place]), chart.x)}"
 
-        said = at(last) if first == last else f"from {at(first)} to {at(last)}"
+        text = at(last) if first == last else f"from {at(first)} to {at(last)}"
         if line.y[top] > max(line.y[first], line.y[last]):
-            said += f", at most {at(top)}"
-        told.append(f"{line.label}: {said}")
-    return _listed(chart.y, told)
+            text += f", at most {at(top)}"
+        sentences.append(f"{line.label}: {text}")
+    return _listed(chart.y, sentences)
 
 
 def bars_text(chart: BarChart) -> str:
     """Return how long each bar is, and of what."""
-    told = []
+    sentences = []
     for number, bar in enumerate(chart.bars):
         values = {part.label: amount(float(part.values[number]), chart.axis.unit) for part in chart.parts}
-        told.append(f"{bar}: {', '.join(f'{value} {label}' for label, value in values.items())}")
-    return _listed(chart.axis, told)
+        sentences.append(f"{bar}: {', '.join(f'{value} {label}' for label, value in values.items())}")
+    return _listed(chart.axis, sentences)
 
 
 def _place(value: float, axis: Axis) -> str:
-    said = amount(value, axis.unit)
-    return f"{axis.label} {said}" if axis.unit == "1" else said
+    text = amount(value, axis.unit)
+    return f"{axis.label} {text}" if axis.unit == "1" else text
 
 
-def listed(told: Sequence[str]) -> str:
+def listed(sentences: Sequence[str]) -> str:
     """Return what is told of each line or bar in one sentence, of so many at most."""
-    ends = [f"and {more} more"] if (more := len(told) - MOST_TOLD) > 0 else []
-    return f"{'; '.join([*told[:MOST_TOLD], *ends])}."
+    ends = [f"and {more} more"] if (more := len(sentences) - MAX_TOLD) > 0 else []
+    return f"{'; '.join([*sentences[:MAX_TOLD], *ends])}."
 
 
-def _listed(axis: Axis, told: Sequence[str]) -> str:
-    return f"{axis.label[:1].upper()}{axis.label[1:]}. {listed(told)}"
+def _listed(axis: Axis, sentences: Sequence[str]) -> str:
+    return f"{axis.label[:1].upper()}{axis.label[1:]}. {listed(sentences)}"

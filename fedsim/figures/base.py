@@ -23,13 +23,7 @@ Scale: TypeAlias = Literal["linear", "log"]
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """What a direction of a chart measures.
-
-    Attributes:
-        label: What it is, without its unit.
-        unit: Of its values.
-        scale: How they are spread.
-    """
+    """What a direction of a chart measures."""
 
     label: str
     unit: Unit = "1"
@@ -41,13 +35,10 @@ class Line:
     """A line of a chart, perhaps with a band around it.
 
     Attributes:
-        label: What it stands for.
         x: Where its points are, ascending, ``[n]``. A line without points is neither drawn nor in the legend,
             but keeps its place in the order of colours: what it stands for has one colour in all figures.
         y: Their values, ``[n]``.
         low: Lower end of the band, ``[n]``; None without a band.
-        high: Upper end.
-        legend: What the legend says beside the label; empty for the line's last value.
     """
 
     label: str
@@ -60,12 +51,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A value on the vertical axis that is marked across the chart.
-
-    Attributes:
-        value: In the unit of the axis.
-        label: What it stands for.
-    """
+    """A value on the vertical axis that is marked across the chart."""
 
     value: float
     label: str
@@ -73,15 +59,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class LineChart:
-    """Lines.
-
-    Attributes:
-        x: The horizontal axis.
-        y: The vertical one.
-        lines: From the first to the last of the legend.
-        targets: Values that are marked.
-        is_stepped: Whether a value holds until the next one, instead of changing on the way there.
-    """
+    """Lines."""
 
     x: Axis
     y: Axis
@@ -95,10 +73,7 @@ class Points:
     """Points of one colour.
 
     Attributes:
-        label: What they have in common.
         x: Where they are, ``[n]``.
-        y: Likewise.
-        names: What each one is.
     """
 
     label: str
@@ -109,13 +84,7 @@ class Points:
 
 @dataclass(frozen=True, slots=True)
 class PointChart:
-    """Single points, such as one for each client.
-
-    Attributes:
-        x: The horizontal axis.
-        y: The vertical one.
-        groups: From the first to the last of the legend.
-    """
+    """Single points, such as one for each client."""
 
     x: Axis
     y: Axis
@@ -127,7 +96,6 @@ class Part:
     """What the bars of a chart have of one thing.
 
     Attributes:
-        label: The thing.
         values: How much each bar has of it, ``[bars]``.
     """
 
@@ -137,13 +105,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class BarChart:
-    """Horizontal bars, each made of parts that add up.
-
-    Attributes:
-        bars: What each bar stands for, from top to bottom.
-        parts: From left to right.
-        axis: What their lengths measure.
-    """
+    """Horizontal bars, each made of parts that add up."""
 
     bars: Sequence[str]
     parts: Sequence[Part]
@@ -155,12 +117,7 @@ class HeatChart:
     """A grid of cells, darker where there is more.
 
     Attributes:
-        row_axis: What the rows are.
-        column_axis: What the columns are.
-        rows: Their names.
-        columns: Their names.
         values: ``[rows, columns]``.
-        axis: What they measure.
     """
 
     row_axis: str
@@ -176,8 +133,6 @@ class GanttChart:
     """Who did what when: a row for each client, and a span for each phase of each of its dispatches.
 
     Attributes:
-        rows: Names of the clients, from top to bottom.
-        phases: Names of the phases.
         row: Number of each span's row, ``[spans]``.
         phase: Number of its phase, ``[spans]``.
         round: The round of its dispatch, ``[spans]``.
@@ -205,15 +160,7 @@ Chart: TypeAlias = LineChart | PointChart | BarChart | HeatChart | GanttChart
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A chart with its words.
-
-    Attributes:
-        name: Of its files, and of its place on a page: lower-case words and hyphens.
-        title: What it shows.
-        text: What there is to see, in one or two sentences with numbers, for readers who cannot see it.
-        chart: What is drawn.
-        notes: What a reader has to know, one sentence each, such as what was left out.
-    """
+    """A chart with its words."""
 
     name: str
     title: str
@@ -224,13 +171,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Figures that belong together, under a heading.
-
-    Attributes:
-        name: Of its place on a page.
-        title: The heading.
-        figures: From top to bottom.
-    """
+    """Figures that belong together, under a heading."""
 
     name: str
     title: str

@@ -54,10 +54,10 @@ _ROW = 0.17
 _NARROW_ROW = 0.125
 """The same where there are many."""
 
-MOST_LABEL = 34
+MAX_LABEL = 34
 """Characters of a name beside an axis or in a legend."""
 
-MOST_IN_LEGEND = 12
+MAX_IN_LEGEND = 12
 
 DRAWN_ROUNDS = 12
 """Of a Gantt chart: on paper nobody can choose, and more would be too narrow."""
@@ -90,9 +90,9 @@ def drawn(chart: Chart) -> Page:
     return page
 
 
-def plain(text: str, most: int = MOST_LABEL) -> str:
+def plain(text: str, most: int = MAX_LABEL) -> str:
     """Return a name for a label: shortened, on one line, without characters that cannot be drawn."""
-    shown = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
+    shown = "".join(entry if entry.isprintable() else "\N{REPLACEMENT CHARACTER}" for entry in text)
     # matplotlib leaves what begins with an underscore out of legends.
     return shortened(f" {shown}" if shown.startswith("_") else shown, most)
 
@@ -285,11 +285,11 @@ def _names(axes: Axes, way: str, names: Sequence[str], at: float = 0.0) -> None:
 
 def _legend(axes: Axes, handles: Sequence[Any] | None = None) -> None:
     """Put a legend below the chart, in as many columns as fit."""
-    found = list(handles) if handles is not None else axes.get_legend_handles_labels()[0]
-    shown = found[:MOST_IN_LEGEND]
-    if more := len(found) - len(shown):
+    entries = list(handles) if handles is not None else axes.get_legend_handles_labels()[0]
+    shown = entries[:MAX_IN_LEGEND]
+    if more := len(entries) - len(shown):
         shown.append(Patch(facecolor="none", label=f"and {more} more"))
-    longest = max((len(str(one.get_label())) for one in shown), default=1)
+    longest = max((len(str(entry.get_label())) for entry in shown), default=1)
     columns = max(1, min(len(shown), 78 // (longest + 7)))
     page = axes.get_figure()
     if page is not None:

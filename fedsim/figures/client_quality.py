@@ -15,7 +15,7 @@ from fedsim.report.cost_breakdown import Columns
 from fedsim.report.number_format import several
 from fedsim.runtime.evaluation import worst_tenth
 
-MOST_POINTS = 1000
+MAX_POINTS = 1000
 """Clients that are shown as points; of more, the least accurate tenth of these, and others evenly."""
 
 WIDE = 20.0
@@ -29,12 +29,7 @@ CLIENTS_NEEDED = ("client", "group", "num_train", "accuracy", "loss")
 
 
 def spread_figures(evaluations: Columns, rounds: Columns) -> list[Figure]:
-    """Return how the accuracies of clients, or else their losses, spread over time.
-
-    Args:
-        evaluations: Columns of ``evaluations``.
-        rounds: ``round`` and ``ended_at_s`` of ``rounds``.
-    """
+    """Return how the accuracies of clients, or else their losses, spread over time."""
     what = _measured(evaluations)
     if what is None:
         return []
@@ -42,8 +37,8 @@ def spread_figures(evaluations: Columns, rounds: Columns) -> list[Figure]:
     numbers, starts = np.unique(evaluations["round"][there], return_index=True)
     each = np.split(values[there], starts[1:])
     time_s = rounds["ended_at_s"][np.searchsorted(rounds["round"], numbers)].astype(float)
-    low, middle, high = np.array([np.quantile(one, (0.1, 0.5, 0.9)) for one in each]).T
-    least, most = (np.array([extreme(one) for one in each]) for extreme in (np.min, np.max))
+    low, middle, high = np.array([np.quantile(run, (0.1, 0.5, 0.9)) for run in each]).T
+    least, most = (np.array([extreme(run) for run in each]) for extreme in (np.min, np.max))
     lines = [
         Line("median, and the middle 80 %", time_s, middle, low, high),
         Line("lowest", time_s, least),
@@ -55,35 +50,29 @@ def spread_figures(evaluations: Columns, rounds: Columns) -> list[Figure]:
 
 
 def ranked_figure(values: Mapping[str, Sequence[Array]], what: str, by: str) -> Figure | None:
-    """Return the accuracies of clients from the least to the most: a line for each group or variant.
-
-    Args:
-        values: Of the clients, one array for each run.
-        what: ``"accuracy"`` or ``"loss"``.
-        by: What lines stand for, for the title.
-    """
-    lines, told = [], []
+    """Return the accuracies of clients from the least to the most: a line for each group or variant."""
+    lines, sentences = [], []
     for label, runs in values.items():
-        there = [one[np.isfinite(one)] for one in runs]
-        if not (there := [np.sort(one) for one in there if len(one)]):
+        there = [run[np.isfinite(run)] for run in runs]
+        if not (there := [np.sort(run) for run in there if len(run)]):
             continue
         longest = max(map(len, there))
         share = np.arange(1, longest + 1) / longest
-        curves = [np.interp(share, np.arange(1, len(one) + 1) / len(one), one) for one in there]
+        curves = [np.interp(share, np.arange(1, len(run) + 1) / len(run), run) for run in there]
         y = np.mean(curves, axis=0)
         several_runs = len(curves) > 1
         low, high = (np.min(curves, axis=0), np.max(curves, axis=0)) if several_runs else (None, None)
         unit: Unit = "share" if what == "accuracy" else "1"
-        mean = amount(float(np.mean([one.mean() for one in there])), unit)
-        worst = [one if what == "accuracy" else one[::-1] for one in there]
-        tenth = amount(float(np.mean([worst_tenth(one) for one in worst])), unit)
+        mean = amount(float(np.mean([run.mean() for run in there])), unit)
+        worst = [run if what == "accuracy" else run[::-1] for run in there]
+        tenth = amount(float(np.mean([worst_tenth(run) for run in worst])), unit)
         lines.append(Line(label, share, y, low, high, f"worst 10 %: {tenth}"))
-        told.append(f"{label}: mean {mean}, worst 10 %: {tenth}")
+        sentences.append(f"{label}: mean {mean}, worst 10 %: {tenth}")
     if not lines:
         return None
     axis = Axis(f"share of clients, from the lowest {what} to the highest", "share")
     chart = LineChart(axis, quality_axis(what, [line.y for line in lines]), lines)
-    text = f"{what.capitalize()} of clients at the end. {listed(told)}"
+    text = f"{what.capitalize()} of clients at the end. {listed(sentences)}"
     notes = ["Lines are means over seeds at each share; bands are from the least to the largest of them."]
     has_bands = any(line.low is not None for line in lines)
     title = f"Clients from the lowest {what} to the highest, by {by}"
@@ -106,12 +95,12 @@ def by_data_figures(clients: Columns) -> list[Figure]:
         return []
     there = np.flatnonzero(np.isfinite(clients[what]))
     shown, notes = there, []
-    if len(there) > MOST_POINTS:
-        sign, tenth = 1 if what == "accuracy" else -1, MOST_POINTS // 10
+    if len(there) > MAX_POINTS:
+        sign, tenth = 1 if what == "accuracy" else -1, MAX_POINTS // 10
         order = there[np.argsort(sign * clients[what][there], kind="stable")]  # the worst first
         rest = order[tenth:]
-        shown = np.sort(np.concatenate([order[:tenth], rest[spread_over(len(rest), MOST_POINTS - tenth)]]))
-        notes.append(f"Of {len(there)} clients {MOST_POINTS} are shown: the {tenth} worst, others evenly.")
+        shown = np.sort(np.concatenate([order[:tenth], rest[spread_over(len(rest), MAX_POINTS - tenth)]]))
+        notes.append(f"Of {len(there)} clients {MAX_POINTS} are shown: the {tenth} worst, others evenly.")
     samples = clients["num_train"].astype(float)
     groups = []
     for label in dict.fromkeys(clients["group"].tolist()):
@@ -142,8 +131,8 @@ def _measured(columns: Columns) -> str | None:
 
 def _rank_correlation(x: Array, y: Array) -> float:
     """Return Spearman's correlation; 0 where one of them is constant."""
-    ranks = [_ranks(one) for one in (x, y)]
-    if any(one.std() == 0 for one in ranks):
+    ranks = [_ranks(run) for run in (x, y)]
+    if any(run.std() == 0 for run in ranks):
         return 0.0
     return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 

@@ -6,15 +6,28 @@ imported only here. The same figures give the same files, byte for byte, with th
 
 from __future__ import annotations
 
+import csv
 import io
+import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+from fedsim.csv_rows import safe_cell
 from fedsim.durable import telling
 from fedsim.errors import UserError
-from fedsim.figures.base import Figure, GanttChart, Section
-from fedsim.figures.chart_csv import chart_csv
+from fedsim.figures.base import (
+    Axis,
+    BarChart,
+    Chart,
+    Figure,
+    GanttChart,
+    HeatChart,
+    LineChart,
+    PointChart,
+    Section,
+)
 from fedsim.plugins import install_command
 from fedsim.report.atomic_folder import MEND, check_files, write_file
 
@@ -26,17 +39,7 @@ DPI = 200
 
 
 def write_figures(sections: Sequence[Section], folder: Path, *, force: bool = False) -> list[Path]:
-    """Write each figure into a folder, as ``<name>.svg``, ``.png``, ``.pdf`` and ``.csv``; return the files.
-
-    Args:
-        sections: Of :func:`fedsim.figures.run_figures.run_sections`, or of a study.
-        folder: Where they go; it is made if it is not there.
-        force: Whether files of these names may be replaced.
-
-    Raises:
-        UserError: matplotlib is not installed.
-        OutputError: A file is there already, or the place cannot be written, found before anything is.
-    """
+    """Write each figure into a folder, as ``<name>.svg``, ``.png``, ``.pdf`` and ``.csv``."""
     _check_installed()
     figures = [figure for section in sections for figure in section.figures]
     files = {
@@ -88,3 +91,61 @@ def _check_installed() -> None:
             f"figures are drawn by matplotlib, which cannot be imported ({error}): "
             f"{install_command('figures')}"
         ) from error
+
+
+Row = Sequence[Any]
+
+
+def chart_csv(chart: Chart) -> bytes:
+    """Return the data of a chart; numbers are exact, and what is not there is empty."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for row in _rows(chart):
+        writer.writerow([_cell(value) for value in row])
+    return text.getvalue().encode()
+
+
+def _rows(chart: Chart) -> Iterator[Row]:
+    """Yield the heading and the rows."""
+    match chart:
+        case LineChart():
+            yield "line", _name(chart.x), *(f"{_name(chart.y)}{end}" for end in ("", ", low", ", high"))
+            for line in chart.lines:
+                ends = (
+                    [None] * len(line.x) if end is None else end.tolist() for end in (line.low, line.high)
+                )
+                for values in zip(line.x.tolist(), line.y.tolist(), *ends, strict=True):
+                    yield line.label, *values
+            for target in chart.targets:
+                yield target.label, None, target.value, None, None
+        case PointChart():
+            yield "group", "name", _name(chart.x), _name(chart.y)
+            for group in chart.groups:
+                for name, *place in zip(group.names, group.x.tolist(), group.y.tolist(), strict=True):
+                    yield group.label, name, *place
+        case BarChart():
+            yield "bar", "part", _name(chart.axis)
+            for number, bar in enumerate(chart.bars):
+                for part in chart.parts:
+                    yield bar, part.label, float(part.values[number])
+        case HeatChart():
+            yield chart.row_axis, chart.column_axis, _name(chart.axis)
+            for name, values in zip(chart.rows, chart.values.tolist(), strict=True):
+                for column, value in zip(chart.columns, values, strict=True):
+                    yield name, column, value
+        case GanttChart():
+            yield "row", "round", "phase", "began at [s]", "ended at [s]"
+            columns = (chart.row, chart.round, chart.phase, chart.began_at_s, chart.ended_at_s)
+            for row, number, phase, began_at_s, ended_at_s in zip(
+                *(column.tolist() for column in columns), strict=True
+            ):
+                yield chart.rows[row], number, chart.phases[phase], began_at_s, ended_at_s
+
+
+def _name(axis: Axis) -> str:
+    """Return the name of an axis with its unit; shares and counts have none."""
+    return axis.label if axis.unit in ("1", "share") else f"{axis.label} [{axis.unit}]"
+
+
+def _cell(value: Any) -> Any:
+    return None if isinstance(value, float) and math.isnan(value) else safe_cell(value)

@@ -15,22 +15,22 @@ from fedsim.report.number_format import several
 from fedsim.report.shown_clients import shown_clients
 from fedsim.runtime.records.dispatch_phases import PHASES
 
-MOST_CLIENTS = 30
+MAX_CLIENTS = 30
 """Clients that a chart shows. Of more clients it shows the slowest, the middle and the fastest, a third each.
 
 On a page the reader chooses rounds (``gantt_chart.js``), and the chart shows this many clients of them.
 """
 
-MOST_ROUNDS = 100
+MAX_ROUNDS = 100
 """Rounds that a reader can choose from: the first ones, unless others are wanted."""
 
-MOST_SPANS = 6000
+MAX_SPANS = 6000
 """Spans; where there would be more, there are half as many rounds, or a quarter, and so on."""
 
 ROUNDS_NEEDED = ("round", "began_at_s", "ended_at_s")
 """Columns of ``rounds`` that these figures are made of."""
 
-MOST_HOLDERS = 10
+MAX_HOLDERS = 10
 """Clients of whom is told for how long rounds waited for them alone."""
 
 
@@ -52,17 +52,9 @@ def gantt_figure(
     rounds: Columns,
     groups: Sequence[str],
     wanted: tuple[int, int] | None = None,
-    most_rounds: int = MOST_ROUNDS,
+    most_rounds: int = MAX_ROUNDS,
 ) -> Figure | None:
-    """Return who did what when in some rounds; None where nobody did anything.
-
-    Args:
-        spans: Of :func:`fedsim.report.phase_spans.read_spans`.
-        rounds: Columns of ``rounds``: those of :data:`ROUNDS_NEEDED`.
-        groups: The device group of each client.
-        wanted: The first and the last round; the first ones if None.
-        most_rounds: How many the first ones are at most.
-    """
+    """Return who did what when in some rounds; None where nobody did anything."""
     if not len(spans["client"]):
         return None
     dispatches = _dispatches(spans)
@@ -80,7 +72,7 @@ def gantt_figure(
         clients, at_work = _chosen(dispatches, within), len(np.unique(dispatches.client[within]))
         within &= np.isin(dispatches.client, clients)
         chosen = within[dispatches.of_span] & (spans["ended_at_s"] > spans["began_at_s"])
-        if np.count_nonzero(chosen) <= MOST_SPANS or len(window) == 1:
+        if np.count_nonzero(chosen) <= MAX_SPANS or len(window) == 1:
             break
         window = window[: len(window) // 2]
     row_of = {client: number for number, client in enumerate(clients.tolist())}
@@ -100,9 +92,9 @@ def gantt_figure(
     )
     notes = ["The slowest clients are at the top, by the mean time of their dispatches in a round."]
     if len(clients) < at_work:
-        third = MOST_CLIENTS // 3
+        third = MAX_CLIENTS // 3
         notes.append(
-            f"Of the clients of a round {MOST_CLIENTS} are shown: the {third} slowest, {third} in the middle "
+            f"Of the clients of a round {MAX_CLIENTS} are shown: the {third} slowest, {third} in the middle "
             f"and the {third} fastest."
         )
     if not spans["is_exact"][chosen].all():
@@ -117,13 +109,13 @@ def gantt_figure(
 
 
 def first_rounds(chart: GanttChart, most: int) -> GanttChart:
-    """Return the first ``most`` rounds of a chart, with up to :data:`MOST_CLIENTS` clients, slowest first."""
+    """Return the first ``most`` rounds of a chart, with up to :data:`MAX_CLIENTS` clients, slowest first."""
     numbers = chart.round_numbers[:most]
     if not len(numbers):
         return chart
     chosen = chart.round <= numbers[-1]
     lasted_s = chart.ended_at_s - chart.began_at_s
-    rows = _slowest_first(chart.row[chosen], chart.round[chosen], lasted_s[chosen], MOST_CLIENTS)
+    rows = _slowest_first(chart.row[chosen], chart.round[chosen], lasted_s[chosen], MAX_CLIENTS)
     chosen &= np.isin(chart.row, rows)
     place = np.zeros(len(chart.rows), np.int64)
     place[rows] = np.arange(len(rows))
@@ -147,12 +139,6 @@ def held_up_figure(
     """Return for how long rounds waited for one client alone, and why; None if they never did.
 
     Only synchronous rounds do, which end when all have replied or have been given up.
-
-    Args:
-        spans: Of :func:`fedsim.report.phase_spans.read_spans`.
-        rounds: Columns of ``rounds``: those of :data:`ROUNDS_NEEDED`.
-        groups: The device group of each client.
-        wanted: The first and the last round; all if None.
     """
     first, last = wanted or (0, int(rounds["round"].max(initial=0)))
     spans, rounds = (
@@ -164,17 +150,17 @@ def held_up_figure(
     if not total_s:
         return None
     order = sorted(total_s, key=lambda client: (-total_s[client], client))
-    bars = {_name(client, groups): held_s[client] for client in order[:MOST_HOLDERS]}
-    if others := order[MOST_HOLDERS:]:
+    bars = {_name(client, groups): held_s[client] for client in order[:MAX_HOLDERS]}
+    if others := order[MAX_HOLDERS:]:
         bars[several(len(others), "other client")] = np.sum([held_s[client] for client in others], axis=0)
     by_phase = zip(PHASES, np.array([*bars.values()]).T, strict=True)
     parts = [Part(phase, values) for phase, values in by_phase if values.any()]
     chart = BarChart(list(bars), parts, Axis("time in which all others had ended", "s"))
     whole_s = float(np.sum(rounds["ended_at_s"] - rounds["began_at_s"]))
     share = amount(sum(total_s.values()) / whole_s, "share") if whole_s else "0 %"
-    told = _rounds(rounds["round"])
-    text = f"{share} of the time of {told} was waiting for one client alone. {bars_text(chart)}"
-    return Figure("held-up", f"For whom rounds waited, and why, {told}", text, chart)
+    shown = _rounds(rounds["round"])
+    text = f"{share} of the time of {shown} was waiting for one client alone. {bars_text(chart)}"
+    return Figure("held-up", f"For whom rounds waited, and why, {shown}", text, chart)
 
 
 def _dispatches(spans: Columns) -> _Dispatches:
@@ -197,7 +183,7 @@ def _chosen(dispatches: _Dispatches, within: Array) -> Array:
     client, of_round = dispatches.client[within], dispatches.round[within]
     lasted_s = (dispatches.ended_at_s - dispatches.began_at_s)[within]
     shown = [
-        _slowest_first(client[mine], of_round[mine], lasted_s[mine], MOST_CLIENTS)
+        _slowest_first(client[mine], of_round[mine], lasted_s[mine], MAX_CLIENTS)
         for mine in (of_round == number for number in np.unique(of_round))
     ]
     order = _slowest_first(client, of_round, lasted_s, len(client) + 3)
@@ -217,7 +203,7 @@ def _slowest_first(client: Array, of_round: Array, lasted_s: Array, most: int) -
 
 def _held_up(spans: Columns, dispatches: _Dispatches) -> dict[int, Array]:
     """Return for how long rounds waited for each client alone, by phase, ``[phases]``."""
-    found: dict[int, Array] = {}
+    held_s: dict[int, Array] = {}
     able = np.flatnonzero(np.isin(dispatches.outcome, ("merged", "dropped", "rejected")))
     order = able[np.lexsort((dispatches.ended_at_s[able], dispatches.round[able]))]
     _, starts = np.unique(dispatches.round[order], return_index=True)
@@ -230,8 +216,8 @@ def _held_up(spans: Columns, dispatches: _Dispatches) -> dict[int, Array]:
         alone_s = np.maximum(spans["ended_at_s"][its] - began_at_s, 0.0)
         by_phase = np.array([alone_s[spans["phase"][its] == phase].sum() for phase in PHASES])
         client = int(dispatches.client[holder])
-        found[client] = found.get(client, 0.0) + by_phase
-    return found
+        held_s[client] = held_s.get(client, 0.0) + by_phase
+    return held_s
 
 
 def _name(client: int, groups: Sequence[str]) -> str:
@@ -241,11 +227,11 @@ def _name(client: int, groups: Sequence[str]) -> str:
 def _text(dispatches: _Dispatches, within: Array, clients: Sequence[int]) -> str:
     """Say how long dispatches of the slowest and of the fastest client took."""
     lasted_s = dispatches.ended_at_s - dispatches.began_at_s
-    told = (
+    sentences = (
         f"client {client}: {amount(float(lasted_s[within & (dispatches.client == client)].mean()), 's')}"
         for client in dict.fromkeys((clients[0], clients[-1]))
     )
-    return f"Mean time of a dispatch, of the slowest and of the fastest client shown. {'; '.join(told)}."
+    return f"Mean time of a dispatch, of the slowest and of the fastest client shown. {'; '.join(sentences)}."
 
 
 def _rounds(numbers: Array) -> str:

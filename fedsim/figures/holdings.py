@@ -11,10 +11,10 @@ from fedsim.figures.thinning import spread_over
 from fedsim.params import Array
 from fedsim.report.cost_breakdown import Columns
 
-MOST_ROWS = 40
+MAX_ROWS = 40
 """Clients whose classes are shown; of more, some that are spread evenly over all."""
 
-MOST_COLUMNS = 100
+MAX_COLUMNS = 100
 """Classes that are shown; of more, those with the most samples."""
 
 NEEDED = ("client", "class", "class_name", "num_samples")
@@ -22,11 +22,7 @@ NEEDED = ("client", "class", "class_name", "num_samples")
 
 
 def class_figures(held: Columns) -> list[Figure]:
-    """Return the training samples of clients by class, as a grid.
-
-    Args:
-        held: Columns of ``client_classes``; none where there is no such table.
-    """
+    """Return the training samples of clients by class, as a grid."""
     if not held or not len(held["client"]):
         return []
     holders, row = np.unique(held["client"], return_inverse=True)
@@ -39,13 +35,13 @@ def class_figures(held: Columns) -> list[Figure]:
         f"classes on average, and its largest class makes up {amount(float(shares.mean()), 'share')} of its "
         "samples."
     )
-    rows, columns = spread_over(len(holders), MOST_ROWS), np.arange(len(numbers))
+    rows, columns = spread_over(len(holders), MAX_ROWS), np.arange(len(numbers))
     notes = []
     if len(rows) < len(holders):
         notes.append(f"Of {len(holders)} clients with training samples {len(rows)} are shown.")
-    if len(numbers) > MOST_COLUMNS:
-        columns = np.sort(np.argsort(-grid.sum(axis=0), kind="stable")[:MOST_COLUMNS])
-        notes.append(f"Of {len(numbers)} classes the {MOST_COLUMNS} with the most samples are shown.")
+    if len(numbers) > MAX_COLUMNS:
+        columns = np.sort(np.argsort(-grid.sum(axis=0), kind="stable")[:MAX_COLUMNS])
+        notes.append(f"Of {len(numbers)} classes the {MAX_COLUMNS} with the most samples are shown.")
     chart = HeatChart(
         "client",
         "class",

@@ -29,12 +29,7 @@ NEEDED = ("up", "bytes", "overhead", "sent_at_s", "arrived_at_s")
 
 
 def link_figures(messages: Columns, scenario: Mapping[str, Any]) -> list[Figure]:
-    """Return the bytes a second to the server and from it; nothing where no frame took time.
-
-    Args:
-        messages: Columns of ``messages``.
-        scenario: The tables of the run's scenario.
-    """
+    """Return the bytes a second to the server and from it; nothing where no frame took time."""
     if not set(NEEDED) <= messages.keys():
         return []
     sent, arrived = messages["sent_at_s"], messages["arrived_at_s"]
@@ -44,7 +39,7 @@ def link_figures(messages: Columns, scenario: Mapping[str, Any]) -> list[Figure]
     end_s = float(arrived[there].max())
     edges = np.linspace(0.0, end_s, BINS + 1)
     num_bytes = (messages["bytes"] + messages["overhead"]).astype(float)
-    lines, told, most = list[Line](), list[str](), dict[str, float]()
+    lines, sentences, most = list[Line](), list[str](), dict[str, float]()
     for label, is_up in _WAYS.items():
         of = there & (messages["up"] == is_up)
         if of.any():
@@ -52,7 +47,7 @@ def link_figures(messages: Columns, scenario: Mapping[str, Any]) -> list[Figure]
             lines.append(Line(label, edges, np.append(rate, rate[-1])))
             most[label] = float(rate.max())
             mean, peak = (amount(value, "B/s") for value in (float(rate.mean()), most[label]))
-            told.append(f"{label}: {mean} on average, at most {peak}")
+            sentences.append(f"{label}: {mean} on average, at most {peak}")
     notes = [
         "Bytes, overhead included, are spread evenly from the sending of a frame to its arrival, so a value "
         "can be above what the link carried at the time.",
@@ -73,25 +68,18 @@ def link_figures(messages: Columns, scenario: Mapping[str, Any]) -> list[Figure]
     if lost := int(np.count_nonzero(~np.isfinite(arrived))):
         notes.append(f"Without the frames that never arrived: {lost}.")
     chart = LineChart(TIME, Axis("rate", "B/s"), lines, targets, is_stepped=True)
-    return [Figure("link-use", "Use of the server's link", f"{'; '.join(told)}.", chart, notes)]
+    return [Figure("link-use", "Use of the server's link", f"{'; '.join(sentences)}.", chart, notes)]
 
 
 def bytes_by(edges: Array, sent_at_s: Array, arrived_at_s: Array, num_bytes: Array) -> Array:
-    """Return the bytes between each two edges, each frame spread evenly over its way.
-
-    Args:
-        edges: Ascending, s, ``[n + 1]``.
-        sent_at_s: Of each frame, ``[frames]``.
-        arrived_at_s: Likewise, later than that.
-        num_bytes: Its length.
-    """
+    """Return the bytes between each two of ``edges`` ``[n + 1]``, each frame spread evenly over its way."""
     rate = num_bytes / (arrived_at_s - sent_at_s)
 
     def since(begins_at_s: Array) -> Array:
         """Return what would have passed by each edge if no frame ended."""
         order = np.argsort(begins_at_s, kind="stable")
         begins, rates = begins_at_s[order], rate[order]
-        total, moment = (np.concatenate([[0.0], np.cumsum(one)]) for one in (rates, rates * begins))
+        total, moment = (np.concatenate([[0.0], np.cumsum(amounts)]) for amounts in (rates, rates * begins))
         before = np.searchsorted(begins, edges)
         passed: Array = total[before] * edges - moment[before]
         return passed
@@ -107,11 +95,11 @@ def capacity(scenario: Mapping[str, Any]) -> dict[bool, float]:
     network, server = scenario.get("network", {}), scenario.get("server", {})
     if network.get("model") != "fluid":
         return {}
-    found = {}
+    capacities = {}
     for is_up, name in ((True, "down"), (False, "up")):  # what clients send up goes down the server's link
         if f"server_{name}" not in network.get("params", {}):
             try:
-                found[is_up] = parse(server.get(name), "bit rate") / 8
+                capacities[is_up] = parse(server.get(name), "bit rate") / 8
             except UnitError:  # it is drawn, so no constant
                 continue
-    return found
+    return capacities

@@ -46,11 +46,7 @@ def participation_figures(rounds: Columns) -> list[Figure]:
 
 
 def outcomes_by_group(groups: Mapping[str, Columns]) -> list[Figure]:
-    """Return what became of the dispatches to a client, as a mean over each device group.
-
-    Args:
-        groups: Rows of ``clients`` by group.
-    """
+    """Return what became of the dispatches to a client, as a mean over each device group."""
     means = {
         label: {part: float(np.mean(rows[part])) for part in PARTS if part in rows}
         for label, rows in groups.items()
@@ -59,13 +55,8 @@ def outcomes_by_group(groups: Mapping[str, Columns]) -> list[Figure]:
 
 
 def outcome_figures(bars: Mapping[str, Figures], of: str = "") -> list[Figure]:
-    """Return what became of dispatches; nothing where there were none.
-
-    Args:
-        bars: What each bar stands for, and how many dispatches had which outcome.
-        of: What these numbers are, such as ``"mean over seeds"``, for the title.
-    """
-    counts = {part: np.array([one.get(part) or 0.0 for one in bars.values()]) for part in PARTS}
+    """Return what became of dispatches; nothing where there were none."""
+    counts = {part: np.array([bar.get(part) or 0.0 for bar in bars.values()]) for part in PARTS}
     parts = [Part(label, values) for label, values in counts.items() if values.any()]
     if not parts:
         return []

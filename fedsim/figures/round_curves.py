@@ -33,17 +33,12 @@ SENT = ("bytes_up", "bytes_down", "data_up", "data_down")
 NEEDED = ("ended_at_s", *SENT, *ACCURACY.values(), *LOSS.values())
 """Columns that these figures are made of."""
 
-MOST_RATIO = 20.0
+MAX_RATIO = 20.0
 """Values whose extremes are farther apart are shown on a logarithmic axis, if they are losses."""
 
 
 def quality_figures(rounds: Columns, targets: Sequence[Target] = ()) -> list[Figure]:
-    """Return accuracy, or else loss, against simulated time and bytes; nothing where neither was measured.
-
-    Args:
-        rounds: Columns of ``rounds``: those of :data:`NEEDED`.
-        targets: Accuracies that are marked.
-    """
+    """Return accuracy, or else loss, against simulated time and bytes; nothing where neither was measured."""
     what, measured = measured_in(rounds)
     if not measured:
         return []
@@ -58,8 +53,8 @@ def quality_figures(rounds: Columns, targets: Sequence[Target] = ()) -> list[Fig
 def measured_in(rounds: Columns) -> tuple[str, Mapping[str, Array]]:
     """Return ``"accuracy"``, or else ``"loss"``, and the columns that have values, by the labels of lines."""
     for what, columns in (("accuracy", ACCURACY), ("loss", LOSS)):
-        found = {label: rounds[column].astype(float) for label, column in columns.items() if column in rounds}
-        if there := {label: values for label, values in found.items() if np.isfinite(values).any()}:
+        lines = {label: rounds[column].astype(float) for label, column in columns.items() if column in rounds}
+        if there := {label: values for label, values in lines.items() if np.isfinite(values).any()}:
             return what, there
     return "accuracy", {}
 
@@ -71,18 +66,12 @@ def sent_by(rounds: Columns) -> Array:
 
 
 def quality_axis(what: str, values: Sequence[Array], of: str = "") -> Axis:
-    """Return the axis of accuracies or losses.
-
-    Args:
-        what: Either of them.
-        values: Of each line.
-        of: What all lines are of, such as ``"mean over clients"``.
-    """
+    """Return the axis of accuracies or losses."""
     label = f"{what}, {of}" if of else what
     if what == "accuracy":
         return Axis(label, "share")
-    every = np.concatenate([one[np.isfinite(one)] for one in values])
-    wide = len(every) and every.min() > 0 and every.max() / every.min() > MOST_RATIO
+    every = np.concatenate([array[np.isfinite(array)] for array in values])
+    wide = len(every) and every.min() > 0 and every.max() / every.min() > MAX_RATIO
     scale: Scale = "log" if wide else "linear"
     return Axis(label, "1", scale)
 

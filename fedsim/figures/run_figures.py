@@ -18,10 +18,9 @@ from fedsim.figures.base import Figure, LineChart, Section, Target
 from fedsim.figures.ticks import tick_label
 from fedsim.quoting import quoted
 from fedsim.report.cost_breakdown import Columns
-from fedsim.report.phase_spans import read_spans
 from fedsim.report.read_parquet import read_if_there, read_there
-from fedsim.report.read_provenance import read_provenance
-from fedsim.report.read_whole import read_whole
+from fedsim.report.read_whole import read_provenance, read_whole
+from fedsim.report.run_trace import read_spans
 from fedsim.runtime.budget import MEASURES
 
 ROUNDS_NEEDED = tuple(
@@ -34,7 +33,7 @@ CLIENTS_NEEDED = tuple(
 )
 """Columns of ``clients``."""
 
-MOST_GROUPS = 12
+MAX_GROUPS = 12
 """Device groups that are told apart, those with the most clients; all others together are one more."""
 
 QUALITY = "quality", "How good it gets"
@@ -47,16 +46,7 @@ LINK = "link", "The server's link"
 
 
 def run_sections(folder: Path, rounds: tuple[int, int] | None = None) -> list[Section]:
-    """Return the figures of a run, under headings; what was not measured has none.
-
-    Args:
-        folder: The run's.
-        rounds: The first and the last round of the Gantt chart; the first ones if None.
-
-    Raises:
-        OutputError: A file of the run is not there, or damaged.
-        UserError: The run has not these rounds, or there is nothing to show of them.
-    """
+    """Return the figures of a run, under headings; what was not measured has none."""
     scenario = read_scenario(folder)
     of_rounds = read_there(folder / "rounds.parquet", ROUNDS_NEEDED)
     clients = labelled(read_there(folder / "clients.parquet", CLIENTS_NEEDED))
@@ -86,13 +76,7 @@ def run_sections(folder: Path, rounds: tuple[int, int] | None = None) -> list[Se
 def round_sections(
     rounds: Columns, targets: Sequence[Target] = (), *, is_simulated: bool = True
 ) -> list[Section]:
-    """Return the figures that the rounds of a run tell, such as those so far of a run that goes on.
-
-    Args:
-        rounds: Those columns of :data:`ROUNDS_NEEDED` that are known.
-        targets: Accuracies that are marked.
-        is_simulated: Whether the run is; over sockets it is not.
-    """
+    """Return the figures that the rounds of a run tell, such as those so far of a run that goes on."""
     sections = filled(
         Section(*QUALITY, round_curves.quality_figures(rounds, targets)),
         Section(*SPENDING, spending.spending_figures({"all clients": spending.spent(rounds)})),
@@ -115,12 +99,12 @@ def waiting_figures(
             raise UserError("the tables of this run do not tell who did what when: leave out the rounds")
         return []
     spans, groups = read_spans(folder), clients["group"].tolist()
-    found = [gantt.gantt_figure(spans, rounds, groups, wanted)]
-    if wanted is not None and found == [None]:
+    figures = [gantt.gantt_figure(spans, rounds, groups, wanted)]
+    if wanted is not None and figures == [None]:
         raise UserError(f"nobody did anything in the rounds {wanted[0]} to {wanted[1]}: choose others")
     if scenario.get("participation", {}).get("pacing", {}).get("name") == "synchronous":
-        found.append(gantt.held_up_figure(spans, rounds, groups, wanted))
-    return [figure for figure in found if figure is not None]
+        figures.append(gantt.held_up_figure(spans, rounds, groups, wanted))
+    return [figure for figure in figures if figure is not None]
 
 
 def holding_figures(folder: Path, clients: Columns) -> list[Figure]:
@@ -131,11 +115,7 @@ def holding_figures(folder: Path, clients: Columns) -> list[Figure]:
 
 
 def read_scenario(folder: Path) -> dict[str, Any]:
-    """Return the tables of a run's scenario.
-
-    Raises:
-        OutputError: It is not there, or damaged.
-    """
+    """Return the tables of a run's scenario."""
     return read_whole(folder / "scenario.toml", lambda file: tomllib.loads(file.read_text("utf-8")))
 
 
@@ -157,7 +137,7 @@ def labelled(clients: Columns) -> Columns:
         return clients
     pairs = list(zip(clients["group"].tolist(), clients["label"].tolist(), strict=True))
     kinds = dict.fromkeys(pairs)
-    if len(kinds) > MOST_GROUPS:
+    if len(kinds) > MAX_GROUPS:
         return clients
     is_shared = len({label for _, label in kinds}) < len(kinds)
     names = {kind: ", ".join(dict.fromkeys(kind)) if is_shared else kind[1] for kind in kinds}
@@ -169,7 +149,7 @@ def by_group(clients: Columns) -> dict[str, Columns]:
     if "group" not in clients:
         return {}
     sizes = Counter(clients["group"].tolist())
-    shown = {label for label, _ in sizes.most_common(MOST_GROUPS)} if len(sizes) > MOST_GROUPS + 1 else sizes
+    shown = {label for label, _ in sizes.most_common(MAX_GROUPS)} if len(sizes) > MAX_GROUPS + 1 else sizes
     groups = {label: clients["group"] == label for label in sizes if label in shown}
     if others := [label for label in sizes if label not in shown]:
         groups[f"{len(others)} smaller groups"] = np.isin(clients["group"], others)

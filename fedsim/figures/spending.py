@@ -78,12 +78,7 @@ def spent(rows: Columns) -> Figures:
 
 
 def spending_figures(bars: Mapping[str, Figures], of: str = "") -> list[Figure]:
-    """Return client time by phase, useful and wasted work, and bytes, as far as they are known.
-
-    Args:
-        bars: What each bar stands for, and what that has spent.
-        of: What the amounts are, such as ``"mean over seeds"``, for the titles.
-    """
+    """Return client time by phase, useful and wasted work, and bytes, as far as they are known."""
     return [figure for kind in _KINDS if (figure := _figure(bars, kind, of)) is not None]
 
 
@@ -101,7 +96,7 @@ def _figure(bars: Mapping[str, Figures], kind: _Kind, of: str) -> Figure | None:
         return max(0.0, round(total(of_bar, plus) - total(of_bar, minus), 9))
 
     parts = [
-        Part(label, np.array([left(one, plus, minus) for one in bars.values()]))
+        Part(label, np.array([left(bar, plus, minus) for bar in bars.values()]))
         for label, (plus, minus) in kind.parts.items()
     ]
     parts = [part for part in parts if part.values.any()]

@@ -17,34 +17,28 @@ from fedsim.figures.round_curves import BYTES, TIME, quality_figure
 from fedsim.figures.ticks import tick_label
 from fedsim.params import Array
 from fedsim.runtime.budget import MEASURES, Measure
-from fedsim.studies.answers import Curves
 from fedsim.studies.budgets import cost
+from fedsim.studies.curves import Curves
+from fedsim.studies.study_file import StudyConfig
 
 LOSSES: Mapping[Measure, str] = {"personal_mean": "loss_personal_mean", "global": "loss_global"}
 """What is shown where no accuracy was measured."""
 
-MOST_RATIO = 5.0
+MAX_RATIO = 5.0
 """Costs of which the largest is so many times the least are shown on a logarithmic axis."""
 
 AXES = {"time_s": TIME, "bytes": BYTES}
 
 
-def study_curve_figures(
-    curves: Mapping[str, Curves], of: Measure, targets: Sequence[float] = ()
-) -> list[Figure]:
-    """Return accuracy, or else loss, against time and against bytes.
-
-    Args:
-        curves: Of each variant, by seed.
-        of: Which accuracy.
-        targets: Accuracies that are marked.
-    """
+def study_curve_figures(curves: Mapping[str, Curves], config: StudyConfig) -> list[Figure]:
+    """Return accuracy, or else loss, of each variant against time and against bytes."""
+    of = config.of
     what, column = "accuracy", MEASURES[of].column
     if not _is_measured(curves, column) and of in LOSSES:
         what, column = "loss", LOSSES[of]
     if not _is_measured(curves, column):
         return []
-    marked = [Target(value, f"target {tick_label(value, 'share')}") for value in targets]
+    marked = [Target(value, f"target {tick_label(value, 'share')}") for value in config.targets]
     return [
         figure
         for bounds in AXES
@@ -53,12 +47,7 @@ def study_curve_figures(
 
 
 def mean_line(label: str, points: Sequence[tuple[Array, Array]]) -> Line | None:
-    """Return the mean of several curves with a band from the least to the largest; None if there is none.
-
-    Args:
-        label: What it is the mean of.
-        points: Where each curve has points, ascending, and its values, ``[n]`` each.
-    """
+    """Return the mean of several curves (x ascending, y) with a band from the least to the largest."""
     if not points:
         return None
     x = np.unique(np.concatenate([own for own, _ in points]))
@@ -87,7 +76,7 @@ def _figure(
     ends = [line.x[-1] for line in lines if len(line.x)]
     if not ends:
         return None
-    if max(ends) >= MOST_RATIO * min(ends):
+    if max(ends) >= MAX_RATIO * min(ends):
         axis, lines = replace(axis, scale="log"), [_after(line, 0.0) for line in lines]
     notes = []
     if any(line.low is not None for line in lines):

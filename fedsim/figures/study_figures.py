@@ -24,35 +24,27 @@ from fedsim.figures.run_figures import (
 from fedsim.figures.spending import spending_figures
 from fedsim.figures.study_curves import study_curve_figures
 from fedsim.report.cost_breakdown import Figures, means
-from fedsim.report.phase_spans import read_spans
 from fedsim.report.read_parquet import column_names, read_columns, read_there
+from fedsim.report.run_trace import read_spans
 from fedsim.report.summary import read_summary
 from fedsim.studies.answer_files import Answers
 
-MOST_GANTTS = 8
+MAX_GANTTS = 8
 """Variants of which one run is shown client by client: the first ones."""
 
-MOST_ROUNDS = 12
+MAX_ROUNDS = 12
 """Rounds of each of them that a reader can choose from."""
 
 
-def study_sections(found: Answers, folder: Path) -> list[Section]:
-    """Return the figures of a study or a comparison, under headings, of the runs that have ended.
-
-    Args:
-        found: What :func:`fedsim.studies.read_folder.read_folder` has found.
-        folder: In this folder.
-
-    Raises:
-        OutputError: A file is not there, or damaged.
-    """
-    plan = found.plan
-    curves = {plan.name_of(setting): its_curves for setting, its_curves in found.curves.items()}
-    folders = _folders(found, folder)
-    spent = {plan.name_of(setting): figures for setting, figures in found.ends.items()}
+def study_sections(answers: Answers, folder: Path) -> list[Section]:
+    """Return the figures of a study or a comparison, under headings, of the runs that have ended."""
+    plan = answers.plan
+    curves = {plan.name_of(setting): its_curves for setting, its_curves in answers.curves.items()}
+    folders = _folders(answers, folder)
+    spent = {plan.name_of(setting): figures for setting, figures in answers.ends.items()}
     of = "mean over seeds" if len(plan.seeds) > 1 else ""
     return filled(
-        Section(*QUALITY, study_curve_figures(curves, plan.config.of, plan.config.targets)),
+        Section(*QUALITY, study_curve_figures(curves, plan.config)),
         Section(*SPENDING, spending_figures(spent, of)),
         Section(*CLIENTS, _client_figures(folders)),
         Section(*PARTICIPATION, outcome_figures(_outcomes(folders), of)),
@@ -61,26 +53,18 @@ def study_sections(found: Answers, folder: Path) -> list[Section]:
     )
 
 
-def left_out(found: Answers, folder: Path) -> dict[str, str]:
-    """Return the runs that have no Gantt chart since their tables lack something, and what they lack.
-
-    Args:
-        found: As in :func:`study_sections`.
-        folder: Likewise.
-
-    Raises:
-        OutputError: A file is not there, or damaged.
-    """
-    shown = [next(iter(by_seed.values())) for by_seed in _folders(found, folder).values()][:MOST_GANTTS]
+def left_out(answers: Answers, folder: Path) -> dict[str, str]:
+    """Return the runs that have no Gantt chart since their tables lack something, and what they lack."""
+    shown = [next(iter(by_seed.values())) for by_seed in _folders(answers, folder).values()][:MAX_GANTTS]
     return {place.name: ", ".join(lacking) for place in shown if (lacking := _lacking(place))}
 
 
-def _folders(found: Answers, folder: Path) -> dict[str, dict[int, Path]]:
+def _folders(answers: Answers, folder: Path) -> dict[str, dict[int, Path]]:
     """Return the folders of the runs that have ended, by the name of their variant and by seed."""
-    plan = found.plan
-    folders: dict[str, dict[int, Path]] = {plan.name_of(setting): {} for setting in found.curves}
+    plan = answers.plan
+    folders: dict[str, dict[int, Path]] = {plan.name_of(setting): {} for setting in answers.curves}
     for run in plan.runs:
-        if run.seed in found.curves[run.setting]:
+        if run.seed in answers.curves[run.setting]:
             folders[plan.name_of(run.setting)][run.seed] = folder / run.label
     return {name: by_seed for name, by_seed in folders.items() if by_seed}
 
@@ -100,7 +84,7 @@ def _client_figures(folders: Mapping[str, Mapping[int, Path]]) -> list[Figure]:
         for name, by_seed in folders.items()
     }
     for what in ("accuracy", "loss"):
-        values = {name: [one[what] for one in some if what in one] for name, some in columns.items()}
+        values = {name: [run[what] for run in runs if what in run] for name, runs in columns.items()}
         if (figure := ranked_figure(values, what, "variant")) is not None:
             return [figure]
     return []
@@ -108,22 +92,24 @@ def _client_figures(folders: Mapping[str, Mapping[int, Path]]) -> list[Figure]:
 
 def _gantt_figures(folders: Mapping[str, Mapping[int, Path]]) -> list[Figure]:
     """Return who did what when in the first run of each variant."""
-    found, notes = list[Figure](), list[str]()
-    if len(folders) > MOST_GANTTS:
-        notes.append(f"Of {len(folders)} variants only the first {MOST_GANTTS} are shown so.")
-    for number, (name, by_seed) in enumerate([*folders.items()][:MOST_GANTTS], 1):
+    figures, notes = list[Figure](), list[str]()
+    if len(folders) > MAX_GANTTS:
+        notes.append(f"Of {len(folders)} variants only the first {MAX_GANTTS} are shown so.")
+    for number, (name, by_seed) in enumerate([*folders.items()][:MAX_GANTTS], 1):
         seed, place = next(iter(by_seed.items()))
         if _lacking(place):
             continue
         clients = labelled(read_there(place / "clients.parquet", ("group", "label")))
         rounds = read_columns(place / "rounds.parquet", gantt.ROUNDS_NEEDED)
         figure = gantt.gantt_figure(
-            read_spans(place), rounds, clients["group"].tolist(), most_rounds=MOST_ROUNDS
+            read_spans(place), rounds, clients["group"].tolist(), most_rounds=MAX_ROUNDS
         )
         if figure is not None:
             title = f"{figure.title}: {name}, seed {seed}"
-            found.append(replace(figure, name=f"gantt-{number}", title=title, notes=[*figure.notes, *notes]))
-    return found
+            figures.append(
+                replace(figure, name=f"gantt-{number}", title=title, notes=[*figure.notes, *notes])
+            )
+    return figures
 
 
 def _lacking(place: Path) -> list[str]:

@@ -9,29 +9,27 @@ import numpy as np
 from fedsim.figures.base import Line
 from fedsim.params import Array
 
-MOST_POINTS = 500
+MAX_POINTS = 500
 """Of a curve."""
 
 
-def kept(values: Array, most: int = MOST_POINTS) -> Array:
+def kept(values: Array, most: int = MAX_POINTS) -> Array:
     """Return which values of a curve are kept, ascending: the first, the last, and extremes of equal pieces.
 
-    Args:
-        values: The curve, ``[n]``; NaN is a gap.
-        most: How many are kept at most, at least 4.
+    NaN is a gap.
     """
     count = len(values)
     if count <= most:
         return np.arange(count)
     pieces = np.array_split(np.arange(1, count - 1), (most - 2) // 2)
-    found = [np.array([0, count - 1])]
+    places = [np.array([0, count - 1])]
     for extreme, hole in ((np.argmin, np.inf), (np.argmax, -np.inf)):
         filled = np.where(np.isnan(values), hole, values)
-        found.append(np.array([piece[extreme(filled[piece])] for piece in pieces]))
-    return np.unique(np.concatenate(found))
+        places.append(np.array([piece[extreme(filled[piece])] for piece in pieces]))
+    return np.unique(np.concatenate(places))
 
 
-def thinned(line: Line, most: int = MOST_POINTS) -> Line:
+def thinned(line: Line, most: int = MAX_POINTS) -> Line:
     """Return a line with so many points at most, extremes kept."""
     some = kept(line.y, most)
     low, high = (None if end is None else end[some] for end in (line.low, line.high))

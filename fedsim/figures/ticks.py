@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from fedsim.figures.amounts import amount
 from fedsim.figures.base import Axis, Scale, Unit
 
-MOST = 6
+MAX_TICKS = 6
 """Marks of an axis, unless told otherwise."""
 
 _MINUTE_S, _HOUR_S, _DAY_S = 60.0, 3600.0, 86400.0
@@ -26,20 +26,13 @@ _ROUND_S = (1.0, 10.0, _MINUTE_S, 10 * _MINUTE_S, _HOUR_S, 10 * _HOUR_S)
 NEAR_ZERO = 0.15
 """Share of the values' range: an axis begins at zero where the least value is not farther from it."""
 
-MOST_STRETCH = 0.5
+MAX_STRETCH = 0.5
 """Share of the values' range by which an axis is stretched for a target, so that lines keep most of it."""
 
 
 def reach(least: float, most: float, axis: Axis, marked: Sequence[float] = ()) -> tuple[float, float]:
-    """Return the ends of an axis that shows values from ``least`` to ``most``, with some room beyond.
-
-    Args:
-        least: Above 0 if the axis is logarithmic.
-        most: No less.
-        axis: What it measures.
-        marked: Values of targets; those that are far from the others are left out.
-    """
-    room = (most - least) * MOST_STRETCH or math.inf
+    """Return the ends of an axis that shows values from ``least`` to ``most``, with some room beyond."""
+    room = (most - least) * MAX_STRETCH or math.inf
     near = [value for value in marked if least - room <= value <= most + room]
     least, most = min([least, *near]), max([most, *near])
     if axis.scale == "log":
@@ -50,16 +43,8 @@ def reach(least: float, most: float, axis: Axis, marked: Sequence[float] = ()) -
     return low, min(most + margin, 1.02) if axis.unit == "share" and most <= 1 else most + margin
 
 
-def ticks(low: float, high: float, unit: Unit, scale: Scale = "linear", most: int = MOST) -> list[float]:
-    """Return where an axis has its marks, ascending.
-
-    Args:
-        low: The least value of the axis; above 0 if it is logarithmic.
-        high: The largest.
-        unit: Of the values.
-        scale: How they are spread.
-        most: How many marks there are at most, at least 2.
-    """
+def ticks(low: float, high: float, unit: Unit, scale: Scale = "linear", most: int = MAX_TICKS) -> list[float]:
+    """Return where an axis has its marks, ascending."""
     if scale == "log":
         return _log_ticks(low, high, unit, most)
     if not high > low:
@@ -100,7 +85,7 @@ def _log_ticks(low: float, high: float, unit: Unit, most: int) -> list[float]:
         days = [_DAY_S * 10.0**power for power in range(9)]
         decimal = [*(value for value in decimal if value < 1), *_ROUND_S, *days]
         finer = [*(value for value in finer if value < 1), *_CLOCK_S, *days]
-    found = [value for value in decimal if low <= value <= high]
-    if len(found) < 2:
-        found = [value for value in finer if low <= value <= high]
-    return found[:: max(1, math.ceil(len(found) / most))]
+    marks = [value for value in decimal if low <= value <= high]
+    if len(marks) < 2:
+        marks = [value for value in finer if low <= value <= high]
+    return marks[:: max(1, math.ceil(len(marks) / most))]

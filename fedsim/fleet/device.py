@@ -26,16 +26,7 @@ _TIMES = {"s": 1.0, "ms": 1e-3}
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """What fedsim knows of a quantity, which is one value or a distribution for the devices of a group.
-
-    Attributes:
-        name: Key in a scenario.
-        spread: What it measures, and which values it may have.
-        units: In a CSV file, the unit in the name of its column, and that unit in base units.
-        doc: What it is, in one sentence, and more on its values; the string below the field.
-        attribute: Attribute of :class:`Device`, and column of the table of clients: the name and base unit.
-        default: In base units, where a device class or a file gives none; None: each has to give it.
-    """
+    """What fedsim knows of a quantity, which is one value or a distribution for the devices of a group."""
 
     name: str
     spread: Spread
@@ -98,14 +89,14 @@ class Device(NamedTuple):
 
 
 def _quantities() -> dict[str, Quantity]:
-    found = {}
+    quantities = {}
     hints = get_type_hints(Device, include_extras=True)
     docs = documented(__name__).get(Device.__qualname__, {})
     for name in Device._fields:
         for quantity in getattr(hints[name], "__metadata__", ()):
             doc, default = docs.get(name, ""), Device._field_defaults.get(name)
-            found[quantity.name] = replace(quantity, doc=doc, attribute=name, default=default)
-    return found
+            quantities[quantity.name] = replace(quantity, doc=doc, attribute=name, default=default)
+    return quantities
 
 
 QUANTITIES = _quantities()

@@ -1,7 +1,7 @@
 """The base of the device classes, and the settings that have a field for each quantity.
 
-A device class is a file in ``fedsim/fleet/devices``: the class's values of the quantities, written as in a
-scenario. A scenario's group names a class and may change any quantity.
+A device class has its own values of the quantities, written as in a scenario; the built-in ones are in
+``fedsim/fleet/devices.py``. A scenario's group names a class and may change any quantity.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def quantities(**values: Any) -> type[Config]:
 
 
 class DevicePlugin(Plugin[Config]):
-    """Base of the device classes; the file's ``PLUGIN`` derives from it and sets ``Config``."""
+    """Base of the device classes, which set ``Config``."""
 
     Config: ClassVar[type[Config]] = quantities()
 
@@ -93,15 +93,7 @@ class DevicePlugin(Plugin[Config]):
 
 
 def check_class(name: str, plugin: type[DevicePlugin]) -> None:
-    """Check that the settings of a device class have a field for the load, and one for each quantity.
-
-    Args:
-        name: What the scenario calls the class.
-        plugin: The class.
-
-    Raises:
-        PydanticCustomError: A field is missing, or of a type that reads something else.
-    """
+    """Check that the settings of a device class have a field for the load, and one for each quantity."""
     fields = plugin.Config.model_fields
     for key in (*QUANTITIES, LOAD):
         if key not in fields:
@@ -115,15 +107,7 @@ def check_class(name: str, plugin: type[DevicePlugin]) -> None:
 
 
 def check_values(name: str, profile: DevicePlugin) -> None:
-    """Check that each quantity of a device class was read, which a default that is not validated is not.
-
-    Args:
-        name: What the scenario calls the class.
-        profile: The class with its quantities.
-
-    Raises:
-        PydanticCustomError: One was not, or is None where the class draws it as any other does.
-    """
+    """Check that each quantity of a device class was read, which a default that is not validated is not."""
     draws_itself = type(profile).draw is not DevicePlugin.draw
     for key in QUANTITIES:
         law = getattr(profile.config, key)

@@ -23,10 +23,10 @@ Lines that begin with ``#`` are comments, and say best where the figures come fr
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -41,7 +41,7 @@ from fedsim.fleet.load import LOADS, MEANS, SIGMAS, Load
 from fedsim.input_paths import located
 from fedsim.params import Array
 from fedsim.quoting import nearest, quoted
-from fedsim.ranges import MOST_WEIGHT
+from fedsim.ranges import MAX_WEIGHT
 from fedsim.rng import Key
 from fedsim.units import Range
 
@@ -61,7 +61,7 @@ LOAD_NUMBERS = {"load_mean": ("mean", True, MEANS), "load_sigma": ("sigma", Fals
 OTHERS = ("share", "label", LOAD, *LOAD_NUMBERS)
 """The columns that give none."""
 
-_SHARES = Range(1 / MOST_WEIGHT, MOST_WEIGHT)
+_SHARES = Range(1 / MAX_WEIGHT, MAX_WEIGHT)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,12 +69,8 @@ class Table:
     """The rows of a file, at least one.
 
     Attributes:
-        source: The file, as messages name it.
         columns: For each quantity that the file gives, its values in base units, ``[n]``.
         shares: How often each row is drawn, ``[n]``, adding up to 1; None if each row is one device.
-        labels: Names of the rows; empty if they have none.
-        loads: Laws of load of the rows; empty if the file says nothing of them.
-        num_rows: ``n``.
     """
 
     source: str
@@ -85,15 +81,7 @@ class Table:
     num_rows: int
 
     def require(self, given: Sequence[str], num: int | None = None) -> None:
-        """Refuse a use for which the file lacks something.
-
-        Args:
-            given: Quantities that the entry gives.
-            num: Devices that are wanted; None for any number.
-
-        Raises:
-            DataError: A column is missing, or it has not as many rows as devices are wanted.
-        """
+        """Refuse a use for which the file lacks something."""
         for name, quantity in QUANTITIES.items():
             if quantity.default is None and name not in self.columns and name not in given:
                 names = ", ".join(quantity.columns)
@@ -109,22 +97,14 @@ class Table:
 
 
 def read_table(path: str) -> Table:
-    """Return what a file says.
-
-    Raises:
-        DataError: A file that cannot be used; the message names the line and the column.
-    """
+    """Return what a file says."""
     path = str(located(path))
     return parse_table(read_text(path), path)
 
 
 @lru_cache(maxsize=16)
 def parse_table(text: str, source: str) -> Table:
-    """Return what the text of a file says; ``source`` is its name in messages.
-
-    Raises:
-        DataError: A text that cannot be used; the message names the line and the column.
-    """
+    """Return what the text of a file says; ``source`` is its name in messages."""
     header, *_ = lines = rows_of(text, source)
     rows = below_header(lines, "no row follows the header: give one device at least")
     columns: dict[str, Values] = {}
@@ -190,26 +170,17 @@ class TableConfig(Config):
     """Quantities that replace the file's, for every device; given as in any entry."""
 
 
-class TableDevices(DevicePlugin):
-    """Base of the device classes that are a file: one of fedsim itself, called as their module is."""
+class TableDevices(DevicePlugin, ABC):
+    """Base of the device classes that are a file."""
 
     Config: ClassVar[type[Config]] = TableConfig
 
+    @abstractmethod
     def table(self) -> Table:
-        """Return the file's rows.
-
-        Raises:
-            DataError: A file that cannot be used; the message names the line and the column.
-        """
-        name = type(self).__module__.rpartition(".")[2]
-        return read_table(str(Path(__file__).parent / "csv" / f"{name}.csv"))
+        """Return the file's rows."""
 
     def draw(self, num: int, key: Key) -> Mapping[str, float | Values]:
-        """Return the quantities of ``num`` rows, save those that the entry replaces.
-
-        Raises:
-            DataError: A file that cannot be used, or not so.
-        """
+        """Return the quantities of ``num`` rows, save those that the entry replaces."""
         table = self.table()
         laws = {name: law for name in QUANTITIES if (law := getattr(self.config, name)) is not None}
         table.require(list(laws), num)

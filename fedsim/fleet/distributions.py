@@ -160,13 +160,7 @@ def choice(weights: Mapping[str, float]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Makes ``Annotated[Distribution, Spread(...)]`` a pydantic type: one value, or a table.
-
-    Attributes:
-        dimension: What the quantity measures; None for a plain number.
-        positive: Whether zero is refused, in parameters of a table too.
-        plain: Which plain numbers it may be; only without a dimension, which has a range of its own.
-    """
+    """Makes ``Annotated[Distribution, Spread(...)]`` a pydantic type: one value, or a table."""
 
     dimension: Dimension | None
     positive: bool = False
@@ -201,7 +195,7 @@ class Spread:
         return Annotated[float, Unit(self.dimension, self.positive)]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        one = TypeAdapter[float](self.scalar)
+        number = TypeAdapter[float](self.scalar)
         tables = _tables(self)
         spelling: Any = self.scalar
         for table in tables.values():
@@ -210,11 +204,11 @@ class Spread:
         def read(value: object) -> Distribution:
             if isinstance(value, (Fixed, _Table)):
                 return value
-            return law_of(value, tables) if isinstance(value, dict) else Fixed(one.validate_python(value))
+            return law_of(value, tables) if isinstance(value, dict) else Fixed(number.validate_python(value))
 
         def write(value: Fixed | _Table[Any]) -> Any:
             if isinstance(value, Fixed):
-                return one.dump_python(value.value, mode="json")
+                return number.dump_python(value.value, mode="json")
             return value.model_dump(mode="json", exclude_none=True)
 
         return core_schema.no_info_plain_validator_function(
@@ -240,11 +234,7 @@ def _tables(spread: Spread) -> dict[str, Any]:
 
 
 def law_of(value: dict[str, Any], tables: Mapping[str, Any]) -> Any:
-    """Return the law that a table names by ``distribution``, read by the class of that name.
-
-    Raises:
-        ValidationError: No class is called so, or its own keys have faults.
-    """
+    """Return the law that a table names by ``distribution``, read by the class of that name."""
     kind = value.get("distribution")
     if isinstance(kind, str) and kind in tables:
         # A fault inside keeps its path: pydantic puts this field's name before it.

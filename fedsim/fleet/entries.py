@@ -19,7 +19,7 @@ from fedsim.quoting import quoted
 from fedsim.ranges import Clients, PositiveWeight
 
 DEVICES = "fedsim.fleet.devices"
-"""The folder of the device classes."""
+"""The family of the device classes."""
 
 Weights = Annotated[dict[str, PositiveWeight], Field(min_length=1, max_length=100)]
 """Labels of architectures, with weights above zero."""
@@ -46,17 +46,12 @@ class _Entry(Config):
     """A device class with quantities that replace its own."""
 
     device: str
-    """Device class: a file of ``fedsim/fleet/devices``, or a dotted path."""
+    """Device class: one of ``fedsim.fleet.devices``, or a dotted path."""
     model: str | None = None
     """Label of the architecture trained here; the scenario's own if left out."""
 
     def profile(self) -> DevicePlugin:
-        """Return the device class with this entry's quantities.
-
-        Raises:
-            UnknownPluginError: No device class is called so; the message names the nearest one.
-            PydanticCustomError: The class has a quantity that was not read; the message names both.
-        """
+        """Return the device class with this entry's quantities."""
         plugin: type[DevicePlugin] = load(DEVICES, self.device)  # type: ignore[assignment]
         profile = plugin(plugin.Config.model_validate(self._given()))
         check_values(self.device, profile)
@@ -77,7 +72,7 @@ class GroupConfig(_Entry):
     count: Clients
     """Number of clients."""
     device: str = "mid"
-    """Device class: a file of ``fedsim/fleet/devices``, or a dotted path."""
+    """Device class: one of ``fedsim.fleet.devices``, or a dotted path."""
     up_trace: LinkTrace | None = None
     """Capacity of the uplink over time, instead of `up`: a file, a list of files, or a table of file, name
     and shift. Only the network model `fluid` follows it."""
@@ -155,7 +150,7 @@ class ServerConfig(_Entry):
     """The ``[server]`` entry."""
 
     device: str = "server"
-    """Device class: a file of ``fedsim/fleet/devices``, or a dotted path."""
+    """Device class: one of ``fedsim.fleet.devices``, or a dotted path."""
 
     @field_validator("device", mode="after")
     @classmethod

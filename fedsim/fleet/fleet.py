@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsim.errors import InvariantError
-from fedsim.fleet.architecture_assignment import assign
 from fedsim.fleet.availability.base import Availability, AvailabilityPlugin, EverPresent, Grouped
 from fedsim.fleet.device import QUANTITIES, Device
 from fedsim.fleet.device_class import DevicePlugin
@@ -30,8 +29,32 @@ from fedsim.fleet.load import Load
 from fedsim.network.base import InGroups, Links, TraceOf
 from fedsim.network.capacity import Capacity
 from fedsim.network.link_traces import LinkTraces
+from fedsim.params import Array
 from fedsim.plugins import name_of
 from fedsim.rng import Key
+from fedsim.shares import apportion
+
+Shares = Mapping[str, float]
+"""Label of an architecture to its weight."""
+
+
+def assign(parts: Sequence[Shares], sizes: Array, key: Key) -> tuple[tuple[str, ...], Array]:
+    """Return the architectures of a group, and the place of each client's among them (specification 7.2).
+
+    Clients, ordered by training samples, are cut into equally large parts, each with shares of its own, which
+    hold to within one client; who gets which is drawn.
+
+    ``sizes`` are the clients' training samples; of equal ones the first counts as smaller.
+    """
+    labels = tuple(dict.fromkeys(label for shares in parts for label in shares))
+    places = np.zeros(len(sizes), np.int32)
+    by_size = np.argsort(sizes, kind="stable")
+    for number, (shares, clients) in enumerate(zip(parts, np.array_split(by_size, len(parts)), strict=True)):
+        weights = np.array([shares.get(label, 0.0) for label in labels])
+        dealt = np.repeat(np.arange(len(labels)), apportion(len(clients), weights))
+        places[clients] = key.child(number).numpy().permutation(dealt)
+    return labels, places
+
 
 Column = float | NDArray[np.float32]
 
@@ -40,23 +63,7 @@ _LABEL, _LOAD = Device._fields.index("label"), Device._fields.index("load")
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Consecutive clients of one ``[[fleet]]`` entry.
-
-    Attributes:
-        label: Name in tables.
-        models: Labels of the architectures of its clients.
-        start: First client.
-        stop: One past the last client.
-        columns: For each quantity one value, or one for each client of the group.
-        row_labels: Names of the devices: those of the rows of a table, or the group's alone.
-        rows: For each client of the group the place of its name among them.
-        loads: Laws of the load of jobs; None for none.
-        load_rows: For each client of the group the place of its law among them.
-        places: For each client of the group the place of its architecture among ``models``.
-        traces: By quantity, ``up`` or ``down``, what the links follow over time; its column then holds means.
-        common: The attributes of a device in order, where all clients have the same value.
-        variables: Places of the other attributes, each with a value for each client.
-    """
+    """Consecutive clients of one ``[[fleet]]`` entry."""
 
     label: str
     models: tuple[str, ...]
@@ -77,7 +84,9 @@ class Group:
         named: dict[str, Any] = {**Device._field_defaults, "label": "", "load": None}
         named |= {QUANTITIES[name].attribute: column for name, column in self.columns.items()}
         columns = [named[name] for name in Device._fields]
-        variables = [(place, one) for place, one in enumerate(columns) if isinstance(one, np.ndarray)]
+        variables = [
+            (place, column) for place, column in enumerate(columns) if isinstance(column, np.ndarray)
+        ]
         object.__setattr__(self, "common", columns)
         object.__setattr__(self, "variables", variables)
 
@@ -109,10 +118,6 @@ class Fleet:
     """The devices of all clients, and the server's.
 
     Attributes:
-        groups: The groups in order.
-        server: The server's device.
-        server_model: Label of the server's architecture.
-        availability: When clients are there; without it, always.
         time_scales: The availability models that change, each with the time over which it does, s.
     """
 
@@ -140,11 +145,7 @@ class Fleet:
         return self._stop
 
     def group(self, client: int) -> int:
-        """Return the number of the client's group, its place in :attr:`groups`.
-
-        Raises:
-            IndexError: No such client.
-        """
+        """Return the number of the client's group, its place in :attr:`groups`."""
         if not 0 <= client < self._stop:
             raise IndexError(f"no client {client}: the fleet has 0 to {len(self) - 1}")
         return bisect_right(self._starts, client) - 1
@@ -166,11 +167,7 @@ class Fleet:
         return group.model(client - group.start)
 
     def values(self, quantity: str) -> NDArray[np.float64]:
-        """Return a quantity of every client in base units, ``[K]``, as a new array.
-
-        Args:
-            quantity: One of :data:`fedsim.fleet.device.QUANTITIES`.
-        """
+        """Return a quantity of every client in base units, ``[K]``, as a new array."""
         result = np.empty(len(self))
         for group in self.groups:
             result[group.start : group.stop] = group.columns[quantity]
@@ -245,24 +242,7 @@ def build_fleet(
     availability: Sequence[AvailabilityPlugin[Any]] | None = None,
     sizes: NDArray[np.int64] | None = None,
 ) -> Fleet:
-    """Draw every device.
-
-    Args:
-        groups: The ``[[fleet]]`` entries, at least one; a group's draws depend on its place, not on others.
-        server: The ``[server]`` entry.
-        key: The run's root key.
-        default_model: Label of the architecture where an entry names none.
-        availability: When the clients of each group are there, one model for each group; without it,
-            everybody is always there.
-        sizes: Training samples of each client, by which groups may assign architectures; without them all
-            count as equal.
-
-    Raises:
-        UnknownPluginError: A device class that does not exist.
-        DataError: A file of devices, of their links, or of when they are there, that cannot be used.
-        InvariantError: A device class that draws values which no device can have.
-        ValueError: No group, or not one availability model for each.
-    """
+    """Draw every device; a group's draws depend on its place, not on other groups."""
     if not groups:
         raise ValueError("a fleet needs at least one group")
     if availability is not None and len(availability) != len(groups):

@@ -30,20 +30,13 @@ from fedsim.rng import Key
 from fedsim.task import Task
 from fedsim.walk import is_own
 
-MOST_PARAMS = 500_000_000
+MAX_PARAMS = 500_000_000
 """Most parameters of a model: as 32-bit floats they fit, with buffers and names, into the longest frame."""
 
 
 @dataclass(frozen=True, eq=False)
 class Architecture:
-    """A labelled model plugin and the task that it is built for.
-
-    Attributes:
-        label: The name by which scenarios and messages know the architecture.
-        plugin: The model.
-        task: Shape of its input and output.
-        features: Shape of what it gives for a sample where its net ends at a cut; None: logits.
-    """
+    """A labelled model plugin and the task that it is built for."""
 
     label: str
     plugin: ModelPlugin[Any]
@@ -51,20 +44,15 @@ class Architecture:
     features: tuple[int, ...] | None = None
 
     def skeleton(self) -> Net:
-        """Return a new net on the meta device: structure without values.
-
-        Raises:
-            DataError: The model cannot take the task's samples, is too large for a message, has a frozen
-                parameter, or has a layer without start values.
-        """
+        """Return a new net on the meta device: structure without values."""
         free_meta_kernels()
         with torch.device("meta"):
             net = self.plugin.build(self.task).to("meta")
         num_params = sum(parameter.numel() for parameter in net.parameters())
-        if num_params > MOST_PARAMS:
+        if num_params > MAX_PARAMS:
             raise DataError(
                 f"model {self.label!r} has {num_params} parameters, but a message holds at most "
-                f"{MOST_PARAMS}: make its layers narrower or fewer, or its samples smaller"
+                f"{MAX_PARAMS}: make its layers narrower or fewer, or its samples smaller"
             )
         if frozen := [name for name, parameter in net.named_parameters() if not parameter.requires_grad]:
             raise DataError(
@@ -80,9 +68,6 @@ class Architecture:
         """Return start values, drawn from ``key``; float32, frozen.
 
         Layers are initialised as by PyTorch, or by their own method ``initialise`` if they have one.
-
-        Raises:
-            DataError: The model cannot take the task's samples, or there is no memory for its values.
         """
         structure = self.structure
         try:
@@ -121,26 +106,12 @@ class Architecture:
         return (self.task.num_outputs,) if self.features is None else self.features
 
     def below(self, cut: int) -> Architecture:
-        """Return the layers below a cut as an architecture, whose outputs are the features at the cut.
-
-        Args:
-            cut: How many layers are below it, from 0 to all; as in slices, -1 means all but the head.
-
-        Raises:
-            DataError: The net cannot be cut there.
-        """
+        """Return the layers below a cut as an architecture, whose outputs are the features at the cut."""
         place = self._place(cut)
         return self if place == len(self.layers) else _part(self, 0, place)
 
     def above(self, cut: int) -> Architecture:
-        """Return the layers above a cut as an architecture, whose samples are the features at the cut.
-
-        Args:
-            cut: As for :meth:`below`.
-
-        Raises:
-            DataError: The net cannot be cut there.
-        """
+        """Return the layers above a cut as an architecture, whose samples are the features at the cut."""
         place = self._place(cut)
         return _part(self, place, len(self.layers)) if place else self
 
@@ -149,11 +120,7 @@ class Architecture:
         return _cut_fault(self, cut)
 
     def part_of(self, model: Model) -> Model:
-        """Return what a model has of this part of its architecture; pending as long as the model is.
-
-        Raises:
-            ValueError: The model is of another architecture.
-        """
+        """Return what a model has of this part of its architecture; pending as long as the model is."""
         if model.architecture == self.label:
             return model
         whole = self.plugin.whole.label if isinstance(self.plugin, _Layers) else self.label

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch import nn
 
-MOST_CHANNELS = 256
+MAX_CHANNELS = 256
 """The widest convolution that is faster where the channels of a pixel lie beside each other, as measured."""
 KNOWN = {"torch", "torchvision", "fedsim"}
 """Packages whose layers take inputs in any layout. Others may flatten with ``view``, which does not."""
@@ -20,10 +20,6 @@ def pool_before_relu(layers: nn.Module) -> None:
     All values stay, of outputs and of gradients. Both layers pass on the largest value of a window, or zero
     where none is positive; NaN goes through either way. A gradient goes to the first place of the largest
     value, and where that is not positive, ReLU stops it, before the pooling or behind it.
-
-    Args:
-        layers: A row of layers, such as a net's body. Rows within it are treated alike, but not what other
-            modules contain, since those may call their layers one by one.
     """
     if type(layers) is not nn.Sequential:
         return
@@ -46,7 +42,7 @@ def is_faster_channels_last(net: nn.Module) -> bool:
     layers = list(net.modules())
     widest = max((layer.out_channels for layer in layers if isinstance(layer, nn.Conv2d)), default=0)
     return (
-        0 < widest <= MOST_CHANNELS
+        0 < widest <= MAX_CHANNELS
         and not any(isinstance(layer, nn.GroupNorm) for layer in layers)
         and all(type(layer).__module__.partition(".")[0] in KNOWN for layer in layers)
     )

@@ -34,12 +34,6 @@ class Dropout(nn.Module):
 
     With the same generator, the mask is that of ``torch.nn.Dropout``. In evaluation mode the input is
     returned unchanged. Masks are drawn on the CPU, so they are the same wherever the job runs.
-
-    Args:
-        p: A probability, from 0 to below 1.
-
-    Raises:
-        ValueError: ``p`` is out of this range.
     """
 
     def __init__(self, p: float = 0.5) -> None:
@@ -50,11 +44,7 @@ class Dropout(nn.Module):
         self.p = p
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return a tensor of the shape of ``x``.
-
-        Raises:
-            InvariantError: The layer is in training mode, and no generator is set.
-        """
+        """Return a tensor of the shape of ``x``."""
         if not self.training or self.p == 0:
             return x
         if x.is_meta:

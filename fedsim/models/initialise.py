@@ -24,9 +24,6 @@ def initialise(net: nn.Module, generator: torch.Generator) -> None:
 
     If a module has a method ``initialise(generator)``, it is called instead of its ``reset_parameters``; with
     ``fills_all = True``, that method also fills what the modules in it have.
-
-    Raises:
-        DataError: A module leaves some of them unfilled, or draws from torch's global generator.
     """
     before = torch.get_rng_state()
     with torch.no_grad(), DrawingFrom(generator):
@@ -73,7 +70,9 @@ class DrawingFrom(DispatchMode):
         also = f"{func._overloadname}_generator".removeprefix("default_")
         if also in func._overloadpacket.overloads():
             func = getattr(func._overloadpacket, also)
-        if named.get("generator") is None and any(one.name == "generator" for one in func._schema.arguments):
+        if named.get("generator") is None and any(
+            argument.name == "generator" for argument in func._schema.arguments
+        ):
             named["generator"] = self._generator
         return func(*args, **named)
 
@@ -83,9 +82,9 @@ def _children_first(name: str, module: nn.Module) -> list[tuple[str, nn.Module]]
     if getattr(module, "fills_all", False):
         return [(name, module)]
     inside = [
-        found
+        inner
         for child, own in module.named_children()
-        for found in _children_first(f"{name}.{child}".lstrip("."), own)
+        for inner in _children_first(f"{name}.{child}".lstrip("."), own)
     ]
     return [*inside, (name, module)]
 
@@ -118,3 +117,25 @@ def _is_unset(tensor: torch.Tensor) -> bool:
 
 def _named(name: str, module: nn.Module) -> str:
     return f"layer {name!r}, a {type(module).__name__}," if name else f"the net, a {type(module).__name__},"
+
+
+class HeConv2d(nn.Conv2d):
+    """A convolution with He's normal initialisation of its weight (fan-out), and with a bias of 0.
+
+    With PyTorch's default initialisation the signal shrinks by a factor of about 2.4 in each layer with ReLU,
+    unless a normalisation restores it: after 16 layers nothing is learned. With He's, which torchvision's
+    nets use, its size stays the same (He et al., 2015, "Delving deep into rectifiers").
+    """
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Fill the weight from ``generator``, and the bias with zero."""
+        nn.init.kaiming_normal_(self.weight, mode="fan_out", nonlinearity="relu", generator=generator)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+
+def start_by_he(net: nn.Module) -> None:
+    """Make every convolution of ``net`` a :class:`HeConv2d`, which differs only in its initialisation."""
+    for module in net.modules():
+        if type(module) is nn.Conv2d:
+            module.__class__ = HeConv2d

@@ -24,13 +24,7 @@ SEPARATOR = "|"
 
 
 def mixed(first: Model, second: Model, share: float) -> Model:
-    """Return the model whose outputs are ``share first(x) + (1 - share) second(x)``.
-
-    Args:
-        first: A model of one of the run's architectures.
-        second: Another one, of the same architecture or another.
-        share: What the outputs of the first weigh.
-    """
+    """Return the model whose outputs are ``share first(x) + (1 - share) second(x)``."""
     weights = freeze({"head.weights": np.array([share, 1 - share], np.float32)})
     return Model(
         f"{first.architecture}{SEPARATOR}{second.architecture}",

@@ -36,11 +36,7 @@ class Arguments(Config):
 
 
 class WholeNet(Net):
-    """A module as it is, which sets its own start values.
-
-    Args:
-        make: Returns a new module; it draws from the generator that is passed to :meth:`initialise`.
-    """
+    """A module as it is, which sets its own start values."""
 
     fills_all: ClassVar[bool] = True
 
@@ -55,11 +51,7 @@ class WholeNet(Net):
         return logits
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Take the values of a new module.
-
-        Raises:
-            DataError: The module has other values when it is made again.
-        """
+        """Take the values of a new module."""
         state = generator.get_state()
         made = named(module=self.make())
         generator.set_state(state)

@@ -38,14 +38,7 @@ class HeadConfig(Config):
 
 
 def finish(blocks: dict[str, nn.Module], features: int, task: Task, config: HeadConfig | None = None) -> Net:
-    """Return a net of the blocks and a head.
-
-    Args:
-        blocks: The body, by name; its output is ``[b, features]``.
-        features: Number of features.
-        task: Determines the number of outputs.
-        config: What else comes behind the blocks; one linear layer if left out.
-    """
+    """Return a net of a body, whose output is ``[b, features]``, and a head."""
     config = config or HeadConfig()
     if (width := config.projection) is not None:
         hidden, out = nn.Linear(features, features), nn.Linear(features, width)

@@ -32,11 +32,7 @@ _LOWER, _UPPER = "lower", "upper"
 
 
 def with_part(model: Model, *parts: Model) -> Model:
-    """Return a model with the values of parts of it in place of its own.
-
-    Raises:
-        ValueError: A part has an array whose name or shape the model does not have.
-    """
+    """Return a model with the values of parts of it in place of its own."""
     params, buffers = dict(model.params), dict(model.buffers)
     for part in parts:
         for mine, its in ((params, part.params), (buffers, part.buffers)):
@@ -57,15 +53,7 @@ def with_part(model: Model, *parts: Model) -> Model:
 
 
 def composed(lower: Model, upper: Model) -> Model:
-    """Return the model that computes what is above a cut from what another one computes below its own.
-
-    Args:
-        lower: Of an architecture ``a[:i]``.
-        upper: Of an architecture ``b[j:]`` whose samples are the features that the other gives.
-
-    Raises:
-        ValueError: Other models.
-    """
+    """Return the model that computes what is above a cut from what another one computes below its own."""
     for model, side in ((lower, "below"), (upper, "above")):
         match = _PART.fullmatch(model.architecture)
         if match is None or match[side] is None:
@@ -102,12 +90,7 @@ class Architectures(dict[str, Architecture]):
         return self._part(label)
 
     def start(self, label: str, initial: Callable[[str], Model]) -> Model | None:
-        """Return the start values of an architecture, a part or a mixture; None if no one has this label.
-
-        Args:
-            label: It may come from a client, so it need not be a label of anything.
-            initial: Gives the start values of whole architectures.
-        """
+        """Return the start values of an architecture, a part or a mixture; None if no one has this label."""
         if label in self:
             return initial(label)
         if both := self._in_mixture(label):

@@ -15,19 +15,14 @@ from torch.utils.flop_counter import flop_registry
 
 T = TypeVar("T")
 
-MOST = 10_000
+MAX_ENTRIES = 10_000
 """Most things that are remembered; beyond that, all are forgotten."""
 
 _MEMORY: dict[Hashable, Any] = {}
 
 
 def remembered(key: Hashable | None, make: Callable[[], T]) -> T:
-    """Return what ``make()`` gives, or what it gave for an equal key.
-
-    Args:
-        key: What is made, and what that depends on beside settings of torch; None where that is not known.
-        make: Makes it; nobody may change what it gives.
-    """
+    """Return what ``make()`` gives, or what it gave for an equal key."""
     if key is None:
         return make()
     torchs = torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()
@@ -36,7 +31,7 @@ def remembered(key: Hashable | None, make: Callable[[], T]) -> T:
     made: T | None = _MEMORY.get(key)
     if made is None:
         made = make()
-        if len(_MEMORY) >= MOST:
+        if len(_MEMORY) >= MAX_ENTRIES:
             _MEMORY.clear()
         _MEMORY[key] = made
     return made

@@ -14,7 +14,7 @@ from torch import nn
 
 from fedsim.models.base import ModelPlugin, Net, image_shape, named
 from fedsim.models.dropout import Dropout
-from fedsim.models.he_init import start_by_he
+from fedsim.models.initialise import start_by_he
 from fedsim.models.output_head import HeadConfig, finish
 from fedsim.ranges import Width
 from fedsim.task import Task

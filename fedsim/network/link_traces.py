@@ -26,7 +26,7 @@ from fedsim.params import Array
 from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
 from fedsim.rng import Key
 from fedsim.shares import deal
-from fedsim.units import LONGEST_S
+from fedsim.units import MAX_TIME_S
 
 _TURNS = 2**32
 """Parts of a lap, so that a place in it is a number of 32 bits."""
@@ -110,10 +110,10 @@ def read_npz(path: Path, name: str | None = None) -> list[Capacity]:
 
 def _capacity(durations_ms: Array, kbps: Array) -> Capacity:
     least_ms, length_s = durations_ms.min(), durations_ms.sum() / 1000
-    if not (least_ms >= 0 and length_s <= LONGEST_S):  # NaN is neither
+    if not (least_ms >= 0 and length_s <= MAX_TIME_S):  # NaN is neither
         raise DataError(
             f"the least of duration_ms is {least_ms:g}, and they add up to {length_s:g} s: durations are 1 "
-            f"or more, and end within {LONGEST_S:g} s"
+            f"or more, and end within {MAX_TIME_S:g} s"
         )
     ends_ns = np.cumsum(np.rint(durations_ms * 1e6)).astype(np.int64).tolist()
     return Capacity([0, *ends_ns[:-1]], (kbps * 1000.0).tolist(), ends_ns[-1])

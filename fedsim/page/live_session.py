@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from fedsim.errors import FedsimError
 from fedsim.report.run_text import SIMULATED
 from fedsim.runtime.records.recorder import Observe, unobserved
-from fedsim.scenario import Plan, Scenario
+from fedsim.scenario import Plan
 
 if TYPE_CHECKING:
     from fedsim.page.live_page import LivePage
@@ -45,32 +45,8 @@ class NoLivePage:
 
     observe = staticmethod(unobserved)
 
-    def running(self, label: str) -> AbstractContextManager[None]:
-        """Do nothing."""
-        return nullcontext()
-
     def hear(self, progress: Progress) -> None:
         """Do nothing."""
-
-
-@contextmanager
-def comparison_on(
-    page: LivePage | None,
-    scenarios: Sequence[Scenario],
-    parent: Path,
-    targets: Sequence[float] = (),
-    *,
-    is_here: bool = True,
-) -> Iterator[LiveStudy | NoLivePage]:
-    """Show a comparison on a page, if there is one; yields what follows its runs."""
-    if page is None:
-        yield NoLivePage()
-        return
-    from fedsim.studies.plan import comparison_plan
-
-    plan = comparison_plan(scenarios, targets)
-    with study_on(page, plan, parent, "comparison", is_here=is_here) as followed:
-        yield followed
 
 
 @contextmanager
@@ -78,17 +54,16 @@ def study_on(
     page: LivePage | None,
     plan: StudyPlan,
     parent: Path,
-    kind: Literal["comparison", "study"] = "study",
     *,
     is_here: bool = False,
 ) -> Iterator[LiveStudy | NoLivePage]:
-    """Show a study on a page, if there is one; yields what follows its runs."""
+    """Show a study or comparison on a page, if there is one; yields what follows its runs."""
     if page is None:
         yield NoLivePage()
         return
     from fedsim.page.live_study import LiveStudy
 
-    followed = LiveStudy(plan, parent, kind, is_here=is_here)
+    followed = LiveStudy(plan, parent, is_here=is_here)
     with _ending(page, followed, parent):
         yield followed
 

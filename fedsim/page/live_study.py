@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic, process_time
-from typing import Literal
 
 import numpy as np
 
@@ -68,12 +66,9 @@ class _RunState:
 class LiveStudy(Followed):
     """A study or comparison that is to begin; ``is_here`` if its runs are done in this process."""
 
-    def __init__(
-        self, plan: StudyPlan, parent: Path, kind: Literal["comparison", "study"], *, is_here: bool = False
-    ) -> None:
+    def __init__(self, plan: StudyPlan, parent: Path, *, is_here: bool = False) -> None:
         super().__init__(plan.name, process_time if is_here else monotonic)
         self._plan, self._parent = plan, parent
-        self._kind: Literal["comparison", "study"] = kind
         trials = [trial for trials in plan.trials.values() for trial in trials]
         # Which candidates become runs is known after the trials.
         self._runs: dict[str, _RunState] = {}
@@ -95,29 +90,18 @@ class LiveStudy(Followed):
         self._done_before = sum(state.is_done for state in self._runs.values())
         self._began_s = monotonic()
 
-    @contextmanager
-    def running(self, label: str) -> Iterator[None]:
-        """Follow a run in this process."""
-        run = self._runs[label]
-        self._label, run.state = label, "running"
-        try:
-            yield
-        except BaseException as error:
-            run.failure, run.state = str(error), "failed"
-            raise
-        finally:
-            self._reader = None
-        run.state = "ended"
-
     def observe(self, recorder: Recorder, parts: Parts) -> None:
         """Read the run in this process from now on, as it begins."""
         self._rates, self._reader = Rates(), (self._label, RunReader(recorder, parts))
 
     def hear(self, progress: Progress) -> None:
-        """Take the progress of runs in other processes."""
+        """Take the progress of runs."""
         if (run := progress.run) is None:
             self._begin(progress.begun)
             return
+        self._label = run.label
+        if progress.said:
+            self._reader = None
         state = self._runs.setdefault(run.label, _RunState(run))
         state.round = progress.rounds.get(run.label, state.round)
         state.failure = "" if progress.said == "ended" else progress.said
@@ -152,7 +136,7 @@ class LiveStudy(Followed):
             tables += [so_far, *event_tables(reader, SIMULATED)]
         page = Page(
             self._plan.name,
-            self._kind,
+            self._plan.kind,
             f"{words} {left}".rstrip(),
             table=tables[0],
             sections=sections,
@@ -184,7 +168,7 @@ class LiveStudy(Followed):
         if (so_far := _curve(rows)) is not None:
             curves[f"{label_here}, so far"] = {0: so_far}
         config = self._plan.config
-        figures = study_curve_figures(curves, config.of, config.targets) if curves else []
+        figures = study_curve_figures(curves, config) if curves else []
         return [Section(*QUALITY, figures)] if figures else []
 
 

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from fedsim.figures.base import Section
 from fedsim.page.figure_json import look, section_json
-from fedsim.report.comparison import BEST
 from fedsim.report.number_format import COUNT_PREFIXES, NOTHING
 from fedsim.report.text_table import TextTable
+from fedsim.studies.comparison import BEST
 from fedsim.units import shown_units
 
 _UNITS = {"": 1.0, "%": 1.0, **shown_units("time"), **shown_units("data size"), **COUNT_PREFIXES}

@@ -13,17 +13,15 @@ from fedsim import toml
 from fedsim.figures.run_figures import run_sections
 from fedsim.figures.study_figures import left_out, study_sections
 from fedsim.page.page import Page, named
-from fedsim.report import comparison, cost_breakdown, number_format, run_text
+from fedsim.report import cost_breakdown, number_format, run_text
 from fedsim.report.atomic_folder import MARK
 from fedsim.report.cost_breakdown import Summary
-from fedsim.report.read_provenance import read_provenance
-from fedsim.report.read_whole import read_whole
+from fedsim.report.read_whole import read_provenance, read_whole
 from fedsim.report.summary import read_summary
 from fedsim.report.text_table import Pairs, TextTable
-from fedsim.studies.answer_files import Answers
+from fedsim.studies import comparison
+from fedsim.studies.answer_files import Answers, read_folder
 from fedsim.studies.answer_sentence import answer_sentence
-from fedsim.studies.perform import STUDY
-from fedsim.studies.read_folder import read_folder
 from fedsim.studies.variant_params import params_facts, params_line
 
 RELATIVE = "relative\ntraffic"
@@ -113,34 +111,28 @@ HASH_DIGITS = 12
 def study_page(folder: Path) -> Page:
     """Return the page of a study or a comparison, even if some of its runs have not ended."""
     answers = read_folder(folder)
-    is_study = (folder / STUDY).is_file()
-    summaries = {
-        run.label: read_summary(folder / run.label)
-        for run in answers.plan.runs
-        if run.seed in answers.curves[run.setting]
-    }
-    tables = read_whole(folder, lambda _: _tables(answers, summaries, is_study=is_study))
-    answer, *others = named(tables)
+    tables = read_whole(folder, lambda _: _tables(answers))
+    first, *others = named(tables)
     return Page(
         answers.plan.name,
-        "study" if is_study else "comparison",
+        answers.plan.kind,
         answer_sentence(answers),
-        answer,
-        _remarks(folder, answers, summaries),
+        first,
+        _remarks(folder, answers),
         read_whole(folder, lambda place: study_sections(answers, place)),
         others,
-        _facts(answers, list(summaries.values())),
+        _facts(answers),
     )
 
 
-def _tables(answers: Answers, summaries: Mapping[str, Summary], *, is_study: bool) -> list[TextTable]:
+def _tables(answers: Answers) -> list[TextTable]:
     """Return the tables; the first is the one that answers."""
     tables = sorted(answers.tables, key=lambda table: not table.title.startswith("to reach"))
-    runs = list(summaries.values())
-    compared = [comparison.table(runs), cost_breakdown.table(runs)] if runs and not is_study else []
-    if not answers.plan.config.targets:
-        return [*compared, *tables, _runs(summaries)]
-    return [tables[0], *compared, *tables[1:], _runs(summaries)]
+    runs = list(answers.summaries.values())
+    is_compared = runs and answers.plan.kind == "comparison"
+    compared = [comparison.table(runs), cost_breakdown.table(runs)] if is_compared else []
+    first = [table for table in tables[:1] if table.title.startswith("to reach")]
+    return [*first, *compared, *tables[len(first) :], _runs(answers.summaries)]
 
 
 def _runs(summaries: Mapping[str, Summary]) -> TextTable:
@@ -162,12 +154,12 @@ def _runs(summaries: Mapping[str, Summary]) -> TextTable:
     )
 
 
-def _remarks(folder: Path, answers: Answers, summaries: Mapping[str, Summary]) -> list[str]:
+def _remarks(folder: Path, answers: Answers) -> list[str]:
     remarks = [f"{label}: {why}" for label, why in answers.failed.items()]
     for label, lacking in left_out(answers, folder).items():
         remarks.append(f"{label}: not shown client by client, since {lacking}")
     by_remark: dict[str, list[str]] = {}
-    for label in summaries:
+    for label in answers.summaries:
         for remark in read_remarks(folder / label):
             by_remark.setdefault(remark, []).append(label)
     remarks += [f"{_several(labels)}: {remark}" for remark, labels in by_remark.items()]
@@ -179,7 +171,8 @@ def _several(labels: Sequence[str]) -> str:
     return labels[0] if len(labels) == 1 else f"{labels[0]} and {len(labels) - 1} more"
 
 
-def _facts(answers: Answers, runs: Sequence[Summary]) -> Pairs:
+def _facts(answers: Answers) -> Pairs:
+    runs = list(answers.summaries.values())
     variants = dict.fromkeys(setting.variant for setting in answers.plan.settings)
     seeds = dict.fromkeys(str(run.seed) for run in answers.plan.runs)
     facts = [

@@ -11,8 +11,7 @@ from fedsim.page.html import GENERATOR, html
 from fedsim.page.page import Page
 from fedsim.page.report_pages import run_page, study_page
 from fedsim.report.atomic_folder import MARK, MEND, check_files, write_file
-from fedsim.report.places import COMPARISON
-from fedsim.studies.perform import STUDY
+from fedsim.report.places import COMPARISON, STUDY
 
 REPORT = "report.html"
 """The report of a study or a comparison, in its folder."""

@@ -1,4 +1,4 @@
-"""Places for results: what is written there appears whole or not at all.
+"""Writing folders and files of results atomically.
 
 A run's folder is written as a hidden folder beside its place, on the same file system, brought to the disk,
 and renamed into place at the very end; single files are written by :func:`fedsim.durable.write`. A crash at
@@ -28,10 +28,10 @@ from fedsim.durable import create, sync, telling, write
 from fedsim.errors import OutputError
 
 MARK = "summary.json"
-"""The file by which a folder is known as the folder of a run."""
+"""The file that marks the folder of a run."""
 
 MEND = "Choose another place, or make room there"
-"""What to do where results cannot be written. Errors here reach Python too, so they name no switches."""
+"""Advice of errors in writing. They reach Python too, so they name no switches."""
 
 _OCCUPIED = "replace it with the option force, or choose another place"
 
@@ -40,20 +40,12 @@ _REPLACED = ".replaced-by-fedsim-"
 
 
 def is_free(folder: Path) -> bool:
-    """Whether nothing is at a place, or an empty folder."""
+    """Whether a place is unused, or an empty folder."""
     return not any(folder.iterdir()) if folder.is_dir() else not (folder.exists() or folder.is_symlink())
 
 
 def check_folders(folders: Sequence[Path], *, force: bool) -> None:
-    """Check, before any work, that each place for a run folder can be written and loses nothing.
-
-    Args:
-        folders: Where runs will be published.
-        force: Whether a folder that holds a run may be replaced.
-
-    Raises:
-        OutputError: A place is occupied or cannot be written; the message says what to do.
-    """
+    """Check, before any work, that each place for a run folder can be written and loses nothing."""
     for folder in folders:
         with telling(folder, MEND, error=OutputError):
             _check_folder(folder.resolve(), force)
@@ -61,11 +53,7 @@ def check_folders(folders: Sequence[Path], *, force: bool) -> None:
 
 
 def check_files(files: Sequence[Path], *, force: bool) -> None:
-    """Check, before any work, that each place for a single file can be written and loses nothing.
-
-    Raises:
-        OutputError: A place is occupied or cannot be written; the message says what to do.
-    """
+    """Check, before any work, that each place for a single file can be written and loses nothing."""
     for file in files:
         with telling(file, MEND, error=OutputError):
             if file.is_dir():
@@ -81,14 +69,6 @@ def staged(folder: Path, *, force: bool = False) -> Iterator[Path]:
 
     Whatever exception ends the block, ``KeyboardInterrupt`` included, the hidden folder is removed, and
     parents that were made for it too.
-
-    Args:
-        folder: Where the results belong; missing parents are made.
-        force: Whether a folder that holds a run may be replaced.
-
-    Raises:
-        OutputError: The place is occupied.
-        FileError: It cannot be written.
     """
     folder = folder.resolve()
     made: list[Path] = []
@@ -117,20 +97,12 @@ def staged(folder: Path, *, force: bool = False) -> Iterator[Path]:
 
 
 def write_file(file: Path, content: bytes) -> None:
-    """Write a file into a folder that exists; a crash leaves the old content, if any, or the new.
-
-    Raises:
-        FileError: It cannot be written.
-    """
+    """Write a file into a folder that exists; a crash leaves the old content, if any, or the new."""
     write(file.resolve(), content, mend=MEND, private=False)
 
 
 def new(path: Path, place: Path) -> BinaryIO:
-    """Return a new file of results to write into; errors name the place that it belongs to.
-
-    Raises:
-        FileError: It cannot be written; also of each write, and of the closing.
-    """
+    """Return a new file of results to write into; errors name the place that it belongs to."""
     return create(path, place, MEND)
 
 
@@ -150,7 +122,7 @@ def _check_folder(folder: Path, force: bool) -> None:
 
 
 def _probe(parent: Path) -> None:
-    """Try whether something can be made where the nearest existing parent is."""
+    """Check that the nearest existing parent is writable."""
     while not parent.exists():
         parent = parent.parent
     if not parent.is_dir():
@@ -186,7 +158,7 @@ def _hidden(parent: Path) -> tuple[Path, int]:
 
 
 def _sweep(parent: Path) -> None:
-    """Remove what killed processes have left: hidden folders that nobody has locked."""
+    """Remove unlocked hidden folders, which killed processes have left."""
     for left in sorted(parent.glob(f"{_STAGED}*")):
         with suppress(OSError):
             lock = os.open(left, os.O_RDONLY)

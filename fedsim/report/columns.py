@@ -1,4 +1,4 @@
-"""What the columns of tables mean. Whoever writes a table goes through this, so none is without its words.
+"""Descriptions of columns. All writers of tables use them, so every column is described.
 
 A name with a part in angle brackets describes a family: ``dropped_<cause>`` is each column whose name begins
 so. The brackets in its description stand for that part of the name, and as its unit for the unit of the
@@ -7,33 +7,30 @@ column of that name.
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
+from fedsim.csv_rows import safe_cell
 from fedsim.errors import InvariantError
 
 NUMBER = "1"
 """The unit of counts, shares and other plain numbers."""
 
 WORDS = ""
-"""The unit of words and of what is true or false: they have none."""
+"""The unit of words and booleans, which have none."""
 
 PATH = "<path>"
-"""Stands for the columns of a study that are named by the paths of the scenario that it varies."""
+"""Placeholder for the columns of a study that are named by paths of its scenario."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What a column means.
-
-    Attributes:
-        type: Arrow's name of its type; empty where it is the type of the values.
-        unit: Its unit, or :data:`NUMBER` or :data:`WORDS`.
-        description: What it holds, in a sentence or more.
-    """
+    """Type, unit and description of a column."""
 
     type: Literal["int32", "int64", "float64", "bool", "string", ""]
     unit: str
@@ -50,14 +47,7 @@ flag = partial(Column, "bool", WORDS)
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table and all columns that it can have.
-
-    Attributes:
-        name: Its name, which the metadata of a Parquet file give.
-        file: The name of its file.
-        rows: What it has a row for.
-        columns: Its columns by name, in order; families in the place of their members.
-    """
+    """A table and all columns that it can have."""
 
     name: str
     file: str
@@ -65,13 +55,9 @@ class Table:
     columns: Mapping[str, Column]
 
     def column(self, name: str) -> Column:
-        """Return what a column means; of a family, what this member means.
-
-        Raises:
-            InvariantError: No description is of this name.
-        """
-        if (found := self.columns.get(name)) is not None:
-            return found
+        """Return the description of a column, or of a member of a family."""
+        if (known := self.columns.get(name)) is not None:
+            return known
         for family, column in self.columns.items():
             stands = re.search("<.+>", family)
             if stands is None or family == PATH:
@@ -86,11 +72,7 @@ class Table:
         )
 
     def check(self, names: Iterable[str]) -> None:
-        """Check that columns are described.
-
-        Raises:
-            InvariantError: One is not.
-        """
+        """Check that columns are described."""
         for name in names:
             self.column(name)
 
@@ -106,3 +88,17 @@ class Table:
             else:
                 columns[name] = column
         return replace(self, columns=columns)
+
+
+def csv_of(table: Table, rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """Return rows with the same names as CSV; without rows, the names of the table's columns alone.
+
+    A text that a spreadsheet would take for a formula has an apostrophe before it.
+    """
+    names = list(rows[0] if rows else table.columns)
+    table.check(names)
+    sink = io.StringIO()
+    writer = csv.DictWriter(sink, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: safe_cell(value) for name, value in row.items()} for row in rows)
+    return sink.getvalue().encode()

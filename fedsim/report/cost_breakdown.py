@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from fedsim.params import Array
-from fedsim.report import merge_figures, number_format
+from fedsim.report import merge_statistics, number_format
 from fedsim.report.text_table import TextTable
 from fedsim.runtime.records.dispatch_phases import PHASES
 from fedsim.runtime.records.dispatch_rows import Fate
@@ -33,7 +33,7 @@ Figures = Mapping[str, float | None]
 
 TITLE = "where time and bytes went"
 SHOWN = tuple(phase for phase in PHASES if phase != "away")
-"""The phases that are always told; time away only where there is any."""
+"""The phases that are always shown; time away only if there is any."""
 
 EXPLANATION = (
     "times: virtual time, summed over clients; pauses during work are left out",
@@ -77,7 +77,9 @@ def by_round(result: RunResult) -> Columns:
         for of_round in (result.dispatches.round(), frames["round"])
     )
     causes = sorted({cause for row in rows for cause in row.drops})
-    drops = {_column(one): np.array([row.drops.get(one, 0) for row in rows], np.int32) for one in causes}
+    drops = {
+        _column(cause): np.array([row.drops.get(cause, 0) for row in rows], np.int32) for cause in causes
+    }
     return _sums(result, frames, of_dispatch, of_frame, len(rows)) | drops
 
 
@@ -99,7 +101,7 @@ def sums(groups: Array, values: Array, num_groups: int) -> Array:
 
 
 def figures(summary: Summary) -> Figures:
-    """Return what runs are compared by: time in each phase, payload, overhead, what was wasted, merges."""
+    """Return the compared figures of a run: time by phase, payload, overhead, waste, merges."""
     num_bytes = summary["bytes"]
     return {
         **summary["time"],
@@ -114,7 +116,7 @@ def figures(summary: Summary) -> Figures:
 
 
 def wasted_shares(summary: Summary) -> Figures:
-    """Return which share of the work and of the payload was wasted; None where there was none at all."""
+    """Return the wasted shares of work and payload; None where there was none at all."""
     time, num_bytes = summary["time"], summary["bytes"]
     work_s = time["download_s"] + time["compute_s"] + time["upload_s"]
     payload = num_bytes["payload_up"] + num_bytes["payload_down"]
@@ -161,10 +163,10 @@ def table(summaries: Sequence[Summary]) -> TextTable:
 
 def by_algorithm(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
     """Return the summaries of each algorithm, in the order of first appearance."""
-    found: dict[str, list[Summary]] = {}
+    groups: dict[str, list[Summary]] = {}
     for summary in summaries:
-        found.setdefault(summary["algorithm"], []).append(summary)
-    return found
+        groups.setdefault(summary["algorithm"], []).append(summary)
+    return groups
 
 
 def means(runs: Sequence[Figures]) -> Figures:
@@ -173,12 +175,12 @@ def means(runs: Sequence[Figures]) -> Figures:
 
 
 def measured(runs: Sequence[Figures]) -> dict[str, list[float]]:
-    """Return of each figure the values that are there, in the order of the runs."""
+    """Return the values of each figure over the runs that have it."""
     return {name: [value for run in runs if (value := run[name]) is not None] for name in runs[0]}
 
 
 def lines(summary: Summary) -> list[tuple[str, str]]:
-    """Return the same of one run as names and words."""
+    """Return the breakdown of one run as names and words."""
     time, num_bytes, part = summary["time"], summary["bytes"], summary["participation"]
     spent = ", ".join(
         f"{number_format.duration(time[f'{phase}_s'])} {phase}"
@@ -199,12 +201,12 @@ def lines(summary: Summary) -> list[tuple[str, str]]:
         ("payload", both_ways("payload")),
         ("overhead", both_ways("overhead")),
         ("dispatches", f"{part['asked']} to {clients}: {outcomes}"),
-        *([("merges", merged)] if (merged := merge_figures.line(summary)) else []),
+        *([("merges", merged)] if (merged := merge_statistics.line(summary)) else []),
     ]
 
 
 def _spent_ns(result: RunResult) -> dict[str, Array]:
-    """Return how long each dispatch was in each phase, and for how long its work was wasted."""
+    """Return the time of each dispatch in each phase, and its wasted time, ns."""
     dispatches = result.dispatches
     spent = {f"{phase}_s": dispatches.phase_ns(phase) for phase in PHASES}
     return spent | {"wasted_s": np.where(dispatches.fate() == Fate.MERGED, 0, dispatches.work_ns())}
@@ -222,7 +224,7 @@ def _sums(
 
 
 def _wasted_bytes(result: RunResult, frames: Columns) -> Array:
-    """Return how many bytes of each frame were sent in vain: all or none."""
+    """Return the wasted bytes of each frame: all or none."""
     rows = result.dispatches.rows_of(frames["client"], frames["dispatch"])
     useful = (frames["outcome"] == "delivered") & (result.dispatches.fate()[rows] == Fate.MERGED)
     return np.where(useful, 0, frames["bytes"])

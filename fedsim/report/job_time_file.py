@@ -20,11 +20,7 @@ def packed(jobs: list[TimedJobs], rounds: list[tuple[int, int]]) -> bytes:
 
 
 def read_job_times(folder: Path) -> tuple[list[TimedJobs], list[tuple[int, int]]] | None:
-    """Return the jobs, and when each round ended; None where the run was done without ``profile``.
-
-    Raises:
-        OutputError: The file is damaged.
-    """
+    """Return the jobs, and when each round ended; None where the run was done without ``profile``."""
     file = folder / REAL_TIME
     return read_whole(file, _read) if file.exists() else None
 

@@ -1,14 +1,14 @@
-"""Numbers for people: three digits and a unit."""
+"""Numbers as text: three digits and a unit."""
 
 from __future__ import annotations
 
 from fedsim.units import format_quantity
 
 NOTHING = "-"
-"""Stands for what was not measured."""
+"""Shown for missing values."""
 
 COUNT_PREFIXES = {prefix: 1000.0**power for power, prefix in enumerate("kMGTP", start=1)}
-"""What large counts are shown in, ascending."""
+"""Prefixes of large counts, ascending."""
 
 
 def size(num_bytes: float | None) -> str:
@@ -64,12 +64,7 @@ def fraction(value: float, largest: float) -> str:
 
 
 def time_left(passed_s: float, share: float | None) -> str:
-    """Return how much real time is left, as in ``"about 23 s left"``; empty where nobody knows.
-
-    Args:
-        passed_s: Real time so far, s.
-        share: How much is done, in ``[0, 1]``.
-    """
+    """Return the real time that is left, ``"about 23 s left"``; empty if unknown."""
     if share is None or not 0 < share < 1:
         return ""
     return f"about {duration(max(1, round(passed_s / share - passed_s)))} left"

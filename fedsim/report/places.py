@@ -1,6 +1,6 @@
-"""Where results go: the same run again to the same folder, another run to a folder of its own.
+"""Default folders of results: equal runs have the same folder, other runs have others.
 
-Without ``--out`` a run goes to ``runs/<name>/<algorithm>-seed<seed>``, and a comparison to ``runs/<name>``.
+Without ``--out`` a run goes to ``runs/<name>/<algorithm>-seed<seed>``.
 Where something else is in the way, the place is numbered: ``-2``, ``-3``, and so on. What is replaced without
 ``--force`` is what has the same results: a simulated run of the same resolved scenario by the same version of
 fedsim. Over sockets times are real, and a plugin of the user's may have changed: no such run is known to have
@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -27,13 +27,18 @@ from fedsim.report.run_columns import RUN_TABLES
 from fedsim.scenario import Scenario, resolved_toml
 
 RUNS = Path("runs")
-"""Where run folders go unless the user says otherwise."""
+"""Parent of the default folders."""
 
 COMPARISON = "comparison.json"
-"""The file by which a folder is known as that of a comparison."""
+"""The file that marks the folder of a comparison."""
 
-TABLES = ("comparison.csv", COMPARISON)
-"""Files that a comparison leaves beside its run folders."""
+STUDY = "study.toml"
+"""The file that marks the folder of a study."""
+
+COMPARISON_CSV = "comparison.csv"
+
+TABLES = (COMPARISON_CSV, COMPARISON)
+"""Files of a comparison alone; it leaves those of a study's answers too."""
 
 CONTENTS = frozenset(
     {
@@ -41,7 +46,7 @@ CONTENTS = frozenset(
         *(table.file for table in RUN_TABLES.values()),
     }
 )
-"""All that a run leaves in its folder."""
+"""All files that a run writes."""
 
 _PLUGIN_KEYS = frozenset({"name", "model", "device", "executor", "dataset", "test"})
 """Keys of a scenario that name a plugin or a data set, by a dotted path where it is the user's, ..."""
@@ -57,72 +62,15 @@ def run_name(algorithm: str, seed: int) -> str:
     return f"{algorithm}-seed{seed}"
 
 
-def by_name(scenarios: Sequence[Scenario]) -> dict[str, str]:
-    """Return the resolved scenarios of a comparison's runs, by the names of their folders.
-
-    Raises:
-        OutputError: Two of the runs have the same name.
-    """
-    runs: dict[str, str] = {}
-    for scenario in scenarios:
-        name = run_name(scenario.algorithm.name, scenario.run.seed)
-        if name in runs:
-            raise OutputError(
-                f"two runs of this comparison would be named {name}: give each algorithm and each seed once, "
-                "and compare other settings of an algorithm by runs of their own"
-            )
-        runs[name] = resolved_toml(scenario)
-    return runs
-
-
 def run_place(scenario: Scenario, bus: Bus, *, force: bool = False) -> Path:
-    """Return where a run goes whose user names no folder.
-
-    Args:
-        scenario: What will be run.
-        bus: What carries its messages.
-        force: Whether it is the first place whatever is there.
-
-    Raises:
-        OutputError: What is there cannot be read.
-    """
-    ((name, written),) = by_name([scenario]).items()
-    first = RUNS / scenario.run.name / name
+    """Return the default folder of a run."""
+    written = resolved_toml(scenario)
+    first = RUNS / scenario.run.name / run_name(scenario.algorithm.name, scenario.run.seed)
     return first if force else first_fit(first, lambda folder: _has_room(folder, written, bus))
 
 
-def comparison_place(
-    scenarios: Sequence[Scenario], *, tables: Sequence[str] = TABLES, force: bool = False
-) -> Path:
-    """Return where the run folders and the tables of a comparison go whose user names no folder.
-
-    Args:
-        scenarios: One for each run.
-        tables: The files that it leaves beside its run folders.
-        force: Whether it is the first place whatever is there.
-
-    Raises:
-        OutputError: What is there cannot be read.
-    """
-    runs, first = by_name(scenarios), RUNS / scenarios[0].run.name
-
-    def fits(parent: Path) -> bool:
-        if any((parent / table).exists() for table in tables):
-            return holds_comparison(parent, runs)
-        may_be_made = parent.is_dir() or is_free(parent)
-        return may_be_made and all(_has_room(parent / name, written) for name, written in runs.items())
-
-    return first if force else first_fit(first, fits)
-
-
 def holds_run(folder: Path, scenario_toml: str, bus: Bus = "memory") -> bool:
-    """Whether a folder holds a run that would leave the same results again, and nothing else.
-
-    Args:
-        folder: Where to look.
-        scenario_toml: The resolved scenario.
-        bus: What would carry the messages.
-    """
+    """Whether a folder holds a run that would leave the same results again, and nothing else."""
     same = {"status": "complete", "fedsim": __version__, "bus": bus}
     try:
         return (
@@ -131,7 +79,7 @@ def holds_run(folder: Path, scenario_toml: str, bus: Bus = "memory") -> bool:
             and {path.name for path in folder.iterdir()} <= CONTENTS
             and ("save_models = true" in scenario_toml or not (folder / "models").exists())
             and (folder / "scenario.toml").read_bytes() == scenario_toml.encode()
-            and same.items() <= _read_json(folder / "run.json").items()
+            and same.items() <= read_json(folder / "run.json").items()
             and not _names_private(tomllib.loads(scenario_toml))
         )
     except (OSError, TypeError):
@@ -146,17 +94,8 @@ def holds_scenario(folder: Path, scenario_toml: str) -> bool:
         return False
 
 
-def holds_comparison(parent: Path, runs: Mapping[str, str]) -> bool:
-    """Whether a folder holds a comparison of exactly these runs, given by :func:`by_name`."""
-    try:
-        compared = {run["folder"] for run in _read_json(parent / COMPARISON)["runs"]}
-    except (KeyError, TypeError):
-        return False
-    return compared == runs.keys() and all(holds_run(parent / name, one) for name, one in runs.items())
-
-
 def _names_private(value: Any, *keys: str) -> bool:
-    """Whether a resolved scenario, or what is below some keys of it, names a plugin or data of the user's."""
+    """Whether a resolved scenario, or a part below some keys, names a private plugin or data set."""
     match value:
         case dict():
             return any(_names_private(child, *keys, key) for key, child in value.items())
@@ -167,25 +106,21 @@ def _names_private(value: Any, *keys: str) -> bool:
     return False
 
 
-def _has_room(folder: Path, scenario_toml: str, bus: Bus = "memory") -> bool:
+def _has_room(folder: Path, scenario_toml: str, bus: Bus) -> bool:
     return is_free(folder) or holds_run(folder, scenario_toml, bus)
 
 
 def first_fit(place: Path, fits: Callable[[Path], bool]) -> Path:
-    """Return the first that fits of a place, and of the same with ``-2``, ``-3`` and so on at its end.
-
-    Raises:
-        OutputError: What is there cannot be read.
-    """
+    """Return the first fitting place of ``name``, ``name-2``, ``name-3`` and so on."""
     with telling(place, MEND, error=OutputError):
         if fits(place):
             return place
         numbered = (place.with_name(f"{place.name}-{number}") for number in count(2))
-        return next(one for one in numbered if fits(one))
+        return next(candidate for candidate in numbered if fits(candidate))
 
 
-def _read_json(file: Path) -> dict[str, Any]:
-    """Return what is in a file that fedsim has written; nothing where it is not there or not whole."""
+def read_json(file: Path) -> dict[str, Any]:
+    """Return the object in a JSON file; empty if the file is missing or damaged."""
     try:
         read = json.loads(file.read_bytes())
     except (OSError, ValueError, RecursionError):

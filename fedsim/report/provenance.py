@@ -38,16 +38,9 @@ def provenance(
     wall_s: float,
     bus: Bus = "memory",
     tracker_failures: Mapping[str, int] | None = None,
+    cohorts: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
-    """Return what ``run.json`` holds for a run that has ended well.
-
-    Args:
-        plan: What was run.
-        started_at: Real time at its start.
-        wall_s: Real time that it took, s.
-        bus: What carried its messages.
-        tracker_failures: How often each tracker has failed, by name, where there are any.
-    """
+    """Return what ``run.json`` holds for a run that has ended well."""
     executor, model = plan.parts.executor, plan.parts.server_model
     return {
         "status": "complete",
@@ -70,6 +63,7 @@ def provenance(
         **({"server_model": {"label": model.label, "parameters": model.num_params}} if model else {}),
         "bus": bus,
         "verify": plan.parts.verify,
+        **({"cohorts": dict(cohorts)} if cohorts else {}),
         **({"tracker_failures": dict(tracker_failures)} if tracker_failures else {}),
     }
 

@@ -14,11 +14,7 @@ from fedsim.report.read_whole import read_whole
 
 
 def read_table(file: Path, names: Sequence[str] | None = None) -> pa.Table:
-    """Return a Parquet file of results, or the columns of these names alone.
-
-    Raises:
-        OutputError: It is not there, or damaged, or lacks one of them.
-    """
+    """Return the table of a Parquet file of results, or only the named columns."""
 
     def table(file: Path) -> pa.Table:
         with _as_errors():
@@ -33,40 +29,24 @@ def read_table(file: Path, names: Sequence[str] | None = None) -> pa.Table:
 
 
 def read_columns(file: Path, names: Sequence[str]) -> Columns:
-    """Return columns of a Parquet file of results.
-
-    Raises:
-        OutputError: It is not there, or damaged, or lacks one of them.
-    """
+    """Return columns of a Parquet file of results."""
     table = read_table(file, names)
     return {name: table[name].to_numpy() for name in names}
 
 
 def read_if_there(file: Path, names: Sequence[str]) -> Columns:
-    """Return columns as :func:`read_there` does; none where there is no file.
-
-    Raises:
-        OutputError: It is damaged.
-    """
+    """Return columns as :func:`read_there` does; none where there is no file."""
     return read_there(file, names) if file.exists() else {}
 
 
 def read_there(file: Path, names: Sequence[str]) -> Columns:
-    """Return those of some columns that a Parquet file of results has.
-
-    Raises:
-        OutputError: It is not there, or damaged.
-    """
-    found = column_names(file)
-    return read_columns(file, [name for name in names if name in found])
+    """Return those of the named columns that a Parquet file has."""
+    present = column_names(file)
+    return read_columns(file, [name for name in names if name in present])
 
 
 def column_names(file: Path) -> set[str]:
-    """Return which columns a Parquet file of results has.
-
-    Raises:
-        OutputError: It is not there, or damaged.
-    """
+    """Return the names of the columns of a Parquet file."""
 
     def names(file: Path) -> set[str]:
         with _as_errors():
@@ -77,7 +57,7 @@ def column_names(file: Path) -> set[str]:
 
 @contextmanager
 def _as_errors() -> Iterator[None]:
-    """Raise what Arrow raises as an error of Python's own, which some of its exceptions are not."""
+    """Convert exceptions of Arrow to exceptions of Python."""
     try:
         yield
     except pa.ArrowException as error:

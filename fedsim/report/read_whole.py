@@ -16,42 +16,30 @@ T = TypeVar("T")
 
 
 def read_whole(file: Path, how: Callable[[Path], T]) -> T:
-    """Read a file of results.
-
-    Raises:
-        OutputError: It is not there, or damaged.
-    """
+    """Read a file of results; errors become an OutputError."""
     try:
         return how(file)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        said = shortened(_said(error, file), MOST_SAID)
-        raise OutputError(f"{file} cannot be read, so these results are not whole: {said}") from error
+        problem = shortened(_said(error, file), MOST_SAID)
+        raise OutputError(f"{file} cannot be read, so these results are not whole: {problem}") from error
 
 
 def read_object(file: Path, needed: Sequence[str] = ()) -> dict[str, Any]:
-    """Read a file of results that is a JSON object.
-
-    Args:
-        file: Which.
-        needed: Keys that it has in any case.
-
-    Raises:
-        OutputError: It is not there, or damaged, or another kind of value, or lacks a key.
-    """
+    """Read a file of results that is a JSON object."""
 
     def read(file: Path) -> dict[str, Any]:
-        found = json.loads(file.read_text("utf-8"))
-        if not isinstance(found, dict):
+        value = json.loads(file.read_text("utf-8"))
+        if not isinstance(value, dict):
             raise TypeError("it is no JSON object")
         for key in needed:
-            found[key]
-        return found
+            value[key]
+        return value
 
     return read_whole(file, read)
 
 
 def _said(error: Exception, file: Path) -> str:
-    """Say what an error says, once: many name the file again, and a missing key says its name alone."""
+    """Return the message of an error without the file, which many repeat."""
     if isinstance(error, KeyError):
         return f"it has no {error}"
     if not isinstance(error, FileNotFoundError) and getattr(error, "errno", None) is None:
@@ -59,3 +47,12 @@ def _said(error: Exception, file: Path) -> str:
     words = os.strerror(getattr(error, "errno", None) or errno.ENOENT)  # Arrow's may be without a number
     where = getattr(error, "filename", None)
     return words if where is None or str(where) == str(file) else f"{where}: {words}"
+
+
+NEEDED = ("fedsim", "bus")
+"""Keys of ``run.json`` that readers need."""
+
+
+def read_provenance(folder: Path) -> dict[str, Any]:
+    """Return the content of ``run.json``."""
+    return read_object(folder / "run.json", NEEDED)

@@ -1,11 +1,11 @@
-"""Doing a run and leaving its folder.
+"""Doing a run and writing its folder.
 
 ======================= =====================================================================
 ``scenario.toml``       the scenario with everything resolved; runs again as it is
 ``summary.json``        the run in numbers (:mod:`fedsim.report.summary`)
 ``rounds.parquet`` ...  the tables (:mod:`fedsim.report.tables`)
 ``trace.msgpack``       every event (:mod:`fedsim.clock.event_trace`)
-``log.jsonl``           drops, rejections and rounds in words (:mod:`fedsim.report.logs`)
+``log.jsonl``           drops, rejections and rounds in words (:mod:`fedsim.report.record_run`)
 ``run.json``            versions, host, real time (:mod:`fedsim.report.provenance`)
 ``real_time.msgpack``   with ``profile``: when which thread was at work (:mod:`fedsim.report.job_time_file`)
 ``models``              with ``run.save_models``: the models (:mod:`fedsim.report.saved_models`)
@@ -16,19 +16,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, MutableMapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fedsim.clock import Trace
+import structlog
+
+from fedsim.bus import Log
+from fedsim.clock import Trace, now_s
 from fedsim.engine.job_times import JobTimes
+from fedsim.numerals import scalar
 from fedsim.report.atomic_folder import MARK, check_folders, new, staged
 from fedsim.report.cost_breakdown import Summary
 from fedsim.report.job_time_file import REAL_TIME, packed
-from fedsim.report.logs import line_log
 from fedsim.report.places import holds_run
 from fedsim.report.provenance import Bus, provenance
 from fedsim.report.remarks import rejections, remarks
@@ -42,18 +47,13 @@ from fedsim.runtime.run import RunResult, run
 from fedsim.scenario.build import Plan
 from fedsim.trackers.base import TrackedRun
 
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recorded:
-    """A run that has come to its end, and its folder.
-
-    Attributes:
-        folder: Where it is.
-        summary: What ``summary.json`` says.
-        result: All that the run has shown.
-        models: The models at its end.
-        remarks: What a user has to know to read its times; over sockets, nothing.
-    """
+    """A finished run and its folder."""
 
     folder: Path
     summary: Summary
@@ -79,24 +79,7 @@ def record(
     known_as: Path | None = None,
     profile: bool = False,
 ) -> Recorded:
-    """Run, and publish the run's folder when everything is there; otherwise leave nothing.
-
-    Args:
-        plan: What to run.
-        folder: Where its results belong; missing parents are made.
-        force: Whether a folder that holds another run may be replaced; the same run may be in any case.
-        watch: Told of each round as it ends.
-        observe: Given what will record the run.
-        perform: What does the run: in virtual time, unless told otherwise.
-        bus: What carries its messages then.
-        tell: Told where a tracker fails.
-        known_as: The folder by which trackers know the run, if the results go to a temporary one.
-        profile: Whether to note when which thread was at which jobs, which changes no result.
-
-    Raises:
-        OutputError: The place is occupied or cannot be written, found before the run.
-        RunError: The run failed; a FileError, if the system refuses to write its results.
-    """
+    """Run, and publish the run's folder when everything is there; otherwise leave nothing."""
     force = force or holds_run(folder, plan.scenario_toml, bus)
     check_folders([folder], force=force)
     place = (known_as or folder).resolve()
@@ -119,12 +102,12 @@ def record(
             result = perform(plan.parts, trace=trace, log=log, watch=heard, observe=observe)
             if result.non_finite is not None:
                 log.warning("not finite", cause=result.non_finite)
-            said = remarks(plan.parts, result) if bus == "memory" else []
-            for remark in said:
+            notes = remarks(plan.parts, result) if bus == "memory" else []
+            for remark in notes:
                 log.warning("simulated time", remark=remark)
             if text := rejections(result):
                 log.warning("rejections", remark=text)
-                said.append(text)
+                notes.append(text)
             log.info("end", simulated_s=result.simulated_s, trace_hash=result.trace_hash)
         write_tables(hidden, plan.parts, result, folder)
         models = EndModels(result.models, plan.parts.data.task)
@@ -134,7 +117,7 @@ def record(
         summary = summarise(plan, result, wall_s)
         contents = {
             "scenario.toml": plan.scenario_toml.encode(),
-            "run.json": to_json(provenance(plan, started_at, wall_s, bus, follow.failures)),
+            "run.json": to_json(provenance(plan, started_at, wall_s, bus, follow.failures, result.cohorts)),
             MARK: to_json(summary),
         }
         if times is not None:
@@ -143,4 +126,37 @@ def record(
             with new(hidden / name, folder) as file:
                 file.write(content)
         follow.summary = summary
-    return Recorded(folder.resolve(), summary, result, models, said)
+    return Recorded(folder.resolve(), summary, result, models, notes)
+
+
+class _Lines:
+    """Writes finished lines of structlog to a file."""
+
+    def __init__(self, sink: SupportsWrite[bytes]) -> None:
+        self._sink = sink
+
+    def info(self, line: str) -> None:
+        self._sink.write(line.encode() + b"\n")
+
+    warning = error = debug = info
+
+
+def line_log(sink: SupportsWrite[bytes]) -> Log:
+    """Return a logger that writes lines: ``at_s`` if a loop runs, ``level``, ``event``, values."""
+    log: Log = structlog.wrap_logger(_Lines(sink), processors=[_line]).bind()
+    return log
+
+
+def _line(logger: Any, level: str, event: MutableMapping[str, Any]) -> str:
+    stamp = {}
+    with suppress(RuntimeError):  # before and after the simulation there is no virtual time
+        stamp["at_s"] = now_s()
+    values = {name: _plain(value) for name, value in event.items() if name != "event"}
+    record = {**stamp, "level": level, "event": event["event"], **values}
+    return json.dumps(record, ensure_ascii=False, allow_nan=False, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    """Convert a value to one of JSON: a plain scalar, a list, a map, or text."""
+    value = scalar(value)
+    return value if isinstance(value, int | float | str | bool | list | tuple | dict | None) else str(value)

@@ -16,13 +16,13 @@ from fedsim.report.number_format import duration, several
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.result import RunResult
 
-LEAST_COVERED = 0.1
+MIN_COVERED = 0.1
 """Share of the time over which availability changes that a run should cover."""
 
-MOST_WAITED = 0.5
+MAX_WAITED = 0.5
 """Share of a run's time that may pass in waiting for clients that do not reply."""
 
-MOST_LATE = 0.5
+MAX_LATE = 0.5
 """Share of the replies that may come after the deadline that clients fitted their work into."""
 
 MAX_REJECTED = 0.25
@@ -38,42 +38,35 @@ _ROUNDING_S = 1e-6
 
 
 def remarks(parts: Parts, result: RunResult, simulated_s: float | None = None) -> list[str]:
-    """Return remarks on the times of a run, without a full stop; most runs have none.
-
-    Args:
-        parts: What was run.
-        result: What it has shown.
-        simulated_s: Virtual time of the whole run, s; without it, that of ``result``, which may be of the
-            first rounds alone.
-    """
+    """Return remarks on the times of a run, without a full stop; most runs have none."""
     covered_s = result.simulated_s if simulated_s is None else simulated_s
-    found = [
+    notes = [
         f"the run covers {duration(covered_s)}, and availability {name!r} changes over {duration(scale_s)}: "
         "hardly any of that is seen; run more rounds, give participation.pacing an interval, or leave "
         "availability out"
         for name, scale_s in parts.fleet.time_scales
-        if covered_s < LEAST_COVERED * scale_s
+        if covered_s < MIN_COVERED * scale_s
     ]
     if (by_s := parts.workload.reply_by_s) is not None:
         table = result.dispatches.columns()
         replied = np.isin(table["outcome"], _REPLIED)
         late = replied & (table["ended_at_s"] - table["asked_at_s"] > by_s + _ROUNDING_S)
-        if np.count_nonzero(late) > MOST_LATE * np.count_nonzero(replied):
-            found.append(
+        if np.count_nonzero(late) > MAX_LATE * np.count_nonzero(replied):
+            notes.append(
                 f"{np.count_nonzero(late)} of {np.count_nonzero(replied)} replies came after the deadline of "
                 f"participation.workload ({duration(by_s)}): the least work takes longer, or links are "
                 "shared; give it a longer deadline"
             )
     waits_s = _waits_s(parts.client_timeout_s, result)
     waited_s = sum(waits_s.values())
-    if waited_s > MOST_WAITED * result.simulated_s:
-        found.append(
+    if waited_s > MAX_WAITED * result.simulated_s:
+        notes.append(
             f"waiting for clients that did not reply took {duration(waited_s)} of "
             f"{duration(result.simulated_s)}: a lease (client_timeout = {duration(parts.client_timeout_s)}) "
             f"had to run out in {several(len(waits_s), 'round')}; give a smaller "
             "participation.client_timeout, or participation.pacing a deadline or over_selection"
         )
-    return found
+    return notes
 
 
 def rejections(result: RunResult) -> str:

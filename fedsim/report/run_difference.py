@@ -1,4 +1,4 @@
-"""Where two runs part: the first event that differs, and what differs in their settings before it."""
+"""Differences of two runs: their first differing event, their settings, and how they were done."""
 
 from __future__ import annotations
 
@@ -14,34 +14,26 @@ import msgpack
 
 from fedsim.clock.event_trace import RecordKind, as_map, stored_records
 from fedsim.report.cost_breakdown import Summary
-from fedsim.report.read_provenance import read_provenance
-from fedsim.report.read_whole import read_whole
+from fedsim.report.read_whole import read_provenance, read_whole
 from fedsim.report.run_trace import opened
 from fedsim.report.summary import read_summary
 
-MOST_BEFORE = 5
-"""Events that are kept of those before the runs part."""
+MAX_BEFORE = 5
+"""Maximum number of common events that are kept."""
 
 NO_FACTS = ("status", "started_at", "wall_s", "jobs", "tracker_failures")
-"""What ``run.json`` says of what a run came to, not of what it was done with."""
+"""Keys of ``run.json`` that are results."""
 
 Record = Mapping[str, Any]
 StoredRecord = tuple[RecordKind, list[Any]]
 Records = Iterator[StoredRecord]
 Differences = Mapping[str, tuple[Any, Any]]
-"""Two values by what they are values of; None where there is none."""
+"""Pairs of values by name; None for a missing one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """Where two traces part.
-
-    Attributes:
-        num_common: How many events they have in common before.
-        before: The last of those, as :func:`fedsim.clock.read_trace` gives them.
-        first: The next event of the first run; None where its trace ends.
-        second: That of the second run.
-    """
+    """The first difference of two traces."""
 
     num_common: int
     before: Sequence[Record]
@@ -51,15 +43,7 @@ class Parting:
 
 @dataclass(frozen=True, slots=True)
 class RunDifference:
-    """What tells two runs apart.
-
-    Attributes:
-        summaries: What each comes to.
-        settings: Values of their resolved scenarios that differ, by path.
-        facts: What differs in versions, host and way of running, by its name in ``run.json``.
-        parting: Where their traces part; None where these are equal.
-        is_real_time: Whether one of them went over sockets.
-    """
+    """The differences of two runs."""
 
     summaries: tuple[Summary, Summary]
     settings: Differences
@@ -75,32 +59,24 @@ class RunDifference:
 
 
 def run_difference(first: Path, second: Path) -> RunDifference:
-    """Compare two runs, event by event; no trace is held as a whole.
-
-    Args:
-        first: The folder of a run.
-        second: That of the other.
-
-    Raises:
-        OutputError: One holds no whole run.
-    """
-    with opened(first) as one, opened(second) as other:
+    """Compare two runs, event by event; no trace is held as a whole."""
+    with opened(first) as first_trace, opened(second) as second_trace:
         summaries = read_summary(first), read_summary(second)
         same = summaries[0]["trace_hash"] == summaries[1]["trace_hash"]
-        parting = None if same else part(stored_records(one), stored_records(other))
+        parting = None if same else part(stored_records(first_trace), stored_records(second_trace))
     facts = _facts(first), _facts(second)
     return RunDifference(
         summaries,
         _differences(_settings(first), _settings(second)),
         _differences(*facts),
         parting,
-        any(one.get("bus") == "http" for one in facts),
+        any(own.get("bus") == "http" for own in facts),
     )
 
 
 def part(first: Records, second: Records) -> Parting | None:
-    """Return where the records of two traces part, as stored; None where they do not."""
-    before = deque[StoredRecord](maxlen=MOST_BEFORE)
+    """Return the first difference of two traces of stored records; None if they are equal."""
+    before = deque[StoredRecord](maxlen=MAX_BEFORE)
     for num_common, (one, other) in enumerate(zip_longest(first, second)):
         if one != other and not _hold_the_same(one, other):
             return Parting(num_common, [as_map(*record) for record in before], _told(one), _told(other))
@@ -109,7 +85,7 @@ def part(first: Records, second: Records) -> Parting | None:
 
 
 def _hold_the_same(one: StoredRecord | None, other: StoredRecord | None) -> bool:
-    """Whether two records that are not equal differ only in that NaN equals nothing."""
+    """Whether two unequal records differ only because NaN equals nothing."""
     if one is None or other is None:
         return False
     return one[0] == other[0] and bool(msgpack.packb(one[1]) == msgpack.packb(other[1]))
@@ -137,7 +113,7 @@ def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _facts(folder: Path) -> Mapping[str, Any]:
-    """Return with what a run was done, such as ``libraries.torch``, by names as those of settings."""
+    """Return how a run was done by dotted names, such as ``libraries.torch``."""
     facts = read_provenance(folder)
     return dict(_flat({name: fact for name, fact in facts.items() if name not in NO_FACTS}))
 

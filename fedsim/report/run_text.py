@@ -1,4 +1,4 @@
-"""A run in a few lines for people, from its summary."""
+"""The summary of a run as text."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from fedsim.report.text_table import Pairs, aligned
 from fedsim.runtime.evaluation import Accuracy
 
 SIMULATED = "simulated"
-"""What the time of a simulated run is called."""
+"""Name of the time of simulated runs."""
 
 PASSED = "passed"
-"""What the time of a run over sockets is called."""
+"""Name of the time of runs over sockets."""
 
 TIMES = {SIMULATED: "simulated time", PASSED: "real time"}
 
 
 def title(summary: Summary) -> str:
-    """Return which run it is."""
+    """Return the title of a run."""
     return f"{summary['scenario']}: {summary['algorithm']}, seed {summary['seed']}"
 
 
 def run_sentence(summary: Summary, passed: str = SIMULATED) -> str:
-    """Return the result of a run in one sentence; what ``passed`` calls is the time of the run."""
+    """Return the result of a run in one sentence; ``passed`` is the name of its time."""
     accuracy, loss = summary["accuracy"], summary["loss"]
     if accuracy["personal_mean"] is not None:
         worst = number_format.percent(accuracy["personal_worst_decile"])
@@ -47,7 +47,7 @@ def run_sentence(summary: Summary, passed: str = SIMULATED) -> str:
 
 
 def pairs(summary: Summary, passed: str = SIMULATED) -> Pairs:
-    """Return accuracy or loss, time, bytes and drops; what ``passed`` calls is the time of the run."""
+    """Return accuracy or loss, time, bytes and drops; ``passed`` is the name of the time."""
     accuracy, loss = summary["accuracy"], summary["loss"]
     lines: Pairs = []
     if accuracy["personal_mean"] is not None:

@@ -1,4 +1,4 @@
-"""The trace of a run that has ended, read again from its folder."""
+"""Reading the trace of a recorded run, and replaying it into its dispatches."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from fedsim.clock.event_trace import Listener, stored_hash
 from fedsim.errors import OutputError
 from fedsim.params import Array
 from fedsim.report.atomic_folder import MARK
+from fedsim.report.cost_breakdown import Columns
 from fedsim.report.number_format import several
 from fedsim.report.read_whole import read_whole
 from fedsim.report.summary import read_summary
-from fedsim.runtime.records.dispatch_phases import UnderwayInSpans
+from fedsim.runtime.records.dispatch_phases import PLACES, UnderwayInSpans
 from fedsim.runtime.records.dispatch_table import DispatchTable
 
 TRACE = "trace.msgpack"
@@ -27,13 +28,10 @@ TRACE = "trace.msgpack"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Replayed:
-    """A run's dispatches, made again from its trace.
+    """The dispatches of a run, replayed from its trace.
 
-    Attributes:
-        dispatches: Their table.
-        spans: When they were in which phase, int64 ``[spans, 5]``: row in the table, phase, one of
-            :data:`~fedsim.runtime.records.dispatch_phases.PLACES`, begin and end in ns, and 1 where that is
-            when, 0 where only the length is known. In the order of rows, then of time.
+    ``spans`` is int64 ``[spans, 5]``: row in the table, phase (one of ``PLACES``), begin and end in ns, and 1
+    where these are exact, 0 where only the length is known.
     """
 
     dispatches: DispatchTable
@@ -41,11 +39,7 @@ class Replayed:
 
 
 def check_is_run(folder: Path) -> None:
-    """Check that a folder is that of a run.
-
-    Raises:
-        OutputError: It is not; the message says what to name instead.
-    """
+    """Check that a folder is that of a run."""
     if (folder / MARK).is_file():
         return
     inside = sorted(path.parent.name for path in folder.glob(f"*/{MARK}"))
@@ -58,11 +52,7 @@ def check_is_run(folder: Path) -> None:
 
 @contextmanager
 def opened(folder: Path) -> Iterator[BinaryIO]:
-    """Open the trace of a run, at its beginning.
-
-    Raises:
-        OutputError: It is not there, or is not the one that the run's summary names.
-    """
+    """Open the trace of a run, at its beginning."""
     check_is_run(folder)
     file, wanted = folder / TRACE, read_summary(folder).get("trace_hash")
     if read_whole(file, _hash) != wanted:
@@ -75,15 +65,7 @@ def opened(folder: Path) -> Iterator[BinaryIO]:
 
 
 def replay(folder: Path, listeners: Mapping[str, Listener] | None = None) -> Replayed:
-    """Return a run's dispatches, made again from its trace.
-
-    Args:
-        folder: The run's.
-        listeners: Called with its records too, as by :meth:`fedsim.clock.Trace.listen`.
-
-    Raises:
-        OutputError: The folder holds no whole run.
-    """
+    """Replay the trace of a run into its dispatches."""
     cells = array("q")
 
     def hear(one: UnderwayInSpans) -> None:
@@ -103,3 +85,39 @@ def replay(folder: Path, listeners: Mapping[str, Listener] | None = None) -> Rep
 def _hash(file: Path) -> str:
     with file.open("rb") as stream:
         return stored_hash(stream)
+
+
+PHASE_WORDS = np.array(sorted(PLACES, key=PLACES.__getitem__), object)
+"""Names of the phases by their number in spans, ``[5]``."""
+
+
+def read_spans(folder: Path) -> Columns:
+    """Return the spans of a run as columns, one array ``[spans]`` for each name.
+
+    A span is a time in which a dispatch was in one phase. Those of a dispatch follow each other without a gap
+    from its sending to its end, and sum to its phases in the table of dispatches. They are in the order of
+    sending, and within a dispatch in that of time.
+
+    ===================== ==========================================================================
+    ``client``            number of the client
+    ``dispatch``          number among the dispatches to this client, from 0
+    ``round``             round in which it was sent
+    ``phase``             ``download``, ``compute``, ``upload``, ``away`` or ``waiting``
+    ``began_at_s``        virtual time, s
+    ``ended_at_s``        likewise
+    ``outcome``           what became of the dispatch: ``merged``, ``dropped``, ``rejected``, ``late``
+    ``is_exact``          whether that is when; of most dispatches over sockets it is known only how
+                          long each phase lasted, and they are put in their usual order
+    ===================== ==========================================================================
+    """
+    replayed = replay(folder)
+    table = replayed.dispatches.columns()
+    row, phase, began_ns, ended_ns, is_exact = replayed.spans.T
+    return {
+        **{name: table[name][row] for name in ("client", "dispatch", "round")},
+        "phase": PHASE_WORDS[phase],
+        "began_at_s": began_ns / 1e9,
+        "ended_at_s": ended_ns / 1e9,
+        "outcome": table["outcome"][row],
+        "is_exact": is_exact.astype(np.bool_),
+    }

@@ -26,28 +26,14 @@ MODELS = "models"
 
 @dataclass(frozen=True, slots=True)
 class EndModels:
-    """The models with which a run has ended.
-
-    Attributes:
-        by_client: Of each evaluated client.
-        task: What they were trained for.
-    """
+    """The models with which a run has ended."""
 
     by_client: ClientModels
     task: Task
 
 
 def write_models(folder: Path, models: EndModels, place: Path) -> None:
-    """Write models into a folder of a run, each distinct one once.
-
-    Args:
-        folder: The hidden folder of the run, in which ``models`` is made.
-        models: What to write.
-        place: The folder that errors name.
-
-    Raises:
-        FileError: It cannot be written.
-    """
+    """Write models into a folder of a run, each distinct one once."""
     (folder / MODELS).mkdir()
     files: dict[int, str] = {}
     architectures: dict[str, str] = {}
@@ -73,11 +59,7 @@ def write_models(folder: Path, models: EndModels, place: Path) -> None:
 
 
 def read_models(folder: Path) -> EndModels:
-    """Return the models that a run's folder holds.
-
-    Raises:
-        OutputError: It holds none.
-    """
+    """Return the models that a run's folder holds."""
     place = folder / MODELS
     if not (place / "index.json").is_file():
         raise OutputError(f"{folder} holds no models: run with run.save_models = true to keep them")

@@ -8,20 +8,15 @@ import numpy as np
 
 from fedsim.params import Array
 
-MOST_CLIENTS = 60
+MAX_CLIENTS = 60
 """How many are shown unless told otherwise."""
 
 
-def shown_clients(client: Array, turnaround: Array, most: int = MOST_CLIENTS) -> Mapping[str, Array]:
+def shown_clients(client: Array, turnaround: Array, most: int = MAX_CLIENTS) -> Mapping[str, Array]:
     """Return the clients to show, ascending, by what they are; all as ``""`` if there are no more than that.
 
     A third of them each are the slowest, those in the middle and the fastest, by the mean time of their
-    dispatches. Clients without any are not shown.
-
-    Args:
-        client: Whose each dispatch is, ``[dispatches]``.
-        turnaround: How long each took, ``[dispatches]``, in any unit.
-        most: How many clients, at least 3.
+    dispatches. Clients without any are not shown. Both arrays are ``[dispatches]``.
     """
     asked, of = np.unique(client, return_inverse=True)
     if len(asked) <= most:

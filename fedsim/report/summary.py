@@ -5,7 +5,7 @@ accuracy of a regression, and for a loss that is not finite. ``loss`` is the mea
 set of the cross-entropy, nat, or, for a regression, of the squared error. ``finite`` is false where at the
 end an evaluated model, or a loss of the last evaluation, is NaN or infinite. ``ineligible`` names the first
 20 clients that are never selected because they cannot hold their job in memory. ``macro_f1`` is there under
-``evaluation.per_class``: that of the last evaluation by test set (:mod:`fedsim.report.class_tables`).
+``evaluation.per_class``: that of the last evaluation by test set (:mod:`fedsim.report.tables`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from fedsim import __version__
-from fedsim.report import merge_figures, number_format
+from fedsim.report import merge_statistics, number_format
 from fedsim.report.atomic_folder import MARK
 from fedsim.report.cost_breakdown import Summary, breakdown, wasted_shares
 from fedsim.report.read_whole import read_object
@@ -28,18 +28,12 @@ from fedsim.runtime.parts import Parts
 from fedsim.runtime.run import RunResult
 from fedsim.scenario.build import Plan
 
-MOST_NAMED = 20
+MAX_NAMED = 20
 """Ineligible clients that are named at most; the table of clients has all of them, with their memory."""
 
 
 def summarise(plan: Plan, result: RunResult, wall_s: float) -> Summary:
-    """Return the summary of a finished run.
-
-    Args:
-        plan: What was run.
-        result: What it has shown.
-        wall_s: Real time that it took, s.
-    """
+    """Return the summary of a finished run."""
     totals, final = result.totals, result.final
 
     def last(name: str) -> float | None:
@@ -87,17 +81,13 @@ def summarise(plan: Plan, result: RunResult, wall_s: float) -> Summary:
         "model_hash": result.model_hash,
         **(costs := breakdown(result)),
         "wasted": wasted_shares(costs),
-        **merge_figures.figures(result),
+        **merge_statistics.figures(result),
         **({"macro_f1": _macro_f1(final)} if plan.parts.evaluation.per_class else {}),
     }
 
 
 def read_summary(folder: Path) -> Summary:
-    """Return the summary of a run from its folder.
-
-    Raises:
-        OutputError: The folder holds none, or a damaged one.
-    """
+    """Return the summary of a run from its folder."""
     return read_object(folder / MARK)
 
 
@@ -114,18 +104,13 @@ def ineligible(parts: Parts) -> dict[str, Any]:
     clients = np.flatnonzero(~parts.holds_job())
     return {
         "count": len(clients),
-        "clients": clients[:MOST_NAMED].tolist(),
+        "clients": clients[:MAX_NAMED].tolist(),
         "reason": "memory" if len(clients) else None,
     }
 
 
 def ineligible_line(found: Mapping[str, Any], population: int) -> str | None:
-    """Return the same in a line for people; None where there are none.
-
-    Args:
-        found: What :func:`ineligible` returns.
-        population: Clients of the fleet.
-    """
+    """Return the same in a line for people; None where there are none."""
     if not found["count"]:
         return None
     named = ", ".join(map(str, found["clients"]))
@@ -141,9 +126,5 @@ def finite(value: float | None) -> float | None:
 
 
 def to_json(value: Any) -> bytes:
-    """Return a JSON document, indented.
-
-    Raises:
-        ValueError: For NaN or an infinity, which JSON does not have.
-    """
+    """Return a JSON document, indented."""
     return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()

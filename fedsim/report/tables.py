@@ -3,23 +3,27 @@
 :mod:`fedsim.report.run_columns` says what each column means. A file has that too: the metadata of a field are
 its ``description`` and its ``unit``, those of the file ``fedsim_table``, its name, and ``fedsim_schema``, the
 version of the columns.
+
+In tables of classes shares are null where they would divide by 0, and samples of the global test set count
+once for each distinct global model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
 from fedsim.bus import Ledger
-from fedsim.data import SPLITS
+from fedsim.data import SPLITS, FederatedData
+from fedsim.engine.confusion import Confusion
 from fedsim.fleet.device import QUANTITIES
 from fedsim.params import Array
-from fedsim.report import class_tables, cost_breakdown, merge_figures
+from fedsim.report import cost_breakdown, merge_statistics
 from fedsim.report.atomic_folder import new
 from fedsim.report.columns import Table
 from fedsim.report.cost_breakdown import Columns, sums
@@ -45,11 +49,7 @@ MEASURED = {
 
 
 def write_tables(folder: Path, parts: Parts, result: RunResult, place: Path) -> None:
-    """Write all tables of a run into a folder, which belongs to a place.
-
-    Raises:
-        FileError: It cannot be written.
-    """
+    """Write all tables of a run into a folder, which belongs to a place."""
     tables = {
         "rounds": rounds(result),
         "clients": clients(parts, result),
@@ -57,11 +57,11 @@ def write_tables(folder: Path, parts: Parts, result: RunResult, place: Path) -> 
         "dispatches": dispatches(parts, result),
         "messages": result.ledger.columns(),
     }
-    if (client_classes := class_tables.client_classes(parts.data)) is not None:
-        tables["client_classes"] = client_classes
+    if (held := client_classes(parts.data)) is not None:
+        tables["client_classes"] = held
     if parts.evaluation.per_class:
-        tables["classes"] = class_tables.classes(result.rounds, parts.data.class_names)
-        tables["confusion"] = class_tables.confusion(result.rounds)
+        tables["classes"] = classes(result.rounds, parts.data.class_names)
+        tables["confusion"] = confusion(result.rounds)
     for name, columns in tables.items():
         with new(folder / RUN_TABLES[name].file, place) as file:
             write_table(file, RUN_TABLES[name], columns)
@@ -73,7 +73,7 @@ def rounds(result: RunResult) -> Columns:
     return {
         **_counted(rows),
         **cost_breakdown.by_round(result),
-        **merge_figures.by_round(result),
+        **merge_statistics.by_round(result),
         **_measured(rows),
     }
 
@@ -103,7 +103,7 @@ def _measured(rows: Sequence[RoundRow]) -> Columns:
 
 
 def clients(parts: Parts, result: RunResult) -> Columns:
-    """Return the population as columns: devices, data, tallies, traffic, last accuracy and loss."""
+    """Return the clients as columns: devices, data, counts, traffic, last accuracy and loss."""
     fleet, data, population = parts.fleet, parts.data, parts.data.num_clients
     groups, models = np.empty(population, object), np.empty(population, object)
     for group in fleet.groups:
@@ -140,8 +140,7 @@ def evaluations(rows: Sequence[RoundRow]) -> Columns:
     lengths = [len(accuracy.clients) for _, accuracy in measured]
 
     def joined(name: str, kind: type) -> Array:
-        arrays = [getattr(accuracy, name) for _, accuracy in measured]
-        return np.concatenate([np.empty(0, kind), *arrays]).astype(kind, copy=False)
+        return _joined([getattr(accuracy, name) for _, accuracy in measured], kind)
 
     return {
         "round": np.repeat(np.array([number for number, _ in measured], np.int32), lengths),
@@ -168,25 +167,12 @@ def traffic_by_client(ledger: Ledger, population: int) -> Columns:
 
 
 def write_table(file: BinaryIO, table: Table, columns: Columns) -> None:
-    """Write a table, as Parquet.
-
-    Args:
-        file: Takes its bytes; what it raises comes out.
-        table: What it is.
-        columns: Its columns, of equal length: words as objects; NaN becomes null.
-
-    Raises:
-        InvariantError: A column is described nowhere.
-    """
+    """Write a table, as Parquet."""
     parquet.write_table(arrow_table(table, columns), file, compression="zstd")
 
 
 def arrow_table(table: Table, columns: Mapping[str, Array | Sequence[Any]]) -> pa.Table:
-    """Return columns as an Arrow table, whose fields have their descriptions and units as metadata.
-
-    Raises:
-        InvariantError: A column is described nowhere.
-    """
+    """Return columns as an Arrow table with descriptions and units as metadata; NaN becomes null."""
     fields, arrays = [], []
     for name, values in columns.items():
         column = table.column(name)
@@ -199,11 +185,7 @@ def arrow_table(table: Table, columns: Mapping[str, Array | Sequence[Any]]) -> p
 
 
 def arrow_rows(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Return rows with the same names, at least one, as :func:`arrow_table` does columns.
-
-    Raises:
-        InvariantError: A column is described nowhere.
-    """
+    """Return rows with the same names, at least one, as :func:`arrow_table` does columns."""
     return arrow_table(table, {name: [row[name] for row in rows] for name in rows[0]})
 
 
@@ -216,3 +198,81 @@ def _arrow(values: Array | Sequence[Any], kind: str | None) -> Any:
         if kind is not None:
             raise
         return pa.array(map(str, values))  # several types together are text
+
+
+def client_classes(data: FederatedData) -> Columns | None:
+    """Return how many training samples of which class each client has, where it has any, as columns.
+
+    None where there are no classes: in a regression, of counts only, and where labels are the next tokens of
+    texts.
+    """
+    task, flat = data.task, data.holdings["train"].flat
+    if flat is None or task.kind != "classification" or task.vocabulary == task.num_outputs:
+        return None
+    holder = np.repeat(np.arange(data.num_clients), data.sizes("train"))
+    cells, num_samples = np.unique(holder * task.num_outputs + data.y[flat], return_counts=True)
+    client, number = np.divmod(cells, task.num_outputs)
+    return {
+        "client": client,
+        "class": number,
+        "class_name": _named(number, data.class_names),
+        "num_samples": num_samples,
+    }
+
+
+def classes(rows: Sequence[RoundRow], names: Sequence[str] | None) -> Columns:
+    """Return the counts and figures of each class at each evaluation as columns."""
+    evaluated = list(_evaluated(rows))
+    there = [np.union1d(its.true, its.predicted) for _, _, its in evaluated]
+    every = _joined(there, np.int64)
+
+    def joined(attribute: str, kind: type) -> Array:
+        figures = [getattr(its, attribute) for _, _, its in evaluated]
+        return _joined([some[own] for some, own in zip(figures, there, strict=True)], kind)
+
+    return {
+        **_where(evaluated, list(map(len, there))),
+        "class": every,
+        "class_name": _named(every, names),
+        **{name: joined(name, np.int64) for name in ("num_samples", "num_predicted", "num_correct")},
+        **{name: joined(name, float) for name in ("recall", "precision", "f1")},
+    }
+
+
+def confusion(rows: Sequence[RoundRow]) -> Columns:
+    """Return the samples of each true and predicted class at each evaluation as columns."""
+    evaluated = list(_evaluated(rows))
+    return {
+        **_where(evaluated, [len(its.cells) for _, _, its in evaluated]),
+        "true_class": _joined([its.true for _, _, its in evaluated], np.int64),
+        "predicted_class": _joined([its.predicted for _, _, its in evaluated], np.int64),
+        "num_samples": _joined([its.counts for _, _, its in evaluated], np.int64),
+    }
+
+
+_Counted: TypeAlias = tuple[int, str, Confusion]
+"""Round, test set, and confusion matrix."""
+
+
+def _evaluated(rows: Sequence[RoundRow]) -> Iterator[_Counted]:
+    for row in rows:
+        if row.accuracy is not None:
+            for test_set, its in row.accuracy.confusions.items():
+                yield row.round, test_set, its
+
+
+def _where(evaluated: Sequence[_Counted], times: Sequence[int]) -> Columns:
+    """Return the first columns, round and test set, repeated."""
+    return {
+        "round": np.repeat(np.array([number for number, _, _ in evaluated], np.int32), times),
+        "test_set": np.repeat(np.array([test_set for _, test_set, _ in evaluated], object), times),
+    }
+
+
+def _joined(arrays: Sequence[Array], kind: type) -> Array:
+    return np.concatenate([np.empty(0, kind), *arrays]).astype(kind, copy=False)
+
+
+def _named(numbers: Array, names: Sequence[str] | None) -> Array:
+    """Return the names of classes by their numbers."""
+    return np.array([names[number] if names else str(number) for number in numbers.tolist()], object)

@@ -47,17 +47,7 @@ warn: Tell = logging.getLogger(__name__).warning
 
 
 class Following:
-    """Tells trackers of one run as it goes on. What they raise is told once for each, and counted.
-
-    Args:
-        trackers: The trackers.
-        run: The run.
-        tell: Told of what fails.
-
-    Attributes:
-        failures: How often each tracker has failed, by name.
-        summary: What the run has come to; None until it has ended well.
-    """
+    """Tells trackers of one run as it goes on. What they raise is told once for each, and counted."""
 
     def __init__(self, trackers: Sequence[Tracker[Any]], run: TrackedRun, tell: Tell) -> None:
         self.failures = dict.fromkeys(map(name_of, trackers), 0)
@@ -78,7 +68,8 @@ class Following:
             **{name: getattr(row, name) for name in ("round", "ended_at_s", *OUTCOMES)},
         }
         confusions = row.accuracy.confusions if row.accuracy is not None else {}
-        point = _point(cells, self._total_bytes, {name: one.macro_f1 for name, one in confusions.items()})
+        macro_f1 = {name: confusion.macro_f1 for name, confusion in confusions.items()}
+        point = _point(cells, self._total_bytes, macro_f1)
         self._total_bytes = point.total_bytes
         for name, follower in self._followers:
             with self._heard(name):
@@ -91,8 +82,8 @@ class Following:
                 follower.close(self.summary)
         for name, times in self.failures.items():
             if times > 1:
-                said = number_format.several(times, "time")
-                self._tell(f"{self._run.name}: tracker {name} failed {said}; the results are whole")
+                count = number_format.several(times, "time")
+                self._tell(f"{self._run.name}: tracker {name} failed {count}; the results are whole")
 
     @contextmanager
     def _heard(self, name: str) -> Iterator[None]:
@@ -115,33 +106,20 @@ def following(trackers: Sequence[Tracker[Any]], run: TrackedRun, tell: Tell) -> 
 
 
 def run_folders(folder: Path) -> list[Path]:
-    """Return a run's folder, or the folders of the runs in that of a comparison or a study.
-
-    Raises:
-        OutputError: It is neither.
-    """
-    found = (
+    """Return a run's folder, or the folders of the runs in that of a comparison or a study."""
+    folders = (
         [folder] if (folder / MARK).is_file() else sorted(file.parent for file in folder.glob(f"*/{MARK}"))
     )
-    if not found:
+    if not folders:
         raise OutputError(
             f"{folder} holds no results: name the folder of a run, in which is {MARK}, or of a comparison or "
             "a study, in which are such folders"
         )
-    return found
+    return folders
 
 
 def track(folder: Path, tracker: Tracker[Any]) -> TrackedRun:
-    """Tell a tracker of a run that has ended, and return what it was told that the run is.
-
-    Args:
-        folder: The run's.
-        tracker: The tracker.
-
-    Raises:
-        UserError: The tracker's package is not installed.
-        OutputError: The folder cannot be read, or the tracker cannot write.
-    """
+    """Tell a tracker of a run that has ended, and return what it was told that the run is."""
     folder = folder.resolve()
     try:
         rows = parquet.read_table(folder / "rounds.parquet", columns=list(COLUMNS)).to_pylist()
@@ -163,8 +141,8 @@ def track(folder: Path, tracker: Tracker[Any]) -> TrackedRun:
 def points(rows: Iterable[Mapping[str, Any]], classes: Iterable[Mapping[str, Any]] = ()) -> Iterator[Point]:
     """Yield what rounds have come to, given the rows of ``rounds``, and of ``classes`` if there are any."""
     f1: dict[int, dict[str, list[float]]] = {}
-    for one in classes:
-        f1.setdefault(one["round"], {}).setdefault(one["test_set"], []).append(one["f1"])
+    for cells in classes:
+        f1.setdefault(cells["round"], {}).setdefault(cells["test_set"], []).append(cells["f1"])
     total_bytes = 0
     for row in rows:
         macro_f1 = {name: float(np.mean(some)) for name, some in f1.get(row["round"], {}).items()}
@@ -184,13 +162,7 @@ def _write(follower: Follower, rounds: Iterable[Point], summary: Summary) -> Non
 
 
 def _point(cells: Mapping[str, Any], bytes_before: int, macro_f1: Mapping[str, float | None]) -> Point:
-    """Return what a round has come to; what was not measured is left out.
-
-    Args:
-        cells: Its row of ``rounds``.
-        bytes_before: Bytes of all frames until it began.
-        macro_f1: By test set, where classes were counted.
-    """
+    """Return what a round has come to; what was not measured is left out."""
     figures = {
         name: float(value)
         for column, name in FIGURES.items()

@@ -25,6 +25,7 @@ from fedsim.engine.jobs import ClientSamples, Evaluate, GlobalTest, Samples, Sco
 from fedsim.params import Array, Model
 from fedsim.runtime.clients.contexts import Contexts
 from fedsim.runtime.clients.hook_steps import HookSteps, drive
+from fedsim.runtime.hook_results import called
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.purity import unchanged
 from fedsim.runtime.server.non_finite import spoiled
@@ -288,10 +289,10 @@ class Observer:
         models_of = self.parts.algorithm.models_of
         with unchanged(self.parts.verify, "models_of", state, held):
             hooks = [
-                HookSteps(models_of(self.contexts.observed(client, round), state, its), models_of)
+                HookSteps(called(models_of, self.contexts.observed(client, round), state, its), models_of)
                 for client, its in zip(self.clients, held, strict=True)
             ]
-            return await asyncio.gather(*(drive(hook, self.engine.observe_all) for hook in hooks))
+            return list(await asyncio.gather(*(drive(hook, self.engine.observe_all) for hook in hooks)))
 
     async def _scores(
         self, predictors: Sequence[Predictor | None], samples: Sequence[Samples], per_class: bool = False

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,18 @@ def instructions(hook: Any, result: Any) -> tuple[Any, Mapping[int, Any]]:
     if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping):
         return result
     raise _unexpected(hook, result, "(state, messages), with messages a mapping of clients to messages")
+
+
+async def called(hook: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a hook gives.
+
+    Raises:
+        RunError: It is no coroutine function.
+    """
+    coroutine = hook(*arguments)
+    if not inspect.isawaitable(coroutine):
+        raise RunError(f"the hook {_name_of(hook)} is an ordinary function: write it with async def")
+    return await coroutine
 
 
 def local_result(hook: Any, result: Any) -> tuple[Any, Any]:

@@ -9,10 +9,10 @@ import numpy as np
 from fedsim.data import FederatedData
 from fedsim.engine.batches import num_steps
 from fedsim.engine.cost import Costs, duration_s
+from fedsim.engine.fit_cache import DEFAULT_STEP
 from fedsim.engine.jobs import ClientSamples, Fit, Stream
 from fedsim.engine.losses import MODEL, TRAIN
 from fedsim.engine.training_config import TrainingConfig
-from fedsim.engine.usual_fits import DEFAULT_STEP
 from fedsim.engine.worker_state import Resources
 from fedsim.fleet import Fleet
 from fedsim.models import Architecture

@@ -24,7 +24,7 @@ from fedsim.models import Architecture
 from fedsim.network import NO_OVERHEAD, NetworkPlugin, OverheadConfig
 from fedsim.params import Array
 from fedsim.plugins import name_of
-from fedsim.ranges import MOST_ROUNDS, BatchSize, Clients, Interval
+from fedsim.ranges import MAX_ROUNDS, BatchSize, Clients, Interval
 from fedsim.rng import Key
 from fedsim.runtime import told_losses
 from fedsim.runtime.budget import UntilConfig
@@ -168,7 +168,7 @@ class Parts:
     @property
     def num_rounds(self) -> int:
         """How many rounds there are at most."""
-        return MOST_ROUNDS if self.rounds is None else self.rounds
+        return MAX_ROUNDS if self.rounds is None else self.rounds
 
     @property
     def cohort_size(self) -> int:

@@ -101,16 +101,19 @@ async def _simulate(
     observer = Observer(parts, engine, contexts, host.states, trace)
     actor = ServerActor(parts, engine, bus.server, initial, observer, recorder, trace, log)
     bus.presence = presence = _presence(parts, bus, engine, host, trace)
-    actor.cohorts = cohort_drivers(parts, host, bus, presence, engine, trace)
+    actor.cohorts = cohorts = cohort_drivers(parts, host, bus, presence, engine, trace)
     bus.clients.feed(host.take)
     bus.server.feed(actor.take)
     try:
         await tasks.until(actor.run())
+        if cohorts is not None:
+            cohorts.check()
     finally:
         if presence is not None:
             presence.close()
     result = recorder.close(verify=parts.verify)
-    return result(await observer.final_models(actor.state, actor.merged, recorder.num_rounds))
+    final = result(await observer.final_models(actor.state, actor.merged, recorder.num_rounds))
+    return final if cohorts is None else replace(final, cohorts=cohorts.counts)
 
 
 def _presence(parts: Parts, bus: MemoryBus, engine: Engine, host: ClientHost, trace: Trace) -> Churn | None:

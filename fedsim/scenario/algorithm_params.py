@@ -20,13 +20,10 @@ def unlike_params(variants: Mapping[str, Scenario]) -> list[str]:
     """Return a remark on each variant that lacks parameters which a parent or a subclass was given.
 
     A plugin that is a subclass of another one shares its parameters, but not its table in the scenario.
-
-    Args:
-        variants: The scenarios that are compared, by name; one alone is compared with the tables in it.
     """
     remarks: dict[str, None] = {}
     for name, scenario in variants.items():
-        others = [(other, one.algorithm) for other, one in variants.items()]
+        others = [(other, variant.algorithm) for other, variant in variants.items()]
         compared = {choice.name for _, choice in others}
         for other, given in others:
             remarks |= dict.fromkeys(_remark(name, scenario.algorithm, other, given))

@@ -34,7 +34,7 @@ from fedsim.trackers.base import Tracker
 
 T = TypeVar("T")
 
-MOST_WORKERS = 8
+MAX_WORKERS = 8
 """As many as ``workers = "auto"`` gives at most."""
 
 EVERYTHING = (1.0, 0.0, 0.0)
@@ -56,16 +56,7 @@ PATHS = {
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A run to be done and recorded.
-
-    Attributes:
-        name: The scenario's name.
-        algorithm: The algorithm's name.
-        scenario_toml: The resolved scenario.
-        parts: What the run is made of.
-        save_models: Whether the models at the end are kept in the run's folder.
-        trackers: Who is told of the run while it goes on.
-    """
+    """A run to be done and recorded."""
 
     name: str
     algorithm: str
@@ -76,16 +67,7 @@ class Plan:
 
     @classmethod
     def of(cls, scenario: Scenario, source: str, *, verify: bool = False) -> Plan:
-        """Return the plan of a scenario, with its parts built.
-
-        Args:
-            scenario: What to run.
-            source: Where the scenario is from, for errors to name.
-            verify: Whether every invariant is checked while running.
-
-        Raises:
-            UserError: The parts cannot be built as the scenario says.
-        """
+        """Return the plan of a scenario, with its parts built."""
         parts = replace(build(scenario, source), verify=verify)
         run = scenario.run
         written = resolved_toml(scenario)
@@ -98,17 +80,6 @@ def build(scenario: Scenario, source: str = "") -> Parts:
 
     The data depends on the seed, ``[data]`` and the number of clients alone, so algorithms are compared on
     the same samples.
-
-    Args:
-        scenario: What to build.
-        source: What errors call it, such as its file; the run's name if empty.
-
-    Raises:
-        UserError: The numbers should be portable, and this process cannot compute them.
-        ScenarioError: All of these: data that cannot be had or spread; models that cannot take it, unless
-            it cannot be had; files of availability that cannot be used; groups without a sample, where
-            samples and devices are known. And where all parts can be had: what the algorithm refuses, and a
-            fleet in which nobody has the memory to train.
     """
     source = source or scenario.run.name
     if faults := check(scenario):
@@ -156,14 +127,7 @@ def build(scenario: Scenario, source: str = "") -> Parts:
 
 
 def resources_elsewhere(scenario_toml: str) -> Resources:
-    """Return what the jobs of a run need, in a process that does them for another one.
-
-    Args:
-        scenario_toml: The resolved scenario; its folder of data sets is that of this machine.
-
-    Raises:
-        UserError: The scenario cannot be read here, or its data cannot be had.
-    """
+    """Return what the jobs of a run need, in a process that does them for another one."""
     scenario = with_own_root(read_resolved(scenario_toml))
     require_numerics([scenario.engine])
     faults: list[Fault] = []
@@ -175,12 +139,7 @@ def resources_elsewhere(scenario_toml: str) -> Resources:
 
 
 def require_numerics(engines: Iterable[EngineConfig]) -> None:
-    """Check that this process computes as scenarios say.
-
-    Raises:
-        UserError: The numbers should be portable, and this process cannot compute them; or native, and this
-            process computes portable ones; or of both kinds.
-    """
+    """Check that this process computes as scenarios say."""
     kinds = {engine.numerics for engine in engines}
     if len(kinds) > 1:
         raise UserError(
@@ -197,15 +156,7 @@ def require_numerics(engines: Iterable[EngineConfig]) -> None:
 
 
 def read_resolved(scenario_toml: str, data: Path | None = None) -> Scenario:
-    """Return a scenario that another process has resolved.
-
-    Args:
-        scenario_toml: The scenario.
-        data: A folder of this machine, whose files are taken for those of data sets.
-
-    Raises:
-        UserError: It cannot be read here.
-    """
+    """Return a scenario that another process has resolved."""
     document: dict[str, Any] = {}
     try:
         document = tomllib.loads(scenario_toml)
@@ -213,23 +164,18 @@ def read_resolved(scenario_toml: str, data: Path | None = None) -> Scenario:
             document["data"] = moved(document.get("data", {}), str(data.expanduser()))
         return Scenario.model_validate(document)
     except ValidationError as error:
-        said = "; ".join(f"{fault.path}: {fault.problem}" for fault in faults_of(error, document))
+        problem = "; ".join(f"{fault.path}: {fault.problem}" for fault in faults_of(error, document))
     except tomllib.TOMLDecodeError as error:
-        said = str(error)
+        problem = str(error)
     raise UserError(
-        f"the scenario cannot be read here ({shortened(said, MOST_SAID)}): private plugins that it names "
+        f"the scenario cannot be read here ({shortened(problem, MOST_SAID)}): private plugins that it names "
         "have to be in modules that this process can import, such as files of its working folder, and not in "
         "a notebook or a main script"
     )
 
 
 def with_own_root(scenario: Scenario, root: str | None = None) -> Scenario:
-    """Return a scenario of another machine with a folder of data sets of this one.
-
-    Args:
-        scenario: The scenario; its own folder is taken where this machine has one.
-        root: Taken otherwise; None: that of ``FEDSIM_DATA``.
-    """
+    """Return a scenario of another machine with a folder of data sets of this one."""
     if (own := scenario.data.root) is not None:
         with suppress(DataError):
             root = str(located(own))
@@ -250,21 +196,13 @@ def _data_and_architectures(
 
 def num_workers(engine: EngineConfig) -> int:
     """Return how many jobs run at once; ``auto`` is one for each core that this process may use, to 8."""
-    return min(MOST_WORKERS, num_usable_cores()) if engine.workers == "auto" else engine.workers
+    return min(MAX_WORKERS, num_usable_cores()) if engine.workers == "auto" else engine.workers
 
 
 def _noting(
     faults: list[Fault], paths: Mapping[str, str], make: Callable[[], T], what: str = "", mend: str = ""
 ) -> T | None:
-    """Make something; note a fault and return None if it cannot be had, so that all faults come together.
-
-    Args:
-        faults: Takes the fault.
-        make: Makes it.
-        paths: Where a scenario gives a setting that an error names; of all others, under "".
-        what: What may need more memory than there is.
-        mend: What to do then.
-    """
+    """Make something; note a fault and return None if it cannot be had, so that all faults come together."""
     try:
         return make()
     except DataError as error:
@@ -310,7 +248,7 @@ def _spread(
         global_test_share=data.global_test,
         global_test_users=data.global_test_users,
         limit=data.limit,
-        augmentations=tuple(one.make() for one in data.augmentation),
+        augmentations=tuple(choice.make() for choice in data.augmentation),
     )
     return _noting(
         faults,

@@ -24,7 +24,7 @@ from fedsim.fleet.entries import TRACED
 from fedsim.network import LinkTraceConfig
 from fedsim.plugins import install_command, is_installed
 from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
-from fedsim.ranges import MOST_CLIENTS
+from fedsim.ranges import MAX_CLIENTS
 from fedsim.scenario.choices import ALGORITHM, DATASET, EXECUTOR, NETWORK
 from fedsim.scenario.schema import DEFAULT_MODEL, FleetGroup, Scenario
 
@@ -37,23 +37,14 @@ class NotValidError(Exception):
 
 
 class Values:
-    """What is valid in a document.
-
-    Args:
-        document: As it was read, or a whole scenario.
-        faults: Those that are known of it.
-    """
+    """What is valid in a document."""
 
     def __init__(self, document: Mapping[str, Any] | Scenario, faults: Sequence[Fault] = ()) -> None:
         self._document = document
         self._faulty = [fault.path for fault in faults]
 
     def at(self, *path: str | int) -> Any:
-        """Return a value, or its default where it is left out.
-
-        Raises:
-            NotValidError: It has a fault.
-        """
+        """Return a value, or its default where it is left out."""
         here = toml.path(*path)
         if any(f"{place}.".startswith(f"{here}.") for place in self._faulty):
             raise NotValidError(here)
@@ -71,11 +62,7 @@ class Values:
                     yield path, value
 
     def names(self, table: str) -> Sequence[str | int]:
-        """Return the keys of a table, or the numbers of a list's entries, whether these are valid or not.
-
-        Raises:
-            NotValidError: It is neither, or too short.
-        """
+        """Return the keys of a table, or the numbers of a list's entries, whether these are valid or not."""
         if table in self._faulty:
             raise NotValidError(table)
         try:
@@ -113,18 +100,13 @@ def _default(path: Path) -> Any:
 
 
 def check(document: Mapping[str, Any] | Scenario, faults: Sequence[Fault] = ()) -> list[Fault]:
-    """Return the faults between the tables of a document.
-
-    Args:
-        document: As it was read, or a whole scenario.
-        faults: Those that are known of it.
-    """
+    """Return the faults between the tables of a document."""
     values = Values(document, faults)
-    found: list[Fault] = []
+    between: list[Fault] = []
     for rule in RULES:
         with suppress(NotValidError):
-            found.extend(rule(values))
-    return found
+            between.extend(rule(values))
+    return between
 
 
 def server_label(scenario: Scenario) -> str:
@@ -139,9 +121,9 @@ def _num_clients(values: Values) -> int:
 
 
 def _population(values: Values) -> Iterator[Fault]:
-    if (there := _num_clients(values)) > MOST_CLIENTS:
+    if (there := _num_clients(values)) > MAX_CLIENTS:
         problem = f"{there} clients in all groups together"
-        yield Fault("fleet", problem, f"write counts that add up to {MOST_CLIENTS} or fewer")
+        yield Fault("fleet", problem, f"write counts that add up to {MAX_CLIENTS} or fewer")
 
 
 def _cohort(values: Values) -> Iterator[Fault]:
@@ -215,13 +197,13 @@ def _public_source(values: Values) -> Iterator[Fault]:
 
 
 def _users_or_samples(values: Values) -> Iterator[Fault]:
-    for users, samples, said in (
+    for users, samples, words in (
         (("data", "global_test_users"), ("data", "global_test"), "global_test = {} of the samples: it"),
         (("data", "public", "users"), ("data", "public", "size"), "size = {} samples: the public set"),
     ):
         share, other = _valid(values, *users, otherwise=0), _valid(values, *samples, otherwise=0)
         if share and other:
-            problem = f"{share} of the users, and {said.format(other)} is one or the other"
+            problem = f"{share} of the users, and {words.format(other)} is one or the other"
             yield Fault(toml.path(*users), problem, "keep one of the two")
     if values.at("data", "public", "users"):
         for path, _ in values.given(("data", "public", "source")):
@@ -267,8 +249,8 @@ def _something_to_measure(values: Values) -> Iterator[Fault]:
     if (every == 0 and every_s is None and not at_start) or shares is None or not learns:
         return
     several = shares if isinstance(shares[0], list | tuple) else [shares]
-    if all(one[SPLITS.index(split)] == 0 for one in several):
-        listed = ", ".join(str(list(map(float, one))) for one in several)
+    if all(triple[SPLITS.index(split)] == 0 for triple in several):
+        listed = ", ".join(str(list(map(float, triple))) for triple in several)
         nothing = "every = 0 and at_start = false" if at_start else "every = 0"
         yield Fault(
             "evaluation.split",

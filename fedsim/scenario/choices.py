@@ -60,7 +60,7 @@ class ModelChoice(NamedChoice):
 
     KIND = MODEL
     name: str
-    """Model: a file of ``fedsim/models``, or a dotted path, also of a torch.nn.Module class, whose arguments
+    """Model: one of ``fedsim.models``, or a dotted path, also of a torch.nn.Module class, whose arguments
     params are; the label if left out."""
 
 

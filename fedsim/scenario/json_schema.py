@@ -78,7 +78,7 @@ def _offer_params(table: Json, key: str, kind: Kind[Any], definitions: Json) -> 
 
 def _name(property_: Json, kind: Kind[Any]) -> None:
     property_.pop("type", None)
-    described = [{"const": found.name, "description": found.summary} for found in available(kind.folder)]
+    described = [{"const": info.name, "description": info.summary} for info in available(kind.folder)]
     private = {"type": "string", "pattern": r"\.", "description": "A private plugin, by its dotted path."}
     property_["anyOf"] = [*described, private]
 
@@ -86,19 +86,19 @@ def _name(property_: Json, kind: Kind[Any]) -> None:
 def _parameters(kind: Kind[Any], definitions: Json) -> Json:
     """Put the schemas of plugins' parameters among the definitions; return references to them by name."""
     references = {}
-    for found in available(kind.folder):
-        prefix = f"{kind.folder.removeprefix('fedsim.')}.{found.name}"
-        references[found.name] = {"$ref": f"#/$defs/{prefix}"}
+    for info in available(kind.folder):
+        prefix = f"{kind.folder.removeprefix('fedsim.')}.{info.name}"
+        references[info.name] = {"$ref": f"#/$defs/{prefix}"}
         if prefix not in definitions:
-            own = found.plugin.params().model_json_schema(
+            own = info.plugin.params().model_json_schema(
                 mode="validation", ref_template=f"#/$defs/{prefix}.{{model}}"
             )
-            if found.plugin.params() is Config:
+            if info.plugin.params() is Config:
                 own["description"] = "There is nothing to set."
             inner = own.pop("$defs", {})
             definitions |= {f"{prefix}.{name}": body for name, body in inner.items()}
             _offer_each(inner, f"{prefix}.", definitions)
-            definitions[prefix] = {**own, "title": f"{kind.word} {found.name}"}
+            definitions[prefix] = {**own, "title": f"{kind.word} {info.name}"}
     return references
 
 

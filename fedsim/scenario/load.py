@@ -31,6 +31,7 @@ from fedsim.scenario.checks import check, server_label
 from fedsim.scenario.choices import AlgorithmChoice
 from fedsim.scenario.schema import Scenario, plain_name, tables_of
 from fedsim.scenario.validation_messages import faults_of, in_order, shown
+from fedsim.trackers.base import Tracker, TrackerChoice
 
 Source: TypeAlias = str | Path | Mapping[str, Any] | Scenario
 """Where a scenario comes from: a file, an example's name, a dictionary of tables, or a loaded scenario."""
@@ -56,12 +57,7 @@ DO_RUN = "use 'fedsim run', or fedsim.run in Python, or write a study that has i
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """One value to be put into a scenario.
-
-    Attributes:
-        keys: The path, key by key; a number is a place in a list, from 0.
-        value: What to put there.
-    """
+    """One value to be put into a scenario."""
 
     keys: tuple[str, ...]
     value: Any
@@ -77,26 +73,15 @@ def load_scenario(
 ) -> Scenario:
     """Return a scenario, checked, with every default filled in.
 
-    Args:
-        source: A file, the name of an example, a dictionary of tables, or a scenario loaded before. Where a
-            dictionary names a plugin, the class itself may stand.
-        overrides: Values that replace the source's, by path: ``{"training.lr": 0.1, "run.rounds": 5}``, or
-            texts such as ``"training.lr=0.1"``. A table replaces the whole table of the source, and keys that
-            it leaves out get their defaults; to keep the others, name each key that changes by its path.
-        algorithm: Run this one instead of the source's. Its parameters are those of ``[algorithm.params]`` if
-            that is the source's own one, else those of ``[algorithms.<name>]``, else its defaults.
-        seed: Instead of ``run.seed``.
-        folders: Where relative paths are looked for after the folder of the source, if that is a file.
-
-    Raises:
-        ScenarioError: All that is wrong with the source and the overrides.
+    The parameters of ``algorithm``, which runs instead of the source's, are those of ``[algorithm.params]``
+    if that is the source's own one, else those of ``[algorithms.<name>]``, else its defaults.
     """
-    document, said, own_folders = document_of(source)
-    name = None if algorithm is None else plain(algorithm, said)
-    faults, moved = _adapt(document, parsed(overrides, said), name, seed)
+    document, source_name, own_folders = document_of(source)
+    name = None if algorithm is None else plain(algorithm, source_name)
+    faults, moved = _adapt(document, parsed(overrides, source_name), name, seed)
     run = document.setdefault("run", {})
     if isinstance(run, dict):
-        run.setdefault("name", plain_name(Path(said).stem, "run"))
+        run.setdefault("name", plain_name(Path(source_name).stem, "run"))
     scenario = None
     with looking_in([*own_folders, *folders], _root_of(document)):
         try:
@@ -105,25 +90,23 @@ def load_scenario(
             faults += faults_of(error, document)
         faults += check(document, faults)
     if faults or scenario is None:
-        raise ScenarioError([_where_written(fault, moved) for fault in in_order(faults, document)], said)
+        raise ScenarioError(
+            [_where_written(fault, moved) for fault in in_order(faults, document)], source_name
+        )
     return _with_models(scenario)
 
 
 def load_each(
     source: Source, overrides: Overrides, algorithms: Sequence[Algorithm], seeds: Sequence[int] | None
 ) -> list[Scenario]:
-    """Return a scenario for each seed and algorithm, seed by seed; the source's seed if seeds is None.
-
-    Raises:
-        ScenarioError: All that is wrong with any of them, each fault once.
-    """
+    """Return a scenario for each seed and algorithm, seed by seed; the source's seed if seeds is None."""
     if isinstance(algorithms, str | type):
         algorithms = [algorithms]
     if not algorithms or (seeds is not None and not list(seeds)):
         raise UserError("there is nothing to compare: name at least one algorithm, and one seed if any")
     scenarios: list[Scenario] = []
     faults: dict[Fault, None] = {}
-    said = ""
+    source_name = ""
     every: Sequence[int | None] = [None] if seeds is None else seeds
     for seed in every:
         for algorithm in algorithms:
@@ -131,28 +114,26 @@ def load_each(
                 scenarios.append(load_scenario(source, overrides, algorithm=algorithm, seed=seed))
             except ScenarioError as error:
                 faults |= dict.fromkeys(error.faults)
-                said = error.source
+                source_name = error.source
     if faults:
-        raise ScenarioError(list(faults), said)
+        raise ScenarioError(list(faults), source_name)
     return scenarios
 
 
 def document_of(source: Source) -> tuple[dict[str, Any], str, list[Path]]:
-    """Return a scenario's tables, unchecked and the caller's to change, what errors call it, and its folder.
-
-    Raises:
-        ScenarioError: They cannot be read.
-    """
+    """Return a scenario's tables, unchecked, what errors call it, and its folder."""
     if isinstance(source, Scenario):
         return tomllib.loads(toml.document(tables_of(source))), source.run.name, []
     if isinstance(source, Mapping):
-        tables, said, folders = plain(source, "scenario"), "scenario", []
+        tables, source_name, folders = plain(source, "scenario"), "scenario", []
     else:
-        tables, said, folder = read_source(source)
+        tables, source_name, folder = read_source(source)
         folders = [folder]
     if is_study(tables):
-        raise ScenarioError([Fault("", "this is a study, which has scenarios and is none", _DO_STUDY)], said)
-    return tables, said, folders
+        raise ScenarioError(
+            [Fault("", "this is a study, which has scenarios and is none", _DO_STUDY)], source_name
+        )
+    return tables, source_name, folders
 
 
 def is_study(tables: Mapping[str, Any]) -> bool:
@@ -161,15 +142,7 @@ def is_study(tables: Mapping[str, Any]) -> bool:
 
 
 def read_source(source: str | Path, *, studies: bool = False) -> tuple[dict[str, Any], str, Path]:
-    """Return the tables of a file or of an example, what errors call it, and its folder.
-
-    Args:
-        source: The file, which goes before an example of that name.
-        studies: Whether the examples are those of studies, whose names may lack ``studies/``.
-
-    Raises:
-        ScenarioError: There is neither, or the file cannot be read.
-    """
+    """Return the tables of a file or of an example, what errors call it, and its folder."""
     path = Path(source)
     if not os.path.isfile(path):  # noqa: PTH113 (which also answers for a path that is too long)
         known = example_files.names(studies=studies)
@@ -182,7 +155,7 @@ def read_source(source: str | Path, *, studies: bool = False) -> tuple[dict[str,
             kind = "example of a study" if studies else "example"
             problem = f"there is no file {quoted(str(path))}, and no {kind} of that name"
             others = [
-                one.removeprefix(example_files.STUDIES) for one in example_files.names(studies=not studies)
+                name.removeprefix(example_files.STUDIES) for name in example_files.names(studies=not studies)
             ]
             mend = nearest(path, known)
             if str(source).removeprefix(example_files.STUDIES) in others:
@@ -198,20 +171,12 @@ def _root_of(document: Mapping[str, Any]) -> str | None:
     return root if isinstance(root, str) else None
 
 
-def plain(value: Any, said: str) -> Any:
-    """Return a copy of a value as TOML would have it, with plugin classes by their dotted paths.
-
-    Args:
-        value: A value from Python.
-        said: What errors call the document that it is in.
-
-    Raises:
-        ScenarioError: No path leads to a class.
-    """
+def plain(value: Any, source_name: str) -> Any:
+    """Return a copy of a value as TOML would have it, with plugin classes by their dotted paths."""
     if isinstance(value, Mapping):
-        return {str(key): plain(item, said) for key, item in value.items()}
+        return {str(key): plain(item, source_name) for key, item in value.items()}
     if isinstance(value, list | tuple | range):
-        return [plain(item, said) for item in value]
+        return [plain(item, source_name) for item in value]
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, Path):
@@ -220,18 +185,18 @@ def plain(value: Any, said: str) -> Any:
         try:
             return path_of(value)
         except UnknownPluginError as error:
-            raise ScenarioError([Fault("", str(error))], said) from None
+            raise ScenarioError([Fault("", str(error))], source_name) from None
     return value
 
 
-def parsed(overrides: Overrides, said: str) -> list[Override | Fault]:
+def parsed(overrides: Overrides, source_name: str) -> list[Override | Fault]:
     """Read overrides, which errors say are of ``said``."""
     if isinstance(overrides, str):
         overrides = [overrides]
     if not isinstance(overrides, Mapping):
         return [parse_override(text) for text in overrides]
     return [
-        Override(keys, plain(value, said))
+        Override(keys, plain(value, source_name))
         if (keys := keys_of(path))
         else Fault("", f"the path {quoted(path)} is malformed", SPELLING)
         for path, value in overrides.items()
@@ -239,11 +204,7 @@ def parsed(overrides: Overrides, said: str) -> list[Override | Fault]:
 
 
 def _read_tables(path: Path) -> dict[str, Any]:
-    """Return what is in a TOML file.
-
-    Raises:
-        ScenarioError: It cannot be read, or is not TOML.
-    """
+    """Return what is in a TOML file."""
 
     def refuse(problem: str, mend: str) -> ScenarioError:
         return ScenarioError([Fault("", problem, mend)], str(path))
@@ -269,24 +230,20 @@ def _read_tables(path: Path) -> dict[str, Any]:
 def _adapt(
     document: dict[str, Any], parsed: Sequence[Override | Fault], algorithm: str | None, seed: int | None
 ) -> tuple[list[Fault], dict[str, str]]:
-    """Put overrides, algorithm and seed into the document, in place.
-
-    Returns:
-        What is wrong with them, and for each path that was moved where the file has it.
-    """
+    """Put overrides, algorithm and seed into the document, in place."""
     given = [item for item in parsed if isinstance(item, Override)]
-    found: list[Fault | None] = [item for item in parsed if isinstance(item, Fault)]
+    faults: list[Fault | None] = [item for item in parsed if isinstance(item, Fault)]
     # What is set for the algorithm is meant for the one that runs, so the change of algorithms comes between.
-    found += [apply_override(document, item) for item in given if item.keys[0] != "algorithm"]
+    faults += [apply_override(document, item) for item in given if item.keys[0] != "algorithm"]
     twice, moved = _choose(document, algorithm)
-    found += [twice, *(apply_override(document, item) for item in given if item.keys[0] == "algorithm")]
+    faults += [twice, *(apply_override(document, item) for item in given if item.keys[0] == "algorithm")]
     name = _name_of(document)
     if algorithm is not None and isinstance(name, str) and name != algorithm:
         problem = f"an override asks for {quoted(name)}, but {quoted(algorithm)} is to be run"
-        found.append(Fault("algorithm.name", problem, "leave one of them out"))
+        faults.append(Fault("algorithm.name", problem, "leave one of them out"))
     if seed is not None and isinstance(document.setdefault("run", {}), dict):
         document["run"]["seed"] = plain(seed, "seed")  # perhaps a NumPy integer
-    return [fault for fault in found if fault is not None], moved
+    return [fault for fault in faults if fault is not None], moved
 
 
 def parse_override(text: str) -> Override | Fault:
@@ -409,3 +366,24 @@ def _with_models(scenario: Scenario) -> Scenario:
     )
     server = scenario.server.model_copy(update={"model": server_label(scenario)})
     return scenario.model_copy(update={"fleet": fleet, "server": server})
+
+
+def load_tracker(
+    name: Algorithm, params: Overrides = (), *, folder: str | Path | None = None
+) -> Tracker[Any]:
+    """Return a tracker."""
+    written = plain(name, "tracker")
+    document: dict[str, Any] = {"name": written, "params": {} if folder is None else {"folder": str(folder)}}
+    results = [
+        override if isinstance(override, Fault) else apply_override(document["params"], override)
+        for override in parsed(params, written)
+    ]
+    faults = [fault for fault in results if fault is not None]
+    try:
+        choice = TrackerChoice.model_validate(document)
+    except ValidationError as error:
+        faults += faults_of(error, document)
+    if faults:
+        raise ScenarioError(faults, "tracker")
+    tracker: Tracker[Any] = choice.make()
+    return tracker

@@ -56,10 +56,10 @@ from fedsim.scenario.choices import (
 from fedsim.trackers.base import TrackerChoice
 from fedsim.units import PositiveSeconds
 
-MOST_NAME = 100
+MAX_NAME = 100
 """Characters of a name or a label."""
 
-NAME = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._-]{{0,{MOST_NAME - 1}}}")
+NAME = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9._-]{{0,{MAX_NAME - 1}}}")
 """Names that are safe as folders and in messages."""
 
 DEFAULT_MODEL = "mlp"
@@ -70,7 +70,7 @@ DEFAULT_SPLIT: Shares = (0.7, 0.1, 0.2)
 
 def plain_name(text: str, otherwise: str) -> str:
     """Return a name that is like a text, or another where nothing of the text could be in a name."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).lstrip("-.")[:MOST_NAME] or otherwise
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).lstrip("-.")[:MAX_NAME] or otherwise
 
 
 def name_that(cannot: str, word: str) -> AfterValidator:
@@ -79,7 +79,7 @@ def name_that(cannot: str, word: str) -> AfterValidator:
     def check(name: str) -> str:
         if NAME.fullmatch(name):
             return name
-        rule = f"a {word} is 1 to {MOST_NAME} letters, digits, '-', '_' and '.', and begins with a letter"
+        rule = f"a {word} is 1 to {MAX_NAME} letters, digits, '-', '_' and '.', and begins with a letter"
         problem = f"{quoted(name)} cannot {cannot}: {rule}, a digit or '_'"
         raise fault(problem, f"write {plain_name(name, f'my-{word}')!r}")
 
@@ -238,7 +238,7 @@ class EngineConfig(Config):
     """Who trains, on this computer; no result depends on it, except on the kind of device."""
 
     executor: Annotated[str, AfterValidator(EXECUTOR.known)] = "threads"
-    """Executor: a file of ``fedsim/engine/executors``, or a dotted path; ``null`` learns nothing."""
+    """Executor: one of ``fedsim.engine.executors``, or a dotted path; ``null`` learns nothing."""
     params: Params = left_out()
     """Parameters of the executor."""
     workers: ranges.Workers | Literal["auto"] = "auto"

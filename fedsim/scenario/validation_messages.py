@@ -39,23 +39,18 @@ _TO_COME = {"energy": ("energy is not simulated yet: runs know time, bytes and a
 
 
 def faults_of(error: ValidationError, document: Mapping[str, Any]) -> list[Fault]:
-    """Return a fault for each place that is wrong.
-
-    Args:
-        error: What validation raised.
-        document: What was validated.
-    """
-    told: dict[str, tuple[list[str], list[str]]] = {}
+    """Return a fault for each place that is wrong."""
+    by_path: dict[str, tuple[list[str], list[str]]] = {}
     for line in error.errors():
         path = toml.path(*_written(line["loc"], document, line["type"] == "missing"))
-        problems, mends = told.setdefault(path, ([], []))
+        problems, mends = by_path.setdefault(path, ([], []))
         problem, mend = _reworded(line)
         problems.append(problem)
         mends.append(mend)
     # Several faults of a place are the branches of a union, none of which fits.
     return [
         Fault(path, ", and ".join(dict.fromkeys(problems)), ", or ".join(dict.fromkeys(filter(None, mends))))
-        for path, (problems, mends) in told.items()
+        for path, (problems, mends) in by_path.items()
     ]
 
 
@@ -195,7 +190,7 @@ def _word(item: Any, wanted: str) -> str:
 def _number(item: Any) -> float | None:
     if isinstance(item, bool):
         return None
-    found = numerals.number(item) if isinstance(item, str) else item
-    if isinstance(found, float) and not math.isfinite(found):
+    value = numerals.number(item) if isinstance(item, str) else item
+    if isinstance(value, float) and not math.isfinite(value):
         return None
-    return found if isinstance(found, int | float) else None
+    return value if isinstance(value, int | float) else None

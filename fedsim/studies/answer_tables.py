@@ -7,37 +7,42 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 
 from fedsim.report import number_format
-from fedsim.report.comparison import BEST
 from fedsim.report.text_table import TextTable
 from fedsim.runtime.budget import MEASURES
 from fedsim.studies.answers import Answer
-from fedsim.studies.budgets import Budget
-from fedsim.studies.fronts import FrontPoint, stretches
-from fedsim.studies.intervals import WORDS, Interval, interval
-from fedsim.studies.path_headings import path_headings
-from fedsim.studies.plan import StudyPlan
+from fedsim.studies.budgets import Budget, FrontPoint, stretches
+from fedsim.studies.comparison import BEST
+from fedsim.studies.intervals import WORDS, Interval, best, interval, is_best
+from fedsim.studies.plan import StudyPlan, path_headings
 from fedsim.studies.tuning import Tuning
 
 Show = Callable[[float], str]
 Cell = Callable[[Answer], str]
 
-ACCURACIES: dict[str, tuple[str, Show]] = {
+Shown = Mapping[str, tuple[str, Show]]
+"""Headings of columns with the quantities below them, and how these are shown."""
+
+COSTS: Shown = {
+    "time": ("time_to_target_s", number_format.duration),
+    "bytes up": ("bytes_up_to_target", number_format.size),
+    "bytes down": ("bytes_down_to_target", number_format.size),
+}
+
+ACCURACIES: Shown = {
     "best %": ("best_accuracy", number_format.percent),
     "final %": ("final_accuracy", number_format.percent),
     "std %": ("final_accuracy_std", number_format.percent),
     "worst\n10 %": ("final_accuracy_worst_decile", number_format.percent),
     "Jain\nindex": ("final_accuracy_jain", number_format.number),
 }
-"""What is shown of accuracy, and how."""
 
-WASTE: dict[str, tuple[str, Show]] = {
+WASTE: Shown = {
     "staleness": ("staleness_mean", number_format.number),
     "wasted time": ("wasted_s", number_format.duration),
     "wasted\nwork %": ("wasted_s_share", number_format.percent),
     "wasted bytes": ("wasted_bytes", number_format.size),
     "wasted\nbytes %": ("wasted_bytes_share", number_format.percent),
 }
-"""What is shown of work in vain, and how."""
 
 AMOUNTS: dict[str, Show] = {"time_s": number_format.duration, "bytes": number_format.size}
 """How what a budget bounds is shown."""
@@ -54,34 +59,54 @@ def tables(
     They are of costs to each target, of accuracy within budgets and at the end, each with the differences to
     the baseline, of work in vain where there is any, and of who is the most accurate within which budget.
     """
-    found = []
+    grids = []
     for target in plan.config.targets:
         rows = [answer for answer in answers if answer.target == target]
-        found.append(_to_target(plan, rows, target))
-        if others := _compared(plan, rows):
-            found.append(_cost_differences(plan, others, target))
+        grids.append(_to_target(plan, rows, target))
+        title = f"to reach {100 * target:g} %"
+        grids += _differences(plan, rows, COSTS, title, "pairs: seeds with which both reach it; ")
     first = plan.config.targets[0] if plan.config.targets else None
     rows = [answer for answer in answers if answer.target == first]
-    others = _compared(plan, rows)
-    if known := [one for one in budgets if math.isfinite(one.amount)]:
-        found.append(_within(plan, rows, known))
-        if others:
-            found.append(_differences_within(plan, others, known))
-    found.append(_accuracy(plan, rows))
-    if others:
-        found.append(_accuracy_differences(plan, others))
-    if any((one := row.figures.get(name)) and one.mean for row in rows for name, _ in WASTE.values()):
-        found.append(_waste(plan, rows))
-    return [*found, _fronts(plan, rows, fronts)]
+    if known := [budget for budget in budgets if math.isfinite(budget.amount)]:
+        grids.append(_within(plan, rows, known))
+        shown: Shown = {
+            f"within\n{_amount(budget)}": (budget.column, number_format.percent) for budget in known
+        }
+        title = "at equal time and at equal bytes"
+        grids += _differences(plan, rows, shown, title, "in percentage points; ", pairs=False)
+    notes = [
+        f"best, final: {MEASURES[plan.config.of].words}; "
+        "std, worst 10 %, Jain index: over clients, at the end"
+    ]
+    grids.append(_figures(plan, rows, ACCURACIES, "accuracy", notes))
+    words = "in percentage points, but for Jain's index; "
+    grids += _differences(plan, rows, ACCURACIES, "accuracy", words)
+    if any((value := row.figures.get(name)) and value.mean for row in rows for name, _ in WASTE.values()):
+        notes = [
+            "staleness: merges between a dispatch and that of its reply, mean over replies",
+            "wasted: work and bytes of replies that were not merged, and bytes of frames that were lost",
+        ]
+        words = "until the last evaluation; "
+        grids.append(_figures(plan, rows, WASTE, "staleness and waste", notes, words))
+    return [*grids, _fronts(plan, rows, fronts)]
 
 
 def _to_target(plan: StudyPlan, rows: Sequence[Answer], target: float) -> TextTable:
+    every = max((row.seeds for row in rows), default=0)
+
+    def cost(name: str, show: Show) -> Cell:
+        least = best([row.figures[name] for row in rows], every)
+
+        def cell(row: Answer) -> str:
+            value = row.figures[name]
+            return _spread(value, show) + (BEST if is_best(value, least) else "")
+
+        return cell
+
     columns = {
         **_names(plan),
         "reached": lambda row: f"{row.reached} of {row.seeds}",
-        "time": _least(rows, "time_to_target_s", number_format.duration),
-        "bytes up": _least(rows, "bytes_up_to_target", number_format.size),
-        "bytes down": _least(rows, "bytes_down_to_target", number_format.size),
+        **{heading: cost(*shown) for heading, shown in COSTS.items()},
     }
     notes = [
         f"accuracy: {MEASURES[plan.config.of].words}; reached: at the first evaluation that shows it",
@@ -93,23 +118,11 @@ def _to_target(plan: StudyPlan, rows: Sequence[Answer], target: float) -> TextTa
     return grid
 
 
-def _cost_differences(plan: StudyPlan, rows: Sequence[Answer], target: float) -> TextTable:
-    columns = {
-        **_names(plan),
-        "pairs": _pairs("time_to_target_s"),
-        "time": _difference("time_to_target_s", number_format.duration),
-        "bytes up": _difference("bytes_up_to_target", number_format.size),
-        "bytes down": _difference("bytes_down_to_target", number_format.size),
-    }
-    notes = [f"of runs with the same seed; pairs: seeds with which both reach it; {_plus_minus(plan)}"]
-    title = f"difference to {plan.config.baseline}, to reach {100 * target:g} %"
-    return TextTable.of(rows, columns, notes=notes, title=title)
-
-
 def _within(plan: StudyPlan, rows: Sequence[Answer], budgets: Sequence[Budget]) -> TextTable:
     def part(row: Answer, column: str) -> str:
-        one = row.figures[column]
-        return f" ({one.count} of {row.seeds})" if one is not None and one.count < row.seeds else ""
+        value = row.figures[column]
+        is_part = value is not None and value.count < row.seeds
+        return f" ({value.count} of {row.seeds})" if value is not None and is_part else ""
 
     def shown(column: str) -> Cell:
         return lambda row: _spread(row.figures[column], number_format.percent) + part(row, column)
@@ -117,19 +130,20 @@ def _within(plan: StudyPlan, rows: Sequence[Answer], budgets: Sequence[Budget]) 
     columns = {
         **_names(plan),
         "seeds": lambda row: str(row.seeds),
-        **{f"% within\n{_amount(one)}": shown(one.column) for one in budgets},
+        **{f"% within\n{_amount(budget)}": shown(budget.column) for budget in budgets},
     }
     notes = [f"accuracy: {MEASURES[plan.config.of].words}, of the last evaluation within the budget"]
-    notes += [f"{_amount(one)}: {_LEAST[one.bounds]}" for one in budgets if not one.is_stated]
-    for one in budgets:
+    notes += [f"{_amount(budget)}: {_LEAST[budget.bounds]}" for budget in budgets if not budget.is_stated]
+    for budget in budgets:
         ended = [
             f"{plan.name_of(row.setting)} {number} of {row.seeds}"
             for row in rows
-            if (number := row.ended_before[one.column])
+            if (number := row.ended_before[budget.column])
         ]
-        if ended and one.is_stated:
-            notes.append(f"runs that ended before {_amount(one)} count as they were then: {', '.join(ended)}")
-    if any(part(row, one.column) for row in rows for one in budgets):
+        if ended and budget.is_stated:
+            names = ", ".join(ended)
+            notes.append(f"runs that ended before {_amount(budget)} count as they were then: {names}")
+    if any(part(row, budget.column) for row in rows for budget in budgets):
         notes.append("(1 of 2): of two seeds, one was evaluated within the budget")
     notes.append(_plus_minus(plan))
     title = "accuracy at equal time and at equal bytes"
@@ -143,47 +157,50 @@ _LEAST = {
 """What a budget is that the study does not state."""
 
 
-def _differences_within(plan: StudyPlan, rows: Sequence[Answer], budgets: Sequence[Budget]) -> TextTable:
-    columns = {
-        **_names(plan),
-        **{f"within\n{_amount(one)}": _difference(one.column, number_format.percent) for one in budgets},
-    }
-    notes = [f"of runs with the same seed; in percentage points; {_plus_minus(plan)}"]
-    title = f"difference to {plan.config.baseline}, at equal time and at equal bytes"
-    return TextTable.of(rows, columns, notes=notes, title=title)
+def _figures(
+    plan: StudyPlan, rows: Sequence[Answer], shown: Shown, title: str, notes: Sequence[str], words: str = ""
+) -> TextTable:
+    """Return a table of quantities with the numbers of seeds; ``words`` are before the note on ±."""
+
+    def cell(name: str, show: Show) -> Cell:
+        return lambda row: _spread(row.figures[name], show)
+
+    columns: dict[str, Cell] = {**_names(plan), "seeds": lambda row: str(row.seeds)}
+    columns |= {heading: cell(*quantity) for heading, quantity in shown.items()}
+    return TextTable.of(rows, columns, notes=[*notes, words + _plus_minus(plan)], title=title)
+
+
+def _differences(
+    plan: StudyPlan, rows: Sequence[Answer], shown: Shown, of: str, words: str, *, pairs: bool = True
+) -> list[TextTable]:
+    """Return the table of differences to the baseline, if there are any rows to compare with it."""
+    others = [row for row in rows if row.setting.variant != plan.config.baseline]
+    if plan.config.baseline is None or not others:
+        return []
+
+    def difference(name: str, show: Show) -> Cell:
+        def cell(row: Answer) -> str:
+            value = row.differences.get(name)
+            if value is None:
+                return number_format.NOTHING
+            sign = "+" if value.mean >= 0 else "-"
+            return sign + _spread(value, lambda amount: show(abs(amount)))
+
+        return cell
+
+    def count(row: Answer) -> str:
+        value = row.differences.get(next(iter(shown.values()))[0] if of != "accuracy" else "final_accuracy")
+        return str(value.count if value else 0)
+
+    columns = _names(plan) | ({"pairs": count} if pairs else {})
+    columns |= {heading: difference(*quantity) for heading, quantity in shown.items()}
+    notes = [f"of runs with the same seed; {words}{_plus_minus(plan)}"]
+    title = f"difference to {plan.config.baseline}, {of}"
+    return [TextTable.of(others, columns, notes=notes, title=title)]
 
 
 def _amount(budget: Budget) -> str:
     return AMOUNTS[budget.bounds](budget.amount)
-
-
-def _accuracy(plan: StudyPlan, rows: Sequence[Answer]) -> TextTable:
-    columns = _names(plan) | _figures(ACCURACIES)
-    notes = [
-        f"best, final: {MEASURES[plan.config.of].words}; "
-        "std, worst 10 %, Jain index: over clients, at the end",
-        _plus_minus(plan),
-    ]
-    return TextTable.of(rows, columns, notes=notes, title="accuracy")
-
-
-def _accuracy_differences(plan: StudyPlan, rows: Sequence[Answer]) -> TextTable:
-    columns = {
-        **_names(plan),
-        "pairs": _pairs("final_accuracy"),
-        **{heading: _difference(name, show) for heading, (name, show) in ACCURACIES.items()},
-    }
-    notes = [f"of runs with the same seed; in percentage points, but for Jain's index; {_plus_minus(plan)}"]
-    return TextTable.of(rows, columns, notes=notes, title=f"difference to {plan.config.baseline}, accuracy")
-
-
-def _waste(plan: StudyPlan, rows: Sequence[Answer]) -> TextTable:
-    notes = [
-        "staleness: merges between a dispatch and that of its reply, mean over replies",
-        "wasted: work and bytes of replies that were not merged, and bytes of frames that were lost",
-        f"until the last evaluation; {_plus_minus(plan)}",
-    ]
-    return TextTable.of(rows, _names(plan) | _figures(WASTE), notes=notes, title="staleness and waste")
 
 
 def tuning_table(plan: StudyPlan, tuning: Tuning) -> TextTable:
@@ -231,12 +248,6 @@ def _fronts(
     return TextTable(headings, rows, notes, frozenset({0, 3}), "which is most accurate within a budget")
 
 
-def _compared(plan: StudyPlan, rows: Sequence[Answer]) -> list[Answer]:
-    """Return the answers for all but the baseline; none if there is none."""
-    baseline = plan.config.baseline
-    return [row for row in rows if row.setting.variant != baseline] if baseline is not None else []
-
-
 def _names(plan: StudyPlan) -> dict[str, Cell]:
     """Return the columns that say which setting a row is of."""
 
@@ -247,54 +258,11 @@ def _names(plan: StudyPlan) -> dict[str, Cell]:
     return {"variant": lambda row: row.setting.variant, **points}
 
 
-def _figures(shown: Mapping[str, tuple[str, Show]]) -> dict[str, Cell]:
-    """Return the number of seeds and what else is shown, as columns by their headings."""
-
-    def cell(name: str, show: Show) -> Cell:
-        return lambda row: _spread(row.figures[name], show)
-
-    return {
-        "seeds": lambda row: str(row.seeds),
-        **{heading: cell(name, show) for heading, (name, show) in shown.items()},
-    }
-
-
-def _least(rows: Sequence[Answer], name: str, show: Show) -> Cell:
-    """Show a cost, and mark the least of those that have reached the target with every seed.
-
-    A mean is not marked where half of its interval exceeds it.
-    """
-    every = max((row.seeds for row in rows), default=0)
-    means = [one.mean for row in rows if row.reached == every and (one := row.figures[name]) is not None]
-    least = min(means) if len(set(means)) > 1 else None
-
-    def cell(row: Answer) -> str:
-        one = row.figures[name]
-        if one is None or row.reached < every or one.mean != least or (one.half or 0) > one.mean:
-            return _spread(one, show)
-        return _spread(one, show) + BEST
-
-    return cell
-
-
-def _pairs(name: str) -> Cell:
-    return lambda row: str(one.count if (one := row.differences.get(name)) else 0)
-
-
-def _difference(name: str, show: Show) -> Cell:
-    def cell(row: Answer) -> str:
-        one = row.differences.get(name)
-        sign = "+" if one is not None and one.mean >= 0 else "-"
-        return number_format.NOTHING if one is None else sign + _spread(one, lambda value: show(abs(value)))
-
-    return cell
-
-
 def _plus_minus(plan: StudyPlan) -> str:
     return f"±: half of the {WORDS[plan.config.interval]}"
 
 
-def _spread(one: Interval | None, show: Show) -> str:
-    if one is None:
+def _spread(value: Interval | None, show: Show) -> str:
+    if value is None:
         return number_format.NOTHING
-    return show(one.mean) if one.half is None else f"{show(one.mean)} ± {show(one.half)}"
+    return show(value.mean) if value.half is None else f"{show(value.mean)} ± {show(value.half)}"

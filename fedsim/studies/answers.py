@@ -9,21 +9,17 @@ variant's value minus the baseline's with the same seed, where both have one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 
 from fedsim.report.cost_breakdown import Columns
 from fedsim.runtime.budget import MEASURES, Measure
 from fedsim.studies.budgets import Budget, accuracy_within, ended_before
-from fedsim.studies.curves import JAIN, STALENESS
+from fedsim.studies.curves import JAIN, STALENESS, Curves
 from fedsim.studies.intervals import Interval, Method, interval
 from fedsim.studies.plan import Setting
-
-Curves: TypeAlias = Mapping[int, Columns]
-"""The curves of a setting's runs that have ended, by seed."""
 
 COSTS: Mapping[str, tuple[str, ...]] = {
     "time_to_target_s": ("simulated_s",),
@@ -58,16 +54,11 @@ SHARES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is known of a setting, and of a target.
+    """What is known of a setting and a target; ``target`` is None where the study has none.
 
-    Attributes:
-        setting: A variant at a point of the grid.
-        target: The accuracy to be reached; None where the study has no targets.
-        seeds: How many of its runs have ended.
-        reached: How many of them have reached the target.
-        ended_before: How many of them have ended without having spent each budget, by its column.
-        figures: Each quantity over seeds; None where no run has it.
-        differences: The same minus the baseline's, seed by seed; none without a baseline, and for itself.
+    ``seeds`` counts the runs that have ended, ``reached`` those that reached the target, and
+    ``ended_before`` those that ended within each budget, by its column. ``figures`` has each quantity over
+    seeds, ``differences`` the same minus the baseline's, seed by seed. Both are None where no run has it.
     """
 
     setting: Setting
@@ -88,91 +79,66 @@ def answers(
     budgets: Sequence[Budget] = (),
     method: Method = "t",
 ) -> list[Answer]:
-    """Return an answer for each setting and target, or for each setting if there are no targets.
-
-    Args:
-        curves: Of each setting.
-        targets: Accuracies to be reached.
-        of: Which accuracy.
-        baseline: The variant with which others are compared, at the same point of the grid.
-        budgets: Within which accuracies are compared.
-        method: How intervals are made.
-    """
+    """Return an answer for each setting and target, or for each setting if there are no targets."""
     baselines = {setting.point: setting for setting in curves if setting.variant == baseline}
     values = {
-        (setting, target): _by_seed(its_curves, target, of, budgets)
-        for setting, its_curves in curves.items()
+        (setting, target): _by_quantity(own, target, of, budgets)
+        for setting, own in curves.items()
         for target in targets or (None,)
     }
-    found = []
+    result = []
     for (setting, target), own in values.items():
         base = baselines.get(setting.point, setting)
         others = {} if base == setting else values[base, target]
-        found.append(
-            Answer(
-                setting,
-                target,
-                len(curves[setting]),
-                len(own["time_to_target_s"]),
-                {
-                    one.column: sum(ended_before(curve, one) for curve in curves[setting].values())
-                    for one in budgets
-                },
-                {name: interval(list(by_seed.values()), method) for name, by_seed in own.items()},
-                {name: _paired(own[name], by_seed, method) for name, by_seed in others.items()},
-            )
-        )
-    return found
+        ended = {
+            budget.column: sum(ended_before(curve, budget) for curve in curves[setting].values())
+            for budget in budgets
+        }
+        figures = {name: interval(list(by_seed.values()), method) for name, by_seed in own.items()}
+        differences = {
+            name: interval([own[name][seed] - by_seed[seed] for seed in own[name] if seed in by_seed], method)
+            for name, by_seed in others.items()
+        }
+        seeds, reached = len(curves[setting]), len(own["time_to_target_s"])
+        result.append(Answer(setting, target, seeds, reached, ended, figures, differences))
+    return result
 
 
 def reached_at(curve: Columns, target: float, of: Measure) -> int | None:
     """Return the number of the first evaluation that shows at least an accuracy; None if there is none."""
-    found = np.flatnonzero(curve[MEASURES[of].column] >= target)  # NaN is below everything
-    return int(found[0]) if len(found) else None
+    reached = np.flatnonzero(curve[MEASURES[of].column] >= target)  # NaN is below everything
+    return int(reached[0]) if len(reached) else None
 
 
-def _by_seed(
+def _by_quantity(
     curves: Curves, target: float | None, of: Measure, budgets: Sequence[Budget]
 ) -> dict[str, dict[int, float]]:
-    """Return the value of each quantity by seed; seeds that have none are left out."""
-
-    def cost(columns: Sequence[str]) -> Callable[[Columns], float]:
-        def spent(curve: Columns) -> float:
-            at = None if target is None else reached_at(curve, target, of)
-            return np.nan if at is None else float(sum(curve[name][at] for name in columns))
-
-        return spent
-
-    def last(column: str) -> Callable[[Columns], float]:
-        return lambda curve: float(curve[column][-1]) if len(curve[column]) else np.nan
-
-    def share(part: str, whole: Sequence[str]) -> Callable[[Columns], float]:
-        def wasted(curve: Columns) -> float:
-            total = sum(last(name)(curve) for name in whole)
-            return last(part)(curve) / total if total else np.nan
-
-        return wasted
-
-    def within(budget: Budget) -> Callable[[Columns], float]:
-        return lambda curve: accuracy_within(curve, budget, of)
-
-    def best(curve: Columns) -> float:
-        accuracy = curve[MEASURES[of].column]
-        return float(np.nanmax(accuracy)) if np.isfinite(accuracy).any() else np.nan
-
-    quantities: dict[str, Callable[[Columns], float]] = {
-        **{name: cost(columns) for name, columns in COSTS.items()},
-        "best_accuracy": best,
-        "final_accuracy": last(MEASURES[of].column),
-        **{name: last(column) for name, column in LAST.items()},
-        **{name: share(part, whole) for name, (part, whole) in SHARES.items()},
-        **{budget.column: within(budget) for budget in budgets},
-    }
-    return {
-        name: {seed: value for seed, curve in curves.items() if np.isfinite(value := of_curve(curve))}
-        for name, of_curve in quantities.items()
-    }
+    """Return the values of each quantity by seed, without those that are not finite."""
+    names = [*COSTS, "best_accuracy", "final_accuracy", *LAST, *SHARES]
+    names += [budget.column for budget in budgets]
+    by_name: dict[str, dict[int, float]] = {name: {} for name in names}
+    for seed, curve in curves.items():
+        for name, value in _quantities(curve, target, of, budgets).items():
+            if np.isfinite(value):
+                by_name[name][seed] = value
+    return by_name
 
 
-def _paired(own: Mapping[int, float], others: Mapping[int, float], method: Method) -> Interval | None:
-    return interval([own[seed] - others[seed] for seed in own if seed in others], method)
+def _quantities(
+    curve: Columns, target: float | None, of: Measure, budgets: Sequence[Budget]
+) -> dict[str, float]:
+    """Return each quantity of a run; NaN where it has none."""
+    accuracy = curve[MEASURES[of].column]
+    at = None if target is None else reached_at(curve, target, of)
+    end = {name: float(values[-1]) if len(values) else np.nan for name, values in curve.items()}
+    values: dict[str, float] = {name: end[column] for name, column in LAST.items()}
+    for name, columns in COSTS.items():
+        values[name] = np.nan if at is None else float(sum(curve[column][at] for column in columns))
+    values["best_accuracy"] = float(np.nanmax(accuracy)) if np.isfinite(accuracy).any() else np.nan
+    values["final_accuracy"] = end[MEASURES[of].column]
+    for name, (part, whole) in SHARES.items():
+        total = sum(end[column] for column in whole)
+        values[name] = end[part] / total if total else np.nan
+    for budget in budgets:
+        values[budget.column] = accuracy_within(curve, budget, of)
+    return values

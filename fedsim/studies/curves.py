@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -35,6 +37,9 @@ MEASURED = {
 }
 """Columns that are those of ``rounds``."""
 
+Curves: TypeAlias = Mapping[int, Columns]
+"""The curves of a setting's runs that have ended, by seed."""
+
 JAIN = "accuracy_jain"
 
 STALENESS = "staleness_so_far"
@@ -49,12 +54,6 @@ def read_curve(folder: Path) -> Columns:
     """Return a row for each evaluation of a run: round, time, sums since the start, and what was measured.
 
     :data:`fedsim.studies.study_columns.EVALUATIONS` has its columns. NaN stands for what was not measured.
-
-    Args:
-        folder: The run's folder.
-
-    Raises:
-        OutputError: A table of the run is not there, or damaged.
     """
     rounds = read_columns(folder / "rounds.parquet", _ROUNDS)
     there = ~np.isnan(rounds["accuracy_mean"].astype(float))

@@ -5,8 +5,8 @@ with two seeds as with ten. The bootstrap assumes no distribution: it draws as m
 replacement, :data:`RESAMPLES` times, and takes quantiles of the means. Plain quantiles would be too narrow
 with few seeds, so they lie farther out (the expanded percentile interval of Hesterberg, 2015, "What teachers
 should know about the bootstrap", The American Statistician 69, section 4.2). No interval of a bootstrap is
-longer than from the least value to the largest, and of less than :data:`FEWEST` seeds even these hold the
-mean in fewer than 95 % of studies: so with fewer there is none.
+longer than from the least value to the largest, and of less than :data:`MIN_BOOTSTRAP_SEEDS` seeds even
+these hold the mean in fewer than 95 % of studies: so with fewer there is none.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Method = Literal["t", "bootstrap"]
 
 CONFIDENCE = 0.95
 
-FEWEST = 6
+MIN_BOOTSTRAP_SEEDS = 6
 """Values of which a bootstrap makes an interval: ``1 - 2**(1 - n)`` is at least 95 % from 6 on, the chance
 that neither all of n values lie below the middle of their distribution nor all above it."""
 
@@ -35,21 +35,14 @@ RESAMPLES = 10_000
 
 WORDS: dict[Method, str] = {
     "t": "95 % interval over seeds (Student's t)",
-    "bootstrap": f"95 % interval over seeds (bootstrap; none of fewer than {FEWEST})",
+    "bootstrap": f"95 % interval over seeds (bootstrap; none of fewer than {MIN_BOOTSTRAP_SEEDS})",
 }
-"""What an interval is, for tables to say."""
+"""Descriptions of intervals in tables."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean, and where it is with a confidence of 95 %.
-
-    Attributes:
-        mean: The mean of the values.
-        low: The lower end of the interval; None where there are too few values to say anything.
-        high: The upper end.
-        count: How many values there are.
-    """
+    """A mean with its 95 % interval, whose ends are None where there are too few values."""
 
     mean: float
     low: float | None
@@ -68,13 +61,29 @@ def interval(values: Sequence[float], method: Method = "t") -> Interval | None:
     if not count:
         return None
     mean, low, high = statistics.fmean(values), None, None
-    if method == "bootstrap" and count >= FEWEST:
+    if method == "bootstrap" and count >= MIN_BOOTSTRAP_SEEDS:
         means = np.array(values)[_resamples(count)].mean(axis=1)
         low, high = (float(end) for end in np.quantile(means, _levels(count)))
     elif method == "t" and count > 1:
         half = _t(count) * statistics.stdev(values) / math.sqrt(count)
         low, high = mean - half, mean + half
     return Interval(mean, low, high, count)
+
+
+def best(values: Sequence[Interval | None], seeds: int, *, highest: bool = False) -> Interval | None:
+    """Return the best mean over every seed; None if all are equal, or half of its interval exceeds it."""
+    whole = [value for value in values if value is not None and value.count == seeds]
+    if len({value.mean for value in whole}) < 2:
+        return None
+    chosen = (max if highest else min)(whole, key=lambda value: value.mean)
+    return None if (chosen.half or 0.0) > abs(chosen.mean) else chosen
+
+
+def is_best(value: Interval | None, chosen: Interval | None) -> bool:
+    """Whether a mean is as good as the best."""
+    if value is None or chosen is None:
+        return False
+    return (value.mean, value.count) == (chosen.mean, chosen.count)
 
 
 def _t(count: int) -> float:

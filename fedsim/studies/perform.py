@@ -1,4 +1,4 @@
-"""Doing the runs of a study, and leaving its folder.
+"""Doing the runs of a study or a comparison, and leaving its folder.
 
 ======================= ================================================================
 one folder for each run :mod:`fedsim.report.record_run`
@@ -8,12 +8,14 @@ one folder for each run :mod:`fedsim.report.record_run`
 ``answers.csv`` ...     what the runs answer (:mod:`fedsim.studies.answer_files`)
 ======================= ================================================================
 
-A run that is there already is not done again, so a study that was killed goes on where it was.
+A comparison has ``comparison.json`` and ``comparison.csv`` in the place of ``study.toml``. A run that is
+there already is not done again, so a study that was killed goes on where it was.
 """
 
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,21 +23,24 @@ from pathlib import Path
 from typing import Literal
 
 from fedsim.durable import telling
-from fedsim.errors import UserError
-from fedsim.report.atomic_folder import MEND, check_files, check_folders, is_free, write_file
-from fedsim.report.places import RUNS, first_fit, holds_run, holds_scenario
+from fedsim.errors import FedsimError, RunError, UserError
+from fedsim.report.atomic_folder import MEND, write_file
+from fedsim.report.number_format import several
+from fedsim.report.places import STUDY, holds_run, holds_scenario
+from fedsim.report.record_run import Recorded, record
+from fedsim.report.tracking import Tell, warn
+from fedsim.runtime.records.recorder import Observe, unobserved
+from fedsim.runtime.records.result import RoundRow
+from fedsim.scenario import Plan
 from fedsim.scenario.build import require_numerics
 from fedsim.scenario.choices import EXECUTOR
-from fedsim.studies.answer_files import FILES, Answers, write_answers
-from fedsim.studies.plan import TUNING, StudyPlan, StudyRun
+from fedsim.studies.answer_files import NOT_FINITE, Answers, write_answers
+from fedsim.studies.plan import StudyPlan, StudyRun
 from fedsim.studies.ray_runs import RayRuns
 from fedsim.studies.study_lock import locked
+from fedsim.studies.study_place import check_place
 from fedsim.studies.tuning import read_tuning
-from fedsim.studies.unfinished import NOT_FINITE
 from fedsim.studies.worker_pool import Process, Worker, WorkerPool, default_jobs
-
-STUDY = "study.toml"
-"""The file by which a folder is known as that of a study."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +51,14 @@ class Progress:
         total: Runs of the study.
         kept: Runs that were there before.
         ended: Runs that have ended since, well or not.
-        rounds: The round that each run has reached that is under way, by its label.
-        run: The run that was just heard of; None at the beginning.
+        rounds: The last round that has ended of each run under way, by its label.
+        run: The run that this is about; None at the beginning.
         said: What became of it; empty while it is under way.
-        share: How much was done of what was to be done, in ``[0, 1]``, as far as rounds tell.
+        share: The share of the work that is done, in ``[0, 1]``, as far as rounds tell.
         begun: At the beginning of the trials, and of what follows them: the runs, also those that were there.
         at_once: Then: how many runs are done at once; 0 where all were there.
+        row: The round that has ended, of a run in this process.
+        recorded: What a run in this process has left.
     """
 
     total: int
@@ -63,36 +70,15 @@ class Progress:
     share: float = 0.0
     begun: Sequence[StudyRun] = ()
     at_once: int = 0
+    row: RoundRow | None = None
+    recorded: Recorded | None = None
 
 
 On = Literal["ray"]
-"""Where runs may be done, but on this machine."""
+"""Where else than on this machine runs are done."""
 
 Watch = Callable[[Progress], None]
-"""Told of the beginning of a study, of rounds now and then, and of each run that ends."""
-
-
-def study_place(plan: StudyPlan, *, force: bool = False) -> Path:
-    """Return where a study goes whose user names no folder.
-
-    Raises:
-        OutputError: What is there cannot be read.
-    """
-    first = RUNS / plan.name
-
-    def fits(parent: Path) -> bool:
-        may_be_made = parent.is_dir() or is_free(parent)
-        is_mine = (parent / STUDY).is_file() or not any((parent / file).exists() for file in FILES)
-        return (
-            may_be_made
-            and is_mine
-            and all(
-                is_free(parent / run.label) or holds_scenario(parent / run.label, run.scenario_toml)
-                for run in (*plan.runs, *(trial for trials in plan.trials.values() for trial in trials))
-            )
-        )
-
-    return first if force else first_fit(first, fits)
+"""Called at the beginning of a study, now and then as rounds end, and when a run ends."""
 
 
 def perform(
@@ -105,79 +91,67 @@ def perform(
     verify: bool = False,
     watch: Watch = lambda progress: None,
     known_as: Path | None = None,
+    observe: Observe = unobserved,
+    tell: Tell = warn,
+    again: bool = False,
 ) -> Answers:
     """Do the runs that are not there yet, then write the tables.
 
-    Args:
-        plan: The study.
-        parent: Its folder.
-        jobs: Runs at once; if None, as many as the machine has cores and memory for, or the cluster CPUs.
-        on: Where they are done: on a Ray cluster; if None, on this machine.
-        force: Whether runs of other scenarios may be replaced.
-        verify: Whether every invariant is checked while running.
-        watch: Told how far it is.
-        known_as: The folder by which trackers know the study, if the results go to a temporary one.
-
-    Returns:
-        What the study answers. Its ``failed`` says why runs have failed.
-
-    Raises:
-        OutputError: A place is occupied or cannot be written, found before the first run.
-        UserError: There is no cluster, or runs would spread their jobs over it too. Or as
-            :func:`fedsim.scenario.build.require_numerics` says.
+    With one job, runs are done in this process, where the last three arguments apply: ``observe`` is given
+    what records a run, ``tell`` is called if a tracker fails, and ``again`` repeats runs that are there.
+    ``known_as`` is the folder by which trackers know the study if the results go to a temporary one. Failed
+    runs of a study are in ``failed`` of the answers. A comparison raises, in this process at the first one.
     """
+    check_place(plan, parent, force=force)
     trials = [trial for trials in plan.trials.values() for trial in trials]
-    for run in (*trials, *plan.runs):
-        folder = parent / run.label
-        check_folders([folder], force=force or holds_scenario(folder, run.scenario_toml))
-    check_files([parent / file for file in (STUDY, *FILES)], force=force or (parent / STUDY).is_file())
-    with telling(parent, MEND):
-        (parent / TUNING if trials else parent).mkdir(parents=True, exist_ok=True)
-    with locked(parent / STUDY, wait=True):
-        write_file(parent / STUDY, plan.toml.encode())
+    if on is None:
+        require_numerics(run.scenario.engine for run in plan.all_runs)
+    if plan.kind == "study":
+        _make(parent)
+        with locked(parent / STUDY, wait=True):
+            write_file(parent / STUDY, plan.toml.encode())
     total = len(trials) + len(plan.settings) * len(plan.seeds)
-    with _workers(on, (*trials, *plan.runs)) as (start, most):
-        work = _Work(parent, jobs or most, start, force, verify, watch, total, known_as or parent)
+    work = _Work(plan, parent, total, force, verify, watch, known_as or parent, observe, tell, again)
+    with _workers(on, plan.all_runs) as (work.start, most):
+        work.jobs = jobs or most
+        work.is_here = jobs == 1 and on is None
         work.do(trials)
         work.do(plan.chosen(read_tuning(plan, parent).chosen).runs)
-    found = write_answers(plan, parent)
-    return replace(found, failed={**found.failed, **work.failed})
+    if plan.kind == "comparison" and work.failed:
+        error = _failure(work.failed, plan.kind)
+        error.add_note(f"runs that have ended are kept in {parent}")
+        raise error
+    answers = write_answers(plan, parent)
+    return replace(answers, failed={**answers.failed, **work.failed, **work.unsuccessful})
 
 
-def do_beside(
-    runs: Sequence[StudyRun],
-    parent: Path,
-    jobs: int | None,
-    *,
-    on: On | None,
-    force: bool,
-    verify: bool,
-    watch: Watch,
-) -> dict[str, str]:
-    """Do those of some runs that are not there yet, beside each other; see :func:`perform`.
+def _make(folder: Path) -> None:
+    with telling(folder, MEND):
+        folder.mkdir(parents=True, exist_ok=True)
 
-    Returns:
-        Why runs have failed, by their labels; they leave nothing.
-    """
-    with _workers(on, runs) as (start, most):
-        with telling(parent, MEND):
-            parent.mkdir(parents=True, exist_ok=True)
-        work = _Work(parent, jobs or most, start, force, verify, watch, len(runs), parent)
-        work.do(runs)
-    return work.failed
+
+def check_failed(failed: Mapping[str, str], kind: str) -> None:
+    """Raise a RunError that lists the runs of a study or comparison that have failed, if any."""
+    if failed:
+        raise _failure(failed, kind)
+
+
+def _failure(failed: Mapping[str, str], kind: str) -> RunError:
+    each = "\n  ".join(f"{label}: {why}" for label, why in failed.items())
+    return RunError(f"{several(len(failed), 'run')} of the {kind}\n  {each}")
 
 
 @contextmanager
 def _workers(on: On | None, runs: Sequence[StudyRun]) -> Iterator[tuple[Callable[[], Worker], int]]:
-    """Yield what starts a worker, and how many workers there should be at most."""
+    """Yield a function that starts a worker, and the maximum number of workers."""
     if on is None:
-        require_numerics(run.engine for run in runs)  # workers are started as this process was
         yield Process, default_jobs(len(runs))
         return
     for run in runs:
-        if EXECUTOR.find(run.engine.executor).is_elsewhere:
+        executor = run.scenario.engine.executor
+        if EXECUTOR.find(executor).is_elsewhere:
             raise UserError(
-                f"{run.label} spreads its jobs over the cluster (engine.executor = {run.engine.executor!r}), "
+                f"{run.label} spreads its jobs over the cluster (engine.executor = {executor!r}), "
                 "to which whole runs would go: write engine.executor = 'threads', whose results are the same"
             )
     with RayRuns() as cluster:
@@ -186,43 +160,78 @@ def _workers(on: On | None, runs: Sequence[StudyRun]) -> Iterator[tuple[Callable
 
 @dataclass(slots=True)
 class _Work:
-    """Does runs, and counts them.
+    """Does runs, here or by workers, and counts them."""
 
-    Attributes:
-        parent: The study's folder.
-        jobs: Runs at once.
-        start: Starts a worker.
-        force: Whether runs of other scenarios may be replaced.
-        verify: Whether every invariant is checked while running.
-        watch: Told how far it is.
-        total: Runs of the study.
-        known_as: The folder by which trackers know the study.
-        kept: Runs that were there before.
-        ended: Runs that have ended since.
-        failed: Why runs have failed, by labels.
-    """
-
+    plan: StudyPlan
     parent: Path
-    jobs: int
-    start: Callable[[], Worker]
+    total: int
     force: bool
     verify: bool
     watch: Watch
-    total: int
     known_as: Path
+    observe: Observe
+    tell: Tell
+    again: bool
+    start: Callable[[], Worker] = Process
+    jobs: int = 1
+    is_here: bool = False
     kept: int = 0
     ended: int = 0
+    rounds: dict[str, int] = field(default_factory=dict)
+    lengths: Mapping[str, int | None] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
+    unsuccessful: dict[str, str] = field(default_factory=dict)
 
     def do(self, runs: Sequence[StudyRun]) -> None:
         """Do those runs that are not there yet."""
-        pending = [run for run in runs if not holds_run(self.parent / run.label, run.scenario_toml)]
+        pending = [run for run in runs if self.again or not self._is_there(run)]
         self.kept += len(runs) - len(pending)
+        self.lengths = {run.label: run.rounds for run in runs}
         at_once = min(self.jobs, len(pending))
         if runs:
             self.watch(Progress(self.total, self.kept, self.ended, begun=runs, at_once=at_once))
-        if not pending:
-            return
+        if pending and self.is_here:
+            for run in pending:
+                self._do_here(run)
+        elif pending:
+            self._do_by_workers(pending, at_once)
+
+    def _do_here(self, run: StudyRun) -> None:
+        recorded = None
+        try:
+            plan = Plan.of(run.scenario, self.plan.source, verify=self.verify)
+            folder = self.parent / run.label
+            _make(folder.parent)
+            with locked(folder, wait=True):
+                if self.again or not self._is_there(run):
+                    recorded = self._record(run, plan, folder)
+        except Exception as error:
+            if isinstance(error, RunError) and self.plan.kind == "comparison":
+                error.add_note(f"it was {run.label}; runs that had ended before are kept in {self.parent}")
+            self.failed[run.label] = str(error) if isinstance(error, FedsimError) else traceback.format_exc()
+            if self.plan.kind == "comparison":
+                self._note_end(run, self.failed[run.label])
+                raise
+        outcome = self.failed.get(run.label, "ended")
+        if recorded is not None and recorded.result.failure is not None:
+            outcome = recorded.result.failure
+            if self.plan.kind == "comparison":  # of a study, only what its folder tells is a failure
+                self.unsuccessful[run.label] = outcome
+        self._note_end(run, outcome, recorded)
+
+    def _record(self, run: StudyRun, plan: Plan, folder: Path) -> Recorded:
+        self._note_round(run, 0)
+        return record(
+            plan,
+            folder,
+            force=self.force or holds_scenario(folder, run.scenario_toml),
+            watch=lambda row: self._note_round(run, row.round, row),
+            observe=self.observe,
+            tell=self.tell,
+            known_as=self.known_as / run.label,
+        )
+
+    def _do_by_workers(self, runs: Sequence[StudyRun], at_once: int) -> None:
         tasks = [
             {
                 "force": self.force,
@@ -231,26 +240,39 @@ class _Work:
                 "scenario": run.scenario_toml,
                 "folder": str((self.parent / run.label).resolve()),
                 "source": run.label,
-                "trackers": run.trackers,
+                "trackers": run.scenario.run.model_dump(mode="json", exclude_none=True)["trackers"],
                 "known_as": str((self.known_as / run.label).resolve()),
             }
-            for run in pending
+            for run in runs
         ]
-        rounds: dict[str, int] = {}
+        for folder in {(self.parent / run.label).parent for run in runs}:
+            _make(folder)
         with WorkerPool(tasks, at_once, self.start) as pool:
             for number, message in pool.messages():
-                run, said = pending[number], ""
+                run = runs[number]
                 if "round" in message:
-                    rounds[run.label] = message["round"]
+                    self._note_round(run, message["round"])
+                elif "failed" in message:
+                    self.failed[run.label] = message["failed"]
+                    self._note_end(run, message["failed"])
                 else:
-                    rounds.pop(run.label, None)
-                    self.ended += 1
-                    if "failed" in message:
-                        said = self.failed[run.label] = message["failed"]
-                    else:
-                        said = "ended" if message["finite"] else NOT_FINITE
-                under_way = sum(
-                    rounds[one.label] / one.rounds for one in pending if one.rounds and one.label in rounds
-                )
-                share = min(1.0, (self.ended + under_way) / (self.total - self.kept))
-                self.watch(Progress(self.total, self.kept, self.ended, dict(rounds), run, said, share))
+                    self._note_end(run, "ended" if message["finite"] else NOT_FINITE)
+
+    def _is_there(self, run: StudyRun) -> bool:
+        return holds_run(self.parent / run.label, run.scenario_toml)
+
+    def _note_round(self, run: StudyRun, number: int, row: RoundRow | None = None) -> None:
+        self.rounds[run.label] = number
+        self.watch(replace(self._progress(run), row=row))
+
+    def _note_end(self, run: StudyRun, outcome: str, recorded: Recorded | None = None) -> None:
+        self.rounds.pop(run.label, None)
+        self.ended += 1
+        self.watch(replace(self._progress(run), said=outcome, recorded=recorded))
+
+    def _progress(self, run: StudyRun) -> Progress:
+        under_way = sum(
+            number / length for label, number in self.rounds.items() if (length := self.lengths[label])
+        )
+        share = min(1.0, (self.ended + under_way) / max(1, self.total - self.kept))
+        return Progress(self.total, self.kept, self.ended, dict(self.rounds), run, share=share)

@@ -1,4 +1,4 @@
-"""From a study file to its runs: each variant, at each point of the grid, with each seed.
+"""The runs of a study: each variant at each point of the grid with each seed.
 
 All faults come at once, with their paths in the study file: those of the file itself, and those that a run's
 scenario would have.
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, product
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from pydantic import ValidationError
 
@@ -21,10 +21,9 @@ from fedsim.input_paths import MARK, located, looking_in
 from fedsim.report.places import run_name
 from fedsim.scenario import Scenario, load_scenario, resolved_toml, tracked
 from fedsim.scenario.load import DO_RUN, document_of, is_study, keys_of, plain, read_source
-from fedsim.scenario.schema import EngineConfig, plain_name
+from fedsim.scenario.schema import plain_name
 from fedsim.scenario.validation_messages import faults_of, in_order, shown
-from fedsim.studies.study_checks import between, table_of
-from fedsim.studies.study_file import StudyConfig
+from fedsim.studies.study_file import StudyConfig, between, table_of
 
 StudySource: TypeAlias = str | Path | Mapping[str, Any]
 """Where a study comes from: a file, an example's name, or a dictionary of its keys."""
@@ -35,13 +34,7 @@ TUNING = "tuning"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is compared: a variant at a point of the grid.
-
-    Attributes:
-        variant: The variant's name.
-        algorithm: Its algorithm.
-        point: The values of the grid, in the grid's order.
-    """
+    """What is compared: a variant at a point of the grid."""
 
     variant: str
     algorithm: str
@@ -50,13 +43,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Values for what is tuned, and the scenario of a setting with them.
-
-    Attributes:
-        values: One for each path that is tuned, in the file's order; none where nothing is.
-        scenario: With the base's seed.
-        label: What its folders are called, but for the seed.
-    """
+    """Values for what is tuned, and the scenario of a setting with them."""
 
     values: tuple[Any, ...]
     scenario: Scenario
@@ -65,40 +52,23 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class StudyRun:
-    """One run of a study.
-
-    Attributes:
-        label: The name of its folder, below the study's.
-        setting: What it is a run of.
-        seed: Its seed.
-        rounds: How many rounds it has; None where a budget ends them.
-        scenario_toml: Its resolved scenario.
-        engine: The scenario's table of that name.
-        trackers: Who is told of it while it goes on, as ``run.trackers`` has them.
-    """
+    """One run of a study."""
 
     label: str
     setting: Setting
     seed: int
-    rounds: int | None
+    scenario: Scenario
     scenario_toml: str
-    engine: EngineConfig
-    trackers: tuple[Any, ...] = ()
+
+    @property
+    def rounds(self) -> int | None:
+        """Its rounds; None where a budget ends them."""
+        return self.scenario.run.rounds
 
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """A study, resolved.
-
-    Attributes:
-        config: What its file says.
-        name: Its name.
-        seeds: Its seeds.
-        grid: The paths of the grid.
-        tuned: The paths that are tuned.
-        candidates: What each setting can run with, in the order of the file: one where nothing is tuned.
-        toml: The study with the tables of its base, which runs again as it is.
-    """
+    """A study, resolved."""
 
     config: StudyConfig
     name: str
@@ -107,6 +77,8 @@ class StudyPlan:
     tuned: tuple[str, ...]
     candidates: Mapping[Setting, tuple[Candidate, ...]]
     toml: str
+    kind: Literal["study", "comparison"] = "study"
+    source: str = "study"
 
     @property
     def settings(self) -> tuple[Setting, ...]:
@@ -115,28 +87,34 @@ class StudyPlan:
 
     @cached_property
     def runs(self) -> tuple[StudyRun, ...]:
-        """The runs of all candidates, seed by seed: all that can become runs of the study."""
+        """The runs of all candidates, seed by seed."""
         return tuple(
-            _run(one.label, setting, one.scenario, seed)
+            _run(candidate.label, setting, candidate.scenario, seed)
             for seed in self.seeds
             for setting, candidates in self.candidates.items()
-            for one in candidates
+            for candidate in candidates
         )
 
     @cached_property
     def trials(self) -> Mapping[tuple[Setting, int], tuple[StudyRun, ...]]:
-        """The runs by which candidates are chosen, one for each seed of the tuning, by candidate's number."""
+        """The tuning runs of each candidate, by setting and number of the candidate."""
         seeds = self.config.tune.seeds if self.config.tune is not None else ()
         return {
             (setting, number): tuple(
-                _run(f"{TUNING}/{one.label}", setting, _validated(one.scenario), seed) for seed in seeds
+                _run(f"{TUNING}/{candidate.label}", setting, _validated(candidate.scenario), seed)
+                for seed in seeds
             )
             for setting, candidates in self.candidates.items()
-            for number, one in enumerate(candidates)
+            for number, candidate in enumerate(candidates)
         }
 
+    @property
+    def all_runs(self) -> tuple[StudyRun, ...]:
+        """All trials, then the runs of all candidates."""
+        return (*chain.from_iterable(self.trials.values()), *self.runs)
+
     def chosen(self, numbers: Mapping[Setting, int]) -> StudyPlan:
-        """Return the same with one candidate for each setting; a setting without a number has none."""
+        """Return the plan with the chosen candidate of each setting; a setting without a number has none."""
         return replace(
             self,
             candidates={
@@ -146,10 +124,12 @@ class StudyPlan:
         )
 
     def tracked(self, names: Sequence[str]) -> StudyPlan:
-        """Return the same with trackers of these names instead of the scenarios' own, if there are names."""
+        """Return the plan with trackers of these names; unchanged without names."""
         candidates = {
-            setting: tuple(replace(one, scenario=tracked(one.scenario, names)) for one in some)
-            for setting, some in self.candidates.items()
+            setting: tuple(
+                replace(candidate, scenario=tracked(candidate.scenario, names)) for candidate in candidates
+            )
+            for setting, candidates in self.candidates.items()
         }
         return replace(self, candidates=candidates)
 
@@ -159,16 +139,11 @@ class StudyPlan:
         return (*self.grid, *self.tuned)
 
     def name_of(self, setting: Setting) -> str:
-        """Return what people call a setting: ``"fedavg"``, or ``"fedavg lr=0.1"`` where there is a grid."""
+        """Return the name of a setting: ``"fedavg"``, or with a grid ``"fedavg lr=0.1"``."""
         return " ".join([setting.variant, *self.point_words(setting)])
 
     def values(self, setting: Setting, number: int = 0) -> dict[str, Any]:
-        """Return the values of the grid and of what is tuned, by path; None where nothing was chosen.
-
-        Args:
-            setting: Which point of the grid.
-            number: The number of the candidate.
-        """
+        """Return the values of the grid and of what is tuned, by path; None where nothing was chosen."""
         candidates = self.candidates[setting]
         tuned = candidates[number].values if candidates else [None] * len(self.tuned)
         return dict(zip(self.varied, [*setting.point, *tuned], strict=True))
@@ -179,76 +154,50 @@ class StudyPlan:
 
 
 def with_one_worker(scenario: Scenario) -> Scenario:
-    """Give a run one worker unless it says how many: runs go beside each other already."""
+    """Return a scenario with one worker instead of ``auto``, for concurrent runs."""
     if scenario.engine.workers != "auto":
         return scenario
     return scenario.model_copy(update={"engine": scenario.engine.model_copy(update={"workers": 1})})
 
 
-def comparison_plan(scenarios: Sequence[Scenario], targets: Sequence[float]) -> StudyPlan:
-    """Return the plan of a comparison: the same scenario with several algorithms, and perhaps seeds."""
-    of_algorithm = {one.algorithm.name: one for one in scenarios}
-    seeds = dict.fromkeys(one.run.seed for one in scenarios)
-    name = scenarios[0].run.name
-    tables = {
-        "name": name,
-        "base": document_of(scenarios[0])[0],
-        "seeds": list(seeds),
-        "targets": list(targets),
-        "variant": [{"algorithm": algorithm} for algorithm in of_algorithm],
-    }
-    candidates = {
-        Setting(algorithm, algorithm): (Candidate((), scenario, algorithm),)
-        for algorithm, scenario in of_algorithm.items()
-    }
-    config = StudyConfig.model_validate(tables)
-    return StudyPlan(config, name, tuple(seeds), (), (), candidates, toml.document(tables))
-
-
 def load_study(source: StudySource) -> StudyPlan:
-    """Return the plan of a study, with every scenario checked.
-
-    Args:
-        source: A file, the name of an example, or a dictionary of its keys. Where a dictionary names a
-            plugin, the class itself may stand.
-
-    Raises:
-        ScenarioError: All that is wrong with it.
-    """
-    document, said, folder = _document(source)
+    """Return the plan of a study, with every scenario checked."""
+    document, source_name, folder = _document(source)
     if not is_study(document) and not document.keys().isdisjoint(Scenario.model_fields):
-        raise ScenarioError([Fault("", "this is a scenario, and no study", DO_RUN)], said)
-    faults = _with_base(document, said, folder)
-    folders = [Path(one).resolve() for one in document.get("folders", []) if isinstance(one, str)]
-    document.setdefault("name", plain_name(Path(said).stem, "study"))
+        raise ScenarioError([Fault("", "this is a scenario, and no study", DO_RUN)], source_name)
+    faults = _with_base(document, source_name, folder)
+    folders = [Path(path).resolve() for path in document.get("folders", []) if isinstance(path, str)]
+    document.setdefault("name", plain_name(Path(source_name).stem, "study"))
     config = None
     try:
         config = StudyConfig.model_validate(document)
     except ValidationError as error:
         faults += [fault for fault in faults_of(error, document) if not _is_told(fault.path, faults)]
     faults += between(document)
-    found = {} if _is_told("base", faults) else _scenarios(document, folders, faults)
+    scenarios = {} if _is_told("base", faults) else _scenarios(document, folders, faults)
     if faults or config is None:
-        raise ScenarioError(in_order(faults, document), said)
+        raise ScenarioError(in_order(faults, document), source_name)
     grid, tuned = tuple(config.grid), tuple(config.tune.values if config.tune else ())
-    labels = _labels(list(found), [*grid, *tuned])
+    labels = _labels(list(scenarios), [*grid, *tuned])
     candidates: dict[Setting, tuple[Candidate, ...]] = {}
-    for (setting, values), scenario in found.items():
-        one = Candidate(values, scenario, labels[setting, values])
-        candidates[setting] = (*candidates.get(setting, ()), one)
-    seeds = config.seeds or (next(iter(found.values())).run.seed,)
+    for (setting, values), scenario in scenarios.items():
+        candidate = Candidate(values, scenario, labels[setting, values])
+        candidates[setting] = (*candidates.get(setting, ()), candidate)
+    seeds = config.seeds or (next(iter(scenarios.values())).run.seed,)
     document = _without_none(document)
     document["folders"] = list(dict.fromkeys(map(str, [*folders, Path.cwd()])))
-    if not any(MARK in resolved_toml(scenario) for scenario in found.values()):
+    if not any(MARK in resolved_toml(scenario) for scenario in scenarios.values()):
         del document["folders"]
     if faults := list(_unwritable(document["base"], "base")):
-        raise ScenarioError(faults, said)
+        raise ScenarioError(faults, source_name)
     written = toml.document(document)
-    return StudyPlan(config, str(document["name"]), seeds, grid, tuned, candidates, written)
+    return StudyPlan(
+        config, str(document["name"]), seeds, grid, tuned, candidates, written, source=source_name
+    )
 
 
 def _document(source: StudySource) -> tuple[dict[str, Any], str, Path | None]:
-    """Return a study's keys, what errors call it, and the folder of its file."""
+    """Return the keys of a study, its name in errors, and the folder of its file."""
     if isinstance(source, Mapping):
         keys: dict[str, Any] = _without_none(plain(source, "study"), {"set", "params", "grid", "tune"})
         return keys, "study", None
@@ -256,7 +205,7 @@ def _document(source: StudySource) -> tuple[dict[str, Any], str, Path | None]:
 
 
 def _without_none(value: Any, settings: Collection[str] = ()) -> Any:
-    """Return what comes from Python without keys that are None, as if they were left out.
+    """Return a value from Python without keys that are None.
 
     What is in the tables called ``settings`` replaces values of the base, so it stays.
     """
@@ -269,8 +218,8 @@ def _without_none(value: Any, settings: Collection[str] = ()) -> Any:
     return [_without_none(child, settings) for child in value] if isinstance(value, list) else value
 
 
-def _with_base(document: dict[str, Any], said: str, folder: Path | None) -> list[Fault]:
-    """Put the tables of the base into a study, in place of its file; return what is wrong with that file.
+def _with_base(document: dict[str, Any], source_name: str, folder: Path | None) -> list[Fault]:
+    """Replace the file of the base by its tables; return the faults of that file.
 
     The folders of both files become the study's ``folders``, unless it has them.
     """
@@ -293,14 +242,14 @@ def _with_base(document: dict[str, Any], said: str, folder: Path | None) -> list
     run = tables.setdefault("run", {})
     if isinstance(run, dict):
         of_file = isinstance(base, str | Path)
-        run.setdefault("name", plain_name(Path(its_name if of_file else said).stem, "run"))
+        run.setdefault("name", plain_name(Path(its_name if of_file else source_name).stem, "run"))
     document["base"] = tables
-    document.setdefault("folders", [str(one.resolve()) for one in [*its_folders, *own]])
+    document.setdefault("folders", [str(path.resolve()) for path in [*its_folders, *own]])
     return []
 
 
 def _unwritable(value: Any, *path: str | int) -> Iterator[Fault]:
-    """Yield what no file can hold, though a scenario in Python can, such as a data set itself."""
+    """Yield the faults of values that no file can hold, such as a data set itself."""
     if isinstance(value, Mapping | list):
         for key, child in value.items() if isinstance(value, Mapping) else enumerate(value):
             yield from _unwritable(child, *path, key)
@@ -315,7 +264,7 @@ def _unwritable(value: Any, *path: str | int) -> Iterator[Fault]:
 def _scenarios(
     document: Mapping[str, Any], folders: Sequence[Path], faults: list[Fault]
 ) -> dict[tuple[Setting, tuple[Any, ...]], Scenario]:
-    """Return the scenario of each setting with all values that are tried; add what is wrong with any."""
+    """Return the scenario of each setting with each candidate; add the faults of any."""
     varied = {
         key: {
             path: values
@@ -328,8 +277,8 @@ def _scenarios(
     }
     common = table_of(document.get("set"))
     variants = [] if any(fault.path == "grid" for fault in faults) else document.get("variant")
-    found: dict[tuple[Setting, tuple[Any, ...]], Scenario] = {}
-    told = dict.fromkeys(faults)
+    scenarios: dict[tuple[Setting, tuple[Any, ...]], Scenario] = {}
+    known = dict.fromkeys(faults)
     for number, variant in enumerate(variants if isinstance(variants, list) else []):
         if not isinstance(variant, dict) or _is_told(f"variant.{number}", faults):
             continue
@@ -353,15 +302,15 @@ def _scenarios(
                     document["base"], overrides, algorithm=variant["algorithm"], folders=folders
                 )
             except ScenarioError as error:
-                told |= dict.fromkeys(_where_written(fault, places) for fault in error.faults)
+                known |= dict.fromkeys(_where_written(fault, places) for fault in error.faults)
             else:
-                found[setting, tuple(map(_hashable, values))] = scenario
-    faults[:] = list(told)
-    return found
+                scenarios[setting, tuple(map(_hashable, values))] = scenario
+    faults[:] = list(known)
+    return scenarios
 
 
 def _where_written(fault: Fault, places: Mapping[str, str]) -> Fault:
-    """Return a fault of a run's scenario with its path in the study: what set the value, or the base."""
+    """Return a fault of a scenario with its path in the study: what set the value, or the base."""
     keys = keys_of(fault.path) or (fault.path,)
     for path, place in places.items():
         set_here = keys_of(path)
@@ -373,23 +322,22 @@ def _where_written(fault: Fault, places: Mapping[str, str]) -> Fault:
 
 def _run(label: str, setting: Setting, scenario: Scenario, seed: int) -> StudyRun:
     run = scenario.run.model_copy(update={"seed": seed})
-    written = resolved_toml(scenario.model_copy(update={"run": run}))
-    trackers = tuple(run.model_dump(mode="json", exclude_none=True)["trackers"])
-    return StudyRun(run_name(label, seed), setting, seed, run.rounds, written, scenario.engine, trackers)
+    scenario = scenario.model_copy(update={"run": run})
+    return StudyRun(run_name(label, seed), setting, seed, scenario, resolved_toml(scenario))
 
 
 def _validated(scenario: Scenario) -> Scenario:
-    """Let a trial be measured on the clients' validation samples."""
+    """Return a scenario that is evaluated on validation samples."""
     evaluation = scenario.evaluation.model_copy(update={"split": "val"})
     return scenario.model_copy(update={"evaluation": evaluation})
 
 
 def _labels(
-    found: Sequence[tuple[Setting, tuple[Any, ...]]], paths: Sequence[str]
+    settings: Sequence[tuple[Setting, tuple[Any, ...]]], paths: Sequence[str]
 ) -> dict[tuple[Setting, tuple[Any, ...]], str]:
-    """Return a name for the folders of each, which says its values and stays if others are added."""
+    """Return the labels of settings with candidates, from their values."""
     labels: dict[tuple[Setting, tuple[Any, ...]], str] = {}
-    for setting, tried in found:
+    for setting, tried in settings:
         values = (
             f"{keys_of(path)[-1]}-{value}"
             for path, value in zip(paths, [*setting.point, *tried], strict=True)
@@ -412,5 +360,12 @@ def _hashable(value: Any) -> Any:
 
 
 def _is_told(path: str, faults: Sequence[Fault]) -> bool:
-    """Whether a fault is known of a path, or of what lies below it."""
+    """Whether a fault is known of a path, or of one below it."""
     return any(f"{fault.path}.".startswith(f"{path}.") for fault in faults)
+
+
+def path_headings(paths: Sequence[str]) -> list[str]:
+    """Return the last keys of paths, or the whole paths where that would not tell them apart."""
+    lasts = [keys_of(path)[-1] for path in paths]
+    heads = (last if lasts.count(last) == 1 else path for last, path in zip(lasts, paths, strict=True))
+    return [head.replace("_", "\n") for head in heads]

@@ -36,23 +36,23 @@ from fedsim.studies.worker import Task, record_task, teller
 from fedsim.studies.worker_pool import Message, Tell
 
 PIECE_BYTES = 8 << 20
-"""Most bytes of a file that travel at once."""
+"""Maximum size of a piece of a file, bytes."""
 
 PIECES_AHEAD = 8
-"""Pieces that a node makes before they are fetched."""
+"""Maximum number of pieces that wait to be fetched."""
 
-MOST_LOST = 5
+MAX_LOST_NODES = 5
 """Nodes that a run may lose before it fails."""
 
 CHECK_S = 2.0
-"""Time between two looks whether the cluster is there, s."""
+"""Interval of checks whether the cluster is there, s."""
 
 
 _GIVEN_UP = "it was given up"
 
 
 class RayRuns:
-    """A cluster to which runs go, as a context that leaves it."""
+    """A connection to a Ray cluster that does runs, as a context."""
 
     def __init__(self) -> None:
         self._connection = Connection(AUTO)
@@ -67,27 +67,23 @@ class RayRuns:
 
     @property
     def num_cpus(self) -> int:
-        """CPUs that are free, at least 1: so many runs go beside each other."""
+        """Number of free CPUs, at least 1: the number of concurrent runs."""
         return max(1, int(self._connection.ray.available_resources().get("CPU", 0.0)))
 
     def start(self) -> RayWorker:
-        """Return a worker whose runs go to the cluster."""
+        """Return a worker of the cluster."""
         return RayWorker(self._connection)
 
 
 class RayWorker:
-    """Has runs done by the cluster, one after the other.
-
-    Args:
-        connection: To the cluster.
-    """
+    """A worker that does runs on the cluster, one after the other."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._is_over = threading.Event()
 
     def do(self, task: Message, tell: Tell) -> Message | None:
-        """Have a run done somewhere, and publish its folder here."""
+        """Do a run on some node, and publish its folder here."""
         folder, written = Path(task["folder"]), task["scenario"]
         try:
             while True:
@@ -112,29 +108,25 @@ class RayWorker:
             return {"failed": traceback.format_exc()}
 
     def how_it_ended(self) -> str:
-        """Never asked for: what happens to nodes is this object's own matter."""
+        """Unused: lost nodes are handled here."""
         return "it was ended"
 
     def end(self) -> None:
-        """Give up the run at hand."""
+        """Give up the current run."""
         self._is_over.set()
 
     def close(self) -> None:
-        """There is nothing to free."""
+        """No-op."""
 
     def _fetch(self, task: Task, folder: Path, tell: Tell) -> None:
-        """Have a run done until a node gets to its end, and publish its folder.
-
-        Raises:
-            RunError: It has failed.
-        """
+        """Repeat a run until a node finishes it, and publish its folder."""
         force = task["force"] or holds_scenario(folder, task["scenario"])
-        for _ in range(MOST_LOST):
+        for _ in range(MAX_LOST_NODES):
             # What came of a run that was lost goes with its hidden folder.
             with suppress(_LostError), staged(folder, force=force) as hidden:
                 self._attempt(task, hidden, tell)
                 return
-        raise RunError(f"{MOST_LOST} nodes were lost that did it, perhaps for want of memory")
+        raise RunError(f"{MAX_LOST_NODES} nodes were lost that did it, perhaps for want of memory")
 
     def _attempt(self, task: Task, hidden: Path, tell: Tell) -> None:
         ray = self._connection.ray
@@ -164,7 +156,7 @@ class RayWorker:
         raise _LostError
 
     def _messages(self, stream: Any) -> Iterator[Task]:
-        """Yield what a run tells, as long as the cluster is there and the run is wanted."""
+        """Yield the messages of a run while the cluster is there and the run is wanted."""
         ray = self._connection.ray
         while True:
             ready, _ = ray.wait([stream], timeout=CHECK_S)
@@ -189,31 +181,27 @@ class _LostError(Exception):
 
 
 def _check(greeting: Message) -> None:
-    """Check that a node would give this process's results.
-
-    Raises:
-        RunError: It would not; the message says why.
-    """
+    """Check that a node gives the same results as this process."""
     host = greeting["host"]
     if greeting["fedsim"] != __version__:
         raise RunError(
             f"{host} runs fedsim {greeting['fedsim']}, this is fedsim {__version__}: install the same "
             "version on every node"
         )
-    if found := differences(versions(), greeting["numbers"]):
-        raise RunError(f"{host} computes other numbers: {', '.join(found)}. To have the same, {PIN}")
+    if differing := differences(versions(), greeting["numbers"]):
+        raise RunError(f"{host} computes other numbers: {', '.join(differing)}. To have the same, {PIN}")
 
 
 def perform(task: Task) -> Iterator[Task]:
-    """Do a run on a node, and yield what becomes of it: rounds, then the pieces of its files."""
+    """Do a run on a node, and yield messages: rounds, then the pieces of its files."""
     sys.path += [place for place in task["path"] if place not in sys.path]
     yield {"greeting": {"host": platform.node(), "fedsim": __version__, "numbers": versions()}}
     parent = Path(tempfile.mkdtemp(prefix="fedsim-run-"))
-    told = SimpleQueue[Task]()
-    thread = threading.Thread(target=_record, args=(task, parent / "run", told.put), daemon=True)
+    messages = SimpleQueue[Task]()
+    thread = threading.Thread(target=_record, args=(task, parent / "run", messages.put), daemon=True)
     thread.start()
     try:
-        while "round" in (message := told.get()):
+        while "round" in (message := messages.get()):
             yield message
         if "failed" not in message:
             yield from _pieces(parent / "run")

@@ -18,23 +18,15 @@ from fedsim.durable import telling
 from fedsim.report.atomic_folder import MEND
 
 LOCKS = ".fedsim-locks"
-"""A file beside them, of which each has a byte to lock; elsewhere than on Linux, files that begin so."""
+"""A file beside them with one lockable byte for each; not on Linux, the prefix of one file for each."""
 
 HAS_BYTE_LOCKS = sys.platform == "linux"
-"""Whether one opening of a file can lock a byte of it; elsewhere it can lock the whole file."""
+"""Whether a file descriptor can lock a single byte; elsewhere it locks the whole file."""
 
 
 @contextmanager
 def locked(place: Path, *, wait: bool) -> Iterator[bool]:
-    """Keep others from a run's folder, or a file, in this block; yield whether that is so.
-
-    Args:
-        place: The folder or the file.
-        wait: Whether to wait while somebody else has it.
-
-    Raises:
-        FileError: The file of the locks cannot be opened.
-    """
+    """Lock a folder or a file during the block; yield whether it could be locked."""
     byte = crc32(place.name.encode())
     locks = place.parent / (LOCKS if HAS_BYTE_LOCKS else f"{LOCKS}-{byte:08x}")
     with telling(locks, MEND):

@@ -21,23 +21,14 @@ from fedsim.studies.plan import Setting, StudyPlan
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """What trials have shown.
-
-    Attributes:
-        scores: The scores of each setting with each candidate, by seed, of the trials that have ended.
-        chosen: The number of the candidate of each setting; settings that have none are left out.
-    """
+    """What trials have shown."""
 
     scores: Mapping[tuple[Setting, int], Mapping[int, float]]
     chosen: Mapping[Setting, int]
 
 
 def read_tuning(plan: StudyPlan, parent: Path) -> Tuning:
-    """Return what the trials in the folder of a study have shown; without any there is nothing to choose.
-
-    Raises:
-        OutputError: The table of a trial is not there, or damaged.
-    """
+    """Return what the trials in the folder of a study have shown; without any there is nothing to choose."""
     if plan.config.tune is None:
         return Tuning({}, dict.fromkeys(plan.settings, 0))
     scores = {

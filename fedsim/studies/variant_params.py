@@ -15,8 +15,8 @@ def variant_params(plan: StudyPlan) -> dict[str, dict[str, str]]:
     values: dict[str, dict[str, dict[str, None]]] = {}
     for setting, candidates in plan.candidates.items():
         own = values.setdefault(setting.variant, {})
-        for one in candidates:
-            for name, text in params_text(one.scenario.algorithm.params).items():
+        for candidate in candidates:
+            for name, text in params_text(candidate.scenario.algorithm.params).items():
                 own.setdefault(name, {})[text] = None
     return {
         variant: {name: " or ".join(texts) for name, texts in own.items()} for variant, own in values.items()

@@ -1,4 +1,4 @@
-"""What a worker of a study does: runs, one after the other."""
+"""Tasks of a worker of a study: one run each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fedsim.studies.plan import with_one_worker
 from fedsim.studies.study_lock import locked
 
 TOLD_EVERY_S = 0.5
-"""At most one line about rounds in so much real time."""
+"""Minimum real time between two messages about rounds, s."""
 
 Task = dict[str, Any]
 
@@ -40,14 +40,7 @@ def tell(outlet: TextIO, message: Task) -> None:
 
 
 def do(task: Task, outlet: TextIO) -> Task:
-    """Do a task, and return what became of it.
-
-    Args:
-        task: ``folder``, ``scenario`` (resolved, TOML), ``source`` for errors to name, ``path`` of Python,
-            ``force``, ``verify``, ``trackers``, the folder by which these know the run (``known_as``), and
-            whether to ``wait`` where another study does this run.
-        outlet: Where rounds are told.
-    """
+    """Do a task, and return the last message about it."""
     sys.path[:] = task["path"]
     folder, written = Path(task["folder"]), task["scenario"]
     try:
@@ -69,14 +62,7 @@ def record_task(
     watch: Callable[[RoundRow], None],
     adapted: Callable[[Scenario], Scenario] = lambda scenario: scenario,
 ) -> None:
-    """Do the run of a task.
-
-    Args:
-        task: As for :func:`do`.
-        folder: Where its results belong on this machine.
-        watch: Told of each round as it ends.
-        adapted: Gives the scenario what is another on this machine.
-    """
+    """Do the run of a task."""
     written = task["scenario"]
     loaded = load_scenario(tomllib.loads(written), {"run.trackers": task["trackers"]})
     plan = Plan.of(with_one_worker(adapted(loaded)), task["source"], verify=task["verify"])
@@ -86,7 +72,7 @@ def record_task(
 
 
 def teller(tell: Callable[[Task], None]) -> Callable[[RoundRow], None]:
-    """Return what tells of rounds now and then, by messages."""
+    """Return a round listener that sends messages at intervals."""
     told_at_s = monotonic()
 
     def watch(row: RoundRow) -> None:

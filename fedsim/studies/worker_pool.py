@@ -1,4 +1,4 @@
-"""Workers, mostly processes of this machine, and who of them does which run."""
+"""A pool of workers that do the runs of a study; most are processes of this machine."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from fedsim.processes.children import python, variables
 from fedsim.system import num_usable_cores
 
 SHUTDOWN_TIMEOUT_S = 10.0
-"""How long a process may take to end by itself."""
+"""Time until a process that was told to end is killed, s."""
 
 COMMAND = python("-m", "fedsim.studies.worker_process")
-"""A worker; the rest of Python's path comes with each task."""
+"""Command of a worker; Python's path comes with each task."""
 
 BYTES_PER_JOB = 10**9
-"""Memory that a run should find free."""
+"""Free memory for each concurrent run."""
 
 MEMINFO = Path("/proc/meminfo")
-"""What Linux says about its memory."""
+"""File with the memory of a Linux machine."""
 
 Message = Mapping[str, Any]
 
@@ -36,17 +36,19 @@ Message = Mapping[str, Any]
 def _how_it_ended(status: int) -> str:
     if status >= 0:
         return f"its process ended with status {status}"
-    said = f"its process was ended by {signal.Signals(-status).name}"
-    return f"{said}, perhaps for want of memory: do fewer runs at once" if status == -signal.SIGKILL else said
+    ending = f"its process was ended by {signal.Signals(-status).name}"
+    if status == -signal.SIGKILL:
+        ending += ", perhaps for want of memory: do fewer runs at once"
+    return ending
 
 
 def default_jobs(runs: int) -> int:
-    """Return how many of some runs go beside each other: one for each core, as far as there is memory."""
+    """Return the default number of concurrent runs: one for each core, as far as there is memory."""
     return max(1, min(num_usable_cores(), runs, _free_memory() // BYTES_PER_JOB))
 
 
 def _free_memory() -> int:
-    """Return how many bytes are available; all of the machine's where the system does not say."""
+    """Return the available memory, or all memory if the system does not tell, bytes."""
     try:
         lines = dict(line.split(":") for line in MEMINFO.read_text().splitlines())
         return int(lines["MemAvailable"].split()[0]) * 1024
@@ -55,31 +57,27 @@ def _free_memory() -> int:
 
 
 Tell = Callable[[Message], None]
-"""Told of rounds."""
+"""Called with messages about rounds."""
 
 
 class Worker(Protocol):
     """Does tasks, one after the other."""
 
     def do(self, task: Message, tell: Tell) -> Message | None:
-        """Have a task done, and return the last message about it; None if the worker has ended before."""
+        """Do a task, and return its last message; None if the worker ended before."""
 
     def how_it_ended(self) -> str:
-        """Say how a worker has ended that was not told to."""
+        """Describe the end of a worker that was not told to end."""
 
     def end(self) -> None:
-        """Tell it to end, whatever it does; any thread may."""
+        """Tell it to end at once; may be called from any thread."""
 
     def close(self) -> None:
-        """Wait for its end, and free what it had."""
+        """Wait for its end, and free its resources."""
 
 
 class Process:
-    """A worker that is a process of this machine.
-
-    Raises:
-        OSError: The machine lacks memory, or has too many processes.
-    """
+    """A worker that is a process of this machine."""
 
     def __init__(self) -> None:
         # A session of its own: Ctrl-C is for this process, which ends the others.
@@ -93,7 +91,7 @@ class Process:
         )
 
     def do(self, task: Message, tell: Tell) -> Message | None:
-        """Have a task done; None if the process has ended before."""
+        """Do a task; None if the process ended before."""
         process = self._process
         assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018
         try:
@@ -109,7 +107,7 @@ class Process:
         return None
 
     def how_it_ended(self) -> str:
-        """Say by what status or signal."""
+        """Describe its exit status or signal."""
         return _how_it_ended(self._process.wait())
 
     def end(self) -> None:
@@ -131,11 +129,6 @@ class WorkerPool:
     """Workers that do tasks, as a context that ends them when it is left.
 
     A worker that ends in the middle of a task takes only that task with it.
-
-    Args:
-        tasks: What to do, for :func:`fedsim.studies.worker.do`.
-        jobs: How many at once.
-        start: Starts a worker; by default a process of this machine.
     """
 
     def __init__(
@@ -169,7 +162,7 @@ class WorkerPool:
             thread.join()
 
     def messages(self) -> Iterator[tuple[int, Message]]:
-        """Yield what workers tell, with the number of the task, until all tasks have ended.
+        """Yield messages with the numbers of their tasks, until all tasks have ended.
 
         Of a task under way that is its ``round``; of one that has ended, either whether it is ``finite`` or
         why it has ``failed``.

@@ -10,10 +10,8 @@ import numpy as np
 
 from fedsim.params import Array
 from fedsim.report.number_format import several
-from fedsim.report.phase_spans import PHASE_WORDS
-from fedsim.report.run_trace import Replayed
-from fedsim.timeline.lanes import lanes
-from fedsim.timeline.perfetto_trace import PerfettoTrace
+from fedsim.report.run_trace import PHASE_WORDS, Replayed
+from fedsim.timeline.perfetto_trace import PerfettoTrace, lanes
 from fedsim.timeline.run_events import RunEvents, SentFrame
 
 
@@ -50,17 +48,7 @@ def add_clients(
     replayed: Replayed,
     events: RunEvents,
 ) -> None:
-    """Add a track for each client that is shown.
-
-    Args:
-        trace: Where.
-        process: The process of simulated time.
-        server_frames: The track on which frames leave the server and arrive there.
-        shown: The clients by what they are, from :func:`fedsim.report.shown_clients.shown_clients`.
-        groups: The label of each client's device, ``[K]``.
-        replayed: Their dispatches.
-        events: What else has happened.
-    """
+    """Add a track for each client that is shown; ``groups`` are the labels of all clients' devices."""
     chosen = np.concatenate(list(shown.values()))
     of_client = _dispatches(trace, replayed, chosen)
     frames = _frames(events, set(chosen.tolist()))
@@ -70,15 +58,16 @@ def add_clients(
             name = f"client {client} ({groups[client]})"
             mine = of_client[client]
             tracks: list[int] = []
-            for one, lane in zip(mine, lanes((one.asked_ns, one.ended_ns) for one in mine), strict=True):
+            times = [(dispatch.asked_ns, dispatch.ended_ns) for dispatch in mine]
+            for dispatch, lane in zip(mine, lanes(times), strict=True):
                 if lane == len(tracks):
                     tracks.append(trace.track(name, parent))
-                of = client, one.number
+                of = client, dispatch.number
                 happened = sorted(
                     _happenings(trace, frames[of], events, of, tracks[lane], server_frames),
                     key=lambda happening: happening.at_ns,
                 )
-                _add_dispatch(trace, tracks[lane], one, happened)
+                _add_dispatch(trace, tracks[lane], dispatch, happened)
 
 
 def _dispatches(trace: PerfettoTrace, replayed: Replayed, clients: Array) -> dict[int, list[_Dispatch]]:
@@ -96,7 +85,7 @@ def _dispatches(trace: PerfettoTrace, replayed: Replayed, clients: Array) -> dic
     times = [
         array[chosen].tolist() for array in (replayed.dispatches.asked_ns(), replayed.dispatches.ended_ns())
     ]
-    found: dict[int, list[_Dispatch]] = {client: [] for client in clients.tolist()}
+    by_client: dict[int, list[_Dispatch]] = {client: [] for client in clients.tolist()}
     for client, number, round_, exchange, outcome, cause, version, staleness, is_assumed, *place in zip(
         *columns, assumed[chosen].tolist(), *times, first.tolist(), last.tolist(), strict=True
     ):
@@ -109,7 +98,7 @@ def _dispatches(trace: PerfettoTrace, replayed: Replayed, clients: Array) -> dic
             "staleness": staleness,
             "phases": "only their lengths are known" if is_assumed else None,
         }
-        found[client].append(
+        by_client[client].append(
             _Dispatch(
                 number,
                 f"round {round_}: {exchange}",
@@ -119,18 +108,18 @@ def _dispatches(trace: PerfettoTrace, replayed: Replayed, clients: Array) -> dic
                 phases[begin:end],
             )
         )
-    return found
+    return by_client
 
 
 def _frames(
     events: RunEvents, clients: set[int]
 ) -> defaultdict[tuple[int, int], list[tuple[int, SentFrame]]]:
     """Return the frames of some clients by client and number of the dispatch, each with its own number."""
-    found: defaultdict[tuple[int, int], list[tuple[int, SentFrame]]] = defaultdict(list)
+    by_client: defaultdict[tuple[int, int], list[tuple[int, SentFrame]]] = defaultdict(list)
     for number, frame in enumerate(events.frames, 1):
         if frame.client in clients:
-            found[frame.client, frame.dispatch].append((number, frame))
-    return found
+            by_client[frame.client, frame.dispatch].append((number, frame))
+    return by_client
 
 
 def _happenings(
@@ -156,7 +145,9 @@ def _happenings(
         yield _Happening(at_ns, track, words)
 
 
-def _add_dispatch(trace: PerfettoTrace, track: int, one: _Dispatch, happened: Sequence[_Happening]) -> None:
+def _add_dispatch(
+    trace: PerfettoTrace, track: int, dispatch: _Dispatch, happened: Sequence[_Happening]
+) -> None:
     """Add a dispatch; what happens between two phases is written between them, so it lies within neither."""
     waiting = iter(happened)
     nearest = next(waiting, None)
@@ -174,11 +165,11 @@ def _add_dispatch(trace: PerfettoTrace, track: int, one: _Dispatch, happened: Se
             )
             nearest = next(waiting, None)
 
-    trace.begin(track, one.asked_ns, one.name, one.notes)
-    for phase, began_ns, ended_ns in one.spans:
+    trace.begin(track, dispatch.asked_ns, dispatch.name, dispatch.notes)
+    for phase, began_ns, ended_ns in dispatch.spans:
         add_until(began_ns)
         trace.begin(track, began_ns, phase)
         trace.end(track, ended_ns)
-    add_until(one.ended_ns)
-    trace.end(track, one.ended_ns)
+    add_until(dispatch.ended_ns)
+    trace.end(track, dispatch.ended_ns)
     add_until(None)

@@ -7,10 +7,62 @@ as the earlier. Names are sent once and then named by a number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from pathlib import Path
+from struct import Struct
 
-from fedsim.timeline.protobuf import double, fixed64, message, number, tag, text, varint
+_VARINT, _FIXED64, _LENGTH = 0, 1, 2  # wire types
+_DOUBLE, _UNSIGNED = Struct("<d"), Struct("<Q")
+
+
+# Two groups of seven bits at once: with more to follow, and as the last ones.
+_MORE = [bytes((value & 0x7F | 0x80, value >> 7 | 0x80)) for value in range(1 << 14)]
+_LAST = [bytes((value,) if value < 0x80 else (value & 0x7F | 0x80, value >> 7)) for value in range(1 << 14)]
+
+
+def varint(value: int) -> bytes:
+    """Return a whole number in groups of seven bits, the lowest first; a negative one as its 64 bits."""
+    if value < 0:
+        value &= 0xFFFF_FFFF_FFFF_FFFF
+    encoded = b""
+    while value >= 1 << 14:
+        encoded += _MORE[value & 0x3FFF]
+        value >>= 14
+    return encoded + _LAST[value]
+
+
+@cache
+def tag(field: int, wire_type: int) -> bytes:
+    """Return what comes before a value of a field."""
+    return varint(field << 3 | wire_type)
+
+
+def number(field: int, value: int) -> bytes:
+    """Return a field that holds a whole number, a truth value, or a member of an enumeration."""
+    return tag(field, _VARINT) + varint(value)
+
+
+def fixed64(field: int, value: int) -> bytes:
+    """Return a field that holds a number in eight bytes."""
+    return tag(field, _FIXED64) + _UNSIGNED.pack(value)
+
+
+def double(field: int, value: float) -> bytes:
+    """Return a field that holds a floating-point number."""
+    return tag(field, _FIXED64) + _DOUBLE.pack(value)
+
+
+def message(field: int, *parts: bytes) -> bytes:
+    """Return a field that holds a message, made of the fields given."""
+    content = b"".join(parts)
+    return tag(field, _LENGTH) + varint(len(content)) + content
+
+
+def text(field: int, value: str) -> bytes:
+    """Return a field that holds a text."""
+    return message(field, value.encode())
+
 
 # Fields of messages, by their names in trace_packet.proto and the files that it includes.
 _PACKET = 1
@@ -61,39 +113,18 @@ class PerfettoTrace:
         write(_FIRST)
 
     def process(self, name: str, label: str = "") -> int:
-        """Add a process, which groups tracks.
-
-        Args:
-            name: What it is called.
-            label: Shown beside its name.
-
-        Returns:
-            It as the parent of tracks.
-        """
+        """Add a process, which groups tracks."""
         self._num_processes += 1
         labels = [text(_LABEL, label)] if label else []
         who = message(_PROCESS, number(_PID, self._num_processes), text(_PROCESS_NAME, name), *labels)
         return self._describe(who)
 
     def track(self, name: str, parent: int, description: str = "") -> int:
-        """Add a track below those of its parent that there are; tracks of one name there are shown as one.
-
-        Args:
-            name: What it is called.
-            parent: A process, or a track.
-            description: What is on it.
-        """
+        """Add a track below those of its parent that there are; tracks of one name there are shown as one."""
         return self._describe(number(_PARENT, parent), text(_NAME, name), *_description(description))
 
     def counter(self, name: str, parent: int, unit: str = "", description: str = "") -> int:
-        """Add a track of a value that changes.
-
-        Args:
-            name: What it is called.
-            parent: A process, or a track.
-            unit: Of its values; ``B`` for bytes.
-            description: What it means.
-        """
+        """Add a track of a value that changes; ``unit`` is ``B`` for bytes."""
         kind = number(_UNIT, _BYTES) if unit == "B" else text(_UNIT_NAME, unit)
         track = self._describe(
             number(_PARENT, parent),
@@ -129,16 +160,7 @@ class PerfettoTrace:
         leaves: int | None = None,
         arrives: int | None = None,
     ) -> None:
-        """Add something that takes no time.
-
-        Args:
-            track: Where.
-            at_ns: When.
-            name: What.
-            notes: What is known of it.
-            leaves: The number of the arrow that begins here, if one does.
-            arrives: That of the arrow that ends here.
-        """
+        """Add something that takes no time."""
         body = self._bodies.get((_INSTANT, track, name)) or self._body(_INSTANT, track, name)
         body += notes
         if leaves is not None:
@@ -180,15 +202,15 @@ class PerfettoTrace:
         return number(field, known)
 
     def _note(self, name: str, value: int | float | str) -> bytes:
-        said: bytes
+        content: bytes
         match value:
             case str():
-                said = text(_AS_TEXT, value)
+                content = text(_AS_TEXT, value)
             case int():
-                said = number(_AS_INT, value)
+                content = number(_AS_INT, value)
             case float():
-                said = double(_AS_DOUBLE, value)
-        note = message(_ANNOTATION, self._name(_ANNOTATION_NAME, _ANNOTATION_IID, name), said)
+                content = double(_AS_DOUBLE, value)
+        note = message(_ANNOTATION, self._name(_ANNOTATION_NAME, _ANNOTATION_IID, name), content)
         self._notes[name, value] = note
         return note
 
@@ -204,3 +226,16 @@ class PerfettoTrace:
 
 def _description(words: str) -> list[bytes]:
     return [text(_DESCRIPTION, words)] if words else []
+
+
+def lanes(times: Iterable[tuple[int, int]]) -> list[int]:
+    """Return a lane for each time: the first that is free. Times are begins and ends, ordered by begin."""
+    free_at: list[int] = []
+    numbers = []
+    for began, ended in times:
+        lane = next((number for number, end in enumerate(free_at) if end <= began), len(free_at))
+        if lane == len(free_at):
+            free_at.append(ended)
+        free_at[lane] = ended
+        numbers.append(lane)
+    return numbers

@@ -12,19 +12,7 @@ from fedsim.wire import SERVER
 
 @dataclass(slots=True, eq=False)
 class SentFrame:
-    """A frame.
-
-    Attributes:
-        client: To whom or from whom.
-        dispatch: Number of the dispatch among those to this client.
-        up: Whether it went to the server.
-        kind: Of its message.
-        num_bytes: Its length, with what protocols add.
-        sent_ns: When it was put on its link.
-        ended_ns: When it had arrived, or was lost; None where it was under way when the run ended.
-        outcome: What became of it, as in the table of messages.
-        cause: Why it was not delivered.
-    """
+    """A frame."""
 
     client: int
     dispatch: int
@@ -60,16 +48,7 @@ class Merge:
 
 @dataclass(slots=True, eq=False)
 class RunEvents:
-    """What a trace tells, in the order of time.
-
-    Attributes:
-        frames: All frames.
-        jobs: The server's own work.
-        merges: All merges.
-        remarks: What happened to dispatches, by client and number: instants in ns, and words.
-        accuracies: What evaluations have found, by what was measured: instants in ns, and shares.
-        stopped: The budget that ended the rounds, and when, if one did.
-    """
+    """What a trace tells, in the order of time."""
 
     frames: list[SentFrame] = field(default_factory=list)
     jobs: list[ServerJob] = field(default_factory=list)

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedsim.clock.running import quiet_collector
 from fedsim.durable import telling
+from fedsim.engine.job_times import TimedJobs
 from fedsim.errors import OutputError
 from fedsim.params import Array
 from fedsim.report.atomic_folder import MEND, write_file
 from fedsim.report.job_time_file import read_job_times
 from fedsim.report.number_format import several
 from fedsim.report.read_parquet import column_names, read_columns
-from fedsim.report.read_provenance import read_provenance
+from fedsim.report.read_whole import read_provenance
 from fedsim.report.run_trace import replay
-from fedsim.report.shown_clients import MOST_CLIENTS, shown_clients
+from fedsim.report.shown_clients import MAX_CLIENTS, shown_clients
 from fedsim.report.summary import read_summary
 from fedsim.timeline.client_tracks import add_clients
 from fedsim.timeline.perfetto_trace import PerfettoTrace, is_perfetto_trace
 from fedsim.timeline.run_events import RunEvents
 from fedsim.timeline.server_tracks import add_server
-from fedsim.timeline.worker_tracks import add_workers
 
 ORDER_IS_ASSUMED = (
     "clients ran in processes of their own, so it is known how long the phases of a dispatch lasted, but not "
@@ -32,24 +33,14 @@ ORDER_IS_ASSUMED = (
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a timeline shows.
-
-    Attributes:
-        num_clients: How many clients have a track.
-        remarks: What is left out, and what is not known, one sentence each.
-    """
+    """What a timeline shows."""
 
     num_clients: int
     remarks: Sequence[str]
 
 
-def save_timeline(folder: Path, file: Path, *, most_clients: int = MOST_CLIENTS) -> Shown:
-    """Write the timeline of a run to a file, whole or not at all; an older timeline there is replaced.
-
-    Raises:
-        OutputError: The folder holds no whole run, or something else is at the place.
-        FileError: It cannot be written.
-    """
+def save_timeline(folder: Path, file: Path, *, most_clients: int = MAX_CLIENTS) -> Shown:
+    """Write the timeline of a run to a file, whole or not at all; an older timeline there is replaced."""
     with telling(file, MEND, error=OutputError):
         if file.exists() and not is_perfetto_trace(file):
             raise OutputError(f"{file} exists already, and is no timeline: choose another place")
@@ -63,19 +54,9 @@ def save_timeline(folder: Path, file: Path, *, most_clients: int = MOST_CLIENTS)
 
 
 def write_timeline(
-    folder: Path, write: Callable[[bytes], object], *, most_clients: int = MOST_CLIENTS
+    folder: Path, write: Callable[[bytes], object], *, most_clients: int = MAX_CLIENTS
 ) -> Shown:
-    """Write the timeline of a run.
-
-    Args:
-        folder: The run's.
-        write: Takes the bytes of the trace, piece by piece.
-        most_clients: Of how many clients at most, at least 3; of more, the slowest, the median and the
-            fastest are shown.
-
-    Raises:
-        OutputError: The folder holds no whole run.
-    """
+    """Write the timeline of a run; ``write`` takes the bytes of the trace, piece by piece."""
     events = RunEvents()
     replayed = replay(folder, events.listeners())
     summary = read_summary(folder)
@@ -113,3 +94,28 @@ def _left_out(shown: Mapping[str, Array], num_asked: int) -> list[str]:
         f"of {several(num_asked, 'client')} that were asked, {', '.join(parts[:-1])} and {parts[-1]} are "
         "shown, by the mean time of their dispatches; counters are of all clients"
     ]
+
+
+SIMULATION = "simulation"
+"""The thread in which events happen; jobs that no worker does are done there too."""
+
+
+def add_workers(trace: PerfettoTrace, jobs: Sequence[TimedJobs], rounds: Sequence[tuple[int, int]]) -> None:
+    """Add a process of real time: what each thread did, and how long rounds took."""
+    process = trace.process("real time of this computer", "from the beginning of the run")
+    track = trace.track("rounds", process)
+    began_ns = 0
+    for number, ended_ns in rounds:
+        trace.begin(track, began_ns, f"round {number}")
+        trace.end(track, ended_ns)
+        began_ns = ended_ns
+    tracks = {name: trace.track(name, process) for name in sorted({_name(job.thread) for job in jobs})}
+    for job in jobs:
+        track = tracks[_name(job.thread)]
+        trace.begin(track, job.began_ns, job.kind, trace.notes({"jobs": job.number}))
+        trace.end(track, job.ended_ns)
+
+
+def _name(thread: str) -> str:
+    worker = re.fullmatch(r"fedsim-worker-(\d+)", thread)
+    return f"worker {worker[1]}" if worker else SIMULATION

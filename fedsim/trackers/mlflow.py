@@ -21,10 +21,10 @@ from pydantic import Field
 
 from fedsim.trackers.base import Follower, Point, TrackedRun, Tracker, TrackerConfig, flat, needed
 
-MOST_PARAMS = 100
+MAX_PARAMS = 100
 """Parameters that MLflow takes at once."""
 
-MOST_CHARACTERS = 6000
+MAX_CHARACTERS = 6000
 """Characters of a parameter's value that MLflow takes."""
 
 
@@ -87,9 +87,9 @@ class _Run(Follower):
         self._entities = entities
         self._id = info.run_id
         self._began_ms = info.start_time
-        params = [entities.Param(path, str(value)[:MOST_CHARACTERS]) for path, value in flat(run.settings)]
-        for first in range(0, len(params), MOST_PARAMS):
-            client.log_batch(self._id, params=params[first : first + MOST_PARAMS])
+        params = [entities.Param(path, str(value)[:MAX_CHARACTERS]) for path, value in flat(run.settings)]
+        for first in range(0, len(params), MAX_PARAMS):
+            client.log_batch(self._id, params=params[first : first + MAX_PARAMS])
         client.log_text(self._id, run.scenario_toml, "scenario.toml")
 
     def note(self, point: Point) -> None:

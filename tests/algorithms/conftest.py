@@ -28,7 +28,7 @@ from fedsim.data import FederatedData, LoadContext, Spreading, federate
 from fedsim.data.client_split import Split
 from fedsim.data.digits import PLUGIN as DIGITS
 from fedsim.data.federated import Holdings
-from fedsim.data.partitions.dirichlet_class import PLUGIN as DIRICHLET
+from fedsim.data.partitions.dirichlet import DirichletClass
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.engine.training_config import TrainingConfig
@@ -44,12 +44,13 @@ from fedsim.plugins import load
 from fedsim.rng import Key
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
-from fedsim.runtime.policies.selectors.uniform import PLUGIN as UNIFORM
+from fedsim.runtime.policies.selectors.random_draws import Uniform
 from fedsim.runtime.records.recorder import silent
 from fedsim.runtime.run import RunResult, kinds_of, run
 from fedsim.runtime.sockets.join import host
 from fedsim.runtime.sockets.serve import serve
 from fedsim.task import Task
+from tests.algorithms.stand_ins import QUICK
 
 FEW = 200
 """Samples of all clients and of the public set; whether anything is learned takes twice as many."""
@@ -61,7 +62,7 @@ def _data(num_clients: int, public_size: int, num_samples: int) -> FederatedData
     dataset = DIGITS(DIGITS.Config()).load(LoadContext(None, num_clients, key))
     return federate(
         dataset,
-        DIRICHLET(DIRICHLET.Config(alpha=0.5)),
+        DirichletClass(DirichletClass.Config(alpha=0.5)),
         Spreading(
             num_clients=num_clients,
             shares=(0.7, 0.1, 0.2),
@@ -140,6 +141,10 @@ class World:
         assert isinstance(made, Algorithm)
         return made
 
+    def quick(self, name: str) -> Algorithm[Any, Any, Any]:
+        """Return an algorithm with parameters for a short run."""
+        return self.algorithm(name, **QUICK.get(name, {}))
+
     def parts(
         self,
         algorithm: Algorithm[Any, Any, Any],
@@ -162,7 +167,7 @@ class World:
             architectures=_architectures(data.task),
             network=NAIVE(Config()) if lost is None else LossyNetwork(lost),
             executor=THREADS(ExecutorConfig(workers=workers, batching=batching)),
-            selector=UNIFORM(Config()),
+            selector=Uniform(Config()),
             pacing=SYNCHRONOUS(SYNCHRONOUS.Config()),
             training=TrainingConfig(**{"lr": 0.1, "batch_size": 8, **(training or {})}),
             rounds=3,
@@ -213,18 +218,32 @@ class World:
             assert not other.rejections
         return first
 
-    def recorded(self, algorithm: Algorithm[Any, Any, Any], hook: str) -> list[tuple[tuple[Any, ...], Any]]:
-        """Return what will hold the arguments and the result of each call of a hook."""
-        calls: list[tuple[tuple[Any, ...], Any]] = []
+    def recorded(
+        self,
+        algorithm: Algorithm[Any, Any, Any],
+        hook: str,
+        keep: Callable[..., Any] = lambda *arguments: (arguments[:-1], arguments[-1]),
+    ) -> list[Any]:
+        """Return what will hold arguments and result of each call of a hook, or what ``keep`` makes of it."""
+        calls: list[Any] = []
         original = getattr(algorithm, hook)
 
         async def recorder(*arguments: Any) -> Any:
             result = await original(*arguments)
-            calls.append((arguments, result))
+            calls.append(keep(*arguments, result))
             return result
 
         setattr(algorithm, hook, recorder)
         return calls
+
+    def results(self, algorithm: Algorithm[Any, Any, Any], hook: str) -> list[Any]:
+        """Return what will hold the result of each call of a hook."""
+        return self.recorded(algorithm, hook, lambda *arguments: arguments[-1])
+
+    def personal(self, algorithm: Algorithm[Any, Any, Any], **changes: Any) -> dict[int, Model]:
+        """Run, and return each client's own model at the end."""
+        result = self.run(algorithm, **changes)
+        return {client: models["personal"] for client, models in result.models.items()}
 
     def watched(self, algorithm: Algorithm[Any, Any, Any]) -> dict[int, dict[str, Model]]:
         """Return what will hold each client's evaluated models, by name, as they were measured last."""

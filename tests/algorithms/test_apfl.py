@@ -17,26 +17,11 @@ from fedsim.engine.steps import Work
 from fedsim.params import Model
 from fedsim.runtime.run import RunResult
 
-KEPT: dict[str, Any] = {"training": {"momentum": 0.9, "keep_optimiser": True}, "clients_per_round": 3}
 PLAIN: dict[str, Any] = {"verify": False}
-ways = pytest.mark.parametrize("changes", [PLAIN, KEPT])
 
 
 def _personal(result: RunResult) -> dict[int, bytes]:
     return {client: models["personal"].digest() for client, models in result.models.items()}
-
-
-def _watched(algorithm: Any) -> tuple[list[Model], dict[int, Model]]:
-    """Have the server's models after each merge, and the last that each client sent, written down."""
-    merge, merged, sent = algorithm.merge, list[Model](), dict[int, Model]()
-
-    async def watching(server: Any, state: Any, replies: Any) -> Any:
-        sent.update({reply.client: reply.message.model for reply in replies})
-        merged.append(await merge(server, state, replies))
-        return merged[-1]
-
-    algorithm.merge = watching
-    return merged, sent
 
 
 # Arithmetic
@@ -108,71 +93,26 @@ def test_a_mixture_by_hand() -> None:
 # Runs
 
 
-@ways
-def test_own_models_alone_are_local_bit_for_bit(changes: dict[str, Any], world: Any) -> None:
-    apfl = world.run(world.algorithm("apfl", alpha=1.0, adapt="never"), **changes)
-    assert _personal(apfl) == _personal(world.run(world.local(), **changes))
-
-
-@ways
-def test_the_global_model_alone_is_uniform_fedavg_bit_for_bit(changes: dict[str, Any], world: Any) -> None:
-    apfl = world.run(world.algorithm("apfl", alpha=0.0, adapt="never", mix_with="server"), **changes)
-    fedavg = world.run(world.algorithm("fedavg", weighting="uniform"), **changes)
-    assert _personal(apfl) == {client: models["global"].digest() for client, models in fedavg.models.items()}
-    assert apfl.totals == fedavg.totals
-
-
 def test_without_own_models_a_client_has_what_it_sent(world: Any) -> None:
     algorithm = world.algorithm("apfl", alpha=0.0, adapt="never")
-    _, sent = _watched(algorithm)
+    turns = world.recorded(algorithm, "train")
     result = world.run(algorithm, **PLAIN)
-    assert _personal(result) == {client: model.digest() for client, model in sent.items()}
+    sent = {client.client: reply.model.digest() for (client, *_), (_, reply) in turns}
+    assert _personal(result) == sent
 
 
 def test_the_server_has_the_same_models_for_every_alpha(world: Any) -> None:
     fedavg = world.algorithm("fedavg", weighting="uniform")
-    wanted, _ = _watched(fedavg)
+    wanted = world.results(fedavg, "merge")
     world.run(fedavg, rounds=2, **PLAIN)
     for params in ({}, {"alpha": 0.9, "adapt": "step"}):
         algorithm = world.algorithm("apfl", **params)
-        merged, _ = _watched(algorithm)
+        merged = world.results(algorithm, "merge")
         world.run(algorithm, rounds=2, **PLAIN)
         assert [model.digest() for model in merged] == [model.digest() for model in wanted]
-
-
-def test_payload_is_one_model_each_way(world: Any) -> None:
-    totals = world.run(world.algorithm("apfl"), **PLAIN).totals
-    scalars = 64 * 16 + 16 + 16 * 10 + 10
-    assert totals.parameters_up == totals.parameters_down == 12 * scalars
 
 
 def test_a_client_that_was_never_asked_has_the_start_values(world: Any) -> None:
     result = world.run(world.algorithm("apfl"), clients_per_round=1, rounds=1, **PLAIN)
     start = world.parts(world.algorithm("apfl")).initial()("mlp").digest()
     assert sorted(digest == start for digest in _personal(result).values()) == [False, True, True, True]
-
-
-def test_what_a_client_keeps_is_kept_when_uploads_are_lost(world: Any) -> None:
-    params = {"alpha": 1.0, "adapt": "never"}
-    lost = world.run(
-        world.algorithm("apfl", **params),
-        lost=lambda parcel, n: parcel.sender == 2,
-        client_timeout_s=30.0,
-        **PLAIN,
-    )
-    assert _personal(lost)[2] == _personal(world.run(world.algorithm("apfl", **params), **PLAIN))[2]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mix_with", ["client", "server"])
-def test_models_are_the_same_every_way(mix_with: str, world: Any) -> None:
-    result = world.run_every_way(lambda: world.algorithm("apfl", mix_with=mix_with), rounds=2)
-    assert result.final.mean > 0
-
-
-def test_parameters_fit_together(world: Any) -> None:
-    with pytest.raises(ValueError, match="less than or equal to 1"):
-        world.algorithm("apfl", alpha=1.5)
-    for params in ({"alpha_lr": 0.1}, {"alpha_decay": 0.02}):
-        with pytest.raises(ValueError, match="leave them out"):
-            world.algorithm("apfl", adapt="never", **params)

@@ -13,9 +13,8 @@ import pytest
 from fedsim.algorithms.base import Algorithm
 from fedsim.errors import RunError, UserError
 from fedsim.plugins import available
+from fedsim.runtime.policies.pacing.asynchronous import Buffered, Immediate
 from fedsim.runtime.policies.pacing.base import Pacing
-from fedsim.runtime.policies.pacing.buffered import PLUGIN as BUFFERED
-from fedsim.runtime.policies.pacing.immediate import PLUGIN as IMMEDIATE
 from fedsim.runtime.run import RunResult
 from fedsim.walk import parts
 
@@ -70,8 +69,8 @@ NOT_SO = {
 
 def _pacing(kind: str, **params: Any) -> Pacing[Any]:
     if kind == "buffered":
-        return BUFFERED(BUFFERED.Config(**params))
-    return IMMEDIATE(IMMEDIATE.Config(**params))
+        return Buffered(Buffered.Config(**params))
+    return Immediate(Immediate.Config(**params))
 
 
 USUAL: dict[str, dict[str, Any]] = {

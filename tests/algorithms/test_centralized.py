@@ -18,17 +18,6 @@ from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.rng import Key
 
 
-@pytest.mark.parametrize(
-    "training", [{}, {"epochs": 2}, {"steps": 7}, {"epochs": 2, "momentum": 0.9}, {"optimiser": "adam"}]
-)
-def test_one_clients_fedavg_is_the_same_bit_for_bit(training: dict[str, Any], world: Any) -> None:
-    fedavg = world.run(world.algorithm("fedavg"), num_clients=1, training=training)
-    centralized = world.run(world.algorithm("centralized"), num_clients=1, training=training)
-    assert centralized.model_hash == fedavg.model_hash
-    assert centralized.final.mean == fedavg.final.mean
-    assert centralized.final.global_ == fedavg.final.global_
-
-
 def test_nobody_is_asked_and_nothing_travels_but_time_passes(world: Any) -> None:
     result = world.run(world.algorithm("centralized"))
     assert [(row.round, row.asked) for row in result.rounds] == [(1, 0), (2, 0), (3, 0)]
@@ -130,31 +119,12 @@ def test_every_client_may_tune_the_model(passes: Any, world: Any) -> None:
     assert (personal == {common}) is (passes == 0)
 
 
-def test_passes_without_tuning_are_refused(world: Any) -> None:
-    with pytest.raises(ValueError, match="add finetune = true"):
-        world.algorithm("centralized", finetune_epochs=2)
-
-
-@pytest.mark.parametrize("settings", [{}, {"upload": True, "finetune": True}])
-def test_it_runs_where_nothing_learns(settings: dict[str, Any], world: Any) -> None:
-    result = world.run(world.algorithm("centralized", **settings), executor=NULL(ExecutorConfig()))
-    assert result.final is None
-
-
 def test_counts_of_samples_are_uploaded_as_so_many_zeros(world: Any) -> None:
     counts = Dataset(world.data().task, sizes=np.array([4, 7, 3, 5]))
     data = federate(counts, None, Spreading(num_clients=4, shares=(1, 0, 0)), Key.root(0))
     algorithm = world.algorithm("centralized", upload=True)
     result = world.run(algorithm, data=data, executor=NULL(ExecutorConfig()))
     assert 19 * (64 + 8) < result.totals.data_up < 19 * (64 + 8) + 4 * 300  # zeros are images of eight bits
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2, 4])
-def test_workers_make_no_difference(workers: int, world: Any) -> None:
-    algorithm = world.algorithm("centralized", upload=True, finetune=True)
-    result, expected = world.run(algorithm, workers=workers, rounds=1), world.run(algorithm, rounds=1)
-    assert (result.trace_hash, result.model_hash) == (expected.trace_hash, expected.model_hash)
 
 
 def test_it_keeps_its_optimiser_where_clients_do(world: Any) -> None:

@@ -30,14 +30,8 @@ class Mine:
 class Halves(ModelTraining[Config, Model]):
     """A client's model is the mean of one of its own and of one that all have (as in MAPPER)."""
 
-    def start(self, server: ServerContext) -> Model:
-        return server.initial_model()
-
     def join(self, client: ClientContext) -> Mine:
         return Mine(client.initial_model(variant=1 + client.client), 0)
-
-    def model_for(self, server: ServerContext, state: Model, client: int) -> Model:
-        return state
 
     async def own_model(self, client: ClientContext, state: Mine, message: ModelBroadcast) -> Model:
         return _half(state.model, message.model)
@@ -62,23 +56,6 @@ def _digest(models: Mapping[str, Model], name: str) -> bytes:
     return models[name].digest()
 
 
-def test_what_a_client_goes_on_with_is_not_what_it_sends(world: Any) -> None:
-    merged = []
-    for algorithm in (Halves(Config()), world.algorithm("fedavg")):
-        merge, models = algorithm.merge, list[bytes]()
-
-        async def watched(*arguments: Any, merge: Any = merge, models: list[bytes] = models) -> Any:
-            model = await merge(*arguments)
-            models.append(model.digest())
-            return model
-
-        algorithm.merge = watched  # type: ignore[method-assign]
-        world.run(algorithm, rounds=2)
-        merged.append(models)
-    assert len(merged[0]) == 2
-    assert merged[0] == merged[1]
-
-
 class TunedHalves(FineTuning[Any, Model], Halves):
     """No more than this."""
 
@@ -89,15 +66,9 @@ def _tuned(**params: Any) -> TunedHalves:
     return TunedHalves(OptionalFineTuningConfig(**params))
 
 
-@pytest.mark.parametrize(
-    ("passes", "training"),
-    [
-        pytest.param(2, {}, marks=pytest.mark.slow),
-        pytest.param("chosen", {"momentum": 0.9}, marks=pytest.mark.slow),
-        pytest.param(2, {"momentum": 0.9}, marks=pytest.mark.slow),
-        pytest.param("chosen", {}, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("training", [{}, {"momentum": 0.9}])
+@pytest.mark.parametrize("passes", [2, "chosen"])
 def test_models_are_the_same_every_way(passes: Any, training: dict[str, Any], world: Any) -> None:
     plain = world.run(Halves(Config()), training=training)
     tuned = world.run_every_way(lambda: _tuned(finetune_epochs=passes), training=training)
@@ -142,24 +113,10 @@ def test_what_clients_mirror_is_settled_before(world: Any) -> None:
     assert all("untuned" in models for models in result.models.values())
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "ditto",
-        "dsfl",
-        "feddf",
-        "fedmd",
-        "fedper",
-        "fedprox",
-        "fml",
-        "ktpfl",
-        "ktpfl_w",
-        "l2sgd",
-        "local",
-        "mapper",
-        "perfed_ckt",
-    ],
-)
+COMPOSED = "ditto dsfl feddf fedmd fedper fedprox fml ktpfl ktpfl_w l2sgd local mapper perfed_ckt"
+
+
+@pytest.mark.parametrize("name", COMPOSED.split())
 def test_it_composes_with_algorithms_as_they_are(name: str, world: Any) -> None:
     method: Any = load("fedsim.algorithms", name)
 

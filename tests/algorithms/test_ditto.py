@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedsim.algorithms.common.tree_arithmetic import squared_distance
-from fedsim.runtime.run import RunResult, run
+from fedsim.runtime.run import RunResult
 
 
 def _named(result: RunResult, name: str) -> dict[int, bytes]:
@@ -32,16 +32,6 @@ def test_the_global_model_is_that_of_fedavg_bit_for_bit(
     assert ditto.totals == fedavg.totals
     assert ditto.final.global_ == fedavg.final.global_
     assert ditto.final.others == {"gm": fedavg.final.mean}
-
-
-@ways
-def test_without_the_pull_own_models_are_those_of_local_bit_for_bit(
-    changes: dict[str, Any], world: Any
-) -> None:
-    ditto = world.run(world.algorithm("ditto", lam=0.0), **changes)
-    local = world.run(world.local("personal"), **changes)
-    assert _named(ditto, "personal") == _named(local, "personal")
-    assert ditto.final.mean == local.final.mean
 
 
 def test_a_stronger_pull_brings_models_nearer(world: Any) -> None:
@@ -71,39 +61,3 @@ def test_one_step_by_hand(world: Any) -> None:
             pull = 0.1 * 2.0 * (before - models["global"].params[name])
             wanted = own.models[client]["personal"].params[name] - pull
             np.testing.assert_allclose(pulled.models[client]["personal"].params[name], wanted, atol=1e-6)
-
-
-def test_payload_is_one_model_each_way(world: Any) -> None:
-    totals = world.run(world.algorithm("ditto")).totals
-    scalars = 64 * 16 + 16 + 16 * 10 + 10
-    assert totals.parameters_up == totals.parameters_down == 4 * 3 * scalars
-
-
-def test_own_models_are_kept_when_uploads_are_lost(world: Any) -> None:
-    whole = world.run(world.algorithm("ditto", lam=0.0), **PLAIN)
-    lost = world.run(
-        world.algorithm("ditto", lam=0.0),
-        lost=lambda parcel, n: parcel.sender == 2,
-        client_timeout_s=30.0,
-        **PLAIN,
-    )
-    assert _named(lost, "personal")[2] == _named(whole, "personal")[2]
-    assert _named(lost, "global") != _named(whole, "global")
-
-
-def test_own_models_are_trained_together(world: Any) -> None:
-    parts = world.parts(world.algorithm("ditto"), verify=False)
-
-    run(parts)
-    assert parts.executor.jobs_done["fit"]["together"] == 24
-
-
-@pytest.mark.slow
-def test_models_are_the_same_every_way(world: Any) -> None:
-    assert world.run_every_way(lambda: world.algorithm("ditto"), rounds=2).final.mean > 0
-
-
-def test_parameters_have_ranges(world: Any) -> None:
-    for params in ({"lam": -0.1}, {"personal_epochs": 0}):
-        with pytest.raises(ValueError, match="greater"):
-            world.algorithm("ditto", **params)

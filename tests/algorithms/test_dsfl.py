@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -12,19 +11,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 
-from fedsim.algorithms.base import Reply, Setting
+from fedsim.algorithms.base import Reply
 from fedsim.algorithms.common.distillation import softmax
 from fedsim.algorithms.dsfl import ClientState, ServerState
-from fedsim.config import Config
-from fedsim.models import Architecture, ModelPlugin, Net
-from fedsim.models.base import dense, named
 from fedsim.params import Array, Model
 from fedsim.rng import Key
 from fedsim.runtime.run import run
-from fedsim.task import Task
 from fedsim.wire import LogitsDown, LogitsUp, indices_digest
+from tests.algorithms.stand_ins import Server, normed
 
 POSITIONS = np.array([4, 9, 1])
 
@@ -58,36 +53,20 @@ def test_sharpening_keeps_the_largest(row: list[float]) -> None:
     assert soft.sum() == pytest.approx(1, abs=1e-5)
 
 
-class _Server:
-    task = SimpleNamespace(num_outputs=2)
-    training = SimpleNamespace(batch_size=8, make_optimiser=lambda lr: lr)
-    num_public = 10
-    key = Key.root(0)
-    round = 1
-
+class _Server(Server):
     def __init__(self) -> None:
-        self.at_work: dict[str, Coroutine[Any, Any, Any]] = {}
-
-    def background(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
-        self.at_work[name] = work
-
-    async def collect(self, name: str) -> Any:
-        return await self.at_work.pop(name)
+        training = SimpleNamespace(batch_size=8, make_optimiser=lambda lr: lr)
+        task, key = SimpleNamespace(num_outputs=2), Key.root(0)
+        super().__init__(task=task, training=training, num_public=10, key=key)
 
     def public(self, positions: Any) -> Any:
         return positions
-
-    async def call(self, function: Any, *arguments: Any, flops: float) -> Any:
-        assert flops > 0
-        return function(*arguments)
 
     async def fit(self, model: Model, **how: Any) -> Any:
         met = how["streams"]["public"].samples
         assert met.tolist() in ([4, 1], [])
         assert how["extras"]["teacher"].value.shape == (len(met), 2)
-        if not len(met):
-            return SimpleNamespace(model=model)
-        return SimpleNamespace(model=Model("taught", {}))
+        return SimpleNamespace(model=Model("taught", {}) if len(met) else model)
 
 
 def _reply(client: int, values: list[list[float]], named: Any = None) -> Reply:
@@ -210,31 +189,17 @@ def test_numbers_communicated_follow_the_formula(world: Any) -> None:
     assert result.totals.data_down == 0
 
 
-class Normed(ModelPlugin[Config]):
-    """Fully connected layers with BatchNorm."""
-
-    def build(self, task: Task) -> Net:
-        blocks = {"flatten": nn.Flatten(), **dense(task.num_inputs, 8), "norm": nn.BatchNorm1d(8)}
-        return Net(named(**blocks), nn.Linear(8, task.num_outputs))
-
-
 @pytest.mark.parametrize(("public_buffers", "at_clients"), [("frozen", 6), ("moving", 18)])
 def test_the_servers_running_statistics_follow_the_only_samples_that_it_meets(
     public_buffers: str, at_clients: int, world: Any
 ) -> None:
-    algorithm, seen = world.algorithm("dsfl", kd_batch_size=10, kd_epochs=1), list[Any]()
-    models_of = algorithm.models_of
-
-    async def watching(observer: Any, server_state: Any, client_state: Any) -> Any:
-        seen.append((server_state.model, client_state.model))
-        return await models_of(observer, server_state, client_state)
-
-    algorithm.models_of = watching
+    algorithm = world.algorithm("dsfl", kd_batch_size=10, kd_epochs=1)
+    seen = world.recorded(algorithm, "models_of", lambda *call: (call[1].model, call[2].model))
     world.run(
         algorithm,
         rounds=3,
         training={"steps": 2, "public_buffers": public_buffers},
-        architectures={"mlp": Architecture("mlp", Normed(Config()), world.data().task)},
+        architectures=normed(world),
     )
     server, client = seen[-1]
     assert server.buffers["body.norm.num_batches_tracked"] == 3 * 4
@@ -285,14 +250,6 @@ def test_confirmations_that_come_a_round_late_find_no_model_to_collect(world: An
     server.round = 2
     state = replace(STATE, learning=1)
     assert asyncio.run(world.algorithm("dsfl").merge_distil(server, state, [])) is state
-
-
-def test_bytes_do_not_depend_on_the_architecture(world: Any) -> None:
-    totals = [
-        world.run(world.algorithm("dsfl"), models=models, rounds=2).totals
-        for models in (("linear", "linear"), ("mlp", "mlp"), ("mlp", "linear"))
-    ]
-    assert totals[0] == totals[1] == totals[2]
 
 
 def test_without_distillation_clients_equal_local_and_the_server_learns_nothing(world: Any) -> None:
@@ -350,16 +307,3 @@ def test_a_lost_upload_leaves_the_clients_model_as_trained(world: Any) -> None:
     world.run(local)
     for client in range(4):
         assert seen[client]["personal"].digest() == its[client]["personal"].digest()
-
-
-def test_a_regression_is_refused(world: Any) -> None:
-    regression = Setting(Task((1,), 1, kind="regression"), {}, None, 5, True)  # type: ignore[arg-type]
-    assert "probabilities of classes" in world.misfits(world.algorithm("dsfl"), regression)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2, 4])
-def test_workers_make_no_difference(workers: int, world: Any) -> None:
-    algorithm = world.algorithm("dsfl")
-    result, expected = world.run(algorithm, workers=workers, rounds=2), world.run(algorithm, rounds=2)
-    assert (result.trace_hash, result.model_hash) == (expected.trace_hash, expected.model_hash)

@@ -413,3 +413,104 @@ def test_every_option_makes_a_difference(
         found.append(result.model_hash if tried.shows == "models" else result.totals)
     assert found[0] not in found[1:], f"{option}: a value has the result of the usual one"
     assert tried.alike or len(set(found)) == len(found), f"{option}: two values have the same result"
+
+
+RANGE = "greater than|less than"
+REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
+    "apfl": [
+        ({"alpha": 1.5}, RANGE),
+        ({"adapt": "never", "alpha_lr": 0.1}, "leave them out"),
+        ({"adapt": "never", "alpha_decay": 0.02}, "leave them out"),
+    ],
+    "centralized": [({"finetune_epochs": 2}, "add finetune = true")],
+    "ditto": [({"lam": -0.1}, RANGE), ({"personal_epochs": 0}, RANGE)],
+    "fedamp": [
+        ({"heur": True, "lam": 1.0}, "give both or neither"),
+        ({"heur": True, "alpha": 1.0}, "give both or neither"),
+        ({"alpha_decay": 0.1}, "give alpha as well"),
+    ],
+    "fedasync": [({"alpha": -0.1}, RANGE), ({"alpha": 1.1}, RANGE), ({"rho": -1.0}, RANGE)],
+    "fedavg": [({"weighting": wrong}, "'samples' or 'uniform'") for wrong in ("size", "", None)],
+    "fedbuff": [({"server_lr": 0.0}, RANGE), ({"momentum": 1.0}, RANGE), ({"momentum": -0.1}, RANGE)],
+    "fedet": [
+        ({"server_steps": -1}, RANGE),
+        ({"server_batch_size": 0}, RANGE),
+        ({"server_lr": 0.0}, RANGE),
+        ({"lam": -0.1}, RANGE),
+    ],
+    "fedgkt": [({"cut": 0}, "below a cut at 0")],
+    "fedmd": [
+        ({"pretrain_epochs": 0, "pretrain_public": True}, "give pretrain_epochs of at least 1"),
+        ({"exchange": "probs"}, "write digest = 'kl'"),
+    ],
+    "fedme": [
+        ({"clusters": []}, "at least 1"),
+        ({"clusters": [1, 2]}, "give one for each number but the first"),
+        ({"raise_at": [0.5, 0.9, 0.75]}, "ascending"),
+        ({"raise_at": [0.5, 0.9, 75]}, "ascending shares"),
+        ({"raise_at": [1.5, 2, 3]}, "whole number"),
+        ({"raise_at": [0.0, 0.5, 0.9]}, RANGE),
+        ({"candidates": ["a", "a"]}, "each candidate once"),
+        ({"candidate_epochs": 0}, RANGE),
+        ({"finetune_epochs": -1}, RANGE),
+        ({"start_trained": True}, "name candidates"),
+        ({"tune_on": "test"}, "'validation' or 'train'"),
+    ],
+    "fedprox": [({"mu": -0.1}, RANGE), ({"gamma": 0.0}, RANGE), ({"gamma": 1.5}, RANGE)],
+    "fml": [({"alpha": 1.1}, RANGE), ({"beta": -0.1}, RANGE), ({"clip": 0.0}, RANGE)],
+    "hypcluster": [
+        ({"start_clients": 3}, "start_clients belongs to start = 'kmeans'"),
+        (
+            {"clusters": 3, "start": "kmeans", "start_clients": 2},
+            "start_clients = 2 for 3 clusters: give at least as many",
+        ),
+    ],
+    "ifca": [({"server_lr": 0.1}, "belongs to option = 'grad_avg'")],
+    "ktpfl": [
+        ({"rho": -1.0}, RANGE),
+        ({"c_lr": -0.1}, RANGE),
+        ({"lam": -1.0}, RANGE),
+        ({"c_step": "euler"}, "c_step"),
+    ],
+    "ktpfl_w": [
+        ({"pull": 0.5, "pull_epochs": 1, "pull_lr": 0.1}, "both say how far"),
+        ({"pull_epochs": 1}, "belong together"),
+        ({"pull_lr": 0.1}, "belong together"),
+        ({"pull_epochs": 1, "pull_lr": 0.6}, r"less than or equal to 0\.5"),
+        ({"neighbours": 3}, "neighbours = 3 belongs to mixing = 'topk', and mixing is 'learned'"),
+        ({"mixing": "similarity", "rho": 0.1}, "rho = 0.1 belongs to mixing = 'learned'"),
+        ({"mixing": "topk", "c_steps": 3}, "c_steps = 3 belongs to mixing = 'learned'"),
+    ],
+    "l2sgd": [({"probability": 0.0}, RANGE), ({"probability": 1.0}, RANGE), ({"pull": -0.1}, RANGE)],
+    "mapper": [
+        ({"lambdas": ()}, "at least 1"),
+        ({"lambdas": (0.5, 0.25)}, "ascending"),
+        ({"lambdas": (1.5,)}, RANGE),
+    ],
+    "perfedavg": [({"delta": 0.1}, "belongs to variant = 'hf'")],
+    "persfl": [
+        ({"lambdas": []}, "at least 1"),
+        ({"lambdas": [0.5, 0.25]}, "ascending"),
+        ({"lambdas": [0.5, 1.5]}, RANGE),
+        ({"temperatures": [5.0, 5.0]}, "each once"),
+        ({"temperatures": [0.0]}, "greater than or equal to 0.000001"),
+        ({"distill_epochs": -1}, RANGE),
+        ({"teacher": "first"}, "'best' or 'final'"),
+    ],
+    "persfl_gd": [({"kl_direction": "reverse"}, "kl_direction")],
+    "pfedme": [({"eta": 0.1}, r"eta \* lam = 1.5 .* lower eta to 0.0666667")],
+    "sim_pfd": [({"norm": "softmax"}, "'minmax' or 'sum'")],
+    "topk_pfd": [
+        ({"half": True, "neighbours": 3}, "half = true and neighbours = 3"),
+        ({"neighbours": 0}, RANGE),
+    ],
+}
+"""Parameters that an algorithm refuses, and what it says."""
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "says"), [(name, *case) for name, cases in REFUSED.items() for case in cases]
+)
+def test_values_that_cannot_be_are_refused(name: str, params: dict[str, Any], says: str, world: Any) -> None:
+    with pytest.raises(ValueError, match=says):
+        world.algorithm(name, **params)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import inspect
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -13,51 +12,38 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import algorithms_page
 import numpy as np
 import pytest
 import torch
 
 from fedsim import walk
-from fedsim.algorithms.base import About, Algorithm, Exchange
+from fedsim.algorithms.base import About, Algorithm, Exchange, Setting
 from fedsim.algorithms.contexts import ServerContext
 from fedsim.algorithms.local import Local, LocalConfig
 from fedsim.clock import running
 from fedsim.engine.executors.base import ExecutorConfig
+from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.engine.executors.threads import Threads
 from fedsim.engine.jobs import Fit, Job
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import JobError
+from fedsim.models import Architecture
+from fedsim.models.linear import PLUGIN as LINEAR
 from fedsim.params import Model
 from fedsim.plugins import available
 from fedsim.runtime.clients.host import ClientHost
 from fedsim.runtime.evaluation import Observer
 from fedsim.runtime.parts import EvaluationConfig
-from fedsim.runtime.run import RunResult
+from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
+from fedsim.runtime.run import RunResult, run
 from fedsim.runtime.server.non_finite import spoiled
+from fedsim.task import Task
 from fedsim.wire import Message, Packed
+from tests.algorithms.stand_ins import QUICK
 from tests.engine.device_waits import device_waits
 
 FOUND = available("fedsim.algorithms")
-FEW: dict[str, Any] = {"lambdas": [0.0, 0.5], "temperatures": [1.0, 5.0], "distill_epochs": 3}
-
-QUICK: dict[str, dict[str, Any]] = {
-    # By default each client trains 29 students for 20 passes: here 3 students for 3.
-    "persfl": FEW,
-    "persfl_gd": FEW,
-    # The paper's rates are for hundreds of rounds.
-    "pfedme": {"lam": 1.0, "eta": 0.5},
-    # The paper's rate is for thousands of public samples, and slow with forty.
-    "fedet": {"server_lr": 0.1, "server_steps": 30},
-    "feddf": {"server_steps": 10},
-    "pfeddf": {"server_steps": 10, "finetune_epochs": 1},
-    # By default each client tries ten passes.
-    "fedavg_ft": {"finetune_epochs": 1},
-    "fedme": {"finetune_epochs": 1},
-    "fedgkt": {"server_epochs": 3},
-    # The authors make thousands of rounds.
-    "pfedhn": {"server_lr": 0.2, "hidden": 20},
-}
-"""Settings for what takes long by default and means the same with less, or is made for larger worlds."""
 WORK: dict[str, dict[str, Any]] = {"l2sgd": {}}
 """How long clients train to learn something, where they draw it themselves."""
 MAIN = {"local", "fedavg", "fedprox", "fedmd"}
@@ -77,10 +63,27 @@ def _plugin(name: str) -> type[Algorithm[Any, Any, Any]]:
     return plugin
 
 
+def _those_with(attribute: str) -> list[str]:
+    return [found.name for found in FOUND if getattr(_plugin(found.name), attribute)]
+
+
+EVERY_WAY: list[tuple[str, dict[str, Any]]] = [
+    *(("apfl", {"mix_with": party}) for party in ("client", "server")),
+    *(("ifca", params) for params in ({"option": "grad_avg"}, {"shared_base": True})),
+    *(("hypcluster", params) for params in ({}, {"clusters": 3, "start": "kmeans", "start_clients": 4})),
+    *(("mapper", {"mix": mix}) for mix in ("params", "outputs")),
+    *((name, {}) for name in ("ditto", "fedamp", "fedfomo", "fedgems", "l2sgd", "moon", "scaffold")),
+    *((name, QUICK[name]) for name in ("fedgkt", "pfedhn")),
+    ("pfedme", {"all_train": True}),
+]
+"""Algorithms that keep, send or do what others do not, and their parameters."""
+LATE = SYNCHRONOUS(SYNCHRONOUS.Config.model_validate({"late": "carry", "deadline": "5 s"}))
+
+
 @pytest.fixture(scope="module")
 def usual(world: Any) -> Callable[[str], RunResult]:
     """Return the run of an algorithm in the small world: one round, and one after what has been merged."""
-    return cache(lambda name: world.run(world.algorithm(name, **QUICK.get(name, {})), rounds=2, verify=True))
+    return cache(lambda name: world.run(world.quick(name), rounds=2, verify=True))
 
 
 def test_the_four_of_the_main_job_are_there() -> None:
@@ -89,7 +92,7 @@ def test_the_four_of_the_main_job_are_there() -> None:
 
 @every
 def test_says_what_it_does_and_cites_its_source(name: str) -> None:
-    text = inspect.getdoc(sys.modules[_plugin(name).__module__]) or ""
+    text = algorithms_page.docstring(_plugin(name))
     assert len(text.splitlines()) >= 4
     if name not in WITHOUT_A_PAPER:
         assert re.search(r"arXiv\s\d{4}\.\d{5}|: .{20,}\b(19|20)\d\d\b", text, re.S), (
@@ -122,7 +125,7 @@ def test_says_whether_the_server_has_a_model_of_its_own(
             return start(self, server)
 
     monkeypatch.setattr(plugin, "start", started)
-    world.run(world.algorithm(name, **QUICK.get(name, {})), rounds=1)
+    world.run(world.quick(name), rounds=1)
     assert plugin.server_model == (None in asked)
 
 
@@ -136,7 +139,7 @@ def test_documents_every_parameter(name: str) -> None:
 
 @every
 def test_hooks_of_exchanges_are_async(name: str, world: Any) -> None:
-    algorithm = world.algorithm(name, **QUICK.get(name, {}))
+    algorithm = world.quick(name)
     assert algorithm.exchanges
     for exchange in algorithm.exchanges:
         assert isinstance(exchange, Exchange)
@@ -151,13 +154,54 @@ def test_leaves_arguments_untouched_and_repeats_itself(
 ) -> None:
     # Under verify: arguments are hashed around every hook, and every frame is decoded twice.
     first = usual(name)
-    again = world.run(world.algorithm(name, **QUICK.get(name, {})), workers=2, rounds=2)
+    again = world.run(world.quick(name), workers=2, rounds=2)
     assert (first.trace_hash, first.model_hash) == (again.trace_hash, again.model_hash)
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [("fedbuff", {"momentum": 0.9}), *(pytest.param(*one, marks=pytest.mark.slow) for one in EVERY_WAY)],
+)
+def test_models_are_the_same_over_sockets_and_one_by_one(
+    name: str, params: dict[str, Any], world: Any
+) -> None:
+    data = replace(world.data(), public_at_clients=name != "fedgems")
+    world.run_every_way(lambda: world.algorithm(name, **params), data=data, rounds=2)
+
+
+@main_else_slow
+def test_runs_where_nothing_learns(name: str, world: Any) -> None:
+    result = world.run(world.quick(name), rounds=2, executor=NULL(ExecutorConfig()))
+    assert result.final is None
+    assert result.simulated_s > 0
+
+
+@pytest.mark.parametrize("name", _those_with("needs_classes"))
+def test_probabilities_of_classes_need_classes(name: str, world: Any) -> None:
+    task = Task((3,), 1, "regression")
+    net = Architecture("net", LINEAR(LINEAR.Config()), task)
+    faults = list(world.algorithm(name).misfits(Setting(task, {"net": net}, net, 40, True)))
+    assert "take a data set with classes" in faults[0].mend
+    assert "'ktpfl_w'" in faults[0].mend
+
+
+@pytest.mark.parametrize("name", _those_with("new_replies_only"))
+def test_replies_of_earlier_rounds_may_be_refused(name: str, world: Any) -> None:
+    (fault,) = world.parts(world.algorithm(name), pacing=LATE).misfits()
+    assert fault.path == "participation.pacing.params.late"
+    assert not list(world.parts(world.algorithm(name)).misfits())
+
+
+@pytest.mark.parametrize(("name", "count"), [("ditto", 24), ("fedper", 12), ("l2sgd", 12), ("scaffold", 12)])
+def test_clients_are_trained_together(name: str, count: int, world: Any) -> None:
+    parts = world.parts(world.algorithm(name), verify=False)
+    run(parts)
+    assert parts.executor.jobs_done["fit"]["together"] == count
 
 
 @main_else_slow
 def test_another_seed_is_another_run(name: str, world: Any, usual: Callable[[str], RunResult]) -> None:
-    other = world.run(world.algorithm(name, **QUICK.get(name, {})), seed=1, rounds=2)
+    other = world.run(world.quick(name), seed=1, rounds=2)
     assert other.model_hash != usual(name).model_hash
 
 
@@ -177,7 +221,7 @@ class Keeping(Threads):
 @main_else_slow
 def test_no_step_waits_for_a_device(name: str, world: Any) -> None:
     executor = Keeping(ExecutorConfig())
-    world.run(world.algorithm(name, **QUICK.get(name, {})), rounds=2, executor=executor)
+    world.run(world.quick(name), rounds=2, executor=executor)
     assert executor.fits
     for job in executor.fits.values():
         few, many = (device_waits(replace(job, num_steps=count), executor.resources) for count in (2, 4))
@@ -188,13 +232,13 @@ def test_no_step_waits_for_a_device(name: str, world: Any) -> None:
 def test_steps_have_portable_operations_alone_or_are_refused(name: str, world: Any) -> None:
     distils_in_float64 = name in ("feddf", "pfeddf")
     with pytest.raises(JobError, match="log of float64") if distils_in_float64 else nullcontext():
-        world.run(world.algorithm(name, **QUICK.get(name, {})), rounds=2, numerics="portable")
+        world.run(world.quick(name), rounds=2, numerics="portable")
 
 
 @main_else_slow
 def test_learns(name: str, world: Any) -> None:
     result = world.run(
-        world.algorithm(name, **QUICK.get(name, {})),
+        world.quick(name),
         rounds=4,
         training=WORK.get(name, {"epochs": 3}),
         num_samples=400,
@@ -245,7 +289,7 @@ def remembered(world: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., lis
 @main_else_slow
 def test_remembers_no_more_from_round_to_round(name: str, world: Any, remembered: Any) -> None:
     # All clients are in every round, and have kept what they keep long before the third.
-    early, late = remembered(world.algorithm(name, **QUICK.get(name, {})))
+    early, late = remembered(world.quick(name))
     for party, size in late.items():
         assert size <= early[party], party
 
@@ -313,9 +357,7 @@ def test_survives_lost_uploads_and_leaves_nothing_large_to_the_cyclic_collector(
     # gigabyte.
     collector = Collector()
     monkeypatch.setattr(running, "gc", collector)
-    result = world.run(
-        world.algorithm(name, **QUICK.get(name, {})), lost=every_second_upload, client_timeout_s=50.0
-    )
+    result = world.run(world.quick(name), lost=every_second_upload, client_timeout_s=50.0)
     dropped = sum(row.dropped for row in result.rounds)
     assert dropped == len(uploads) // 2
     assert [row.round for row in result.rounds if 0 < row.round <= 3] == [1, 2, 3]
@@ -326,9 +368,7 @@ def test_survives_lost_uploads_and_leaves_nothing_large_to_the_cyclic_collector(
 @every
 def test_survives_silence(name: str, world: Any) -> None:
     # Nothing arrives at all: the server's state never changes, rounds still go by (specification 3.5, E2).
-    result = world.run(
-        world.algorithm(name, **QUICK.get(name, {})), lost=lambda parcel, ordinal: True, client_timeout_s=5.0
-    )
+    result = world.run(world.quick(name), lost=lambda parcel, ordinal: True, client_timeout_s=5.0)
     assert [row.round for row in result.rounds if 0 < row.round <= 3] == [1, 2, 3]
     assert result.final is not None
 
@@ -337,7 +377,7 @@ def test_survives_silence(name: str, world: Any) -> None:
 def test_runs_with_one_client_who_has_a_model_of_its_own_if_the_class_says_so(
     name: str, world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    algorithm, names = world.algorithm(name, **QUICK.get(name, {})), set[str]()
+    algorithm, names = world.quick(name), set[str]()
     models_of = algorithm.models_of
 
     async def watching(*arguments: Any) -> Any:
@@ -368,7 +408,7 @@ def test_clients_that_send_absurd_values_end_no_run(
     name: str, world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Client 0 sends the largest numbers that its messages can hold, client 1 such arrays alone.
-    algorithm = world.algorithm(name, **QUICK.get(name, {}))
+    algorithm = world.quick(name)
     honest, models_of = type(algorithm).exchanges.fget, algorithm.models_of
     lies, states = [0], list[Any]()
 
@@ -402,7 +442,7 @@ def test_clients_that_send_absurd_values_end_no_run(
 def test_clients_that_send_numbers_too_large_to_compute_with_harm_nobody(
     name: str, world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    algorithm = world.algorithm(name, **QUICK.get(name, {}))
+    algorithm = world.quick(name)
     honest = type(algorithm).exchanges.fget
     sent = [0]
 

@@ -11,34 +11,20 @@ import numpy as np
 import pytest
 import torch
 
-from fedsim.algorithms.common.attentive_mixtures import (
+from fedsim.algorithms.common.similarity import mixtures
+from fedsim.algorithms.fedamp import (
+    PULL,
+    ImplicitProximal,
+    Mixture,
     by_cosine,
     by_distance,
     scales,
     squared_distances,
 )
-from fedsim.algorithms.common.model_mixtures import mixtures
-from fedsim.algorithms.common.proximal import ImplicitProximal
-from fedsim.algorithms.fedamp import PULL, Mixture, Models
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.params import Model
 from fedsim.runtime.run import run
-
-SCALARS = 64 * 16 + 16 + 16 * 10 + 10
-
-
-def _sent(algorithm: Any) -> list[tuple[Models, dict[int, Any]]]:
-    """Have the state and the messages of each round written down."""
-    calls: list[tuple[Models, dict[int, Any]]] = []
-    send = algorithm.send
-
-    async def recorder(server: Any, state: Any, cohort: Any) -> Any:
-        calls.append(await send(server, state, cohort))
-        return calls[-1]
-
-    algorithm.send = recorder
-    return calls
-
+from tests.algorithms.stand_ins import Server
 
 # Arithmetic
 
@@ -140,23 +126,12 @@ def test_a_step_with_the_pull_is_the_proximal_step() -> None:
 HALVED = {"name": "exponential", "params": {"gamma": 0.5}}
 
 
-class Server:
-    """Computes, and counts what it is charged."""
-
-    def __init__(self) -> None:
-        self.round = 2
-        self.flops: list[float] = []
-
-    def initial_model(self) -> Model:
-        return _model(0.0, 0.0)
-
-    async def call(self, function: Any, *arguments: Any, flops: float) -> Any:
-        self.flops.append(flops)
-        return function(*arguments)
-
-
 def _model(*values: float) -> Model:
     return Model("mlp", {"w": np.array(values, np.float32)})
+
+
+def _server() -> Server:
+    return Server(round=2, initial_model=lambda: _model(0.0, 0.0))
 
 
 @pytest.mark.parametrize(
@@ -200,7 +175,7 @@ def test_with_cosines_models_of_the_same_direction_weigh_most(
 ) -> None:
     state = {0: _model(1, 0), 1: _model(0, 2), 2: _model(3, 0)}
     send = world.algorithm("fedamp", heur=True, sigma=2.0, **params).send
-    _, sent = asyncio.run(send(Server(), state, [0]))
+    _, sent = asyncio.run(send(_server(), state, [0]))
     same = exp(2) / (exp(2) + 1)
     np.testing.assert_allclose(sent[0].params["w"], [(1 + 2 * same * 3) / 3, 2 * (1 - same) * 2 / 3])
     assert sent[0].pull == pull
@@ -209,7 +184,10 @@ def test_with_cosines_models_of_the_same_direction_weigh_most(
 def test_only_the_cohorts_models_are_compared_with_all(world: Any) -> None:
     models = {client: _model(client, client**2 / 4) for client in range(6)}
     send = world.algorithm("fedamp", sigma=20.0, alpha=2.0).send
-    some, everyone = Server(), Server()
+    some, everyone = (
+        _server(),
+        _server(),
+    )
     _, first = asyncio.run(send(some, models, [4, 1]))
     _, again = asyncio.run(send(everyone, models, range(6)))
     for client in (4, 1):
@@ -224,7 +202,13 @@ def test_scales_follow_the_models(world: Any) -> None:
     send = world.algorithm("fedamp", lam=1.0).send
     pulls = []
     for far in (1.0, 100.0):
-        _, sent = asyncio.run(send(Server(), {0: _model(0, 0), 1: _model(far, 0)}, [0, 1, 2]))
+        _, sent = asyncio.run(
+            send(
+                _server(),
+                {0: _model(0, 0), 1: _model(far, 0)},
+                [0, 1, 2],
+            )
+        )
         np.testing.assert_allclose(sent[0].params["w"], [far / 2, 0], rtol=1e-6)
         assert sent[2].pull == 0
         pulls.append(sent[0].pull)
@@ -235,30 +219,9 @@ def test_scales_follow_the_models(world: Any) -> None:
 # Runs
 
 
-@pytest.mark.parametrize("clients_per_round", [None, 2])
-def test_without_attraction_it_is_local_bit_for_bit(clients_per_round: int | None, world: Any) -> None:
-    changes = {"clients_per_round": clients_per_round}
-    apart = world.run(world.algorithm("fedamp", lam=0.0), **changes)
-    assert (
-        apart.model_hash == world.run(world.algorithm("local", follow_selection=True), **changes).model_hash
-    )
-
-
-def test_alone_it_is_local_bit_for_bit(world: Any) -> None:
-    alone = world.run(world.algorithm("fedamp"), num_clients=1)
-    assert alone.model_hash == world.run(world.algorithm("local"), num_clients=1).model_hash
-
-
-def test_a_model_goes_down_and_one_up(world: Any) -> None:
-    totals = world.run(world.algorithm("fedamp")).totals
-    assert totals.parameters_up == totals.parameters_down == 3 * 4 * SCALARS
-    for sent in (totals.bytes_up, totals.bytes_down):
-        assert 0 < sent - 4 * 3 * 4 * SCALARS < 3 * 4 * 600
-
-
 def test_half_of_a_mixture_are_others(world: Any) -> None:
     algorithm = world.algorithm("fedamp")
-    calls = _sent(algorithm)
+    calls = world.results(algorithm, "send")
     world.run(algorithm)
     (_, opening), *others = calls
     assert len({id(message) for message in opening.values()}) == 1
@@ -275,7 +238,7 @@ def test_half_of_a_mixture_are_others(world: Any) -> None:
 
 def test_who_never_uploaded_gets_the_start_model_and_is_in_no_mixture(world: Any) -> None:
     algorithm = world.algorithm("fedamp")
-    calls = _sent(algorithm)
+    calls = world.results(algorithm, "send")
     world.run(algorithm, lost=lambda parcel, ordinal: parcel.sender == 1, client_timeout_s=9.0)
     start = world.parts(algorithm).initial()("mlp")
     for state, messages in calls[1:]:
@@ -286,7 +249,7 @@ def test_who_never_uploaded_gets_the_start_model_and_is_in_no_mixture(world: Any
 
 def test_alpha_shrinks_after_thirty_rounds(world: Any) -> None:
     algorithm = world.algorithm("fedamp", lam=1.0, alpha=2.0, alpha_decay=0.5)
-    calls = _sent(algorithm)
+    calls = world.results(algorithm, "send")
     world.run(algorithm, rounds=31, clients_per_round=1, training={"steps": 1})
     pulls = [next(iter(messages.values())).pull for _, messages in calls]
     assert pulls == [0.5] * 30 + [1.0]
@@ -323,21 +286,3 @@ def test_by_default_models_are_as_good_as_those_of_local(changes: dict[str, Any]
     assert not notes.of("others weigh more than a mixture holds")
     local = world.run(world.algorithm("local", follow_selection=True), **changes)
     assert result.final.mean > local.final.mean - 0.05
-
-
-@pytest.mark.parametrize(
-    ("params", "why"),
-    [
-        ({"heur": True, "lam": 1.0}, "give both or neither"),
-        ({"heur": True, "alpha": 1.0}, "give both or neither"),
-        ({"alpha_decay": 0.1}, "give alpha as well"),
-    ],
-)
-def test_what_would_change_nothing_is_refused(params: dict[str, Any], why: str, world: Any) -> None:
-    with pytest.raises(ValueError, match=why):
-        world.algorithm("fedamp", **params)
-
-
-@pytest.mark.slow
-def test_nothing_changes_a_bit_over_sockets(world: Any) -> None:
-    world.run_every_way(lambda: world.algorithm("fedamp"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from fedsim.runtime.run import run
@@ -97,12 +96,3 @@ def test_a_client_that_the_last_frame_does_not_reach_keeps_the_global_model(worl
     plain = world.run(world.algorithm("fedavg"))
     assert result.final.others == {"untuned": plain.final.mean}
     assert result.rounds[-1].traffic.parameters_down == 4 * SCALARS  # it was sent
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2, 4])
-def test_workers_make_no_difference(workers: int, world: Any) -> None:
-    result = world.run(world.algorithm("fedavg_ft"), workers=workers, rounds=1)
-    expected = world.run(world.algorithm("fedavg_ft"), rounds=1)
-    assert (result.trace_hash, result.model_hash) == (expected.trace_hash, expected.model_hash)
-    assert np.array_equal(result.final.personal, expected.final.personal)

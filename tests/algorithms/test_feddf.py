@@ -23,6 +23,7 @@ from fedsim.errors import UserError
 from fedsim.params import Model
 from fedsim.task import Task
 from fedsim.wire import ModelUpdate
+from tests.algorithms.stand_ins import Server
 
 MLP = 64 * 16 + 16 + 16 * 10 + 10
 LINEAR = 64 * 10 + 10
@@ -41,7 +42,7 @@ STATE = {"a": _model("a", 9.0), "b": _model("b", 8.0), "c": _model("c", 7.0)}
 REPLIES = [_reply(0, "a", 1, 10), _reply(1, "b", 5, 10), _reply(2, "a", 4, 20)]
 
 
-class _Server:
+class _Server(Server):
     """Evaluates and distils by saying so."""
 
     num_public = 3
@@ -52,8 +53,7 @@ class _Server:
         return STATE[architecture]
 
     def __init__(self, accuracies: Mapping[float, float] | None = None) -> None:
-        self.accuracies = accuracies or {}
-        self.asked: list[float] = []
+        super().__init__(accuracies=accuracies or {}, asked=[])
 
     def public(self, positions: Any, *, labelled: bool = False) -> Any:
         assert positions.tolist() == [0, 1, 2]
@@ -66,10 +66,6 @@ class _Server:
     async def predict_each(self, models: Any, samples: bool) -> Any:
         self.asked = [float(model.params["w"][0]) for model in models]
         return [np.zeros((3, 10), np.float32) for _ in models]
-
-    async def call(self, function: Any, *arguments: Any, flops: float) -> Any:
-        assert flops > 0
-        return function(*arguments)
 
     async def fit(self, model: Model, **how: Any) -> Any:
         falling = how["optimiser"].inner
@@ -159,14 +155,6 @@ def test_mean_loss_by_hand_and_its_gradient_is_that_of_mean_probabilities() -> N
     q = exp(0.3) / (exp(0.3) + exp(-0.4))
     second = (log(1 / q) + 0.2 * log(0.2 / q) + 0.8 * log(0.8 / (1 - q))) / 2
     assert loss == pytest.approx((first + second) / 2, rel=1e-6)
-
-
-def test_no_server_steps_equals_fedavg_bit_for_bit(world: Any) -> None:
-    feddf = world.run(world.algorithm("feddf", server_steps=0), clients_per_round=3)
-    fedavg = world.run(world.algorithm("fedavg"), clients_per_round=3)
-    assert feddf.model_hash == fedavg.model_hash
-    assert feddf.totals == fedavg.totals
-    assert feddf.final.personal.tolist() == fedavg.final.personal.tolist()
 
 
 @pytest.mark.slow
@@ -275,12 +263,3 @@ def test_unlabelled_public_samples_do(world: Any) -> None:
     second = world.run(world.algorithm("feddf", server_steps=5), **settings)
     assert first.model_hash == second.model_hash
     assert first.totals.data_down == 0  # the server alone needs them
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2, 4])
-def test_workers_make_no_difference(workers: int, world: Any) -> None:
-    settings = {"models": ("linear", "mlp"), "rounds": 2}
-    algorithm = world.algorithm("feddf", server_steps=20, drop_worst=True)
-    result, expected = world.run(algorithm, workers=workers, **settings), world.run(algorithm, **settings)
-    assert (result.trace_hash, result.model_hash) == (expected.trace_hash, expected.model_hash)

@@ -17,8 +17,6 @@ from hypothesis import strategies as st
 from fedsim.algorithms.base import Reply, Setting
 from fedsim.algorithms.common.distillation import softmax
 from fedsim.algorithms.fedet import Ensemble, ServerState, certainty, consensus, head_of
-from fedsim.engine.executors.base import ExecutorConfig
-from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.engine.losses import Batch
 from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
 from fedsim.models import Architecture
@@ -39,19 +37,6 @@ NETS = {
 MIXED: dict[str, Any] = {"models": ("large", "small"), "architectures": NETS}
 SIZES = {"large": 24 * 65 + 16 * 25 + 12 * 17, "small": 12 * 65}
 HEAD = 10 * 13 + 8 * 11 + 10 * 9
-
-
-def watched(algorithm: Any) -> tuple[Any, list[ServerState]]:
-    """Return an algorithm and, once it has run, the server's state after each merge."""
-    states: list[ServerState] = []
-    merge = algorithm.merge
-
-    async def watched_merge(server: Any, state: Any, replies: Any) -> Any:
-        states.append(await merge(server, state, replies))
-        return states[-1]
-
-    algorithm.merge = watched_merge
-    return algorithm, states
 
 
 def _logits(probabilities: Any) -> Any:
@@ -196,7 +181,8 @@ def test_without_dissent_or_weight_it_is_training_on_labels() -> None:
 
 
 def test_all_models_share_one_head_after_a_round(world: Any) -> None:
-    algorithm, states = watched(world.algorithm("fedet"))
+    algorithm = world.algorithm("fedet")
+    states = world.results(algorithm, "merge")
     world.run(algorithm, **MIXED)
     assert len(states) == 3
     for state in states:
@@ -210,15 +196,9 @@ def test_all_models_share_one_head_after_a_round(world: Any) -> None:
 
 def test_the_head_is_the_plain_mean_over_clients_of_all_architectures(world: Any) -> None:
     # Of three clients with the one net and one with the other, each has a quarter.
-    algorithm, states = watched(world.algorithm("fedet", server_steps=0))
-    updates: list[list[ModelUpdate]] = []
-    merge = algorithm.merge
-
-    async def watched_merge(server: Any, state: Any, replies: Any) -> Any:
-        updates.append([reply.message for reply in replies])
-        return await merge(server, state, replies)
-
-    algorithm.merge = watched_merge
+    algorithm = world.algorithm("fedet", server_steps=0)
+    states = world.results(algorithm, "merge")
+    updates = world.recorded(algorithm, "merge", lambda *call: [reply.message for reply in call[2]])
     groups = [GroupConfig(count=3, device="low", model="large"), GroupConfig(count=1, model="small")]
     fleet = build_fleet(groups, ServerConfig(model="large"), Key.root(3))
     world.run(algorithm, rounds=2, fleet=fleet, **MIXED)
@@ -234,7 +214,8 @@ def test_the_head_is_the_plain_mean_over_clients_of_all_architectures(world: Any
 
 def test_an_architecture_without_updates_keeps_its_body(world: Any) -> None:
     # Clients 2 and 3 have the small architecture, and nothing comes back from them.
-    algorithm, states = watched(world.algorithm("fedet"))
+    algorithm = world.algorithm("fedet")
+    states = world.results(algorithm, "merge")
     parts = world.parts(algorithm, **MIXED)
     start = parts.initial()("small").params
     world.run(algorithm, lost=lambda parcel, ordinal: parcel.sender in (2, 3), client_timeout_s=9.0, **MIXED)
@@ -250,8 +231,10 @@ def test_an_architecture_without_updates_keeps_its_body(world: Any) -> None:
 def test_without_server_steps_the_small_model_is_uniform_fedavg(
     clients_per_round: int | None, world: Any
 ) -> None:
-    algorithm, states = watched(world.algorithm("fedet", server_steps=0))
-    fedavg, others = watched(world.algorithm("fedavg", weighting="uniform"))
+    algorithm = world.algorithm("fedet", server_steps=0)
+    states = world.results(algorithm, "merge")
+    fedavg = world.algorithm("fedavg", weighting="uniform")
+    others = world.results(fedavg, "merge")
     result = world.run(algorithm, clients_per_round=clients_per_round)
     world.run(fedavg, clients_per_round=clients_per_round)
     assert len(states) == 3
@@ -265,9 +248,8 @@ def test_without_server_steps_the_small_model_is_uniform_fedavg(
 
 def test_one_step_without_dissent_is_a_step_on_the_consensus(world: Any) -> None:
     # The large model of round one is the start values with the mean head: take the step by hand.
-    algorithm, states = watched(
-        world.algorithm("fedet", lam=0.0, server_steps=1, server_batch_size=40, server_lr=0.1)
-    )
+    algorithm = world.algorithm("fedet", lam=0.0, server_steps=1, server_batch_size=40, server_lr=0.1)
+    states = world.results(algorithm, "merge")
     seen: list[Any] = []
     merge = algorithm.merge
 
@@ -325,17 +307,6 @@ def test_the_server_is_charged_for_the_ensemble(world: Any) -> None:
     assert usual.totals == without.totals
 
 
-@pytest.mark.slow
-def test_workers_make_no_difference(world: Any) -> None:
-    results = [world.run(world.algorithm("fedet"), workers=workers, **MIXED) for workers in (1, 2, 4)]
-    assert len({(result.trace_hash, result.model_hash) for result in results}) == 1
-
-
-def test_runs_without_learning(world: Any) -> None:
-    result = world.run(world.algorithm("fedet"), executor=NULL(ExecutorConfig()), **MIXED)
-    assert result.totals.frames_up == 12
-
-
 # What it refuses
 
 
@@ -357,13 +328,6 @@ def test_heads_must_have_one_shape(world: Any) -> None:
         faults = list(algorithm.misfits(_setting(clients, server)))
         assert [fault.path for fault in faults] == odd
         assert all("the same `representation`" in fault.mend for fault in faults)
-
-
-def test_regressions_are_refused(world: Any) -> None:
-    task = Task((3,), 1, "regression")
-    linear = Architecture("linear", LINEAR(LINEAR.Config()), task)
-    fault = world.misfits(world.algorithm("fedet"), _setting({"linear": linear}, linear, task))
-    assert "take a data set with classes" in fault
 
 
 def test_a_model_of_another_architecture_is_rejected(world: Any) -> None:
@@ -403,11 +367,3 @@ def test_start_has_a_small_model_for_each_architecture(world: Any) -> None:
         1,
         2,
     }
-
-
-@pytest.mark.parametrize(
-    "params", [{"server_steps": -1}, {"server_batch_size": 0}, {"server_lr": 0.0}, {"lam": -0.1}]
-)
-def test_parameters_have_ranges(params: dict[str, Any], world: Any) -> None:
-    with pytest.raises(ValueError, match="greater than"):
-        world.algorithm("fedet", **params)

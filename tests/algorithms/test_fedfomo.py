@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from fedsim.algorithms.base import Reply
-from fedsim.algorithms.common.first_order_mixing import best_offers, moved
 from fedsim.algorithms.common.model_set import ModelSet
-from fedsim.algorithms.fedfomo import START, ClientState, ServerState, WeighedUpdate
+from fedsim.algorithms.fedfomo import START, ClientState, ServerState, WeighedUpdate, best_offers, moved
 from fedsim.params import Model
 from fedsim.rng import Key
 
@@ -146,17 +145,6 @@ def test_the_first_training_begins_with_the_start_model_that_was_sent(world: Any
 # Runs
 
 
-@pytest.mark.parametrize("clients_per_round", [None, 2])
-def test_without_offers_it_is_local_bit_for_bit(clients_per_round: int | None, world: Any) -> None:
-    changes = {"clients_per_round": clients_per_round}
-    alone = world.run(world.algorithm("fedfomo", offers=0), **changes)
-    assert (
-        alone.model_hash == world.run(world.algorithm("local", follow_selection=True), **changes).model_hash
-    )
-    # The start model comes down once.
-    assert alone.totals.parameters_down <= 4 * SCALARS
-
-
 def test_without_validation_samples_clients_keep_to_themselves(world: Any) -> None:
     data = world.holding(world.data(), "val", [[]] * 4)
     alone = world.run(world.algorithm("fedfomo"), data=data)
@@ -209,8 +197,3 @@ def test_weights_that_cannot_be_are_rejected(weights: list[float], world: Any) -
     algorithm.train = lying
     result = world.run(algorithm)
     assert result.rejections == {"weights that are not 3 non-negative numbers": 1}
-
-
-@pytest.mark.slow
-def test_nothing_changes_a_bit_over_sockets(world: Any) -> None:
-    world.run_every_way(lambda: world.algorithm("fedfomo"))

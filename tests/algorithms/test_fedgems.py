@@ -14,13 +14,10 @@ import torch
 
 from fedsim.algorithms.base import Setting
 from fedsim.algorithms.common.distillation import softmax
-from fedsim.algorithms.common.labelled_set_delivery import ClientState
-from fedsim.algorithms.common.selective_fusion import fused, guided
-from fedsim.algorithms.fedgems import Lesson
+from fedsim.algorithms.fedgems import ClientState, Lesson, fused, guided
 from fedsim.engine.jobs import InlineSamples
 from fedsim.engine.losses import Batch
 from fedsim.params import Array, Model
-from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 
 PUBLIC = 40
 
@@ -223,19 +220,6 @@ def test_a_public_set_without_labels_is_refused(world: Any) -> None:
     assert not world.misfits(world.algorithm("fedgems"), replace(setting, public_labelled=True))
 
 
-def test_replies_of_earlier_rounds_are_refused(world: Any) -> None:
-    late = SYNCHRONOUS.Config.model_validate({"late": "carry", "deadline": "5 s"})
-    (fault,) = world.parts(world.algorithm("fedgems"), pacing=SYNCHRONOUS(late)).misfits()
-    assert fault.path == "participation.pacing.params.late"
-    assert not list(world.parts(world.algorithm("fedgems")).misfits())
-
-
 def test_architectures_may_differ(world: Any) -> None:
     models = world.run(world.algorithm("fedgems"), models=("mlp", "linear"), rounds=1).models
     assert {one["personal"].architecture for one in models.values()} == {"mlp", "linear"}
-
-
-@pytest.mark.slow
-def test_nothing_changes_a_bit_over_sockets(world: Any) -> None:
-    data = replace(world.data(), public_at_clients=False)
-    world.run_every_way(lambda: world.algorithm("fedgems"), data=data)

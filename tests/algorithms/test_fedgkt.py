@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from math import exp, log
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,15 +13,23 @@ import numpy as np
 import pytest
 import torch
 
+import fedsim
 from fedsim.algorithms.base import Reply, Setting
-from fedsim.algorithms.common.feature_transfer import FeatureMaps, ServerLogits, Transfer, unusable
-from fedsim.algorithms.fedgkt import ServerState
+from fedsim.algorithms.fedgkt import FeatureMaps, ServerLogits, ServerState, Transfer, unusable
+from fedsim.clock import Trace
 from fedsim.engine.losses import Batch
+from fedsim.engine.memory_need import needed_bytes
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.models import Architecture
+from fedsim.models.flops import forward
 from fedsim.models.linear import PLUGIN as LINEAR
 from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.params import Array, Model
+from fedsim.planning.rehearsal import rehearse
+from fedsim.rng import Key
+from fedsim.runtime.parts import Parts
+from fedsim.runtime.run import run
+from fedsim.scenario import build
 
 QUICK = {"server_epochs": 2}
 
@@ -275,8 +284,6 @@ def test_models_that_do_not_fit_are_refused(world: Any) -> None:
     (fault,) = world.algorithm("fedgkt", cut=3, server_cut=-1).misfits(setting("c", (8,), (8,)))
     assert fault.path == "algorithm.params.cut"
     assert not list(world.algorithm("fedgkt", cut=2, server_cut=3).misfits(setting("d", (8,), (9, 8))))
-    with pytest.raises(ValueError, match="below a cut at 0"):
-        world.algorithm("fedgkt", cut=0)
 
 
 @pytest.mark.parametrize(
@@ -297,6 +304,85 @@ def test_a_cut_that_would_send_samples_is_refused(plugin: Any, cut: int, mend: s
     assert mend in str(fault)
 
 
+# Cut models
+
+
+CLIENTS = 4
+SCENARIO: dict[str, Any] = {
+    "run": {"name": "features", "rounds": 3},
+    "data": {"name": "digits", "limit": 160, "partition": "iid", "split": [0.8, 0.0, 0.2]},
+    "models": {
+        "small": {"name": "mlp", "params": {"hidden": [12]}},
+        "large": {"name": "mlp", "params": {"hidden": [12, 20]}},
+    },
+    "algorithm": {"name": "fedgkt", "params": {"server_epochs": 1}},
+    "training": {"lr": 0.1, "batch_size": 8, "momentum": 0.9},
+    "fleet": [{"count": CLIENTS, "device": "high", "model": "small"}],
+    "server": {"model": "large"},
+    "network": {"model": "naive"},
+}
+"""Features of 12 numbers; above them the small model has 10 outputs, the large one 20 more units."""
+IMAGES: dict[str, Any] = {
+    "data.params": {"shape": "image"},
+    "models.small": {"name": "cnn_femnist", "params": {"layers": 2}},
+    "models.large": {"name": "cnn_femnist", "params": {"layers": 3}},
+}
+"""Features of 64 x 4 x 4 numbers."""
+SAMPLES = 32
+"""Training samples of each client."""
+
+
+def _made() -> Parts:
+    return build(fedsim.load(SCENARIO, IMAGES))
+
+
+def test_features_cost_their_layers_and_logits_the_rest() -> None:
+    trace = Trace(keep=True)
+    parts = _made()
+    run(parts, trace=trace)
+    jobs = [record[4:6] for record in trace.kept if record[1] == "job_start" and record[2] == 0]
+    assert [name for name, _ in jobs] == ["fit", "predict", "predict"] * 3
+    small = parts.architectures["small"]
+    lower, upper, whole = (forward(one, SAMPLES).flops for one in (small.below(2), small.above(2), small))
+    assert jobs[1][1] == lower
+    assert jobs[2][1] == upper
+    assert lower + upper == whole
+    # The server's fit is that of its upper layers alone.
+    fit = next(record for record in trace.kept if record[1] == "job_start" and record[2] == -1)
+    samples = forward(parts.architectures["large"].above(2), CLIENTS * SAMPLES).flops
+    assert 2 * samples <= fit[5] <= 3 * samples
+
+
+def test_parts_need_the_memory_of_their_own_layers() -> None:
+    parts = _made()
+    large, training = parts.architectures["large"], parts.training
+    whole, upper = (needed_bytes(one, 8, training) for one in (large, large.above(2)))
+    lower = needed_bytes(large.below(2), 8, training)
+    assert max(lower, upper) < whole
+    # Both hold the features and the labels of a batch.
+    assert lower + upper == whole + 8 * (4 * 64 * 4 * 4 + 8)
+
+
+def test_what_is_measured_is_a_model_of_the_result(tmp_path: Path) -> None:
+    result = fedsim.run(SCENARIO, overrides={"run.save_models": True}, out=tmp_path / "run")
+    again = fedsim.open(tmp_path / "run")
+    assert isinstance(again, fedsim.Result)
+    x = torch.rand(5, 64, generator=Key.root(0).torch())
+    nets = [one.model(2) for one in (result, again)]
+    assert list(dict(nets[0].named_children())) == ["body", "head"]
+    with torch.no_grad():
+        assert nets[0](x).shape == (5, 10)
+        assert torch.equal(nets[0](x), nets[1](x))
+
+
+def test_a_check_rehearses_it() -> None:
+    rehearsal = rehearse(_made())
+    assert rehearsal.totals.parameters_up == 3 * CLIENTS * SAMPLES * (64 * 4 * 4 + 10)
+
+
 @pytest.mark.slow
-def test_nothing_changes_a_bit_over_sockets(world: Any) -> None:
-    world.run_every_way(lambda: world.algorithm("fedgkt", **QUICK))
+def test_images_change_nothing_over_sockets(world: Any) -> None:
+    here, there = run(_made()), world.over_sockets(_made)
+    assert there.model_hash == here.model_hash
+    assert there.totals == replace(here.totals, overhead_up=0, overhead_down=0)
+    assert not there.rejections

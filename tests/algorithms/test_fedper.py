@@ -8,34 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from torch import nn
 
 from fedsim.algorithms.base import Reply
 from fedsim.config import Config
-from fedsim.models import Architecture, ModelPlugin, Net
-from fedsim.models.base import dense, named
+from fedsim.models import Architecture, Net
 from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.params import Model
-from fedsim.runtime.run import run
 from fedsim.task import Task
 from fedsim.wire import ModelUpdate
+from tests.algorithms.stand_ins import Normed, normed
 
 BASE, HEAD = 64 * 16 + 16, 16 * 10 + 10
-KEPT: dict[str, Any] = {"training": {"momentum": 0.9, "keep_optimiser": True}, "clients_per_round": 3}
 PLAIN: dict[str, Any] = {"verify": False}
-ways = pytest.mark.parametrize("changes", [PLAIN, KEPT])
-
-
-class Normed(ModelPlugin[Config]):
-    """Fully connected layers with BatchNorm."""
-
-    def build(self, task: Task) -> Net:
-        blocks = {"flatten": nn.Flatten(), **dense(task.num_inputs, 12), "norm": nn.BatchNorm1d(12)}
-        return Net(named(**blocks), nn.Linear(12, task.num_outputs))
-
-
-def _normed(world: Any) -> dict[str, Architecture]:
-    return {"mlp": Architecture("mlp", Normed(Config()), world.data().task)}
 
 
 def _deep(world: Any, **widths: int) -> dict[str, Architecture]:
@@ -45,23 +29,6 @@ def _deep(world: Any, **widths: int) -> dict[str, Architecture]:
         label: Architecture(label, MLP(MLP.Config(hidden=(8, width))), task)
         for label, width in widths.items()
     }
-
-
-@ways
-def test_without_personal_layers_it_is_fedavg_bit_for_bit(changes: dict[str, Any], world: Any) -> None:
-    fedper = world.run(world.algorithm("fedper", personal_layers=0), **changes)
-    fedavg = world.run(world.algorithm("fedavg"), **changes)
-    assert fedper.model_hash == fedavg.model_hash
-    assert fedper.totals == fedavg.totals
-    assert fedper.final.mean == fedavg.final.mean
-
-
-@ways
-def test_with_personal_layers_alone_it_is_local_without_bytes(changes: dict[str, Any], world: Any) -> None:
-    fedper = world.run(world.algorithm("fedper", personal_layers=3), **changes)
-    assert fedper.model_hash == world.run(world.local(), **changes).model_hash
-    assert fedper.totals.parameters_up == fedper.totals.parameters_down == 0
-    assert fedper.totals.bytes_up < 300 * fedper.totals.frames_up
 
 
 def test_payload_is_the_base(world: Any) -> None:
@@ -76,13 +43,21 @@ def test_payload_is_the_base(world: Any) -> None:
 
 
 def test_bases_are_averaged_with_their_statistics_and_heads_stay(world: Any) -> None:
-    result = world.run(world.algorithm("fedper"), architectures=_normed(world), **PLAIN)
+    result = world.run(world.algorithm("fedper"), architectures=normed(world), **PLAIN)
     own = [models["personal"] for models in result.models.values()]
     for name in ("body.fc1.linear.weight", "body.norm.weight"):
         assert len({model.params[name].tobytes() for model in own}) == 1
     assert len({model.buffers["body.norm.running_mean"].tobytes() for model in own}) == 1
     assert len({model.params["head.weight"].tobytes() for model in own}) == 4
     assert result.totals.parameters_up == 12 * (64 * 12 + 12 + 24)
+
+
+def test_statistics_above_the_cut_stay(world: Any) -> None:
+    algorithm = world.algorithm("fedper", personal_layers=2)
+    result = world.run(algorithm, architectures=normed(world), **PLAIN)
+    assert result.totals.parameters_up == 12 * (64 * 12 + 12)
+    own = [models["personal"] for models in result.models.values()]
+    assert len({model.buffers["body.norm.running_mean"].tobytes() for model in own}) == 4
 
 
 def test_mean_by_hand(world: Any) -> None:
@@ -101,15 +76,6 @@ def test_a_client_that_was_never_asked_has_the_initial_head(world: Any) -> None:
     start = world.parts(world.algorithm("fedper")).initial()("mlp")
     heads = [models["personal"].params["head.weight"] for models in result.models.values()]
     assert sum(np.array_equal(head, start.params["head.weight"]) for head in heads) == 3
-
-
-def test_heads_are_kept_when_uploads_are_lost(world: Any) -> None:
-    result = world.run(
-        world.algorithm("fedper"), lost=lambda parcel, n: parcel.sender == 2, client_timeout_s=30.0, **PLAIN
-    )
-    start = world.parts(world.algorithm("fedper")).initial()("mlp")
-    for models in result.models.values():
-        assert not np.array_equal(models["personal"].params["head.weight"], start.params["head.weight"])
 
 
 @pytest.mark.parametrize("every_way", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -167,15 +133,19 @@ def test_a_net_without_cuts_is_refused(world: Any) -> None:
     assert "model 'mlp' cannot be cut: its net, a Twice, computes in its own way" in str(fault)
 
 
-def test_a_whole_model_is_no_base(world: Any) -> None:
-    base, whole = Model("mlp[:2]", {}), Model("mlp", {})
-    reply = Reply(0, 0, "train", 0, 0, 1.0, ModelUpdate.of(whole, 5))
-    assert (
-        world.algorithm("fedper").vet(SimpleNamespace(), base, reply) == "architecture 'mlp', not 'mlp[:2]'"
+@pytest.mark.parametrize(
+    ("label", "names", "reason"),
+    [
+        ("mlp", "ab", "architecture 'mlp', not 'mlp[:2]'"),
+        ("mlp[2:]", "ab", "architecture 'mlp[2:]', not 'mlp[:2]'"),
+        ("mlp[:2]", "abc", "other names than architecture 'mlp[:2]' has"),
+        ("mlp[:2]", "", "other names than architecture 'mlp[:2]' has"),
+    ],
+)
+def test_another_part_is_rejected(label: str, names: str, reason: str, world: Any) -> None:
+    base, other = (
+        Model(its, {name: np.zeros(2, np.float32) for name in those})
+        for its, those in (("mlp[:2]", "ab"), (label, names))
     )
-
-
-def test_clients_are_trained_together(world: Any) -> None:
-    parts = world.parts(world.algorithm("fedper"), **PLAIN)
-    run(parts)
-    assert parts.executor.jobs_done["fit"]["together"] == 12
+    reply = Reply(0, 0, "train", 0, 0, 1.0, ModelUpdate.of(other, 5))
+    assert world.algorithm("fedper").vet(SimpleNamespace(), base, reply) == reason

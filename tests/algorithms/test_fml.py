@@ -10,44 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedsim.algorithms.base import Reply, Setting
-from fedsim.algorithms.common.mutual_learning import MEME, PERSONAL, Mutual
+from fedsim.algorithms.base import Reply
+from fedsim.algorithms.fml import MEME, PERSONAL, Mutual
 from fedsim.engine.losses import TRAIN, Batch
 from fedsim.params import Model
-from fedsim.runtime.run import RunResult
-from fedsim.task import Task
 from fedsim.wire import ModelUpdate
 
 MLP, LINEAR = 64 * 16 + 16 + 16 * 10 + 10, 64 * 10 + 10
-KEPT: dict[str, Any] = {"training": {"momentum": 0.9, "keep_optimiser": True}, "clients_per_round": 3}
 PLAIN: dict[str, Any] = {"verify": False}
-ways = pytest.mark.parametrize("changes", [PLAIN, KEPT])
-
-
-def _named(result: RunResult, name: str) -> dict[int, bytes]:
-    return {client: models[name].digest() for client, models in result.models.items()}
-
-
-@ways
-@pytest.mark.parametrize("alpha", [0.0, 0.5])
-def test_memes_that_learn_from_labels_alone_are_uniform_fedavg_bit_for_bit(
-    alpha: float, changes: dict[str, Any], world: Any
-) -> None:
-    fml = world.run(world.algorithm("fml", alpha=alpha, beta=1.0), **changes)
-    fedavg = world.run(world.algorithm("fedavg", weighting="uniform"), **changes)
-    assert _named(fml, "global") == _named(fedavg, "global")
-    assert fml.totals == fedavg.totals
-    assert fml.final.global_ == fedavg.final.global_
-
-
-@ways
-def test_own_models_that_learn_from_labels_alone_are_local_bit_for_bit(
-    changes: dict[str, Any], world: Any
-) -> None:
-    fml = world.run(world.algorithm("fml", alpha=1.0), **changes)
-    local = world.run(world.local(), **changes)
-    assert _named(fml, "personal") == _named(local, "personal")
-    assert fml.final.mean == local.final.mean
 
 
 def test_both_losses_by_hand() -> None:
@@ -104,28 +74,7 @@ def test_payload_is_the_meme_each_way(world: Any) -> None:
     assert totals.parameters_up == totals.parameters_down == 12 * MLP
 
 
-def test_own_models_are_kept_when_uploads_are_lost(world: Any) -> None:
-    lost = world.run(
-        world.algorithm("fml", alpha=1.0),
-        lost=lambda parcel, n: parcel.sender == 2,
-        client_timeout_s=30.0,
-        **PLAIN,
-    )
-    assert _named(lost, "personal") == _named(world.run(world.local(), **PLAIN), "personal")
-
-
 def test_what_is_no_meme_is_refused(world: Any) -> None:
     meme, own = Model("mlp", {}), Model("linear", {})
     reply = Reply(0, 0, "train", 0, 0, 1.0, ModelUpdate.of(own, 5))
     assert world.algorithm("fml").vet(SimpleNamespace(), meme, reply) == "architecture 'linear', not 'mlp'"
-
-
-def test_a_regression_is_refused(world: Any) -> None:
-    setting = Setting(Task((3,), 1, "regression"), {}, None, 0, False)  # type: ignore[arg-type]
-    assert "learns from probabilities of classes" in world.misfits(world.algorithm("fml"), setting)
-
-
-def test_weights_are_shares(world: Any) -> None:
-    for params in ({"alpha": 1.1}, {"beta": -0.1}, {"clip": 0.0}):
-        with pytest.raises(ValueError, match=r"greater|less"):
-            world.algorithm("fml", **params)

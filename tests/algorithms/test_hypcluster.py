@@ -12,7 +12,12 @@ import pytest
 
 from fedsim.algorithms.base import Reply
 from fedsim.algorithms.common.model_clusters import ClusterUpdate
+from fedsim.algorithms.hypcluster import Choosing, ModelLoss
+from fedsim.engine.executors.base import ExecutorConfig
+from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.params import Model
+from fedsim.rng import Key
+from fedsim.runtime.run import RunResult, run
 
 SCALARS = 64 * 16 + 16 + 16 * 10 + 10
 
@@ -42,16 +47,6 @@ def test_each_cluster_has_its_own_mean_and_an_empty_one_keeps_its_model(
     assert noted == {"cluster sizes": {"sizes": [1, 0, 2]}}
 
 
-@pytest.mark.parametrize("weighting", ["samples", "uniform"])
-def test_one_cluster_equals_fedavg_bit_for_bit(weighting: str, world: Any) -> None:
-    one, fedavg = (
-        world.run(world.algorithm(name, weighting=weighting, **params), clients_per_round=3)
-        for name, params in (("hypcluster", {"clusters": 1}), ("fedavg", {}))
-    )
-    assert one.model_hash == fedavg.model_hash
-    assert one.totals.parameters_up == fedavg.totals.parameters_up
-
-
 def test_all_models_come_down_and_one_goes_up(world: Any) -> None:
     totals = world.run(world.algorithm("hypcluster", clusters=3), rounds=1).totals
     assert totals.parameters_down == 4 * 3 * SCALARS
@@ -60,24 +55,17 @@ def test_all_models_come_down_and_one_goes_up(world: Any) -> None:
     assert 0 < totals.bytes_down - 4 * 3 * 4 * SCALARS < 4 * 1500
 
 
-def _starting_with(algorithm: Any, variants: tuple[int, ...], states: list[Any]) -> Any:
-    """Let the models start with these variants, and keep the server's states."""
-    merge = algorithm.merge
-
-    async def watched(server: Any, state: Any, replies: Any) -> Any:
-        states.append(await merge(server, state, replies))
-        return states[-1]
-
+def _starting_with(world: Any, variants: tuple[int, ...], **params: Any) -> tuple[Any, list[Any]]:
+    """Return an algorithm whose models start with these variants, and what will hold the server's states."""
+    algorithm = world.algorithm("hypcluster", **params)
     algorithm.start = lambda server: tuple(server.initial_model(variant=number) for number in variants)
-    algorithm.merge = watched
-    return algorithm
+    return algorithm, world.results(algorithm, "merge")
 
 
 def test_permuting_the_start_models_permutes_the_result(world: Any) -> None:
     ends = []
     for variants in ((0, 1, 2), (2, 0, 1)):
-        states: list[Any] = []
-        algorithm = _starting_with(world.algorithm("hypcluster", clusters=3), variants, states)
+        algorithm, states = _starting_with(world, variants, clusters=3)
         result = world.run(algorithm, num_clients=8)
         ends.append(([model.digest() for model in states[-1]], result.model_hash))
     (first, hash_of_first), (second, hash_of_second) = ends
@@ -86,8 +74,7 @@ def test_permuting_the_start_models_permutes_the_result(world: Any) -> None:
 
 
 def test_of_equal_models_the_first_is_taken_and_the_others_never_move(world: Any) -> None:
-    states: list[Any] = []
-    algorithm = _starting_with(world.algorithm("hypcluster"), (0, 0), states)
+    algorithm, states = _starting_with(world, (0, 0))
     world.run(algorithm, rounds=1)
     first, second = states[0]
     assert first.digest() != second.digest()
@@ -128,6 +115,139 @@ def test_fine_tuning_goes_on_from_the_chosen_model(world: Any) -> None:
     assert totals.parameters_down == (3 + 1) * 4 * 2 * SCALARS  # all models once more at the end
 
 
-@pytest.mark.slow
-def test_nothing_changes_a_bit_over_sockets(world: Any) -> None:
-    world.run_every_way(lambda: world.algorithm("hypcluster"))
+def _values(models: Any) -> list[float]:
+    return [float(model.params["w"][0]) for model in models]
+
+
+def _server(notes: Any, key: Key) -> Any:
+    return SimpleNamespace(key=key, note=notes.info, warn=notes.warning)
+
+
+def _choose(algorithm: Any, server: Any, clients: Any, answers: list[dict[int, float]]) -> Any:
+    """Return the state after the choice, where clients answer so each time, and whom the server asked."""
+    random = tuple(_model(-1.0 - number) for number in range(algorithm.config.clusters))
+    state: Any = Choosing(random, (), {one: _model(one) for one in clients}, dict.fromkeys(clients, ()))
+    asked = []
+    for losses in (*answers, {}):
+        state, messages = asyncio.run(algorithm.instruct_compare(server, state, range(9)))
+        asked.append(list(messages))
+        replies = [Reply(one, 0, "compare", 0, 0, 1.0, ModelLoss(loss)) for one, loss in losses.items()]
+        if replies:
+            state = asyncio.run(algorithm.merge_compare(server, state, replies))
+    return state, asked
+
+
+def _first(key: Key) -> int:
+    """Return which of six clients is chosen first."""
+    draw = key.child("first").numpy()
+    return int(draw.choice([0, 1, 2, 3, 4, 5]))
+
+
+KEY = next(key for key in (Key.root(seed) for seed in range(99)) if _first(key) == 3)
+"""With which client 3 is the first."""
+
+
+def test_the_next_model_is_that_of_the_client_whose_least_loss_is_the_largest(world: Any) -> None:
+    algorithm, notes = world.algorithm("hypcluster", clusters=4, start="kmeans"), world.notes()
+    answers = [
+        {0: 0.5, 1: 2.0, 2: 3.0, 4: 1.0, 5: 2.5},  # of client 3's model: client 2 is the farthest
+        {0: 9.0, 1: 1.5, 4: 7.0, 5: 0.1},  # least now 0.5, 1.5, 1.0, 0.1: client 1
+        {0: 0.7, 4: 0.5, 5: 0.4},  # least now 0.5, 0.5, 0.1: of equals client 0
+    ]
+    state, asked = _choose(algorithm, _server(notes, KEY), range(6), answers)
+    assert _values(state) == [3.0, 2.0, 1.0, 0.0]
+    assert asked == [[0, 1, 2, 4, 5], [0, 1, 4, 5], [0, 4, 5], []]
+    assert [note["client"] for note in notes.of("start model")] == [3, 2, 1, 0]
+
+
+def test_who_does_not_answer_is_asked_and_chosen_no_more(world: Any) -> None:
+    algorithm, notes = world.algorithm("hypcluster", clusters=4, start="kmeans"), world.notes()
+    answers: list[dict[int, float]] = [{0: 0.5, 1: 9.0, 2: 1.0}, {0: 0.1}, {}]
+    state, asked = _choose(algorithm, _server(notes, KEY), range(6), answers)
+    assert _values(state) == [3.0, 1.0, 0.0, -4.0]  # the last has the random values of the fourth model
+    assert asked == [[0, 1, 2, 4, 5], [0, 2], [], []]
+    assert notes.of("no candidate left") == [{"model": 3, "instead": "random values"}]
+
+
+def test_the_seed_draws_the_first_model(world: Any) -> None:
+    algorithm = world.algorithm("hypcluster", start="kmeans")
+    firsts = [
+        _choose(algorithm, _server(world.notes(), Key.root(seed)), range(6), [{}])[0] for seed in range(40)
+    ]
+    assert {_values(models)[0] for models in firsts} == set(range(6))
+    assert [_values(models)[0] for models in firsts] == [_first(Key.root(seed)) for seed in range(40)]
+
+
+def _run(world: Any, params: dict[str, Any], **changes: Any) -> tuple[RunResult, Any]:
+    notes = world.notes()
+    return run(world.parts(world.algorithm("hypcluster", **params), **changes), log=notes), notes
+
+
+def test_two_groups_of_clients_get_a_model_each(world: Any) -> None:
+    up, down = ([[1.0], [2.0]], [2.0, 4.0]), ([[1.0], [2.0]], [-2.0, -4.0])
+    algorithm = world.algorithm("hypcluster", start="kmeans")
+    choices, seen = world.recorded(algorithm, "instruct_compare"), world.watched(algorithm)
+    training = {"batch_size": 2, "epochs": 20}
+    world.run(algorithm, **world.regression(up, down, up, down), training=training)
+    starts = choices[-1][1][0]
+    assert sorted(np.sign(model.params["head.weight"]).item() for model in starts) == [-1.0, 1.0]
+    digests = [seen[client]["personal"].digest() for client in range(4)]
+    assert digests[0] == digests[2] != digests[1] == digests[3]
+
+
+def test_the_choice_costs_what_its_formula_says(world: Any) -> None:
+    for clients, m in ((None, 6), (4, 4)):
+        result, notes = _run(
+            world, {"clusters": 3, "start": "kmeans", "start_clients": clients}, num_clients=6, rounds=1
+        )
+        opening, first = result.rounds[0], result.rounds[1]
+        compared = (m - 1) + (m - 2)
+        assert (opening.round, first.round) == (0, 1)
+        assert opening.traffic.parameters_down == (m + compared) * SCALARS
+        assert opening.traffic.parameters_up == m * SCALARS
+        assert opening.traffic.frames_down == opening.traffic.frames_up == m + compared
+        assert 0 < opening.traffic.bytes_down - 4 * opening.traffic.parameters_down < 600 * (m + compared)
+        assert 0 < opening.traffic.bytes_up - 4 * opening.traffic.parameters_up < 600 * m + 150 * compared
+        assert opening.ended_at_s > 0
+        assert len({note["client"] for note in notes.of("start model")}) == 3
+        assert result.totals == opening.traffic + first.traffic
+
+
+def test_a_single_model_begins_at_random_and_nobody_is_asked(world: Any) -> None:
+    one, plain = (_run(world, {"clusters": 1, "start": start}, rounds=1)[0] for start in ("kmeans", "random"))
+    assert (one.model_hash, one.trace_hash, one.totals) == (plain.model_hash, plain.trace_hash, plain.totals)
+
+
+@pytest.mark.parametrize("arriving", [0, 1])
+def test_a_client_whose_replies_are_lost_is_not_chosen(arriving: int, world: Any) -> None:
+    # Its model is lost, or its model arrives and its losses do not.
+    replies: list[int] = []
+
+    def lost(parcel: Any, ordinal: int) -> bool:
+        replies.append(parcel.sender)
+        return bool(parcel.sender == 2 and replies.count(2) > arriving)
+
+    params = {"clusters": 4, "start": "kmeans"}  # as many as there are clients
+    _, notes = _run(world, params, lost=lost, client_timeout_s=9.0, rounds=1)
+    assert sorted(note["client"] for note in notes.of("start model")) == [0, 1, 3]
+    assert [note["model"] for note in notes.of("no candidate left")] == [3]
+
+
+def test_models_begin_at_random_if_nobody_answers(world: Any) -> None:
+    def lost(parcel: Any, ordinal: int) -> bool:
+        return bool(parcel.sender >= 0 and ordinal < 8)
+
+    silent, notes = _run(world, {"start": "kmeans"}, lost=lost, client_timeout_s=9.0)
+    plain, _ = _run(world, {"start": "random"})
+    assert silent.model_hash == plain.model_hash
+    assert len(notes.of("no candidate left")) == 2
+
+
+def test_a_loss_that_is_no_number_is_the_largest(world: Any) -> None:
+    # As in a rehearsal, where nothing is computed: all exchanges take place.
+    executor = NULL(ExecutorConfig())
+    result, notes = _run(world, {"clusters": 3, "start": "kmeans"}, executor=executor, rounds=1)
+    assert result.rounds[0].traffic.frames_up == 4 + 3 + 2
+    first, *others = (note["client"] for note in notes.of("start model"))
+    assert others == [client for client in range(4) if client != first][:2]
+    assert not result.rejections

@@ -7,31 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from torch import nn
 
-from fedsim.config import Config
-from fedsim.models import Architecture, ModelPlugin, Net
-from fedsim.models.base import dense, named
 from fedsim.params import Model, mean_model
-from fedsim.task import Task
+from tests.algorithms.stand_ins import normed
 
 HEAD = 16 * 10 + 10
 BASE = 64 * 16 + 16
 SCALARS = BASE + HEAD
 
 
-def _recorded(algorithm: Any) -> list[tuple[Any, Any, Any]]:
-    """Have the states before each merge, its replies and the states after it written down."""
-    calls: list[tuple[Any, Any, Any]] = []
-    merge = algorithm.merge
-
-    async def recorder(server: Any, state: Any, replies: Any) -> Any:
-        after = await merge(server, state, replies)
-        calls.append((state, replies, after))
-        return after
-
-    algorithm.merge = recorder
-    return calls
+def _merge(server: Any, state: Any, replies: Any, after: Any) -> Any:
+    return state, replies, after
 
 
 def _groups(replies: Any) -> dict[int, list[Any]]:
@@ -41,17 +27,9 @@ def _groups(replies: Any) -> dict[int, list[Any]]:
     return groups
 
 
-def test_one_cluster_equals_fedavg_with_equal_weights_bit_for_bit(world: Any) -> None:
-    one = world.run(world.algorithm("ifca", clusters=1), clients_per_round=3)
-    fedavg = world.run(world.algorithm("fedavg", weighting="uniform"), clients_per_round=3)
-    assert one.model_hash == fedavg.model_hash
-    shared = world.run(world.algorithm("ifca", clusters=1, shared_base=True), clients_per_round=3)
-    assert shared.model_hash == fedavg.model_hash
-
-
 def test_a_cluster_takes_the_plain_mean_of_its_models(world: Any) -> None:
     algorithm = world.algorithm("ifca", clusters=2)
-    calls = _recorded(algorithm)
+    calls = world.recorded(algorithm, "merge", _merge)
     world.run(algorithm, num_clients=8, rounds=2)
     for before, replies, after in calls:
         groups = _groups(replies)
@@ -76,7 +54,7 @@ def test_one_gradient_of_all_is_a_step_of_gradient_descent(world: Any) -> None:
 @pytest.mark.parametrize("shared", [False, True])
 def test_gradients_are_divided_by_all_who_replied(shared: bool, world: Any) -> None:
     algorithm = world.algorithm("ifca", clusters=2, option="grad_avg", server_lr=0.2, shared_base=shared)
-    calls = _recorded(algorithm)
+    calls = world.recorded(algorithm, "merge", _merge)
     world.run(algorithm, num_clients=8, rounds=2)
     for before, replies, after in calls:
         groups = _groups(replies)
@@ -98,7 +76,7 @@ def test_a_gradient_may_be_of_some_mini_batches(world: Any) -> None:
 
 def test_models_on_a_shared_base_differ_in_their_heads_alone(world: Any) -> None:
     algorithm = world.algorithm("ifca", clusters=3, shared_base=True)
-    calls = _recorded(algorithm)
+    calls = world.recorded(algorithm, "merge", _merge)
     world.run(algorithm, num_clients=8, rounds=2)
     for before, replies, after in calls:
         mean = mean_model([reply.message.model for reply in replies], [1 / 8] * 8)
@@ -127,7 +105,7 @@ def test_what_is_shared_comes_down_once(option: str, world: Any) -> None:
 @pytest.mark.parametrize("shared", [False, True])
 def test_where_one_cluster_takes_all_the_models_begin_anew_at_first(shared: bool, world: Any) -> None:
     algorithm = world.algorithm("ifca", clusters=2, restart_rounds=3, shared_base=shared)
-    calls = _recorded(algorithm)
+    calls = world.recorded(algorithm, "merge", _merge)
     chosen = {1: [1, 1, 1, 1], 2: [0, 1, 0, 0], 3: [0, 0, 0, 0], 4: [1, 1, 1, 1]}
 
     async def choice(party: Any, models: Any) -> int:
@@ -173,27 +151,19 @@ def test_two_populations_separate(world: Any) -> None:
         start.append(half.models[0]["global"])
     algorithm = world.algorithm("ifca", clusters=2)
     algorithm.start = lambda server: tuple(start)
-    calls = _recorded(algorithm)
+    calls = world.recorded(algorithm, "merge", _merge)
     world.run(algorithm, data=data, **changes)
     chosen = [reply.message.cluster for reply in calls[-1][1]]
     assert chosen == [0] * 4 + [1] * 4
 
 
-class Normed(ModelPlugin[Config]):
-    """Fully connected layers with BatchNorm."""
-
-    def build(self, task: Task) -> Net:
-        blocks = {"flatten": nn.Flatten(), **dense(task.num_inputs, 12), "norm": nn.BatchNorm1d(12)}
-        return Net(named(**blocks), nn.Linear(12, task.num_outputs))
-
-
 def test_statistics_are_averaged_and_refused_where_gradients_travel(world: Any) -> None:
-    normed = {"mlp": Architecture("mlp", Normed(Config()), world.data().task)}
-    parts = world.parts(world.algorithm("ifca", option="grad_avg"), architectures=normed)
+    nets = normed(world)
+    parts = world.parts(world.algorithm("ifca", option="grad_avg"), architectures=nets)
     assert [fault.path for fault in parts.misfits()] == ["algorithm.params.option"]
     algorithm = world.algorithm("ifca", clusters=2, shared_base=True)
-    calls = _recorded(algorithm)
-    world.run(algorithm, architectures=normed, rounds=1)
+    calls = world.recorded(algorithm, "merge", _merge)
+    world.run(algorithm, architectures=nets, rounds=1)
     _, replies, after = calls[0]
     mean = mean_model([reply.message.model for reply in replies], [0.25] * 4)
     for model in after:
@@ -215,14 +185,3 @@ def test_settings_of_steps_are_refused_where_gradients_travel(world: Any) -> Non
     assert faults["grad_avg"] == [f"training.{name}" for name in refused]
     one_pass = world.parts(world.algorithm("ifca", option="grad_avg"), training={"epochs": 1})
     assert list(one_pass.misfits()) == []
-
-
-def test_a_rate_of_the_server_belongs_to_gradients(world: Any) -> None:
-    with pytest.raises(ValueError, match="belongs to option = 'grad_avg'"):
-        world.algorithm("ifca", server_lr=0.1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("params", [{"option": "grad_avg"}, {"shared_base": True}])
-def test_nothing_changes_a_bit_over_sockets(params: dict[str, Any], world: Any) -> None:
-    world.run_every_way(lambda: world.algorithm("ifca", **params))

@@ -6,8 +6,9 @@ What personal co-distillation promises is tested for all three algorithms that a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,30 +16,21 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from fedsim.algorithms.base import Reply, Setting
+from fedsim.algorithms.base import Reply
+from fedsim.algorithms.common.codistillation import ClientState
 from fedsim.algorithms.common.public_predictions import Announced
-from fedsim.algorithms.common.share_and_distil import ClientState
 from fedsim.algorithms.ktpfl import State
-from fedsim.engine.executors.base import ExecutorConfig
-from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.errors import UserError
 from fedsim.params import Array, Model
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.run import run
-from fedsim.task import Task
 from fedsim.wire import LogitsDown, LogitsUp, indices_digest
+from tests.algorithms.stand_ins import Server
 
 P, N, K, ROUNDS = 40, 10, 4, 3
 
 THREE = pytest.mark.parametrize("name", ["ktpfl", "sim_pfd", "topk_pfd"])
 ORDERS = pytest.mark.parametrize("order", ["train_first", "distill_first"])
-
-
-def _models(world: Any, algorithm: Any, **changes: Any) -> dict[int, Model]:
-    """Return each client's model at the end of a run."""
-    calls = world.recorded(algorithm, "models_of")
-    world.run(algorithm, **changes)
-    return {arguments[0].client: found["personal"].model for arguments, found in calls}
 
 
 def _matrices(world: Any, algorithm: Any, **changes: Any) -> list[Array]:
@@ -62,19 +54,8 @@ def _close(left: dict[int, Model], right: dict[int, Model], atol: float = 1e-5) 
 @THREE
 @ORDERS
 def test_alone_it_equals_local(name: str, order: str, world: Any) -> None:
-    alone = _models(world, world.algorithm(name, order=order), num_clients=1)
-    assert _close(alone, _models(world, world.algorithm("local"), num_clients=1))
-
-
-@pytest.mark.slow
-@THREE
-@ORDERS
-def test_any_number_of_workers_gives_the_same(name: str, order: str, world: Any) -> None:
-    results = [
-        world.run(world.algorithm(name, order=order), workers=workers, models=("mlp", "linear"))
-        for workers in (1, 2, 4)
-    ]
-    assert len({(result.trace_hash, result.model_hash) for result in results}) == 1
+    alone = world.personal(world.algorithm(name, order=order), num_clients=1)
+    assert _close(alone, world.personal(world.algorithm("local"), num_clients=1))
 
 
 @THREE
@@ -93,13 +74,6 @@ def test_numbers_communicated_follow_the_formulas(name: str, world: Any) -> None
     assert named.sum() == K * ROUNDS
     assert frames["parameters"][named].sum() == 0
     assert all(0 < extra < 300 for extra in frames["bytes"][named] - 8 * P)
-
-
-@THREE
-def test_bytes_do_not_depend_on_the_architecture(name: str, world: Any) -> None:
-    small = world.run(world.algorithm(name), models=("linear", "linear"))
-    mixed = world.run(world.algorithm(name), models=("mlp", "linear"))
-    assert small.totals == mixed.totals
 
 
 def test_fewer_public_samples_are_fewer_numbers(world: Any) -> None:
@@ -223,13 +197,6 @@ def test_predictions_that_are_no_numbers_are_rejected_and_counted(name: str, wor
 
 
 @THREE
-def test_it_runs_without_learning(name: str, world: Any) -> None:
-    result = world.run(world.algorithm(name), executor=NULL(ExecutorConfig()))
-    assert result.totals.parameters_up == P * N * K * ROUNDS
-    assert result.simulated_s > 0
-
-
-@THREE
 @pytest.mark.parametrize(("late", "merged"), [("drop", [4, 4, 4, 4]), ("carry", [4, 4, 4, 4])])
 def test_clients_too_late_for_the_share_miss_the_round(
     name: str, late: str, merged: list[int], world: Any
@@ -252,31 +219,9 @@ def _reply(client: int, message: LogitsUp) -> Reply:
     return Reply(client, 0, "share", 0, 0, 1.0, message)
 
 
-class _Server:
-    """Stands for a server's context: computes at once."""
-
-    num_clients = 3
-    round = 1
-    num_public = 10
-
-    class task:  # noqa: N801 - stands for an attribute
-        num_outputs = 2
-
-    class training:  # noqa: N801 - stands for an attribute
-        steps = None
-
-    def __init__(self) -> None:
-        self.at_work: dict[str, Coroutine[Any, Any, Any]] = {}
-
-    async def call(self, function: Callable[..., Any], *arguments: Any, flops: float) -> Any:
-        assert flops > 0
-        return function(*arguments)
-
-    def background(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
-        self.at_work[name] = work
-
-    async def collect(self, name: str) -> Any:
-        return await self.at_work.pop(name)
+def _server() -> Server:
+    task, training = SimpleNamespace(num_outputs=2), SimpleNamespace(steps=None)
+    return Server(num_clients=3, num_public=10, task=task, training=training)
 
 
 def _state(algorithm: Any, server: Any, positions: list[int], senders: Sequence[int] = ()) -> Any:
@@ -322,7 +267,7 @@ def test_public_samples_are_kept_as_they_came_and_only_until_they_are_used(
     ],
 )
 def test_misfits_are_rejected(name: str, message: LogitsUp, reason: str, world: Any) -> None:
-    algorithm, server = world.algorithm(name), _Server()
+    algorithm, server = world.algorithm(name), _server()
     state = _state(algorithm, server, [4, 1])
     assert reason in algorithm.vet(server, state, _reply(0, message))
     assert algorithm.vet(server, state, _reply(0, _said([[0.5, 0.5], [1, 0]], [4, 1]))) is None
@@ -330,7 +275,7 @@ def test_misfits_are_rejected(name: str, message: LogitsUp, reason: str, world: 
 
 def test_samples_that_some_lack_are_mixed_from_the_others(world: Any) -> None:
     # Client 1 holds samples 4 and 1, client 0 sample 4 alone, nobody sample 9 (specification 3.5, E10).
-    algorithm, server = world.algorithm("ktpfl"), _Server()
+    algorithm, server = world.algorithm("ktpfl"), _server()
     state = _state(algorithm, server, [4, 9, 1])
     one, two = np.array([4]), np.array([1, 4])
     replies = [
@@ -353,42 +298,33 @@ def test_samples_that_some_lack_are_mixed_from_the_others(world: Any) -> None:
 
 
 def test_confirmations_that_come_a_round_late_find_no_step_to_collect(world: Any) -> None:
-    algorithm, server = world.algorithm("ktpfl"), _Server()
+    algorithm, server = world.algorithm("ktpfl"), _server()
     state = replace(_state(algorithm, server, [4]), learning=1)
     server.round = 2
     assert asyncio.run(algorithm.merge_distil(server, state, [])) is state
 
 
-def test_nobody_having_any_sample_is_survived(world: Any) -> None:
+@THREE
+def test_nobody_having_any_sample_is_survived(name: str, world: Any) -> None:
+    algorithm, server = world.algorithm(name), _server()
     nothing = np.empty(0, np.int64)
-    for name in ("ktpfl", "sim_pfd", "topk_pfd"):
-        algorithm, server = world.algorithm(name), _Server()
-        state = _state(algorithm, server, [4, 1])
-        values: Any = np.empty((0, 2), np.float32)
-        message = replace(
-            _said([[1, 0]], [4]), values=values, indices=nothing, indices_digest=indices_digest(nothing)
-        )
+    message = LogitsUp(np.empty((0, 2), np.float32), "probs", 1.0, indices_digest(nothing), nothing)
 
-        async def both(name: str, algorithm: Any, server: Any, state: Any, message: LogitsUp) -> Any:
-            merged = await algorithm.merge_share(server, state, [_reply(0, message), _reply(2, message)])
-            sent, messages = await algorithm.instruct_distil(server, merged, [0, 2])
-            if name == "ktpfl":
-                await algorithm.merge_distil(server, sent, [])
-            return messages
+    async def both() -> Any:
+        replies = [_reply(0, message), _reply(2, message)]
+        merged = await algorithm.merge_share(server, _state(algorithm, server, [4, 1]), replies)
+        sent, messages = await algorithm.instruct_distil(server, merged, [0, 2])
+        if name == "ktpfl":
+            await algorithm.merge_distil(server, sent, [])
+        return messages
 
-        messages = asyncio.run(both(name, algorithm, server, state, message))
-        assert messages[2].values.shape == (0, 2)
+    assert asyncio.run(both())[2].values.shape == (0, 2)
 
 
 @THREE
 def test_a_teacher_on_other_samples_is_not_learned_from(name: str, world: Any) -> None:
     state = ClientState(Model("mlp", {}), Announced(np.array([4, 1])))
-    message = LogitsDown(
-        np.zeros((2, 2), np.float32),
-        form="probs",
-        temperature=1.0,
-        indices_digest=indices_digest(np.array([7, 8])),
-    )
+    message = LogitsDown(np.zeros((2, 2), np.float32), "probs", 1.0, indices_digest(np.array([7, 8])))
     assert asyncio.run(world.algorithm(name).local_distil(None, state, message)) == (state, None)
 
 
@@ -398,40 +334,17 @@ def test_a_client_that_held_some_samples_learns_on_those_named(name: str, world:
     algorithm = world.algorithm(name)
     met: dict[str, Any] = {}
 
-    class Client:
-        class training:  # noqa: N801 - stands for an attribute
-            @staticmethod
-            def make_optimiser(lr: float | None) -> None:
-                return None
+    async def fit(model: Model, **arguments: Any) -> Any:
+        met.update(arguments)
+        return SimpleNamespace(model=model)
 
-        async def fit(self, model: Model, **arguments: Any) -> Any:
-            met.update(arguments)
-
-            class Fitted:
-                pass
-
-            fitted: Any = Fitted()
-            fitted.model = model
-            return fitted
-
+    client = SimpleNamespace(training=SimpleNamespace(make_optimiser=lambda lr: None), fit=fit)
     state = ClientState(Model("mlp", {}), Announced(np.array([4, 9, 1])))
     left = np.array([4, 1])
-    message = LogitsDown(
-        np.array([[1, 0], [0, 1]], np.float32),
-        form="probs",
-        temperature=1.0,
-        indices_digest=indices_digest(left),
-        indices=left,
-    )
-    asyncio.run(algorithm.local_distil(Client(), state, message))
+    message = LogitsDown(np.eye(2, dtype=np.float32), "probs", 1.0, indices_digest(left), left)
+    asyncio.run(algorithm.local_distil(client, state, message))
     assert met["streams"]["public"].samples.positions.tolist() == [4, 1]
     assert met["extras"]["teacher"].value.tolist() == [[1, 0], [0, 1]]
-
-
-def test_a_regression_is_refused(world: Any) -> None:
-    setting = Setting(Task((3,), 1, "regression"), {}, None, 40, False)  # type: ignore[arg-type]
-    for name in ("ktpfl", "sim_pfd", "topk_pfd"):
-        assert "'ktpfl_w'" in world.misfits(world.algorithm(name), setting)
 
 
 # The matrix
@@ -464,19 +377,17 @@ def test_each_setting_of_the_matrix_matters(change: dict[str, Any], world: Any) 
 
 
 def test_without_a_step_it_is_codistillation_to_the_mean(world: Any) -> None:
-    still = _models(world, world.algorithm("ktpfl", c_lr=0.0))
+    still = world.personal(world.algorithm("ktpfl", c_lr=0.0))
     plain: Any = world.algorithm("ktpfl")
 
     async def instruct_distil(server: Any, state: State, cohort: Sequence[int]) -> Any:
         mean = np.mean(state.values, axis=0)
-        message = LogitsDown(
-            mean, form="probs", temperature=1.0, indices_digest=indices_digest(state.positions)
-        )
+        message = LogitsDown(mean, "probs", 1.0, indices_digest(state.positions))
         return state, dict.fromkeys(cohort, message)
 
     plain.instruct_distil = instruct_distil
-    assert _close(still, _models(world, plain))
-    assert not _close(still, _models(world, world.algorithm("local", follow_selection=True)), atol=1e-3)
+    assert _close(still, world.personal(plain))
+    assert not _close(still, world.personal(world.algorithm("local", follow_selection=True)), atol=1e-3)
 
 
 def test_only_the_block_of_those_who_answered_moves(world: Any) -> None:
@@ -513,12 +424,12 @@ def test_a_client_that_vanishes_before_its_distillation_has_contributed(world: A
 
     settings: dict[str, Any] = {"rounds": 1, "training": {"epochs": 2}}
     lost: dict[str, Any] = {"lost": doomed, "client_timeout_s": 9.0}
-    with_all = _models(world, world.algorithm("ktpfl"), **settings)
-    without = _models(world, world.algorithm("ktpfl"), **settings, **lost)
+    with_all = world.personal(world.algorithm("ktpfl"), **settings)
+    without = world.personal(world.algorithm("ktpfl"), **settings, **lost)
     assert all(without[client].digest() == with_all[client].digest() for client in (1, 2, 3))
     assert without[0].digest() != with_all[0].digest()
     # It has trained, and only that.
-    alone = _models(world, world.algorithm("local"), **settings)
+    alone = world.personal(world.algorithm("local"), **settings)
     assert without[0].digest() == alone[0].digest()
     complete = _matrices(world, world.algorithm("ktpfl"), **settings)
     vanished = _matrices(world, world.algorithm("ktpfl"), **settings, **lost)

@@ -14,42 +14,23 @@ from fedsim.data.federated import Holdings
 from fedsim.models import Architecture
 from fedsim.models.linear import PLUGIN as LINEAR
 from fedsim.params import Array, Model
-from fedsim.runtime.run import RunResult, run
+from fedsim.runtime.run import RunResult
 from fedsim.task import Task
 
-ONE_STEP = 1 - 1e-6
-"""A probability at which practically every round has one step."""
-KEPT: dict[str, Any] = {"training": {"momentum": 0.9, "keep_optimiser": True}}
 PLAIN: dict[str, Any] = {"verify": False}
-ways = pytest.mark.parametrize("changes", [PLAIN, {**KEPT, "clients_per_round": 3}])
 
 
 def _personal(result: RunResult) -> dict[int, bytes]:
     return {client: models["personal"].digest() for client, models in result.models.items()}
 
 
-def _watched(algorithm: Any, hook: str) -> list[tuple[int, Any, Any]]:
-    """Have a hook at clients write down who, what came and what its state is afterwards."""
-    original, calls = getattr(algorithm, hook), list[tuple[int, Any, Any]]()
-
-    async def watching(client: Any, state: Any, message: Any) -> Any:
-        state, reply = await original(client, state, message)
-        calls.append((client.client, message, state))
-        return state, reply
-
-    setattr(algorithm, hook, watching)
-    return calls
-
-
-@ways
-def test_without_a_pull_it_is_local_bit_for_bit(changes: dict[str, Any], world: Any) -> None:
-    result = world.run(world.algorithm("l2sgd", probability=ONE_STEP, pull=0.0), **changes)
-    assert result.model_hash == world.run(world.local(steps=1), **changes).model_hash
+def _turn(client: Any, state: Any, message: Any, result: Any) -> tuple[int, Any, Any]:
+    return client.client, message, result[0]
 
 
 def test_without_a_pull_it_is_local_with_as_many_steps(world: Any) -> None:
     algorithm = world.algorithm("l2sgd", probability=0.3, pull=0.0)
-    turns = _watched(algorithm, "train")
+    turns = world.recorded(algorithm, "train", _turn)
     result = world.run(algorithm, rounds=2, **PLAIN)
     steps = {turn: message.num_steps for turn, (client, message, _) in enumerate(turns[::4], 1)}
     assert len(set(steps.values())) == 2
@@ -73,15 +54,9 @@ def test_a_whole_pull_makes_all_who_take_part_identical(clients_per_round: int |
     assert len(set(moved)) == 1
 
 
-def test_a_whole_pull_is_uniform_fedavg_of_one_step(world: Any) -> None:
-    pulled = world.run(world.algorithm("l2sgd", probability=ONE_STEP, pull=1.0), **PLAIN)
-    fedavg = world.run(world.algorithm("fedavg", weighting="uniform"), training={"steps": 1}, **PLAIN)
-    assert pulled.model_hash == fedavg.model_hash
-
-
 def test_moves_keep_the_mean(world: Any) -> None:
     algorithm = world.algorithm("l2sgd", pull=0.3)
-    trained, moved = _watched(algorithm, "train"), _watched(algorithm, "move")
+    trained, moved = world.recorded(algorithm, "train", _turn), world.recorded(algorithm, "move", _turn)
     world.run(algorithm, rounds=1, **PLAIN)
     assert len(moved) == 4
     for name in moved[0][2].params:
@@ -94,7 +69,7 @@ def test_moves_keep_the_mean(world: Any) -> None:
 
 def test_all_clients_of_a_round_take_as_many_steps_geometrically_drawn(world: Any) -> None:
     algorithm = world.algorithm("l2sgd", probability=0.25)
-    turns = _watched(algorithm, "train")
+    turns = world.recorded(algorithm, "train", _turn)
     world.run(algorithm, num_clients=2, rounds=30, num_samples=80, **PLAIN)
     steps = [message.num_steps for _, message, _ in turns]
     assert steps[::2] == steps[1::2]
@@ -128,7 +103,7 @@ def test_on_parabolas_models_go_as_by_the_paper_s_iterations(world: Any) -> None
     centres = np.array([[1.0, 0.0], [3.0, -2.0], [-1.0, 5.0], [5.0, 1.0]])
     data = _parabolas(centres.tolist())
     algorithm = world.algorithm("l2sgd", probability=0.5, pull=0.3)
-    trained, moved = _watched(algorithm, "train"), _watched(algorithm, "move")
+    trained, moved = world.recorded(algorithm, "train", _turn), world.recorded(algorithm, "move", _turn)
     changes: dict[str, Any] = {
         "data": data,
         "architectures": {"mlp": Architecture("mlp", LINEAR(LINEAR.Config()), data.task)},
@@ -164,7 +139,7 @@ def test_moves_in_a_row_by_hand(world: Any) -> None:
 
 def test_there_are_geometrically_many_moves_in_a_row_the_same_for_all(world: Any) -> None:
     algorithm = world.algorithm("l2sgd", probability=0.75)
-    turns = _watched(algorithm, "move")
+    turns = world.recorded(algorithm, "move", _turn)
     world.run(algorithm, num_clients=2, rounds=30, num_samples=80, **PLAIN)
     moves = [message.num_moves for _, message, _ in turns]
     assert moves[::2] == moves[1::2]
@@ -172,17 +147,9 @@ def test_there_are_geometrically_many_moves_in_a_row_the_same_for_all(world: Any
     assert 2.5 < np.mean(moves) < 5.5  # 4, give or take a deviation of 0.6
 
 
-def test_payload_is_one_model_each_way_and_a_number(world: Any) -> None:
-    totals = world.run(world.algorithm("l2sgd"), **PLAIN).totals
-    scalars = 64 * 16 + 16 + 16 * 10 + 10
-    assert totals.parameters_up == totals.parameters_down == 12 * scalars
-    assert totals.frames_up == 12
-    assert totals.frames_down == 24
-
-
 def test_who_does_not_get_the_mean_keeps_its_model(world: Any) -> None:
     algorithm = world.algorithm("l2sgd", pull=1.0)
-    trained = _watched(algorithm, "train")
+    trained = world.recorded(algorithm, "train", _turn)
     # The first four frames down say how many steps, and four come up; the next four carry the mean.
     lost = {"lost": lambda parcel, n: n >= 8 and parcel.receiver == 2, "client_timeout_s": 30.0}
     result = world.run(algorithm, rounds=1, **PLAIN, **lost)
@@ -194,27 +161,10 @@ def test_who_does_not_get_the_mean_keeps_its_model(world: Any) -> None:
 
 def test_only_those_who_answered_are_in_the_mean(world: Any) -> None:
     algorithm = world.algorithm("l2sgd", pull=1.0)
-    trained, moved = _watched(algorithm, "train"), _watched(algorithm, "move")
+    trained, moved = world.recorded(algorithm, "train", _turn), world.recorded(algorithm, "move", _turn)
     lost = {"lost": lambda parcel, n: parcel.sender == 2, "client_timeout_s": 30.0}
     world.run(algorithm, rounds=1, **PLAIN, **lost)
     assert sorted(client for client, *_ in moved) == [0, 1, 3]
     for name, array in moved[0][1].params.items():
         mean = np.mean([state.params[name] for client, _, state in trained if client != 2], 0)
         np.testing.assert_allclose(array, mean, atol=1e-6)
-
-
-def test_models_are_trained_together(world: Any) -> None:
-    parts = world.parts(world.algorithm("l2sgd"), **PLAIN)
-    run(parts)
-    assert parts.executor.jobs_done["fit"]["together"] == 12
-
-
-@pytest.mark.slow
-def test_models_are_the_same_every_way(world: Any) -> None:
-    assert world.run_every_way(lambda: world.algorithm("l2sgd"), rounds=2).final.mean > 0
-
-
-@pytest.mark.parametrize("params", [{"probability": 0.0}, {"probability": 1.0}, {"pull": -0.1}])
-def test_parameters_have_ranges(params: dict[str, float], world: Any) -> None:
-    with pytest.raises(ValueError, match=r"greater|less"):
-        world.algorithm("l2sgd", **params)

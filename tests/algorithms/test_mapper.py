@@ -12,16 +12,10 @@ import pytest
 from fedsim.algorithms.common.fine_tuning import FineTuning, FineTuningConfig, Passes
 from fedsim.algorithms.mapper import ClientState, Mapper, MapperConfig
 from fedsim.params import Model
-from fedsim.runtime.run import RunResult, run
+from fedsim.runtime.run import run
 from fedsim.wire import ModelBroadcast
 
-KEPT: dict[str, Any] = {
-    "training": {"steps": 5, "momentum": 0.9, "keep_optimiser": True},
-    "clients_per_round": 3,
-}
 PLAIN: dict[str, Any] = {"verify": False, "training": {"steps": 5}}
-ways = pytest.mark.parametrize("changes", [PLAIN, pytest.param(KEPT, marks=pytest.mark.slow)])
-mixes = pytest.mark.parametrize("mix", ["params", "outputs"])
 
 
 class TunedMapperConfig(MapperConfig, FineTuningConfig):
@@ -34,10 +28,6 @@ class TunedMapper(FineTuning[TunedMapperConfig, Model], Mapper):
     """MAPPER whose clients go on with their mixtures."""
 
     Config = TunedMapperConfig
-
-
-def _personal(result: RunResult) -> dict[int, bytes]:
-    return {client: models["personal"].digest() for client, models in result.models.items()}
 
 
 def _model(value: float) -> Model:
@@ -100,35 +90,12 @@ def test_mixtures_are_compared_and_the_global_model_trains_beside_the_new_own_on
     assert kept == [("personal", 12.0)]
 
 
-@ways
-@mixes
-def test_own_models_alone_are_local_bit_for_bit(mix: str, changes: dict[str, Any], world: Any) -> None:
-    mapper = world.run(world.algorithm("mapper", lambdas=(1.0,), mix=mix), **changes)
-    assert _personal(mapper) == _personal(world.run(world.local("personal"), **changes))
-
-
-@ways
-@mixes
-def test_the_global_model_alone_is_fedavg_bit_for_bit(mix: str, changes: dict[str, Any], world: Any) -> None:
-    mapper = world.run(world.algorithm("mapper", lambdas=(0.0,), mix=mix), **changes)
-    fedavg = world.run(world.algorithm("fedavg"), **changes)
-    assert _personal(mapper) == {
-        client: models["global"].digest() for client, models in fedavg.models.items()
-    }
-    assert mapper.totals == fedavg.totals
-
-
 def _states(world: Any, algorithm: Any, **changes: Any) -> dict[int, list[ClientState]]:
     """Return each client's state after each of its turns."""
-    train, states = algorithm.train, dict[int, list[ClientState]]()
-
-    async def watching(client: Any, state: Any, message: Any) -> Any:
-        state, reply = await train(client, state, message)
-        states.setdefault(client.client, []).append(state)
-        return state, reply
-
-    algorithm.train = watching
+    calls, states = world.recorded(algorithm, "train"), dict[int, list[ClientState]]()
     world.run(algorithm, **{**PLAIN, **changes})
+    for (client, *_), (state, _) in calls:
+        states.setdefault(client.client, []).append(state)
     return states
 
 
@@ -175,18 +142,6 @@ def test_a_client_that_was_never_asked_mixes_in_the_middle(world: Any) -> None:
     assert algorithm.join(Client()) == ClientState(start, 0.5)
 
 
-def test_payload_is_one_model_each_way(world: Any) -> None:
-    totals = world.run(world.algorithm("mapper"), **PLAIN).totals
-    scalars = 64 * 16 + 16 + 16 * 10 + 10
-    assert totals.parameters_up == totals.parameters_down == 12 * scalars
-
-
-def test_own_models_are_kept_when_uploads_are_lost(world: Any) -> None:
-    lost = {"lost": lambda parcel, n: parcel.sender == 2, "client_timeout_s": 30.0}
-    result = world.run(world.algorithm("mapper", lambdas=(1.0,)), **PLAIN, **lost)
-    assert _personal(result) == _personal(world.run(world.local("personal"), **PLAIN))
-
-
 def test_of_linear_nets_mixed_outputs_are_those_of_mixed_parameters(world: Any) -> None:
     def trained(mix: str) -> tuple[list[ClientState], Any]:
         algorithm = world.algorithm("mapper", lambdas=(0.25, 0.75), mix=mix)
@@ -225,21 +180,9 @@ def test_weights_are_compared_by_the_loss_of_mixed_outputs(world: Any) -> None:
 
 
 @pytest.mark.slow
-@mixes
-def test_models_are_the_same_every_way(mix: str, world: Any) -> None:
-    assert world.run_every_way(lambda: world.algorithm("mapper", mix=mix), rounds=2).final.mean > 0
-
-
-@pytest.mark.slow
 def test_mixtures_of_outputs_are_fine_tuned_and_held_every_way(world: Any) -> None:
     made = TunedMapperConfig(mix="outputs")
     tuned = world.run_every_way(lambda: TunedMapper(made), workers=(4,), rounds=2)
     mixture = tuned.models[0]["personal"]
     assert mixture.architecture == "mlp|mlp"
     assert sorted(mixture.buffers) == ["head.weights"]
-
-
-@pytest.mark.parametrize("params", [{"lambdas": ()}, {"lambdas": (0.5, 0.25)}, {"lambdas": (1.5,)}])
-def test_weights_are_ascending_shares(params: dict[str, Any], world: Any) -> None:
-    with pytest.raises(ValueError, match=r"ascending|at least 1|less"):
-        world.algorithm("mapper", **params)

@@ -12,8 +12,6 @@ from fedsim.algorithms.fedavg import FedAvg
 from fedsim.errors import Fault, UserError
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 
-PARAMS = "algorithm.params"
-
 
 class Particular(FedAvg):
     """Works without momentum, for three rounds or more, of two clients or more, whose replies are new."""

@@ -11,9 +11,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from fedsim.algorithms.common.model_contrast import Contrast
 from fedsim.algorithms.contexts import ClientContext
-from fedsim.algorithms.moon import Moon
+from fedsim.algorithms.moon import Contrast, Moon
 from fedsim.config import Config
 from fedsim.engine.losses import Batch
 from fedsim.engine.steps import Descent
@@ -55,38 +54,13 @@ def test_the_contrast_by_hand() -> None:
     assert float(loss) == pytest.approx(float(F.cross_entropy(LOGITS, BATCH.labels)) + 2 * contrast)
 
 
-@pytest.mark.parametrize("clients_per_round", [None, 2])
-def test_mu_zero_is_fedavg_bit_for_bit(clients_per_round: int | None, world: Any) -> None:
-    moon = world.run(world.algorithm("moon", mu=0.0), clients_per_round=clients_per_round)
-    fedavg = world.run(world.algorithm("fedavg"), clients_per_round=clients_per_round)
-    assert moon.model_hash == fedavg.model_hash
-    assert moon.totals == fedavg.totals
-    assert moon.simulated_s == fedavg.simulated_s  # nor are there passes through frozen models
-
-
-def test_the_first_round_is_fedavg_bit_for_bit(world: Any) -> None:
-    def run(name: str, rounds: int) -> Any:
-        return world.run(world.algorithm(name), rounds=rounds)
-
-    assert run("moon", 1).model_hash == run("fedavg", 1).model_hash
-    assert run("moon", 1).simulated_s == run("fedavg", 1).simulated_s
-    assert run("moon", 2).model_hash != run("fedavg", 2).model_hash
-
-
 def test_a_client_remembers_its_last_models_also_when_they_get_lost(world: Any) -> None:
     algorithm = world.algorithm("moon", buffer=2)
-    models_of, lengths, newest = algorithm.models_of, list[int](), list[bytes]()
-
-    async def watching(observer: Any, server_state: Any, client_state: Any) -> Any:
-        lengths.append(len(client_state.previous))
-        newest.extend(model.digest() for model in client_state.previous[:1])
-        return await models_of(observer, server_state, client_state)
-
-    algorithm.models_of = watching
+    seen = world.recorded(algorithm, "models_of", lambda *call: call[2].previous)
     lost = lambda parcel, ordinal: parcel.receiver < 0 and ordinal == 3  # noqa: E731 - the second upload
     world.run(algorithm, num_clients=1, rounds=4, lost=lost, client_timeout_s=50.0)
-    assert lengths[:4] == [1, 2, 2, 2]
-    assert len(set(newest[:4])) == 4
+    assert [len(previous) for previous in seen[:4]] == [1, 2, 2, 2]
+    assert len({previous[0].digest() for previous in seen[:4]}) == 4
 
 
 def test_a_client_trains_against_the_message_and_its_own_last_models(
@@ -129,11 +103,6 @@ def test_the_projection_head_is_trained_and_counted(world: Any) -> None:
     assert runs[0].totals.parameters_up == 8 * scalars
     heads = [run.models[0]["global"].params["body.projection.out.weight"] for run in runs]
     assert (heads[0] != heads[1]).any()
-
-
-@pytest.mark.slow
-def test_sockets_change_nothing(world: Any) -> None:
-    world.run_every_way(lambda: world.algorithm("moon"), verify=False, rounds=2)
 
 
 def test_features_that_are_the_samples_are_refused(world: Any) -> None:

@@ -6,15 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from torch import nn
 
-from fedsim.algorithms.common import meta_descent
-from fedsim.algorithms.common.meta_descent import MetaDescent
-from fedsim.config import Config
-from fedsim.models import Architecture, ModelPlugin, Net
-from fedsim.models.base import dense, named
+from fedsim.algorithms import perfedavg
+from fedsim.algorithms.perfedavg import MetaDescent
 from fedsim.params import Array, Model
-from fedsim.task import Task
+from tests.algorithms.stand_ins import normed
 
 
 def _with_ones(x: Array) -> Array:
@@ -25,17 +21,6 @@ X, Y = np.array([[1.0], [-2.0], [0.5]]), np.array([1.0, 3.0, -1.0])
 INPUTS = _with_ones(X)
 HESSIAN = 2 * INPUTS.T @ INPUTS / 3
 """Of the mean squared error, in the weight and the bias."""
-
-
-class Normed(ModelPlugin[Config]):
-    """A hidden layer with BatchNorm."""
-
-    def __init__(self) -> None:
-        super().__init__(Config())
-
-    def build(self, task: Task) -> Net:
-        blocks = {"flatten": nn.Flatten(), **dense(task.num_inputs, 12), "norm": nn.BatchNorm1d(12)}
-        return Net(named(**blocks), nn.Linear(12, task.num_outputs))
 
 
 def _slope(w: Array, inputs: Array = INPUTS, targets: Array = Y) -> Array:
@@ -71,7 +56,7 @@ def test_alpha_zero_is_uniform_fedavg_at_rate_beta_bit_for_bit(
 
 
 def test_running_statistics_are_those_of_fedavg_too(world: Any) -> None:
-    nets = {"architectures": {"mlp": Architecture("mlp", Normed(), world.data().task)}}
+    nets = {"architectures": normed(world)}
     meta = world.run(world.algorithm("perfedavg", alpha=0.0), rounds=1, **nets)
     plain = world.run(world.algorithm("fedavg", weighting="uniform"), rounds=1, **nets)
     assert meta.models[0]["global"].buffers
@@ -148,7 +133,7 @@ def test_adaptation_is_plain_descent_whatever_the_training(world: Any) -> None:
 
 
 def test_on_a_linear_loss_both_variants_are_one(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meta_descent, "label_loss", lambda logits, labels: logits[:, 0].mean())
+    monkeypatch.setattr(perfedavg, "label_loss", lambda logits, labels: logits[:, 0].mean())
     ends = []
     for variant in ("fo", "hf"):
         changes = {"models": ("linear", "linear"), "training": {"lr": 0.01}}
@@ -175,8 +160,3 @@ def test_no_test_sample_is_adapted_to(world: Any) -> None:
         for some in (data, world.holding(data, "test", nobody))
     )
     assert usual.model_hash == untested.model_hash
-
-
-def test_a_delta_without_the_hessian_s_part_is_refused(world: Any) -> None:
-    with pytest.raises(ValueError, match="belongs to variant = 'hf'"):
-        world.algorithm("perfedavg", delta=0.1)

@@ -11,40 +11,34 @@ import numpy as np
 import pytest
 import torch
 
-from fedsim.algorithms.base import Setting
 from fedsim.algorithms.common.fine_tuning import Tuned, validation_loss
 from fedsim.algorithms.fedavg_ft import FedAvgFT, FedAvgFTConfig
 from fedsim.algorithms.persfl import ClientState, Imitating, considered
 from fedsim.data import LoadContext, Spreading, federate
 from fedsim.data.digits import PLUGIN as DIGITS
 from fedsim.data.partitions.iid import PLUGIN as IID
-from fedsim.engine.executors.base import ExecutorConfig
-from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.engine.jobs import Fitted, Score
 from fedsim.engine.losses import Batch
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.params import Model
 from fedsim.rng import Key
 from fedsim.runtime.run import run
-from fedsim.task import Task
 from fedsim.wire import ModelBroadcast
+from tests.algorithms.stand_ins import Client
 
 SCALARS = 64 * 16 + 16 + 16 * 10 + 10
 NEW = ClientState()
 SHORT: dict[str, Any] = {"lambdas": [0.0, 0.5], "temperatures": [1.0, 5.0], "distill_epochs": 2}
 
 
-def watched(algorithm: Any) -> tuple[Any, dict[int, tuple[ClientState, Model]]]:
+def watched(world: Any, **params: Any) -> tuple[Any, dict[int, tuple[Any, Model]]]:
     """Return an algorithm and, once it has run, each client's last state with the final model."""
-    seen: dict[int, tuple[ClientState, Model]] = {}
-    distil = algorithm.local_distil
+    algorithm, seen = world.algorithm("persfl", **params), dict[int, tuple[Any, Model]]()
 
-    async def local_distil(client: Any, state: Any, message: Any) -> Any:
-        after, reply = await distil(client, state, message)
-        seen[client.client] = after, message.model
-        return after, reply
+    def keep(client: Any, state: Any, message: Any, result: Any) -> None:
+        seen[client.client] = result[0], message.model
 
-    algorithm.local_distil = local_distil
+    world.recorded(algorithm, "local_distil", keep)
     return algorithm, seen
 
 
@@ -108,23 +102,14 @@ def test_grid_tries_weight_zero_once(world: Any) -> None:
     assert grid[-1] == (1.0, 25.0)
 
 
-class _Client:
+class _Client(Client):
     """A client whose fits give models named after the pair, with losses as told."""
 
     client, round, training = 0, 4, TrainingConfig()
 
-    def __init__(self, losses: dict[str, float], val: int = 5) -> None:
-        self.losses, self.val, self.warned = losses, val, list[str]()
-        self.noted: list[tuple[str, dict[str, Any]]] = []
-
-    def num_samples(self, split: str = "train") -> int:
-        return self.val if split == "val" else 7
-
-    def own(self, split: str) -> str:
-        return split
-
-    def warn(self, event: str, **values: Any) -> None:
-        self.warned.append(event)
+    def __init__(self, losses: dict[str, float], num_val: int = 5) -> None:
+        super().__init__(num_val)
+        self.losses, self.noted = losses, list[tuple[str, dict[str, Any]]]()
 
     def note(self, event: str, **values: Any) -> None:
         self.noted.append((event, values))
@@ -143,12 +128,11 @@ class _Client:
         return Model("initial", {})
 
 
-def _distilled(world: Any, client: _Client, state: ClientState = NEW, **params: Any) -> ClientState:
+def _distilled(world: Any, client: _Client, state: ClientState = NEW, **params: Any) -> Any:
     algorithm = world.algorithm("persfl", **{**SHORT, **params})
     message = ModelBroadcast.of(Model("final", {}))
     after, reply = asyncio.run(algorithm.local_distil(client, state, message))
     assert reply is None
-    assert isinstance(after, ClientState)
     return after
 
 
@@ -156,7 +140,6 @@ def test_the_smallest_validation_loss_wins_and_ties_go_to_the_first(world: Any) 
     losses = {"final": 1.0, "distil 0 1": 0.5, "distil 0.5 1": 0.25, "distil 0.5 5": 0.25}
     client = _Client(losses)
     state = _distilled(world, client)
-    assert state.personal is not None
     assert state.personal.architecture == "distil 0.5 1"
     assert (state.pair, state.teacher_round) == ((0.5, 1.0), 3)  # after round 3 of 3 comes the closing
     assert client.noted == [("student chosen", {"teacher_round": 3, "weight": 0.5, "temperature": 1.0})]
@@ -166,19 +149,15 @@ def test_where_no_loss_is_a_number_the_first_pair_wins(world: Any) -> None:
     nan = float("nan")
     losses = {"final": nan, "distil 0 1": nan, "distil 0.5 1": nan, "distil 0.5 5": inf}
     state = _distilled(world, _Client(losses))
-    assert state.teacher is not None
-    assert state.personal is not None
     assert (state.teacher.architecture, state.personal.architecture) == ("final", "distil 0 1")
     assert (state.pair, state.teacher_round) == ((0.0, 1.0), 3)
 
 
 def test_without_validation_samples_the_final_model_teaches_with_one_pair(world: Any) -> None:
-    client = _Client({}, val=0)
+    client = _Client({}, num_val=0)
     state = _distilled(world, client, ClientState(Model("early", {}), 0.1))
-    assert state.teacher is not None
-    assert state.personal is not None
     assert (state.teacher.architecture, state.personal.architecture) == ("final", "distil 0.5 5")
-    assert client.warned == ["no validation samples"]
+    assert [event for event, _ in client.warnings] == ["no validation samples"]
     assert (state.pair, state.teacher_round) == ((0.5, 5.0), 3)
 
 
@@ -192,7 +171,6 @@ def test_only_a_strictly_better_final_model_replaces_the_teacher(
     losses = dict.fromkeys(("distil 0 1", "distil 0.5 1", "distil 0.5 5"), 1.0)
     client = _Client({**losses, "final": 0.8})
     state = _distilled(world, client, ClientState(Model("early", {}), loss, 1), teacher=teacher)
-    assert state.teacher is not None
     assert state.teacher.architecture == expected
     assert state.teacher_round == {"early": 1, "final": 3}[expected]
 
@@ -200,14 +178,13 @@ def test_only_a_strictly_better_final_model_replaces_the_teacher(
 def test_a_model_is_considered_by_its_loss_unless_it_is_the_initial_one() -> None:
     client: Any = _Client({"a": 2.0, "b": 1.0, "c": 1.0, "initial": 0.5})
 
-    async def all_four() -> ClientState:
+    async def all_four() -> Any:
         state = ClientState()
         for name in ("a", "initial", "b", "c"):
             state = await considered(client, state, Model(name, {}))
         return state
 
     state = asyncio.run(all_four())
-    assert state.teacher is not None
     assert (state.teacher.architecture, state.loss) == ("b", 1.0)
 
 
@@ -232,17 +209,15 @@ def test_weight_zero_is_fine_tuning_bit_for_bit(temperature: float, world: Any) 
 
 
 def test_weight_one_leaves_the_teacher_as_it_is(world: Any) -> None:
-    algorithm, seen = watched(
-        world.algorithm("persfl", lambdas=[1.0], temperatures=[1.0, 25.0], distill_epochs=5)
-    )
+    algorithm, seen = watched(world, lambdas=[1.0], temperatures=[1.0, 25.0], distill_epochs=5)
     world.run(algorithm)
     assert len(seen) == 4
     for state, _ in seen.values():
-        assert _close(state.personal, state.teacher, 1e-5)  # type: ignore[arg-type]
+        assert _close(state.personal, state.teacher, 1e-5)
 
 
 def test_the_teacher_is_no_worse_than_the_final_model(world: Any) -> None:
-    algorithm, seen = watched(world.algorithm("persfl", **SHORT))
+    algorithm, seen = watched(world, **SHORT)
     distil, finals = algorithm.local_distil, {}
 
     async def measured(client: Any, state: Any, message: Any) -> Any:
@@ -290,44 +265,35 @@ def test_teacher_and_global_model_are_measured_beside(world: Any) -> None:
 
 
 def test_who_never_took_part_learns_from_the_final_model(world: Any) -> None:
-    algorithm, seen = watched(world.algorithm("persfl", **SHORT))
+    algorithm, seen = watched(world, **SHORT)
     result = world.run(algorithm, clients_per_round=1, rounds=1)
     strangers = [client for client in range(4) if result.by_client["asked"][client] == 1]
     assert len(strangers) == 3
     for client in strangers:
         state, final = seen[client]
-        assert state.teacher is not None
         assert state.teacher.digest() == final.digest()
 
 
 def test_teachers_are_kept_when_an_upload_is_lost(world: Any) -> None:
     # Of client 0 nothing arrives at the server: it has measured the first round's result all the same.
     algorithm = world.algorithm("persfl", **SHORT)
-    met: list[float] = []
-    train = algorithm.train
-
-    async def watched_train(client: Any, state: Any, message: Any) -> Any:
-        if client.client == 0:
-            met.append(state.loss)
-        return await train(client, state, message)
-
-    algorithm.train = watched_train
+    turns = world.recorded(algorithm, "train", lambda client, state, *_: (client.client, state.loss))
     world.run(algorithm, lost=lambda parcel, ordinal: parcel.sender == 0, client_timeout_s=9.0)
     # What it gets in the first round is the initial model, which is no teacher.
+    met = [loss for client, loss in turns if client == 0]
     assert met[:2] == [inf, inf]
     assert met[2] < inf
 
 
 def test_the_initial_model_is_no_teacher(world: Any) -> None:
     # Training makes every model worse than the start values: the teacher is one that was trained, still.
-    algorithm, seen = watched(world.algorithm("persfl", **SHORT))
+    algorithm, seen = watched(world, **SHORT)
     notes = world.notes()
     parts = world.parts(algorithm, training={"lr": 20.0})
     run(parts, log=notes)
     start = parts.initial()("mlp").digest()
     assert len(seen) == 4
     for client, (state, _) in seen.items():
-        assert state.teacher is not None
         assert state.teacher.digest() != start
         assert state.teacher_round in (1, 2, 3)
         weight, temperature = state.pair or (None, None)
@@ -343,7 +309,7 @@ def test_the_initial_model_is_no_teacher(world: Any) -> None:
 @pytest.mark.parametrize(("silent", "rounds"), [(1, (2, 3)), (2, (3,)), (3, (3,))])
 def test_nor_is_it_where_it_comes_again(silent: int, rounds: tuple[int, ...], world: Any) -> None:
     # The first rounds' uploads are lost, so their results are the initial model; what is trained is worse.
-    algorithm, seen = watched(world.algorithm("persfl", **SHORT))
+    algorithm, seen = watched(world, **SHORT)
     uploads = list[int]()
 
     def lost(parcel: Any, ordinal: int) -> bool:
@@ -357,7 +323,6 @@ def test_nor_is_it_where_it_comes_again(silent: int, rounds: tuple[int, ...], wo
     start = parts.initial()("mlp").digest()
     assert len(seen) == 4
     for state, final in seen.values():
-        assert state.teacher is not None
         assert state.teacher_round in rounds
         # Where no round has merged anything there is no other.
         assert (state.teacher.digest() == start) is (silent == 3)
@@ -366,7 +331,7 @@ def test_nor_is_it_where_it_comes_again(silent: int, rounds: tuple[int, ...], wo
 
 def test_the_teacher_is_bit_for_bit_the_global_model_of_the_least_validation_loss(world: Any) -> None:
     # Of those that came after a round and as they came, not as the client has trained them since.
-    algorithm, seen = watched(world.algorithm("persfl", **SHORT))
+    algorithm, seen = watched(world, **SHORT)
     met: dict[int, list[tuple[float, bytes, int]]] = {client: [] for client in range(4)}
     train, distil = algorithm.train, algorithm.local_distil
 
@@ -389,7 +354,6 @@ def test_the_teacher_is_bit_for_bit_the_global_model_of_the_least_validation_los
     least = {client: min(models, key=lambda one: one[0]) for client, models in met.items()}
     for client, (loss, digest, number) in least.items():
         state, _ = seen[client]
-        assert state.teacher is not None
         assert (state.loss, state.teacher.digest(), state.teacher_round) == (loss, digest, number)
     assert {number for _, _, number in least.values()} - {5}, "somewhere it is not the last"
 
@@ -411,7 +375,7 @@ def test_without_validation_samples_it_says_so(world: Any) -> None:
     data = federate(
         dataset, IID(IID.Config()), Spreading(num_clients=2, shares=(0.8, 0.0, 0.2), limit=80), Key.root(7)
     )
-    algorithm, seen = watched(world.algorithm("persfl", **SHORT))
+    algorithm, seen = watched(world, **SHORT)
     warnings: list[tuple[str, int]] = []
     log = SimpleNamespace(
         info=lambda event, **values: None,
@@ -421,38 +385,4 @@ def test_without_validation_samples_it_says_so(world: Any) -> None:
     assert sorted(warnings) == [("no validation samples", 0), ("no validation samples", 1)]
     assert len(seen) == 2
     for state, final in seen.values():
-        assert state.teacher is not None
         assert state.teacher.digest() == final.digest()
-
-
-@pytest.mark.slow
-def test_workers_make_no_difference(world: Any) -> None:
-    results = [world.run(world.algorithm("persfl", **SHORT), workers=workers) for workers in (1, 2, 4)]
-    assert len({(result.trace_hash, result.model_hash) for result in results}) == 1
-
-
-def test_runs_without_learning(world: Any) -> None:
-    result = world.run(world.algorithm("persfl", **SHORT), executor=NULL(ExecutorConfig()))
-    assert result.totals.frames_down == 16
-
-
-def test_regressions_are_refused(world: Any) -> None:
-    setting = Setting(Task((3,), 1, "regression"), {}, None, 0, False)  # type: ignore[arg-type]
-    assert "take a data set with classes" in world.misfits(world.algorithm("persfl"), setting)
-
-
-@pytest.mark.parametrize(
-    ("params", "match"),
-    [
-        ({"lambdas": []}, "at least 1"),
-        ({"lambdas": [0.5, 0.25]}, "ascending"),
-        ({"lambdas": [0.5, 1.5]}, "less than or equal to 1"),
-        ({"temperatures": [5.0, 5.0]}, "each once"),
-        ({"temperatures": [0.0]}, "greater than or equal to 0.000001"),
-        ({"distill_epochs": -1}, "greater than or equal to 0"),
-        ({"teacher": "first"}, "'best' or 'final'"),
-    ],
-)
-def test_parameters_have_ranges(params: dict[str, Any], match: str, world: Any) -> None:
-    with pytest.raises(ValueError, match=match):
-        world.algorithm("persfl", **params)

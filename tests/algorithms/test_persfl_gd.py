@@ -35,18 +35,9 @@ def test_gradients_are_those_of_persfl(temperature: float) -> None:
 
 
 def _personal(world: Any, name: str, **params: Any) -> dict[int, Any]:
-    algorithm, models = world.algorithm(name, **{**SHORT, **params}), {}
-    distil = algorithm.local_distil
-
-    async def local_distil(client: Any, state: Any, message: Any) -> Any:
-        after, reply = await distil(client, state, message)
-        models[client.client] = after.personal.params
-        return after, reply
-
-    algorithm.local_distil = local_distil
-    world.run(algorithm, num_samples=400)
+    models = world.personal(world.algorithm(name, **{**SHORT, **params}), num_samples=400)
     assert len(models) == 4
-    return models
+    return {client: model.params for client, model in models.items()}
 
 
 def _largest_difference(left: dict[int, Any], right: dict[int, Any]) -> float:
@@ -69,14 +60,3 @@ def test_models_are_those_of_persfl_up_to_rounding(world: Any) -> None:
 def test_what_travels_is_what_persfl_sends(world: Any) -> None:
     results = [world.run(world.algorithm(name, **SHORT)) for name in ("persfl", "persfl_gd")]
     assert results[0].totals == results[1].totals
-
-
-def test_options_of_the_divergence_are_none_of_its_own(world: Any) -> None:
-    with pytest.raises(ValueError, match="kl_direction"):
-        world.algorithm("persfl_gd", kl_direction="reverse")
-
-
-@pytest.mark.slow
-def test_workers_make_no_difference(world: Any) -> None:
-    results = [world.run(world.algorithm("persfl_gd", **SHORT), workers=workers) for workers in (1, 2, 4)]
-    assert len({(result.trace_hash, result.model_hash) for result in results}) == 1

@@ -37,11 +37,3 @@ def test_the_final_frame_is_the_prototype_of_the_clients_architecture(world: Any
         2 * (MLP + LINEAR),
         0,
     )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2, 4])
-def test_workers_make_no_difference(workers: int, world: Any) -> None:
-    algorithm = world.algorithm("pfeddf", server_steps=10)
-    result, expected = world.run(algorithm, workers=workers, **MIXED), world.run(algorithm, **MIXED)
-    assert (result.trace_hash, result.model_hash) == (expected.trace_hash, expected.model_hash)

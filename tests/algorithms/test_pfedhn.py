@@ -7,24 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from torch import nn
 
 from fedsim.algorithms.base import Setting
-from fedsim.algorithms.common.hypernetwork import Hypernetwork, Shape, begun, generated, stepped
-from fedsim.config import Config
+from fedsim.algorithms.pfedhn import Hypernetwork, Shape, generated, initial_hypernetwork, stepped
 from fedsim.engine.optimisers import Clipped, Sgd
-from fedsim.models import Architecture, ModelPlugin, Net
-from fedsim.models.base import dense, named
 from fedsim.params import Array
 from fedsim.rng import Key
-from fedsim.task import Task
+from tests.algorithms.stand_ins import normed
 
 SCALARS = 64 * 16 + 16 + 16 * 10 + 10
 TINY = Shape(2, 4, 1, (("w", (2, 3)), ("b", (3,))))
 
 
 def _tiny(seed: int = 0) -> Hypernetwork:
-    return begun(TINY, 3, Key.root(seed))
+    return initial_hypernetwork(TINY, 3, Key.root(seed))
 
 
 def _changes(seed: int) -> dict[str, Array]:
@@ -57,7 +53,7 @@ def test_what_is_made_has_the_targets_shapes() -> None:
 def test_start_values_follow_from_the_key_and_lie_where_pytorchs_do() -> None:
     assert _same(_tiny(), _tiny())
     assert not _same(_tiny(), _tiny(1))
-    net = begun(Shape(9, 100, 2, (("w", (50,)),)), 1000, Key.root(0))
+    net = initial_hypernetwork(Shape(9, 100, 2, (("w", (50,)),)), 1000, Key.root(0))
     for name, array in net.weights.items():
         bound = 1 / 3 if name.startswith("layer 0") else 1 / 10
         assert 0.9 * bound < np.abs(array).max() <= bound * (1 + 1e-6)
@@ -175,19 +171,11 @@ def test_embeddings_of_clients_that_were_not_selected_stay(world: Any) -> None:
         assert before.weights["layer 0 bias"].tobytes() != after.weights["layer 0 bias"].tobytes()
 
 
-class Normed(ModelPlugin[Config]):
-    """Fully connected layers with BatchNorm."""
-
-    def build(self, task: Task) -> Net:
-        blocks = {"flatten": nn.Flatten(), **dense(task.num_inputs, 12), "norm": nn.BatchNorm1d(12)}
-        return Net(named(**blocks), nn.Linear(12, task.num_outputs))
-
-
 def test_statistics_stay_at_the_client(world: Any) -> None:
     algorithm = world.algorithm("pfedhn")
     trained, models = world.recorded(algorithm, "train"), world.watched(algorithm)
-    normed = {"mlp": Architecture("mlp", Normed(Config()), world.data().task)}
-    world.run(algorithm, architectures=normed)
+    nets = normed(world)
+    world.run(algorithm, architectures=nets)
     assert all(not message.buffers and not reply.buffers for (_, _, message), (_, reply) in trained)
     held = {client.client: after for (client, *_), (after, _) in trained}
     for client, buffers in held.items():
@@ -203,15 +191,3 @@ def test_a_hypernetwork_that_is_too_large_is_refused(world: Any) -> None:
     assert "algorithm.params.hidden" in world.misfits(world.algorithm("pfedhn", hidden=10**6), setting)
     wide = world.algorithm("pfedhn", hidden=10**4, embedding=10**5)  # its first layer alone
     assert "algorithm.params.hidden" in world.misfits(wide, setting)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [2, 4])
-def test_any_number_of_workers_gives_the_same(workers: int, world: Any) -> None:
-    one, other = (world.run(world.algorithm("pfedhn"), workers=n) for n in (1, workers))
-    assert (one.trace_hash, one.model_hash) == (other.trace_hash, other.model_hash)
-
-
-@pytest.mark.slow
-def test_nothing_changes_a_bit_over_sockets(world: Any) -> None:
-    world.run_every_way(lambda: world.algorithm("pfedhn"))

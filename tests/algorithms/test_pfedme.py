@@ -9,33 +9,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from torch import nn
 
 from fedsim.algorithms.base import Reply
 from fedsim.algorithms.common.fine_tuning import FineTuning
 from fedsim.algorithms.pfedme import PFedMe
-from fedsim.config import Config
-from fedsim.models import Architecture, ModelPlugin, Net
-from fedsim.models.base import dense, named
 from fedsim.params import Array, Model
 from fedsim.runtime.run import run
-from fedsim.task import Task
 from fedsim.wire import ModelUpdate
+from tests.algorithms.stand_ins import normed
 
 SCALARS = 64 * 16 + 16 + 16 * 10 + 10
 X, Y = np.array([[1.0], [-2.0], [0.5]]), np.array([1.0, 3.0, -1.0])
 INPUTS = np.concatenate([X, np.ones((3, 1))], 1)
 HESSIAN, OFFSET = 2 * INPUTS.T @ INPUTS / 3, 2 * INPUTS.T @ Y / 3
 """The gradient of the mean squared error in weight and bias t is ``HESSIAN t - OFFSET``."""
-
-
-class Normed(ModelPlugin[Config]):
-    """A hidden layer with BatchNorm."""
-
-    def build(self, task: Task) -> Net:
-        """Return the net."""
-        blocks = {"flatten": nn.Flatten(), **dense(task.num_inputs, 12), "norm": nn.BatchNorm1d(12)}
-        return Net(named(**blocks), nn.Linear(12, task.num_outputs))
 
 
 def _flat(model: Model) -> Array:
@@ -120,7 +107,7 @@ def test_by_default_the_shared_model_moves_at_the_rate_of_the_training_or_1_over
 
 
 def test_running_statistics_are_those_of_the_personal_model(world: Any) -> None:
-    nets = {"mlp": Architecture("mlp", Normed(Config()), world.data().task)}
+    nets = normed(world)
     algorithm = world.algorithm("pfedme")
     start = world.parts(algorithm, architectures=nets).initial()("mlp").buffers
     models = world.run(algorithm, num_clients=1, rounds=1, architectures=nets).models[0]
@@ -171,10 +158,6 @@ def test_without_a_pull_the_global_model_never_changes(world: Any) -> None:
 
 
 # Who trains
-
-
-def test_messages_are_fedavg_s(world: Any) -> None:
-    assert world.run(world.algorithm("pfedme")).totals == world.run(world.algorithm("fedavg")).totals
 
 
 @pytest.mark.parametrize("all_train", [False, True])
@@ -232,11 +215,6 @@ def test_personal_models_are_kept_when_an_upload_is_lost(world: Any) -> None:
     assert len({models["personal"].digest() for models in result.models.values()}) == 4
 
 
-@pytest.mark.slow
-def test_sockets_change_nothing(world: Any) -> None:
-    world.run_every_way(lambda: world.algorithm("pfedme", all_train=True), verify=False, rounds=2)
-
-
 def test_a_client_that_makes_no_step_keeps_its_model(world: Any) -> None:
     algorithm = world.algorithm("pfedme")
     learn, kept = algorithm.learn, list[Any]()
@@ -266,11 +244,6 @@ def test_a_client_goes_on_with_its_own_model(world: Any) -> None:
 
 
 # Settings
-
-
-def test_a_step_beyond_the_personal_model_is_refused(world: Any) -> None:
-    with pytest.raises(ValueError, match=r"eta \* lam = 1.5 .* lower eta to 0.0666667"):
-        world.algorithm("pfedme", eta=0.1)
 
 
 @pytest.mark.parametrize("lam", [15.0, 7.0, 3.0, 99.99955, 0.6])

@@ -17,8 +17,7 @@ from fedsim.algorithms.common.tree_arithmetic import combination, difference, ze
 from fedsim.algorithms.fedavg import FedAvg
 from fedsim.algorithms.scaffold import ControlledChange, DriftCorrection, Scaffold, ServerState
 from fedsim.params import Model, Tree
-from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
-from fedsim.wire import ModelUpdate
+from fedsim.wire import ModelUpdate, counted, message
 
 SCALARS = 64 * 16 + 16 + 16 * 10 + 10
 SAMPLES = ((1.0, 3.0), (2.0, 0.0), (-1.0, 6.0))
@@ -245,25 +244,42 @@ def test_the_model_alone_is_sent_for_fine_tuning(world: Any) -> None:
         assert models["personal"].digest() == models["global"].digest()
 
 
-def test_clients_are_trained_together(world: Any) -> None:
-    parts = world.parts(world.algorithm("scaffold"), verify=False)
-    world.run(parts.algorithm, verify=False, executor=parts.executor)
-    assert parts.executor.jobs_done["fit"]["together"] == 12
-
-
-@pytest.mark.slow
-def test_sockets_change_nothing(world: Any) -> None:
-    world.run_every_way(lambda: world.algorithm("scaffold"), verify=False, rounds=2)
-
-
-def test_a_control_of_another_form_is_refused(world: Any) -> None:
+@pytest.mark.parametrize(
+    ("lie", "reason"),
+    [
+        ({"w": np.zeros(3, np.float32)}, "other names than architecture 'mlp' has"),
+        ({}, "other names than architecture 'mlp' has"),
+        ({"head.bias": np.zeros(3, np.float32)}, "head.bias: float32(3,), not float32(10,)"),
+        ({"head.bias": np.zeros(10, np.float64)}, "head.bias: float64(10,), not float32(10,)"),
+    ],
+)
+def test_a_control_of_another_form_is_rejected(lie: Any, reason: str, world: Any) -> None:
     class Lying(Scaffold):
         async def train(self, client: Any, state: Any, message: Any) -> Any:
             state, change = await super().train(client, state, message)
-            return state, replace(change, control={"w": np.zeros(3, np.float32)}) if client.client else change
+            control = {**change.control, **lie} if "head.bias" in lie else lie
+            return state, replace(change, control=control) if client.client else change
 
     result = world.run(Lying(Lying.Config()), rounds=1)
-    assert result.rejections == {"control: other names than architecture 'mlp' has": 3}
+    assert result.rejections == {f"control: {reason}": 3}
+
+
+@message("optional_tree")
+class OptionalTree(ModelUpdate):
+    """A model, and a tree beside it or none."""
+
+    control: Tree | None = counted()
+
+
+@pytest.mark.parametrize(
+    ("control", "is_sound"), [(None, True), (_tree(1.0), True), (_tree(1.0, 2.0), False)]
+)
+def test_a_tree_may_be_left_out_where_its_kind_allows_it(control: Any, is_sound: bool, world: Any) -> None:
+    server: Any = SimpleNamespace(
+        architecture_of=lambda client: "mlp", initial_model=lambda label: Model("mlp", _tree(0.0))
+    )
+    reply = Reply(0, 0, "train", 0, 0, 1.0, OptionalTree("mlp", _tree(2.0), {}, 5, control))
+    assert (world.algorithm("fedavg").vet(server, None, reply) is None) == is_sound
 
 
 def test_a_plain_update_is_refused(world: Any) -> None:
@@ -291,9 +307,3 @@ def test_option_ii_needs_plain_descent(training: dict[str, Any], world: Any) -> 
 
     assert paths("II") == [f"training.{name}" for name in training]
     assert paths("I") == []
-
-
-def test_replies_of_earlier_rounds_are_refused(world: Any) -> None:
-    late = SYNCHRONOUS.Config.model_validate({"late": "carry", "deadline": "5 s"})
-    (fault,) = world.parts(world.algorithm("scaffold"), pacing=SYNCHRONOUS(late)).misfits()
-    assert fault.path == "participation.pacing.params.late"

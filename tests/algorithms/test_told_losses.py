@@ -15,22 +15,10 @@ from fedsim.runtime import told_losses
 from fedsim.runtime.policies.selectors.base import Candidates
 from fedsim.runtime.policies.selectors.power_of_choice import PLUGIN as POWER_OF_CHOICE
 from fedsim.runtime.policies.selectors.power_of_choice import PowerOfChoice
-from fedsim.runtime.policies.selectors.uniform import PLUGIN as UNIFORM
+from fedsim.runtime.policies.selectors.random_draws import Uniform
 
 NAMES = [found.name for found in available("fedsim.algorithms")]
 WITHOUT = {"centralized": "concerns a cohort", "local": "concerns a cohort"}
-QUICK: dict[str, dict[str, Any]] = {
-    "persfl": {"lambdas": [0.0, 0.5], "temperatures": [1.0], "distill_epochs": 1},
-    "persfl_gd": {"lambdas": [0.0, 0.5], "temperatures": [1.0], "distill_epochs": 1},
-    "fedet": {"server_steps": 5},
-    "feddf": {"server_steps": 5},
-    "pfeddf": {"server_steps": 5, "finetune_epochs": 1},
-    "fedavg_ft": {"finetune_epochs": 1},
-    "fedme": {"finetune_epochs": 1},
-    "fedgkt": {"server_epochs": 2},
-    "pfedhn": {"hidden": 5},
-}
-"""Settings for what takes long by default and means the same with less."""
 
 
 class Noting(PowerOfChoice):
@@ -51,7 +39,7 @@ def noting(losses: str) -> Noting:
 
 @pytest.mark.parametrize("name", WITHOUT)
 def test_some_have_no_loss_to_tell(name: str, world: Any) -> None:
-    algorithm = world.algorithm(name, **QUICK.get(name, {}))
+    algorithm = world.quick(name)
     (fault,) = told_losses.faults(algorithm, noting("asked"))
     assert WITHOUT[name] in fault.problem
 
@@ -68,8 +56,8 @@ def test_some_have_no_loss_to_tell(name: str, world: Any) -> None:
 def test_where_all_are_chosen_the_models_are_those_of_any_selector(
     name: str, losses: str, world: Any
 ) -> None:
-    algorithm, selector = world.algorithm(name, **QUICK.get(name, {})), noting(losses)
-    usual = world.run(world.algorithm(name, **QUICK.get(name, {})), rounds=2)
+    algorithm, selector = world.quick(name), noting(losses)
+    usual = world.run(world.quick(name), rounds=2)
     told = world.run(algorithm, rounds=2, selector=selector)
     assert told.model_hash == usual.model_hash
     assert told.totals.bytes_up > usual.totals.bytes_up
@@ -94,7 +82,7 @@ def test_who_is_chosen_depends_neither_on_workers_nor_on_the_bus(params: Any, wo
     assert {other.model_hash for other in others} == {first.model_hash}
     everywhere = world.run_every_way(lambda: world.algorithm("fedavg"), **made)
     assert everywhere.model_hash == first.model_hash
-    usual = world.run(world.algorithm("fedavg"), **{**made, "selector": UNIFORM(Config())})
+    usual = world.run(world.algorithm("fedavg"), **{**made, "selector": Uniform(Config())})
     assert first.model_hash != usual.model_hash
 
 

@@ -11,34 +11,15 @@ import pytest
 from fedsim.algorithms.common.codistillation import ServerState
 from fedsim.params import Array, Model
 from fedsim.rng import Key
-
-
-class _Server:
-    async def call(self, function: Any, *arguments: Any, flops: float) -> Any:
-        assert flops > 0
-        return function(*arguments)
+from tests.algorithms.stand_ins import Server
 
 
 def _weights(algorithm: Any, num_clients: int) -> Array:
     scores = np.exp(Key.root(3).numpy().standard_normal((num_clients, 20, 5)))
     values = (scores / scores.sum(axis=2, keepdims=True)).astype(np.float32)
     given = np.ones((num_clients, 20), np.bool_)
-    weights: Array = asyncio.run(algorithm.weights(_Server(), ServerState(values=values, given=given)))
+    weights: Array = asyncio.run(algorithm.weights(Server(), ServerState(values=values, given=given)))
     return weights
-
-
-def _models(world: Any, algorithm: Any, **changes: Any) -> dict[int, Model]:
-    found: dict[int, Model] = {}
-    original = algorithm.models_of
-
-    async def models_of(observer: Any, server_state: Any, client_state: Any) -> Any:
-        models = await original(observer, server_state, client_state)
-        found[observer.client] = models["personal"].model
-        return models
-
-    algorithm.models_of = models_of
-    world.run(algorithm, **changes)
-    return found
 
 
 def _distance(left: dict[int, Model], right: dict[int, Model]) -> float:
@@ -64,9 +45,9 @@ def test_half_of_those_who_answered(num_clients: int, expected: int, world: Any)
 
 
 def test_all_neighbours_are_codistillation_to_the_mean(world: Any) -> None:
-    everyone = _models(world, world.algorithm("topk_pfd", neighbours=4))
-    more = _models(world, world.algorithm("topk_pfd"))
-    mean = _models(world, world.algorithm("ktpfl", c_lr=0.0))
+    everyone = world.personal(world.algorithm("topk_pfd", neighbours=4))
+    more = world.personal(world.algorithm("topk_pfd"))
+    mean = world.personal(world.algorithm("ktpfl", c_lr=0.0))
     assert _distance(everyone, mean) < 1e-5
     assert _distance(everyone, more) == 0.0
 
@@ -74,19 +55,12 @@ def test_all_neighbours_are_codistillation_to_the_mean(world: Any) -> None:
 @pytest.mark.parametrize("order", ["train_first", "distill_first"])
 def test_one_neighbour_is_local(order: str, world: Any) -> None:
     # The teacher is the student itself: the gradient is zero but for rounding.
-    alone = _models(world, world.algorithm("topk_pfd", neighbours=1, order=order))
-    assert _distance(alone, _models(world, world.algorithm("local"))) < 1e-5
-    assert _distance(alone, _models(world, world.algorithm("topk_pfd", neighbours=2, order=order))) > 1e-3
+    alone = world.personal(world.algorithm("topk_pfd", neighbours=1, order=order))
+    assert _distance(alone, world.personal(world.algorithm("local"))) < 1e-5
+    assert _distance(alone, world.personal(world.algorithm("topk_pfd", neighbours=2, order=order))) > 1e-3
 
 
 def test_neighbours_are_among_those_who_answered(world: Any) -> None:
-    two = _models(world, world.algorithm("topk_pfd"), clients_per_round=2)
-    mean = _models(world, world.algorithm("ktpfl", c_lr=0.0), clients_per_round=2)
+    two = world.personal(world.algorithm("topk_pfd"), clients_per_round=2)
+    mean = world.personal(world.algorithm("ktpfl", c_lr=0.0), clients_per_round=2)
     assert _distance(two, mean) < 1e-5
-
-
-def test_one_number_is_given(world: Any) -> None:
-    with pytest.raises(ValueError, match="half = true and neighbours = 3"):
-        world.algorithm("topk_pfd", half=True, neighbours=3)
-    with pytest.raises(ValueError, match="greater than or equal to 1"):
-        world.algorithm("topk_pfd", neighbours=0)

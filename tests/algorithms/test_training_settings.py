@@ -11,17 +11,17 @@ import pytest
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.fedavg import FedAvg
 from fedsim.data.federated import Holdings
-from fedsim.engine import usual_fits
+from fedsim.engine import fit_cache
 from fedsim.engine.cost import Costs
 from fedsim.engine.executors import threads
 from fedsim.engine.executors.threads import PLUGIN as THREADS
+from fedsim.engine.fit_cache import FitCache
 from fedsim.engine.jobs import ClientSamples, Fit, Stream
 from fedsim.engine.steps import Descent
-from fedsim.engine.usual_fits import UsualFits
 from fedsim.engine.worker_state import Resources
 from fedsim.models import Architecture
 from fedsim.models.mlp import PLUGIN as MLP
-from fedsim.runtime.policies.pacing.buffered import PLUGIN as BUFFERED
+from fedsim.runtime.policies.pacing.asynchronous import Buffered
 from fedsim.scenario.schema import DataConfig
 from fedsim.task import Task
 
@@ -66,20 +66,20 @@ def test_what_is_remembered_of_fits_does_not_grow_with_rounds(
     # At a rate of its own in each round, every round has kinds of fits of its own.
     settings: dict[str, Any] = {"rounds": 3, "training": {"schedule": [HALVED]}}
     usual = world.run(world.algorithm("fedavg"), **settings)
-    for module in (usual_fits, threads):
-        monkeypatch.setattr(module, "MOST_KINDS", 1)
+    for module in (fit_cache, threads):
+        monkeypatch.setattr(module, "MAX_KINDS", 1)
     kinds, keys = list[dict[Any, Any]](), list[dict[Any, Any]]()
-    like, batch_key = UsualFits.like, THREADS._batch_key
+    like, batch_key = FitCache.like, THREADS._batch_key
 
     def noting(self: Any, *arguments: Any, **options: Any) -> Any:
         kinds.append(self._kinds)
         return like(self, *arguments, **options)
 
     def noting_key(self: Any, job: Any) -> Any:
-        keys.append(self._keys)
+        keys.append(self._batch_keys)
         return batch_key(self, job)
 
-    monkeypatch.setattr(UsualFits, "like", noting)
+    monkeypatch.setattr(FitCache, "like", noting)
     monkeypatch.setattr(THREADS, "_batch_key", noting_key)
     bounded = world.run(world.algorithm("fedavg"), **settings)
     assert (len(kinds[-1]), len(keys[-1])) == (1, 1)
@@ -141,7 +141,7 @@ class Noting(FedAvg):
 
 def test_a_stale_reply_was_trained_at_the_rate_of_its_dispatch(world: Any) -> None:
     algorithm = Noting(Noting.Config())
-    pacing = BUFFERED(BUFFERED.Config(concurrency=3, buffer=2))
+    pacing = Buffered(Buffered.Config(concurrency=3, buffer=2))
     world.run(algorithm, rounds=6, training={"schedule": HALVED}, pacing=pacing)
     assert algorithm.stalest > 0
     assert {who for who, _ in algorithm.rates} == {"client", "server", "observer"}

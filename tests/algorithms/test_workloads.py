@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -17,10 +16,8 @@ from fedsim.plugins import available
 from fedsim.rng import Key
 from fedsim.runtime.policies.workloads.base import Work, Workload
 from fedsim.runtime.policies.workloads.deadline_fitted import PLUGIN as FITTED
-from fedsim.runtime.policies.workloads.variable_epochs import PLUGIN as VARIABLE
+from fedsim.runtime.policies.workloads.epochs import VariableEpochs
 
-FEW: dict[str, Any] = {"lambdas": [0.0, 0.5], "temperatures": [5.0], "distill_epochs": 1}
-QUICK: Mapping[str, dict[str, Any]] = {"persfl": FEW, "persfl_gd": FEW, "pfedme": {"lam": 1.0}}
 NOT_TOLD = ("centralized", "l2sgd")
 """Algorithms whose clients do not train as they are told."""
 SOON = ("fedavg", "fedmd", "ktpfl", "mapper", "scaffold")
@@ -71,7 +68,7 @@ def test_what_is_predicted_of_a_dispatch_is_what_it_takes(name: str, world: Any)
     spent_s = []
     for steps in (1, 4):
         workload = foretelling(steps)
-        result = world.run(world.algorithm(name, **QUICK.get(name, {})), workload=workload, **changes)
+        result = world.run(world.quick(name), workload=workload, **changes)
         table = result.dispatches.columns()
         took_s = table["ended_at_s"] - table["asked_at_s"]
         assert sorted(workload.foretold) == pytest.approx(sorted(took_s), abs=1e-8)
@@ -96,7 +93,7 @@ def fitted(deadline_s: float) -> Workload[Any]:
     return FITTED(FITTED.Config.model_construct(deadline=deadline_s, min_steps=1))
 
 
-WORKLOADS = {"fitted": fitted(9.0), "variable": VARIABLE(VARIABLE.Config(share=0.9))}
+WORKLOADS = {"fitted": fitted(9.0), "variable": VariableEpochs(VariableEpochs.Config(share=0.9))}
 LOAD = {"distribution": "half_normal"}
 
 

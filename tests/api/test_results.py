@@ -241,3 +241,10 @@ def test_what_is_damaged_or_gone_is_told(made: dict[str, fedsim.Result], tmp_pat
 def test_a_result_in_a_temporary_folder_is_not_pickled(made: dict[str, fedsim.Result]) -> None:
     with pytest.raises(UserError, match="give out=, or save"):
         copy.deepcopy(made["local"])  # asks as pickle does
+
+
+def test_a_result_takes_the_folder_as_text_too(tiny: dict[str, Any], tmp_path: Path) -> None:
+    made = fedsim.run(tiny, out=tmp_path / "there")
+    assert fedsim.Result(str(tmp_path / "there")).summary == made.summary
+    with pytest.raises(OutputError, match=r"summary\.json"):
+        fedsim.Result("nowhere")

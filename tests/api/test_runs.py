@@ -16,7 +16,6 @@ import torch
 import fedsim
 from fedsim import toml
 from fedsim.algorithms.fedavg import FedAvg
-from fedsim.algorithms.local import Local
 from fedsim.errors import OutputError, ScenarioError, UserError
 from fedsim.runtime.records.result import RoundRow
 
@@ -169,23 +168,6 @@ async def test_a_run_that_is_cancelled_leaves_nothing(tiny: dict[str, Any], tmp_
     assert not await asyncio.to_thread(lambda: list(tmp_path.iterdir()))
 
 
-def test_a_comparison_runs_each_algorithm_with_each_seed(tiny: dict[str, Any], tmp_path: Path) -> None:
-    compared = fedsim.compare(tiny, ["fedavg", Local], seeds=[0, 1], out=tmp_path / "there")
-    assert [(one.summary["algorithm"], one.summary["seed"]) for one in compared] == [
-        ("fedavg", 0),
-        ("local", 0),
-        ("fedavg", 1),
-        ("local", 1),
-    ]
-    assert (tmp_path / "there" / "comparison.csv").is_file()
-    assert compared["local", 1].folder == tmp_path / "there" / "local-seed1"
-
-
-def test_a_comparison_tells_all_faults_first(tiny: dict[str, Any]) -> None:
-    with pytest.raises(ScenarioError, match="no algorithm is called 'fedawg'"):
-        fedsim.compare(tiny, ["fedavg", "fedawg"])
-
-
 def test_torch_may_be_set_otherwise_by_the_caller(tiny: dict[str, Any]) -> None:
     expected = fedsim.run(tiny).summary["model_hash"]
     with torch.inference_mode():
@@ -215,30 +197,9 @@ def test_numbers_of_numpy_are_numbers(tiny: dict[str, Any]) -> None:
     assert (scenario.training.lr, scenario.run.rounds, scenario.run.seed) == (0.25, 3, 5)
 
 
-def test_a_comparison_of_nothing_is_told(tiny: dict[str, Any]) -> None:
-    for algorithms, seeds in (([], None), (["local"], [])):
-        with pytest.raises(UserError, match="nothing to compare"):
-            fedsim.compare(tiny, algorithms, seeds=seeds)
-    assert len(fedsim.compare(tiny, "local")) == 1
-
-
 def test_a_folder_named_like_an_example_does_not_hide_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "quickstart").mkdir()
     assert fedsim.load("quickstart").run.name == "quickstart"
-
-
-@pytest.mark.usefixtures("in_process")
-def test_parameters_of_a_parent_that_do_not_apply_are_logged(
-    tiny: dict[str, Any], caplog: pytest.LogCaptureFixture
-) -> None:
-    base = tiny | {"algorithms": {"fedavg": {"weighting": "uniform"}}}
-    fedsim.compare(base, ["fedavg", FedAvgOfMine], overrides={"run.rounds": 1})
-    algorithms = ["fedavg", FedAvgOfMine]
-    fedsim.study({"base": base, "variant": [{"algorithm": one} for one in algorithms]}, jobs=1)
-    mine = f"{__name__}.FedAvgOfMine"
-    messages = [record.message for record in caplog.records]
-    assert len(messages) == 2
-    assert all(f"{mine} is a subclass of fedavg" in message for message in messages)

@@ -6,10 +6,16 @@ from typing import Any
 import pytest
 
 import fedsim
+from fedsim.algorithms.fedavg import FedAvg
+from fedsim.algorithms.local import Local
 from fedsim.errors import ScenarioError, UserError
 from fedsim.studies import perform as performing
+from fedsim.studies.answer_files import NOT_CHOSEN, NOT_FINITE, NOT_THERE
 from fedsim.studies.plan import StudyRun, load_study
-from fedsim.studies.unfinished import NOT_CHOSEN, NOT_FINITE, NOT_THERE
+
+
+class FedAvgOfMine(FedAvg):
+    """Defined here, as in a notebook."""
 
 
 def test_mistakes_are_scenario_errors(tiny: dict[str, Any]) -> None:
@@ -109,3 +115,41 @@ def test_a_study_from_python(tiny: dict[str, Any], tmp_path: Path) -> None:
     assert result.evaluations.num_rows == 4
     assert "to reach 1 %" in repr(result)
     assert heard[-1].ended == 2
+
+
+def test_a_comparison_runs_each_algorithm_with_each_seed(tiny: dict[str, Any], tmp_path: Path) -> None:
+    compared = fedsim.compare(tiny, ["fedavg", Local], seeds=[0, 1], out=tmp_path / "there")
+    assert [(one.summary["algorithm"], one.summary["seed"]) for one in compared] == [
+        ("fedavg", 0),
+        ("local", 0),
+        ("fedavg", 1),
+        ("local", 1),
+    ]
+    assert (tmp_path / "there" / "comparison.csv").is_file()
+    assert compared["local", 1].folder == tmp_path / "there" / "local-seed1"
+
+
+def test_a_comparison_tells_all_faults_first(tiny: dict[str, Any]) -> None:
+    with pytest.raises(ScenarioError, match="no algorithm is called 'fedawg'"):
+        fedsim.compare(tiny, ["fedavg", "fedawg"])
+
+
+def test_a_comparison_of_nothing_is_told(tiny: dict[str, Any]) -> None:
+    for algorithms, seeds in (([], None), (["local"], [])):
+        with pytest.raises(UserError, match="nothing to compare"):
+            fedsim.compare(tiny, algorithms, seeds=seeds)
+    assert len(fedsim.compare(tiny, "local")) == 1
+
+
+@pytest.mark.usefixtures("in_process")
+def test_parameters_of_a_parent_that_do_not_apply_are_logged(
+    tiny: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    base = tiny | {"algorithms": {"fedavg": {"weighting": "uniform"}}}
+    fedsim.compare(base, ["fedavg", FedAvgOfMine], overrides={"run.rounds": 1})
+    algorithms = ["fedavg", FedAvgOfMine]
+    fedsim.study({"base": base, "variant": [{"algorithm": one} for one in algorithms]}, jobs=1)
+    mine = f"{__name__}.FedAvgOfMine"
+    messages = [record.message for record in caplog.records]
+    assert len(messages) == 2
+    assert all(f"{mine} is a subclass of fedavg" in message for message in messages)

@@ -9,7 +9,7 @@ from click.testing import Result
 from fedsim import portable_numerics
 from fedsim.cli.check import is_study_file
 from fedsim.errors import InvariantError
-from fedsim.studies import study_forecast
+from fedsim.planning import real_time
 
 Call = Callable[..., Result]
 
@@ -133,7 +133,7 @@ def test_a_job_that_fails_when_it_is_tried_is_told(
     def broken(parts: object, rehearsal: object) -> None:
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr("fedsim.report.forecast.forecast", broken)
+    monkeypatch.setattr("fedsim.planning.real_time.forecast", broken)
     result = call("check", "tiny.toml")
     assert result.exit_code == 0, result.output
     assert "real time  unknown, since a job failed when it was tried: oh" in result.stdout
@@ -172,10 +172,9 @@ def test_a_study_is_checked_too(call: Call, here: Path) -> None:
 def test_it_says_how_many_variants_of_a_study_were_tried(
     call: Call, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(study_forecast, "MOST_S", 0.0)
-    monkeypatch.setattr(study_forecast, "MOST_POINTS_S", 0.0)
+    monkeypatch.setattr(real_time, "MAX_POINTS_S", 0.0)
     (here / "mine.toml").write_text(STUDY)
-    said = "rehearsed: 1 of 4 variants at points of the grid; the others are taken to be like these"
+    said = "rehearsed: 2 of 4 variants at points of the grid; the others are taken to be like these"
     assert said in call("check", "mine.toml").stdout
 
 

@@ -163,7 +163,7 @@ def note(step):
 for step in steps:
     main(step, prog_name="fedsim", standalone_mode=False)
     note(step)
-import fedsim.cli.check_study
+import fedsim.cli.check
 note(study)
 import fedsim.cli.run
 from fedsim.plugins import available

@@ -3,6 +3,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -269,3 +270,15 @@ def test_an_interruption_under_force_leaves_the_old_run(
     assert call("run", "tiny.toml", "--out", "o", "--force", "--set", "run.rounds=1").exit_code == 130
     assert {path.name: path.read_bytes() for path in (here / "o").iterdir()} == before
     assert left(here) == ["o", "tiny.toml"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a second opening goes on where the first was")
+def test_a_scenario_in_a_pipe_can_be_read_again(call: Call, here: Path) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, (here / "tiny.toml").read_bytes())
+    os.close(writer)
+    place = Path(f"/dev/fd/{reader}")
+    for _ in range(2):
+        assert call("run", str(place), "--quiet", "--out", "o").exit_code == 0
+    assert place.read_text() == (here / "tiny.toml").read_text()
+    os.close(reader)

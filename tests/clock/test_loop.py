@@ -103,10 +103,34 @@ def test_it_is_quiet_until_the_first_event_that_is_not_cancelled(loop: VirtualTi
     assert [loop.is_quiet_until(when_ns) for when_ns in (4, 5)] == [True, False]
     soon = loop.call_soon(int)
     assert not loop.is_quiet_until(0)
+    assert loop.is_quiet_until(0, num_runnable=1)
     soon.cancel()
     assert loop.is_quiet_until(0)
     run_all(loop)
     assert loop.now_ns == 5
+
+
+def test_events_of_a_class_can_be_left_out_of_what_disturbs(loop: VirtualTimeLoop) -> None:
+    loop.call_at_ns(3, int, event_class=EventClass.JOIN)
+    loop.call_at_ns(5, int)
+    asked = [loop.is_quiet_until(when_ns, apart_from=EventClass.JOIN) for when_ns in (3, 4, 5)]
+    assert asked == [True, True, False]
+
+
+def test_what_comes_before_the_next_event_is_told_of_it(loop: VirtualTimeLoop) -> None:
+    told: list[object] = []
+    loop.before = lambda at_ns, event_class: told.append((loop.now_ns, at_ns, event_class))
+    loop.call_at_ns(3, told.append, "join", event_class=EventClass.JOIN)
+    loop.call_at_ns(3, told.append, "ordinary")
+    loop.call_at_ns(5, told.append, "later")
+    run_all(loop)
+    assert told == [
+        (0, 3, EventClass.ORDINARY),
+        "ordinary",
+        "join",
+        (3, 5, EventClass.ORDINARY),
+        "later",
+    ]
 
 
 def test_cancelled_handles_never_run(loop: VirtualTimeLoop) -> None:

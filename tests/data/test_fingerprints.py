@@ -123,7 +123,7 @@ def test_what_one_side_does_not_know_differs() -> None:
 def test_of_a_huge_array_pieces_are_digested(monkeypatch: pytest.MonkeyPatch) -> None:
     data = spread()
     whole = fingerprint(data)["samples"]
-    monkeypatch.setattr(fingerprints, "MOST_BYTES", 1 << 18)
+    monkeypatch.setattr(fingerprints, "MAX_BYTES", 1 << 18)
     big = np.arange(1 << 18, dtype=np.float32)  # 1 MiB, of which a quarter is looked at
     data = replace(data, x=big)
     before = fingerprint(data)["samples"]

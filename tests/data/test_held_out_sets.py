@@ -17,8 +17,8 @@ from fedsim.data.partitions.by_user import ByUser, ByUserConfig
 from fedsim.data.partitions.iid import Iid
 from fedsim.data.shakespeare import Shakespeare, ShakespeareConfig
 from fedsim.data.spreading_settings import Spreading
+from fedsim.data.synthetic_handwriting import Writers, WritersConfig
 from fedsim.data.texts import Texts, TextsConfig
-from fedsim.data.writers import Writers, WritersConfig
 from fedsim.errors import DataError
 from fedsim.rng import Key
 from fedsim.task import Task
@@ -110,12 +110,7 @@ def spread(held: Dataset, **settings: Any) -> FederatedData:
     ("held", "settings", "problem", "blamed"),
     [
         (dataset(None), {"public_users": 0.1}, "does not say who made which sample", "public_users"),
-        (
-            dataset(None),
-            {"global_test_users": 0.1},
-            r"give users .*\(such as files\)",
-            "global_test_users",
-        ),
+        (dataset(None), {"global_test_users": 0.1}, r"give users .*\(such as files\)", "global_test_users"),
         (
             dataset(PEOPLE.copy()),
             {"public_users": 0.9, "global_test_users": 0.9},

@@ -82,11 +82,7 @@ def test_texts_of_another_file_have_other_tokens() -> None:
         (Task((5,), 2, vocabulary=7), Task((6,), 2, vocabulary=8), "texts cannot come from another data set"),
         (Task((64,), 2), Task((1, 8, 8), 2), "the shape 64, but the task's have 1 x 8 x 8: only images"),
         (Task((1, 8, 8), 2), Task((64,), 2), "the shape 1 x 8 x 8, but the task's have 64: only images"),
-        (
-            Task((2, 8, 8), 2),
-            Task((3, 8, 8), 2),
-            "only be repeated from one or averaged to one",
-        ),
+        (Task((2, 8, 8), 2), Task((3, 8, 8), 2), "only be repeated from one or averaged to one"),
         (Task((64,), 2), Task((64,), 3), ""),
         (Task((1, 8, 8), 2), Task((3, 32, 32), 2), ""),
     ],

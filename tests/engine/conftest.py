@@ -29,6 +29,11 @@ from fedsim.params import Array, Model
 from fedsim.rng import Key
 from fedsim.task import Task
 
+Start = Callable[..., Model]
+MakeFit = Callable[..., Fit]
+OpenThreads = Callable[[int], Executor]
+"""Types of fixtures."""
+
 TASK = Task((6,), 3)
 TRAIN_SIZES = (11, 5, 0, 21)
 TEST_SIZES = (3, 2, 0, 4)

@@ -15,10 +15,10 @@ import torch
 from fedsim.data import FederatedData
 from fedsim.data.augmentations.base import Augmentations, transformed
 from fedsim.data.client_split import Split
-from fedsim.engine.batched.jobs import batch_key
+from fedsim.engine.batched.kinds import batch_key
 from fedsim.engine.batches import Pass
 from fedsim.engine.cost import Costs
-from fedsim.engine.count_keys import step_key
+from fedsim.engine.cost_keys import step_key
 from fedsim.engine.execute import run
 from fedsim.engine.jobs import (
     ClientSamples,
@@ -41,6 +41,7 @@ from fedsim.params import Array
 from fedsim.plugins import load
 from fedsim.rng import Key
 from fedsim.task import Task
+from tests.engine.conftest import MakeFit
 from tests.engine.device_waits import device_waits
 
 TASK = Task((1, 2, 3), 3)
@@ -154,7 +155,7 @@ def test_predictions_and_evaluations_see_images_as_they_are(
 
 @pytest.mark.parametrize(("split", "is_alone"), [("train", True), ("val", False)])
 def test_such_a_fit_is_done_by_itself(
-    split: Split, is_alone: bool, worker_of: Callable[[Augmentations], Worker], make_fit: Callable[..., Fit]
+    split: Split, is_alone: bool, worker_of: Callable[[Augmentations], Worker], make_fit: MakeFit
 ) -> None:
     worker = worker_of(ALL)
     job = fit(worker, ClientSamples(0, split), make_fit().step)
@@ -163,7 +164,7 @@ def test_such_a_fit_is_done_by_itself(
 
 
 def test_what_is_transformed_takes_its_time_and_is_counted_for_itself(
-    worker_of: Callable[[Augmentations], Worker], make_fit: Callable[..., Fit]
+    worker_of: Callable[[Augmentations], Worker], make_fit: MakeFit
 ) -> None:
     process_memory.forget()
     step = make_fit().step
@@ -180,7 +181,7 @@ def test_what_is_transformed_takes_its_time_and_is_counted_for_itself(
 
 
 def test_private_augmentations_are_counted_in_each_run(
-    worker_of: Callable[[Augmentations], Worker], make_fit: Callable[..., Fit]
+    worker_of: Callable[[Augmentations], Worker], make_fit: MakeFit
 ) -> None:
     class Mine(type(ALL[0])):  # type: ignore[misc]
         pass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -21,6 +20,7 @@ from fedsim.models import Architecture
 from fedsim.models.cnn import PLUGIN as CNN
 from fedsim.rng import Key
 from fedsim.task import Task
+from tests.engine.conftest import MakeFit
 
 ARCHITECTURE = Architecture("cnn", CNN(CNN.Config()), Task((1, 8, 8), 3))
 MODEL = ARCHITECTURE.initial(Key.root(0))
@@ -34,7 +34,7 @@ def images(data: FederatedData) -> Resources:
 
 
 @pytest.fixture
-def job(make_fit: Callable[..., Fit]) -> Fit:
+def job(make_fit: MakeFit) -> Fit:
     streams = {"train": Stream(SAMPLES, 5, shuffled=False)}
     return make_fit(models={"model": MODEL}, streams=streams, num_steps=4)
 

@@ -31,8 +31,8 @@ from fedsim.engine.training_config import TrainingConfig
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import JobError, UserError
 from fedsim.fleet import Device
-from fedsim.params import Model
 from fedsim.rng import Key
+from tests.engine.conftest import Start
 
 DEVICE = Device(
     speed_flops=1e6,
@@ -58,6 +58,9 @@ class Listening(ComputeContext):
     async def _do(self, job: Job, workload: Any = None) -> Any:
         self.jobs.append(job)
         return await super()._do(job, workload)
+
+
+Bench = Callable[..., Listening]
 
 
 @pytest.fixture
@@ -89,9 +92,7 @@ def fit_of(bench: Listening) -> Fit:
     return job
 
 
-async def test_a_fit_is_by_default_one_epoch_of_the_party_s_own_samples(
-    bench: Callable[..., Listening], start: Callable[..., Model]
-) -> None:
+async def test_a_fit_is_by_default_one_epoch_of_the_party_s_own_samples(bench: Bench, start: Start) -> None:
     one = bench()
     fitted = await one.fit(start())
     job = fit_of(one)
@@ -115,8 +116,8 @@ async def test_a_fit_is_by_default_one_epoch_of_the_party_s_own_samples(
     ],
 )
 async def test_work_is_measured_in_epochs_or_steps(
-    bench: Callable[..., Listening],
-    start: Callable[..., Model],
+    bench: Bench,
+    start: Start,
     training: dict[str, int],
     arguments: dict[str, int],
     num_steps: int,
@@ -135,7 +136,7 @@ class Twice(Descent):
 
 
 async def test_schedules_by_step_are_told_how_often_a_fit_moves_its_models(
-    bench: Callable[..., Listening], start: Callable[..., Model]
+    bench: Bench, start: Start
 ) -> None:
     training = TrainingConfig.model_validate({"schedule": {"name": "cosine", "by": "step"}, "batch_size": 4})
     one = bench(training=training)
@@ -152,16 +153,12 @@ async def test_schedules_by_step_are_told_how_often_a_fit_moves_its_models(
     ]
 
 
-async def test_epochs_and_steps_at_once_are_refused(
-    bench: Callable[..., Listening], start: Callable[..., Model]
-) -> None:
+async def test_epochs_and_steps_at_once_are_refused(bench: Bench, start: Start) -> None:
     with pytest.raises(ValueError, match="epochs = 1 and steps = 2: give one of them"):
         await bench().fit(start(), epochs=1, steps=2)
 
 
-async def test_the_first_stream_decides_how_long_an_epoch_is(
-    bench: Callable[..., Listening], start: Callable[..., Model]
-) -> None:
+async def test_the_first_stream_decides_how_long_an_epoch_is(bench: Bench, start: Start) -> None:
     one = bench()
     public = Stream(one.public(np.arange(8)), 4)
     own = Stream(one.own("train"), 2)
@@ -171,7 +168,7 @@ async def test_the_first_stream_decides_how_long_an_epoch_is(
 
 @pytest.mark.parametrize("work", [{"epochs": 2}, {"steps": 4}])
 async def test_there_is_no_step_where_a_stream_has_no_batch(
-    bench: Callable[..., Listening], start: Callable[..., Model], work: dict[str, int]
+    bench: Bench, start: Start, work: dict[str, int]
 ) -> None:
     model = start()
     nobody = bench(client=2)
@@ -182,17 +179,13 @@ async def test_there_is_no_step_where_a_stream_has_no_batch(
     assert now_s() == 2 * DEVICE.overhead_s
 
 
-async def test_a_last_single_sample_makes_no_step_for_batch_norm(
-    bench: Callable[..., Listening], start: Callable[..., Model]
-) -> None:
+async def test_a_last_single_sample_makes_no_step_for_batch_norm(bench: Bench, start: Start) -> None:
     for label, num_steps in (("mlp", 5), ("norm", 4)):
         one = bench(client=3, training=TrainingConfig(batch_size=5))
         assert (await one.fit(start(label))).num_steps == num_steps
 
 
-async def test_everything_about_a_fit_can_be_chosen(
-    bench: Callable[..., Listening], start: Callable[..., Model]
-) -> None:
+async def test_everything_about_a_fit_can_be_chosen(bench: Bench, start: Start) -> None:
     one = bench()
     step = Descent(correct=_halved)
     await one.fit(
@@ -216,8 +209,8 @@ async def test_everything_about_a_fit_can_be_chosen(
     ],
 )
 async def test_usual_fits_are_alike_that_differ_in_values_and_seeds_alone(
-    bench: Callable[..., Listening],
-    start: Callable[..., Model],
+    bench: Bench,
+    start: Start,
     made: dict[str, Any],
     arguments: dict[str, Any],
     is_alike: bool,
@@ -239,7 +232,7 @@ async def test_usual_fits_are_alike_that_differ_in_values_and_seeds_alone(
     ],
 )
 async def test_of_other_fits_it_is_not_known_which_are_alike(
-    bench: Callable[..., Listening], start: Callable[..., Model], arguments: dict[str, Any]
+    bench: Bench, start: Start, arguments: dict[str, Any]
 ) -> None:
     one = bench()
     await one.fit(start(), **arguments)
@@ -247,7 +240,7 @@ async def test_of_other_fits_it_is_not_known_which_are_alike(
 
 
 async def test_a_trained_model_without_an_optimiser_of_its_own_has_that_of_the_training(
-    bench: Callable[..., Listening], start: Callable[..., Model]
+    bench: Bench, start: Start
 ) -> None:
     one, models = bench(), {"a": start(), "b": start(seed=1)}
     await one.fit(models, step=Descent(_squares), optimiser={"b": Adam(0.1)})
@@ -256,9 +249,7 @@ async def test_a_trained_model_without_an_optimiser_of_its_own_has_that_of_the_t
         await one.fit(models, trained=("a",), optimiser={"b": Adam(0.1)})
 
 
-async def test_none_to_train_is_a_mistake_not_all(
-    bench: Callable[..., Listening], start: Callable[..., Model]
-) -> None:
+async def test_none_to_train_is_a_mistake_not_all(bench: Bench, start: Start) -> None:
     with pytest.raises(ValueError, match="name at least one of the job's models"):
         await bench().fit(start(), trained=())
 
@@ -285,9 +276,7 @@ def _loss_of_a(models: Any, batches: Any, extras: Any) -> Any:
     return (models["a"](batches["train"].x) - models["b"](batches["train"].x)).square().mean()
 
 
-async def test_equal_turns_and_names_meet_equal_samples_in_equal_order(
-    bench: Callable[..., Listening], start: Callable[..., Model]
-) -> None:
+async def test_equal_turns_and_names_meet_equal_samples_in_equal_order(bench: Bench, start: Start) -> None:
     results = [(await bench().fit(start(), epochs=2)).model.digest() for _ in range(2)]
     other_name = (await bench().fit(start(), epochs=2, name="other")).model.digest()
     other_key = bench()
@@ -297,9 +286,7 @@ async def test_equal_turns_and_names_meet_equal_samples_in_equal_order(
     assert (await other_key.fit(start(), epochs=2)).model.digest() != results[0]
 
 
-async def test_every_call_takes_the_time_of_the_device(
-    bench: Callable[..., Listening], start: Callable[..., Model], engine: Engine
-) -> None:
+async def test_every_call_takes_the_time_of_the_device(bench: Bench, start: Start, engine: Engine) -> None:
     one = bench()
     await one.fit(start(), epochs=1)
     assert now_s() == pytest.approx(0.5 + 11 * TRAIN / 1e6, abs=1e-9)
@@ -309,13 +296,13 @@ async def test_every_call_takes_the_time_of_the_device(
     before = now_s()
     assert await one.call(divmod, 7, 2, flops=2e6) == (3, 1)
     assert now_s() - before == pytest.approx(0.5 + 2)
-    kinds = [(record[1], record[2], record[3], record[4]) for record in engine._trace.kept]
+    kinds = [(record[1], record[2], record[3], record[4]) for record in engine.trace.kept]
     jobs = ["fit", "predict", "call"]
     assert kinds == [(kind, 0, 3, job) for job in jobs for kind in ("job_start", "job_end")]
 
 
 async def test_load_varies_from_call_to_call_and_repeats_itself(
-    bench: Callable[..., Listening],
+    bench: Bench,
 ) -> None:
     async def durations() -> list[float]:
         one, ends = bench(variation=0.5, overhead_s=0.0), []
@@ -330,12 +317,12 @@ async def test_load_varies_from_call_to_call_and_repeats_itself(
     assert await durations() == first
 
 
-async def test_a_call_without_a_cost_is_refused(bench: Callable[..., Listening]) -> None:
+async def test_a_call_without_a_cost_is_refused(bench: Bench) -> None:
     with pytest.raises(UserError, match="declares 0 FLOP"):
         await bench().call(int, "1", flops=0)
 
 
-async def test_what_a_party_knows(bench: Callable[..., Listening], resources: Resources) -> None:
+async def test_what_a_party_knows(bench: Bench, resources: Resources) -> None:
     one = bench(client=1)
     assert one.task is resources.data.task
     assert one.num_public == 8
@@ -346,9 +333,7 @@ async def test_what_a_party_knows(bench: Callable[..., Listening], resources: Re
     assert samples.positions is positions
 
 
-async def test_jobs_of_each_kind_are_made(
-    bench: Callable[..., Listening], start: Callable[..., Model]
-) -> None:
+async def test_jobs_of_each_kind_are_made(bench: Bench, start: Start) -> None:
     one = bench()
     await one.predict(start(), one.own("test"), batch_size=2)
     await one.call(len, "abc", flops=1.0)
@@ -359,28 +344,24 @@ async def test_jobs_of_each_kind_are_made(
     assert (call.function, call.arguments, call.flops) == (len, ("abc",), 1.0)
 
 
-async def test_many_models_are_asked_one_after_the_other(
-    bench: Callable[..., Listening], start: Callable[..., Model], engine: Engine
-) -> None:
+async def test_many_models_are_asked_one_after_the_other(bench: Bench, start: Start, engine: Engine) -> None:
     one, models = bench(), [start(seed=seed) for seed in range(3)]
     samples = one.public(np.arange(8))
     expected = [await bench().predict(model, samples) for model in models]
-    before, records = now_s(), len(engine._trace.kept)
+    before, records = now_s(), len(engine.trace.kept)
     found = await one.predict_each(models, samples, batch_size=4)
     assert now_s() - before == pytest.approx(3 * (0.5 + 8 * FORWARD / 1e6), abs=1e-8)
     for left, right in zip(found, expected, strict=True):
         np.testing.assert_allclose(left, right, rtol=1e-6)
-    ends = [record[0] for record in engine._trace.kept[records:] if record[1] == "job_end"]
+    ends = [record[0] for record in engine.trace.kept[records:] if record[1] == "job_end"]
     first_s = (0.5 + 8 * FORWARD / 1e6) * 1e9
     assert np.diff(ends) == pytest.approx([first_s, first_s], abs=2)  # each has its own end
-    started = [record for record in engine._trace.kept[records:] if record[1] == "job_start"]
+    started = [record for record in engine.trace.kept[records:] if record[1] == "job_start"]
     # What a job takes is its own time, without that of those before it.
     assert [record[-1] for record in started] == pytest.approx([first_s / 1e9] * 3)
 
 
-async def test_many_models_vary_as_if_asked_singly(
-    bench: Callable[..., Listening], start: Callable[..., Model]
-) -> None:
+async def test_many_models_vary_as_if_asked_singly(bench: Bench, start: Start) -> None:
     together, singly = (bench(variation=0.5) for _ in range(2))
     samples, models = together.public(np.arange(8)), [start()] * 3
     before = now_s()
@@ -391,9 +372,7 @@ async def test_many_models_vary_as_if_asked_singly(
     assert now_s() - before == pytest.approx(took_s, abs=1e-8)
 
 
-async def test_a_gradient_is_over_all_samples_or_those_of_some_steps(
-    bench: Callable[..., Listening], start: Callable[..., Model]
-) -> None:
+async def test_a_gradient_is_over_all_samples_or_those_of_some_steps(bench: Bench, start: Start) -> None:
     one = bench()
     gradient = await one.gradient(start())
     assert fit_of(one).num_steps == 3  # client 0 has 11 samples, in batches of 4
@@ -408,9 +387,7 @@ async def test_a_gradient_is_over_all_samples_or_those_of_some_steps(
         np.testing.assert_allclose(array - of_a_batch[name], moved.params[name], atol=1e-6)
 
 
-async def test_a_gradient_of_no_batch_is_zero_and_takes_no_time(
-    bench: Callable[..., Listening], start: Callable[..., Model]
-) -> None:
+async def test_a_gradient_of_no_batch_is_zero_and_takes_no_time(bench: Bench, start: Start) -> None:
     before, alone = now_s(), InlineSamples(np.zeros((1, 6), np.float32), np.zeros(1, np.int64))
     for gradient in (
         await bench(2).gradient(start()),
@@ -421,9 +398,7 @@ async def test_a_gradient_of_no_batch_is_zero_and_takes_no_time(
     assert now_s() == before
 
 
-async def test_the_usual_work_is_counted_in_the_batches_that_a_model_takes(
-    bench: Callable[..., Listening],
-) -> None:
+async def test_the_usual_work_is_counted_in_the_batches_that_a_model_takes(bench: Bench) -> None:
     # Client 0 has 11 samples: of batches of 5 and 5 and 1 BatchNorm takes two.
     training = TRAINING.model_copy(update={"batch_size": 5, "epochs": 3})
     assert bench(training=training).usual_steps("mlp") == 9
@@ -433,14 +408,14 @@ async def test_the_usual_work_is_counted_in_the_batches_that_a_model_takes(
     assert bench(2, training=steps).usual_steps("mlp") == 0
 
 
-async def test_no_model_has_no_answers_and_takes_no_time(bench: Callable[..., Listening]) -> None:
+async def test_no_model_has_no_answers_and_takes_no_time(bench: Bench) -> None:
     before = now_s()
     assert await bench().predict_each([], bench().public(np.arange(8))) == []
     assert now_s() == before
 
 
 async def test_a_model_is_evaluated_on_labelled_samples(
-    bench: Callable[..., Listening], start: Callable[..., Model], resources: Resources
+    bench: Bench, start: Start, resources: Resources
 ) -> None:
     one, data = bench(), resources.data
     score = await one.evaluate(start(), one.own("test"), batch_size=2)
@@ -455,9 +430,7 @@ async def test_a_model_is_evaluated_on_labelled_samples(
     assert score.accuracy == pytest.approx((logits.argmax(axis=1) == labels).mean())
 
 
-async def test_the_party_s_key_can_be_another_s(
-    bench: Callable[..., Listening], start: Callable[..., Model]
-) -> None:
+async def test_the_party_s_key_can_be_another_s(bench: Bench, start: Start) -> None:
     one, other = bench(), Key.root(9)
     await one.fit(start(), name="x", key=other)
     assert fit_of(one).seed == other.child("x").seed
@@ -471,9 +444,7 @@ async def test_the_party_s_key_can_be_another_s(
 MOMENTUM = TrainingConfig(lr=0.1, batch_size=4, momentum=0.9, keep_optimiser=True)
 
 
-async def test_optimisers_go_on_where_they_are_kept(
-    bench: Callable[..., Listening], start: Callable[..., Model]
-) -> None:
+async def test_optimisers_go_on_where_they_are_kept(bench: Bench, start: Start) -> None:
     keeping = Keeping({})
     for dispatch in range(2):
         one = bench(training=MOMENTUM, keeping=keeping)
@@ -492,7 +463,7 @@ async def test_optimisers_go_on_where_they_are_kept(
 
 
 async def test_two_models_that_meet_their_samples_in_one_order_do_not_share_an_optimiser(
-    bench: Callable[..., Listening], start: Callable[..., Model]
+    bench: Bench, start: Start
 ) -> None:
     one = bench(training=MOMENTUM, keeping=Keeping({}))
     for _ in range(2):
@@ -503,9 +474,7 @@ async def test_two_models_that_meet_their_samples_in_one_order_do_not_share_an_o
     assert first.seed == its.seed == second.seed
 
 
-async def test_of_several_fits_that_are_tried_one_is_kept(
-    bench: Callable[..., Listening], start: Callable[..., Model]
-) -> None:
+async def test_of_several_fits_that_are_tried_one_is_kept(bench: Bench, start: Start) -> None:
     one = bench(training=MOMENTUM, keeping=Keeping({}))
     tried = [await one.fit(start(), steps=steps, keeps=False) for steps in (1, 2)]
     one.keep("train", tried[0])
@@ -519,18 +488,14 @@ async def test_of_several_fits_that_are_tried_one_is_kept(
     forgetting.keep("train", await forgetting.fit(start(), keeps=False))
 
 
-async def test_a_fit_may_have_a_rule_of_its_own_for_public_buffers(
-    bench: Callable[..., Listening], start: Callable[..., Model]
-) -> None:
+async def test_a_fit_may_have_a_rule_of_its_own_for_public_buffers(bench: Bench, start: Start) -> None:
     one = bench()
     await one.fit(start())
     await one.fit(start(), public_buffers="moving")
     assert [job.public_buffers for job in one.jobs if isinstance(job, Fit)] == ["frozen", "moving"]
 
 
-async def test_a_party_that_keeps_nothing_asks_for_nothing(
-    bench: Callable[..., Listening], start: Callable[..., Model]
-) -> None:
+async def test_a_party_that_keeps_nothing_asks_for_nothing(bench: Bench, start: Start) -> None:
     one = bench(training=MOMENTUM)  # such as the server and the observer
     results = [await one.fit(start()) for _ in range(2)]
     assert [job.states for job in one.jobs if isinstance(job, Fit)] == [None, None]
@@ -538,16 +503,14 @@ async def test_a_party_that_keeps_nothing_asks_for_nothing(
     assert results[0].model.digest() == results[1].model.digest()
 
 
-async def test_another_architecture_begins_anew(
-    bench: Callable[..., Listening], start: Callable[..., Model]
-) -> None:
+async def test_another_architecture_begins_anew(bench: Bench, start: Start) -> None:
     one = bench(training=MOMENTUM, keeping=Keeping({}))
     for label in ("mlp", "norm", "mlp"):
         await one.fit(start(label))
     assert [bool(job.states) for job in one.jobs if isinstance(job, Fit)] == [False, False, True]
 
 
-async def test_keeping_takes_no_time(bench: Callable[..., Listening], start: Callable[..., Model]) -> None:
+async def test_keeping_takes_no_time(bench: Bench, start: Start) -> None:
     ends = []
     for keeping in (None, Keeping({})):
         one, before = bench(training=MOMENTUM, keeping=keeping), now_s()
@@ -557,9 +520,7 @@ async def test_keeping_takes_no_time(bench: Callable[..., Listening], start: Cal
     assert ends[0] == pytest.approx(ends[1], abs=1e-9)
 
 
-async def test_one_name_has_one_kind_of_optimiser(
-    bench: Callable[..., Listening], start: Callable[..., Model]
-) -> None:
+async def test_one_name_has_one_kind_of_optimiser(bench: Bench, start: Start) -> None:
     one = bench(training=MOMENTUM, keeping=Keeping({}))
     await one.fit(start())
     with pytest.raises(JobError, match="give this one another name"):

@@ -39,6 +39,7 @@ from fedsim.models.flops import Operations
 from fedsim.params import Array, Model
 from fedsim.rng import Key
 from fedsim.task import Task
+from tests.engine.conftest import MakeFit, Start
 
 # The mlp has 6 inputs, 4 hidden units and 3 outputs: 36 products a sample. Backwards, the weights of both
 # layers take as many again, and the hidden units' gradient 12: the samples themselves want none.
@@ -76,19 +77,19 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 )
 @pytest.mark.parametrize("optimiser", [Sgd(0.1), Sgd(0.1, momentum=0.5), Adam(0.1)], ids=repr)
 def test_a_fit_counts_the_products_of_its_batches(
-    costs: Costs, make_fit: Callable[..., Fit], num_steps: int, num_samples: int, optimiser: Optimiser
+    costs: Costs, make_fit: MakeFit, num_steps: int, num_samples: int, optimiser: Optimiser
 ) -> None:
     assert flops_of(costs, make_fit(num_steps=num_steps, optimiser=optimiser)) == TRAIN * num_samples
 
 
 @given(st.integers(0, 60))
-def test_steps_add_up(costs: Costs, make_fit: Callable[..., Fit], num_steps: int) -> None:
+def test_steps_add_up(costs: Costs, make_fit: MakeFit, num_steps: int) -> None:
     whole, rest = divmod(num_steps, 3)
     by_pass, the_rest = (flops_of(costs, make_fit(num_steps=steps)) for steps in (3, rest))
     assert flops_of(costs, make_fit(num_steps=num_steps)) == whole * by_pass + the_rest
 
 
-def test_predictions_and_evaluations_count_forward_passes(costs: Costs, start: Callable[..., Model]) -> None:
+def test_predictions_and_evaluations_count_forward_passes(costs: Costs, start: Start) -> None:
     model = start()
     assert flops_of(costs, Predict(model, ClientSamples(0), 4)) == FORWARD * 11
     assert flops_of(costs, Predict(model, PublicSamples(np.arange(8)), 4)) == FORWARD * 8
@@ -107,7 +108,7 @@ def test_a_call_without_a_positive_finite_cost_is_refused(costs: Costs, declared
 
 
 def test_what_was_counted_once_is_remembered(
-    resources: Resources, make_fit: Callable[..., Fit], start: Callable[..., Model], counted: list[object]
+    resources: Resources, make_fit: MakeFit, start: Start, counted: list[object]
 ) -> None:
     costs = Costs(resources)
     first = flops_of(costs, make_fit(num_steps=3))
@@ -137,11 +138,7 @@ def test_what_was_counted_once_is_remembered(
     ids=["step", "models", "batch", "extras"],
 )
 def test_another_shape_is_counted_anew(
-    resources: Resources,
-    make_fit: Callable[..., Fit],
-    start: Callable[..., Model],
-    counted: list[object],
-    changes: dict[str, Any],
+    resources: Resources, make_fit: MakeFit, start: Start, counted: list[object], changes: dict[str, Any]
 ) -> None:
     costs = Costs(resources)
     flops_of(costs, make_fit(num_steps=1))
@@ -164,7 +161,7 @@ def through(models: Models, batches: Batches, extras: Extras) -> Tensor:
     return (x @ x.T).sum() + models["model"].params["head.bias"].sum()
 
 
-def test_inline_samples_of_another_width_are_another_step(costs: Costs, make_fit: Callable[..., Fit]) -> None:
+def test_inline_samples_of_another_width_are_another_step(costs: Costs, make_fit: MakeFit) -> None:
     def job(width: int) -> Fit:
         samples = InlineSamples(np.zeros((4, width), np.float32))
         return make_fit(step=Descent(loss=through), streams={"train": Stream(samples, 4)}, num_steps=1)
@@ -173,7 +170,7 @@ def test_inline_samples_of_another_width_are_another_step(costs: Costs, make_fit
     assert flops_of(costs, job(30)) == 2 * 4 * 30 * 4
 
 
-def test_a_step_is_counted_on_the_types_of_its_samples(costs: Costs, make_fit: Callable[..., Fit]) -> None:
+def test_a_step_is_counted_on_the_types_of_its_samples(costs: Costs, make_fit: MakeFit) -> None:
     def job(**arrays: Array) -> Fit:
         streams = {"train": Stream(InlineSamples(**arrays), 4)}
         return make_fit(step=Descent(loss=_by_type), streams=streams, num_steps=1)
@@ -210,7 +207,7 @@ def _with_root(models: Models, batches: Batches, extras: Extras) -> Tensor:
 
 
 def test_steps_of_a_portable_run_have_portable_operations_alone(
-    resources: Resources, make_fit: Callable[..., Fit]
+    resources: Resources, make_fit: MakeFit
 ) -> None:
     portable = Costs(replace(resources, portable=True))
     portable.work(make_fit(optimisers={"model": Adam(0.1)}))
@@ -220,9 +217,7 @@ def test_steps_of_a_portable_run_have_portable_operations_alone(
         portable.work(job)
 
 
-def test_mutual_learning_counts_both_models(
-    costs: Costs, make_fit: Callable[..., Fit], start: Callable[..., Model]
-) -> None:
+def test_mutual_learning_counts_both_models(costs: Costs, make_fit: MakeFit, start: Start) -> None:
     models = {"a": start(), "b": start(seed=1)}
     job = make_fit(models=models, step=Descent(loss=_each_alone), num_steps=1)
     assert flops_of(costs, job) == 2 * 4 * TRAIN
@@ -233,17 +228,13 @@ def _each_alone(models: Models, batches: Batches, extras: Extras) -> Mapping[str
     return {name: torch.nn.functional.cross_entropy(m(batch.x), batch.labels) for name, m in models.items()}
 
 
-def test_a_teacher_costs_its_forward_pass(
-    costs: Costs, make_fit: Callable[..., Fit], start: Callable[..., Model]
-) -> None:
+def test_a_teacher_costs_its_forward_pass(costs: Costs, make_fit: MakeFit, start: Start) -> None:
     models = {"model": start(), "teacher": start(seed=1)}
     job = make_fit(models=models, trained=("model",), step=Descent(loss=_from_teacher), num_steps=1)
     assert flops_of(costs, job) == 4 * (TRAIN + FORWARD)
 
 
-def test_what_is_trained_tells_steps_apart(
-    costs: Costs, make_fit: Callable[..., Fit], start: Callable[..., Model]
-) -> None:
+def test_what_is_trained_tells_steps_apart(costs: Costs, make_fit: MakeFit, start: Start) -> None:
     models = {"a": start(), "b": start(seed=1)}
     both = {"models": models, "step": Descent(loss=_some_of), "num_steps": 1}
     assert flops_of(costs, make_fit(**both, trained=("a", "b"))) == 4 * 2 * TRAIN
@@ -267,9 +258,7 @@ def _from_teacher(models: Models, batches: Batches, extras: Extras) -> Tensor:
     return torch.nn.functional.mse_loss(models["model"](x), models["teacher"](x))
 
 
-def test_per_sample_rows_and_trees_have_the_shapes_of_the_real_step(
-    costs: Costs, make_fit: Callable[..., Fit]
-) -> None:
+def test_per_sample_rows_and_trees_have_the_shapes_of_the_real_step(costs: Costs, make_fit: MakeFit) -> None:
     job = make_fit(
         step=Descent(loss=_with_extras),
         extras={
@@ -302,20 +291,20 @@ class ByValue:
         return logits.sum() if float(logits.detach().sum()) > 0 else -logits.sum()
 
 
-def test_a_step_that_needs_values_cannot_be_counted(costs: Costs, make_fit: Callable[..., Fit]) -> None:
+def test_a_step_that_needs_values_cannot_be_counted(costs: Costs, make_fit: MakeFit) -> None:
     with pytest.raises(JobError, match="must not depend on values") as caught:
         flops_of(costs, make_fit(step=Descent(loss=ByValue())))
     assert caught.value.__cause__ is not None
 
 
-def test_public_samples_have_no_labels_here_either(costs: Costs, make_fit: Callable[..., Fit]) -> None:
+def test_public_samples_have_no_labels_here_either(costs: Costs, make_fit: MakeFit) -> None:
     streams = {"train": Stream(PublicSamples(np.arange(4)), 4)}
     with pytest.raises(JobError, match="have no labels"):
         flops_of(costs, make_fit(streams=streams))
 
 
 def test_a_layer_that_counts_nothing_is_refused(
-    costs: Costs, make_fit: Callable[..., Fit], start: Callable[..., Model], resources: Resources
+    costs: Costs, make_fit: MakeFit, start: Start, resources: Resources
 ) -> None:
     with pytest.raises(InvariantError, match="counts no operations"):
         flops_of(costs, make_fit(models={"model": _like(resources, "hand_made")}))
@@ -326,17 +315,13 @@ def _like(resources: Resources, label: str) -> Model:
     return Model(label, {name: np.zeros(p.shape, np.float32) for name, p in net.named_parameters()})
 
 
-def test_a_stream_without_a_batch_is_an_error_where_steps_are_wanted(
-    costs: Costs, make_fit: Callable[..., Fit]
-) -> None:
+def test_a_stream_without_a_batch_is_an_error_where_steps_are_wanted(costs: Costs, make_fit: MakeFit) -> None:
     streams = {"train": Stream(ClientSamples(0), 4), "public": Stream(PublicSamples(np.arange(0)), 4)}
     with pytest.raises(JobError, match="'public', which has no batch"):
         flops_of(costs, make_fit(streams=streams))
 
 
-def test_counting_leaves_the_global_generator_alone(
-    costs: Costs, make_fit: Callable[..., Fit], start: Callable[..., Model]
-) -> None:
+def test_counting_leaves_the_global_generator_alone(costs: Costs, make_fit: MakeFit, start: Start) -> None:
     before = torch.get_rng_state()
     flops_of(costs, make_fit(models={"model": start("dropout")}))
     assert torch.equal(before, torch.get_rng_state())
@@ -372,7 +357,7 @@ def test_each_step_waits_for_the_slower_of_processor_and_memory() -> None:
     assert duration_s(device, Effort.of([(3, Operations(0, 1e8))]), Key.root(0)) == 0.25 + 3
 
 
-def test_the_steps_of_a_job_are_kept_apart(costs: Costs, make_fit: Callable[..., Fit], start: Any) -> None:
+def test_the_steps_of_a_job_are_kept_apart(costs: Costs, make_fit: MakeFit, start: Any) -> None:
     # 11 samples in batches of 4, twice through: four full batches, and two of 3.
     effort = costs.work(make_fit(num_steps=6))
     assert [(times, step.flops) for times, step in effort.steps] == [(4, 4 * TRAIN), (2, 3 * TRAIN)]
@@ -426,7 +411,7 @@ class Weighted:
 
 
 def test_losses_of_one_cost_are_counted_once(
-    costs: Costs, make_fit: Callable[..., Fit], monkeypatch: pytest.MonkeyPatch
+    costs: Costs, make_fit: MakeFit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured: list[Any] = []
     real = flops.measure

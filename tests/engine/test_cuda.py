@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -11,10 +11,10 @@ import torch
 from fedsim.data import FederatedData
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
-from fedsim.engine.jobs import Fit, Fitted
+from fedsim.engine.jobs import Fitted
 from fedsim.engine.worker_state import Resources
 from fedsim.models import Architecture
-from fedsim.params import Model
+from tests.engine.conftest import MakeFit, Start
 
 
 @pytest.mark.cuda
@@ -23,8 +23,8 @@ from fedsim.params import Model
 def test_a_fit_on_cuda_repeats_itself_and_agrees_with_the_cpu(
     data: FederatedData,
     architectures: Mapping[str, Architecture],
-    start: Callable[..., Model],
-    make_fit: Callable[..., Fit],
+    start: Start,
+    make_fit: MakeFit,
     label: str,
 ) -> None:
     job = make_fit(models={"model": start(label)}, num_steps=20)

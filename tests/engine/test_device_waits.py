@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,7 +24,7 @@ from fedsim.engine.losses import Batches, divergence
 from fedsim.engine.optimisers import Adam, Clipped, Optimiser, Sgd, cosine
 from fedsim.engine.steps import NUM_SAMPLES, Descent, GradientSum, Work
 from fedsim.engine.worker_state import Resources
-from fedsim.params import Model
+from tests.engine.conftest import MakeFit, Start
 from tests.engine.device_waits import device_waits
 
 OPTIMISERS: tuple[Optimiser, ...] = (
@@ -49,11 +48,7 @@ def same_waits(job: Fit, resources: Resources) -> list[str]:
     [*((label, Sgd(0.1)) for label in ("norm", "tied", "lstm")), *(("mlp", one) for one in OPTIMISERS)],
 )
 def test_a_fit_waits_for_its_models_and_its_losses(
-    label: str,
-    optimiser: Optimiser,
-    resources: Resources,
-    make_fit: Callable[..., Fit],
-    start: Callable[..., Model],
+    label: str, optimiser: Optimiser, resources: Resources, make_fit: MakeFit, start: Start
 ) -> None:
     model = start(label)
     waits = same_waits(make_fit(models={"model": model}, optimiser=optimiser), resources)
@@ -61,7 +56,7 @@ def test_a_fit_waits_for_its_models_and_its_losses(
 
 
 def test_no_optimiser_that_goes_on_waits_for_its_counts(
-    resources: Resources, make_fit: Callable[..., Fit], start: Callable[..., Model]
+    resources: Resources, make_fit: MakeFit, start: Start
 ) -> None:
     params = start().params
     kept = {f"{slot}/{name}": array for slot in ("first", "second") for name, array in params.items()}
@@ -71,7 +66,7 @@ def test_no_optimiser_that_goes_on_waits_for_its_counts(
 
 
 def test_what_follows_a_stream_and_what_a_step_leaves_wait_for_nothing(
-    resources: Resources, make_fit: Callable[..., Fit], start: Callable[..., Model]
+    resources: Resources, make_fit: MakeFit, start: Start
 ) -> None:
     public = Stream(PublicSamples(np.arange(8)), 4)
     teacher = per_sample(np.zeros((8, 3), np.float32), "public")
@@ -85,7 +80,7 @@ def test_what_follows_a_stream_and_what_a_step_leaves_wait_for_nothing(
 
 @pytest.mark.parametrize("per_class", [False, True])
 def test_an_evaluation_waits_as_often_for_many_batches(
-    per_class: bool, resources: Resources, start: Callable[..., Model]
+    per_class: bool, resources: Resources, start: Start
 ) -> None:
     parts = (ClientSamples(0), GlobalTest())
     few, many = (
@@ -94,7 +89,7 @@ def test_an_evaluation_waits_as_often_for_many_batches(
     assert few == many == ["copy to the CPU"] * (2 + per_class) * len(parts)
 
 
-def test_a_prediction_waits_once(resources: Resources, start: Callable[..., Model]) -> None:
+def test_a_prediction_waits_once(resources: Resources, start: Start) -> None:
     assert device_waits(Predict(start(), ClientSamples(0), 2), resources) == ["copy to the CPU"]
 
 
@@ -118,6 +113,6 @@ class Reading:
 
 
 @pytest.mark.parametrize("what", ["number", "copy to the device", "copy to the CPU", "aten.index.Tensor"])
-def test_steps_that_wait_are_found(what: str, resources: Resources, make_fit: Callable[..., Fit]) -> None:
+def test_steps_that_wait_are_found(what: str, resources: Resources, make_fit: MakeFit) -> None:
     waits = device_waits(make_fit(step=Reading(what), num_steps=5), resources)
     assert waits.count(what) == 5 + 2 * (what == "copy to the CPU")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, ClassVar
 
@@ -13,12 +13,16 @@ import pytest
 
 from fedsim import clock
 from fedsim.clock import Trace, now_ns, sleep_for, wait
+from fedsim.engine.cost import Effort
 from fedsim.engine.engine import Engine
 from fedsim.engine.executors.base import Due, Executor, ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
-from fedsim.engine.jobs import Call, Fit, Job
+from fedsim.engine.jobs import Call, Job
+from fedsim.engine.requests import JobRequest, TimedJob
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import JobError, UserError
+from fedsim.models.flops import Operations
+from tests.engine.conftest import MakeFit
 
 S = 1_000_000_000
 LONG_S = 30
@@ -81,8 +85,70 @@ def call(function: Callable[..., Any], *arguments: Any) -> Call:
 
 
 def run(engine: Engine, job: Job, duration_s: float, client: int = 0) -> asyncio.Task[Any]:
-    work = engine.run(job, client=client, dispatch=client + 10, flops=1e9, duration_s=duration_s)
-    return asyncio.get_running_loop().create_task(work)
+    return asyncio.get_running_loop().create_task(result_of(engine, asked([(job, duration_s)], client)))
+
+
+def asked(jobs: Sequence[tuple[Job, float]], client: int = 0, flops: float = 1e9) -> JobRequest:
+    effort = Effort.of([(1, Operations(flops))])
+    return JobRequest(client, client + 10, [TimedJob(job, effort, takes_s) for job, takes_s in jobs], str)
+
+
+async def result_of(engine: Engine, request: JobRequest) -> Any:
+    (result,) = await engine.run(request)
+    return result
+
+
+async def test_jobs_of_one_request_are_done_one_after_the_other(engine: Engine, trace: Trace) -> None:
+    assert await engine.run(asked([(call(int, "1"), 2.0), (call(int, "2"), 3.0)])) == [1, 2]
+    assert [(at_ns // S, kind, values[2]) for at_ns, kind, *values in trace.kept] == [
+        (0, "job_start", "call"),
+        (0, "job_start", "call"),
+        (2, "job_end", "call"),
+        (5, "job_end", "call"),
+    ]
+
+
+async def test_if_one_job_of_a_request_fails_the_rest_is_given_up(
+    engine: Engine, noting: Noting, trace: Trace
+) -> None:
+    request = asked([(call(int, "1"), 1.0), (call(int, "x"), 1.0), (call(int, "3"), 1.0)])
+    with pytest.raises(JobError, match="invalid literal"):
+        await engine.run(request)
+    assert now_ns() == 2 * S
+    assert [values[-1] for _, kind, *values in trace.kept if kind == "job_end"] == [
+        "done",
+        "failed",
+        "cancelled",
+    ]
+    assert [future.cancelled() for future in noting.jobs] == [False, False, True]
+
+
+async def test_a_request_whose_jobs_were_done_beforehand_takes_its_time_and_no_work(
+    engine: Engine, noting: Noting
+) -> None:
+    request = asked([(call(int, "1"), 2.0), (call(int, "2"), 3.0)])
+    promises = engine.submit_ahead(request, [2 * S, 5 * S])
+    results = engine.results_ahead(request, promises)
+    ended: list[Any] = []
+    engine.start(request, lambda *given: ended.append((now_ns(), *given)), results)
+    await sleep_for(10.0)
+    assert ended == [(5 * S, [1, 2], None)]
+    assert noting.submitted == [(2 * S, 1), (5 * S, 2)]
+
+
+@pytest.mark.parametrize(("restart", "ends_s"), [(False, [6, 9]), (True, [7, 10])])
+async def test_jobs_stand_still_while_their_client_is_away(
+    engine: Engine, trace: Trace, restart: bool, ends_s: list[int]
+) -> None:
+    task = asyncio.get_running_loop().create_task(
+        engine.run(asked([(call(int, "1"), 2.0), (call(int, "2"), 3.0)]))
+    )
+    await sleep_for(1.0)
+    engine.pause(0)
+    await sleep_for(4.0)
+    engine.resume(0, restart=restart)
+    assert await task == [1, 2]
+    assert [at_ns // S for at_ns, kind, *_ in trace.kept if kind == "job_end"] == ends_s
 
 
 async def test_a_result_is_waited_for_at_the_very_instant_at_which_it_is_due(
@@ -214,7 +280,7 @@ async def test_a_duration_is_finite_and_not_negative(engine: Engine, trace: Trac
 
 
 async def test_what_nobody_can_look_at_is_given_up_without_the_collector(
-    resources: Resources, make_fit: Callable[..., Fit], trace: Trace
+    resources: Resources, make_fit: MakeFit, trace: Trace
 ) -> None:
     executor = THREADS(ExecutorConfig())
     engine = Engine(executor, resources, trace)
@@ -231,7 +297,7 @@ async def test_what_nobody_can_look_at_is_given_up_without_the_collector(
 
 
 async def test_what_is_looked_at_after_the_end_is_told_so(
-    resources: Resources, make_fit: Callable[..., Fit], trace: Trace
+    resources: Resources, make_fit: MakeFit, trace: Trace
 ) -> None:
     engine = Engine(THREADS(ExecutorConfig()), resources, trace)
     fitted = await run(engine, make_fit(num_steps=1), 1.0)
@@ -245,9 +311,7 @@ def test_closing_closes_the_executor(engine: Engine, noting: Noting) -> None:
     assert noting.closed
 
 
-def _simulation(
-    resources: Resources, make_fit: Callable[..., Fit], workers: int
-) -> tuple[str, list[bytes], int]:
+def _simulation(resources: Resources, make_fit: MakeFit, workers: int) -> tuple[str, list[bytes], int]:
     """Run fits with deadlines, failures and cancellations; return trace hash, models and events."""
     trace = Trace()
     engine = Engine(THREADS(ExecutorConfig(workers=workers)), resources, trace)
@@ -260,9 +324,8 @@ def _simulation(
                 job = call(int, "x")
             try:
                 async with asyncio.timeout(2.5):
-                    fitted = await engine.run(
-                        job, client=number, dispatch=turn, flops=1.0, duration_s=1.0 + (number * turn) % 3
-                    )
+                    request = asked([(job, 1.0 + (number * turn) % 3)], number)
+                    fitted = await result_of(engine, request)
                     digests.append(fitted.model.digest())
             except TimeoutError:
                 digests.append(b"timeout %d" % number)
@@ -280,9 +343,7 @@ def _simulation(
     return trace.hash(), digests, ended_ns
 
 
-def test_a_run_is_the_same_with_any_number_of_workers(
-    resources: Resources, make_fit: Callable[..., Fit]
-) -> None:
+def test_a_run_is_the_same_with_any_number_of_workers(resources: Resources, make_fit: MakeFit) -> None:
     first = _simulation(resources, make_fit, 1)
     assert {b"timeout 1", b"failed 3"} <= set(first[1])
     for workers in (1, 2, 4):

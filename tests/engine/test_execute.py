@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from fedsim.config import Config
 from fedsim.data import FederatedData
 from fedsim.engine.batches import Pass
-from fedsim.engine.execute import fit, run
+from fedsim.engine.execute import ALIGNMENT_BYTES, aligned, fit, run
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import Threads
 from fedsim.engine.jobs import (
@@ -48,6 +48,7 @@ from fedsim.models.dropout import Dropout
 from fedsim.params import Array, Model, freeze
 from fedsim.rng import Key
 from fedsim.task import Task
+from tests.engine.conftest import MakeFit, Start
 
 
 def positions_of(one: Pass, generator: torch.Generator | None) -> Iterator[torch.Tensor]:
@@ -105,8 +106,8 @@ def test_a_fit_is_a_plain_training_loop_bit_for_bit(
     worker: Worker,
     architectures: Mapping[str, Architecture],
     data: FederatedData,
-    start: Callable[..., Model],
-    make_fit: Callable[..., Fit],
+    start: Start,
+    make_fit: MakeFit,
     ours: Sgd | Adam,
     theirs: Any,
     label: str,
@@ -129,8 +130,8 @@ def test_a_second_fit_goes_on_as_torch_s_own_optimiser_would(
     worker: Worker,
     architectures: Mapping[str, Architecture],
     data: FederatedData,
-    start: Callable[..., Model],
-    make_fit: Callable[..., Fit],
+    start: Start,
+    make_fit: MakeFit,
     ours: Sgd | Adam,
     theirs: Any,
 ) -> None:
@@ -165,7 +166,7 @@ def each_alone(models: Models, batches: Batches, extras: Extras) -> dict[str, Te
 
 
 def test_models_that_are_trained_together_each_have_their_own_optimiser(
-    worker: Worker, start: Callable[..., Model], make_fit: Callable[..., Fit]
+    worker: Worker, start: Start, make_fit: MakeFit
 ) -> None:
     optimisers = {"a": Sgd(0.1, momentum=0.9), "b": Adam(0.01)}
     models = {"a": start(seed=1), "b": start("norm", seed=2)}
@@ -178,7 +179,7 @@ def test_models_that_are_trained_together_each_have_their_own_optimiser(
 
 
 def test_what_optimisers_hold_is_given_back_only_if_asked_for(
-    worker: Worker, start: Callable[..., Model], make_fit: Callable[..., Fit]
+    worker: Worker, start: Start, make_fit: MakeFit
 ) -> None:
     options = {"models": {"model": start("norm")}, "optimiser": Sgd(0.1, momentum=0.9)}
     silent, asked = fit(make_fit(**options), worker), fit(make_fit(**options, states={}), worker)
@@ -191,7 +192,7 @@ def test_what_optimisers_hold_is_given_back_only_if_asked_for(
     assert fit(make_fit(states={}), worker).states == {}  # plain descent has nothing to go on from
 
 
-def test_going_on_leaves_what_was_kept_as_it_was(worker: Worker, make_fit: Callable[..., Fit]) -> None:
+def test_going_on_leaves_what_was_kept_as_it_was(worker: Worker, make_fit: MakeFit) -> None:
     options = {"optimiser": Adam(0.01)}
     states = fit(make_fit(**options, states={}), worker).states
     before = {name: array.copy() for name, array in states["model"].items()}
@@ -202,28 +203,26 @@ def test_going_on_leaves_what_was_kept_as_it_was(worker: Worker, make_fit: Calla
         assert (float(before[first]), float(after[first])) == (5, 10)
 
 
-def test_no_steps_leave_optimisers_as_they_were(worker: Worker, make_fit: Callable[..., Fit]) -> None:
+def test_no_steps_leave_optimisers_as_they_were(worker: Worker, make_fit: MakeFit) -> None:
     states = {"model": {"momentum/w": np.zeros(3, np.float32)}}
     assert fit(make_fit(num_steps=0, states=states), worker).states is states
     assert fit(make_fit(num_steps=0), worker).states == {}
 
 
-def test_a_fit_repeats_itself_and_its_seed_matters(worker: Worker, make_fit: Callable[..., Fit]) -> None:
+def test_a_fit_repeats_itself_and_its_seed_matters(worker: Worker, make_fit: MakeFit) -> None:
     first = fit(make_fit(), worker)
     assert fit(make_fit(), worker).model.digest() == first.model.digest()
     assert fit(make_fit(seed=18), worker).model.digest() != first.model.digest()
 
 
-def test_a_result_is_not_changed_by_the_worker_s_next_job(
-    worker: Worker, make_fit: Callable[..., Fit]
-) -> None:
+def test_a_result_is_not_changed_by_the_worker_s_next_job(worker: Worker, make_fit: MakeFit) -> None:
     first = fit(make_fit(), worker)
     before = first.model.digest()
     fit(make_fit(seed=3), worker)
     assert first.model.digest() == before
 
 
-def test_no_steps_give_the_start_back(worker: Worker, make_fit: Callable[..., Fit]) -> None:
+def test_no_steps_give_the_start_back(worker: Worker, make_fit: MakeFit) -> None:
     job = make_fit(num_steps=0, streams={"train": Stream(ClientSamples(2), 4)})
     fitted = fit(job, worker)
     assert fitted.model is job.models["model"]
@@ -232,7 +231,7 @@ def test_no_steps_give_the_start_back(worker: Worker, make_fit: Callable[..., Fi
 
 
 def test_batch_norm_s_buffers_are_trained_and_a_single_last_sample_is_skipped(
-    worker: Worker, start: Callable[..., Model], make_fit: Callable[..., Fit]
+    worker: Worker, start: Start, make_fit: MakeFit
 ) -> None:
     # 21 samples in batches of 5: with the last one, BatchNorm would raise.
     streams = {"train": Stream(ClientSamples(3), 5)}
@@ -244,9 +243,7 @@ def test_batch_norm_s_buffers_are_trained_and_a_single_last_sample_is_skipped(
     )
 
 
-def test_a_buffer_that_a_layer_replaces_is_read_back(
-    worker: Worker, start: Callable[..., Model], make_fit: Callable[..., Fit]
-) -> None:
+def test_a_buffer_that_a_layer_replaces_is_read_back(worker: Worker, start: Start, make_fit: MakeFit) -> None:
     fitted = fit(make_fit(models={"model": start("counting")}, num_steps=6), worker)
     assert fitted.model.buffers["body.count.calls"] == 6
 
@@ -259,7 +256,7 @@ def toward_teacher(models: Models, batches: Batches, extras: Extras) -> Tensor:
 
 @pytest.mark.parametrize("teacher", ["mlp", "norm", "counting"])
 def test_a_teacher_is_frozen_and_in_eval_mode(
-    worker: Worker, start: Callable[..., Model], make_fit: Callable[..., Fit], teacher: str
+    worker: Worker, start: Start, make_fit: MakeFit, teacher: str
 ) -> None:
     models = {"student": start(), "teacher": start(teacher, 1)}
     before = models["teacher"].digest()
@@ -289,9 +286,7 @@ class Recording:
 
 
 @pytest.mark.parametrize("shuffled", [True, False])
-def test_rows_of_an_extra_follow_their_stream(
-    worker: Worker, make_fit: Callable[..., Fit], shuffled: bool
-) -> None:
+def test_rows_of_an_extra_follow_their_stream(worker: Worker, make_fit: MakeFit, shuffled: bool) -> None:
     x = np.zeros((7, 6), np.float32)
     x[:, 0] = np.arange(7)
     seen: list[tuple[list[int], list[int], list[float]]] = []
@@ -312,7 +307,7 @@ def test_rows_of_an_extra_follow_their_stream(
 
 
 def test_streams_of_different_names_are_shuffled_by_different_generators(
-    worker: Worker, make_fit: Callable[..., Fit]
+    worker: Worker, make_fit: MakeFit
 ) -> None:
     orders = []
     for name in ("train", "other"):
@@ -330,9 +325,7 @@ def _note(seen: list[Any], work: Work, batches: Batches) -> Tensor:
     return torch.zeros(())
 
 
-def test_an_extra_of_another_length_than_its_stream_is_refused(
-    worker: Worker, make_fit: Callable[..., Fit]
-) -> None:
+def test_an_extra_of_another_length_than_its_stream_is_refused(worker: Worker, make_fit: MakeFit) -> None:
     job = make_fit(extras={"teacher": per_sample(np.zeros((12, 3)), "train")})
     with pytest.raises(ValueError, match="'teacher' has 12 rows, its stream 'train' 11 samples"):
         fit(job, worker)
@@ -343,7 +336,7 @@ def test_logits_come_in_the_order_of_the_samples(
     worker: Worker,
     architectures: Mapping[str, Architecture],
     data: FederatedData,
-    start: Callable[..., Model],
+    start: Start,
     batch_size: int,
 ) -> None:
     positions = np.array([5, 1, 1, 0, 7])
@@ -356,14 +349,14 @@ def test_logits_come_in_the_order_of_the_samples(
     assert not logits.flags.writeable
 
 
-def test_logits_of_nothing_have_a_shape(worker: Worker, start: Callable[..., Model]) -> None:
+def test_logits_of_nothing_have_a_shape(worker: Worker, start: Start) -> None:
     logits = run(Predict(start(), PublicSamples(np.empty(0, np.int64)), 4), worker)
     assert (logits.shape, logits.dtype) == ((0, 3), np.float32)
 
 
 @pytest.mark.parametrize("batch_size", [2, 100])
 def test_an_evaluation_counts_hits_and_sums_losses(
-    worker: Worker, data: FederatedData, start: Callable[..., Model], batch_size: int
+    worker: Worker, data: FederatedData, start: Start, batch_size: int
 ) -> None:
     model = start()
     parts: tuple[Samples, ...] = (ClientSamples(3, "test"), GlobalTest(), ClientSamples(2, "test"))
@@ -380,7 +373,7 @@ def test_an_evaluation_counts_hits_and_sums_losses(
 
 @pytest.mark.parametrize("batch_size", [2, 100])
 def test_an_evaluation_counts_classes_if_it_is_asked_to(
-    worker: Worker, data: FederatedData, start: Callable[..., Model], batch_size: int
+    worker: Worker, data: FederatedData, start: Start, batch_size: int
 ) -> None:
     model = start()
     parts: tuple[Samples, ...] = (ClientSamples(3, "test"), ClientSamples(2, "test"))
@@ -396,7 +389,7 @@ def test_an_evaluation_counts_classes_if_it_is_asked_to(
     assert nothing.confusion is None
 
 
-def test_a_regression_has_a_loss_and_no_hits(worker: Worker, start: Callable[..., Model]) -> None:
+def test_a_regression_has_a_loss_and_no_hits(worker: Worker, start: Start) -> None:
     model, x = start(), np.ones((3, 6), np.float32)
     logits = run(Predict(model, InlineSamples(x), 2), worker)
     targets = (logits[:, 0] + np.array([0, 1, -2])).astype(np.float32)
@@ -405,7 +398,7 @@ def test_a_regression_has_a_loss_and_no_hits(worker: Worker, start: Callable[...
     assert score.loss_sum == pytest.approx(0 + 1 + 4, rel=1e-5)
 
 
-def test_samples_without_labels_cannot_be_evaluated_on(worker: Worker, start: Callable[..., Model]) -> None:
+def test_samples_without_labels_cannot_be_evaluated_on(worker: Worker, start: Start) -> None:
     with pytest.raises(ValueError, match="without labels"):
         run(Evaluate(start(), (PublicSamples(np.arange(3)),), 2), worker)
 
@@ -423,7 +416,7 @@ MESSAGE = r"drew from torch's global generator.*work\.generator.*fedsim\.models\
 
 
 def test_a_job_that_draws_from_the_global_generator_fails(
-    worker: Worker, start: Callable[..., Model], make_fit: Callable[..., Fit]
+    worker: Worker, start: Start, make_fit: MakeFit
 ) -> None:
     before = torch.get_rng_state()
     try:
@@ -435,7 +428,7 @@ def test_a_job_that_draws_from_the_global_generator_fails(
         torch.set_rng_state(before)
 
 
-def test_dropout_does_not_draw_in_eval_mode(worker: Worker, start: Callable[..., Model]) -> None:
+def test_dropout_does_not_draw_in_eval_mode(worker: Worker, start: Start) -> None:
     logits = run(Predict(start("dropout"), ClientSamples(0), 4), worker)
     assert logits.shape == (11, 3)
 
@@ -450,7 +443,7 @@ class Dropping(ModelPlugin[Config]):
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_masks_follow_from_the_job_s_seed_whatever_runs_beside_it(
-    data: FederatedData, make_fit: Callable[..., Fit], workers: int
+    data: FederatedData, make_fit: MakeFit, workers: int
 ) -> None:
     dropping = Architecture("dropping", Dropping(Config()), data.task)
     resources = Resources.of(data, {"dropping": dropping}, "cpu")
@@ -484,7 +477,7 @@ class Noise:
         return torch.zeros(())
 
 
-def test_a_step_draws_from_the_job_s_generator(worker: Worker, make_fit: Callable[..., Fit]) -> None:
+def test_a_step_draws_from_the_job_s_generator(worker: Worker, make_fit: MakeFit) -> None:
     first, again = (run(make_fit(step=Noise(0.1)), worker) for _ in range(2))
     assert first.model.digest() == again.model.digest()
     assert run(make_fit(step=Noise(0.1), seed=1), worker).model.digest() != first.model.digest()
@@ -500,7 +493,7 @@ class Counting:
         return Descent()(work, batches)
 
 
-def test_a_step_leaves_outputs_beside_models(worker: Worker, make_fit: Callable[..., Fit]) -> None:
+def test_a_step_leaves_outputs_beside_models(worker: Worker, make_fit: MakeFit) -> None:
     begun = freeze({"steps": np.array(3, np.int64), "met": np.zeros(11, np.float32)})
     job = make_fit(
         step=Counting(),
@@ -521,11 +514,7 @@ def test_a_step_leaves_outputs_beside_models(worker: Worker, make_fit: Callable[
 
 @pytest.mark.parametrize("label", ["mlp", "tied", "lstm"])
 def test_a_sum_of_gradients_is_the_gradient_over_all_samples(
-    label: str,
-    worker: Worker,
-    resources: Resources,
-    make_fit: Callable[..., Fit],
-    start: Callable[..., Model],
+    label: str, worker: Worker, resources: Resources, make_fit: MakeFit, start: Start
 ) -> None:
     model = start(label)
     job = make_fit(
@@ -548,7 +537,7 @@ def test_a_sum_of_gradients_is_the_gradient_over_all_samples(
 
 @pytest.mark.parametrize("public_buffers", ["frozen", "restored", "moving"])
 def test_distilling_foreign_samples_at_no_speed_leaves_accuracy_where_it_was(
-    public_buffers: PublicBuffers, worker: Worker, make_fit: Callable[..., Fit], start: Callable[..., Model]
+    public_buffers: PublicBuffers, worker: Worker, make_fit: MakeFit, start: Start
 ) -> None:
     own = make_fit(
         models={"model": start("norm")}, num_steps=60, streams={"train": Stream(ClientSamples(3), 7)}
@@ -572,3 +561,13 @@ def test_distilling_foreign_samples_at_no_speed_leaves_accuracy_where_it_was(
     )
     assert before >= 12  # of 21
     assert (after == before) == (public_buffers != "moving")
+
+
+def test_only_what_is_not_aligned_is_copied() -> None:
+    whole = torch.arange(40.0)
+    for first in range(9):
+        part = whole[first : first + 20]
+        its = aligned(part)
+        assert its.data_ptr() % ALIGNMENT_BYTES == 0
+        assert torch.equal(its, part)
+        assert (its is part) == (first % 4 == 0)

@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from fedsim.engine.jobs import ClientSamples, Extra, Fitted, Score, Stream, check_names, per_sample
-from fedsim.params import Model
+from tests.engine.conftest import Start
 
 ROWS = np.zeros((11, 3), np.float32)
 
@@ -36,7 +35,7 @@ def test_a_tree_follows_no_stream() -> None:
     ],
 )
 def test_names_that_do_not_fit_together_are_refused(
-    start: Callable[..., Model], changes: dict[str, Any], match: str
+    start: Start, changes: dict[str, Any], match: str
 ) -> None:
     names: dict[str, Any] = {
         "models": {"model": start()},
@@ -49,7 +48,7 @@ def test_names_that_do_not_fit_together_are_refused(
         check_names(**names | changes)
 
 
-def test_the_one_model_of_a_fit(start: Callable[..., Model]) -> None:
+def test_the_one_model_of_a_fit(start: Start) -> None:
     model = start()
     assert Fitted({"any": model}, 0.0, 1).model is model
     with pytest.raises(ValueError, match="too many values"):

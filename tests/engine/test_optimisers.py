@@ -16,7 +16,7 @@ from fedsim.engine.optimisers import (
     lasting,
     resume,
 )
-from fedsim.engine.schedules.base import Schedules
+from fedsim.engine.schedules import Schedules
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.models.portable_operations import SeenOperations
 from fedsim.portable_numerics import REQUEST

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -25,9 +25,10 @@ from fedsim.engine.steps import Descent
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.engine.worker_state import Resources, Worker
 from fedsim.models import Architecture, composed
-from fedsim.params import Array, Model
+from fedsim.params import Array
 from fedsim.rng import Key
 from fedsim.task import Task
+from tests.engine.conftest import Start
 
 
 @pytest.fixture
@@ -77,7 +78,7 @@ def test_hooks_find_architectures_and_their_parts(bench: Any, data: FederatedDat
 
 @pytest.mark.parametrize("cut", [1, 2])
 def test_features_of_nobody_have_their_shape_too(
-    worker: Worker, architectures: Mapping[str, Architecture], start: Callable[..., Model], cut: int
+    worker: Worker, architectures: Mapping[str, Architecture], start: Start, cut: int
 ) -> None:
     lower = architectures["mlp"].below(cut)
     for samples, n in ((ClientSamples(2), 0), (ClientSamples(0), 11)):
@@ -87,7 +88,7 @@ def test_features_of_nobody_have_their_shape_too(
 
 
 def test_upper_layers_learn_from_features(
-    worker: Worker, architectures: Mapping[str, Architecture], start: Callable[..., Model], make_fit: Any
+    worker: Worker, architectures: Mapping[str, Architecture], start: Start, make_fit: Any
 ) -> None:
     mlp, model = architectures["mlp"], start()
     features = run(Predict(mlp.below(2).part_of(model), ClientSamples(0), 4), worker)
@@ -104,7 +105,7 @@ def test_upper_layers_learn_from_features(
 
 
 def test_a_composed_model_is_evaluated_like_the_whole(
-    worker: Worker, architectures: Mapping[str, Architecture], start: Callable[..., Model]
+    worker: Worker, architectures: Mapping[str, Architecture], start: Start
 ) -> None:
     mlp, model = architectures["mlp"], start()
     both = composed(mlp.below(2).part_of(model), mlp.above(2).part_of(model))
@@ -122,7 +123,7 @@ def once(models: Models, batches: Batches, extras: Extras) -> Any:
 
 @pytest.mark.parametrize("label", ["mlp", "norm", "counting"])
 def test_features_and_logits_of_one_pass_are_those_of_the_model(
-    worker: Worker, start: Callable[..., Model], make_fit: Any, label: str
+    worker: Worker, start: Start, make_fit: Any, label: str
 ) -> None:
     jobs = [make_fit(models={"model": start(label)}, step=step) for step in (Descent(), Descent(loss=once))]
     usual, by_hand = (run(job, worker) for job in jobs)
@@ -133,7 +134,7 @@ def test_features_and_logits_of_one_pass_are_those_of_the_model(
 
 
 def test_where_nothing_learns_features_have_their_shape(
-    resources: Resources, architectures: Mapping[str, Architecture], start: Callable[..., Model]
+    resources: Resources, architectures: Mapping[str, Architecture], start: Start
 ) -> None:
     null = NULL(ExecutorConfig())
     null.open(resources)
@@ -145,7 +146,7 @@ def test_where_nothing_learns_features_have_their_shape(
 
 
 def test_a_part_has_no_gradient_where_it_is_a_teacher(
-    worker: Worker, architectures: Mapping[str, Architecture], start: Callable[..., Model]
+    worker: Worker, architectures: Mapping[str, Architecture], start: Start
 ) -> None:
     # What FedRep does by turns: layers above the cut learn, those below it stay.
     mlp, model = architectures["mlp"], start()

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +11,13 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from fedsim.engine.execute import fit
-from fedsim.engine.jobs import Extra, Fit
+from fedsim.engine.jobs import Extra
 from fedsim.engine.losses import Batch, Batches, Extras, LiveModel, Models
 from fedsim.engine.optimisers import Sgd
 from fedsim.engine.steps import Descent, Work
 from fedsim.engine.worker_state import BoundNet, Worker
-from fedsim.params import Model
 from fedsim.rng import Key
+from tests.engine.conftest import MakeFit, Start
 
 LR = 0.5
 
@@ -47,9 +47,7 @@ def mutual(models: Models, batches: Batches, extras: Extras) -> Mapping[str, Ten
     }
 
 
-def test_one_loss_moves_the_model_down_its_gradient(
-    worker: Worker, start: Callable[..., Model], batches: Batches
-) -> None:
+def test_one_loss_moves_the_model_down_its_gradient(worker: Worker, start: Start, batches: Batches) -> None:
     net = worker.bind("model", start(), trained=True)
     before = copies(net)
     expected = F.cross_entropy(net(batches["train"].x), batches["train"].labels)
@@ -63,7 +61,7 @@ def test_one_loss_moves_the_model_down_its_gradient(
 
 @pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
 def test_with_a_loss_per_model_all_gradients_are_taken_before_any_model_moves(
-    worker: Worker, start: Callable[..., Model], batches: Batches, order: tuple[str, str]
+    worker: Worker, start: Start, batches: Batches, order: tuple[str, str]
 ) -> None:
     nets = {name: worker.bind(name, start(seed=seed), trained=True) for seed, name in enumerate("ab")}
     before = {name: copies(net) for name, net in nets.items()}
@@ -93,7 +91,7 @@ class Towards:
 
 
 def test_a_correction_changes_the_gradient_before_it_is_applied(
-    worker: Worker, start: Callable[..., Model], make_fit: Callable[..., Fit]
+    worker: Worker, start: Start, make_fit: MakeFit
 ) -> None:
     model, anchor = start(seed=0), start(seed=1)
     job = make_fit(
@@ -111,7 +109,7 @@ def test_a_correction_changes_the_gradient_before_it_is_applied(
 
 
 def test_a_parameter_that_the_loss_does_not_reach_stays(
-    worker: Worker, start: Callable[..., Model], batches: Batches
+    worker: Worker, start: Start, batches: Batches
 ) -> None:
     net = worker.bind("model", start(), trained=True)
     before = dict(zip(net.params, copies(net), strict=True))
@@ -136,7 +134,7 @@ def _for_c(models: Models, batches: Batches, extras: Extras) -> Mapping[str, Ten
     ("loss", "given"), [(_one, "gave one scalar"), (_for_c, "gave scalars for a, c")], ids=["one", "other"]
 )
 def test_losses_and_trained_models_belong_together(
-    worker: Worker, start: Callable[..., Model], batches: Batches, loss: Any, given: str
+    worker: Worker, start: Start, batches: Batches, loss: Any, given: str
 ) -> None:
     nets = {name: worker.bind(name, start(), trained=True) for name in "ab"}
     with pytest.raises(ValueError, match=f"{given}, the job trains a, b: return one scalar for one"):

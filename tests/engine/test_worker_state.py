@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -27,6 +27,7 @@ from fedsim.models.cnn import PLUGIN as CNN
 from fedsim.params import Model
 from fedsim.rng import Key
 from fedsim.task import Task
+from tests.engine.conftest import Start
 
 INPUTS = (6,)
 CPU = torch.device("cpu")
@@ -153,7 +154,7 @@ def test_passes_skip_single_samples_only_where_batch_norm_is_trained(resources: 
 @pytest.mark.parametrize("label", ["mlp", "norm", "counting", "lstm", "tied"])
 def test_a_bound_net_computes_with_the_values_it_was_given(
     worker: Worker,
-    start: Callable[..., Model],
+    start: Start,
     architectures: Mapping[str, Architecture],
     label: str,
 ) -> None:
@@ -170,9 +171,7 @@ def test_a_bound_net_computes_with_the_values_it_was_given(
         assert bound.features(x).shape[0] == 3
 
 
-def test_a_net_that_runs_pools_before_relu_and_one_that_is_counted_does_not(
-    data: FederatedData,
-) -> None:
+def test_a_net_that_runs_pools_before_relu_and_one_that_is_counted_does_not(data: FederatedData) -> None:
     cnn = Architecture("cnn", CNN(CNN.Config()), Task((1, 8, 8), 3))
     worker = Worker(Resources.of(data, {"cnn": cnn}, "cpu"), threading.Event())
     (block, *_) = worker.bind("place", cnn.initial(Key.root(0)), trained=True).net.body
@@ -180,7 +179,7 @@ def test_a_net_that_runs_pools_before_relu_and_one_that_is_counted_does_not(
     assert list(dict(cnn.skeleton().body[0].named_children())) == ["conv", "relu", "pool"]
 
 
-def test_binding_copies_so_a_model_is_never_written_into(worker: Worker, start: Callable[..., Model]) -> None:
+def test_binding_copies_so_a_model_is_never_written_into(worker: Worker, start: Start) -> None:
     model = start()
     before = model.digest()
     net = worker.bind("place", model, trained=True)
@@ -190,9 +189,7 @@ def test_binding_copies_so_a_model_is_never_written_into(worker: Worker, start: 
     assert model.digest() == before
 
 
-def test_a_net_is_built_once_for_each_place_and_architecture(
-    worker: Worker, start: Callable[..., Model]
-) -> None:
+def test_a_net_is_built_once_for_each_place_and_architecture(worker: Worker, start: Start) -> None:
     first = worker.bind("a", start(), trained=True)
     assert worker.bind("a", start(seed=1), trained=False) is first
     assert not first.net.training
@@ -203,9 +200,7 @@ def test_a_net_is_built_once_for_each_place_and_architecture(
 
 
 @pytest.mark.parametrize("label", ["mlp", "norm", "lstm", "tied"])
-def test_a_model_at_other_parameters_is_that_model(
-    label: str, worker: Worker, start: Callable[..., Model]
-) -> None:
+def test_a_model_at_other_parameters_is_that_model(label: str, worker: Worker, start: Start) -> None:
     here, there = start(label, 1), start(label, 2)
     x = torch.randn(5, *INPUTS, generator=torch.Generator().manual_seed(3))
     other = worker.bind("other", there, trained=True)
@@ -223,7 +218,7 @@ def test_a_model_at_other_parameters_is_that_model(
     assert all(torch.equal(bound.buffers[name], torch.tensor(value)) for name, value in here.buffers.items())
 
 
-def test_buffers_can_move_at_other_parameters_too(worker: Worker, start: Callable[..., Model]) -> None:
+def test_buffers_can_move_at_other_parameters_too(worker: Worker, start: Start) -> None:
     x = torch.randn(5, *INPUTS, generator=torch.Generator().manual_seed(3))
     there = start("norm", 2)
     other = worker.bind("other", Model("norm", there.params, start("norm", 1).buffers), trained=True)
@@ -238,7 +233,7 @@ def test_buffers_can_move_at_other_parameters_too(worker: Worker, start: Callabl
 
 @pytest.mark.parametrize("public_buffers", ["frozen", "restored", "moving"])
 def test_public_samples_move_buffers_only_where_they_may(
-    public_buffers: PublicBuffers, worker: Worker, start: Callable[..., Model]
+    public_buffers: PublicBuffers, worker: Worker, start: Start
 ) -> None:
     bound = worker.bind("model", start("norm"), trained=True, public_buffers=public_buffers)
     own, foreign = torch.randn(8, *INPUTS), 10 + 3 * torch.randn(8, *INPUTS)
@@ -257,7 +252,7 @@ def test_public_samples_move_buffers_only_where_they_may(
     assert any(not torch.equal(value, before[name]) for name, value in bound.buffers.items())
 
 
-def test_a_teacher_meets_public_samples_as_any_others(worker: Worker, start: Callable[..., Model]) -> None:
+def test_a_teacher_meets_public_samples_as_any_others(worker: Worker, start: Start) -> None:
     teacher = worker.bind("teacher", start("norm"), trained=False, public_buffers="restored")
     x = torch.randn(4, *INPUTS)
     assert torch.equal(teacher.public(x), teacher(x))

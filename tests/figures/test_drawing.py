@@ -26,10 +26,10 @@ from fedsim.figures.base import (
     Section,
     Target,
 )
-from fedsim.figures.chart_drawing import MOST_IN_LEGEND, drawn, plain
-from fedsim.figures.drawing import FORMATS, write_figures
+from fedsim.figures.chart_drawing import MAX_IN_LEGEND, drawn, plain
+from fedsim.figures.drawing import FORMATS, chart_csv, write_figures
 from fedsim.figures.run_figures import run_sections
-from fedsim.figures.thinning import MOST_POINTS
+from fedsim.figures.thinning import MAX_POINTS
 from fedsim.plugins import install_command
 
 NASTY = ["$", "$x_1^2$ \\frac", "<b>&amp;", "\x00\x1b]--", "\N{CJK UNIFIED IDEOGRAPH-673A}", "", "y" * 200]
@@ -93,12 +93,12 @@ def test_the_same_figures_are_the_same_files(run_folder: Path, tmp_path: Path) -
 
 
 def test_a_picture_has_fewer_points_than_a_long_line_and_the_csv_file_has_all(tmp_path: Path) -> None:
-    at = np.arange(3.0 * MOST_POINTS)
+    at = np.arange(3.0 * MAX_POINTS)
     chart = LineChart(TIME, SHARE, [Line("a", at, np.sin(at))])
     *_, csv = write_figures([Section("all", "All", [Figure("long", "Long", "", chart)])], tmp_path)
     assert len(csv.read_text().splitlines()) == 1 + len(at)
     (path,) = drawn(chart).axes[0].lines
-    assert len(np.asarray(path.get_xdata())) <= MOST_POINTS
+    assert len(np.asarray(path.get_xdata())) <= MAX_POINTS
 
 
 def test_files_that_are_there_are_replaced_only_by_force(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_legend_has_each_line_and_of_very_many_says_so() -> None:
         for labels in (["_a", "$b$"], map(str, range(30)))
     )
     assert [text.get_text() for text in few] == [" _a", "$b$"]
-    assert [text.get_text() for text in many][-2:] == [str(MOST_IN_LEGEND - 1), "and 18 more"]
+    assert [text.get_text() for text in many][-2:] == [str(MAX_IN_LEGEND - 1), "and 18 more"]
 
 
 def test_the_vertical_axis_follows_the_lines_and_only_near_targets_are_lines() -> None:
@@ -142,3 +142,44 @@ def test_the_vertical_axis_follows_the_lines_and_only_near_targets_are_lines() -
     assert [text.get_text() for text in axes.texts] == ["near", "far ↓"]
     (axes,) = drawn(LineChart(TIME, SHARE, [line])).axes
     assert (len(axes.lines), len(axes.texts)) == (1, 0)
+
+
+TIME, SHARE = Axis("simulated time", "s"), Axis("accuracy", "share")
+ONE, TWO, FIRST = np.array([1.0]), np.array([0.5, np.nan]), np.zeros(1, np.int64)
+
+
+@pytest.mark.parametrize(
+    ("chart", "wanted"),
+    [
+        (
+            LineChart(
+                TIME,
+                SHARE,
+                [Line("a, b", np.array([1, 2.0]), TWO), Line("c", ONE, ONE / 2, ONE / 4, ONE)],
+                [Target(0.7, "target")],
+            ),
+            "line,simulated time [s],accuracy,\"accuracy, low\",\"accuracy, high\"\n"
+            '"a, b",1.0,0.5,,\n"a, b",2.0,,,\nc,1.0,0.5,0.25,1.0\ntarget,,0.7,,\n',
+        ),
+        (
+            PointChart(Axis("bytes", "B"), SHARE, [Points("phones", ONE, ONE, ["client 7"])]),
+            "group,name,bytes [B],accuracy\nphones,client 7,1.0,1.0\n",
+        ),
+        (
+            BarChart(["x", "y"], [Part("up", np.array([1, 2]))], Axis("rate", "B/s")),
+            "bar,part,rate [B/s]\nx,up,1.0\ny,up,2.0\n",
+        ),
+        (
+            HeatChart("client", "class", ["0"], ["cat", "dog"], np.array([[3, 4.0]]), Axis("samples")),
+            "client,class,samples\n0,cat,3.0\n0,dog,4.0\n",
+        ),
+        (
+            GanttChart(
+                ["client 3"], ["upload"], *(FIRST,) * 3, ONE, 2 * ONE, FIRST, ONE, 2 * ONE
+            ),
+            "row,round,phase,began at [s],ended at [s]\nclient 3,0,upload,1.0,2.0\n",
+        ),
+    ],
+)  # fmt: skip
+def test_a_row_for_each_value_with_the_unit_in_the_heading(chart: Chart, wanted: str) -> None:
+    assert chart_csv(chart).decode() == wanted

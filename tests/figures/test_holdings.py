@@ -1,9 +1,10 @@
 """Who has which data."""
 
+# mypy: disable-error-code="union-attr"
+
 import numpy as np
 
-from fedsim.figures.base import HeatChart, LineChart
-from fedsim.figures.holdings import MOST_COLUMNS, MOST_ROWS, amount_figures, class_figures
+from fedsim.figures.holdings import MAX_COLUMNS, MAX_ROWS, amount_figures, class_figures
 
 
 def test_samples_by_client_and_class() -> None:
@@ -14,7 +15,6 @@ def test_samples_by_client_and_class() -> None:
         "num_samples": np.array([1, 3, 5]),
     }
     (figure,) = class_figures(held)
-    assert isinstance(figure.chart, HeatChart)
     assert (figure.chart.rows, figure.chart.columns) == (["0", "3"], ["emu", "owl"])
     assert figure.chart.values.tolist() == [[1, 3], [0, 5]]
     assert "1.5 of 2 classes on average" in figure.text
@@ -22,7 +22,7 @@ def test_samples_by_client_and_class() -> None:
 
 
 def test_of_many_clients_and_classes_some_are_shown() -> None:
-    count = MOST_COLUMNS + 20
+    count = MAX_COLUMNS + 20
     held = {
         "client": np.arange(count),
         "class": np.arange(count),
@@ -30,8 +30,7 @@ def test_of_many_clients_and_classes_some_are_shown() -> None:
         "num_samples": np.arange(1, count + 1),
     }
     (figure,) = class_figures(held)
-    assert isinstance(figure.chart, HeatChart)
-    assert figure.chart.values.shape == (MOST_ROWS, MOST_COLUMNS)
+    assert figure.chart.values.shape == (MAX_ROWS, MAX_COLUMNS)
     assert (figure.chart.rows[0], figure.chart.rows[-1]) == ("0", str(count - 1))
     assert figure.chart.columns[0] == "class 20"
     assert len(figure.notes) == 2
@@ -39,7 +38,6 @@ def test_of_many_clients_and_classes_some_are_shown() -> None:
 
 def test_amounts_from_the_fewest_to_the_most() -> None:
     (figure,) = amount_figures(np.array([30, 10, 20, 900]))
-    assert isinstance(figure.chart, LineChart)
     (line,) = figure.chart.lines
     assert (line.x.tolist(), line.y.tolist()) == ([0.25, 0.5, 0.75, 1], [10, 20, 30, 900])
     assert figure.chart.y.scale == "log"

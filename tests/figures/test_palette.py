@@ -41,10 +41,6 @@ def seen(colour: str, vision: str) -> Array:
     return shown
 
 
-def test_contrast_of_black_and_white() -> None:
-    assert contrast("#ffffff", "#000000") == pytest.approx(21)
-
-
 @pytest.mark.parametrize(("colours", "ground"), [(LIGHT, LIGHT_GROUND), (DARK, DARK_GROUND)])
 def test_each_colour_stands_out_from_its_ground(colours: tuple[str, ...], ground: str) -> None:
     assert len(colours) == 8

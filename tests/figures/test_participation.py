@@ -1,8 +1,9 @@
 """Dispatches and their outcomes."""
 
+# mypy: disable-error-code="union-attr"
+
 import numpy as np
 
-from fedsim.figures.base import BarChart, LineChart
 from fedsim.figures.participation import outcome_figures, outcomes_by_group, participation_figures
 
 ROUNDS = {
@@ -19,7 +20,6 @@ ROUNDS = {
 
 def test_outcomes_that_occur_are_shown_over_time() -> None:
     (figure,) = participation_figures(ROUNDS)
-    assert isinstance(figure.chart, LineChart)
     assert {line.label: line.y.tolist() for line in figure.chart.lines} == {
         "asked": [3, 3],
         "merged": [3, 2],
@@ -30,7 +30,6 @@ def test_outcomes_that_occur_are_shown_over_time() -> None:
 def test_staleness_is_shown_where_there_is_any() -> None:
     stale = ROUNDS | {"staleness_mean": np.array([np.nan, 1.5]), "staleness_max": np.array([np.nan, 2])}
     _, figure = participation_figures(stale)
-    assert isinstance(figure.chart, LineChart)
     mean, largest = figure.chart.lines
     assert (mean.x.tolist(), mean.y.tolist(), largest.y.tolist()) == ([2], [1.5], [2])
 
@@ -46,7 +45,6 @@ def test_groups_are_compared_by_the_mean_over_their_clients() -> None:
     clients = {"merged": np.array([2, 1]), "dropped": np.array([0, 1]), "rejected": np.zeros(2)}
     others = {name: np.zeros(1) for name in clients}
     (figure,) = outcomes_by_group({"phones": clients, "idle": others})
-    assert isinstance(figure.chart, BarChart)
     assert {part.label: part.values.tolist() for part in figure.chart.parts} == {
         "merged": [1.5, 0],
         "dropped": [0.5, 0],

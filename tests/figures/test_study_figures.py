@@ -11,11 +11,11 @@ from pyarrow import parquet
 
 import fedsim
 from fedsim.errors import OutputError
-from fedsim.figures.base import BarChart, HeatChart, LineChart, Section
+from fedsim.figures.base import Section
 from fedsim.figures.study_figures import left_out, study_sections
 from fedsim.page.report_pages import study_page
 from fedsim.studies import perform as performing
-from fedsim.studies.read_folder import read_folder
+from fedsim.studies.answer_files import read_folder
 from tests.conftest import InProcess
 from tests.figures.conftest import TINY
 
@@ -63,14 +63,11 @@ def test_a_study_has_a_line_for_each_variant_and_point_of_the_grid(study: Path) 
     ]
     for name in ("accuracy-by-time", "accuracy-by-bytes", "accuracy-by-variant"):
         chart = found[name]
-        assert isinstance(chart, LineChart)
         assert [line.label for line in chart.lines] == VARIANTS
     assert [target.value for target in found["accuracy-by-time"].targets] == [0.05, 0.999]
     assert all(line.low is not None for line in found["accuracy-by-time"].lines)
     assert [len(line.x) > 0 for line in found["accuracy-by-bytes"].lines] == [False, False, True, True]
-    assert isinstance(found["bytes"], BarChart)
     assert found["bytes"].bars == VARIANTS
-    assert isinstance(found["classes-of-clients"], HeatChart)
 
 
 def test_a_study_that_has_not_ended_has_figures_of_the_runs_that_have(study: Path, tmp_path: Path) -> None:

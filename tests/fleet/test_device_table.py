@@ -124,10 +124,6 @@ def test_an_entry_with_a_file_is_written_back_and_read_again(phones: str) -> Non
             "latency_ms\n1e300\n",
             "line 2, column 'latency_ms': '1e300' is too large: write zero or a number from 1e-06 to 8.64e",
         ),
-        ("latency_ms\n1e15\n", "line 2, column 'latency_ms': '1e15' is too large"),
-        ("overhead_s\n1\n1e300\n", "line 3, column 'overhead_s': '1e300' is too large"),
-        ("memory_bytes\n1e308\n", "line 2, column 'memory_bytes': '1e308' is too large"),
-        ("speed_gflops\n1e308\n", "line 2, column 'speed_gflops': '1e308' is too large"),
         (
             "speed_flops\n1e-300\n",
             "line 2, column 'speed_flops': '1e-300' is too small: write a number from 1 to",
@@ -136,7 +132,6 @@ def test_an_entry_with_a_file_is_written_back_and_read_again(phones: str) -> Non
             "up_mbps\n1e-300\n",
             "line 2, column 'up_mbps': '1e-300' is too small: write a number from 1e-09 to 1e+09",
         ),
-        ("drop_out_per_h\n1e300\n", "line 2, column 'drop_out_per_h': '1e300' is too large"),
         ("share,up_mbps\n1e308,1\n1e308,1\n", "line 2, column 'share': '1e308' is too large"),
         ("share,up_mbps\n0,1\n", "line 1, column 'share': all shares are zero"),
     ],

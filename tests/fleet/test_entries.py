@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from fedsim.errors import DataError, UnknownPluginError
+from fedsim.errors import DataError
 from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
 from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.distributions import Fixed
@@ -43,11 +43,6 @@ def test_names() -> None:
     assert GroupConfig(count=1, name="ward 3").label == "ward 3"
     assert GroupConfig(count=1).profile().config == load("fedsim.fleet.devices", "mid").Config()
     assert ServerConfig().profile().config == load("fedsim.fleet.devices", "server").Config()
-
-
-def test_an_unknown_class_names_the_nearest() -> None:
-    with pytest.raises(UnknownPluginError, match="no device is called 'edge-gpu'; did you mean 'edge_gpu'"):
-        GroupConfig(count=1, device="edge-gpu").profile()
 
 
 def test_all_faults_of_an_entry_come_at_once() -> None:

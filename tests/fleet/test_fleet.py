@@ -1,3 +1,5 @@
+# mypy: disable-error-code="misc"
+
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -6,12 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from fedsim.errors import InvariantError, UnknownPluginError
-from fedsim.fleet import Device, DevicePlugin, Fleet, GroupConfig, ServerConfig, build_fleet
+from fedsim.errors import InvariantError
+from fedsim.fleet import Device, DevicePlugin, Fleet, GroupConfig, ServerConfig, build_fleet, devices
 from fedsim.fleet.availability.base import AvailabilityPlugin
 from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.distributions import Fixed, Values
+from fedsim.fleet.fleet import assign
 from fedsim.plugins import load
 from fedsim.rng import Key
 
@@ -78,11 +82,6 @@ def test_a_fleet_has_a_group() -> None:
         fleet_of()
 
 
-def test_an_unknown_class_is_told() -> None:
-    with pytest.raises(UnknownPluginError, match="'phone'"):
-        fleet_of({"count": 1, "device": "phone"})
-
-
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=6))
 def test_every_client_is_in_the_group_of_its_place(counts: list[int]) -> None:
     fleet = fleet_of(*({"count": count, "name": str(i)} for i, count in enumerate(counts)))
@@ -140,7 +139,7 @@ class Measured(DevicePlugin):
 def test_further_quantities_have_defaults_and_can_be_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = fleet_of({"count": 2}).device(1)
     assert (plain.efficiency, plain.memory_bandwidth_bytes_per_s, plain.drop_out_per_s) == (1.0, 1e18, 0.0)
-    monkeypatch.setattr("fedsim.fleet.devices.mid.PLUGIN", Measured)
+    monkeypatch.setitem(devices.PLUGINS, "mid", Measured)
     fleet = fleet_of({"count": 3}, {"count": 1, "device": "low"})
     device = fleet.device(2)
     assert (device.efficiency, device.drop_out_per_s) == (0.25, 2.0)
@@ -156,6 +155,7 @@ def test_further_quantities_have_defaults_and_can_be_drawn(monkeypatch: pytest.M
         ("memory_bandwidth", -1.0, r"1 to 1e\+18, in"),
         ("drop_out", float("nan"), r"1.15741e-11 to 1000 or zero, in"),
         ("latency", np.array([0.0, 1e300]), r"1e-09 to 8.64e\+08 or zero, in"),
+        ("up", np.zeros(2), r"0.001 to 1e\+15, in"),
         ("up", np.array([1e-300, 1.0]), r"0.001 to 1e\+15, in"),
     ],
 )
@@ -168,7 +168,7 @@ def test_further_quantities_are_checked(
         def draw(self, num: int, key: Key) -> dict[str, float | Values]:
             return {**super().draw(num, key), name: value}
 
-    monkeypatch.setattr("fedsim.fleet.devices.mid.PLUGIN", Wrong)
+    monkeypatch.setitem(devices.PLUGINS, "mid", Wrong)
     with pytest.raises(InvariantError, match=f"draws {name} values that are not from {rule}"):
         fleet_of({"count": 2})
 
@@ -208,21 +208,6 @@ def test_each_group_has_its_model() -> None:
         build_fleet([GroupConfig(count=1)], ServerConfig(), KEY, availability=[presence("always")] * 2)
 
 
-class Broken(DevicePlugin):
-    """A private class whose draws are wrong."""
-
-    Config = load("fedsim.fleet.devices", "mid").Config
-
-    def draw(self, num: int, key: Key) -> dict[str, float | Values]:
-        return {**super().draw(num, key), "up": np.zeros(num)}
-
-
-def test_a_private_class_that_draws_nonsense_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedsim.fleet.devices.mid.PLUGIN", Broken)
-    with pytest.raises(InvariantError, match=r"draws up values that are not from 0.001 to 1e\+15"):
-        fleet_of({"count": 2})
-
-
 def test_a_value_given_in_code_is_checked_as_well() -> None:
     group = GroupConfig.model_validate({"count": 1, "speed": Fixed(float("nan"))})
     with pytest.raises(InvariantError, match=r"draws speed values that are not from 1 to 1e\+18"):
@@ -254,8 +239,6 @@ def test_links_that_follow_traces_are_arrays_and_means(tmp_path: Path) -> None:
     assert fleet.is_traced
     assert fleet.trace_of("speed") is None
     up_of, down_of = fleet.trace_of("up"), fleet.trace_of("down")
-    assert up_of is not None
-    assert down_of is not None
     assert (up_of(1), down_of(0)) == (None, None)
     up, down = fleet.groups[1].traces["up"], fleet.groups[1].traces["down"]
     assert len(up.capacities) == 2
@@ -265,7 +248,6 @@ def test_links_that_follow_traces_are_arrays_and_means(tmp_path: Path) -> None:
     assert nbytes(fleet) == 100_000 * (8 + 8 + 4)
     for client in (2, 3, 777):
         shifted = up_of(client)
-        assert shifted is not None
         mean_bps = up.capacities[up.numbers[client - 2]].mean_bps
         assert shifted.bytes_between(0, 2_000_000_000) == pytest.approx(mean_bps * 2 / 8)
         assert fleet.device(client).up_bps == fleet.values("up")[client] == mean_bps
@@ -280,3 +262,74 @@ def test_links_that_follow_traces_are_arrays_and_means(tmp_path: Path) -> None:
     # A group's draws depend on its place, not on the groups before it.
     np.testing.assert_array_equal(again.numbers, up.numbers)
     np.testing.assert_array_equal(again.turns, up.turns)
+
+
+SHARES_KEY = Key.root(0)
+MANY = [{f"{part}.{number}": 1.0 for number in range(64)} for part in range(5)]
+"""Shares of 320 architectures, more than a byte counts."""
+
+
+def test_shares_hold_exactly_and_who_gets_which_is_drawn() -> None:
+    labels, places = assign([{"small": 3.0, "large": 1.0}], np.zeros(40, np.int64), SHARES_KEY)
+    assert labels == ("small", "large")
+    assert np.bincount(places).tolist() == [30, 10]
+    _, others = assign([{"small": 3.0, "large": 1.0}], np.zeros(40, np.int64), Key.root(1))
+    assert (places != others).any()
+
+
+def test_any_number_of_architectures() -> None:
+    assert GroupConfig.model_validate({"count": 2, "models_by_size": MANY}).shares == tuple(MANY)
+    labels, places = assign(MANY, np.zeros(1280, np.int64), SHARES_KEY)
+    assert len(labels) == 320
+    assert sorted(set(places.tolist())) == list(range(320))
+
+
+def test_the_more_data_the_larger_the_architecture() -> None:
+    # Nine clients in three parts of three; the sizes fall, so the last three are the smallest.
+    sizes = np.arange(9, 0, -1)
+    labels, places = assign([{"a": 1.0}, {"a": 1.0, "b": 2.0}, {"b": 1.0}], sizes, SHARES_KEY)
+    chosen = np.array(labels)[places]
+    assert chosen[:3].tolist() == ["b"] * 3
+    assert sorted(chosen[3:6]) == ["a", "b", "b"]
+    assert chosen[6:].tolist() == ["a"] * 3
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=30), st.integers(1, 4), st.integers(0, 9))
+def test_everybody_gets_one_and_each_part_its_shares(sizes: list[int], num_parts: int, seed: int) -> None:
+    parts = [{"x": 1.0, "y": 1.0 + number} for number in range(num_parts)]
+    labels, places = assign(parts, np.array(sizes), Key.root(seed))
+    assert labels == ("x", "y")
+    assert len(places) == len(sizes)
+    cut = np.array_split(np.argsort(np.array(sizes), kind="stable"), num_parts)
+    for number, clients in enumerate(cut):
+        wanted = len(clients) / (2 + number)
+        assert abs(np.count_nonzero(places[clients] == 0) - wanted) < 1
+
+
+def test_a_fleet_knows_each_clients_architecture() -> None:
+    groups = [
+        GroupConfig(count=2, model="tiny"),
+        GroupConfig(count=4, models_by_size=({"tiny": 1.0}, {"huge": 1.0})),
+    ]
+    fleet = build_fleet(groups, ServerConfig(), SHARES_KEY, sizes=np.array([1, 1, 8, 2, 9, 3]))
+    assert [fleet.model(client) for client in range(6)] == ["tiny", "tiny", "huge", "tiny", "huge", "tiny"]
+    assert fleet.groups[1].models == ("tiny", "huge")
+    assert [(label, own.tolist()) for label, own in fleet.groups[0].shares()] == [("tiny", [True, True])]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model": "a", "models": {"a": 1.0}}, "model and models both say which architecture"),
+        (
+            {"models": {"a": 1.0}, "models_by_size": [{"a": 1.0}]},
+            "models and models_by_size both say which architecture",
+        ),
+        ({"models": {}}, r"models\n  Dictionary should have at least 1 item"),
+        ({"models": {"a": 0.0}}, r"models\.a\n  Input should be greater than 0"),
+        ({"models_by_size": []}, r"models_by_size\n  Value should have at least 1 item"),
+    ],
+)
+def test_faults_are_told(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        GroupConfig.model_validate({"count": 2, **settings})

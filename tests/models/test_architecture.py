@@ -38,19 +38,6 @@ def test_a_skeleton_is_new_each_time_and_without_memory() -> None:
     assert {p.device.type for p in first.parameters()} == {"meta"}
 
 
-def test_building_and_initialising_leave_the_global_generator_alone() -> None:
-    before = torch.get_rng_state()
-    mlp().skeleton()
-    mlp().initial(Key.root(1))
-    assert torch.equal(before, torch.get_rng_state())
-
-
-def test_start_values_follow_from_the_key_alone() -> None:
-    key = Key.root(7).child("model", "small")
-    first, again, other = mlp().initial(key), mlp().initial(key), mlp().initial(key.child("other"))
-    assert first.digest() == again.digest() != other.digest()
-
-
 def test_start_values_are_frozen_float32_in_module_order_and_fit_the_skeleton() -> None:
     architecture = mlp()
     model = architecture.initial(Key.root(0))

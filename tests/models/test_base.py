@@ -1,12 +1,10 @@
-from typing import cast
-
 import pytest
 import torch
 
-from fedsim.errors import DataError, UnknownPluginError
+from fedsim.errors import DataError
 from fedsim.models import Architecture, Net
 from fedsim.models.base import named
-from fedsim.plugins import available, load
+from fedsim.plugins import load
 from fedsim.task import Task
 
 DIGITS = Task((64,), 10)
@@ -24,36 +22,6 @@ def three_blocks() -> Net:
     return Net(named(**blocks), torch.nn.Linear(2, 3))
 
 
-def test_the_folder_holds_the_models_and_each_says_what_it_is() -> None:
-    found = available("fedsim.models")
-    assert [plugin.name for plugin in found] == [
-        "alexnet", "cnn", "cnn_ckt", "cnn_femnist", "lenet", "linear", "lstm_chars", "lstm_text", "mlp",
-        "resnet18", "resnet8", "shufflenet", "vgg",
-    ]  # fmt: skip
-    assert all(len(plugin.summary) > 20 for plugin in found)
-
-
-def test_an_unknown_model_names_the_nearest() -> None:
-    with pytest.raises(UnknownPluginError, match="no model is called 'lenett'; did you mean 'lenet'"):
-        load("fedsim.models", "lenett")
-
-
-@pytest.mark.parametrize(
-    ("name", "task", "expected"),
-    [
-        ("linear", DIGITS, 650),
-        ("linear", SMALL_IMAGES, 7_850),
-        ("mlp", DIGITS, 26_122),
-        ("lenet", SMALL_IMAGES, 44_426),
-        ("lenet", COLOUR_IMAGES, 62_006),
-        ("cnn", SMALL_IMAGES, 1_663_370),
-        ("cnn", COLOUR_IMAGES, 2_156_490),
-    ],
-)
-def test_parameter_counts_are_those_of_the_specification(name: str, task: Task, expected: int) -> None:
-    assert architecture(name, task).num_params == expected
-
-
 def test_the_nets_of_seed_002_are_an_mlp_with_one_hidden_layer_of_100_and_lenet() -> None:
     assert architecture("mlp", SMALL_IMAGES, hidden=[100]).num_params == 79_510
     lenet = architecture("lenet", COLOUR_IMAGES)
@@ -69,19 +37,6 @@ def test_linear_regression_is_linear_with_one_output() -> None:
     net = architecture("linear", task).plugin.build(task)
     assert architecture("linear", task).num_params == 61
     assert net(torch.ones(5, 60)).shape == (5, 1)
-
-
-@pytest.mark.parametrize("name", ["linear", "mlp", "lenet", "cnn"])
-@pytest.mark.parametrize("task", [Task((1, 16, 16), 3), Task((2, 17, 31), 5)])
-def test_logits_are_the_head_of_the_features_and_every_cut_composes(name: str, task: Task) -> None:
-    net = architecture(name, task).plugin.build(task)
-    x = torch.linspace(-1, 1, 4 * task.num_inputs).reshape(4, *task.input_shape)
-    logits = net(x)
-    assert logits.shape == (4, task.num_outputs)
-    assert net.features(x).ndim == 2
-    assert torch.equal(logits, net.head(net.features(x)))
-    for k in range(1, len(net.body) + 1):
-        assert torch.equal(logits, Net(cast("torch.nn.Sequential", net.body[k:]), net.head)(net.body[:k](x)))
 
 
 @pytest.mark.parametrize(
@@ -121,15 +76,6 @@ def test_a_part_of_a_net_has_its_modules_under_their_names(
     names = [name.rpartition(".")[0] for name, _ in part.named_parameters() if name.endswith("weight")]
     assert names == expected
     assert all(value is net.get_parameter(name) for name, value in part.named_parameters())
-
-
-@pytest.mark.parametrize("name", ["linear", "mlp", "lenet"])
-def test_texts_are_refused_and_the_right_models_named(name: str) -> None:
-    shape = (1, 28, 28) if name == "lenet" else (80,)
-    with pytest.raises(
-        DataError, match=f"model '{name}' cannot take texts, here of 90 .*'lstm_text', or 'lstm_chars'"
-    ):
-        architecture(name, Task(shape, 90, vocabulary=90)).skeleton()
 
 
 @pytest.mark.parametrize("name", ["lstm_chars", "lstm_text"])

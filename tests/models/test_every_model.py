@@ -132,12 +132,74 @@ def initial() -> Callable[[Architecture], Model]:
     drawn: dict[tuple[Any, ...], Model] = {}
 
     def start(architecture: Architecture) -> Model:
-        key = (architecture.plugin.__module__, architecture.plugin.config, architecture.task)
+        key = (type(architecture.plugin), architecture.plugin.config, architecture.task)
         if key not in drawn:
             drawn[key] = architecture.initial(Key.root(0))
         return drawn[key]
 
     return start
+
+
+GREY, COLOUR, FLAT = Task((1, 28, 28), 10), Task((3, 32, 32), 10), Task((64,), 10)
+CHARACTERS, SPEECHES = Task((1, 28, 28), 62), Task((80,), 90, vocabulary=90)
+TWEETS = Task((25,), 2, vocabulary=30_522)
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "settings", "below", "head", "buffers"),
+    [
+        ("alexnet", GREY, {}, 20_084_416, 40_970, 0),
+        ("alexnet", COLOUR, {}, 23_231_296, 40_970, 0),
+        ("alexnet", GREY, {"hidden": 256}, 2_382_016, 2_570, 0),
+        ("cnn", GREY, {}, 1_658_240, 5_130, 0),
+        ("cnn", COLOUR, {}, 2_151_360, 5_130, 0),
+        ("cnn_ckt", COLOUR, {}, 75_826, 510, 0),
+        ("cnn_femnist", CHARACTERS, {}, 1_198_592, 7_998, 0),
+        ("cnn_femnist", CHARACTERS, {"layers": 1}, 692_672, 7_998, 0),
+        ("cnn_femnist", CHARACTERS, {"layers": 3}, 1_047_104, 7_998, 0),
+        ("cnn_femnist", CHARACTERS, {"layers": 4}, 912_000, 7_998, 0),
+        ("lenet", GREY, {}, 43_576, 850, 0),
+        ("lenet", COLOUR, {}, 61_156, 850, 0),
+        ("linear", FLAT, {}, 0, 650, 0),
+        ("linear", GREY, {}, 0, 7_850, 0),
+        ("lstm_chars", SPEECHES, {"layers": 1}, 273_104, 23_130, 0),
+        ("lstm_chars", SPEECHES, {}, 799_440, 23_130, 0),
+        ("lstm_chars", SPEECHES, {"layers": 4}, 1_852_112, 23_130, 0),
+        ("lstm_text", TWEETS, {}, 2_367_828, 514, 0),
+        ("lstm_text", TWEETS, {"representation": {"width": 256, "hidden": [256, 128]}}, 2_367_828, 98_946, 0),
+        ("mlp", FLAT, {}, 24_832, 1_290, 0),
+        ("resnet18", GREY, {}, 11_167_680, 5_130, 9_620),
+        ("resnet18", COLOUR, {}, 11_168_832, 5_130, 9_620),
+        ("resnet18", COLOUR, {"norm": "none"}, 11_159_232, 5_130, 0),
+        ("resnet18", COLOUR, {"norm": "group"}, 11_168_832, 5_130, 0),
+        ("resnet8", COLOUR, {}, 4_892_352, 5_130, 0),
+        ("shufflenet", GREY, {}, 1_257_964, 10_250, 16_100),
+        ("shufflenet", COLOUR, {}, 1_258_396, 10_250, 16_100),
+        ("vgg", COLOUR, {"depth": 11, "form": "cifar"}, 9_225_984, 5_130, None),
+        ("vgg", COLOUR, {"depth": 13, "form": "cifar"}, 9_410_880, 5_130, None),
+        ("vgg", COLOUR, {"depth": 11, "form": "fedma"}, 9_745_792, 5_130, None),
+        ("vgg", COLOUR, {"depth": 13, "form": "fedma"}, 9_930_304, 5_130, None),
+        ("vgg", COLOUR, {"depth": 16, "form": "fedma"}, 15_240_000, 5_130, None),
+        ("vgg", COLOUR, {"depth": 19, "form": "fedma"}, 20_549_696, 5_130, None),
+        ("vgg", COLOUR, {"depth": 11, "form": "imagenet"}, 128_771_840, 40_970, None),
+        ("vgg", COLOUR, {"depth": 13, "form": "imagenet"}, 128_956_736, 40_970, None),
+    ],
+)
+def test_parameter_counts_are_those_of_the_specification(
+    make: Callable[..., Architecture],
+    name: str,
+    task: Task,
+    settings: dict[str, Any],
+    below: int,
+    head: int,
+    buffers: int | None,
+) -> None:
+    architecture = make(name, task, **settings)
+    net = architecture.skeleton()
+    assert architecture.num_params == below + head
+    assert sum(parameter.numel() for parameter in net.head.parameters()) == head
+    if buffers is not None:
+        assert sum(buffer.numel() for buffer in net.buffers()) == buffers
 
 
 def test_every_model_of_the_folder_is_here() -> None:

@@ -168,11 +168,7 @@ def tied() -> Net:
         (tied, 1, "above 'first': 'body.first.weight' belongs to layers on both sides"),
         (lambda: Net(named(two=Pair(), one=First()), nn.Linear(6, 3)), 1, "above 'two': .* tuple passes"),
         (lambda: Net(named(sum=Summed()), nn.Linear(6, 3)), 1, r"torch\.float32 \[6\] passes there"),
-        (
-            lambda: Net(named(wide=Double()), Body()),
-            1,
-            r"float64 \[2, 6\] passes there — let each block",
-        ),
+        (lambda: Net(named(wide=Double()), Body()), 1, r"float64 \[2, 6\] passes there — let each block"),
     ],
 )
 def test_a_net_that_cannot_be_cut_says_why(make: Callable[[], Net], cut: int, fault: str) -> None:

@@ -8,7 +8,7 @@ from fedsim.clock import now_ns
 from fedsim.config import Config
 from fedsim.network import Links, Parcel
 from fedsim.network.naive import PLUGIN as NAIVE
-from fedsim.units import LONGEST_S
+from fedsim.units import MAX_TIME_S
 
 MS = 1_000_000
 LINKS = Links(
@@ -62,16 +62,16 @@ async def test_a_transfer_takes_latency_once_and_its_bits_over_the_slower_link(
 async def test_the_longest_latency_leaves_a_transfer_exact() -> None:
     # A float of so many seconds is good to 120 ns, and each of these parcels moves for 100 microseconds.
     far = replace(
-        LINKS, latency_s=np.array([LONGEST_S]), down_bps=np.array([38_083_780.0]), server_up_bps=1e10
+        LINKS, latency_s=np.array([MAX_TIME_S]), down_bps=np.array([38_083_780.0]), server_up_bps=1e10
     )
     arrivals = {num_bytes: Arrival() for num_bytes in range(500, 560)}
     carrier = NAIVE(Config()).carrier(far)
     for num_bytes, arrival in arrivals.items():
         carrier.carry(Parcel(-1, 0, num_bytes, None), arrival)
-    await asyncio.sleep(LONGEST_S + 1)
+    await asyncio.sleep(MAX_TIME_S + 1)
     for num_bytes, arrival in arrivals.items():
-        moving_s = far.between_s(-1, 0) - LONGEST_S + 8 * num_bytes / 38_083_780
-        assert arrival.at_ns == pytest.approx(1e9 * (LONGEST_S + moving_s), rel=0, abs=300)
+        moving_s = far.between_s(-1, 0) - MAX_TIME_S + 8 * num_bytes / 38_083_780
+        assert arrival.at_ns == pytest.approx(1e9 * (MAX_TIME_S + moving_s), rel=0, abs=300)
 
 
 async def test_transfers_do_not_see_each_other() -> None:

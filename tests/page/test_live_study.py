@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +11,10 @@ from fedsim.figures.base import LineChart
 from fedsim.page.live_snapshot import Snapshot
 from fedsim.page.live_study import LiveStudy
 from fedsim.page.page import Page
-from fedsim.report.record_comparison import record_comparison
 from fedsim.scenario import load_each
-from fedsim.studies.perform import Progress
-from fedsim.studies.plan import comparison_plan, load_study
+from fedsim.studies.comparison_plans import plan_of
+from fedsim.studies.perform import Progress, perform
+from fedsim.studies.plan import load_study
 
 ALGORITHMS = ("fedavg", "local")
 
@@ -44,19 +42,19 @@ def lines_of(look: Snapshot) -> list[str]:
 
 def test_a_comparison_in_this_process(scenarios: list[Any], tmp_path: Path) -> None:
     parent = tmp_path / "there"
-    live = LiveStudy(comparison_plan(scenarios, [0.5]), parent, "comparison")
+    plan = plan_of(scenarios, [0.5])
+    live = LiveStudy(plan, parent)
     seen = dict[str, list[Snapshot]]()
 
-    @contextmanager
-    def watching(label: str, rounds: int | None) -> Iterator[Any]:
-        with live.running(label):
-            yield lambda row: seen.setdefault(label, []).append(live.snapshot())
+    def watch(progress: Progress) -> None:
+        live.hear(progress)
+        if progress.run is not None and progress.row is not None:
+            seen.setdefault(progress.run.label, []).append(live.snapshot())
 
     before = live.snapshot()
     assert before.page.answer == "0 of 4 runs ended."
     assert set(runs_of(before).values()) == {("waiting", "")}
-    for _ in record_comparison(scenarios, "tiny", parent, watching, observe=live.observe):
-        pass
+    perform(plan, parent, jobs=1, watch=watch, observe=live.observe)
     first, last = seen["fedavg-seed0"][0], seen["local-seed1"][-1]
     assert runs_of(first)["fedavg-seed0"] == ("running", "round 1 of 2")
     assert first.share == pytest.approx(0.5 / 4)
@@ -69,7 +67,7 @@ def test_a_comparison_in_this_process(scenarios: list[Any], tmp_path: Path) -> N
     after = live.snapshot()
     assert set(runs_of(after).values()) == {("ended", "")}
     assert lines_of(after) == ["fedavg", "local"]
-    again = LiveStudy(comparison_plan(scenarios, []), parent, "comparison").snapshot()
+    again = LiveStudy(plan_of(scenarios), parent).snapshot()
     assert again.page.answer == "4 of 4 runs ended.", "they were there before"
     live.ended(lambda: Page("report", "comparison", ""))
     assert live.snapshot().page.title == "report"
@@ -79,20 +77,17 @@ def test_only_so_many_curves_are_read_at_once(
     scenarios: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fedsim.page.live_study.MAX_READ", 1)
-    for _ in record_comparison(scenarios, "tiny", tmp_path / "o", lambda *_: nullcontext(lambda row: None)):
-        pass
-    live = LiveStudy(comparison_plan(scenarios, []), tmp_path / "o", "comparison")
-    assert [lines_of(live.snapshot()) for _ in range(3)] == [
-        ["fedavg"],
-        ["fedavg", "local"],
-        ["fedavg", "local"],
-    ]
+    plan = plan_of(scenarios)
+    perform(plan, tmp_path / "o", jobs=1)
+    live = LiveStudy(plan, tmp_path / "o")
+    lines = [lines_of(live.snapshot()) for _ in range(3)]
+    assert lines == [["fedavg"], ["fedavg", "local"], ["fedavg", "local"]]
 
 
 def test_a_run_that_fails_is_named_with_its_reason(scenarios: list[Any], tmp_path: Path) -> None:
-    live = LiveStudy(comparison_plan(scenarios, []), tmp_path, "comparison")
-    with pytest.raises(ValueError, match="bad dice"), live.running("local-seed0"):
-        raise ValueError("it failed:\nbad dice")
+    plan = plan_of(scenarios)
+    live = LiveStudy(plan, tmp_path)
+    live.hear(Progress(4, 0, 1, run=plan.runs[1], said="it failed:\nbad dice"))
     assert runs_of(live.snapshot())["local-seed0"] == ("failed", "bad dice")
     assert live.snapshot().page.answer.startswith("0 of 4 runs ended, 1 failed.")
     live.failed("It failed: bad dice")
@@ -101,8 +96,8 @@ def test_a_run_that_fails_is_named_with_its_reason(scenarios: list[Any], tmp_pat
 
 
 def test_runs_of_other_processes_are_known_by_what_they_tell(scenarios: list[Any], tmp_path: Path) -> None:
-    plan = comparison_plan(scenarios, [])
-    live = LiveStudy(plan, tmp_path, "study")
+    plan = plan_of(scenarios)
+    live = LiveStudy(plan, tmp_path)
     one, other, *_ = plan.runs
     live.hear(Progress(4, 0))
     live.hear(Progress(4, 0, 0, {one.label: 1}, one))
@@ -124,7 +119,7 @@ def test_after_trials_the_time_left_is_told_by_the_runs_that_follow_them(
     tune = {"seeds": [7, 8, 9], "training.lr": [0.1, 0.5]}
     study = {"base": tiny_tables, "seeds": [0, 1], "variant": [{"algorithm": "fedavg"}], "tune": tune}
     plan = load_study(study)
-    live = LiveStudy(plan, tmp_path, "study")
+    live = LiveStudy(plan, tmp_path)
     trials = [trial for trials in plan.trials.values() for trial in trials]
     live.hear(Progress(8, 0, begun=trials))
     now_s = 10.0
@@ -146,8 +141,8 @@ def test_a_long_list_of_runs_is_cut(
     scenarios: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fedsim.page.live_study.MAX_LISTED", 3)
-    plan = comparison_plan(scenarios, [])
-    live = LiveStudy(plan, tmp_path, "study")
+    plan = plan_of(scenarios)
+    live = LiveStudy(plan, tmp_path)
     last = plan.runs[-1]
     live.hear(Progress(4, 0, 0, {last.label: 1}, last))
     table = live.snapshot().page.table

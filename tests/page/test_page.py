@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim.figures.base import Axis, Figure, GanttChart, Line, LineChart, PointChart, Points, Section
-from fedsim.figures.thinning import MOST_POINTS
+from fedsim.figures.thinning import MAX_POINTS
 from fedsim.page.figure_json import figure_json, rounded
 from fedsim.page.page import Page, page_json, sort_keys
 from fedsim.report import number_format
@@ -33,9 +33,9 @@ def test_values_far_from_zero_stay_apart() -> None:
 
 
 def test_of_a_long_line_no_more_points_are_sent_than_can_be_seen() -> None:
-    at = np.arange(3.0 * MOST_POINTS)
+    at = np.arange(3.0 * MAX_POINTS)
     (line,) = figure_json(Figure("a", "A", "", line_chart(Line("one", at, np.sin(at)))))["chart"]["lines"]
-    assert len(line["x"]) == len(line["y"]) <= MOST_POINTS
+    assert len(line["x"]) == len(line["y"]) <= MAX_POINTS
     assert line["x"][-1] == at[-1]
 
 

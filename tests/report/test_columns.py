@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from fedsim.errors import InvariantError
-from fedsim.report.columns import Column, Table, count, number, seconds, word
+from fedsim.report.columns import Column, Table, count, csv_of, number, seconds, word
 from fedsim.report.tables import arrow_rows, arrow_table
 
 TABLE = Table(
@@ -71,3 +71,28 @@ def test_arrow_tables_have_the_types_that_were_described_and_say_what_they_hold(
 def test_values_of_several_types_are_text(values: list[Any]) -> None:
     table = arrow_rows(TABLE.with_paths(["network"]), [{"network": value} for value in values])
     assert table["network"].to_pylist() == list(map(str, values))
+
+
+PETS = Table("pets", "pets.csv", "One row for each pet.", {"name": word("Name."), "mass": number("Mass.")})
+
+
+def test_rows_have_a_line_each_below_the_names() -> None:
+    rows: list[dict[str, object]] = [{"name": "Tom, the cat", "mass": 4.5}, {"name": "Rex", "mass": None}]
+    assert csv_of(PETS, rows) == b'name,mass\n"Tom, the cat",4.5\nRex,\n'
+
+
+def test_a_text_is_never_a_formula() -> None:
+    rows: list[dict[str, object]] = [
+        {"name": "=cmd|' /c calc'!A1", "mass": -4.5},
+        {"name": "@x", "mass": "-3"},
+    ]
+    assert csv_of(PETS, rows) == b"name,mass\n'=cmd|' /c calc'!A1,-4.5\n'@x,'-3\n"
+
+
+def test_without_rows_the_names_are_those_of_the_table() -> None:
+    assert csv_of(PETS, []) == b"name,mass\n"
+
+
+def test_a_column_without_a_description_is_an_error() -> None:
+    with pytest.raises(InvariantError, match="'age'"):
+        csv_of(PETS, [{"name": "Rex", "age": 3}])

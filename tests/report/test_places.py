@@ -11,17 +11,10 @@ import fedsim
 from fedsim import toml
 from fedsim.algorithms.fedavg import FedAvg
 from fedsim.errors import OutputError
-from fedsim.report.places import (
-    CONTENTS,
-    by_name,
-    comparison_place,
-    holds_comparison,
-    holds_run,
-    run_place,
-)
+from fedsim.report.places import CONTENTS, holds_run, run_place
 from fedsim.report.record_run import record
 from fedsim.runtime.parts import EvaluationConfig
-from fedsim.scenario import Plan, Scenario, load_each, load_scenario, resolved_toml
+from fedsim.scenario import Plan, Scenario, load_scenario, resolved_toml
 
 DOCUMENT = {"run": {"name": "tiny", "rounds": 1}, "fleet": [{"count": 4}]}
 FIRST = Path("runs/tiny/fedavg-seed0")
@@ -44,18 +37,6 @@ def leave(folder: Path, of: Scenario, **provenance: str) -> None:
     (folder / "scenario.toml").write_text(resolved_toml(of))
     said = {"status": "complete", "fedsim": fedsim.__version__, "bus": "memory"} | provenance
     (folder / "run.json").write_text(json.dumps(said))
-
-
-def leave_comparison(parent: Path, runs: list[Scenario]) -> None:
-    names = list(by_name(runs))
-    for name, one in zip(names, runs, strict=True):
-        leave(parent / name, one)
-    (parent / "comparison.csv").write_text("")
-    (parent / "comparison.json").write_text(json.dumps({"runs": [{"folder": name} for name in names]}))
-
-
-def compared(algorithms: str = "fedavg local", *, rounds: int = 1) -> list[Scenario]:
-    return list(load_each(DOCUMENT, {"run.rounds": rounds}, algorithms.split(), None))
 
 
 def test_the_first_place_is_taken_while_it_is_free() -> None:
@@ -132,46 +113,6 @@ def test_models_that_a_run_would_not_leave_are_not_replaced(plan: Plan, tmp_path
     assert not holds_run(done.folder, plan.scenario_toml)
     shutil.rmtree(done.folder / "models")
     assert holds_run(done.folder, plan.scenario_toml)
-
-
-def test_a_comparison_goes_where_no_other_is() -> None:
-    first, second = Path("runs/tiny"), Path("runs/tiny-2")
-    assert comparison_place(compared()) == first
-    leave_comparison(first, compared())
-    assert comparison_place(compared()) == first
-    assert comparison_place(compared("local fedavg")) == first
-    assert comparison_place(compared("fedavg")) == second
-    assert comparison_place(compared(rounds=2)) == second
-    assert comparison_place(compared(rounds=2), force=True) == first
-    leave_comparison(second, compared(rounds=2))
-    assert comparison_place(compared(rounds=2)) == second
-    assert comparison_place(compared(rounds=3)) == Path("runs/tiny-3")
-
-
-def test_a_comparison_joins_runs_that_are_its_own_or_not_in_its_way() -> None:
-    leave(FIRST, scenario())
-    leave(Path("runs/tiny/fedavg-seed0-2"), scenario(training__lr=0.5))
-    assert comparison_place(compared()) == Path("runs/tiny")
-    assert comparison_place(compared(rounds=2)) == Path("runs/tiny-2")
-
-
-@pytest.mark.parametrize("document", ["", "{}", '{"runs": 1}', '{"runs": [1]}', '{"runs": [{}]}'])
-def test_a_table_that_cannot_be_read_is_another_comparison(document: str) -> None:
-    leave_comparison(Path("runs/tiny"), compared())
-    Path("runs/tiny/comparison.json").write_text(document)
-    assert not holds_comparison(Path("runs/tiny"), by_name(compared()))
-    assert comparison_place(compared()) == Path("runs/tiny-2")
-
-
-def test_a_file_is_no_place_for_a_comparison() -> None:
-    Path("runs").mkdir()
-    Path("runs/tiny").write_text("a file")
-    assert comparison_place(compared()) == Path("runs/tiny-2")
-
-
-def test_runs_of_one_name_are_refused() -> None:
-    with pytest.raises(OutputError, match="two runs of this comparison would be named fedavg-seed0"):
-        by_name([scenario(), scenario(training__lr=0.5)])
 
 
 def test_what_the_system_refuses_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,3 +1,4 @@
+import io
 import json
 import tomllib
 from collections import Counter
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fedsim import durable
+from fedsim import clock, durable
 from fedsim.algorithms.fedavg import FedAvg
 from fedsim.bus import Log
 from fedsim.clock import read_trace
@@ -25,11 +26,11 @@ from fedsim.fleet.entries import GroupConfig, ServerConfig
 from fedsim.network import OverheadConfig
 from fedsim.report import record_run as module
 from fedsim.report.columns import Table
-from fedsim.report.record_run import record
+from fedsim.report.record_run import line_log, record
 from fedsim.report.run_columns import RUN_TABLES, SUMMED, TRAFFIC
 from fedsim.rng import Key
 from fedsim.runtime.parts import EvaluationConfig, Parts
-from fedsim.runtime.policies.pacing.buffered import PLUGIN as BUFFERED
+from fedsim.runtime.policies.pacing.asynchronous import Buffered
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult
@@ -439,7 +440,7 @@ def test_frames_count_in_the_round_of_their_sending_and_name_that_of_their_dispa
     parts = replace(
         plan.parts,
         fleet=build_fleet(groups, ServerConfig(), Key.root(0), default_model="linear"),
-        pacing=BUFFERED(BUFFERED.Config(buffer=1, concurrency=4)),
+        pacing=Buffered(Buffered.Config(buffer=1, concurrency=4)),
         rounds=6,
     )
     done = record(replace(plan, parts=parts), tmp_path / "run")
@@ -472,3 +473,34 @@ def test_clients_and_dispatches_have_the_labels_of_the_fleet_file(plan: Plan, tm
     assert all(row["label"] == labels[row["client"]] for row in dispatches)
     schema = pq.read_schema(done.folder / "dispatches.parquet")
     assert pa.types.is_dictionary(schema.field("label").type)  # codes, not a text for each row
+
+
+def test_lines_are_stamped_with_virtual_time_and_nothing_of_the_host() -> None:
+    sink = io.BytesIO()
+    log = line_log(sink)
+
+    async def simulate() -> None:
+        await clock.sleep_for(2.5)
+        log.warning("dropped", client=3, cause="timeout")
+
+    log.info("begin", name="ü")
+    clock.run(simulate())
+    assert sink.getvalue().decode().splitlines() == [
+        '{"level": "info", "event": "begin", "name": "ü"}',
+        '{"at_s": 2.5, "level": "warning", "event": "dropped", "client": 3, "cause": "timeout"}',
+    ]
+
+
+def test_values_that_json_lacks_are_told_in_its_words() -> None:
+    sink = io.BytesIO()
+    line_log(sink).info("x", n=np.int64(3), f=np.float32(0.5), nan=float("nan"), inf=np.inf, other=slice(1))
+    record = json.loads(sink.getvalue())
+    assert record == {
+        "level": "info",
+        "event": "x",
+        "n": 3,
+        "f": 0.5,
+        "nan": None,
+        "inf": None,
+        "other": "slice(None, 1, None)",
+    }

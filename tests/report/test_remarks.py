@@ -4,8 +4,7 @@ from typing import Any
 import pytest
 
 from fedsim.fleet import Fleet, GroupConfig, ServerConfig, build_fleet
-from fedsim.fleet.availability.duty_cycle import PLUGIN as DUTY_CYCLE
-from fedsim.fleet.availability.duty_cycle import DutyCycleConfig
+from fedsim.fleet.availability.on_off import DutyCycle, DutyCycleConfig
 from fedsim.report.remarks import remarks
 from fedsim.rng import Key
 from fedsim.runtime.parts import Parts
@@ -18,7 +17,7 @@ Make = Callable[..., Parts]
 
 def fleet_of(*entries: Mapping[str, Any], **rhythm: object) -> Fleet:
     groups = [GroupConfig.model_validate({"model": "linear", **entry}) for entry in entries]
-    models = [DUTY_CYCLE(DutyCycleConfig.model_validate(rhythm)) for _ in groups] if rhythm else None
+    models = [DutyCycle(DutyCycleConfig.model_validate(rhythm)) for _ in groups] if rhythm else None
     return build_fleet(groups, ServerConfig(), Key.root(0), default_model="linear", availability=models)
 
 

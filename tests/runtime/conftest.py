@@ -28,7 +28,7 @@ from fedsim.network import Carrier, Links, Listener, NetworkPlugin, Parcel
 from fedsim.rng import Key
 from fedsim.runtime.parts import EvaluationConfig, Parts
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
-from fedsim.runtime.policies.selectors.uniform import PLUGIN as UNIFORM
+from fedsim.runtime.policies.selectors.random_draws import Uniform
 from fedsim.runtime.run import run
 from fedsim.task import Task
 from fedsim.wire import Message, counted, message
@@ -270,7 +270,7 @@ def make_parts(algorithm: Any, sizes: Sequence[int] = (2, 2, 2), **changes: Any)
         architectures={"linear": Architecture("linear", LINEAR(Config()), data.task)},
         network=Wires(),
         executor=NULL(ExecutorConfig()),
-        selector=UNIFORM(Config()),
+        selector=Uniform(Config()),
         pacing=SYNCHRONOUS(SYNCHRONOUS.Config()),
         training=TrainingConfig(),
         rounds=1,

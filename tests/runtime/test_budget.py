@@ -14,8 +14,8 @@ from fedsim.engine.jobs import Score
 from fedsim.errors import RunError, UserError
 from fedsim.runtime.budget import UntilConfig
 from fedsim.runtime.parts import EvaluationConfig
+from fedsim.runtime.policies.pacing.asynchronous import Buffered
 from fedsim.runtime.policies.pacing.base import Pacing, Rounds
-from fedsim.runtime.policies.pacing.buffered import PLUGIN as BUFFERED
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 
 
@@ -156,7 +156,7 @@ def test_asynchronous_rounds_end_too(world: Any) -> None:
     class Mean(world.Scripted):  # type: ignore[misc]
         discounted = "shares"
 
-    pacing = BUFFERED(BUFFERED.Config(concurrency=2, buffer=1))
+    pacing = Buffered(Buffered.Config(concurrency=2, buffer=1))
     result, _ = world.play(Mean(), rounds=None, pacing=pacing, until=until(simulated="12 s"))
     # Two at work at once: four have replied by then, and two are at work.
     assert rows(result) == [(1, 5.0, 1, 0), (2, 5.0, 1, 0), (3, 10.0, 1, 0), (4, 10.0, 1, 0), (5, 12.0, 0, 2)]

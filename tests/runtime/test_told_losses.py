@@ -16,7 +16,7 @@ from fedsim.fleet import Availability, Fleet
 from fedsim.params import Array, Model, Tree
 from fedsim.rng import Key
 from fedsim.runtime import told_losses
-from fedsim.runtime.policies.pacing.buffered import PLUGIN as BUFFERED
+from fedsim.runtime.policies.pacing.asynchronous import Buffered
 from fedsim.runtime.policies.selectors.base import Candidates, Fact, LossMeasure, Selector
 from fedsim.runtime.run import kinds_of
 from fedsim.runtime.told_losses import ToldLoss, sample_losses, telling_kind, told
@@ -229,7 +229,7 @@ def test_a_question_settles_nothing_that_was_not_merged(world: Any) -> None:
 
 
 def buffered(size: int) -> Any:
-    return BUFFERED(BUFFERED.Config(concurrency=size, buffer=size))
+    return Buffered(Buffered.Config(concurrency=size, buffer=size))
 
 
 def test_a_question_before_a_merge_leaves_what_the_merge_settles(world: Any) -> None:

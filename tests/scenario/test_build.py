@@ -13,7 +13,7 @@ from torch import nn
 from fedsim import portable_numerics
 from fedsim.config import Config
 from fedsim.data import SPLITS, LoadContext
-from fedsim.data.writers import Writers, WritersConfig
+from fedsim.data.synthetic_handwriting import Writers, WritersConfig
 from fedsim.errors import ScenarioError, UserError
 from fedsim.models.base import ModelPlugin, Net, named
 from fedsim.plugins import path_of
@@ -123,19 +123,6 @@ def test_a_data_set_without_memory_for_it(load: Load, monkeypatch: pytest.Monkey
         build(load(source, text="run.rounds = 2\nfleet = [{ count = 4 }]\n"))
 
 
-def test_it_runs(load: Load) -> None:
-    result = run(build(load(overrides=["data.limit=200", "models.mlp.params.hidden=[4]"])))
-    assert len(result.rounds) == 2
-    assert result.simulated_s > 0
-
-
-def test_a_study_of_counts_runs(load: Load) -> None:
-    scenario = load("[data]\nname = 'sizes'\nparams.samples = 50\n[engine]\nexecutor = 'null'\n")
-    parts = build(scenario)
-    assert parts.data.sizes("train").tolist() == [50] * 4
-    assert len(run(parts).rounds) == 2
-
-
 def test_data_is_the_same_for_every_algorithm_and_depends_on_the_seed(load: Load) -> None:
     more = "[data.public]\nsize = 50\n[data.partition]\nname = 'dirichlet_class'\n"
     first, second = (build(load(more, algorithm=name)).data for name in ("fedavg", "fedmd"))
@@ -233,12 +220,6 @@ def refused(scenario: Scenario) -> str:
     with pytest.raises(ScenarioError) as caught:
         build(scenario)
     return str(caught.value)
-
-
-def test_too_few_samples(load: Load) -> None:
-    message = refused(load("[data.public]\nsize = 1795\n"))
-    assert "study: 1 fault" in message
-    assert "  data.public.size: of 1797 samples, 1795 are for the public set" in message
 
 
 @pytest.mark.parametrize(

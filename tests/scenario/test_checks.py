@@ -376,16 +376,8 @@ def test_links_follow_traces_where_the_network_model_does(
 @pytest.mark.parametrize(
     ("entry", "path", "problem"),
     [
-        (
-            "up_trace.file = 'none.csv'",
-            "fleet.0.up_trace.file",
-            "there is no none.csv: looked in ",
-        ),
-        (
-            "up_trace = 'none.csv'",
-            "fleet.0.up_trace",
-            "there is no none.csv: looked in ",
-        ),
+        ("up_trace.file = 'none.csv'", "fleet.0.up_trace.file", "there is no none.csv: looked in "),
+        ("up_trace = 'none.csv'", "fleet.0.up_trace", "there is no none.csv: looked in "),
         (
             "down_trace.file = 'zero.csv'",
             "fleet.0.down_trace.file",

@@ -1,16 +1,23 @@
+from __future__ import annotations
+
 import os
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from fedsim import toml
 from fedsim.algorithms.fedmd import FedMDConfig
 from fedsim.algorithms.fedprox import FedProxConfig
 from fedsim.errors import Fault, ScenarioError
 from fedsim.fleet.distributions import Fixed
 from fedsim.quoting import quoted
-from fedsim.scenario import load_scenario
+from fedsim.scenario import load_scenario, resolved_toml, tracked
+from fedsim.scenario.load import Override, apply_override, load_tracker, parse_override
 
 Load = Callable[..., Any]
 Faults = Callable[..., dict[str, Fault]]
@@ -70,9 +77,7 @@ def test_a_file_without_permission(tmp_path: Path) -> None:
         load_scenario(path)
 
 
-def test_a_file_that_is_not_toml_names_line_and_column_and_shows_the_line(
-    faults: Faults,
-) -> None:
+def test_a_file_that_is_not_toml_names_line_and_column_and_shows_the_line(faults: Faults) -> None:
     found = faults(text="[run]\nrounds = ten\n")
     assert "not TOML: Invalid value (at line 2, column 10)" in found[""].problem
     assert found[""].mend == "mend this line: rounds = ten"
@@ -198,16 +203,6 @@ def test_a_plugin_that_takes_nothing(faults: Faults) -> None:
             "data.split.1: 0.5 is a number, a list in square brackets is wanted — write [0.5]",
         ),
         ("[data]\nroot = ''", "data.root: the text is empty — write something between the quotation marks"),
-    ],
-)
-def test_a_wrong_type(faults: Faults, more: str, message: str) -> None:
-    (found,) = faults(more).values()
-    assert message in str(found)
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
         ("[training]\nlr = 0", "training.lr: 0 is not above 0 — write a number above 0"),
         ("[training]\nmomentum = 1.0", "training.momentum: 1.0 is not below 1 — write a number below 1"),
         ("[evaluation]\nevery = -1", "evaluation.every: -1 is below 0 — write a number of at least 0"),
@@ -242,16 +237,6 @@ def test_a_wrong_type(faults: Faults, more: str, message: str) -> None:
             "up = { distribution = 'uniform', low = '2 Mbit/s', high = '1 Mbit/s' }",
             "low is above high: exchange them",
         ),
-    ],
-)
-def test_out_of_range(faults: Faults, more: str, message: str) -> None:
-    (found,) = faults(more).values()
-    assert message in str(found)
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
         ("up = 5", "fleet.0.up: 5 has no unit; a bit rate is wanted, for example '20 Mbit/s'"),
         (
             "down = '3 GB'",
@@ -276,89 +261,53 @@ def test_out_of_range(faults: Faults, more: str, message: str) -> None:
         ),
     ],
 )
-def test_wrong_units(faults: Faults, more: str, message: str) -> None:
+def test_a_wrong_value(faults: Faults, more: str, message: str) -> None:
     (found,) = faults(more).values()
     assert message in str(found)
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("more", "path", "kind", "wrong", "right"),
     [
-        (
-            "[algorithm]\nname = 'fedavgg'",
-            "algorithm.name: no algorithm is called 'fedavgg' — did you mean 'fedavg'? there are: ",
-        ),
-        ("[data]\nname = 'digit'", "data.name: no data set is called 'digit' — did you mean 'digits'?"),
-        (
-            "[data.partition]\nname = 'idd'",
-            "data.partition.name: no partition is called 'idd' — did you mean 'iid'",
-        ),
-        ("[models.m]\nname = 'mpl'", "models.m.name: no model is called 'mpl' — did you mean 'mlp'?"),
-        ("[models.mpl]", "models.mpl: no model is called 'mpl' — did you mean 'mlp'?"),
-        ("device = 'hihg'", "fleet.0.device: no device class is called 'hihg' — did you mean 'high'?"),
-        (
-            "[server]\ndevice = 'sever'",
-            "server.device: no device class is called 'sever' — did you mean 'server'?",
-        ),
-        (
-            "[network]\nmodel = 'naiv'",
-            "network.model: no network model is called 'naiv' — did you mean 'naive'?",
-        ),
-        (
-            "[engine]\nexecutor = 'thread'",
-            "engine.executor: no executor is called 'thread' — did you mean 'threads'",
-        ),
-        (
-            "[participation]\nselector = 'unifrom'",
-            "participation.selector: no selector is called 'unifrom' — did you mean 'uniform'?",
-        ),
-        (
-            "[participation.pacing]\nname = 'sync'",
-            "participation.pacing.name: no pacing is called 'sync' — there are: buffered, immediate, ",
-        ),
-        (
-            "[training]\nschedule = ['linear', 'cosin']",
-            "training.schedule.1: no schedule is called 'cosin' — did you mean 'cosine'? there are: cosine, ",
-        ),
-        (
-            "[data]\naugmentation = { name = 'flop' }",
-            "data.augmentation.name: no augmentation is called 'flop' — did you mean 'flip'? there are: ",
-        ),
-        (
-            "[participation]\nworkload = 'variable_epoch'",
-            "participation.workload: no workload is called 'variable_epoch' — did you mean 'variable_epochs'",
-        ),
-        (
-            "[algorithms.fedpox]\nmu = 1",
-            "algorithms.fedpox: no algorithm is called 'fedpox' — did you mean 'fedprox'",
-        ),
-        (
-            "[algorithm]\nname = 'my_lab.fast'",
-            "no algorithm is called 'my_lab.fast' — there are: apfl, centralized",
-        ),
-        (
-            "[algorithm]\nname = 'my_lab.fast'",
-            "a dotted path names a module that Python can import (PYTHONPATH)",
-        ),
-        (
-            "[algorithm]\nname = 'fedsim.network.naive'",
-            "'fedsim.network.naive' is a plugin, but no algorithm",
-        ),
-        ("[algorithm]\nname = '../fedavg'", "no algorithm is called '../fedavg'"),
-        ("[algorithm]\nname = ''", "no algorithm is called ''"),
-        ("[algorithm]\nname = 'base'", "no algorithm is called 'base'"),
+        ("[algorithm]\nname = 'fedavgg'", "algorithm.name", "algorithm", "fedavgg", "fedavg"),
+        ("[data]\nname = 'digit'", "data.name", "data set", "digit", "digits"),
+        ("[data.partition]\nname = 'idd'", "data.partition.name", "partition", "idd", "iid"),
+        ("[models.m]\nname = 'mpl'", "models.m.name", "model", "mpl", "mlp"),
+        ("[models.mpl]", "models.mpl", "model", "mpl", "mlp"),
+        ("device = 'hihg'", "fleet.0.device", "device class", "hihg", "high"),
+        ("[server]\ndevice = 'sever'", "server.device", "device class", "sever", "server"),
+        ("[network]\nmodel = 'naiv'", "network.model", "network model", "naiv", "naive"),
+        ("[engine]\nexecutor = 'thread'", "engine.executor", "executor", "thread", "threads"),
+        ("[participation]\nselector = 'unifrom'", "participation.selector", "selector", "unifrom", "uniform"),
+        ("[participation.pacing]\nname = 'sync'", "participation.pacing.name", "pacing", "sync", ""),
+        ("[training]\nschedule = ['cosin']", "training.schedule.0", "schedule", "cosin", "cosine"),
+        ("[data]\naugmentation = 'flop'", "data.augmentation", "augmentation", "flop", "flip"),
+        ("[participation]\nworkload = 'fixd'", "participation.workload", "workload", "fixd", "fixed"),
+        ("[algorithms.fedpox]\nmu = 1", "algorithms.fedpox", "algorithm", "fedpox", "fedprox"),
+        ("[algorithm]\nname = 'lab.fast'", "algorithm.name", "algorithm", "lab.fast", ""),
+        ("[algorithm]\nname = '../fedavg'", "algorithm.name", "algorithm", "../fedavg", "fedavg"),
+        ("[algorithm]\nname = ''", "algorithm.name", "algorithm", "", ""),
+        ("[algorithm]\nname = 'base'", "algorithm.name", "algorithm", "base", None),
     ],
 )
-def test_an_unknown_plugin_names_the_nearest(faults: Faults, more: str, message: str) -> None:
+def test_an_unknown_plugin_names_the_nearest(
+    faults: Faults, more: str, path: str, kind: str, wrong: str, right: str | None
+) -> None:
     (found,) = faults(more).values()
-    assert message in str(found)
+    guess = "" if right is None else f" — did you mean {right!r}? there are: " if right else " — there are: "
+    assert str(found).startswith(f"{path}: no {kind} is called {wrong!r}{guess}")
+    assert ("a dotted path names a module that Python can import (PYTHONPATH)" in found.mend) == (
+        "." in wrong
+    )
+
+
+def test_a_plugin_of_another_kind(faults: Faults) -> None:
+    (found,) = faults("[algorithm]\nname = 'fedsim.network.naive'").values()
+    assert "'fedsim.network.naive' is a plugin, but no algorithm" in str(found)
 
 
 def test_private_plugins_are_found_by_dotted_path(
-    load: Load,
-    faults: Faults,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    load: Load, faults: Faults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "my_lab.py").write_text(
         "from fedsim.algorithms.fedprox import FedProx\n\nclass Mine(FedProx):\n    pass\n\nPLUGIN = Mine\n"
@@ -478,10 +427,7 @@ def test_faults_between_tables_come_with_the_others(faults: Faults) -> None:
             {"fleet.0.up", "fleet.1.model", "participation.clients_per_round"},
         ),
         ("[training]\nlr = -1\nepochs = 1\nsteps = 1", {"training.lr", "training.steps"}),
-        (
-            "[training]\nlr = -1\noptimiser = 'adam'\nmomentum = 0.5",
-            {"training.lr", "training.momentum"},
-        ),
+        ("[training]\nlr = -1\noptimiser = 'adam'\nmomentum = 0.5", {"training.lr", "training.momentum"}),
         (
             "[participation]\nfoo = 1\nclients_per_round = 50",
             {"participation.foo", "participation.clients_per_round"},
@@ -580,9 +526,7 @@ def test_an_algorithm_without_table_has_its_defaults(load: Load) -> None:
     assert scenario.algorithm.params.follow_selection is False
 
 
-def test_without_parameters_of_its_own_the_files_algorithm_has_its_table_too(
-    load: Load,
-) -> None:
+def test_without_parameters_of_its_own_the_files_algorithm_has_its_table_too(load: Load) -> None:
     scenario = load("[algorithm]\nname = 'fedprox'\n[algorithms.fedprox]\nmu = 0.25\n")
     assert scenario.algorithm.params == FedProxConfig(mu=0.25)
     assert scenario.algorithms == {}
@@ -603,9 +547,7 @@ def test_what_is_set_applies_to_the_algorithm_that_is_chosen(load: Load) -> None
     assert scenario.algorithm.params == FedMDConfig(digest="mae")
 
 
-def test_faults_of_a_chosen_algorithm_are_named_where_the_file_has_them(
-    faults: Faults,
-) -> None:
+def test_faults_of_a_chosen_algorithm_are_named_where_the_file_has_them(faults: Faults) -> None:
     text = COMPARISON.replace("kl", "kll").replace("mu = 0.5", "mu = -1")
     assert set(faults(text, algorithm="fedmd")) == {"algorithms.fedmd.digest", "algorithm.params.mu"}
     assert set(faults(text)) == {"algorithms.fedmd.digest", "algorithm.params.mu"}
@@ -663,3 +605,155 @@ def test_faults_of_a_public_set(faults: Faults, more: str, path: str, says: str)
     found = faults(f"[data.public]\n{more}\n")
     assert list(found) == [path]
     assert str(found[path]).startswith(f"{path}: {says}")
+
+
+@pytest.mark.parametrize(
+    ("text", "keys", "value"),
+    [
+        ("training.lr=0.1", ("training", "lr"), 0.1),
+        ("run.rounds = 5", ("run", "rounds"), 5),
+        ("data.name=mnist", ("data", "name"), "mnist"),
+        ('data.name="mnist"', ("data", "name"), "mnist"),
+        ("fleet.0.up=5 Mbit/s", ("fleet", "0", "up"), "5 Mbit/s"),
+        ("models.mlp.params.hidden=[8, 4]", ("models", "mlp", "params", "hidden"), [8, 4]),
+        ("data.partition={ name = 'iid' }", ("data", "partition"), {"name": "iid"}),
+        ("data.partition.params.cap=true", ("data", "partition", "params", "cap"), True),
+        ('algorithms."my_lab.fast".mu=1', ("algorithms", "my_lab.fast", "mu"), 1),
+        ("run.name=a=b", ("run", "name"), "a=b"),
+        ("run.name=", ("run", "name"), ""),
+        ("run.name=2024-01-01", ("run", "name"), "2024-01-01"),
+        ("run.name=1\nseed = 2", ("run", "name"), "1\nseed = 2"),
+    ],
+)
+def test_paths_and_values(text: str, keys: Any, value: Any) -> None:
+    assert parse_override(text) == Override(keys, value)
+
+
+@pytest.mark.parametrize("text", ["training.lr", "", "lr 0.1"])
+def test_no_equals_sign(text: str) -> None:
+    fault = parse_override(text)
+    assert fault == Fault(
+        "", f"the override {text!r} has no '='", "write PATH=VALUE, such as training.lr=0.1"
+    )
+
+
+@pytest.mark.parametrize("text", ["=3", " = 3"])
+def test_no_path(text: str) -> None:
+    fault = parse_override(text)
+    assert isinstance(fault, Fault)
+    assert "names no path before '='" in fault.problem
+
+
+@pytest.mark.parametrize(
+    "path", ["run..rounds", "fleet.*.count", "fleet[0].count", "a b", ".a", "a.", "[a]\nb=3\nc"]
+)
+def test_a_malformed_path(path: str) -> None:
+    fault = parse_override(f"{path}=3")
+    assert isinstance(fault, Fault)
+    first = path.partition("=")[0]
+    assert fault.problem == f"the override {f'{path}=3'!r}: the path {first!r} is malformed"
+    assert "entries of a list are numbered from 0, as in fleet.0.count" in fault.mend
+
+
+@given(st.lists(st.text(min_size=1), min_size=1, max_size=4), st.integers() | st.booleans())
+def test_any_path_can_be_written(keys: Any, value: Any) -> None:
+    if any("=" in key for key in keys):
+        return
+    written = f"{toml.path(*keys)}={toml.value(value)}"
+    assert parse_override(written) == Override(tuple(keys), value)
+
+
+def test_tables_are_made_and_entries_replaced() -> None:
+    document = {"fleet": [{"count": 1}, {"count": 2}]}
+    assert apply_override(document, Override(("fleet", "1", "count"), 5)) is None
+    assert apply_override(document, Override(("a", "b", "c"), 1)) is None
+    assert document == {"fleet": [{"count": 1}, {"count": 5}], "a": {"b": {"c": 1}}}
+
+
+def test_the_short_form_of_a_choice_gives_way() -> None:
+    document: dict[str, Any] = {"participation": {"selector": "uniform"}}
+    assert apply_override(document, Override(("participation", "selector", "params", "x"), 1)) is None
+    assert document == {"participation": {"selector": {"name": "uniform", "params": {"x": 1}}}}
+
+
+def test_an_entry_that_is_not_there(faults: Faults) -> None:
+    found = faults(overrides=["fleet.1.count=3"])
+    assert str(found["fleet.1"]) == (
+        "fleet.1: override of fleet.1.count: fleet is a list of 1, and has no entry '1' — "
+        "entries are numbered 0 to 0"
+    )
+    assert "has no entry 'first'" in faults(overrides=["fleet.first.count=3"])["fleet.first"].problem
+
+
+def test_a_path_through_a_value(faults: Faults) -> None:
+    found = faults("[training]\nlr = 0.5\n", overrides=["training.lr.x=3"])
+    assert str(found["training.lr.x"]) == (
+        "training.lr.x: override of training.lr.x: training.lr is 0.5, not a table that could hold 'x' — "
+        "set training.lr itself"
+    )
+    # From Python, whatever is there.
+    found_there = apply_override({"training": None}, Override(("training", "lr"), 1))
+    assert found_there is not None
+    assert found_there.problem.endswith("training is None, not a table that could hold 'lr'")
+
+
+def test_an_unknown_path(faults: Faults) -> None:
+    found = faults(overrides=["trainin.lr=3", "training.lrr=3"])
+    assert found["trainin"].mend.startswith("did you mean 'training'?")
+    assert found["training.lrr"].mend.startswith("did you mean 'lr'?")
+
+
+def test_values_are_checked_like_the_files(faults: Faults) -> None:
+    assert "has no unit" in faults(overrides=["fleet.0.up=5"])["fleet.0.up"].problem
+    assert '"fast" is a text, a number is wanted' in str(
+        faults(overrides=["training.lr=fast"])["training.lr"]
+    )
+
+
+def test_what_is_set_is_what_is_run(load: Load) -> None:
+    scenario = load(overrides=["training.lr=0.5", "fleet.0.up=5 Mbit/s", "models.mlp.params.hidden=[3]"])
+    assert scenario.training.lr == 0.5
+    assert scenario.fleet[0].up.value == 5e6
+    assert scenario.models["mlp"].params.hidden == (3,)
+
+
+TINY: dict[str, Any] = {"run": {"rounds": 1}, "fleet": [{"count": 2, "device": "low"}]}
+
+
+def test_trackers_are_no_part_of_what_a_run_is() -> None:
+    plain = load_scenario(TINY)
+    wandb = {"name": "wandb", "params": {"project": "mine"}}
+    loaded = load_scenario(TINY, {"run.trackers": ["tensorboard", wandb]})
+    assert resolved_toml(loaded) == resolved_toml(plain)
+    assert "trackers" not in tomllib.loads(resolved_toml(loaded))["run"]
+    assert [choice.name for choice in loaded.run.trackers] == ["tensorboard", "wandb"]
+    assert loaded.run.trackers[1].make().config.project == "mine"
+    assert load_scenario(loaded).run.trackers == loaded.run.trackers
+
+
+def test_named_trackers_take_the_place_of_a_scenarios_own() -> None:
+    loaded = load_scenario(TINY, {"run.trackers": ["tensorboard"]})
+    assert [choice.name for choice in tracked(loaded, ["wandb", "mlflow", "wandb"]).run.trackers] == [
+        *("wandb", "mlflow")
+    ]
+    assert tracked(loaded, []) is loaded
+
+
+def test_what_is_wrong_with_a_scenarios_trackers() -> None:
+    wrong = ["tensorbord", {"name": "wandb", "params": {"mode": "off"}}]
+    with pytest.raises(ScenarioError) as caught:
+        load_scenario(TINY, {"run.trackers": wrong})
+    unknown, mode = caught.value.faults
+    assert (unknown.path, unknown.problem) == ("run.trackers.0", "no tracker is called 'tensorbord'")
+    assert mode.path == "run.trackers.1.params.mode"
+
+
+def test_a_tracker_by_itself() -> None:
+    from_texts = load_tracker("wandb", ["project=mine"], folder="logs")
+    assert (from_texts.config.project, from_texts.config.folder) == ("mine", "logs")
+    from_values = load_tracker(type(from_texts), {"project": "mine", "folder": "logs"})
+    assert from_values.config == from_texts.config
+    assert load_tracker("tensorboard").config.folder is None
+    with pytest.raises(ScenarioError) as caught:
+        load_tracker("wandb", ["projekt=mine", "nothing"])
+    assert [fault.path for fault in caught.value.faults] == ["", "params.projekt"]

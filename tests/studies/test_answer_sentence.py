@@ -61,7 +61,7 @@ def said(
         for setting, key in of_setting.items()
         if curves[setting]
     }
-    return answer_sentence(Answers(plan, curves, all_ends, (), (), {}, (), (), {}))
+    return answer_sentence(Answers(plan, curves, all_ends, {}, (), (), {}, (), (), {}))
 
 
 def test_the_fastest_comes_first_and_who_fell_short_last(tiny: dict[str, Any]) -> None:

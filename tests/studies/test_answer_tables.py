@@ -6,8 +6,7 @@ from typing import Any
 
 from fedsim.studies.answer_tables import tables
 from fedsim.studies.answers import Answer
-from fedsim.studies.budgets import Budget
-from fedsim.studies.fronts import FrontPoint
+from fedsim.studies.budgets import Budget, FrontPoint
 from fedsim.studies.intervals import Interval, interval
 from fedsim.studies.plan import Setting, StudyPlan, load_study
 

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,14 @@ from fedsim.errors import OutputError, RunError
 from fedsim.portable_numerics import FreshProcessError
 from fedsim.report.columns import Table
 from fedsim.report.places import CONTENTS
-from fedsim.scenario import load_scenario
+from fedsim.scenario import load_each, load_scenario
 from fedsim.studies import answer_files, worker
-from fedsim.studies.perform import Progress, perform, study_place
+from fedsim.studies.answer_files import NOT_FINITE
+from fedsim.studies.comparison_plans import plan_of
+from fedsim.studies.perform import Progress, perform
 from fedsim.studies.plan import load_study
 from fedsim.studies.study_columns import ANSWERS, EVALUATIONS, FRONT, TUNING
-from fedsim.studies.unfinished import NOT_FINITE
+from fedsim.studies.study_place import study_place
 from fedsim.trackers import tensorboard, wandb
 from fedsim.trackers.base import Follower, TrackedRun
 from tests.conftest import rows_of
@@ -260,6 +263,56 @@ def test_other_results_are_not_written_over(
     Path("mine/answers.csv").write_text("dear")
     with pytest.raises(OutputError, match=r"answers\.csv exists already"):
         perform(first, Path("mine"))
+
+
+# In this process
+
+
+def test_a_comparison_lets_go_of_a_run_before_the_one_after_next(
+    tiny: dict[str, Any], tmp_path: Path, collect: Callable[[], int]
+) -> None:
+    overrides = {"run.rounds": 1, "engine.executor": "null"}
+    plan = plan_of(load_each(tiny["base"], overrides, ["fedavg", "local", "fedprox"], None))
+    alive = list[weakref.ref[Any]]()
+
+    def watch(progress: Progress) -> None:
+        if progress.recorded is not None:
+            alive.append(weakref.ref(progress.recorded.result.ledger))
+            collect()
+            assert sum(ref() is not None for ref in alive) <= 1
+
+    perform(plan, tmp_path / "o", jobs=1, watch=watch)
+    assert len(alive) == 3
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_runs_of_a_comparison_that_are_there_are_done_again_if_wished(
+    tiny: dict[str, Any], tmp_path: Path, again: bool
+) -> None:
+    overrides = {"run.rounds": 1, "engine.executor": "null"}
+    for algorithms in (["fedavg", "local"], ["local", "fedavg"]):
+        plan, heard = plan_of(load_each(tiny["base"], overrides, algorithms, None)), list[Progress]()
+        perform(plan, tmp_path / "o", jobs=1, again=again, watch=heard.append)
+    assert (heard[-1].kept, heard[-1].ended) == ((0, 2) if again else (2, 0))
+    document = json.loads((tmp_path / "o" / "comparison.json").read_text())
+    assert [run["folder"] for run in document["runs"]] == ["local-seed0", "fedavg-seed0"]
+
+
+def test_one_job_of_a_study_is_this_process_and_its_failures_stop_nothing(
+    tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(self: Local, *_: Any) -> Any:
+        raise RunError("no such luck")
+
+    monkeypatch.setattr(Local, "train", fail)
+    monkeypatch.setattr("fedsim.studies.perform.WorkerPool", None)
+    heard = list[Progress]()
+    failed = perform(load_study(tiny), tmp_path / "o", jobs=1, watch=heard.append).failed
+    assert failed.keys() == {"local-seed0", "local-seed1"}
+    assert "no such luck" in failed["local-seed0"]
+    rows = [one.row for one in heard if one.run and one.run.label == RUNS[0] and one.row]
+    assert [row.round for row in rows] == [1, 2, 3]
+    assert heard[-1].share == 1.0
 
 
 # Real processes

@@ -13,7 +13,7 @@ from fedsim.algorithms.fedprox import FedProxConfig
 from fedsim.errors import ScenarioError
 from fedsim.scenario import Scenario, load_scenario
 from fedsim.studies.plan import StudyRun, load_study
-from fedsim.studies.study_checks import MOST_RUNS
+from fedsim.studies.study_file import MAX_RUNS
 
 
 def scenario_of(run: StudyRun) -> Scenario:
@@ -132,7 +132,7 @@ def test_all_faults_come_at_once_with_their_paths(tiny: dict[str, Any]) -> None:
         (
             {"grid": {"fleet.0.count": [*range(99)], "run.rounds": [*range(99)]}},
             "grid",
-            f"at most {MOST_RUNS}",
+            f"at most {MAX_RUNS}",
         ),
         ({"variant": []}, "variant", "too few"),
         ({"variant": ["fedavg"]}, "variant.0", "write [[variant]] on a line of its own"),

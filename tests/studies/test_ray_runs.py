@@ -17,8 +17,8 @@ from fedsim.errors import RunError, UserError
 from fedsim.report.atomic_folder import MARK
 from fedsim.scenario import load_scenario
 from fedsim.studies import ray_runs
-from fedsim.studies.perform import do_beside
-from fedsim.studies.plan import comparison_plan
+from fedsim.studies.comparison_plans import plan_of
+from fedsim.studies.perform import perform
 from fedsim.studies.ray_runs import RayRuns, RayWorker
 from fedsim.studies.study_lock import locked
 
@@ -59,9 +59,9 @@ def test_a_node_with_another_fedsim_or_other_instructions_is_refused() -> None:
 
 
 def test_runs_that_spread_their_jobs_are_refused_before_a_cluster_is_joined(tmp_path: Path) -> None:
-    plan = comparison_plan([tables(**{"engine.executor": "ray"})], ())
+    plan = plan_of([tables(**{"engine.executor": "ray"})])
     with pytest.raises(UserError, match=r"write engine\.executor = 'threads'"):
-        do_beside(plan.runs, tmp_path, None, on="ray", force=False, verify=False, watch=lambda progress: None)
+        perform(plan, tmp_path, on="ray")
 
 
 @pytest.fixture(scope="module")
@@ -86,14 +86,13 @@ def test_folders_are_those_of_runs_here_and_what_fails_is_told(
 ) -> None:
     scenarios = [tables(**{"algorithm.name": name}) for name in ("fedavg", "local")]
     wrong = tables(**{"data.root": "/nowhere", "data.name": "mnist", "run.seed": 7})
-    options: Any = {"force": False, "verify": False, "watch": lambda progress: None}
-    runs, failing = (comparison_plan(some, ()).runs for some in (scenarios, [wrong]))
-    failed = do_beside((*runs, *failing), tmp_path / "there", None, on="ray", **options)
-    assert list(failed) == ["fedavg-seed7"]
-    assert "1 fault" in failed["fedavg-seed7"]
+    plan, failing = (plan_of(some) for some in (scenarios, [wrong]))
+    perform(plan, tmp_path / "there", on="ray")
+    with pytest.raises(RunError, match=r"1 run of the comparison\n  fedavg-seed7: .*1 fault"):
+        perform(failing, tmp_path / "failing", on="ray")
     request.getfixturevalue("in_process")
-    assert do_beside(runs, tmp_path / "here", None, on=None, **options) == {}
-    for run in runs:
+    perform(plan, tmp_path / "here")
+    for run in plan.runs:
         assert files(tmp_path / "here" / run.label) == files(tmp_path / "there" / run.label)
 
 
@@ -101,7 +100,7 @@ def test_folders_are_those_of_runs_here_and_what_fails_is_told(
 def test_a_run_that_is_lost_is_done_again(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (run,) = comparison_plan([tables()], ()).runs
+    (run,) = plan_of([tables()]).runs
     task = {
         "force": False,
         "verify": False,

@@ -1,5 +1,3 @@
-"""The timeline of a run of twenty clients that leave, come back and drop out, read by Perfetto's classes."""
-
 from __future__ import annotations
 
 import shutil
@@ -11,12 +9,14 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from fedsim.engine.job_times import TimedJobs
 from fedsim.errors import OutputError
-from fedsim.report.phase_spans import read_spans
 from fedsim.report.record_run import record
+from fedsim.report.run_trace import read_spans
 from fedsim.runtime.records.dispatch_phases import PHASES
 from fedsim.scenario import Plan, load_scenario
-from fedsim.timeline.run_timeline import save_timeline, write_timeline
+from fedsim.timeline.perfetto_trace import PerfettoTrace
+from fedsim.timeline.run_timeline import add_workers, save_timeline, write_timeline
 from tests.timeline.read_back import ReadBack, read_back
 
 SCENARIO = """
@@ -226,3 +226,25 @@ def test_clients_are_named_by_the_labels_of_their_devices_or_by_their_groups(
         parquet.write_table(table, place / "clients.parquet")
         found = timeline(place).names.values()
         assert any(str(name).endswith(names) for name in found)
+
+
+def test_threads_are_tracks_of_real_time() -> None:
+    content = bytearray()
+    jobs = [
+        TimedJobs("fedsim-worker-1", "fit", 1, 10, 30),
+        TimedJobs("MainThread", "fit", 8, 5, 40),
+        TimedJobs("fedsim-worker-1", "evaluate", 1, 30, 35),
+    ]
+    add_workers(PerfettoTrace(content.extend), jobs, [(1, 38), (2, 50)])
+    drawn = read_back(bytes(content))
+    assert {name for path in map(drawn.path, drawn.names) for name in path[:1]} == {
+        "real time of this computer"
+    }
+    assert [(drawn.path(one.track)[-1], one.name, one.began_ns, one.ended_ns) for one in drawn.slices] == [
+        ("rounds", "round 1", 0, 38),
+        ("simulation", "fit", 5, 40),
+        ("worker 1", "fit", 10, 30),
+        ("worker 1", "evaluate", 30, 35),
+        ("rounds", "round 2", 38, 50),
+    ]
+    assert [one.notes.get("jobs") for one in drawn.slices] == [None, 8, 1, 1, None]

@@ -1,12 +1,10 @@
-"""The server's own work, its merges and what was measured, from events made by hand."""
-
 from __future__ import annotations
 
 import numpy as np
 
 from fedsim.timeline.perfetto_trace import PerfettoTrace
-from fedsim.timeline.run_events import Merge, RunEvents
-from fedsim.timeline.server_tracks import add_server
+from fedsim.timeline.run_events import Merge, RunEvents, SentFrame
+from fedsim.timeline.server_tracks import add_server, bytes_in_flight, mean_rates
 from tests.timeline.read_back import ReadBack, read_back
 
 S = 10**9
@@ -60,3 +58,22 @@ def test_merges_and_what_was_measured() -> None:
         ("merge: train", 4 * S, {"round": 2, "version": 2, "replies": 3}),
         ("stopped: bytes", 5 * S, {}),
     ]
+
+
+def frame(num_bytes: int, sent_s: int, ended_s: int | None, outcome: str = "delivered") -> SentFrame:
+    ended_ns = None if ended_s is None else ended_s * S
+    return SentFrame(0, 0, True, "word", num_bytes, sent_s * S, ended_ns, outcome)
+
+
+def test_bytes_in_flight() -> None:
+    frames = [frame(100, 0, 2), frame(50, 1, 3), frame(7, 3, 3), frame(8, 3, None, "in_flight")]
+    assert bytes_in_flight(frames, 4 * S) == [(0, 100), (S, 150), (2 * S, 50), (3 * S, 8), (4 * S, 0)]
+
+
+def test_mean_rates() -> None:
+    frames = [frame(100, 0, 2), frame(50, 1, 3), frame(7, 3, 3), frame(9, 0, 9, "lost"), frame(8, 3, None)]
+    assert mean_rates(frames, 4 * S) == [(0, 50), (S, 75), (2 * S, 25), (3 * S, 0)]
+
+
+def test_without_frames() -> None:
+    assert bytes_in_flight([], 0) == mean_rates([], 0) == []

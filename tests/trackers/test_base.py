@@ -24,7 +24,7 @@ def test_a_run_is_known_by_its_folder_and_grouped_by_the_one_above(tracked: Trac
 def test_values_by_their_paths() -> None:
     tables = {"run": {"rounds": 2}, "fleet": [{"count": 3}, {"count": 4}], "split": [0.5, 0.5]}
     assert list(flat(tables)) == [
-        *(("run.rounds", 2), ("fleet.0.count", 3), ("fleet.1.count", 4), ("split.0", 0.5), ("split.1", 0.5)),
+        *(("run.rounds", 2), ("fleet.0.count", 3), ("fleet.1.count", 4), ("split.0", 0.5), ("split.1", 0.5))
     ]
 
 

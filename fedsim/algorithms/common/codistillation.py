@@ -1,14 +1,13 @@
-"""Co-distillation to personal teachers: the round that KT-pFL, Sim-pFD and TopK-pFD have in common.
+"""Co-distillation to personal teachers: the round of KT-pFL, Sim-pFD and TopK-pFD.
 
-In a round the server names public samples; the cohort trains and sends its soft predictions on them
-(*share*). Each client that replied gets a teacher of its own, a mean of all these predictions with weights
-for it alone, and learns from it (*distil*). Neither a model nor a weight travels (D-000-07). Algorithms say
-what the weights are (specification 5.E.1, 5.E.3, 5.E.4).
+The server names public samples. Each client of the cohort trains and sends its soft predictions on them
+(*share*). Each client that replied is sent a teacher of its own, a weighted mean of all these predictions,
+and learns from it (*distil*). Algorithms differ in the weights (specification 5.E.1, 5.E.3, 5.E.4). Neither
+models nor weights travel (D-000-07).
 
-A client that is silent in the first exchange is in no teacher; one that vanishes in the second has
-contributed and only misses its own distillation (3.4). Predictions are about the samples of one round, so
-those that a pacing carries over into another are rejected: they are on other samples than that round asked
-about. m: clients that replied, p: samples, N: classes.
+A client that is silent in the share is in no teacher. One that vanishes in the second exchange has
+contributed, and only misses its own distillation (3.4). Predictions that a pacing carries over from an
+earlier round are rejected, since they are on other samples. m: clients that replied, p: samples, N: classes.
 """
 
 from __future__ import annotations
@@ -21,22 +20,37 @@ from typing import Literal, TypeVar, cast
 
 import numpy as np
 
-from fedsim.algorithms.base import Replies, Reply, Setting
-from fedsim.algorithms.common import share_and_distil
+from fedsim.algorithms.base import (
+    Algorithm,
+    Exchange,
+    Exchanges,
+    Predictor,
+    Predictors,
+    Replies,
+    Reply,
+    Setting,
+    broadcast,
+)
 from fedsim.algorithms.common.distillation import Distillation, distil, softmax
 from fedsim.algorithms.common.ktpfl_coefficients import mixture, mixture_flops
-from fedsim.algorithms.common.public_predictions import Announced, draw, predictions, stacked, unusable
-from fedsim.algorithms.common.share_and_distil import ShareAndDistil, ShareAndDistilConfig
+from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
+from fedsim.algorithms.common.public_predictions import (
+    Announced,
+    announce,
+    draw,
+    predictions,
+    stacked,
+    unusable,
+)
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.engine.jobs import Samples
 from fedsim.engine.losses import TEACHER
 from fedsim.errors import Fault
 from fedsim.params import Array, Model
 from fedsim.ranges import BatchSize, Epochs, LearningRate, PositiveSamples, Temperature
-from fedsim.wire import LogitsDown, LogitsUp
+from fedsim.wire import LogitsDown, LogitsUp, PublicBatch, PublicData, indices_digest
 
 
-class CodistillationConfig(ShareAndDistilConfig):
+class CodistillationConfig(OwnStartConfig):
     """The round's own parameters."""
 
     order: Literal["distill_first", "train_first"] = "train_first"
@@ -64,60 +78,88 @@ class CodistillationConfig(ShareAndDistilConfig):
 
 
 @dataclass(frozen=True, slots=True)
-class ServerState(share_and_distil.ServerState):
-    """What the server holds between the two exchanges of a round.
+class ServerState:
+    """What the server holds between the two exchanges of a round."""
 
-    Attributes:
-        senders: Who has replied, int64 ``[m]``, ascending.
-        values: Their probabilities, float32 ``[m, p, N]``, zero where a sample is missing.
-        given: Which samples each gave, booleans ``[m, p]``.
-    """
+    positions: Array = field(default_factory=partial(np.empty, 0, np.int64))  # of the public samples, [p]
+    asked: int = 0  # how many samples the cohort was asked about; after the share, p may be smaller
+    senders: Array = field(default_factory=partial(np.empty, 0, np.int64))  # who replied, [m], ascending
+    values: Array = field(default_factory=partial(np.empty, (0, 0, 0), np.float32))  # theirs, [m, p, N]
+    given: Array = field(default_factory=partial(np.empty, (0, 0), np.bool_))  # which rows are there, [m, p]
 
-    senders: Array = field(default_factory=partial(np.empty, 0, np.int64))
-    values: Array = field(default_factory=partial(np.empty, (0, 0, 0), np.float32))
-    given: Array = field(default_factory=partial(np.empty, (0, 0), np.bool_))
+
+@dataclass(frozen=True, slots=True)
+class ClientState:
+    """What a client keeps."""
+
+    model: Model  # its own, which never travels
+    announced: Announced | None = None  # samples of its last share, until it learns from a teacher
 
 
 G = TypeVar("G", bound=CodistillationConfig)
 S = TypeVar("S", bound=ServerState)
 
 
-class Codistillation(ShareAndDistil[G, S]):
-    """Sharing and distilling, with weights that a subclass finds."""
+class Codistillation(Algorithm[G, S, ClientState]):
+    """The round, in the order of its steps; a subclass gives the weights of teachers."""
 
     Config = CodistillationConfig
+    mixed_architectures = True
+    needs_public = True
     needs_classes = True
 
-    @abstractmethod
-    async def weights(self, server: ServerContext, state: S) -> Array:
-        """Return the weight of each teacher for each student, ``[m, m]``, rows that sum to one.
-
-        Args:
-            server: To compute with.
-            state: After the share; ``senders`` says whose the rows are.
-        """
+    @property
+    def exchanges(self) -> Exchanges[S, ClientState]:
+        """Share, then distil with those who replied."""
+        share = Exchange(
+            "share",
+            instruct=self.instruct_share,
+            local=self.local_share,
+            merge=self.merge_share,
+            reply=LogitsUp,
+        )
+        distil = Exchange("distil", instruct=self.instruct_distil, local=self.local_distil, who="answered")
+        return (share, distil)
 
     def start(self, server: ServerContext) -> S:
-        """Nothing is known yet."""
+        """Begin with nothing."""
         return cast(S, ServerState())
 
-    def drawn(self, server: ServerContext) -> Array:
-        """Return positions drawn with or without replacement."""
-        key, wanted = server.key.child("public"), self.config.public_per_round
-        return draw(key, server.num_public, wanted, replacement=self.config.replacement)
+    def join(self, client: ClientContext) -> ClientState:
+        """Begin with the start values of the client's architecture."""
+        return ClientState(own_start(client, self.config))
 
-    async def predicted(self, client: ClientContext, model: Model, announced: Announced) -> LogitsUp:
-        """Return soft predictions on the samples named."""
-        batch_size = self.config.distill_batch_size
-        logits = await client.predict(model, announced.samples(), batch_size=batch_size)
-        return self.reply(client, softmax(logits, self.config.temperature), announced.positions)
+    async def instruct_share(
+        self, server: ServerContext, state: S, cohort: Sequence[int]
+    ) -> tuple[S, Mapping[int, PublicBatch | PublicData]]:
+        """Draw the round's public samples and announce them."""
+        key, wanted = server.key.child("public"), self.config.public_per_round
+        positions = draw(key, server.num_public, wanted, replacement=self.config.replacement)
+        state = replace(state, positions=positions, asked=len(positions))
+        return state, broadcast(cohort, announce(server, positions))
+
+    async def local_share(
+        self, client: ClientContext, state: ClientState, message: PublicBatch | PublicData
+    ) -> tuple[ClientState, LogitsUp]:
+        """Train, unless that comes last, and send soft predictions on the samples."""
+        config, model, announced = self.config, state.model, Announced.of(message)
+        if config.order == "train_first":
+            model = await self._trained(client, model)
+        logits = await client.predict(model, announced.samples(), batch_size=config.distill_batch_size)
+        reply = self.reply(client, softmax(logits, config.temperature), announced.positions)
+        return ClientState(model, announced), reply
 
     def reply(self, client: ClientContext, values: Array, positions: Array) -> LogitsUp:
-        """Return the message that carries soft predictions ``[p, N]`` on the samples named."""
+        """Return the message with soft predictions ``[p, N]``."""
         return predictions(values, positions, "probs", self.config.temperature)
 
+    def vet(self, server: ServerContext, state: S, reply: Reply) -> str | None:
+        """Reject predictions on other samples, of a wrong shape or temperature, or no probabilities."""
+        num_outputs, temperature = server.task.num_outputs, self.config.temperature
+        return unusable(reply.message, state.positions, num_outputs, "probs", temperature)
+
     async def merge_share(self, server: ServerContext, state: S, replies: Replies[LogitsUp]) -> S:
-        """Keep what has come; a sample that nobody gave is left out (specification 3.5, E10)."""
+        """Store the predictions. A sample that nobody predicted is left out (specification 3.5, E10)."""
         newest = {reply.client: reply for reply in replies}
         values, given = stacked(state.positions, server.task.num_outputs, list(newest.values()))
         known = given.any(axis=0)
@@ -129,6 +171,10 @@ class Codistillation(ShareAndDistil[G, S]):
             given=given[:, known],
         )
 
+    @abstractmethod
+    async def weights(self, server: ServerContext, state: S) -> Array:
+        """Return the weights ``[m, m]`` of senders' predictions in each student's teacher."""
+
     async def instruct_distil(
         self, server: ServerContext, state: S, cohort: Sequence[int]
     ) -> tuple[S, Mapping[int, LogitsDown]]:
@@ -136,37 +182,46 @@ class Codistillation(ShareAndDistil[G, S]):
         weights, flops = await self.weights(server, state), mixture_flops(*state.values.shape)
         mixed = await server.call(mixture, weights, state.values, state.given, flops=flops)
         teachers = dict(zip(state.senders.tolist(), mixed.astype(np.float32), strict=True))
-        temperature = self.config.temperature
-        return state, {client: state.message(teachers[client], "probs", temperature) for client in cohort}
+        # Clients know the samples, unless some of those asked about were left out.
+        make = partial(
+            LogitsDown,
+            form="probs",
+            temperature=self.config.temperature,
+            indices_digest=indices_digest(state.positions),
+            indices=None if len(state.positions) == state.asked else state.positions,
+        )
+        return state, {client: make(teachers[client]) for client in cohort}
 
-    async def distilled(self, client: ClientContext, model: Model, samples: Samples, values: Array) -> Model:
-        """Learn from the teacher."""
+    async def local_distil(
+        self, client: ClientContext, state: ClientState, message: LogitsDown
+    ) -> tuple[ClientState, None]:
+        """Learn from the teacher, unless it is on other samples; then train, if that comes last."""
         config = self.config
-        return await distil(
+        samples = None if state.announced is None else state.announced.samples_of(message)
+        if samples is None:
+            return state, None
+        model = await distil(
             client,
-            model,
+            state.model,
             samples,
-            {TEACHER: values},
+            {TEACHER: message.values},
             loss=Distillation(config.temperature, config.temperature**2 if config.theta_sq else 1.0),
             batch_size=config.distill_batch_size,
             optimiser=client.training.make_optimiser(config.distill_lr),
             epochs=config.distill_epochs,
             name="distil",
         )
+        if config.order == "distill_first":
+            model = await self._trained(client, model)
+        return ClientState(model), None
 
-    async def trained(self, client: ClientContext, model: Model) -> Model:
-        """Return a model trained on the client's own samples."""
+    async def _trained(self, client: ClientContext, model: Model) -> Model:
         usual = 1 if client.training.epochs is None else client.training.epochs
         epochs = min(client.round, usual) if self.config.ramp_epochs else None
         return (await client.fit(model, epochs=epochs)).model
 
-    def vet(self, server: ServerContext, state: S, reply: Reply) -> str | None:
-        """Refuse predictions on other samples, of another shape or temperature, or that are no shares."""
-        num_outputs, temperature = server.task.num_outputs, self.config.temperature
-        return unusable(reply.message, state.positions, num_outputs, "probs", temperature)
-
     def misfits(self, setting: Setting) -> Iterator[Fault]:
-        """Refuse a task without classes, and passes that grow where the training counts steps."""
+        """Refuse a task without classes, and growing passes if the training counts steps."""
         yield from super().misfits(setting)
         if self.config.ramp_epochs and setting.training.steps is not None:
             yield Fault(
@@ -177,3 +232,9 @@ class Codistillation(ShareAndDistil[G, S]):
         elif self.config.ramp_epochs and setting.work_varies:
             problem = "it decides how many passes clients do, and so does participation.workload"
             yield Fault("algorithm.params.ramp_epochs", problem, "leave it out, or write workload = 'fixed'")
+
+    async def models_of(
+        self, observer: ClientContext, server_state: S, client_state: ClientState
+    ) -> Predictors:
+        """Return the client's own model."""
+        return {"personal": Predictor(client_state.model)}

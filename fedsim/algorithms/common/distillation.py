@@ -1,8 +1,7 @@
 """Distillation: bringing a student's predictions near a teacher's (specification 3.2).
 
-Teachers are probabilities, one row per sample, given as the extra ``teacher`` (PersFL's are
-logits, since each of its students has a temperature of its own). The KL divergence of mutual learning, PersFL
-and Fed-ET is also that of this module. b: batch, m: teachers, N: classes.
+Teachers are probabilities, one row for each sample, given as the extra ``teacher`` (PersFL's are logits,
+since each of its students has a temperature of its own). b: batch, m: teachers, N: classes.
 """
 
 from __future__ import annotations
@@ -42,32 +41,37 @@ def divergences(of: Tensor, log_from: Tensor, log_of: Tensor | None = None) -> T
 
     Args:
         of: Probabilities ``[..., N]``.
-        log_from: Logarithms of those that they are compared with ``[..., N]``.
-        log_of: Logarithms of ``of``, where they are known better than by taking them ``[..., N]``.
+        log_from: Logarithms of the other probabilities ``[..., N]``.
+        log_of: Logarithms of ``of``, if they are known more exactly ``[..., N]``.
     """
     return (of * ((of.clamp_min(SMALLEST).log() if log_of is None else log_of) - log_from)).sum(dim=-1)
 
 
 def kl_divergence(teacher: Tensor, log_student: Tensor) -> Tensor:
-    """Return KL(teacher || student), mean over the rows b, for each client where there are many.
+    """Return KL(teacher || student), mean over the rows b, for each client of a batch.
 
     Args:
-        teacher: Probabilities ``[..., b, N]``; no gradient goes through them.
+        teacher: Probabilities ``[..., b, N]``, without gradient.
         log_student: Logarithms of the student's probabilities ``[..., b, N]``.
     """
     return divergences(teacher.detach(), log_student).mean(-1)
+
+
+def kl_of_logits(teacher: Tensor, student: Tensor) -> Tensor:
+    """Return KL(teacher || student) of logits ``[b, N]``; no gradient goes to the teacher."""
+    return kl_divergence(F.softmax(teacher, dim=-1), F.log_softmax(student, dim=-1))
 
 
 @dataclass(frozen=True, slots=True)
 class Distillation:
     """The loss ``factor * KL(teacher || softmax(logits / temperature))`` of one model on public samples.
 
-    With several teachers, ``[b, m, N]``, it is the mean over them. It is computed in the teacher's precision.
-    With float64 a student that agrees with its teacher has a gradient of nearly exactly 0; what rounding
-    leaves in float32, Adam would enlarge to steps of full length.
+    With several teachers, ``[b, m, N]``, it is the mean over them. It has the teacher's precision. With
+    float64 a student that agrees with its teacher has a gradient of nearly 0; the rounding of float32 is
+    enough for Adam to take steps of full length.
 
     Attributes:
-        temperature: What the student's logits are divided by; the teacher's have been already.
+        temperature: Divisor of the student's logits; the teacher's are divided before.
         factor: Weight of the loss, such as ``temperature ** 2``.
     """
 
@@ -98,13 +102,13 @@ async def distil(
     """Return a model trained on public samples, at a client or at the server.
 
     Args:
-        party: Who trains.
+        party: The client or the server.
         model: The model.
         samples: The samples, the stream ``public`` of the loss.
         rows: The extras of the loss by name, one row for each sample, such as ``teacher``.
         loss: The loss.
         batch_size: Samples in a mini-batch.
-        **work: Optimiser, epochs or steps, and name, as of
+        **work: Optimiser, epochs or steps, and name, for
             :meth:`fedsim.engine.compute_context.ComputeContext.fit`.
     """
     fitted = await party.fit(

@@ -1,16 +1,16 @@
 """Fine-tuning after the last round, for any algorithm that ends with a model for each client to start from.
 
-Every client trains it on its own samples (specification 5.A.4). How long is a setting, or its own choice:
-after each of up to ten passes it measures the loss on its validation samples, and keeps the best, the start
-included. Without validation samples it makes five passes. Other choices by validation fall back on the
-training samples there (specification 3.5, E11).
+Every client trains it on its own samples (specification 5.A.4), for a fixed number of passes or its own
+choice: after each of up to ten passes it measures the loss on its validation samples, and keeps the best
+model, the start included. Without validation samples it makes five passes. Other choices by validation use
+the training samples there (specification 3.5, E11).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf, isnan
-from typing import Any, Literal, Protocol, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from fedsim.algorithms.base import Algorithm, C, Exchange, Exchanges, Predictor, Predictors, S
 from fedsim.algorithms.contexts import ClientContext
@@ -20,13 +20,11 @@ from fedsim.engine.kept_optimisers import Keeping
 from fedsim.params import Model
 from fedsim.ranges import Epochs
 
-MOST_PASSES = 10
-"""Passes at most, where each client chooses."""
-PASSES_UNSEEN = 5
-"""Passes of a client that has no validation samples to choose by."""
+MAX_PASSES = 10  # passes at most, where each client chooses
+PASSES_UNSEEN = 5  # passes of a client that has no validation samples to choose by
 
+# How long to fine-tune: a number of passes, or as many as serve the client best.
 Passes: TypeAlias = Epochs | Literal["chosen"]
-"""How long to fine-tune: a number of passes, or as many as serve the client best."""
 
 
 class OptionalFineTuningConfig(Config):
@@ -51,17 +49,8 @@ class FineTuningConfig(OptionalFineTuningConfig):
     whose optimiser goes on, whether their number is fixed or chosen."""
 
 
-class _Settings(Protocol):
-    @property
-    def passes(self) -> Passes | None: ...
-
-
 async def validation_loss(client: ClientContext, model: Model, split: Split = "val") -> float:
-    """Return a model's mean loss on the client's validation samples; infinite where it is no number.
-
-    Without validation samples it is the loss on the training samples, with a warning (specification 3.5,
-    E11). Takes the client's time. Another ``split`` measures on that instead.
-    """
+    """Return a model's mean loss on a client's split, or on its training samples if that is empty."""
     if not client.num_samples(split):
         client.warn("no validation samples", instead="training loss")
         split = "train"
@@ -70,7 +59,7 @@ async def validation_loss(client: ClientContext, model: Model, split: Split = "v
 
 
 async def finetuned(client: ClientContext, model: Model, passes: Passes) -> Model:
-    """Return a model trained on the client's own samples, for so many passes or as many as serve it best."""
+    """Return a model trained on the client's own samples, for given passes or as many as serve it best."""
     if passes == "chosen" and not client.num_samples("val"):
         client.warn("no validation samples", instead=f"{PASSES_UNSEEN} passes of fine-tuning")
         passes = PASSES_UNSEEN
@@ -79,7 +68,7 @@ async def finetuned(client: ClientContext, model: Model, passes: Passes) -> Mode
     # Fits that keep what an optimiser remembers are done one by one, so only where there is anything.
     keeping = Keeping({}) if client.training.make_optimiser().start(()).slots else None
     best, least = model, await validation_loss(client, model)
-    for number in range(MOST_PASSES):
+    for number in range(MAX_PASSES):
         name = f"finetune {number}"
         model = (await client.fit(model, epochs=1, name=name, kept_as="finetune", keeping=keeping)).model
         loss = await validation_loss(client, model)
@@ -90,27 +79,22 @@ async def finetuned(client: ClientContext, model: Model, passes: Passes) -> Mode
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What a client keeps once it has fine-tuned.
+    """What a client keeps once it has fine-tuned."""
 
-    Attributes:
-        before: What the algorithm has it keep.
-        model: Its fine-tuned model.
-    """
-
-    before: Any
-    model: Model
+    before: Any  # what the algorithm has it keep
+    model: Model  # its fine-tuned model
 
 
 class FineTuning(Algorithm[C, S, Any]):
-    """Adds an exchange after the last round to any algorithm, whatever its clients keep.
+    """Adds fine-tuning of :meth:`own_model` after the last round to any algorithm.
 
     A class derives from this and from the algorithm, in this order; its config derives from one of those
-    here. What is tuned is :meth:`own_model`.
+    here.
     """
 
     @property
     def exchanges(self) -> Exchanges[S, Any]:
-        """The algorithm's, and fine-tuning at the end, if it is wanted."""
+        """The algorithm's, and fine-tuning at the end, if set."""
         exchanges = super().exchanges  # type: ignore[safe-super]
         finetune = Exchange(
             "finetune", instruct=self.send_last, local=self.local_finetune, when="closing", who="all"
@@ -118,12 +102,12 @@ class FineTuning(Algorithm[C, S, Any]):
         return exchanges if self._passes is None else (*exchanges, finetune)
 
     async def local_finetune(self, client: ClientContext, state: Any, message: Any) -> tuple[Tuned, None]:
-        """Train the client's own model, and keep the result beside what it holds."""
+        """Train the client's own model; keep the result beside the algorithm's state."""
         start = await self.own_model(client, state, message)
         return Tuned(state, await finetuned(client, start, cast(Passes, self._passes))), None
 
     async def models_of(self, observer: ClientContext, server_state: S, client_state: Any) -> Predictors:
-        """Return what the algorithm returns; after fine-tuning also the client's model, and that before."""
+        """Return the algorithm's models; after fine-tuning also the tuned and the untuned one."""
         is_tuned = isinstance(client_state, Tuned)
         before = client_state.before if is_tuned else client_state
         models = await super().models_of(observer, server_state, before)  # type: ignore[safe-super]
@@ -134,4 +118,4 @@ class FineTuning(Algorithm[C, S, Any]):
 
     @property
     def _passes(self) -> Passes | None:
-        return cast(_Settings, self.config).passes
+        return cast(OptionalFineTuningConfig, self.config).passes

@@ -1,8 +1,8 @@
-"""Models whose numbers and outputs are finite (specification 3.5, E9).
+"""Models whose parameters and outputs are finite (specification 3.5, E9).
 
-An update may be finite and its outputs not: with weights of 1e30 a forward pass overflows. Such a model
-spoils every mean that it is in, and what is learned from that mean; so servers that ask models about public
-samples leave it out before they take any mean, and discard a model that diverged in training at the server.
+An update may be finite while its outputs overflow, as with weights of 1e30. Such a model spoils every mean
+that it is in. So servers that ask models about public samples leave it out before they take a mean, and
+discard a model that diverged in training at the server.
 """
 
 from __future__ import annotations
@@ -18,16 +18,7 @@ from fedsim.wire import ModelUpdate
 
 
 async def logits_of_finite(server: ServerContext, models: Sequence[tuple[int, Model]]) -> dict[int, Array]:
-    """Predict all public samples with each model; takes the server's time.
-
-    Args:
-        server: Whose device predicts.
-        models: The models, each with its client, for the log.
-
-    Returns:
-        By place among the models, in their order, the logits float32 ``[p, N]`` of those whose are all
-        finite; the others are noted in the log.
-    """
+    """Return logits ``[p, N]`` on all public samples by place, of the models for which they are finite."""
     everything = server.public(np.arange(server.num_public))
     logits = await server.predict_each([model for _, model in models], everything)
     finite = {place: values for place, values in enumerate(logits) if np.isfinite(values).all()}
@@ -40,13 +31,13 @@ async def logits_of_finite(server: ServerContext, models: Sequence[tuple[int, Mo
 async def finite_replies(
     server: ServerContext, replies: Replies[ModelUpdate]
 ) -> tuple[Replies[ModelUpdate], list[Array]]:
-    """Return the replies whose models give finite outputs, and their logits, float32 ``[p, N]`` each."""
+    """Return the replies whose models have finite outputs, and their logits ``[p, N]``."""
     logits = await logits_of_finite(server, [(reply.client, reply.message.model) for reply in replies])
     return [replies[place] for place in logits], list(logits.values())
 
 
 def unless_diverged(server: ServerContext, trained: Model, former: Model) -> Model:
-    """Return what the server has trained, or, if that has diverged, the former model, with a warning."""
+    """Return the trained model, or the former one with a warning if it has diverged."""
     if trained.is_finite():
         return trained
     server.warn("training at the server diverged", architecture=trained.architecture, instead="former model")

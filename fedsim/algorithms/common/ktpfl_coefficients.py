@@ -1,11 +1,13 @@
-"""KT-pFL's coefficient matrix: who teaches whom how much, and how that is learned.
+"""KT-pFL's coefficient matrix: the weights of teachers, and how they are learned.
 
 ``c[n, m]`` is the weight of teacher m for student n; rows are non-negative and sum to one (specification
-5.E.1, D-000-03). In a round only the block of the m clients that are there is seen and moved, and each row
-keeps its mass there, so a whole row keeps its sum.
+5.E.1, D-000-03). In a round only the block of the m clients that replied moves, and each row keeps its mass
+there, so a whole row keeps its sum.
 
-All functions are pure, for ``server.call``. m: clients, p: public samples, N: classes. Shapes: a block
-``[m, m]``, predictions ``[m, p, N]``, and booleans ``[m, p]`` for who has given which sample.
+All functions are pure, for ``server.call``. m: clients, p: public samples, N: classes. Shapes: a block ``[m,
+m]``; the weights of some rows ``[r, m]``; ``values``, probabilities ``[m, p, N]``, zero where a sample is
+missing; ``given``, booleans ``[m, p]``; ``mass``, sums of rows in the block ``[m]``; ``factors`` of each
+student's gradient ``[m]``; ``uniform`` is 1/K.
 """
 
 from __future__ import annotations
@@ -20,8 +22,7 @@ from fedsim.config import Config
 from fedsim.params import Array
 from fedsim.ranges import Coefficient
 
-SHARPNESS = 5.0
-"""Factor of c in the public code's softmax."""
+SHARPNESS = 5.0  # factor of c in the public code's softmax
 
 
 class CoefficientConfig(Config):
@@ -46,11 +47,9 @@ class CoefficientConfig(Config):
 
 
 def product(left: Array, right: Array) -> Array:
-    """Return the matrix product, float64.
-
-    By torch, which computes a job in one thread: the sums of NumPy's depend on the host's number of cores.
-    """
-    factors = [torch.from_numpy(np.require(one, np.float64, ["W"])) for one in (left, right)]
+    """Return the matrix product, float64."""
+    # By torch, which computes in one thread: the sums of NumPy depend on the number of cores.
+    factors = [torch.from_numpy(np.require(array, np.float64, ["W"])) for array in (left, right)]
     result: Array = torch.matmul(*factors).numpy()
     return result
 
@@ -65,13 +64,8 @@ def restricted(block: Array) -> Array:
 def mixture(weights: Array, values: Array, given: Array) -> Array:
     """Return each student's teacher: the weighted mean of the predictions, float64 ``[r, p, N]``.
 
-    For each sample weights are scaled to those who gave it; to equal ones where none of them has a weight.
-    What nobody gave is zero (specification 3.5, E10).
-
-    Args:
-        weights: ``[r, m]``, rows that sum to one.
-        values: Probabilities ``[m, p, N]``, zero where a sample is missing.
-        given: Booleans ``[m, p]``.
+    For each sample the weights ``[r, m]`` are scaled to the senders that gave it, or equal where those have
+    none. A sample that nobody gave is zero (specification 3.5, E10).
     """
     mass = product(weights, given)[:, :, None]
     flat = values.reshape(len(values), -1)
@@ -84,20 +78,15 @@ def mixture(weights: Array, values: Array, given: Array) -> Array:
 
 
 def mixture_flops(num_clients: int, num_samples: int, num_classes: int) -> float:
-    """Return what mixing costs: a multiplication and an addition for each pair of clients and number."""
+    """Return the operations of :func:`mixture`."""
     return float(max(1, 2 * num_clients**2 * num_samples * num_classes))
 
 
 def gradient(weights: Array, values: Array, given: Array) -> Array:
-    """Return how the mean of KL(teacher || student) over a student's samples changes with c, ``[m, m]``.
+    """Return the gradient of the mean of KL(teacher || student) over a student's samples, ``[m, m]``.
 
-    It is the mean over samples of ``sum_j s_m log(T_n / s_n)``, less what is the same for a whole row: that
-    changes no projection. With missing samples, the derivative of :func:`mixture` as it then is.
-
-    Args:
-        weights: ``[m, m]``, rows that sum to one.
-        values: Probabilities ``[m, p, N]``, zero where a sample is missing.
-        given: Booleans ``[m, p]``.
+    It is the mean over samples of ``sum_j s_m log(T_n / s_n)``, less what is equal for a whole row: that
+    changes no projection.
     """
     teacher = mixture(weights, values, given)
     ratio = np.log(np.maximum(teacher, SMALLEST)) - np.log(np.maximum(values, SMALLEST, dtype=np.float64))
@@ -112,13 +101,9 @@ def gradient(weights: Array, values: Array, given: Array) -> Array:
 
 
 def project(rows: Array, mass: Array) -> Array:
-    """Return each row's nearest neighbour among non-negative rows that sum to its mass, float64 ``[r, m]``.
+    """Return the nearest non-negative rows that sum to ``mass``, float64 ``[r, m]``.
 
     Duchi, Shalev-Shwartz, Singer, Chandra: Efficient projections onto the l1-ball, ICML 2008, figure 1.
-
-    Args:
-        rows: ``[r, m]``, m at least 1.
-        mass: ``[r]``, non-negative; a row of mass zero becomes zero.
     """
     rows, mass = rows.astype(np.float64), np.asarray(mass, np.float64)[:, None]
     falling = -np.sort(-rows, axis=1)
@@ -132,15 +117,7 @@ def project(rows: Array, mass: Array) -> Array:
 
 
 def step(block: Array, slope: Array, mass: Array, uniform: float, config: CoefficientConfig) -> Array:
-    """Return the block after one step, each row a point of the simplex of its mass.
-
-    Args:
-        block: ``[m, m]``.
-        slope: The gradient of the distance, lambda included, ``[m, m]``.
-        mass: What each row keeps in the block, ``[m]``.
-        uniform: 1/K, towards which rho pulls.
-        config: Step size, rho and kind of step.
-    """
+    """Return the block after one step down ``slope``, each row projected onto the simplex of its mass."""
     pull = 2 * config.c_lr * config.rho
     if config.c_step == "implicit":
         moved = (block - config.c_lr * slope + pull * uniform) / (1 + pull)
@@ -158,17 +135,7 @@ def learned(
     batch_size: int,
     config: CoefficientConfig,
 ) -> Array:
-    """Return the block after one pass over the round's predictions, a step for each mini-batch.
-
-    Args:
-        block: ``[m, m]``.
-        values: Probabilities ``[m, p, N]``, zero where a sample is missing.
-        given: Booleans ``[m, p]``.
-        factors: What each student's gradient is multiplied by, ``[m]``.
-        uniform: 1/K.
-        batch_size: Samples in a mini-batch.
-        config: How to step.
-    """
+    """Return the block after one pass over the round's predictions, one step for each mini-batch."""
     mass = block.sum(axis=1)
     slopes = config.lam * factors[:, None]
     for start in range(0, values.shape[1], batch_size):
@@ -179,7 +146,7 @@ def learned(
 
 
 def learned_flops(num_clients: int, num_samples: int, num_classes: int) -> float:
-    """Return what :func:`learned` costs: mixing, the gradient as much, some twenty operations a number."""
+    """Return the operations of :func:`learned`."""
     once = 20 * num_clients * num_samples * num_classes
     return 2 * mixture_flops(num_clients, num_samples, num_classes) + once
 
@@ -187,16 +154,7 @@ def learned_flops(num_clients: int, num_samples: int, num_classes: int) -> float
 def learned_from_gram(
     block: Array, gram: Array, factors: Array, uniform: float, num_steps: int, config: CoefficientConfig
 ) -> Array:
-    """Return the block after so many steps on ``||sum_m c[n, m] w_m - w_n||^2``.
-
-    Args:
-        block: ``[m, m]``.
-        gram: Inner products of the parameter vectors, ``[m, m]``, scaled as they are to count.
-        factors: What each student's gradient is multiplied by, ``[m]``.
-        uniform: 1/K.
-        num_steps: How many steps.
-        config: How to step.
-    """
+    """Return the block after some steps on ``||sum_m c[n, m] w_m - w_n||^2``; ``gram`` is ``[m, m]``."""
     mass = block.sum(axis=1)
     slopes = 2 * config.lam * factors[:, None]
     for _ in range(num_steps):
@@ -206,7 +164,7 @@ def learned_from_gram(
 
 
 def normalised(block: Array, mass: Array, config: CoefficientConfig) -> Array:
-    """Return the block at the end of a round: as it is, or the softmax of 5 c, each row with its mass."""
+    """Return the block at the end of a round: as it is, or the softmax of 5 c with each row's mass."""
     if config.c_norm == "projection":
         return block
     sharp = SHARPNESS * restricted(block)

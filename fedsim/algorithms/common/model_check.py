@@ -1,4 +1,4 @@
-"""Whether a model is of the architecture that belongs in its place (specification 3.5, E12), or is known."""
+"""Whether a model is of the architecture that belongs in its place (specification 3.5, E12)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedsim.algorithms.contexts import ServerContext
 from fedsim.params import Array, ArrayForm, Model, PendingTree, Tree
 
 
 def unlike(model: Model, wanted: Model) -> str | None:
-    """Say how a model differs from what is wanted in label, names, shapes or dtypes; None if it does not."""
+    """Return how a model differs from another in label, names, shapes or dtypes; None if it does not."""
     label = wanted.architecture
     if model.architecture != label:
         return f"architecture {model.architecture!r}, not {label!r}"
@@ -21,7 +20,7 @@ def unlike(model: Model, wanted: Model) -> str | None:
 
 
 def unlike_tree(tree: Tree, wanted: Tree, label: str) -> str | None:
-    """Say how a tree differs from an architecture's in names, shapes or dtypes; None if it does not."""
+    """Return how a tree differs from another in names, shapes or dtypes; None if it does not."""
     ours, theirs = _form(wanted), _form(tree)
     if ours.keys() != theirs.keys():
         return f"other names than architecture {label!r} has"
@@ -36,25 +35,8 @@ def _form(tree: Tree) -> Mapping[str, Array | ArrayForm]:
     return tree.form if type(tree) is PendingTree else tree
 
 
-def unknown_label(server: ServerContext, label: str) -> str | None:
-    """Say that the run has no architecture of a label; None if it has one."""
-    try:
-        server.initial_model(label)
-    except KeyError:
-        return f"architecture {label!r}, which the run does not have"
-    return None
-
-
-def unknown(server: ServerContext, model: Model | None) -> str | None:
-    """Say why a model is of no architecture of the run; None if it is of one, or there is no model."""
-    if model is None:
-        return None
-    label = model.architecture
-    return unknown_label(server, label) or unlike(model, server.initial_model(label))
-
-
 def same(left: Model, right: Model) -> bool:
-    """Say whether two models have one label and equal values; mostly one array is looked at if not."""
+    """Whether two models have one label and equal values."""
     trees = (left.params, right.params), (left.buffers, right.buffers)
     return unlike(left, right) is None and all(
         np.array_equal(array, theirs[name]) for ours, theirs in trees for name, array in ours.items()

@@ -1,7 +1,7 @@
-"""Several global models, one for each cluster of clients: the round that HypCluster and IFCA have in common.
+"""Several global models, one for each cluster of clients: the round of HypCluster and IFCA.
 
-The server sends every client all its models. The client takes the one with the least loss on its own samples,
-the first of equals, trains that and says which it was. A model that nobody took stays as it is.
+The server sends every client all its models. The client trains the one with the least loss on its own
+samples, the first on ties, and sends it with its number. A model that no client chose stays as it is.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from fedsim.params import Model
 from fedsim.ranges import Clients
 from fedsim.wire import Message, ModelUpdate, message
 
-Models: TypeAlias = tuple[Model, ...]
-"""The server's state: the model of each cluster."""
+Models: TypeAlias = tuple[Model, ...]  # the server's state: the model of each cluster
 
 
 class ModelClustersConfig(Config):
@@ -37,17 +36,13 @@ G = TypeVar("G", bound=ModelClustersConfig)
 
 @message("cluster_update")
 class ClusterUpdate(ModelUpdate):
-    """What a client sends.
+    """What a client sends."""
 
-    Attributes:
-        cluster: Which of the models it has trained, from 0.
-    """
-
-    cluster: int
+    cluster: int  # which of the models it has trained, from 0
 
 
 class ModelClusters(TrainingRounds[G, Models, Any]):
-    """Rounds in which each client trains the model that suits it best; a class derived merges them."""
+    """Rounds in which each client trains the model that suits it best; a subclass merges them."""
 
     messages: ClassVar[tuple[type[Message], ...]] = (ModelSet, ClusterUpdate)
     reply = ClusterUpdate
@@ -60,7 +55,7 @@ class ModelClusters(TrainingRounds[G, Models, Any]):
     async def send(
         self, server: ServerContext, state: Models, cohort: Sequence[int]
     ) -> tuple[Models, Mapping[int, Any]]:
-        """Send everyone all models."""
+        """Send all models to every client."""
         return state, broadcast(cohort, ModelSet.of(dict(enumerate(state))))
 
     def received(self, client: ClientContext, message: Any) -> Models:
@@ -68,7 +63,7 @@ class ModelClusters(TrainingRounds[G, Models, Any]):
         return tuple(message.models.values())
 
     async def choice(self, party: ClientContext, models: Models) -> int:
-        """Return which model has the least loss on the client's own samples, the first of equals."""
+        """Return the number of the model with the least loss on the client's samples, the first on ties."""
         if len(models) == 1:
             return 0
         losses = [await validation_loss(party, model, self.config.choose_on) for model in models]
@@ -82,7 +77,7 @@ class ModelClusters(TrainingRounds[G, Models, Any]):
     async def send_last(
         self, server: ServerContext, state: Models, cohort: Sequence[int]
     ) -> tuple[Models, Mapping[int, Any]]:
-        """Send everyone all models."""
+        """Send all models to every client."""
         return await self.send(server, state, cohort)
 
     async def train(self, client: ClientContext, state: Any, message: Any) -> tuple[Any, ClusterUpdate]:
@@ -95,7 +90,7 @@ class ModelClusters(TrainingRounds[G, Models, Any]):
         )
 
     async def trained(self, client: ClientContext, model: Model) -> Model:
-        """Return what a client sends for the model that it has chosen."""
+        """Return the model to send for the chosen one."""
         return (await client.fit(model)).model
 
     def vet(self, server: ServerContext, state: Models, reply: Reply) -> str | None:
@@ -111,7 +106,7 @@ class ModelClusters(TrainingRounds[G, Models, Any]):
 
 
 def members(server: ServerContext, state: Models, replies: Replies[ClusterUpdate]) -> list[list[Reply]]:
-    """Return the replies of each cluster, and note how many they are."""
+    """Return the replies of each cluster, and log their numbers."""
     groups: list[list[Reply]] = [[] for _ in state]
     for reply in replies:
         groups[reply.message.cluster].append(reply)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
-from fedsim.algorithms.base import C, Replies, Reply, S
+from fedsim.algorithms.base import C, Predictor, Predictors, Replies, Reply, S
 from fedsim.algorithms.common.training_rounds import TrainingRounds
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.engine.jobs import Extra
@@ -18,25 +17,32 @@ Weighting = Literal["samples", "uniform"]
 
 
 class ModelTraining(TrainingRounds[C, S, Any]):
-    """One exchange, in which every client trains the model that the server has for it."""
+    """One exchange, in which every client trains the model that the server has for it.
 
-    @abstractmethod
+    By default that is one global model: the server's state is a model, or has one called ``model``.
+    """
+
+    def start(self, server: ServerContext) -> S:
+        """Begin with the start values of the server's architecture, where the state is a model."""
+        return cast(S, server.initial_model())
+
     def model_for(self, server: ServerContext, state: S, client: int) -> Model:
-        """Return the model that a client is sent."""
+        """Return the model to send to a client."""
+        return _global_model(state)
 
     async def send(
         self, server: ServerContext, state: S, cohort: Sequence[int]
     ) -> tuple[S, Mapping[int, ModelBroadcast]]:
-        """Send every client its model."""
+        """Send its model to every client."""
         return state, broadcasts({client: self.model_for(server, state, client) for client in cohort})
 
     @property
     def training_step(self) -> Step | None:
-        """What a step of training does; None, as by default, for descent on the loss."""
+        """The step of training; None for descent on the loss, the default."""
         return None
 
     def training_extras(self, model: Model) -> Mapping[str, Extra] | None:
-        """Return what else a step needs of a fit that begins from a model; by default nothing."""
+        """Return the extras of a fit that begins from a model; none by default."""
         return None
 
     async def train(
@@ -48,18 +54,26 @@ class ModelTraining(TrainingRounds[C, S, Any]):
         return state, ModelUpdate.of(fitted.model, num_samples=client.num_samples())
 
     async def own_model(self, client: ClientContext, state: Any, message: ModelBroadcast) -> Model:
-        """Return the model that came."""
+        """Return the received model."""
         return message.model
 
     async def send_last(
         self, server: ServerContext, state: S, cohort: Sequence[int]
     ) -> tuple[S, Mapping[int, ModelBroadcast | None]]:
-        """Send every client its model."""
+        """Send its model to every client."""
         return await self.send(server, state, cohort)
+
+    async def models_of(self, observer: ClientContext, server_state: S, client_state: Any) -> Predictors:
+        """Return the global model."""
+        return {"global": Predictor(_global_model(server_state))}
+
+
+def _global_model(state: Any) -> Model:
+    return state if isinstance(state, Model) else state.model
 
 
 def broadcasts(models: Mapping[int, Model]) -> dict[int, ModelBroadcast]:
-    """Return the message for each client; one model for many is one message, which is encoded once."""
+    """Return the message for each client; a model for many clients is encoded once."""
     distinct = {id(model): model for model in models.values()}
     messages = {key: ModelBroadcast.of(model) for key, model in distinct.items()}
     return {client: messages[id(model)] for client, model in models.items()}
@@ -72,17 +86,17 @@ def start_models(server: ServerContext) -> dict[str, Model]:
 
 
 def mean_of_models(replies: Replies[ModelUpdate], weighting: Weighting) -> Model:
-    """Return the mean of the models that came back, weighted by their clients' samples or all alike."""
+    """Return the mean of the replies' models, weighted by samples or equally."""
     return mean_model([reply.message.model for reply in replies], mean_weights(replies, weighting))
 
 
 def mean_weights(replies: Replies[ModelUpdate], weighting: Weighting) -> list[float]:
-    """Return what each reply weighs in a mean; the weights sum to one."""
+    """Return the weight of each reply in a mean; they sum to one."""
     return shares(replies, [reply.message.num_samples if weighting == "samples" else 1 for reply in replies])
 
 
 def means_by_architecture(replies: Replies[ModelUpdate], weighting: Weighting) -> dict[str, Model]:
-    """Return the mean of the models of each architecture of which any came back, by label."""
+    """Return the mean of the replies' models of each architecture, by label."""
     groups: dict[str, list[Reply[ModelUpdate]]] = {}
     for reply in replies:
         groups.setdefault(reply.message.architecture, []).append(reply)

@@ -11,17 +11,11 @@ from fedsim.wire import Message, counted, message
 
 @message("model_set")
 class ModelSet(Message):
-    """Several models for a client.
+    """Several models for a client."""
 
-    Attributes:
-        architecture: Label of their architecture; empty without a model.
-        params: By the name of each model, its trainable parameters.
-        buffers: By the name of each model, its running statistics and counters.
-    """
-
-    architecture: str
-    params: Mapping[str, Tree] = counted()
-    buffers: Mapping[str, Tree]
+    architecture: str  # label of their architecture; empty without a model
+    params: Mapping[str, Tree] = counted()  # by the name of each model, its trainable parameters
+    buffers: Mapping[str, Tree]  # by the name of each model, its running statistics and counters
 
     def __post_init__(self) -> None:
         if self.params.keys() != self.buffers.keys():
@@ -29,11 +23,7 @@ class ModelSet(Message):
 
     @classmethod
     def of(cls, models: Mapping[int, Model]) -> Self:
-        """Return the message that carries models by number.
-
-        Raises:
-            ValueError: Models of several architectures.
-        """
+        """Return the message that carries models by number; ValueError for several architectures."""
         labels = {model.architecture for model in models.values()}
         if len(labels) > 1:
             raise ValueError(f"a set of models has one architecture, not {', '.join(sorted(labels))}")

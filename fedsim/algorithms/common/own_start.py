@@ -1,4 +1,4 @@
-"""What a client's own model starts from, where it has one: the same values for all, or its own."""
+"""The start values of clients' own models: the same for all, or different ones."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class OwnStartConfig(Config):
 def own_start(
     party: Context, config: OwnStartConfig, architecture: str | None = None, *, client: int | None = None
 ) -> Model:
-    """Return the start values of a client's own model, which the server can know too.
+    """Return the start values of a client's own model; the server can ask for them too.
 
     Args:
-        party: Who asks.
+        party: The client or the server.
         config: How clients' models start.
-        architecture: Label of the model's architecture; by default that of who asks.
-        client: Whose model it is; by default that of who asks.
+        architecture: Label of the model's architecture; the party's own by default.
+        client: The model's client; the party itself by default.
     """
     owner = party.client if client is None else client
     return party.initial_model(architecture, variant=0 if config.same_start else 1 + owner)

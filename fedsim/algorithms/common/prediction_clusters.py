@@ -1,7 +1,7 @@
-"""k-means on predictions (specification 3.7): scikit-learn's, made the same on every machine's thread count.
+"""k-means on predictions (specification 3.7): scikit-learn's, independent of the number of threads.
 
-Vectors that are equal are given once, with their number as weight; so there are never more centroids than
-different vectors, and none is empty. Clusters are numbered by their first member.
+Equal vectors are given once, weighted by their number, so there are never more centroids than different
+vectors, and none is empty. Clusters are numbered by their first member.
 """
 
 from __future__ import annotations
@@ -20,27 +20,15 @@ ITERATIONS = 100
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clusters:
-    """A clustering of m vectors.
+    """A clustering of m vectors."""
 
-    Attributes:
-        centroids: Means of the clusters, float32 ``[C, *shape]``.
-        counts: Their members, int32 ``[C]``, each at least 1.
-        labels: The cluster of each vector, int64 ``[m]``.
-    """
-
-    centroids: Array
-    counts: Array
-    labels: Array
+    centroids: Array  # means of the clusters, float32 [C, *shape]
+    counts: Array  # their members, int32 [C], each at least 1
+    labels: Array  # the cluster of each vector, int64 [m]
 
 
 def cluster(vectors: Array, num_clusters: int, seed: int) -> Clusters:
-    """Return at most ``num_clusters`` clusters: k-means++, Lloyd, the best of ten starts.
-
-    Args:
-        vectors: ``[m, *shape]``, m at least 1, compared as flat float64.
-        num_clusters: At least 1; with 1 the centroid is the plain mean.
-        seed: Decides the starts; 32 bits are used.
-    """
+    """Return at most ``num_clusters`` clusters: k-means++, Lloyd, the best of ten starts."""
     flat = vectors.reshape(len(vectors), -1).astype(np.float64)
     distinct, place = np.unique(flat, axis=0, return_inverse=True)
     place = place.ravel()  # a column, with some versions of NumPy
@@ -56,15 +44,15 @@ def cluster(vectors: Array, num_clusters: int, seed: int) -> Clusters:
 
 
 async def clustered(server: ServerContext, vectors: Sequence[Array], wanted: int) -> Clusters:
-    """Cluster vectors ``[*shape]``, one for each client; takes the server's time."""
+    """Cluster the clients' vectors ``[*shape]``; takes the server's time."""
     flops = cost_flops(len(vectors), vectors[0].size, wanted)
     seed = server.key.child("kmeans").seed
-    found: Clusters = await server.call(cluster, np.stack(vectors), wanted, seed, flops=flops)
-    return found
+    clusters: Clusters = await server.call(cluster, np.stack(vectors), wanted, seed, flops=flops)
+    return clusters
 
 
 def cost_flops(num_vectors: int, size: int, num_clusters: int) -> float:
-    """Return about what :func:`cluster` costs: twenty iterations of each start, three operations a scalar."""
+    """Return about the operations of :func:`cluster`: twenty iterations of each start."""
     return float(max(1, 3 * RESTARTS * 20 * num_vectors * size * num_clusters))
 
 

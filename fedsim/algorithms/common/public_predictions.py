@@ -1,8 +1,8 @@
 """Public samples: which ones a round uses, and clients' predictions on them.
 
-Where clients hold the public set, its samples are named by their positions; where the server alone does, they
-are sent, in a frame that counts as data. What comes back names its samples by a digest, or in full where some
-are missing (specification 3.5, E10). p: samples asked about, N: classes, m: replies.
+If clients hold the public set, its samples are named by their positions; otherwise they are sent, in a frame
+that counts as data. A reply names its samples by a digest, or in full if some are missing (specification 3.5,
+E10). p: samples asked about, N: classes, m: replies.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from fedsim.wire import Form, LogitsDown, LogitsUp, PublicBatch, PublicData, ind
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Announced:
-    """Public samples that the server has named to a client, as the client keeps them.
+    """Public samples that the server has announced, as a client keeps them.
 
     Attributes:
         positions: Their positions in the public set, int64 ``[p]``.
-        values: The samples ``[p, ...]`` as they were sent, uint8 for images of eight bits, so that a number
-            takes a byte; None where clients hold the public set.
+        values: The samples ``[p, ...]`` as they were sent, uint8 for images of eight bits; None if clients
+            hold the public set.
     """
 
     positions: Array
@@ -37,18 +37,18 @@ class Announced:
 
     @classmethod
     def of(cls, message: PublicBatch | PublicData) -> Announced:
-        """Return what a client keeps of an announcement."""
+        """Return the announcement in a message."""
         return cls(message.indices, message.values if isinstance(message, PublicData) else None)
 
     def samples(self, named: Array | None = None) -> Samples:
-        """Return the samples for a job, all or some by their positions int64 ``[q]``."""
+        """Return the samples for a job, all of them or those at positions int64 ``[q]``."""
         if self.values is None:
             return PublicSamples(self.positions if named is None else named)
         values = self.values if named is None else self.values[rows_of(self.positions, named)]
         return InlineSamples(restored(values))
 
     def samples_of(self, message: LogitsDown) -> Samples | None:
-        """Return the samples that the server's values are about, or None where those are others."""
+        """Return the samples of the server's values; None if those are on other samples."""
         named = self.positions if message.indices is None else message.indices
         return self.samples(message.indices) if message.indices_digest == indices_digest(named) else None
 
@@ -56,7 +56,7 @@ class Announced:
 def draw(
     key: Key, num_public: int, wanted: int | Literal["all"] | None, *, replacement: bool = False
 ) -> Array:
-    """Return positions of public samples, int64 ``[p]``, drawn anew from a key.
+    """Return random positions of public samples, int64 ``[p]``.
 
     Args:
         key: Names the draw.
@@ -71,17 +71,14 @@ def draw(
 
 
 def announce(server: ServerContext, positions: Array) -> PublicBatch | PublicData:
-    """Return the message that names the samples, or brings them where clients do not hold them."""
+    """Return the message that names the samples, with their values if clients do not hold them."""
     if server.public_at_clients:
         return PublicBatch(positions)
     return PublicData(positions, compact(server.public_values(positions)))
 
 
 def compact(values: Array) -> Array:
-    """Return images of 8-bit origin as uint8, so that a scalar takes one byte; others as they are.
-
-    :func:`restored` gives the same float32 values, bit for bit.
-    """
+    """Return images of 8-bit origin as uint8, others unchanged; :func:`restored` is its exact inverse."""
     if values.dtype != np.float32:
         return values
     steps = np.rint(values * 255)
@@ -92,7 +89,7 @@ def compact(values: Array) -> Array:
 
 
 def restored(values: Array) -> Array:
-    """Return samples as jobs take them: float32 images in [0, 1] from uint8, others as they are."""
+    """Return samples for jobs: float32 images in [0, 1] from uint8, others unchanged."""
     if values.dtype != np.uint8:
         return values
     x = values.astype(np.float32)
@@ -108,16 +105,15 @@ def predictions(
     kind: type[LogitsUp] = LogitsUp,
     **fields: Any,
 ) -> LogitsUp:
-    """Return a client's reply about public samples.
+    """Return a client's reply with predictions on public samples.
 
     Args:
         values: Its predictions, ``[p, N]``.
-        positions: The samples asked about, int64 ``[p]``; none where the client has no public samples, which
-            the reply then says.
+        positions: The samples asked about, int64 ``[p]``; empty if the client has no public samples.
         form: Whether values are logits or probabilities.
-        temperature: What the logits were divided by.
+        temperature: Divisor of the logits.
         kind: The kind of message.
-        **fields: What that has beside the fields of all predictions.
+        **fields: Further fields of that kind.
     """
     digest, named = indices_digest(positions), None if len(positions) else positions
     return kind(values, form=form, temperature=temperature, indices_digest=digest, indices=named, **fields)
@@ -128,15 +124,14 @@ def unusable(
 ) -> str | None:
     """Return why a reply cannot be merged, or None.
 
-    A reply may name some of the samples asked about, none more often than it was asked for: draws with
-    replacement ask for some more than once.
+    A reply may name some of the samples asked about, none more often than asked for.
 
     Args:
         message: The reply.
         positions: The samples asked about, int64 ``[p]``.
         num_outputs: N.
-        form: What its rows have to be.
-        temperature: What their logits have to be divided by.
+        form: The form of its rows.
+        temperature: The divisor of their logits.
     """
     if (message.form, message.temperature) != (form, temperature):
         came = f"{message.form} of temperature {message.temperature}"
@@ -154,9 +149,9 @@ def unusable(
 
 
 def stacked(positions: Array, num_outputs: int, replies: Sequence[Reply]) -> tuple[Array, Array]:
-    """Return all replies' rows side by side, and who has given which.
+    """Return all replies' rows, and which rows are there.
 
-    Where a sample was asked for more than once, its row stands at all its places, however often it is named.
+    A sample that was asked for more than once has its row at all its places.
 
     Returns:
         float32 ``[m, p, N]``, zero where a row is missing, and booleans ``[m, p]``.
@@ -174,21 +169,21 @@ def stacked(positions: Array, num_outputs: int, replies: Sequence[Reply]) -> tup
 
 
 def rows_of(positions: Array, named: Array) -> Array:
-    """Return the place of each sample named among those asked about, the first of several."""
+    """Return the first place of each named sample among the positions."""
     order = np.argsort(positions, kind="stable")
     rows: Array = order[np.searchsorted(positions, named, sorter=order)]
     return rows
 
 
 def mean_by_sample(values: Array, given: Array) -> tuple[Array, Array]:
-    """Return the plain mean of each sample's rows over those who gave one: an addition for each number.
+    """Return the plain mean of each sample's rows.
 
     Args:
-        values: ``[m, p, N]`` as of :func:`stacked`.
+        values: ``[m, p, N]`` from :func:`stacked`.
         given: Booleans ``[m, p]``.
 
     Returns:
-        float32 ``[q, N]`` for the q samples that anybody gave, and which those are, booleans ``[p]``.
+        float32 ``[q, N]`` for the q samples with any row, and which those are, booleans ``[p]``.
     """
     senders = given.sum(axis=0)
     known = senders > 0

@@ -1,8 +1,8 @@
-"""Delivery of the public set: once, before the first round, where the server alone holds it.
+"""Delivery of the public set: once, before round 1, if the server alone holds it.
 
-For algorithms whose own messages refer to public samples by position. The frames count as data. Where clients
-hold the set from the start nobody is asked and nothing is sent. A client that its frame does not reach has no
-public samples in this run: it goes on training alone (specification 3.5, E10).
+For algorithms whose messages refer to public samples by position. The frames count as data. If clients hold
+the set nothing is sent. A client that its frame does not reach has no public samples in this run: it goes on
+training alone (specification 3.5, E10).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class ClientState:
     """What a client keeps.
 
     Attributes:
-        model: Its own model; never travels.
-        received: The public samples that it was sent, by position ``[p, ...]``; None where none came.
+        model: Its own model, which never travels.
+        received: The public samples that it was sent, by position ``[p, ...]``; None if it was sent none.
     """
 
     model: Model
@@ -40,35 +40,39 @@ P = TypeVar("P", bound=ClientState, default=Any)
 
 
 class PublicSetDelivery(Algorithm[C, S, P]):
-    """Sends clients the public set first, if they do not hold it."""
+    """Sends clients the public set before round 1, if they do not hold it."""
 
     mixed_architectures = True
     needs_public = True
 
     @property
     def exchanges(self) -> Exchanges[S, P]:
-        """One, before the first round: the delivery."""
+        """The delivery."""
         hand_out = Exchange(
             "hand_out", instruct=self.instruct_hand_out, local=self.local_hand_out, when="opening", who="all"
         )
         return (hand_out,)
 
     def public_positions(self, party: ComputeContext) -> Array:
-        """Return the positions of the samples that clients need, int64 ``[p]``: 0 to p - 1."""
+        """Return the positions of the samples for clients, int64 ``[p]``: 0 to p - 1."""
         return np.arange(party.num_public)
 
     async def instruct_hand_out(
         self, server: ServerContext, state: S, cohort: Sequence[int]
     ) -> tuple[S, Mapping[int, PublicBatch | PublicData]]:
-        """Send everyone the samples, unless clients hold them."""
+        """Send all clients the samples, unless they hold them."""
         if server.public_at_clients:
             return state, {}
-        return state, broadcast(cohort, announce(server, self.public_positions(server)))
+        return state, broadcast(cohort, self.delivery(server))
+
+    def delivery(self, server: ServerContext) -> PublicBatch | PublicData:
+        """Return the message with the samples."""
+        return announce(server, self.public_positions(server))
 
     async def local_hand_out(
         self, client: ClientContext, state: P, message: PublicBatch | PublicData
     ) -> tuple[P, None]:
-        """Keep them as they came, which takes a byte a number for images of eight bits."""
+        """Store the samples as they came: one byte a number for images of eight bits."""
         return replace(state, received=Announced.of(message).values), None
 
     async def models_of(self, observer: ClientContext, server_state: S, client_state: P) -> Predictors:
@@ -79,7 +83,7 @@ class PublicSetDelivery(Algorithm[C, S, P]):
 def held(client: ClientContext, state: ClientState, positions: Array) -> tuple[Samples, Array]:
     """Return public samples for jobs of the client, and their positions int64 ``[p]``.
 
-    Both are empty, with a warning, where the client does not have them.
+    Both are empty, with a warning, if the client does not have them.
     """
     if not client.public_at_clients and state.received is not None:
         return InlineSamples(restored(state.received[positions])), positions

@@ -1,9 +1,9 @@
 """Server optimisers: the server takes the mean change of the clients' models as a gradient.
 
 Clients train as in FedAvg. The server forms the mean change ``D = sum_k p_k (w_k - w)`` and gives it to an
-optimiser of its own, which remembers moments of it (specification 5.B.4). Running statistics are no
-parameters: they are averaged. A client's change has the dtype of its model, as if the client had sent it; the
-mean, the moments and the step are in float64, so that squares of large changes do not overflow.
+optimiser of its own, which remembers moments of it (specification 5.B.4). Running statistics are averaged. A
+client's change has the dtype of its model, as if the client had sent it; the mean, the moments and the step
+are in float64, so that squares of large changes do not overflow.
 
 Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan: Adaptive Federated Optimization, ICLR 2021
 (arXiv 2003.00295), algorithms 1 and 2.
@@ -14,13 +14,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
-from fedsim.algorithms.base import Predictor, Predictors, Replies
+from fedsim.algorithms.base import Replies
 from fedsim.algorithms.common.model_rounds import ModelTraining, Weighting, mean_weights
-from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.algorithms.contexts import ServerContext
 from fedsim.config import Config
 from fedsim.params import Array, Model, weighted_mean
 from fedsim.ranges import LearningRate, Norm, PartialShare
@@ -38,14 +38,10 @@ class ServerOptimiserConfig(Config):
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What the server holds.
+    """What the server holds."""
 
-    Attributes:
-        model: The global model.
-        moments: What the optimiser remembers, by parameter, arrays like it, float64.
-    """
-
-    model: Model
+    model: Model  # the global model
+    # what the optimiser remembers, by parameter, arrays like it, float64
     moments: Mapping[str, tuple[Array, ...]]
 
 
@@ -63,17 +59,13 @@ class ServerOptimisation(ModelTraining[G, ServerState]):
 
     @abstractmethod
     def step(self, change: Array, *moments: Array) -> tuple[Array, ...]:
-        """Return how a parameter moves, but for the learning rate, then its new moments; all float64."""
+        """Return a parameter's step without the learning rate, then its new moments; float64."""
 
     def start(self, server: ServerContext) -> ServerState:
         """Begin with the start values of the server's architecture."""
         model = server.initial_model()
         moments = {name: self.first_moments(array) for name, array in model.params.items()}
         return ServerState(model, moments)
-
-    def model_for(self, server: ServerContext, state: ServerState, client: int) -> Model:
-        """Return the global model."""
-        return state.model
 
     async def merge(
         self, server: ServerContext, state: ServerState, replies: Replies[ModelUpdate]
@@ -84,19 +76,13 @@ class ServerOptimisation(ModelTraining[G, ServerState]):
         params, moments = dict[str, Array](), dict[str, tuple[Array, ...]]()
         for name, array in model.params.items():
             change = np.zeros(array.shape)
-            for one, weight in zip(models, weights, strict=True):
-                change += np.multiply(one.params[name] - array, weight, dtype=np.float64)
+            for trained, weight in zip(models, weights, strict=True):
+                change += np.multiply(trained.params[name] - array, weight, dtype=np.float64)
             step, *after = self.step(change, *state.moments[name])
             params[name] = np.asarray(array + self.config.server_lr * step, array.dtype)
             moments[name] = tuple(after)
-        buffers = weighted_mean([one.buffers for one in models], weights)
+        buffers = weighted_mean([trained.buffers for trained in models], weights)
         return ServerState(Model(model.architecture, params, buffers), moments)
-
-    async def models_of(
-        self, observer: ClientContext, server_state: ServerState, client_state: Any
-    ) -> Predictors:
-        """Return the global model."""
-        return {"global": Predictor(server_state.model)}
 
 
 class AdaptiveConfig(ServerOptimiserConfig):
@@ -114,7 +100,7 @@ A = TypeVar("A", bound=AdaptiveConfig)
 
 
 class AdaptiveOptimisation(ServerOptimisation[A]):
-    """Steps ``u / (sqrt(v) + epsilon)`` without bias correction; a subclass says what v becomes."""
+    """Steps ``u / (sqrt(v) + epsilon)`` without bias correction; a subclass computes v."""
 
     @abstractmethod
     def second_moment(self, v: Array, squared: Array) -> Array:
@@ -125,7 +111,7 @@ class AdaptiveOptimisation(ServerOptimisation[A]):
         return np.zeros(like.shape), np.full(like.shape, self.config.epsilon**2)
 
     def step(self, change: Array, *moments: Array) -> tuple[Array, ...]:
-        """Return how a parameter moves, and its new moments."""
+        """Return a parameter's step and its new moments."""
         u, v = moments
         u = self.config.beta1 * u + (1 - self.config.beta1) * change
         v = self.second_moment(v, np.square(change))

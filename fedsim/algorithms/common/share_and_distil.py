@@ -1,8 +1,8 @@
-"""Rounds in which predictions travel: clients share them, then distil what the server makes of them.
+"""Rounds in which clients share predictions, then distil what the server makes of them.
 
-The server names public samples and the cohort predicts them (*share*). Those who replied get values of the
-server's on the same samples, and learn from them (*distil*). They train on their own samples before the share
-or after the distillation, and are measured after what comes last. p: samples, N: classes.
+The server names public samples and the cohort predicts them (*share*). Those who replied get the server's
+values on the same samples, and learn from them (*distil*). They train on their own samples before the share
+or after the distillation, and are measured after the last step. p: samples, N: classes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ServerState:
     """What the server holds between the two exchanges of a round; the base of such states.
 
     Attributes:
-        positions: The round's public samples, int64 ``[p]``; after the share, those that anybody predicted.
+        positions: The round's public samples, int64 ``[p]``; after the share, those with any prediction.
         asked: How many samples the cohort was asked about.
     """
 
@@ -54,10 +54,7 @@ class ServerState:
     asked: int = 0
 
     def message(self, values: Array, form: Form, temperature: float) -> LogitsDown:
-        """Return the message that carries values ``[p, N]`` on the samples.
-
-        Clients know the samples, unless some of those asked about were left out.
-        """
+        """Return the message with values ``[p, N]``; it names the samples if some were left out."""
         named = None if len(self.positions) == self.asked else self.positions
         digest = indices_digest(self.positions)
         return LogitsDown(values, form=form, temperature=temperature, indices_digest=digest, indices=named)
@@ -68,8 +65,8 @@ class ClientState:
     """What a client keeps.
 
     Attributes:
-        model: Its own model; never travels.
-        announced: The public samples of its last share; None before, and once they were learned from.
+        model: Its own model, which never travels.
+        announced: The public samples of its last share, until it has learned from them; None otherwise.
     """
 
     model: Model
@@ -105,14 +102,14 @@ class ShareAndDistil(Algorithm[G, S, ClientState]):
 
     @abstractmethod
     async def predicted(self, client: ClientContext, model: Model, announced: Announced) -> LogitsUp:
-        """Return what a client sends: the model's predictions on the samples named."""
+        """Return the client's message: its predictions on the samples."""
 
     @abstractmethod
     async def distilled(self, client: ClientContext, model: Model, samples: Samples, values: Array) -> Model:
-        """Return a client's model, trained on the server's values ``[p, N]`` on public samples."""
+        """Return the client's model, trained on the server's values ``[p, N]``."""
 
     async def trained(self, client: ClientContext, model: Model) -> Model:
-        """Return a client's model, trained on its own samples."""
+        """Return the client's model, trained on its own samples."""
         return (await client.fit(model)).model
 
     def join(self, client: ClientContext) -> ClientState:
@@ -122,7 +119,7 @@ class ShareAndDistil(Algorithm[G, S, ClientState]):
     async def instruct_share(
         self, server: ServerContext, state: S, cohort: Sequence[int]
     ) -> tuple[S, Mapping[int, PublicBatch | PublicData]]:
-        """Draw the round's public samples and name them."""
+        """Draw the round's public samples and announce them."""
         positions = self.drawn(server)
         state = replace(state, positions=positions, asked=len(positions))
         return state, broadcast(cohort, announce(server, positions))
@@ -130,7 +127,7 @@ class ShareAndDistil(Algorithm[G, S, ClientState]):
     async def local_share(
         self, client: ClientContext, state: ClientState, message: PublicBatch | PublicData
     ) -> tuple[ClientState, LogitsUp]:
-        """Train, unless that comes last, and send predictions on the samples named."""
+        """Train, unless that comes last, and send predictions on the samples."""
         model, announced = state.model, Announced.of(message)
         if self.config.order == "train_first":
             model = await self.trained(client, model)
@@ -138,7 +135,7 @@ class ShareAndDistil(Algorithm[G, S, ClientState]):
 
     @abstractmethod
     async def merge_share(self, server: ServerContext, state: S, replies: Replies[LogitsUp]) -> S:
-        """Take what the clients have sent."""
+        """Merge the predictions."""
 
     @abstractmethod
     async def instruct_distil(
@@ -149,10 +146,7 @@ class ShareAndDistil(Algorithm[G, S, ClientState]):
     async def local_distil(
         self, client: ClientContext, state: ClientState, message: LogitsDown
     ) -> tuple[ClientState, None]:
-        """Learn from the server's values, then train, if that comes last.
-
-        Values on samples other than those of the last share change nothing.
-        """
+        """Learn from the server's values, unless they are on other samples; train, if that comes last."""
         samples = None if state.announced is None else state.announced.samples_of(message)
         if samples is None:
             return state, None

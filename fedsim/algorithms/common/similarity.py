@@ -1,7 +1,7 @@
-"""Weights by similarity: cosines between what clients predict, or between their parameters.
+"""Weights by similarity, and mixtures of models with weights; pure, for ``server.call``.
 
-Cosines are rounded to twelve decimals, so that clients that are equal are so for every formula below.
-m: clients, r: some of them, p: public samples, N: classes. All functions are pure, for ``server.call``.
+Cosines are between clients' predictions or parameters. They are rounded to twelve decimals, so that equal
+clients have equal weights. m: clients, r: some of them, p: public samples, N: classes.
 """
 
 from __future__ import annotations
@@ -11,15 +11,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from fedsim.algorithms.common.ktpfl_coefficients import product
-from fedsim.params import Array, Tree
+from fedsim.params import Array, Model, Tree, mean_model
 
 DECIMALS = 12
-AT_ONCE = 1 << 16
-"""Numbers of each vector that are taken to float64 at a time: models may be large, and many."""
+AT_ONCE = 1 << 16  # numbers of each vector that are taken to float64 at a time: models may be large, and many
 
 
 def gram(trees: Sequence[Tree], centred: bool) -> Array:
-    """Return inner products of parameter vectors, float64 ``[m, m]``, their mean taken off if ``centred``."""
+    """Return inner products of parameter vectors, float64 ``[m, m]``; ``centred``: less their mean."""
     total = np.zeros((len(trees), len(trees)))
     for vectors in _pieces(trees, centred):
         total += product(vectors, vectors.T)
@@ -38,46 +37,41 @@ def gram_rows(trees: Sequence[Tree], rows: Sequence[int], centred: bool) -> tupl
 
 
 def gram_flops(num_vectors: int, size: int) -> float:
-    """Return what :func:`gram` costs for vectors of ``size`` numbers, the mean included."""
+    """Return the operations of :func:`gram` for vectors of ``size`` numbers."""
     return gram_rows_flops(num_vectors, num_vectors, size)
 
 
 def gram_rows_flops(num_rows: int, num_vectors: int, size: int) -> float:
-    """Return what :func:`gram_rows` costs: its products, the mean, and the squares of the others."""
+    """Return the operations of :func:`gram_rows`."""
     return float(max(1, 2 * (num_rows * num_vectors + num_vectors + num_vectors - num_rows) * size))
 
 
 def cosines(products: Array) -> Array:
     """Return cosines from inner products ``[m, m]``; 0 beside a vector of zeros."""
     squares = np.diagonal(products)
-    found = rounded_cosines(products, squares[:, None], squares[None, :])
-    np.fill_diagonal(found, 1)
-    return found
+    result = rounded_cosines(products, squares[:, None], squares[None, :])
+    np.fill_diagonal(result, 1)
+    return result
 
 
 def rounded_cosines(products: Array, squares: Array, others: Array) -> Array:
     """Return cosines from inner products and squares of either side; 0 beside a vector of zeros."""
     lengths = np.sqrt(squares * others)
-    found: Array = np.round(products / np.where(lengths > 0, lengths, 1), DECIMALS)
-    return found
+    result: Array = np.round(products / np.where(lengths > 0, lengths, 1), DECIMALS)
+    return result
 
 
 def cosines_of_predictions(values: Array, given: Array) -> Array:
-    """Return cosines between clients' predictions, each pair's over the samples that both gave, ``[m, m]``.
-
-    Args:
-        values: Probabilities ``[m, p, N]``, zero where a sample is missing.
-        given: Booleans ``[m, p]``.
-    """
+    """Return cosines of predictions ``[m, m]``, each pair's over the samples that both gave."""
     flat = values.reshape(len(values), -1)
     squares = product(np.square(values, dtype=np.float64).sum(axis=2), given.T)
-    found = rounded_cosines(product(flat, flat.T), squares, squares.T)
-    np.fill_diagonal(found, 1)
-    return found
+    result = rounded_cosines(product(flat, flat.T), squares, squares.T)
+    np.fill_diagonal(result, 1)
+    return result
 
 
 def cosines_flops(num_clients: int, num_samples: int, num_classes: int) -> float:
-    """Return what :func:`cosines_of_predictions` costs: products of all pairs, and squares."""
+    """Return the operations of :func:`cosines_of_predictions`."""
     return float(max(1, 2 * num_clients * (num_clients + 1) * num_samples * num_classes))
 
 
@@ -92,18 +86,21 @@ def by_sum(similarities: Array) -> Array:
 
 
 def by_rank(similarities: Array, num_neighbours: int) -> Array:
-    """Return rows with equal weights for the most similar, oneself before all others, ties by lower number.
-
-    Args:
-        similarities: ``[m, m]``.
-        num_neighbours: How many, oneself included; as many as there are, where that is less.
-    """
+    """Return equal weights for the most similar, oneself first, then ties by lower number, ``[m, m]``."""
     count = min(num_neighbours, len(similarities))
     order = np.where(np.eye(len(similarities), dtype=np.bool_), -np.inf, -similarities)
     nearest = np.argsort(order, axis=1, kind="stable")[:, :count]
     weights = np.zeros(similarities.shape)
     np.put_along_axis(weights, nearest, 1 / count, axis=1)
     return weights
+
+
+def mixtures(models: Sequence[Model], weights: Array) -> list[Model]:
+    """Return a mean of the models for each row of weights ``[r, m]``, buffers included."""
+    return [
+        mean_model([models[place] for place in np.flatnonzero(row).tolist()], row[row != 0].tolist())
+        for row in weights
+    ]
 
 
 def _shares(amounts: Array) -> Array:
@@ -116,7 +113,7 @@ def _pieces(trees: Sequence[Tree], centred: bool) -> Iterator[Array]:
     for name in trees[0]:
         flat = [tree[name].reshape(-1) for tree in trees]
         for start in range(0, len(flat[0]), AT_ONCE):
-            vectors = np.stack([one[start : start + AT_ONCE] for one in flat]).astype(np.float64)
+            vectors = np.stack([vector[start : start + AT_ONCE] for vector in flat]).astype(np.float64)
             if centred:
                 vectors -= vectors.mean(axis=0)
             yield vectors

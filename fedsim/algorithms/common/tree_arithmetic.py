@@ -10,15 +10,14 @@ from fedsim.params import Form, PendingTree, Tree, freeze
 
 
 def combination(trees: Sequence[Tree], factors: Sequence[float]) -> Tree:
-    """Return ``sum_i factors[i] * trees[i]``, in the dtype of the first tree.
+    """Return ``sum_i factors[i] * trees[i]``, in the dtype of the first tree, added up in float64.
 
-    It is added up in float64, from the first tree on. The factors may have any sign and any sum; a mean is
-    :func:`fedsim.params.weighted_mean`. It is pending as long as one of the trees is, so that a client who
-    sends what its training has changed can still be trained together with others.
+    A mean is :func:`fedsim.params.weighted_mean`. The result is pending while one of the trees is, so that a
+    client that sends the change of its model is trained together with others.
 
     Args:
         trees: At least one tree of floating arrays, all with the same names and shapes.
-        factors: One for each tree.
+        factors: One for each tree, of any sign.
     """
     if any(type(tree) is PendingTree and tree.is_pending for tree in trees):
         first = trees[0]

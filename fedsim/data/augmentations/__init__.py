@@ -1,1 +1,1 @@
-"""How clients' images are transformed at random in each training: one file, one transformation."""
+"""How clients' images are transformed at random in each training."""

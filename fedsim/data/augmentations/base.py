@@ -44,24 +44,20 @@ Augmentations: TypeAlias = Sequence[Augmentation[Any]]
 
 
 def check_images(augmentations: Augmentations, task: Task) -> None:
-    """Check that the samples of a task are images which augmentations can transform.
-
-    Raises:
-        DataError: They are not.
-    """
-    for one in augmentations:
+    """Raise a DataError unless a task's samples are images that the augmentations can transform."""
+    for augmentation in augmentations:
         shape = task.input_shape
         if len(shape) != 3 or task.vocabulary:
             what = "texts" if task.vocabulary else f"of the shape {' x '.join(map(str, shape))}"
             problem = f"it transforms images (channels, height, width), and the samples are {what}"
             problem += ": leave it out, or take images (such as digits with params.shape = 'image')"
-        elif not (problem := one.fault(*shape[1:])):
+        elif not (problem := augmentation.fault(*shape[1:])):
             continue
-        raise DataError(f"{name_of(one)!r}: {problem}", setting="augmentations")
+        raise DataError(f"{name_of(augmentation)!r}: {problem}", setting="augmentations")
 
 
 def transformed(augmentations: Augmentations, images: Tensor, generator: torch.Generator) -> Tensor:
     """Return images ``[b, C, H, W]`` after one augmentation after the other."""
-    for one in augmentations:
-        images = one.transformed(images, generator)
+    for augmentation in augmentations:
+        images = augmentation.transformed(images, generator)
     return images

@@ -98,16 +98,7 @@ class ClassPartition(PartitionPlugin[C]):
         return cut(by_class(labels, pool.num_classes, generator), counts)
 
     def require_holders(self, totals: Counts, holds: NDArray[np.bool_], least: int = 1) -> None:
-        """Raise if a class has too few samples to give each of its holders ``least`` of them.
-
-        Args:
-            totals: int64 (N,), samples of each class.
-            holds: (K, N), which client holds which class.
-            least: Samples of each of its classes that a client gets at least.
-
-        Raises:
-            DataError: There is such a class.
-        """
+        """Raise if a class has too few samples to give each of its holders ``least`` of them."""
         holders = holds.sum(axis=0)
         for j in np.flatnonzero(totals < least * holders):
             raise DataError(
@@ -117,17 +108,7 @@ class ClassPartition(PartitionPlugin[C]):
             )
 
     def redrawn(self, draw: Callable[[], Counts], num_draws: int, min_size: int, setting: str) -> Counts:
-        """Draw counts until every client has ``min_size`` samples, and return them.
-
-        Args:
-            draw: Draws counts, int64 (K, N).
-            num_draws: Number of draws after which the request counts as impossible.
-            min_size: Fewest samples of a client.
-            setting: The setting that makes sizes more even when it is raised, for the message.
-
-        Raises:
-            DataError: No draw gave every client enough samples.
-        """
+        """Draw counts until every client has ``min_size`` samples, and return them."""
         best = -1
         for _ in range(num_draws):
             counts = draw()
@@ -143,11 +124,7 @@ class ClassPartition(PartitionPlugin[C]):
 
 
 def require_samples(num_samples: int, num_clients: int, per_client: int = 1) -> None:
-    """Raise if there are fewer than ``per_client`` samples for each client.
-
-    Raises:
-        DataError: There are too few.
-    """
+    """Raise if there are fewer than ``per_client`` samples for each client."""
     if num_samples < num_clients * per_client:
         each = "one" if per_client == 1 else f"at least {per_client}"
         raise DataError(
@@ -165,16 +142,7 @@ def by_class(labels: NDArray[np.int64], num_classes: int, generator: np.random.G
 
 
 def cut(pools: Sequence[Indices], counts: Counts) -> list[Indices]:
-    """Deal each class's samples out in order, client after client.
-
-    Args:
-        pools: For each class, the positions of its samples.
-        counts: int64 (K, N), how many samples of each class each client gets; a column's sum is at most the
-            length of that class's pool.
-
-    Returns:
-        For each client its positions, class after class.
-    """
+    """Deal each class's samples out in order, client after client; ``counts`` are (K, N)."""
     ends = np.cumsum(counts, axis=0)
     starts = ends - counts
     return [
@@ -184,12 +152,7 @@ def cut(pools: Sequence[Indices], counts: Counts) -> list[Indices]:
 
 
 def apportion_to_all(total: int, weights: NDArray[np.float64]) -> Counts:
-    """Apportion as :func:`apportion` does, but give each at least 1, which is taken from the largest.
-
-    Args:
-        total: At least as many as there are weights.
-        weights: As for :func:`apportion`.
-    """
+    """Apportion as :func:`apportion` does, but give each at least 1, which is taken from the largest."""
     counts = np.maximum(apportion(total, weights), 1)
     while counts.sum() > total:
         counts[counts.argmax()] -= 1
@@ -210,12 +173,6 @@ def scaled(
     """Return ``matrix`` with its rows and columns scaled to sums near ``rows`` and ``columns``.
 
     Rows and columns are scaled in turn (Sinkhorn and Knopp 1967), columns last, so their sums are exact.
-
-    Args:
-        matrix: (a, b), non-negative; rows and columns of zeros stay zero.
-        rows: (a,), the wanted sums of rows.
-        columns: (b,), those of columns.
-        iterations: How often both are scaled.
     """
     for _ in range(iterations):
         for axis, wanted in ((1, rows), (0, columns)):

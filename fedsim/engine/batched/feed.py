@@ -1,6 +1,6 @@
 """The batches of many clients that take their n-th steps together.
 
-Clients are sorted by steps and by samples, so those that are at work are the first ones at every step, and
+Clients are sorted by steps and by samples. So those that have not ended are the first ones at every step, and
 those whose batches have one size are neighbours. Neighbours whose batches are smaller may be padded to that
 size. m: clients, b: batch.
 """
@@ -27,7 +27,7 @@ OwnRows = Sequence[tuple[slice, int]]
 """Neighbours by their places, and how many samples each of their batches has without padding."""
 
 CanPad = Callable[[int, int, int], bool]
-"""Says whether to pad the batches of so many clients from one size to another."""
+"""Returns whether to pad the batches of so many clients from one size to another."""
 
 
 class Batches(NamedTuple):
@@ -50,29 +50,19 @@ class Batches(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Alike:
-    """Neighbours with as many samples and steps.
-
-    Attributes:
-        clients: Which ones.
-        num_steps: Steps.
-    """
+class _Group:
+    """Neighbours with as many samples and steps."""
 
     clients: slice
     num_steps: int
 
 
+_Run = tuple[list[int], tuple[int, ...]]
+"""Groups, and the sizes of their batches at a step."""
+
+
 class BatchedFeed:
-    """Hands out the batches of fits that take the same kinds of samples, in the same way.
-
-    Args:
-        jobs: The fits, those with most steps first, then those with most samples.
-        counts: Samples of each stream of each, at least one.
-        resources: Samples.
-
-    Raises:
-        ValueError: An extra has another number of rows than its stream has samples.
-    """
+    """The batches of fits of one kind; those with most steps come first, then those with most samples."""
 
     def __init__(self, jobs: Sequence[Fit], counts: Sequence[tuple[int, ...]], resources: Resources) -> None:
         self._groups = list(_grouped(jobs, counts))
@@ -81,26 +71,6 @@ class BatchedFeed:
             for name, its_counts in zip(jobs[0].streams, zip(*counts, strict=True), strict=True)
         }
 
-    @property
-    def most(self) -> int:
-        """Size of the largest batch."""
-        return max(stream.most for stream in self._streams.values())
-
-    def share_of(self, fewest: int) -> float:
-        """Return the share of all clients' steps that at least so many take at once, before the first one."""
-        together = total = 0
-        for step in range(self._groups[0].num_steps):
-            at_work = [number for number, group in enumerate(self._groups) if group.num_steps > step]
-            sizes = list(
-                zip(*[stream.sizes(at_work, step) for stream in self._streams.values()], strict=True)
-            )
-            for _, some in groupby(zip(sizes, at_work, strict=True), key=lambda pair: pair[0]):
-                slices = [self._groups[number].clients for _, number in some]
-                num_clients = slices[-1].stop - slices[0].start
-                total += num_clients
-                together += num_clients if num_clients >= fewest else 0
-        return together / total
-
     def num_at_work(self, step: int) -> int:
         """Return how many clients, from the first on, have this step."""
         while self._groups[-1].num_steps <= step:
@@ -108,12 +78,7 @@ class BatchedFeed:
         return cast(int, self._groups[-1].clients.stop)
 
     def at(self, step: int, can_pad: CanPad | None = None) -> Iterator[Batches]:
-        """Yield the batches of a step, from the first client on; steps are asked for in order.
-
-        Args:
-            step: From 0 on.
-            can_pad: Decides on padding, where there is one stream; None for none.
-        """
+        """Yield the batches of a step, padded where ``can_pad`` says so; steps are asked for in order."""
         groups = range(len(self._groups))
         sizes_of = list(zip(*[stream.sizes(groups, step) for stream in self._streams.values()], strict=True))
         runs = [(list(some), sizes) for sizes, some in groupby(groups, key=sizes_of.__getitem__)]
@@ -123,15 +88,14 @@ class BatchedFeed:
             batches, extras = {}, dict[str, Tensor]()
             for (name, stream), size in zip(self._streams.items(), sizes, strict=True):
                 batches[name] = stream.batch(alike, step, size, extras)
-            first = self._clients(alike).start
-            own_rows = [
-                (slice(clients.start - first, clients.stop - first), its_sizes[0])
-                for clients, its_sizes in ((self._clients(run), its_sizes) for run, its_sizes in parts)
-            ]
+            first, own_rows = self._clients(alike).start, list[tuple[slice, int]]()
+            for run, its_sizes in parts:
+                clients = self._clients(run)
+                own_rows.append((slice(clients.start - first, clients.stop - first), its_sizes[0]))
             yield Batches(self._clients(alike), sizes, own_rows, batches, extras)
 
     def _clients(self, groups: Sequence[int]) -> slice:
-        """Return the clients of some neighbours."""
+        """Return the clients of neighbouring groups."""
         return slice(self._groups[groups[0]].clients.start, self._groups[groups[-1]].clients.stop)
 
     def _padded(self, runs: Sequence[_Run], can_pad: CanPad) -> Iterator[list[_Run]]:
@@ -145,7 +109,7 @@ class BatchedFeed:
         yield parts
 
     def _can_join(self, run: _Run, parts: Sequence[_Run], can_pad: CanPad) -> bool:
-        """Say whether more neighbours can be computed with those before them."""
+        """Return whether more neighbours can be computed with those before them."""
         largest = max(run[1], *(sizes for _, sizes in parts))
         return all(
             sizes == largest or can_pad(_num_clients(self._clients(groups)), sizes[0], largest[0])
@@ -153,39 +117,27 @@ class BatchedFeed:
         )
 
 
-_Run = tuple[list[int], tuple[int, ...]]
-"""Groups, and the sizes of their batches at a step."""
-
-
 def _num_clients(clients: slice) -> int:
     return cast(int, clients.stop - clients.start)
 
 
-def _grouped(jobs: Sequence[Fit], counts: Sequence[tuple[int, ...]]) -> Iterator[_Alike]:
+def _grouped(jobs: Sequence[Fit], counts: Sequence[tuple[int, ...]]) -> Iterator[_Group]:
     first = 0
     for (num_steps, _), some in groupby(zip((job.num_steps for job in jobs), counts, strict=True)):
         end = first + len(list(some))
-        yield _Alike(slice(first, end), num_steps)
+        yield _Group(slice(first, end), num_steps)
         first = end
 
 
 class _Stream:
-    """One stream of all clients.
-
-    Args:
-        name: Its name.
-        jobs: The fits.
-        counts: Samples of each.
-        groups: Neighbours among them.
-        resources: Samples.
-    """
+    """One stream of all clients, ``counts`` samples each; clients of a group are neighbours among them."""
 
     def __init__(
         self,
         name: str,
         jobs: Sequence[Fit],
         counts: Sequence[int],
-        groups: Sequence[_Alike],
+        groups: Sequence[_Group],
         resources: Resources,
     ) -> None:
         stream = jobs[0].streams[name]
@@ -196,7 +148,7 @@ class _Stream:
         self._starts: list[Array] = []
         num_passes, met = list[int](), 0
         for group, count, sizes in zip(groups, self._counts, self._sizes, strict=True):
-            num_clients = group.clients.stop - group.clients.start
+            num_clients = _num_clients(group.clients)
             num_passes += [-(-group.num_steps // len(sizes))] * num_clients
             length = count * num_passes[-1]
             self._starts.append(met + length * np.arange(num_clients)[:, None])
@@ -211,11 +163,6 @@ class _Stream:
             for label, extra in jobs[0].extras.items()
             if extra.stream == name
         }
-
-    @property
-    def most(self) -> int:
-        """Size of the largest batch."""
-        return max(sizes[0] for sizes in self._sizes)
 
     def sizes(self, groups: Sequence[int], step: int) -> list[int]:
         """Return the size of each group's batch at a step."""
@@ -274,48 +221,8 @@ def _samples(samples: Sequence[Samples], resources: Resources) -> tuple[Tensor, 
         return x, y, np.arange(len(x))
     x, labels = cast("tuple[Tensor, Tensor]", resources.pool)
     has_labels = not isinstance(first, PublicSamples) or first.labelled
-    return x, labels.numpy() if has_labels else None, _rows_of_all(samples, resources)
-
-
-def counts_of(samples: Sequence[Samples], resources: Resources) -> list[int]:
-    """Return how many samples each has."""
-    if (runs := _runs(samples, resources)) is None:
-        return [resources.num_samples(some) for some in samples]
-    return cast("list[int]", runs.counts.tolist())
-
-
-def _rows_of_all(samples: Sequence[Samples], resources: Resources) -> Array:
-    """Return the positions in the pool of the samples of one client after the other."""
-    if (runs := _runs(samples, resources)) is None:
-        return np.concatenate([rows_of(some, resources) for some in samples])
-    moved = (runs.firsts - np.cumsum(runs.counts) + runs.counts).repeat(runs.counts)
-    rows: Array = runs.rows[np.arange(len(moved)) + moved]
-    return rows
-
-
-class _Runs(NamedTuple):
-    """Where clients' own samples of one split lie.
-
-    Attributes:
-        rows: Positions in the pool of the samples of all clients, one after the other, int64 ``[n]``.
-        firsts: Where those of each client begin in ``rows``, int64 ``[m]``.
-        counts: How many these are, int64 ``[m]``.
-    """
-
-    rows: Array
-    firsts: Array
-    counts: Array
-
-
-def _runs(samples: Sequence[Samples], resources: Resources) -> _Runs | None:
-    """Return where samples lie that are clients' own, and of one split, as mostly; None for others."""
-    clients = [some.client for some in samples if isinstance(some, ClientSamples)]
-    splits = {some.split for some in samples if isinstance(some, ClientSamples)}
-    if len(clients) < len(samples) or len(splits) > 1:
-        return None
-    holdings = resources.data.holdings[splits.pop()]
-    firsts = holdings.offsets[clients]
-    return _Runs(cast(Array, holdings.flat), firsts, holdings.offsets[np.add(clients, 1)] - firsts)
+    rows = np.concatenate([rows_of(some, resources) for some in samples])
+    return x, labels.numpy() if has_labels else None, rows
 
 
 def rows_of(samples: Samples, resources: Resources) -> Array:

@@ -1,10 +1,9 @@
 """Training many clients' small nets at once, with the bits of one at a time.
 
-Fits of one kind (:func:`fedsim.engine.batched.fit_kinds.batch_key`) are cut into tiles that stay in the
-processor's cache. The clients of a tile take their n-th steps together; those whose batches have one size at
-a step are computed at once: the nets by a :class:`fedsim.engine.batched.stacked_net.StackedNet`, and what the
-loss does with their logits by its own code (:func:`fedsim.engine.losses.serves_many`). A tile in which this
-would gain nothing, since too few clients have batches of one size, is done one by one.
+Fits of one kind are cut into tiles that stay in the processor's cache. The clients of a tile take their n-th
+steps together. Those whose batches have one size at a step are computed at once: the nets by stacked products
+(:mod:`fedsim.engine.batched.dense_net`), and what the loss does with their logits by its own code
+(:mod:`fedsim.engine.batched.losses`).
 
 A tile with a batch size that is new to its kind is checked: some of its clients are also trained by
 :func:`fedsim.engine.execute.fit`. Where a bit differs, fits of this kind are done one by one from then on.
@@ -14,73 +13,70 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
-from typing import cast
+from math import isfinite
+from typing import Any, cast
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from fedsim.engine.batched.feed import BatchedFeed, Batches, counts_of
-from fedsim.engine.batched.fit_kinds import Kind, Shape, batch_key
-from fedsim.engine.batched.slopes import Losses
-from fedsim.engine.batched.tiled_nets import TiledNets
-from fedsim.engine.batched.ways import NOT_FINITE, OTHER_BITS, TOGETHER, TOO_FEW, Ways
+from fedsim.engine.batched.dense_net import TILE_BYTES, DenseNet, LiveNets, stack
+from fedsim.engine.batched.feed import BatchedFeed, Batches
+from fedsim.engine.batched.kinds import (
+    NOT_FINITE,
+    OTHER_BITS,
+    TOGETHER,
+    TOO_FEW,
+    FitKind,
+    Shape,
+    Ways,
+    fit_kind,
+)
+from fedsim.engine.batched.losses import Losses
 from fedsim.engine.execute import fit
 from fedsim.engine.jobs import Fit, Fitted
+from fedsim.engine.optimisers import Optimiser, OptimiserState
+from fedsim.engine.steps import Correction
 from fedsim.engine.worker_state import Worker
-from fedsim.params import Model, Tree, unwarned
+from fedsim.params import Array, Form, Model, RowTree, Tree, unwarned
 
 
 def fit_together(jobs: Sequence[Fit], worker: Worker, ways: Ways | None = None) -> list[Fitted]:
-    """Train all at once; each result is, bit for bit, that of :func:`fedsim.engine.execute.fit`.
+    """Train fits of one kind; each result is, bit for bit, that of :func:`fedsim.engine.execute.fit`.
 
-    Args:
-        jobs: Fits of one kind; any number of samples and of steps.
-        worker: Its thread has one torch thread.
-        ways: Counts how many were done in which way.
-
-    Raises:
-        StoppedError: The run is over.
+    The thread has one torch thread; ``ways`` counts how many were done in which way.
     """
-    kind = batch_key(jobs[0], worker.resources)
+    resources = worker.resources
+    kind = cast(FitKind, fit_kind(jobs[0], resources))
+    counts = [
+        tuple([resources.num_samples(stream.samples) for stream in job.streams.values()]) for job in jobs
+    ]
+    # Those that train longest first, so that those at work are a slice at every step.
+    order = sorted(
+        (number for number, its_counts in enumerate(counts) if all(its_counts)),
+        key=lambda number: (jobs[number].num_steps, counts[number]),
+        reverse=True,
+    )
+    size = _tile_size(kind, [max(its_counts) for its_counts in zip(*counts, strict=True)])
     fitted: dict[int, Fitted | None] = {}
-    if isinstance(kind, Kind):
-        by_stream = [
-            counts_of([job.streams[name].samples for job in jobs], worker.resources)
-            for name in jobs[0].streams
-        ]
-        counts = list(zip(*by_stream, strict=True))
-        # Those that train longest first, so that those at work are a slice at every step.
-        order = sorted(
-            (number for number, its_counts in enumerate(counts) if all(its_counts)),
-            key=lambda number: (jobs[number].num_steps, counts[number]),
-            reverse=True,
-        )
-        fewest = max(net.fewest for net in kind.nets.values())
-        least_share = max(net.least_share for net in kind.nets.values())
-        size = _tile_size(kind, [max(its_counts) for its_counts in by_stream])
-        for start in range(0, len(order), size):
-            if kind.checks.num_differences:
-                break
-            tile = order[start : start + size]
-            if len(tile) < fewest:
-                continue
-            some = [jobs[number] for number in tile]
-            feed = BatchedFeed(some, [counts[number] for number in tile], worker.resources)
-            if least_share and feed.share_of(fewest) < least_share:
-                continue
-            with unwarned():
-                done = _Tile(kind, some, feed, worker).fit()
-            if not kind.checks.num_differences:
-                fitted |= zip(tile, done, strict=True)
+    for start in range(0, len(order), size):
+        tile = order[start : start + size]
+        if len(tile) == 1 or kind.checks.num_differences:
+            break
+        some = [jobs[number] for number in tile]
+        feed = BatchedFeed(some, [counts[number] for number in tile], resources)
+        with unwarned():
+            done = _Tile(kind, some, feed, worker).fit()
+        if not kind.checks.num_differences:
+            fitted |= zip(tile, done, strict=True)
     if ways is not None:
         ways.update([NOT_FINITE if one is None else TOGETHER for one in fitted.values()])
         if num_left := len(jobs) - len(fitted):
-            has_differed = isinstance(kind, Kind) and kind.checks.num_differences
-            ways[OTHER_BITS if has_differed else TOO_FEW] += num_left
+            ways[OTHER_BITS if kind.checks.num_differences else TOO_FEW] += num_left
     return [fitted.get(number) or fit(job, worker) for number, job in enumerate(jobs)]
 
 
-def _tile_size(kind: Kind, most_samples: Sequence[int]) -> int:
+def _tile_size(kind: FitKind, most_samples: Sequence[int]) -> int:
     """Return how many clients to train at once."""
     batch = sum(min(both) for both in zip(kind.batch_sizes, most_samples, strict=True))
     scalars = 0
@@ -88,38 +84,34 @@ def _tile_size(kind: Kind, most_samples: Sequence[int]) -> int:
         optimiser = kind.optimisers.get(name)
         scalars += net.num_params * (2 + len(optimiser.start([]).slots) if optimiser else 1)
         scalars += 2 * batch * net.num_values
-    return max(2, min(net.tile_bytes for net in kind.nets.values()) // (4 * scalars))
+    return max(2, TILE_BYTES // (4 * scalars))
 
 
 class _Tile:
     """Clients that are trained at once, in the order of :class:`fedsim.engine.batched.feed.BatchedFeed`."""
 
-    def __init__(self, kind: Kind, jobs: Sequence[Fit], feed: BatchedFeed, worker: Worker) -> None:
+    def __init__(self, kind: FitKind, jobs: Sequence[Fit], feed: BatchedFeed, worker: Worker) -> None:
         self._kind, self._jobs, self._feed, self._worker = kind, jobs, feed, worker
         self._losses = Losses(jobs, worker.resources.data.task)
-        self._nets = {
-            name: TiledNets(
-                net,
-                [job.models[name].params for job in jobs],
-                self._feed.most,
-                kind.optimisers.get(name),
-            )
+        self._models = {
+            name: _StackedModels(net, [job.models[name].params for job in jobs], kind.optimisers.get(name))
             for name, net in kind.nets.items()
         }
-        first, *_ = self._nets.values()
-        self._trees = {
-            name: first.like_params([cast(Tree, job.extras[name].value) for job in jobs])
-            for name, extra in jobs[0].extras.items()
-            if isinstance(extra.value, Mapping)
-        }
+        # Trees among the extras are like the parameters of the one model.
+        names = next(iter(kind.nets.values())).names
+        self._trees: dict[str, dict[str, Tensor]] = {}
+        for name, extra in jobs[0].extras.items():
+            if isinstance(extra.value, Mapping):
+                trees = [cast(Tree, job.extras[name].value) for job in jobs]
+                self._trees[name] = dict(zip(names, stack(trees, names), strict=True))
 
     def fit(self) -> list[Fitted | None]:
         """Train; return the results in the order of the jobs, None for a model that is not finite.
 
         Which of two NaN a sum takes its sign from depends on the kernel, so such a model is left to others.
         """
-        trained = [self._nets[name] for name in self._kind.optimisers]
-        can_pad = trained[0].can_pad if self._losses.are_cross_entropies else None
+        trained = [self._models[name] for name in self._kind.optimisers]
+        can_pad = trained[0].net.can_pad if self._losses.are_cross_entropies else None
         shapes: dict[Shape, tuple[int, ...]] = {}
         for step in range(self._jobs[0].num_steps):
             self._worker.pause_point()
@@ -132,8 +124,8 @@ class _Tile:
                     last = first + places.stop - 1
                     shapes[(size, *batches.sizes), is_alone] = tuple(range(max(first, last - 1), last + 1))
             trees = self._trees_of(slice(0, num_at_work))
-            for nets in trained:
-                nets.update(num_at_work, self._kind.step.correct, trees)
+            for models in trained:
+                models.update(num_at_work, self._kind.step.correct, trees)
         fitted = self._fitted()
         self._check(fitted, shapes)
         return fitted
@@ -141,12 +133,14 @@ class _Tile:
     def _take_gradients(self, step: int, batches: Batches) -> None:
         """Compute the gradients of the loss of some clients."""
         clients, with_autograd = batches.clients, not self._losses.are_cross_entropies
-        nets = {name: tiled.live(clients, with_autograd=with_autograd) for name, tiled in self._nets.items()}
+        nets = {
+            name: models.live(clients, with_autograd=with_autograd) for name, models in self._models.items()
+        }
         extras = {**self._trees_of(clients), **batches.extras} if with_autograd else {}
         # Only these are padded, and call a net once: the rows of another stream are not those of the first.
         own_rows = batches.own_rows if self._losses.are_cross_entropies else ()
-        for name, slopes in self._losses.slopes(step, batches, nets, extras).items():
-            self._nets[name].backward(clients, nets[name], slopes, own_rows)
+        for name, grad_logits in self._losses.grad_logits(step, batches, nets, extras).items():
+            nets[name].backward(grad_logits, self._models[name].gradients(clients), own_rows)
 
     def _trees_of(self, clients: slice) -> dict[str, Mapping[str, Tensor]]:
         """Return the extras that are trees, of some clients."""
@@ -157,20 +151,17 @@ class _Tile:
 
     def _fitted(self) -> list[Fitted | None]:
         names = self._kind.optimisers
-        trees = zip(*[self._nets[name].trees() for name in names], strict=True)
-        return [
-            Fitted(
-                {
-                    name: Model(job.models[name].architecture, tree)
-                    for name, tree in zip(names, its_trees, strict=True)
-                },
-                partial(self._losses.mean, number),
-                job.num_steps,
-            )
-            if all(tree is not None for tree in its_trees)
-            else None
-            for number, (job, its_trees) in enumerate(zip(self._jobs, trees, strict=True))
-        ]
+        results: list[Fitted | None] = []
+        trees = zip(*[self._models[name].trees() for name in names], strict=True)
+        for number, (job, its_trees) in enumerate(zip(self._jobs, trees, strict=True)):
+            models = {
+                name: Model(job.models[name].architecture, tree)
+                for name, tree in zip(names, its_trees, strict=True)
+                if tree is not None
+            }
+            loss = partial(self._losses.mean, number)
+            results.append(Fitted(models, loss, job.num_steps) if len(models) == len(names) else None)
+        return results
 
     def _check(self, fitted: Sequence[Fitted | None], shapes: Mapping[Shape, Sequence[int]]) -> None:
         """Train the last two clients that met each new shape once more.
@@ -188,6 +179,78 @@ class _Tile:
                     checks.num_differences += not same[number]
             if any(number in same for number in numbers):
                 checks.done.add(shape)
+
+
+class _StackedModels:
+    """One model of each client of a tile; without an optimiser they are teachers."""
+
+    def __init__(self, net: DenseNet, trees: Sequence[Tree], optimiser: Optimiser | None) -> None:
+        self.net = net
+        self._form = Form.of({name: trees[0][name] for name in net.names})
+        self._optimiser = optimiser
+        self._params, self._gradients = stack(trees, net.names), list[Tensor]()
+        if optimiser is not None:
+            self._params = [param.contiguous() for param in self._params]
+            self._gradients = [torch.empty_like(param) for param in self._params]
+            self._state = optimiser.start(self._params)
+        self._num_at_work = len(trees)
+        # The same neighbours meet at every pass.
+        self._parts: dict[tuple[int, int], tuple[list[Tensor], list[Tensor]]] = {}
+
+    def live(self, clients: slice, *, with_autograd: bool) -> LiveNets:
+        """Return the nets of some clients, as losses see them; autograd never follows teachers."""
+        params, _ = self._part(clients)
+        return LiveNets(self.net, params, with_autograd=with_autograd and self._optimiser is not None)
+
+    def gradients(self, clients: slice) -> list[Tensor]:
+        """Return the gradients of some clients, to be written into."""
+        return self._part(clients)[1]
+
+    def update(self, num_clients: int, correct: Correction | None, extras: Mapping[str, Any]) -> None:
+        """Apply the gradients of the first clients, those still at work; never of more than before."""
+        clients = slice(0, num_clients)
+        if num_clients < self._num_at_work:
+            slots = {name: _of(clients, tensors) for name, tensors in self._state.slots.items()}
+            self._state = OptimiserState(slots, self._state.num_steps)
+            self._num_at_work = num_clients
+        params, moves = self._part(clients)
+        if correct is not None:
+            with torch.no_grad():
+                moves = correct(cast(Any, LiveNets(self.net, params)), moves, extras)
+        cast(Optimiser, self._optimiser).update(params, moves, self._state)
+
+    def trees(self) -> list[RowTree | None]:
+        """Return each client's parameters, or None where their sum is not finite.
+
+        Each tree has memory of its own: a client may hold its model for many rounds, and would otherwise hold
+        those of all clients that were trained with it.
+        """
+        rows = _rows(self._params)
+        # Where the sum of squares is finite, no scalar is out of range.
+        are_in_range = np.isfinite(np.einsum("ij,ij->i", rows, rows)).tolist()
+        return [
+            RowTree(row.copy(), self._form, is_in_range=is_in_range)
+            if is_in_range or isfinite(row.sum())
+            else None
+            for row, is_in_range in zip(rows, are_in_range, strict=True)
+        ]
+
+    def _part(self, clients: slice) -> tuple[list[Tensor], list[Tensor]]:
+        """Return the parameters and the gradients of some clients."""
+        key = clients.start, clients.stop
+        if key not in self._parts:
+            self._parts[key] = _of(clients, self._params), _of(clients, self._gradients)
+        return self._parts[key]
+
+
+def _of(clients: slice, tensors: Sequence[Any]) -> list[Any]:
+    """Return the tensors of some clients; counts of steps, which have no dimension, are of all."""
+    return [tensor if tensor is None or not tensor.ndim else tensor[clients] for tensor in tensors]
+
+
+def _rows(params: Sequence[Tensor]) -> Array:
+    """Return the parameters of each client in a row, ``[m, size]``."""
+    return np.concatenate([param.numpy().reshape(len(param), -1) for param in params], 1)
 
 
 def bits_of(fitted: Fitted) -> Hashable:

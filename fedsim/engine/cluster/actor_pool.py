@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import threading
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,12 +19,11 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any
 
+from fedsim.engine.cluster.actors import Done, Greeting, LostError, RayActors
 from fedsim.engine.cluster.call_sizes import CALL_S, Rates, sizes
-from fedsim.engine.cluster.job_actor import Done, Greeting
 from fedsim.engine.cluster.packing import Failure, Loans, PackedResult, packed, plain, trees_of
-from fedsim.engine.cluster.place import LostError, Place
-from fedsim.engine.cluster.wanted_job import Wanted
 from fedsim.engine.job_times import JobTimes
+from fedsim.engine.jobs import Job
 from fedsim.errors import FedsimError, JobError, RunError
 from fedsim.params import Tree
 from fedsim.quoting import MOST_SAID, shortened
@@ -32,17 +31,40 @@ from fedsim.quoting import MOST_SAID, shortened
 AHEAD = 2
 """Calls that an actor has at once: one that it does, and one that it finds when it has done that."""
 
-MOST_LOST = 5
+MAX_LOST = 5
 """Actors that may die at a job before it counts as the reason."""
 
-LENT = 0.25
-"""Most of the object store that results may use beyond the call that gave them."""
+MAX_LENT_SHARE = 0.25
+"""Share of the object store that results may use beyond the call that gave them."""
 
 CHECK_S = 2.0
 """Time between two looks whether the cluster is there, s."""
 
-LONGEST_CALL_S = 20.0
+CALL_TIMEOUT_S = 20.0
 """A call of Ray that has not returned after so long never will, s: the cluster is gone."""
+
+
+class RemoteJob:
+    """A job on its way to an actor; jobs of a ``kind`` take as long for each of their ``amount``."""
+
+    __slots__ = ("amount", "future", "job", "key", "kind", "lost", "takes_s", "trees")
+
+    def __init__(self, job: Job, key: Hashable | None, kind: tuple[Hashable, ...], amount: float) -> None:
+        self.job: Job | None = job  # None once nobody wants it
+        self.key = key
+        self.kind = kind
+        self.amount = amount
+        self.future: Future[Any] = Future()
+        self.takes_s = 0.0
+        self.lost = 0
+        self.trees: Sequence[Tree] = ()
+
+    def cancel(self) -> bool:
+        """Give it up, unless it was sent to an actor."""
+        if not self.future.cancel():
+            return False
+        self.job = None
+        return True
 
 
 @dataclass(eq=False, slots=True)
@@ -58,11 +80,11 @@ class _Stored:
 class _Call:
     """Jobs for one actor, all of one kind."""
 
-    wanted: list[Wanted]
+    jobs: list[RemoteJob]
 
     @property
     def takes_s(self) -> float:
-        return sum(one.takes_s for one in self.wanted)
+        return sum(remote.takes_s for remote in self.jobs)
 
 
 @dataclass(eq=False, slots=True)
@@ -79,9 +101,9 @@ class ActorPool:
     """Does jobs on actors.
 
     Args:
-        place: Where actors are.
+        actors: Starts actors and talks to them.
         num_actors: How many.
-        accept: Told of each actor's greeting; raises what ends the run, if it is not to work here.
+        accept: Called with each actor's greeting; raises what ends the run, if the actor is not to work here.
         patience_s: How long there may be no actor before the run ends, s.
 
     Attributes:
@@ -93,27 +115,27 @@ class ActorPool:
     """
 
     def __init__(
-        self, place: Place, num_actors: int, accept: Callable[[Greeting], None], patience_s: float
+        self, actors: RayActors, num_actors: int, accept: Callable[[Greeting], None], patience_s: float
     ) -> None:
         self.jobs_done: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self.lost = self.repeated = 0
         self.hosts = Counter[str]()
         self.ready: Future[None] = Future()
         self.job_times: JobTimes | None = None
-        self._place, self._num_actors, self._accept = place, num_actors, accept
+        self._cluster, self._num_actors, self._accept = actors, num_actors, accept
         self._patience_s = patience_s
         self._inbox = SimpleQueue[Callable[[], None]]()
-        self._submitted = deque[Wanted]()
+        self._submitted = deque[RemoteJob]()
         self._unsent_s = 0.0  # an estimate of what was submitted and not sent
         self._rates = Rates()
-        self._loans = Loans(LENT * place.store_bytes)
-        self._waiting: dict[Hashable, list[Wanted]] = {}
+        self._loans = Loans(MAX_LENT_SHARE * actors.store_bytes)
+        self._waiting: dict[Hashable, list[RemoteJob]] = {}
         self._queue: list[tuple[float, int, _Call]] = []
         self._sequence = self._early_deaths = 0
         self._stored: dict[int, _Stored] = {}
         self._starting: list[_Actor] = []
         self._actors: list[_Actor] = []
-        self._open: dict[Wanted, None] = {}  # jobs that somebody may wait for
+        self._open: dict[RemoteJob, None] = {}  # jobs that somebody may wait for
         self._gone: RunError | None = None
         self._is_open = True
         self._without_actor_since_s = monotonic()
@@ -123,27 +145,27 @@ class ActorPool:
         self._thread.start()
         self._watch.start()
 
-    def submit(self, wanted: Wanted) -> None:
+    def submit(self, remote: RemoteJob) -> None:
         """Take a job; it is sent when enough are there for a call, or when somebody waits."""
         if not self._is_open:
-            wanted.cancel()
+            remote.cancel()
             return
-        self._open[wanted] = None
+        self._open[remote] = None
         if self._gone is not None:
-            _settle(wanted.future, self._gone)
+            _settle(remote.future, self._gone)
             return
-        self._submitted.append(wanted)
-        self._unsent_s += self._rates.seconds(wanted.kind, wanted.amount)
+        self._submitted.append(remote)
+        self._unsent_s += self._rates.seconds(remote.kind, remote.amount)
         if self._unsent_s >= CALL_S:
             self._unsent_s = 0.0
             self._inbox.put(self._send_full_calls)
 
-    def wait(self, wanted: Wanted) -> Any:
+    def wait(self, remote: RemoteJob) -> Any:
         """Return a job's result when it is there, or raise what the job raised."""
-        if not wanted.future.done():
+        if not remote.future.done():
             self._unsent_s = 0.0
             self._inbox.put(self._send_all)
-        return wanted.future.result()
+        return remote.future.result()
 
     def close(self) -> None:
         """Give up what has not ended, and end all actors; may be called twice."""
@@ -151,12 +173,12 @@ class ActorPool:
         self._over.set()
         self._inbox.put(lambda: None)
         self._watch.join()
-        self._thread.join(LONGEST_CALL_S if self._gone is None else CHECK_S)
+        self._thread.join(CALL_TIMEOUT_S if self._gone is None else CHECK_S)
         if self._gone is not None or self._thread.is_alive():
             self._settle_all(CancelledError())
             return  # there is nothing to end, and nobody who would answer
         for actor in (*self._starting, *self._actors):
-            self._place.end(actor.handle)
+            self._cluster.end(actor.handle)
         self._starting, self._actors = [], []
         self._stored.clear()
 
@@ -174,8 +196,8 @@ class ActorPool:
             self._settle_all(CancelledError())
         except Exception as error:
             if not isinstance(error, FedsimError):
-                said = f"{type(error).__name__}: {shortened(error, MOST_SAID)}"
-                error = RunError(f"the Ray cluster cannot be used any more: {said}")
+                text = f"{type(error).__name__}: {shortened(error, MOST_SAID)}"
+                error = RunError(f"the Ray cluster cannot be used any more: {text}")
             self._settle_all(error)
             while self._is_open:  # for those who still come
                 self._inbox.get()
@@ -184,14 +206,14 @@ class ActorPool:
     def _settle_all(self, error: BaseException) -> None:
         """Let everybody have this error who waits; any thread may."""
         _settle(self.ready, error)
-        for wanted in list(self._open):
-            _settle(wanted.future, error)
+        for remote in list(self._open):
+            _settle(remote.future, error)
 
     def _watch_cluster(self) -> None:
         """Look now and then whether the cluster is there, and let everybody know where it is gone."""
         while not self._over.wait(CHECK_S):
             try:
-                self._place.check()
+                self._cluster.check()
             except RunError as error:
                 self._gone = error
                 self._settle_all(error)
@@ -211,9 +233,9 @@ class ActorPool:
             )
 
     def _start(self, number: int) -> None:
-        actor = _Actor(number, self._place.start(number))
+        actor = _Actor(number, self._cluster.start(number))
         self._starting.append(actor)
-        future = self._place.greet(actor.handle)
+        future = self._cluster.greet(actor.handle)
         future.add_done_callback(lambda done: self._inbox.put(partial(self._greeted, actor, done)))
 
     def _greeted(self, actor: _Actor, answer: Future[Any]) -> None:
@@ -232,8 +254,8 @@ class ActorPool:
             return
         if isinstance(greeting, Failure):
             behind = greeting.error()
-            said = str(behind) if isinstance(behind, FedsimError) else f"{type(behind).__name__}: {behind}"
-            raise RunError(f"an actor cannot be made ready: {said}")
+            text = str(behind) if isinstance(behind, FedsimError) else f"{type(behind).__name__}: {behind}"
+            raise RunError(f"an actor cannot be made ready: {text}")
         self._accept(greeting)
         self._early_deaths = 0
         actor.host = greeting.host
@@ -244,18 +266,18 @@ class ActorPool:
 
     def _replace(self, actor: _Actor) -> None:
         self.lost += 1
-        self._place.end(actor.handle)
+        self._cluster.end(actor.handle)
         self._start(actor.number)
 
     def _take_submitted(self) -> None:
         while self._submitted:
-            wanted = self._submitted.popleft()
-            if (job := wanted.job) is None:
-                self._forget(wanted)
+            remote = self._submitted.popleft()
+            if (job := remote.job) is None:
+                self._forget(remote)
                 continue
-            self._waiting.setdefault((wanted.key, wanted.kind), []).append(wanted)
-            wanted.trees = tuple(trees_of(job))
-            for tree in wanted.trees:
+            self._waiting.setdefault((remote.key, remote.kind), []).append(remote)
+            remote.trees = tuple(trees_of(job))
+            for tree in remote.trees:
                 self._stored.setdefault(id(tree), _Stored(tree)).jobs += 1
 
     def _send_full_calls(self) -> None:
@@ -264,27 +286,27 @@ class ActorPool:
     def _send_all(self) -> None:
         self._form_calls(0.0)
 
-    def _form_calls(self, least_s: float) -> None:
+    def _form_calls(self, min_s: float) -> None:
         """Make calls of the jobs that wait, of each kind if they take so long together, s."""
         self._take_submitted()
-        ready, total_s = list[list[Wanted]](), sum(call.takes_s for _, _, call in self._queue)
+        ready, total_s = list[list[RemoteJob]](), sum(call.takes_s for _, _, call in self._queue)
         for name, some in list(self._waiting.items()):
-            for wanted in some:
-                wanted.takes_s = self._rates.seconds(wanted.kind, wanted.amount)
-            together_s = sum(wanted.takes_s for wanted in some)
-            if together_s >= least_s:
+            for remote in some:
+                remote.takes_s = self._rates.seconds(remote.kind, remote.amount)
+            together_s = sum(remote.takes_s for remote in some)
+            if together_s >= min_s:
                 del self._waiting[name]
-                begun = [wanted for wanted in some if wanted.future.set_running_or_notify_cancel()]
-                for wanted in some:
-                    if wanted.future.cancelled():
-                        self._forget(wanted)
-                if begun:
-                    ready.append(begun)
+                started = [remote for remote in some if remote.future.set_running_or_notify_cancel()]
+                for remote in some:
+                    if remote.future.cancelled():
+                        self._forget(remote)
+                if started:
+                    ready.append(started)
                     total_s += together_s
         for some in ready:
-            some.sort(key=lambda wanted: -wanted.takes_s)
+            some.sort(key=lambda remote: -remote.takes_s)
             start = 0
-            for size in sizes([wanted.takes_s for wanted in some], total_s, self._num_actors):
+            for size in sizes([remote.takes_s for remote in some], total_s, self._num_actors):
                 self._enqueue(_Call(some[start : start + size]))
                 start += size
 
@@ -295,7 +317,7 @@ class ActorPool:
     def _send_queued(self) -> None:
         """Give the longest calls to the actors that have the least to do."""
         while self._queue and self._actors:
-            actor = min(self._actors, key=lambda one: (len(one.calls), one.number))
+            actor = min(self._actors, key=lambda actor: (len(actor.calls), actor.number))
             if len(actor.calls) >= AHEAD:
                 return
             *_, call = heapq.heappop(self._queue)
@@ -304,22 +326,22 @@ class ActorPool:
     def _send(self, actor: _Actor, call: _Call) -> None:
         apart: dict[int, int] = {}
         references = list[Any]()
-        for wanted in call.wanted:
-            for tree in wanted.trees:
+        for remote in call.jobs:
+            for tree in remote.trees:
                 if id(tree) not in apart:
                     apart[id(tree)] = len(references)
                     stored = self._stored[id(tree)]
                     if stored.reference is None:
-                        stored.reference = self._place.put(plain(tree))
+                        stored.reference = self._cluster.put(plain(tree))
                     references.append(stored.reference)
-        alike = call.wanted[0].key is not None
+        alike = call.jobs[0].key is not None
         try:
-            octets = packed([wanted.job for wanted in call.wanted], apart)
+            octets = packed([remote.job for remote in call.jobs], apart)
         except Exception as error:
             self._fail(call, _cannot_travel(error))
             return
         actor.calls.append(call)
-        answer = self._place.do(actor.handle, octets, alike, references)
+        answer = self._cluster.do(actor.handle, octets, alike, references)
         answer.add_done_callback(lambda done: self._inbox.put(partial(self._answered, actor, call, done)))
 
     def _answered(self, actor: _Actor, call: _Call, answer: Future[PackedResult]) -> None:
@@ -335,30 +357,30 @@ class ActorPool:
             self._fail(call, _cannot_travel(error))
             return
         actor.calls.remove(call)
-        amount = sum(wanted.amount for wanted in call.wanted)
-        self._rates.learn(call.wanted[0].kind, amount, done.took_s)
-        name = str(call.wanted[0].kind[0])
+        amount = sum(remote.amount for remote in call.jobs)
+        self._rates.learn(call.jobs[0].kind, amount, done.took_s)
+        name = str(call.jobs[0].kind[0])
         self.jobs_done[name].update(done.ways)
         if self.job_times is not None:
             began_ns = self.job_times.now_ns() - round(done.took_s * 1e9)
-            self.job_times.done(name, len(call.wanted), began_ns, f"actor {actor.number}")
-        for wanted, result in zip(call.wanted, done.results, strict=True):
-            self._forget(wanted)
+            self.job_times.done(name, len(call.jobs), began_ns, f"actor {actor.number}")
+        for remote, result in zip(call.jobs, done.results, strict=True):
+            self._forget(remote)
             if isinstance(result, Failure):
-                _settle(wanted.future, result.error())
+                _settle(remote.future, result.error())
             else:
                 with suppress(InvalidStateError):  # the cluster was given up in this instant
-                    wanted.future.set_result(result)
+                    remote.future.set_result(result)
 
     def _fail(self, call: _Call, error: Exception) -> None:
-        for wanted in call.wanted:
-            self._forget(wanted)
-            _settle(wanted.future, error)
+        for remote in call.jobs:
+            self._forget(remote)
+            _settle(remote.future, error)
 
-    def _forget(self, wanted: Wanted) -> None:
+    def _forget(self, remote: RemoteJob) -> None:
         """Let go of a job that has ended, and of what only it needed."""
-        self._open.pop(wanted, None)
-        trees, wanted.trees = wanted.trees, ()
+        self._open.pop(remote, None)
+        trees, remote.trees = remote.trees, ()
         for tree in trees:
             stored = self._stored[id(tree)]
             stored.jobs -= 1
@@ -370,20 +392,20 @@ class ActorPool:
         calls, actor.calls = actor.calls, []
         self._actors.remove(actor)
         for number, call in enumerate(calls):
-            self.repeated += len(call.wanted)
-            for wanted in call.wanted:
-                wanted.lost += number == 0  # the others had not begun
-            if call.wanted[0].lost < MOST_LOST:
+            self.repeated += len(call.jobs)
+            for remote in call.jobs:
+                remote.lost += number == 0  # the others had not begun
+            if call.jobs[0].lost < MAX_LOST:
                 self._enqueue(call)
-            elif len(call.wanted) > 1:  # to find out which one it is
-                for wanted in call.wanted:
-                    wanted.lost = 0
-                    self._enqueue(_Call([wanted]))
+            elif len(call.jobs) > 1:  # to find out which one it is
+                for remote in call.jobs:
+                    remote.lost = 0
+                    self._enqueue(_Call([remote]))
             else:
-                said = shortened(error, MOST_SAID)
+                text = shortened(error, MOST_SAID)
                 self._fail(
                     call,
-                    JobError(f"{MOST_LOST} actors have died at a job, perhaps for want of memory: {said}"),
+                    JobError(f"{MAX_LOST} actors have died at a job, perhaps for want of memory: {text}"),
                 )
         self._replace(actor)
 

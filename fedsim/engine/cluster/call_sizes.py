@@ -1,7 +1,6 @@
 """How many jobs go into one call of an actor: as many as pay, and no more than keep all actors at work.
 
-How long jobs take is learned from those that were done. It decides where jobs are done, and never what they
-give.
+How long jobs take is learned from those that were done. It decides where jobs are done, never their results.
 """
 
 from __future__ import annotations
@@ -9,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 CALL_S = 0.05
-"""Least work of a call, s: sending one takes a millisecond or two."""
+"""Work of a call, s, at least: sending one takes a millisecond or two."""
 
 CALLS_PER_ACTOR = 8
-"""About so many calls of what is there go to each actor, where there is more work than that."""
+"""Calls into which the work of each actor is divided, about, where there is more work than that."""
 
 FIRST_S = 0.01
-"""How long a job of an unknown kind is taken to take, s."""
+"""Assumed duration of a job of an unknown kind, s."""
 
 
 class Rates:
@@ -39,10 +38,7 @@ class Rates:
 def sizes(takes_s: Sequence[float], total_s: float, num_actors: int) -> list[int]:
     """Return how many jobs each call has.
 
-    Args:
-        takes_s: How long each of some jobs takes, s, in the order in which they are sent.
-        total_s: How long all that are waiting take, s, of other kinds too.
-        num_actors: Actors.
+    Jobs take ``takes_s`` in the order in which they are sent, and all that wait, of any kind, ``total_s``.
     """
     call_s = max(CALL_S, total_s / (CALLS_PER_ACTOR * num_actors))
     num_calls = min(len(takes_s), max(1, int(sum(takes_s) / call_s + 1e-9)))

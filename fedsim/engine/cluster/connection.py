@@ -13,6 +13,8 @@ import logging
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
@@ -26,7 +28,6 @@ from pydantic import AfterValidator, Field
 
 import fedsim
 from fedsim.config import fault
-from fedsim.engine.cluster.last_words import LastWords
 from fedsim.errors import RunError, UserError
 from fedsim.plugins import install_command, is_installed
 from fedsim.quoting import MOST_SAID, quoted, shortened
@@ -34,13 +35,13 @@ from fedsim.system import num_usable_cores
 
 AUTO, LOCAL = "auto", "local"
 
-GONE_S = 10.0
+GONE_TIMEOUT_S = 10.0
 """A head that takes no connection for so long is gone, s."""
 
-LEAVE_S = 20.0
+LEAVE_TIMEOUT_S = 20.0
 """How long leaving a cluster, or ending one, may take, s."""
 
-_CONNECT_S = 2.0
+_CONNECT_TIMEOUT_S = 2.0
 """How long a connection may take, s."""
 
 
@@ -62,18 +63,12 @@ Address = Annotated[str, Field(min_length=1), AfterValidator(_an_address)]
 
 
 class Connection:
-    """A connection to a Ray cluster, closed by :meth:`close`.
+    """A connection to a Ray cluster, closed by :meth:`close`; a UserError where it cannot be joined.
 
     Args:
         address: ``auto`` for the cluster that ``RAY_ADDRESS`` names or that this machine belongs to,
             ``local`` for a new one on this machine, or ``HOST:PORT``.
         num_cpus: CPUs that a new cluster has at least; it has as many as the machine.
-
-    Attributes:
-        ray: The module.
-
-    Raises:
-        UserError: There is no such cluster, it refuses this process, or Ray is not installed.
     """
 
     def __init__(self, address: str, num_cpus: float = 0.0) -> None:
@@ -84,9 +79,9 @@ class Connection:
             try:
                 import ray
             except ImportError as error:
-                said = shortened(error, MOST_SAID)
+                text = shortened(error, MOST_SAID)
                 raise UserError(
-                    f"the package ray is installed, but cannot be imported ({said}): install it anew with "
+                    f"the package ray is installed, but cannot be imported ({text}): install it anew with "
                     "pip install --force-reinstall ray"
                 ) from error
             self.ray: Any = ray
@@ -107,7 +102,7 @@ class Connection:
         self._last_there_s = monotonic()
         if self._is_mine:
             self._unmute = _mute_cluster_news()
-            self._last_words = LastWords(
+            self._watchdog = _Watchdog(
                 "fedsim: the run failed: this process was ended, which Ray does when its node of the "
                 f"cluster {self._head} is gone, as after 'ray stop'. Nothing of the run is kept; begin it "
                 "again when the cluster is back"
@@ -123,12 +118,12 @@ class Connection:
             with _own_signals(), _fedsim_on_path():
                 self.ray.init(address=where, **settings)
         except Exception as error:  # of many kinds, by what is wrong
-            said = shortened(str(error).partition("\n")[0], MOST_SAID)
+            text = shortened(str(error).partition("\n")[0], MOST_SAID)
             if address == LOCAL:
-                raise RunError(f"no Ray cluster could be started on this machine: {said}") from error
+                raise RunError(f"no Ray cluster could be started on this machine: {text}") from error
             of = "of RAY_ADDRESS or of this machine" if address == AUTO else quoted(address)
             raise UserError(
-                f"the Ray cluster {of} cannot be joined ({said}): start one with 'ray start --head', "
+                f"the Ray cluster {of} cannot be joined ({text}): start one with 'ray start --head', "
                 "and see that this process has its token ('ray get-auth-token') and RAY_AUTH_MODE=token, if "
                 "it asks for one; or, for a run's jobs, write engine.params.address = 'local' for one that "
                 "lasts as long as the run"
@@ -147,16 +142,12 @@ class Connection:
         return float(nodes[here].get("object_store_memory", 0.0))
 
     def check(self) -> None:
-        """Look whether the cluster is there; to be called every few seconds.
-
-        Raises:
-            RunError: It has not been for :data:`GONE_S`.
-        """
+        """Raise a RunError if the cluster has not answered for :data:`GONE_TIMEOUT_S`."""
         try:
             _knock(self._head)
         except OSError:
             away_s = monotonic() - self._last_there_s
-            if away_s > GONE_S:
+            if away_s > GONE_TIMEOUT_S:
                 raise RunError(
                     f"the Ray cluster {self._head} is gone: its head has taken no connection for "
                     f"{away_s:.0f} s. Nothing of this run is kept; begin it again when the cluster is back"
@@ -175,36 +166,56 @@ class Connection:
                 # process Ray would try once more.
                 leaving = threading.Thread(target=self._leave, daemon=True)
                 leaving.start()
-                leaving.join(LEAVE_S)
+                leaving.join(LEAVE_TIMEOUT_S)
                 if leaving.is_alive():
                     atexit.unregister(self.ray.shutdown)
-        finally:  # after a second Ctrl-C too: the words would be untrue
+        finally:  # after a second Ctrl-C too: the message would be untrue
             self._unmute()
-            self._last_words.take_back()
+            self._watchdog.stop()
 
     def _leave(self) -> None:
         with suppress(Exception):  # of a cluster that is gone
             self.ray.shutdown()
 
 
-def _head_that_answers(address: str) -> str:
-    """Return ``HOST:PORT`` of a cluster that is there: Ray would try for minutes, and write lines meanwhile.
+class _Watchdog:
+    """Another process, which prints a message if this one ends before :meth:`stop`.
 
-    Raises:
-        OSError: Nothing answers there.
+    Ray ends a process at once, with status 1 and in silence, when the connection to its own node breaks.
+    Nothing in Python runs then.
     """
+
+    # Waits for one byte, and prints the message if there is none when the other end closes.
+    _CODE = "import os, sys; os.read(0, 1) or os.write(2, sys.argv[1].encode())"
+
+    def __init__(self, message: str) -> None:
+        # A session of its own: it outlives this process, and Ctrl-C.
+        self._process = subprocess.Popen(  # noqa: S603
+            (sys.executable, "-I", "-S", "-c", self._CODE, f"{message}\n"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def stop(self) -> None:
+        """End it without a message."""
+        self._process.communicate(b".")
+
+
+def _head_that_answers(address: str) -> str:
+    """Return ``HOST:PORT`` of a cluster that answers: Ray would try for minutes, and write lines."""
     from ray._private import services
 
-    found = services.canonicalize_bootstrap_address(address)
-    if found is None or found == AUTO:
+    head = services.canonicalize_bootstrap_address(address)
+    if head is None or head == AUTO:
         raise ConnectionError("there is none on this machine")
-    _knock(found)
-    return str(found)
+    _knock(head)
+    return str(head)
 
 
 def _knock(head: str) -> None:
     host, _, port = head.rpartition(":")
-    socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
+    socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT_S).close()
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from fedsim.rng import Key
 from fedsim.task import Task
 
 NumericFingerprint = Mapping[str, str]
-"""What was found, by what it is of."""
+"""Texts by what they describe; the digest of a training begins with #."""
 
 BATCH_SIZE = 20
 """Samples of each of the two steps."""
@@ -39,17 +39,17 @@ PIN = (
 
 def numeric_fingerprint(resources: Resources) -> NumericFingerprint:
     """Return the fingerprint of this process, for the architectures and the device of a run."""
-    found = versions()
+    described = versions()
     if resources.device.type == "cuda":
-        found["device"] = torch.cuda.get_device_name(resources.device)
+        described["device"] = torch.cuda.get_device_name(resources.device)
     with one_torch_thread(), unwarned():
         for label in resources.architectures:
             # A net that cannot be trained says so where it is: in the error of a client's job.
             with suppress(Exception):
                 with own_generators_only(resources.device):
                     digest = _trained(label, resources)
-                found[f"training of {label!r}"] = f"#{digest}"
-    return found
+                described[f"training of {label!r}"] = f"#{digest}"
+    return described
 
 
 def versions() -> dict[str, str]:
@@ -63,12 +63,14 @@ def versions() -> dict[str, str]:
 
 def differences(here: NumericFingerprint, there: NumericFingerprint) -> list[str]:
     """Return one phrase for each thing in which two fingerprints differ."""
-    said = []
+    texts = []
     for name in {**here, **there}:
         mine, its = here.get(name, "unknown"), there.get(name, "unknown")
         if mine != its:
-            said.append(f"{name} (other bits)" if "#" in mine + its else f"{name} ({mine} here, {its} there)")
-    return said
+            texts.append(
+                f"{name} (other bits)" if "#" in mine + its else f"{name} ({mine} here, {its} there)"
+            )
+    return texts
 
 
 def _trained(label: str, resources: Resources) -> str:

@@ -72,12 +72,7 @@ class _Reader(Unpickler):
 
 
 def packed(value: Any, apart: Mapping[int, int] | None = None) -> bytes:
-    """Return a value as bytes.
-
-    Args:
-        value: Anything that can be pickled, functions of a notebook too.
-        apart: Numbers of the trees that are left out, by ``id``.
-    """
+    """Return a value as bytes, without the trees whose numbers are in ``apart`` by ``id``."""
     file = io.BytesIO()
     if apart:  # asking about each object takes time
         pickler = _pickler_with_places()(file, protocol=5)
@@ -96,7 +91,7 @@ def unpacked(octets: bytes, trees: Sequence[Tree] = ()) -> Any:
 
 
 def packed_result(value: Any) -> PackedResult:
-    """Return a value in the form in which an actor sends it."""
+    """Return a value as an actor sends it: as bytes, and apart its large arrays."""
     large: list[Array] = []
 
     def is_small(buffer: PickleBuffer) -> bool:
@@ -112,14 +107,10 @@ def packed_result(value: Any) -> PackedResult:
 
 
 class Loans:
-    """Reads results, whose large arrays may stay in the object store as long as they are used.
+    """Reads results, whose large arrays stay in the object store as long as they are used.
 
-    Copying them takes most of the time that this process has for a job. But an array that is kept would keep
-    its part of the store for as long, so no more than a bound is used like that, and beyond it arrays are
-    copied.
-
-    Args:
-        most_bytes: The bound.
+    Copying them takes most of this process's time for a job. But an array that is kept keeps its part of the
+    store, so beyond ``most_bytes`` arrays are copied.
     """
 
     def __init__(self, most_bytes: float) -> None:
@@ -152,11 +143,7 @@ class Loans:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What a job has raised, and what lies behind it, in a form that any process can read.
-
-    Attributes:
-        raised: The name of each exception's class, its text, and itself as bytes if it can be sent.
-    """
+    """What a job has raised, and its causes: class names, texts, and bytes of those that can be sent."""
 
     raised: tuple[tuple[str, str, bytes | None], ...]
 

@@ -20,11 +20,7 @@ from fedsim.params import Array, freeze
 
 
 class Kept:
-    """A promise of what takes no work.
-
-    Attributes:
-        job: What was asked for.
-    """
+    """A promise of what takes no work."""
 
     __slots__ = ("job",)
 

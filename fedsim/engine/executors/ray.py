@@ -19,12 +19,10 @@ from pydantic import Field
 
 from fedsim.config import Config
 from fedsim.data.fingerprints import differences as data_differences
-from fedsim.engine.cluster.actor_pool import ActorPool
+from fedsim.engine.cluster.actor_pool import ActorPool, RemoteJob
+from fedsim.engine.cluster.actors import Greeting, RayActors
 from fedsim.engine.cluster.connection import AUTO, Address, Connection
-from fedsim.engine.cluster.job_actor import Greeting
 from fedsim.engine.cluster.numeric_fingerprint import PIN, differences
-from fedsim.engine.cluster.ray_actors import RayActors
-from fedsim.engine.cluster.wanted_job import Wanted
 from fedsim.engine.execute import unfitted
 from fedsim.engine.executors.base import Due, Executor, ExecutorConfig, Promise
 from fedsim.engine.executors.threads import Threads
@@ -137,16 +135,16 @@ class Ray(Threads):
         if isinstance(job, Call) or self._pool is None:
             return super().submit(job, due, step_flops=step_flops)
         key = self._batch_key(job) if self.config.batching == "auto" else None
-        wanted = Wanted(job, key, _kind(job, step_flops), self._amount(job, step_flops))
+        remote = RemoteJob(job, key, _kind(job, step_flops), self._amount(job, step_flops))
         if isinstance(job, Fit) and job.num_steps == 0:
-            wanted.future.set_result(unfitted(job))
+            remote.future.set_result(unfitted(job))
         else:
-            self._pool.submit(wanted)
-        return wanted
+            self._pool.submit(remote)
+        return remote
 
     def wait(self, promise: Any) -> Any:
         """Return the result when it is there; all that is waiting goes to the actors."""
-        if not isinstance(promise, Wanted) or self._pool is None:
+        if not isinstance(promise, RemoteJob) or self._pool is None:
             return super().wait(promise)
         self._check_who_waits()
         return self._pool.wait(promise)
@@ -180,21 +178,17 @@ class Ray(Threads):
         raise TypeError(job)
 
     def _accept(self, greeting: Greeting) -> None:
-        """Check that an actor would give this process's results.
-
-        Raises:
-            UserError: It would not; the message says what differs.
-        """
+        """Raise a UserError that says what differs, if an actor would not give this process's results."""
         here, host = self._here.result(), greeting.host
         if greeting.fedsim != here.fedsim:
             raise UserError(
                 f"{host} runs fedsim {greeting.fedsim}, this is fedsim {here.fedsim}: install the same "
                 "version on every node"
             )
-        if found := data_differences(here.data, greeting.data):
+        if data := data_differences(here.data, greeting.data):
             raise UserError(
                 f"the data of the actor on {host} are not those of this process on {here.host}: "
-                f"{'; '.join(found)}. Both build them from the scenario, so files or versions differ: give "
+                f"{'; '.join(data)}. Both build them from the scenario, so files or versions differ: give "
                 "the same files by FEDSIM_DATA, set before 'ray start', and install the same versions of "
                 "numpy, scikit-learn and torchvision on every node"
             )
@@ -203,14 +197,14 @@ class Ray(Threads):
             self._here = Future()
             self._here.set_result(replace(here, numbers=greeting.numbers))
             return
-        if found := differences(here.numbers, greeting.numbers):
+        if numbers := differences(here.numbers, greeting.numbers):
             if self._params.numeric == "exact":
                 raise UserError(
-                    f"{host} computes other numbers than {here.host}: {', '.join(found)}. To have the same, "
-                    f'{PIN}; or accept results that depend on who did what, by numeric = "tolerant" in '
+                    f"{host} computes other numbers than {here.host}: {', '.join(numbers)}. To have the "
+                    f'same, {PIN}; or accept results that depend on who did what, by numeric = "tolerant" in '
                     "engine.params"
                 )
-            self._differences[host] = found
+            self._differences[host] = numbers
 
 
 def _kind(job: Job, step_flops: float | None) -> tuple[Hashable, ...]:

@@ -15,7 +15,7 @@ SMALL = 2048
 BATCH = 64
 """Least number of places drawn at once."""
 
-PATIENCE = 8
+GIVE_UP_AT = 8
 """Inverse share of the eligible clients that are asked one by one before all the others are asked at once."""
 
 
@@ -30,28 +30,16 @@ def sample_available(eligible: Array, count: int, are_there: Callable[[Array], A
     there, that would go through almost everybody, so after a while those not yet seen are asked all at
     once, and the ones that are there are put in random order: the same law, since the order of the unseen
     does not depend on what was seen.
-
-    Args:
-        eligible: Array ``[n]``, each once.
-        count: How many are wanted, zero or more.
-        are_there: Says which of some clients are.
-        key: Decides the draw, together with ``eligible``.
-
-    Returns:
-        The clients, in the order drawn; fewer than ``count`` only if these are all that are there.
-
-    Raises:
-        ValueError: A negative count.
     """
     if count < 0:
         raise ValueError(f"{count} clients are wanted: give zero or more")
     generator = key.numpy()
     num = len(eligible)
-    found: list[Array] = []
+    drawn: list[Array] = []
     missing = count
     seen = np.zeros(num, np.bool_)
     asked = 0
-    while missing and num > SMALL and asked * PATIENCE < num and missing * PATIENCE < num:
+    while missing and num > SMALL and asked * GIVE_UP_AT < num and missing * GIVE_UP_AT < num:
         places = generator.integers(0, num, max(BATCH, 2 * missing))
         # Of a place that comes twice the first counts, so the order in which places came is kept.
         _, firsts = np.unique(places, return_index=True)
@@ -60,10 +48,10 @@ def sample_available(eligible: Array, count: int, are_there: Callable[[Array], A
         seen[places] = True
         asked += len(places)
         there = eligible[places][are_there(eligible[places])][:missing]
-        found.append(there)
+        drawn.append(there)
         missing -= len(there)
     if missing:
         rest = eligible[~seen]
         rest = rest[are_there(rest)]
-        found.append(generator.permutation(rest)[:missing])
-    return np.concatenate([*found, eligible[:0]])
+        drawn.append(generator.permutation(rest)[:missing])
+    return np.concatenate([*drawn, eligible[:0]])

@@ -164,10 +164,6 @@ def uniform(seed: int, *counters: Array) -> Array:
     """Return for each row of counters a number of its own, uniform in [0, 1), from nothing else.
 
     It is the finaliser of SplitMix64, once for each counter, so that neighbours have nothing in common.
-
-    Args:
-        seed: Decides the whole table of numbers.
-        counters: Arrays ``[n]`` of whole numbers.
     """
     state = np.array([seed], np.uint64)
     for counter in counters:

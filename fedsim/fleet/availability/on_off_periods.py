@@ -27,12 +27,7 @@ CYCLES = 2**16
 
 
 class Periods:
-    """Periods one after the other, by the instants at which they begin, from 0 to ``length``.
-
-    Args:
-        instants: Array, rising, at least 0 and below ``length``; may be none.
-        length: Array, above 0.
-    """
+    """Periods one after the other, by the instants at which they begin, from 0 to ``length``."""
 
     def __init__(self, instants: Array, length: int) -> None:
         self.length = length
@@ -63,11 +58,6 @@ def lognormal_periods(medians_s: Sequence[float], sigma: float, key: Key) -> Per
     """Return a loop of intervals with log-normal durations, whose medians take turns.
 
     Each interval begins at one of the instants, the first at 0.
-
-    Args:
-        medians_s: Medians of the kinds of interval, which follow each other in this order.
-        sigma: Standard deviation of the logarithm of every duration.
-        key: Decides the durations.
     """
     normal = key.numpy().standard_normal((CYCLES, len(medians_s)))
     durations_s = np.array(medians_s) * np.exp(sigma * normal)

@@ -41,11 +41,11 @@ from fedsim.params import Array
 from fedsim.quoting import quoted
 from fedsim.rng import Key
 from fedsim.shares import deal
-from fedsim.units import LONGEST_S, Range
+from fedsim.units import MAX_TIME_S, Range
 
 INTERVALS = ("client", "on_at_s", "off_at_s")
 STATES = ("client", "step_s", "states")
-INSTANTS = Range(0.0, LONGEST_S)
+INSTANTS = Range(0.0, MAX_TIME_S)
 
 
 class TraceConfig(Config):
@@ -69,20 +69,12 @@ class AvailabilityTrace(AvailabilityPlugin[TraceConfig]):
     Config = TraceConfig
 
     def bind(self, num: int, key: Key) -> Availability:
-        """Return clients that repeat what the file says; ``key`` decides whom each of them repeats.
-
-        Raises:
-            DataError: A file that cannot be used as asked; the message names its line.
-        """
+        """Return clients that repeat what the file says; ``key`` decides whom each of them repeats."""
         intervals, length = self.read()
         return _Replay(intervals, length, deal(len(intervals), num, key.numpy()))
 
     def read(self) -> Recording:
-        """Return what the file says.
-
-        Raises:
-            DataError: A file that cannot be used as asked; the message names its line.
-        """
+        """Return what the file says."""
         config = self.config
         file = str(located(config.file))
         rows = rows_of(read_text(file), file)

@@ -1,50 +1,39 @@
-"""Runs the hooks of a whole cohort beforehand, where nothing but the links can make its clients wait for each other.
+"""Runs the hooks of a whole cohort beforehand, where nothing else goes on.
 
-When a cohort is asked while nothing else goes on, everything that follows can be computed at once: the arrivals of
-the dispatches; from these the hooks, all clients one request at a time; from their durations the departures of the
-replies, and the arrivals of those. What happens is then recorded at its instants, without the loop's events.
+Then the clients get in the way of each other on the links alone, and everything that follows can be computed
+at once: the arrivals of the dispatches; from these the hooks, all clients one request at a time; from their
+durations the departures of the replies; from these their arrivals. What happens is recorded at its instants,
+without events of the loop.
 
-The records, the rows of the ledger and the table are those of a run that leaves everything to the loop, because the
-same functions make them. Where that is not certain, the loop drives the cohort: it takes over the hooks as far as
-they have come, with the results of their jobs.
+The records, the rows of the ledger and those of the table are the same as if the loop drove the cohort,
+because the same functions make them. Where that is not certain, the loop does drive it: it takes over the
+hooks as far as they have come, with the results of their jobs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
-from math import inf
-from typing import TypeAlias, cast
+from itertools import zip_longest
+from typing import cast
 
 from fedsim.bus import Delivery, Header, MemoryBus
-from fedsim.bus.ledger import Outcome
-from fedsim.bus.memory import OnLink
-from fedsim.clock import EventClass, Trace, VirtualTimeLoop, running_loop
-from fedsim.clock.loop import to_ns
-from fedsim.engine.engine import Engine, record_end, record_start
-from fedsim.engine.requests import JobRequest
+from fedsim.bus.ledger import Ledger
+from fedsim.clock import Trace, VirtualTimeLoop, running_loop
+from fedsim.engine.engine import Engine
+from fedsim.errors import InvariantError
 from fedsim.network import TimetableCarrier, has_timetable
 from fedsim.runtime import told_losses
+from fedsim.runtime.clients.cohort import Cohort
 from fedsim.runtime.clients.hook_steps import Turn
 from fedsim.runtime.clients.host import ClientHost
 from fedsim.runtime.clients.interrupted_work import Churn
 from fedsim.runtime.parts import Parts
-from fedsim.wire import Message, Packed, pack
-
-Take: TypeAlias = Callable[[Iterable[tuple[int, int, Message | None]]], object]
-
-MAX_TILE = 256
-"""Hooks of so many clients go on side by side, which bounds the memory that hooks at work take."""
+from fedsim.runtime.purity import fingerprint
+from fedsim.wire import Message, Packed
 
 MAX_DOUBLINGS = 4
 """How often the number of cohorts is doubled that are left to the loop after an attempt in vain."""
-
-_BEGUN, _ORDINARY, _JOIN = -1, int(EventClass.ORDINARY), int(EventClass.JOIN)
-_ARRIVED, _JOB_ENDED, _REPLIED = range(3)
-
-_Event: TypeAlias = tuple[int, int, int, int, Sequence[int], int]
-"""Instant in ns, class, place within the class, what happens, to which dispatches, to which job."""
 
 
 def cohort_drivers(
@@ -61,14 +50,18 @@ def cohort_drivers(
         trace: Where everything is recorded.
     """
     may_end_between = parts.until is not None and parts.until.bytes is not None
-    if may_end_between or not parts.pacing.waits_for_all or not has_timetable(bus.carrier):
+    # Under ``verify`` the loop's carrier is an audited one.
+    carrier = parts.network.carrier(parts.fleet.links()) if parts.verify else bus.carrier
+    if may_end_between or not parts.pacing.waits_for_all or not has_timetable(carrier):
         return None
-    return CohortDrivers(parts, host, bus, presence, bus.carrier, engine, trace)
+    return CohortDrivers(parts, host, bus, presence, carrier, engine, trace)
 
 
 @dataclass(eq=False)
 class CohortDrivers:
     """Drives cohorts; made itself by :func:`cohort_drivers`.
+
+    Under ``verify`` the loop drives all, and what would have happened here is compared with what it does.
 
     Attributes:
         parts: What the run is made of.
@@ -93,6 +86,12 @@ class CohortDrivers:
     num_driven: int = field(default=0, init=False)
     _num_in_vain: int = field(default=0, init=False)  # attempts in a row
     _num_left_out: int = field(default=0, init=False)  # cohorts for which there is no attempt
+    _rehearsal: Rehearsal | None = field(default=None, init=False)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many cohorts there were, and how many were driven here, or would have been under ``verify``."""
+        return {"asked": self.num_cohorts, "run_beforehand": self.num_driven}
 
     def drive(
         self, headers: Sequence[Header], sent: Sequence[Packed | None], num_runnable: int
@@ -104,9 +103,10 @@ class CohortDrivers:
             sent: What each carries.
             num_runnable: Tasks of the server that have not started yet.
         """
-        self.num_cohorts += 1
+        self.check()
+        self.num_cohorts += bool(headers)
         loop = cast(VirtualTimeLoop, running_loop())
-        cohort = Cohort(self, headers, loop, num_runnable)
+        cohort = Cohort(self, headers, loop, num_runnable, self.bus, self.trace)
         if not headers or not self._is_alone(cohort) or not self._is_waited_for(headers[0].exchange):
             return None
         if not cohort.knows_kinds(sent):
@@ -114,8 +114,11 @@ class CohortDrivers:
         if self._num_left_out:
             self._num_left_out -= 1
             return None
+        if self.parts.verify:
+            self._rehearsal = Rehearsal.of(cohort, sent)
+            return None
         self.host.ahead.clear()
-        is_driven = cohort.run_ahead(sent)
+        is_driven = cohort.run_ahead(sent, self._turn)
         # Where it is mostly in vain, as where clients leave, it is tried more and more seldom.
         self._num_in_vain = 0 if is_driven else min(self._num_in_vain + 1, MAX_DOUBLINGS)
         self._num_left_out = 2**self._num_in_vain - 1
@@ -125,276 +128,88 @@ class CohortDrivers:
         self.num_driven += 1
         return cohort
 
+    def check(self) -> None:
+        """Compare what has been rehearsed with what the loop did, if anything was.
+
+        Raises:
+            InvariantError: They differ.
+        """
+        rehearsal, self._rehearsal = self._rehearsal, None
+        if rehearsal is not None:
+            rehearsal.check()
+            self.num_driven += 1
+
+    def _turn(self, delivery: Delivery) -> Turn:
+        """Return a turn that the loop can take over."""
+        turn = self.host.turn(delivery)
+        self.host.ahead[delivery.header.receiver, delivery.header.dispatch] = turn
+        return turn
+
     def _is_alone(self, cohort: Cohort) -> bool:
         """Say whether nothing goes on but work of the server."""
         is_away = self.presence is not None and not self.presence.is_idle
-        return self.bus.is_idle and self.host.is_idle and not is_away and cohort.is_quiet_until(0)
+        return (
+            self.bus.is_idle
+            and self.host.is_idle
+            and not is_away
+            and cohort.is_quiet_until(cohort.loop.now_ns)
+        )
 
     def _is_waited_for(self, exchange: str) -> bool:
         """Say whether the server waits for all replies of an exchange."""
         return exchange != told_losses.QUESTION or self.parts.selector.answer_within_s is None
 
 
-@dataclass(eq=False, slots=True)
-class Cohort:
-    """A cohort whose hooks run beforehand.
+@dataclass(eq=False)
+class Rehearsal:
+    """What would have happened to a cohort if the loop had not driven it, under ``verify``.
 
     Attributes:
-        drivers: What drives it.
-        headers: Those of the dispatches, in the order of sending.
-        loop: The loop.
-        num_runnable: Tasks of the server that have not started yet.
+        cohort: The cohort, run on copies, with a ledger and a trace of its own.
+        replies: The replies by client and dispatch.
+        row: Of the first frame in the run's ledger.
+        record: The number of the first record in the run's trace.
     """
 
-    drivers: CohortDrivers
-    headers: Sequence[Header]
-    loop: VirtualTimeLoop
-    num_runnable: int
-    _down: list[OnLink | None] = field(default_factory=list, init=False)
-    _turns: list[Turn] = field(default_factory=list, init=False)
-    _requests: list[list[JobRequest]] = field(default_factory=list, init=False)
-    _ended_ns: dict[int, int] = field(default_factory=dict, init=False)
-    _up: dict[int, tuple[OnLink, Message] | None] = field(default_factory=dict, init=False)
-    _events: list[_Event] = field(default_factory=list, init=False)
-    _next_event: int = field(default=0, init=False)
-    _rows: dict[int, int] = field(default_factory=dict, init=False)
-    _replies: list[tuple[int, int, Message | None]] = field(default_factory=list, init=False)
+    cohort: Cohort
+    replies: dict[tuple[int, int], Message | None]
+    row: int
+    record: int
 
-    def is_quiet_until(self, at_ns: int) -> bool:
-        """Say whether up to an instant nothing happens but the ends of the server's jobs."""
-        return self.loop.is_quiet_until(at_ns, apart_from=EventClass.JOIN, num_runnable=self.num_runnable)
-
-    def knows_kinds(self, sent: Sequence[Packed | None]) -> bool:
-        """Say whether all messages are of kinds that may travel; note what their frames are on a link."""
-        bus, frames = self.drivers.bus, dict[int, OnLink | None]()
-        for packed in {id(packed): packed for packed in sent}.values():
-            if packed is not None and not bus.knows(packed):
-                return False
-            exchange = self.headers[0].exchange
-            frames[id(packed)] = None if packed is None else bus.on_link(packed, exchange, up=False)
-        self._down = [frames[id(packed)] for packed in sent]
-        return True
-
-    # Beforehand
-
-    def run_ahead(self, sent: Sequence[Packed | None]) -> bool:
-        """Run all hooks; return whether it is certain what happens and when."""
-        start_ns, by = self.loop.now_ns, self.drivers
-        by_ns = start_ns + to_ns(by.parts.client_timeout_s)
-        downloads = self._arrivals(
-            [(start_ns, place) for place, frame in enumerate(self._down) if frame is not None],
-            self._down,
-            up=False,
-            by_ns=by_ns,
-        )
-        arrived_ns = {place: at_ns for at_ns, places in downloads for place in places}
-        begun = [place for place, frame in enumerate(self._down) if frame is None]
-        arrived_ns = dict.fromkeys(begun, start_ns) | arrived_ns
-        if len(arrived_ns) < len(self.headers) or not self.is_quiet_until(max(arrived_ns.values())):
-            return False
-        for header, packed in zip(self.headers, sent, strict=True):
-            turn = by.host.turn(Delivery(header, None if packed is None else packed.received))
-            by.host.ahead[header.receiver, header.dispatch] = turn
-            self._turns.append(turn)
-        self._requests = [[] for _ in self.headers]
-        places = list(arrived_ns)
-        for first in range(0, len(places), MAX_TILE):
-            if not self._run_tile({place: arrived_ns[place] for place in places[first : first + MAX_TILE]}):
-                return False
-        self._order(start_ns, begun, downloads)
-        departures = [(at_ns, place) for at_ns, place in self._departures() if self._up[place] is not None]
-        up = {place: reply[0] for place, reply in self._up.items() if reply is not None}
-        uploads = self._arrivals(departures, up, up=True, by_ns=by_ns)
-        return self._is_certain(uploads, by_ns)
-
-    def _run_tile(self, at_ns: dict[int, int]) -> bool:
-        """Run hooks to their ends, all one request at a time; return whether all have ended well.
-
-        Args:
-            at_ns: Places, and when each hook begins.
-        """
-        by = self.drivers
-        while at_ns:
-            asked = []
-            for place, now_ns in at_ns.items():
-                turn = self._turns[place]
-                try:
-                    with self.loop.as_of(now_ns):
-                        request = turn.go_on_ahead()
-                    if request is None:
-                        self._ended_ns[place] = now_ns
-                        self._up[place] = self._framed(place, turn.reply)
-                        continue
-                    if not all(0 <= timed.duration_s < inf for timed in request.jobs):
-                        return False
-                    asked.append((place, request, by.engine.submit_ahead(request, now_ns)))
-                except Exception:
-                    return False  # the loop meets it in its turn
-            at_ns = dict(at_ns)
-            for place, request, promises in asked:
-                try:
-                    results = by.engine.results_ahead(request, promises)
-                except Exception:
-                    return False
-                self._turns[place].take_ahead(results)
-                self._requests[place].append(request)
-            at_ns = {
-                place: at_ns[place] + (request.ends_ns()[-1] if request.jobs else 0)
-                for place, request, _ in asked
-            }
-        return True
-
-    def _framed(self, place: int, reply: Message | None) -> tuple[OnLink, Message] | None:
-        """Return what the frame of a reply is on its link, and the reply as it arrives."""
-        if reply is None:
+    @classmethod
+    def of(cls, cohort: Cohort, sent: Sequence[Packed | None]) -> Rehearsal | None:
+        """Return the rehearsal of a cohort; None where the loop would drive it anyway."""
+        by = cohort.drivers
+        by.host.sent = {}
+        cohort.trace = Trace(keep=True)
+        cohort.bus = MemoryBus(by.carrier, by.bus.kinds, Ledger(), cohort.trace, overhead=by.bus.overhead)
+        if not cohort.run_ahead(sent, by.host.copied_turn):
             return None
-        bus, packed = self.drivers.bus, pack(reply)
-        if not bus.knows(packed):
-            raise TypeError(f"{packed.kind} may not travel")
-        return bus.on_link(packed, self.headers[place].exchange, up=True), packed.received
+        for place in range(len(cohort.headers)):
+            cohort.record_sent(place)
+        keys = [(header.receiver, header.dispatch) for header in cohort.headers]
+        replies = {keys[place]: message for place, _, message in cohort.record_all()}
+        return cls(cohort, replies, len(by.bus.ledger), len(by.trace.kept))
 
-    def _arrivals(
-        self, departures: Sequence[tuple[int, int]], frames: object, *, up: bool, by_ns: int
-    ) -> list[tuple[int, list[int]]]:
-        """Return when frames arrive: instants in ns, and the places of the dispatches.
+    def check(self) -> None:
+        """Compare with what the loop did.
 
-        Args:
-            departures: Instant in ns and place, in order.
-            frames: What each frame is on its link, by place.
-            up: Whether they go to the server.
-            by_ns: Those that arrive later are left out.
+        Raises:
+            InvariantError: They differ.
         """
-        headers, on_link = self.headers, cast("dict[int, OnLink]", frames)
-        parcels = [
-            (at_ns, headers[place].receiver, on_link[place].link_bytes) for at_ns, place in departures
-        ]
-        arrivals = self.drivers.carrier.arrivals(parcels, up=up, all_at_once=not up, by_ns=by_ns)
-        return [(at_ns, [departures[number][1] for number in numbers]) for at_ns, numbers in arrivals]
+        by, trace, ledger = self.cohort.drivers, self.cohort.trace, self.cohort.bus.ledger
+        kinds = {kind for _, kind, *_ in trace.kept}
+        records = [kept for kept in by.trace.kept[self.record :] if kept[1] in kinds and kept[2] >= 0]
+        for ours, theirs in zip_longest(trace.kept, records[: len(trace.kept)]):
+            _compare(f"record {theirs}", ours, theirs)
+        for name, column in ledger.columns().items():
+            theirs = by.bus.ledger.columns()[name][self.row : self.row + len(ledger)]
+            _compare(f"column {name!r} of the ledger", column.tolist(), theirs.tolist())
+        replies = cast("dict[tuple[int, int], Message | None]", by.host.sent)
+        for key, reply in self.replies.items():
+            _compare(f"the reply of client {key[0]}", fingerprint(reply), fingerprint(replies.get(key)))
 
-    def _order(
-        self, start_ns: int, begun: Sequence[int], downloads: Sequence[tuple[int, list[int]]]
-    ) -> None:
-        """Bring all events but the arrivals of replies into the order in which the loop would run them."""
-        heap: list[_Event] = []
-        number = 0
 
-        def add(at_ns: int, event_class: int, what: int, places: Sequence[int], job: int = 0) -> None:
-            nonlocal number
-            number += 1
-            heappush(heap, (at_ns, event_class, number, what, places, job))
-
-        for place in begun:
-            add(start_ns, _BEGUN, _ARRIVED, (place,))
-        for at_ns, places in downloads:
-            add(at_ns, _ORDINARY, _ARRIVED, places)
-        num_asked = [0] * len(self.headers)
-        while heap:
-            event = heappop(heap)
-            self._events.append(event)
-            at_ns, _, _, what, places, job = event
-            for place in places:
-                requests = self._requests[place]
-                if what == _JOB_ENDED and job < len(requests[num_asked[place] - 1].jobs) - 1:
-                    continue
-                if num_asked[place] < len(requests):
-                    ends_ns = requests[num_asked[place]].ends_ns()
-                    num_asked[place] += 1
-                    for index, end_ns in enumerate(ends_ns):
-                        add(at_ns + end_ns, _JOIN, _JOB_ENDED, (place,), index)
-
-    def _departures(self) -> list[tuple[int, int]]:
-        """Return when replies leave, in order: instant in ns, place."""
-        last = {place: number for number, event in enumerate(self._events) for place in event[4]}
-        return [(self._ended_ns[place], place) for place in sorted(last, key=last.__getitem__)]
-
-    def _is_certain(self, uploads: Sequence[tuple[int, list[int]]], by_ns: int) -> bool:
-        """Take in the arrivals of replies; say whether all comes to pass, in this order."""
-        up = self._up
-        replied_ns = {place: at_ns for at_ns, places in uploads for place in places}
-        replied_ns |= {place: at_ns for place, at_ns in self._ended_ns.items() if up[place] is None}
-        if len(replied_ns) < len(self.headers) or max(replied_ns.values()) > by_ns:
-            return False
-        # Which of two events at one instant came first would depend on when the loop was told of each.
-        instants = {event[0] for event in self._events}
-        if any(at_ns in instants for at_ns, _ in uploads):
-            return False
-        self._events += [(at_ns, _ORDINARY, 0, _REPLIED, places, 0) for at_ns, places in uploads]
-        self._events.sort(key=lambda event: event[0])
-        presence = self.drivers.presence
-        return self.is_quiet_until(self._events[-1][0]) and (
-            presence is None
-            or all(
-                presence.stays(self.headers[place].receiver, self.headers[place].dispatch, at_ns)
-                for place, at_ns in replied_ns.items()
-            )
-        )
-
-    # In its time
-
-    def record_sent(self, place: int) -> None:
-        """Record that a dispatch is sent now."""
-        frame = self._down[place]
-        if frame is not None:
-            self._rows[place] = self.drivers.bus.record_start(self.headers[place], frame)
-
-    def finish_with(self, take: Take) -> None:
-        """Have the replies taken when the last has come."""
-        end_ns, event_class, *_ = self._events[-1]
-        self.loop.before = self._record_before
-        self.loop.call_at_ns(
-            end_ns, self._finish, take, event_class=EventClass(max(event_class, EventClass.ORDINARY))
-        )
-
-    def _finish(self, take: Take) -> None:
-        self.loop.before = None
-        self._record_before(self._events[-1][0] + 1, _ORDINARY)
-        take(self._replies)
-
-    def _record_before(self, at_ns: int, event_class: int) -> None:
-        """Record what happens before an instant, and at the instant before events of a class."""
-        now_ns = self.loop.now_ns
-        while self._next_event < len(self._events):
-            event = self._events[self._next_event]
-            if event[:2] >= (at_ns, event_class):
-                break
-            self._next_event += 1
-            self.loop.now_ns = event[0]
-            self._record(event)
-        self.loop.now_ns = now_ns
-
-    def _record(self, event: _Event) -> None:
-        """Record what happens in an event, now."""
-        at_ns, _, _, what, places, job = event
-        bus, headers = self.drivers.bus, self.headers
-        if what == _JOB_ENDED:
-            (place,) = places
-            jobs = self._requests[place][0].jobs
-            record_end(self.drivers.trace, self._requests[place][0], jobs[job].job)
-            if job == len(jobs) - 1:
-                del self._requests[place][0]
-                self._go_on(place, at_ns)
-        elif what == _ARRIVED:
-            for place in places:
-                if self._down[place] is not None:
-                    bus.record_end(headers[place], self._rows[place], Outcome.DELIVERED)
-            for place in places:
-                self._go_on(place, at_ns)
-        else:
-            for place in places:
-                bus.record_end(headers[place].reply(), self._rows[place], Outcome.DELIVERED)
-                self._replies.append((place, at_ns, cast("tuple[OnLink, Message]", self._up.pop(place))[1]))
-
-    def _go_on(self, place: int, at_ns: int) -> None:
-        """Record what a hook does when it goes on: it starts jobs, or it replies."""
-        turn = self._turns[place]
-        request = turn.go_on()
-        if request is not None:
-            for timed in request.jobs:
-                record_start(self.drivers.trace, request, timed)
-            return
-        self.drivers.host.keep(turn)
-        reply = self._up[place]
-        if reply is None:
-            self._replies.append((place, at_ns, None))
-        else:
-            self._rows[place] = self.drivers.bus.record_start(self.headers[place].reply(), reply[0])
+def _compare(what: str, ours: object, theirs: object) -> None:
+    if ours != theirs:
+        raise InvariantError(f"{what} is another one, {ours}, where the cohort is not driven by the loop")

@@ -11,6 +11,7 @@ What a client holds in mirrored fields counts only once the server has merged th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, TypeAlias
@@ -25,7 +26,7 @@ from fedsim.runtime import told_losses
 from fedsim.runtime.clients.contexts import Contexts
 from fedsim.runtime.clients.hook_steps import HookSteps, Turn, drive
 from fedsim.runtime.clients.virtual_driver import VirtualDriver
-from fedsim.runtime.hook_results import local_result
+from fedsim.runtime.hook_results import called, local_result
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.purity import unchanged
 from fedsim.runtime.tasks import Tasks, Work
@@ -84,6 +85,7 @@ class ClientHost:
         store: Where what they hold outlives the process; without it, nowhere.
         serve: Starts the drivers of clients.
         ahead: Turns that have begun beforehand, by client and dispatch.
+        sent: Replies by client and dispatch, where somebody compares them.
     """
 
     parts: Parts
@@ -93,6 +95,7 @@ class ClientHost:
     store: Store | None = None
     serve: Serve = VirtualDriver
     ahead: dict[tuple[int, int], Turn] = field(default_factory=dict, init=False)
+    sent: dict[tuple[int, int], Message | None] | None = field(default=None, init=False)
     _held: dict[int, Held] = field(default_factory=dict, init=False)
     _waiting: dict[int, list[Delivery]] = field(default_factory=dict, init=False)
     _serving: dict[int, Work] = field(default_factory=dict, init=False)
@@ -155,16 +158,15 @@ class ClientHost:
         if (turn := self.ahead.pop((header.receiver, header.dispatch), None)) is not None:
             return turn
         client = header.receiver
-        return self.turn_from(delivery, self.state_of(client, header.merged), self._keeping_of(client))
+        return self._turn(delivery, self.state_of(client, header.merged), self._keeping_of(client))
 
-    def turn_from(self, delivery: Delivery, state: Any, keeping: Keeping | None) -> Turn:
-        """Return the turn of a client for a delivery.
+    def copied_turn(self, delivery: Delivery) -> Turn:
+        """Return the turn of a client for a delivery, on copies of what the client holds."""
+        client = delivery.header.receiver
+        state = deepcopy(self.state_of(client, delivery.header.merged))
+        return self._turn(delivery, state, deepcopy(self._keeping_of(client)))
 
-        Args:
-            delivery: The delivery.
-            state: What the client holds.
-            keeping: What its optimisers go on from.
-        """
+    def _turn(self, delivery: Delivery, state: Any, keeping: Keeping | None) -> Turn:
         turn = Turn(delivery.header, state, keeping)
         exchange = self.exchanges[delivery.header.exchange]
         turn.steps = HookSteps(self._work(turn, exchange, delivery.message), exchange.local)
@@ -173,6 +175,8 @@ class ClientHost:
     def reply(self, turn: Turn) -> Any:
         """Keep what a client holds after its hook has ended, and send its reply; return the departure."""
         self.keep(turn)
+        if self.sent is not None:
+            self.sent[turn.header.receiver, turn.header.dispatch] = turn.reply
         return self.endpoint.send(turn.header.reply(), turn.reply)
 
     def keep(self, turn: Turn) -> None:
@@ -194,14 +198,14 @@ class ClientHost:
             training = self.parts.training
             if self.parts.workload.varies and not self._is_question(exchange):
                 training = await self._training(header, state, message, local)
-            result = await local(self.contexts.replying(turn, training), state, message)
+            result = await called(local, self.contexts.replying(turn, training), state, message)
         return local_result(local, result)
 
     async def _training(self, header: Header, state: Any, message: Any, local: Local) -> TrainingConfig:
         """Return how a client trains for a dispatch, as the workload decides."""
 
         def hook(context: ClientContext) -> HookSteps:
-            return HookSteps(local(context, state, message), local)
+            return HookSteps(called(local, context, state, message), local)
 
         return await self.parts.workload.training(self.contexts.forecast(header, message, hook))
 

@@ -17,12 +17,11 @@ Of a dispatch without a reply only the download is known.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from fedsim.bus import Header
 from fedsim.clock import Records
 from fedsim.runtime.records.dispatch_phases import (
     AWAY,
@@ -97,33 +96,6 @@ class DispatchTable(DispatchRows):
             phase = max((one.phase for one in mine.copy().values()), default=WAITING)
             clients[names[AWAY if client in self._away else phase]] += 1
         return clients
-
-    @property
-    def listeners(self) -> Collection[Callable[..., object]]:
-        """What listens to the trace for the table."""
-        return self._handlers.values()
-
-    def replied(
-        self, start_ns: int, headers: Sequence[Header], instants_ns: Iterable[tuple[int, int, int]]
-    ) -> None:
-        """Add dispatches whose replies have come, as the records of the trace would, but for spans.
-
-        Args:
-            start_ns: When they were asked.
-            headers: Theirs, in the order of sending.
-            instants_ns: Of each, when it arrived, when its job ended and when its reply arrived.
-        """
-        version, table = len(self._rounds_of_merges), self._open
-        for header, (came_ns, done_ns, replied_ns) in zip(headers, instants_ns, strict=True):
-            client, dispatch = header.receiver, header.dispatch
-            is_away = client in self._away
-            one = Underway(client, dispatch, len(self._fate), version, replied_ns, is_away, has_replied=True)
-            spent_ns = one.spent_ns
-            spent_ns[DOWNLOAD], spent_ns[COMPUTE] = came_ns - start_ns, done_ns - came_ns
-            spent_ns[UPLOAD] = replied_ns - done_ns
-            table.setdefault(client, {})[dispatch] = one
-            self._add(client, dispatch, header.round, header.exchange, version, start_ns)
-        self.counts["asked"] += len(headers)
 
     # What the trace says
 

@@ -64,6 +64,7 @@ class RunResult:
         models: The models of all measured clients.
         num_rounds: How many rounds were begun.
         stopped_by: The budget that ended the rounds; None where they came to their end.
+        cohorts: How many cohorts were asked, and of how many the hooks ran beforehand; empty over sockets.
     """
 
     simulated_s: float
@@ -79,6 +80,7 @@ class RunResult:
     models: ClientModels = field(default_factory=dict)
     num_rounds: int = 0
     stopped_by: str | None = None
+    cohorts: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def failure(self) -> str | None:

@@ -24,7 +24,7 @@ from fedsim.errors import InvariantError, MergeError
 from fedsim.rng import Key
 from fedsim.runtime.budget import Budgets
 from fedsim.runtime.evaluation import Observer
-from fedsim.runtime.hook_results import instructions
+from fedsim.runtime.hook_results import called, instructions
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.purity import unchanged
 from fedsim.runtime.records.recorder import Recorder
@@ -302,7 +302,7 @@ class ServerActor:
             return dict.fromkeys(whom)
         async with self._hook:
             with unchanged(self.parts.verify, name, self.state):
-                result = await exchange.instruct(self._context(name), self.state, whom)
+                result = await called(exchange.instruct, self._context(name), self.state, whom)
                 self.state, messages = instructions(exchange.instruct, result)
         if strangers := sorted(messages.keys() - set(whom)):
             raise InvariantError(

@@ -8,7 +8,7 @@ from typing import Any
 from fedsim.algorithms.base import Exchange, Reply
 from fedsim.algorithms.contexts import ServerContext
 from fedsim.errors import JobError, MergeError
-from fedsim.runtime.hook_results import merged_state
+from fedsim.runtime.hook_results import called, merged_state
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.purity import unchanged
 from fedsim.runtime.server.non_finite import non_finite, spoiled
@@ -53,7 +53,7 @@ async def merged(
         return state
     with unchanged(parts.verify, f"merge_{exchange.name}", state, replies):
         try:
-            after = merged_state(exchange.merge, await exchange.merge(server, state, replies), state)
+            after = merged_state(exchange.merge, await called(exchange.merge, server, state, replies), state)
             fault = spoiled(after, state)
         except (ArithmeticError, JobError) as error:
             # What Python's own numbers raise where NumPy's become infinite.

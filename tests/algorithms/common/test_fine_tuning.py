@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from math import inf, nan
+from math import inf, isnan, nan
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fedsim.algorithms.common.fine_tuning import finetuned
+from fedsim.algorithms.common.fine_tuning import finetuned, validation_loss
 from fedsim.algorithms.fedavg_ft import FedAvgFT, FedAvgFTConfig
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.params import Model
+from tests.algorithms.stand_ins import Client
 
 
 def _model(passes: int) -> Model:
@@ -25,21 +26,14 @@ def _passes(model: Model) -> int:
     return int(model.params["passes"][0])
 
 
-class _Client:
+class _Client(Client):
     """A client whose validation loss after n passes is the n-th of a list."""
 
+    training = TrainingConfig()
+
     def __init__(self, losses: Sequence[float]) -> None:
-        self.losses, self.fits, self.warnings = losses, list[tuple[str, int]](), list[str]()
-        self.training = TrainingConfig()
-
-    def num_samples(self, split: str = "train") -> int:
-        return len(self.losses) if split == "val" else 1
-
-    def own(self, split: str) -> str:
-        return split
-
-    def warn(self, event: str, **values: Any) -> None:
-        self.warnings.append(f"{event}: {values['instead']}")
+        super().__init__(num_val=len(losses))
+        self.losses, self.fits = losses, list[tuple[str, int]]()
 
     async def fit(self, model: Model, *, epochs: int, name: str, **_: Any) -> Any:
         self.fits.append((name, epochs))
@@ -88,7 +82,7 @@ def test_no_pass_is_no_work() -> None:
 def test_without_validation_samples_there_are_five_passes_and_a_warning() -> None:
     client = _Client([])
     assert _tuned(client) == 5
-    assert client.warnings == ["no validation samples: 5 passes of fine-tuning"]
+    assert client.warnings == [("no validation samples", {"instead": "5 passes of fine-tuning"})]
     assert _tuned(_Client([]), 2) == 2
 
 
@@ -106,3 +100,42 @@ def test_each_client_is_sent_its_own_model_and_equal_ones_are_one_message() -> N
     found: list[Any] = [messages[client] for client in range(40)]
     assert [_passes(message.model) for message in found[1::2]] == list(range(1, 40, 2))
     assert all(message is found[0] for message in found[::2])
+
+
+# Choosing by validation (specification 3.5, E11)
+
+
+class _Measured(Client):
+    """A client whose models all have one loss."""
+
+    def __init__(self, num_val: int, loss: float) -> None:
+        super().__init__(num_val)
+        self.loss, self.evaluated = loss, list[str]()
+
+    async def evaluate(self, model: Model, samples: str) -> Any:
+        self.evaluated.append(samples)
+        return SimpleNamespace(loss=self.loss)
+
+
+def _loss(client: Any) -> float:
+    return asyncio.run(validation_loss(client, Model("mlp", {})))
+
+
+def test_it_is_the_loss_on_the_validation_samples() -> None:
+    client = _Measured(3, 0.25)
+    assert _loss(client) == 0.25
+    assert (client.evaluated, client.warnings) == (["val"], [])
+
+
+def test_without_any_it_is_the_loss_on_the_training_samples_and_the_log_says_so() -> None:
+    client = _Measured(0, 0.5)
+    assert _loss(client) == 0.5
+    assert client.evaluated == ["train"]
+    assert client.warnings == [("no validation samples", {"instead": "training loss"})]
+
+
+@pytest.mark.parametrize("loss", [nan, inf])
+def test_what_is_no_number_is_worse_than_any(loss: float) -> None:
+    found = _loss(_Measured(3, loss))
+    assert found == inf
+    assert not isnan(found)

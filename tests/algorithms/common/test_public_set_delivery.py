@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 
 from fedsim.algorithms.common.public_set_delivery import ClientState, held
-from fedsim.engine.executors.base import ExecutorConfig
-from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.engine.jobs import InlineSamples, PublicSamples
 from fedsim.params import Model
 from fedsim.wire import PublicData
@@ -64,10 +62,3 @@ def test_a_client_that_was_sent_nothing_has_nothing() -> None:
     samples, positions = held(_client(False), STATE, POSITIONS)
     assert isinstance(samples, PublicSamples)
     assert samples.positions.tolist() == positions.tolist() == []
-
-
-@pytest.mark.parametrize("name", ["fedavg_ft", "feddf", "pfeddf", "dsfl", "perfed_ckt"])
-def test_all_of_them_run_where_nothing_learns(name: str, world: Any) -> None:
-    result = world.run(world.algorithm(name), executor=NULL(ExecutorConfig()))
-    assert result.final is None
-    assert result.totals.parameters_up > 0

@@ -38,17 +38,8 @@ ALL_GIVEN = [
     make("dirichlet_two_level", alpha_label=1e-6, alpha_size=1e-6, min_size=0),
     make("label_groups", groups=1),
 ]
-BY_HOLDER = [
-    make("two_class"),
-    make("two_class", spread=0.0),
-    make("two_class_lognormal", least=1),
-]
-PARTITIONS = [
-    *ALL_GIVEN,
-    *BY_HOLDER,
-    make("classes_per_client", classes=2),
-    make("by_user"),
-]
+BY_HOLDER = [make("two_class"), make("two_class", spread=0.0), make("two_class_lognormal", least=1)]
+PARTITIONS = [*ALL_GIVEN, *BY_HOLDER, make("classes_per_client", classes=2), make("by_user")]
 
 labels_of_four_classes = st.lists(st.integers(0, NUM_CLASSES - 1), min_size=8, max_size=80).map(
     # Sixty of each class more, so that every holder of a class can have one.

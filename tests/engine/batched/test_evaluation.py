@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,11 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsim.data import FederatedData
-from fedsim.data.federated import Holdings
 from fedsim.engine.batched import evaluation
-from fedsim.engine.batched.evaluation import Kind, evaluate_together, evaluation_key, predict_together
-from fedsim.engine.batched.ways import Ways
+from fedsim.engine.batched.evaluation import evaluate_together, predict_together
+from fedsim.engine.batched.kinds import EvaluationKind, Ways, evaluation_kind
 from fedsim.engine.execute import evaluate, one_torch_thread, predict
 from fedsim.engine.jobs import (
     ClientSamples,
@@ -27,12 +24,11 @@ from fedsim.engine.jobs import (
     Samples,
 )
 from fedsim.engine.losses import label_loss
-from fedsim.engine.worker_state import Resources, Worker
-from fedsim.models import Architecture
-from fedsim.models.mlp import PLUGIN as MLP
-from fedsim.params import Array, Model
+from fedsim.engine.worker_state import Worker
+from fedsim.params import Model
 from fedsim.rng import Key
 from fedsim.task import Task, TaskKind
+from tests.engine.batched import worlds
 
 NUM_HELD_OUT = 40
 """Samples of the public set and of the global test set."""
@@ -41,35 +37,23 @@ NUM_HELD_OUT = 40
 def world(widths: Sequence[int], sizes: Sequence[int], kind: TaskKind = "classification") -> Worker:
     """Return a worker whose clients have test samples, so many each, with a net "net" of these widths."""
     inputs, *hidden, outputs = widths
-    task, generator = Task((inputs,), outputs, kind), Key.root(5).numpy()
-    none, total = np.zeros(len(sizes) + 1, np.int64), sum(sizes)
-    y: Array = generator.integers(0, outputs, total + 2 * NUM_HELD_OUT)
-    if kind == "regression":
-        y = generator.standard_normal(len(y)).astype(np.float32)
-    data = FederatedData(
-        task,
-        generator.standard_normal((total + 2 * NUM_HELD_OUT, inputs)).astype(np.float32),
-        y,
-        public=np.arange(total, total + NUM_HELD_OUT),
-        global_test=np.arange(total + NUM_HELD_OUT, total + 2 * NUM_HELD_OUT),
-        num_clients=len(sizes),
-        holdings={
-            "train": Holdings(none, np.arange(0)),
-            "val": Holdings(none, np.arange(0)),
-            "test": Holdings(np.cumsum([0, *sizes]), generator.permutation(total)),
-        },
+    return worlds.world(
+        Task((inputs,), outputs, kind),
+        sizes,
+        {"net": worlds.dense(*hidden)},
+        split="test",
+        num_public=NUM_HELD_OUT,
+        num_test=NUM_HELD_OUT,
     )
-    net = Architecture("net", MLP(MLP.Config(hidden=tuple(hidden))), task)
-    return Worker(Resources.of(data, {"net": net}, "cpu"), threading.Event())
 
 
 def models(worker: Worker, num_models: int) -> list[Model]:
     return [worker.resources.architectures["net"].initial(Key.root(seed)) for seed in range(num_models)]
 
 
-def the_kind(jobs: Sequence[Any], worker: Worker) -> Kind:
-    (kind,) = {evaluation_key(job, worker.resources) for job in jobs}
-    assert isinstance(kind, Kind)
+def the_kind(jobs: Sequence[Any], worker: Worker) -> EvaluationKind:
+    (kind,) = {evaluation_kind(job, worker.resources) for job in jobs}
+    assert isinstance(kind, EvaluationKind)
     return kind
 
 
@@ -167,14 +151,14 @@ def test_what_is_not_known_is_done_by_itself() -> None:
         Evaluate(model, (), 4),
         Evaluate(model, (PublicSamples(np.arange(3)),), 4),
     ):
-        assert evaluation_key(job, resources) is None
-    assert evaluation_key(Predict(model, own, 4), resources) is not None
-    assert evaluation_key(Predict(model, own, 4), resources) is evaluation_key(
+        assert evaluation_kind(job, resources) is None
+    assert evaluation_kind(Predict(model, own, 4), resources) is not None
+    assert evaluation_kind(Predict(model, own, 4), resources) is evaluation_kind(
         Predict(model, own, 4), resources
     )
-    assert evaluation_key(Predict(model, own, 5), resources) is not evaluation_key(
+    assert evaluation_kind(Predict(model, own, 5), resources) is not evaluation_kind(
         Predict(model, own, 4), resources
     )
-    assert evaluation_key(Evaluate(model, (own,), 4), resources) is not evaluation_key(
+    assert evaluation_kind(Evaluate(model, (own,), 4), resources) is not evaluation_kind(
         Evaluate(model, (own,), 4, per_class=True), resources
     )

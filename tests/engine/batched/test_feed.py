@@ -9,7 +9,7 @@ import pytest
 
 from fedsim.data import FederatedData
 from fedsim.data.federated import Holdings
-from fedsim.engine.batched.feed import BatchedFeed, CanPad, counts_of
+from fedsim.engine.batched.feed import BatchedFeed, CanPad
 from fedsim.engine.jobs import ClientSamples, Fit, GlobalTest, Samples, Stream
 from fedsim.engine.losses import TRAIN
 from fedsim.engine.optimisers import Sgd
@@ -111,7 +111,6 @@ def test_samples_are_found_in_any_order_and_of_any_kind(
     samples: list[Samples], counts: list[int], met: list[int]
 ) -> None:
     resources = resources_of((3, 0, 2))
-    assert counts_of(samples, resources) == counts
     jobs = [
         Fit(
             step=Descent(),
@@ -126,9 +125,3 @@ def test_samples_are_found_in_any_order_and_of_any_kind(
     ]
     feed = BatchedFeed(jobs, [(count,) for count in counts], resources)
     assert [x for one in feed.at(0) for x in one.by_stream[TRAIN].x.flatten().tolist()] == met
-
-
-def test_counts_are_those_of_each_split_and_of_clients_without_samples() -> None:
-    resources = resources_of((3, 0, 2))
-    assert counts_of([ClientSamples(1), ClientSamples(2)], resources) == [0, 2]
-    assert counts_of([ClientSamples(0, "val"), ClientSamples(0)], resources) == [0, 3]

@@ -15,38 +15,33 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fedsim.algorithms.common.proximal import Proximal
-from fedsim.data import FederatedData
-from fedsim.data.federated import Holdings
 from fedsim.engine.batched import fit as batched_fit
-from fedsim.engine.batched import slopes
+from fedsim.engine.batched import losses
 from fedsim.engine.batched.fit import fit_together
-from fedsim.engine.batched.fit_kinds import Kind, batch_key
-from fedsim.engine.batched.ways import Ways
-from fedsim.engine.cross_entropies import sums_of_losses
+from fedsim.engine.batched.kinds import FitKind, Ways, fit_kind
 from fedsim.engine.execute import fit, one_torch_thread
 from fedsim.engine.jobs import (
     ClientSamples,
     Extra,
     Fit,
-    Fitted,
     InlineSamples,
     PooledSamples,
     Samples,
     Stream,
 )
-from fedsim.engine.losses import Batches, Extras, LiveModel, Models
+from fedsim.engine.losses import Batches, Extras, LiveModel, Models, sums_of_losses
 from fedsim.engine.optimisers import Adam, Clipped, Optimiser, Scheduled, Sgd, cosine
 from fedsim.engine.steps import Descent
 from fedsim.engine.training_config import TrainingConfig
-from fedsim.engine.worker_state import Resources, StoppedError, Worker
+from fedsim.engine.worker_state import StoppedError, Worker
 from fedsim.models import Architecture, Net
 from fedsim.models.base import dense, named
-from fedsim.models.linear import PLUGIN as LINEAR
-from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.params import Model, count
 from fedsim.rng import Key
 from fedsim.task import Task
-from tests.engine.batched.private_net import Private
+from tests.engine.batched import worlds
+from tests.engine.batched.worlds import bits
+from tests.engine.conftest import Private
 
 WIDTHS = ((1, 1, 2), (50, 5), (64, 10), (64, 64, 10), (65, 33, 7), (33, 129, 101, 10), (784, 128, 10))
 DIVERGING = Sgd(1e30)
@@ -78,34 +73,11 @@ def world(widths: Sequence[int], sizes: Sequence[int], *, is_image: bool = False
     """Return a worker whose clients hold so many samples, with a net "net" of these widths."""
     inputs, *hidden, classes = widths
     task = Task((1, inputs, 1) if is_image else (inputs,), classes)
-    generator = Key.root(5).numpy()
-    total = sum(sizes)
-    offsets, none = np.cumsum([0, *sizes]), np.zeros(len(sizes) + 1, np.int64)
-    data = FederatedData(
-        task,
-        generator.standard_normal((total, *task.input_shape)).astype(np.float32),
-        generator.integers(0, classes, total),
-        public=np.arange(0),
-        global_test=np.arange(0),
-        num_clients=len(sizes),
-        holdings={
-            "train": Holdings(offsets, generator.permutation(total)),
-            "val": Holdings(none, np.arange(0)),
-            "test": Holdings(none, np.arange(0)),
-        },
-    )
-    plugin = MLP(MLP.Config(hidden=tuple(hidden))) if hidden else LINEAR(LINEAR.Config())
-    resources = Resources.of(data, {"net": Architecture("net", plugin, task)}, "cpu")
-    return Worker(resources, threading.Event())
+    return worlds.world(task, sizes, {"net": worlds.dense(*hidden)})
 
 
 def start(worker: Worker, seed: int = 0) -> Model:
     return worker.resources.architectures["net"].initial(Key.root(seed))
-
-
-def bits(fitted: Fitted) -> tuple[Any, ...]:
-    params = {name: (array.shape, array.tobytes()) for name, array in fitted.model.params.items()}
-    return fitted.model.architecture, params, np.float64(fitted.loss).tobytes(), fitted.num_steps
 
 
 def assert_same(jobs: Sequence[Fit], worker: Worker) -> None:
@@ -113,8 +85,8 @@ def assert_same(jobs: Sequence[Fit], worker: Worker) -> None:
 
     Where this processor does not keep the bits of a shape, the jobs are done one by one.
     """
-    (kind,) = {batch_key(job, worker.resources) for job in jobs}
-    assert isinstance(kind, Kind)
+    (kind,) = {fit_kind(job, worker.resources) for job in jobs}
+    assert isinstance(kind, FitKind)
     with one_torch_thread():
         together = fit_together(jobs, worker)
         assert kind.checks.done or jobs[0].optimisers["model"] == DIVERGING
@@ -208,9 +180,9 @@ def test_models_are_read_only_and_hold_nothing_of_others() -> None:
 def test_a_difference_ends_the_training_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = world((64, 10), (5, 6, 7, 8))
     jobs = jobs_of(worker)
-    kind = batch_key(jobs[0], worker.resources)
-    assert isinstance(kind, Kind)
-    monkeypatch.setattr(slopes, "sums_of_losses", lambda parts: sums_of_losses(parts) + 1e-3)
+    kind = fit_kind(jobs[0], worker.resources)
+    assert isinstance(kind, FitKind)
+    monkeypatch.setattr(losses, "sums_of_losses", lambda parts: sums_of_losses(parts) + 1e-3)
     with one_torch_thread():
         right = [bits(fit(job, worker)) for job in jobs]
         assert [bits(one) for one in fit_together(jobs, worker)] == right
@@ -236,8 +208,8 @@ def test_each_way_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_shape_is_checked_once_and_for_all_learning_rates() -> None:
     worker = world((64, 10), (8, 8))
-    keys = [batch_key(jobs_of(worker, optimiser=Sgd(lr))[0], worker.resources) for lr in (0.1, 0.2)]
-    first, second = (key for key in keys if isinstance(key, Kind))
+    keys = [fit_kind(jobs_of(worker, optimiser=Sgd(lr))[0], worker.resources) for lr in (0.1, 0.2)]
+    first, second = (key for key in keys if isinstance(key, FitKind))
     assert first is not second
     assert first.checks is second.checks
     with one_torch_thread():
@@ -272,7 +244,7 @@ def test_a_tile_is_given_up_when_the_run_is_over() -> None:
 
 def test_jobs_with_equal_settings_have_one_key() -> None:
     worker = world((64, 10), (5, 6))
-    first, second = (batch_key(job, worker.resources) for job in jobs_of(worker))
+    first, second = (fit_kind(job, worker.resources) for job in jobs_of(worker))
     assert first is not None
     assert first is second
     stream = {"train": Stream(ClientSamples(0), 4, shuffled=False)}
@@ -282,7 +254,7 @@ def test_jobs_with_equal_settings_have_one_key() -> None:
         replace(jobs_of(worker)[0], streams=stream),
         replace(jobs_of(worker)[0], streams={"train": Stream(ClientSamples(0), 5)}),
     ):
-        assert batch_key(changed, worker.resources) not in (None, first)
+        assert fit_kind(changed, worker.resources) not in (None, first)
 
 
 def other_loss(models: Models, batches: Batches, extras: Extras) -> Tensor:
@@ -326,20 +298,20 @@ class Own(Sgd):
 )
 def test_what_is_not_known_is_done_by_itself(changes: Mapping[str, Any]) -> None:
     worker = world((64, 10), (5, 6))
-    assert batch_key(jobs_of(worker, **changes)[0], worker.resources) is None
+    assert fit_kind(jobs_of(worker, **changes)[0], worker.resources) is None
 
 
 def test_samples_of_another_form_are_done_by_themselves() -> None:
     worker = world((64, 10), (5,))
     (job,) = jobs_of(worker)
     x, y = np.zeros((5, 64), np.float32), np.zeros(5, np.int64)
-    assert batch_key(with_samples(job, InlineSamples(x, y)), worker.resources) is not None
+    assert fit_kind(with_samples(job, InlineSamples(x, y)), worker.resources) is not None
     for samples in (
         InlineSamples(x, y.astype(np.float32)),
         InlineSamples(x.astype(np.float64), y),
         InlineSamples(x[:, :32], y),
     ):
-        assert batch_key(with_samples(job, samples), worker.resources) is None
+        assert fit_kind(with_samples(job, samples), worker.resources) is None
 
 
 def with_samples(job: Fit, samples: InlineSamples) -> Fit:
@@ -361,13 +333,13 @@ NETS: Mapping[str, tuple[Callable[[], Net], bool]] = {
     "chain": (lambda: Net(named(flatten=nn.Flatten(), **dense(6, 4, 4)), nn.Linear(4, 3)), True),
     "no ReLU": (lambda: Net(named(one=nn.Linear(6, 4)), nn.Linear(4, 3)), True),
     "ReLU at the end": (lambda: Net(named(), named(out=nn.Linear(6, 3), relu=nn.ReLU())), True),
-    "ReLU first": (lambda: Net(named(relu=nn.ReLU()), nn.Linear(6, 3)), True),
-    "no bias": (lambda: Net(named(one=nn.Linear(6, 4, bias=False)), nn.Linear(4, 3)), True),
+    "ReLU first": (lambda: Net(named(relu=nn.ReLU()), nn.Linear(6, 3)), False),
+    "no bias": (lambda: Net(named(one=nn.Linear(6, 4, bias=False)), nn.Linear(4, 3)), False),
     "norm": (lambda: Net(named(one=nn.Linear(6, 4), norm=nn.BatchNorm1d(4)), nn.Linear(4, 3)), False),
-    "tanh": (lambda: Net(named(one=nn.Linear(6, 4), tanh=nn.Tanh()), nn.Linear(4, 3)), True),
-    "identity": (lambda: Net(named(one=nn.Linear(6, 3)), nn.Identity()), True),
+    "tanh": (lambda: Net(named(one=nn.Linear(6, 4), tanh=nn.Tanh()), nn.Linear(4, 3)), False),
+    "identity": (lambda: Net(named(one=nn.Linear(6, 3)), nn.Identity()), False),
     "hook": (_hooked, False),
-    "shared": (_shared, True),
+    "shared": (_shared, False),
 }
 
 
@@ -378,6 +350,6 @@ def test_nets_are_known_by_their_structure(name: str) -> None:
     architecture = Architecture("net", Private(make), worker.resources.data.task)
     worker = Worker(replace(worker.resources, architectures={"net": architecture}), threading.Event())
     jobs = jobs_of(worker)
-    assert (batch_key(jobs[0], worker.resources) is not None) is is_known
+    assert (fit_kind(jobs[0], worker.resources) is not None) is is_known
     if is_known:
         assert_same(jobs, worker)

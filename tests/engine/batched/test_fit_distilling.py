@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,22 +14,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedsim.algorithms.common.distillation import Distillation, kl_divergence
-from fedsim.algorithms.common.mutual_learning import EXCHANGED, PERSONAL, MutualLearning
 from fedsim.algorithms.common.proximal import Proximal
+from fedsim.algorithms.fedme import EXCHANGED, PERSONAL, MutualLearning
 from fedsim.algorithms.perfed_ckt import HeldNear
 from fedsim.algorithms.persfl import Imitating
-from fedsim.data import FederatedData
-from fedsim.data.federated import Holdings
 from fedsim.engine.batched import fit as batched_fit
 from fedsim.engine.batched.fit import fit_together
-from fedsim.engine.batched.fit_kinds import Kind, batch_key
-from fedsim.engine.batched.ways import Ways
+from fedsim.engine.batched.kinds import FitKind, Ways, fit_kind
 from fedsim.engine.execute import fit, one_torch_thread
 from fedsim.engine.jobs import (
     ClientSamples,
     Extra,
     Fit,
-    Fitted,
     InlineSamples,
     PublicSamples,
     Samples,
@@ -54,12 +49,12 @@ from fedsim.engine.losses import (
 )
 from fedsim.engine.optimisers import Adam, Optimiser, Sgd, cosine
 from fedsim.engine.steps import Descent
-from fedsim.engine.worker_state import Resources, Worker
-from fedsim.models import Architecture
-from fedsim.models.mlp import PLUGIN as MLP
-from fedsim.params import Array, Model
+from fedsim.engine.worker_state import Worker
+from fedsim.params import Model
 from fedsim.rng import Key
 from fedsim.task import Task, TaskKind
+from tests.engine.batched import worlds
+from tests.engine.batched.worlds import bits, dense
 
 NUM_PUBLIC = 30
 NUM_INPUTS = 12
@@ -77,27 +72,8 @@ HIDDEN = {"small": (7,), "wide": (33, 20)}
 
 def world(sizes: Sequence[int], num_outputs: int, kind: TaskKind = "classification") -> Worker:
     """Return a worker whose clients hold so many samples, with a public set and two nets."""
-    task = Task((NUM_INPUTS,), num_outputs, kind)
-    generator, num_own = Key.root(5).numpy(), sum(sizes)
-    total, none = num_own + NUM_PUBLIC, np.zeros(len(sizes) + 1, np.int64)
-    y: Array = generator.integers(0, num_outputs, total)
-    if kind == "regression":
-        y = generator.standard_normal(total).astype(np.float32)
-    data = FederatedData(
-        task,
-        generator.standard_normal((total, NUM_INPUTS)).astype(np.float32),
-        y,
-        public=np.arange(num_own, total),
-        global_test=np.arange(0),
-        num_clients=len(sizes),
-        holdings={
-            "train": Holdings(np.cumsum([0, *sizes]), generator.permutation(num_own)),
-            "val": Holdings(none, np.arange(0)),
-            "test": Holdings(none, np.arange(0)),
-        },
-    )
-    nets = {label: Architecture(label, MLP(MLP.Config(hidden=some)), task) for label, some in HIDDEN.items()}
-    return Worker(Resources.of(data, nets, "cpu"), threading.Event())
+    nets = {label: dense(*hidden) for label, hidden in HIDDEN.items()}
+    return worlds.world(Task((NUM_INPUTS,), num_outputs, kind), sizes, nets, num_public=NUM_PUBLIC)
 
 
 def start(worker: Worker, seed: int, label: str = "small") -> Model:
@@ -209,21 +185,13 @@ def tiles(draw: st.DrawFn) -> tuple[list[Fit], Worker, int]:
     return jobs, worker, draw(st.integers(2, 12))
 
 
-def bits(fitted: Fitted) -> Any:
-    models = {
-        name: {leaf: (array.dtype, array.shape, array.tobytes()) for leaf, array in model.params.items()}
-        for name, model in fitted.models.items()
-    }
-    return list(fitted.models), models, np.float64(fitted.loss).tobytes(), fitted.num_steps
-
-
 @given(tiles())
 def test_clients_that_distil_at_once_end_with_the_bits_of_one_at_a_time(
     drawn: tuple[list[Fit], Worker, int],
 ) -> None:
     jobs, worker, size = drawn
-    (kind,) = {batch_key(job, worker.resources) for job in jobs}
-    assert isinstance(kind, Kind)
+    (kind,) = {fit_kind(job, worker.resources) for job in jobs}
+    assert isinstance(kind, FitKind)
     with pytest.MonkeyPatch.context() as patch, one_torch_thread():
         patch.setattr(batched_fit, "_tile_size", lambda kind, most_samples: size)
         together = fit_together(jobs, worker)
@@ -274,7 +242,7 @@ def test_losses_that_differ_in_settings_alone_have_one_key() -> None:
 
     def key(loss: Any) -> Any:
         job, _ = distilling(worker, step=Descent(loss), streams=streams, extras=rows)
-        return batch_key(job, worker.resources)
+        return fit_kind(job, worker.resources)
 
     assert key(Imitating(0.1, 2.0)) is key(Imitating(0.9, 5.0)) is not None
     assert key(Imitating(0.1, 2.0)) is not key(Imitating(0.1, 2.0, "reverse"))
@@ -285,7 +253,7 @@ def test_rows_that_do_not_match_their_samples_fail_as_they_do_by_themselves() ->
     worker = world((5, 6), 3)
     first, second = distilling(worker)
     wrong = replace(second, extras={TEACHER: per_sample(np.full((5, 3), 1 / 3, np.float32), PUBLIC)})
-    assert batch_key(first, worker.resources) is batch_key(wrong, worker.resources)
+    assert fit_kind(first, worker.resources) is fit_kind(wrong, worker.resources)
     for train in (lambda: fit(wrong, worker), lambda: fit_together([first, wrong], worker)):
         with one_torch_thread(), pytest.raises(ValueError, match="rows"):
             train()
@@ -311,6 +279,6 @@ def test_jobs_of_other_forms_have_other_keys() -> None:
     labelled = {PUBLIC: Stream(PublicSamples(np.arange(6), labelled=True), 4)}
     inline = {PUBLIC: Stream(InlineSamples(np.zeros((6, NUM_INPUTS), np.float32)), 4)}
     every: tuple[dict[str, Any], ...] = ({}, {"extras": double}, {"streams": labelled}, {"streams": inline})
-    keys = [batch_key(distilling(worker, **changes)[0], worker.resources) for changes in every]
+    keys = [fit_kind(distilling(worker, **changes)[0], worker.resources) for changes in every]
     assert None not in keys
     assert len({id(key) for key in keys}) == 4

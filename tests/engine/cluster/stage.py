@@ -10,15 +10,14 @@ from typing import Any
 
 from fedsim import __version__
 from fedsim.data.fingerprints import fingerprint
-from fedsim.engine.cluster.job_actor import Greeting, JobActor
+from fedsim.engine.cluster.actors import Greeting, JobActor, LostError, RayActors
 from fedsim.engine.cluster.packing import PackedResult, unpacked
-from fedsim.engine.cluster.place import LostError
 from fedsim.engine.worker_state import Resources, Worker, pin_thread
 from fedsim.errors import RunError
 from fedsim.params import Tree
 
 
-class Stage:
+class Stage(RayActors):
     """Actors in this process. Jobs are done at once, unless they are held.
 
     Attributes:

@@ -12,22 +12,24 @@ import numpy as np
 import pytest
 
 from fedsim.engine.cluster import actor_pool
-from fedsim.engine.cluster.actor_pool import AHEAD, MOST_LOST, ActorPool
-from fedsim.engine.cluster.job_actor import Greeting
+from fedsim.engine.cluster.actor_pool import AHEAD, MAX_LOST, ActorPool, RemoteJob
+from fedsim.engine.cluster.actors import Greeting, LostError
 from fedsim.engine.cluster.packing import Failure
-from fedsim.engine.cluster.place import LostError
-from fedsim.engine.cluster.wanted_job import Wanted
 from fedsim.engine.execute import run
 from fedsim.engine.job_times import JobTimes
-from fedsim.engine.jobs import ClientSamples, Evaluate, Fit, Predict
+from fedsim.engine.jobs import ClientSamples, Evaluate, Predict
 from fedsim.engine.worker_state import Resources, Worker
 from fedsim.errors import JobError, RunError, UserError
 from fedsim.models import Architecture
 from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.rng import Key
 from tests.engine.cluster.stage import Stage
+from tests.engine.conftest import MakeFit
 
 pytest.importorskip("ray")
+
+
+OpenPool = Callable[..., ActorPool]
 
 
 @pytest.fixture
@@ -48,20 +50,18 @@ def open_pool(stage: Stage) -> Iterator[Callable[..., ActorPool]]:
         pool.close()
 
 
-def wanted(job: Any, key: object = None) -> Wanted:
-    return Wanted(job, key, (type(job).__name__.lower(),), 1.0)
+def wanted(job: Any, key: object = None) -> RemoteJob:
+    return RemoteJob(job, key, (type(job).__name__.lower(),), 1.0)
 
 
-def submitted(pool: ActorPool, jobs: Sequence[Any], key: object = None) -> list[Wanted]:
+def submitted(pool: ActorPool, jobs: Sequence[Any], key: object = None) -> list[RemoteJob]:
     some = [wanted(job, key) for job in jobs]
     for one in some:
         pool.submit(one)
     return some
 
 
-def test_results_are_those_of_jobs_run_here(
-    open_pool: Callable[..., ActorPool], make_fit: Callable[..., Fit], worker: Worker
-) -> None:
+def test_results_are_those_of_jobs_run_here(open_pool: OpenPool, make_fit: MakeFit, worker: Worker) -> None:
     pool = open_pool(2)
     fits = [make_fit(seed=seed) for seed in range(4)]
     model = fits[0].models["model"]
@@ -80,7 +80,7 @@ def test_results_are_those_of_jobs_run_here(
 
 
 def test_jobs_wait_until_they_pay_or_somebody_waits(
-    open_pool: Callable[..., ActorPool], stage: Stage, make_fit: Callable[..., Fit]
+    open_pool: OpenPool, stage: Stage, make_fit: MakeFit
 ) -> None:
     pool = open_pool()
     pool.ready.result()
@@ -92,7 +92,7 @@ def test_jobs_wait_until_they_pay_or_somebody_waits(
 
 
 def test_calls_that_pay_are_sent_before_anybody_waits(
-    open_pool: Callable[..., ActorPool], stage: Stage, make_fit: Callable[..., Fit]
+    open_pool: OpenPool, stage: Stage, make_fit: MakeFit
 ) -> None:
     pool = open_pool()
     promises = submitted(pool, [make_fit(seed=seed) for seed in range(5)])
@@ -102,7 +102,7 @@ def test_calls_that_pay_are_sent_before_anybody_waits(
 
 
 def test_an_actor_that_dies_is_replaced_and_its_jobs_are_done_again(
-    open_pool: Callable[..., ActorPool], stage: Stage, make_fit: Callable[..., Fit], worker: Worker
+    open_pool: OpenPool, stage: Stage, make_fit: MakeFit, worker: Worker
 ) -> None:
     stage.fates.extend(["lost", "lost"])
     pool = open_pool()
@@ -113,21 +113,19 @@ def test_an_actor_that_dies_is_replaced_and_its_jobs_are_done_again(
 
 
 def test_a_job_at_which_actors_die_is_found_and_the_others_are_done(
-    open_pool: Callable[..., ActorPool], stage: Stage, make_fit: Callable[..., Fit]
+    open_pool: OpenPool, stage: Stage, make_fit: MakeFit
 ) -> None:
     stage.deadly = 2
     pool = open_pool()
     first, second, third = submitted(pool, [make_fit(seed=seed) for seed in (1, 2, 3)])
-    with pytest.raises(JobError, match=f"{MOST_LOST} actors have died at a job.*its node has died"):
+    with pytest.raises(JobError, match=f"{MAX_LOST} actors have died at a job.*its node has died"):
         pool.wait(second)
     pool.wait(first)
     pool.wait(third)
-    assert pool.lost == 2 * MOST_LOST
+    assert pool.lost == 2 * MAX_LOST
 
 
-def test_what_a_job_raises_is_raised_where_it_is_waited_for(
-    open_pool: Callable[..., ActorPool], make_fit: Callable[..., Fit]
-) -> None:
+def test_what_a_job_raises_is_raised_where_it_is_waited_for(open_pool: OpenPool, make_fit: MakeFit) -> None:
     pool = open_pool()
     fine, wrong = submitted(pool, [make_fit(seed=1), make_fit(models={}, trained=("model",))])
     pool.wait(fine)
@@ -135,9 +133,7 @@ def test_what_a_job_raises_is_raised_where_it_is_waited_for(
         pool.wait(wrong)
 
 
-def test_a_job_that_cannot_travel_says_what_it_lacks(
-    open_pool: Callable[..., ActorPool], make_fit: Callable[..., Fit]
-) -> None:
+def test_a_job_that_cannot_travel_says_what_it_lacks(open_pool: OpenPool, make_fit: MakeFit) -> None:
     pool = open_pool()
     (promise,) = submitted(pool, [make_fit(step=threading.Lock())])
     with pytest.raises(JobError, match=r"a job cannot go to another process \(TypeError"):
@@ -145,7 +141,7 @@ def test_a_job_that_cannot_travel_says_what_it_lacks(
 
 
 def test_start_values_are_put_once_and_nothing_of_them_is_kept(
-    open_pool: Callable[..., ActorPool],
+    open_pool: OpenPool,
     stage: Stage,
     resources: Resources,
 ) -> None:
@@ -163,9 +159,7 @@ def test_start_values_are_put_once_and_nothing_of_them_is_kept(
     assert pool._stored == {}
 
 
-def test_a_job_that_was_given_up_is_not_sent(
-    open_pool: Callable[..., ActorPool], stage: Stage, make_fit: Callable[..., Fit]
-) -> None:
+def test_a_job_that_was_given_up_is_not_sent(open_pool: OpenPool, stage: Stage, make_fit: MakeFit) -> None:
     pool = open_pool()
     first, second = submitted(pool, [make_fit(seed=1), make_fit(seed=2)])
     assert first.cancel()
@@ -176,13 +170,13 @@ def test_a_job_that_was_given_up_is_not_sent(
 
 
 def test_an_actor_has_a_few_calls_and_the_longest_first(
-    open_pool: Callable[..., ActorPool], stage: Stage, make_fit: Callable[..., Fit]
+    open_pool: OpenPool, stage: Stage, make_fit: MakeFit
 ) -> None:
     pool = open_pool()
     pool._rates.learn(("fit",), 1.0, 1.0)  # a second for each of their amount
     pool.ready.result()
     stage.is_held = True
-    jobs = [Wanted(make_fit(seed=amount), None, ("fit",), float(amount)) for amount in (1, 3, 4, 2)]
+    jobs = [RemoteJob(make_fit(seed=amount), None, ("fit",), float(amount)) for amount in (1, 3, 4, 2)]
     for job in jobs:
         pool._submitted.append(job)
     waiting = threading.Thread(target=pool.wait, args=(jobs[0],))
@@ -197,9 +191,7 @@ def test_an_actor_has_a_few_calls_and_the_longest_first(
     assert sent == [4, 3, 2, 1]
 
 
-def test_an_actor_that_is_not_accepted_ends_the_run(
-    open_pool: Callable[..., ActorPool], make_fit: Callable[..., Fit]
-) -> None:
+def test_an_actor_that_is_not_accepted_ends_the_run(open_pool: OpenPool, make_fit: MakeFit) -> None:
     def refuse(greeting: Greeting) -> None:
         raise UserError(f"{greeting.host} is strange")
 
@@ -210,22 +202,22 @@ def test_an_actor_that_is_not_accepted_ends_the_run(
         pool.wait(submitted(pool, [make_fit()])[0])
 
 
-def test_what_an_actor_cannot_build_ends_the_run(open_pool: Callable[..., ActorPool], stage: Stage) -> None:
+def test_what_an_actor_cannot_build_ends_the_run(open_pool: OpenPool, stage: Stage) -> None:
     stage.greetings.append(Failure.of(UserError("no such file")))
     with pytest.raises(RunError, match="cannot be made ready: no such file"):
         open_pool().ready.result()
 
 
-def test_actors_that_die_at_once_end_the_run(open_pool: Callable[..., ActorPool], stage: Stage) -> None:
+def test_actors_that_die_at_once_end_the_run(open_pool: OpenPool, stage: Stage) -> None:
     stage.greetings.extend([LostError("No module named 'fedsim'")] * 3)
     with pytest.raises(RunError, match=r"die before they can work \(No module named 'fedsim'\)"):
         open_pool().ready.result()
 
 
 def test_a_cluster_that_is_gone_ends_the_run(
-    open_pool: Callable[..., ActorPool],
+    open_pool: OpenPool,
     stage: Stage,
-    make_fit: Callable[..., Fit],
+    make_fit: MakeFit,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(actor_pool, "CHECK_S", 0.0)
@@ -251,10 +243,7 @@ def test_without_any_actor_patience_ends(stage: Stage, monkeypatch: pytest.Monke
 
 
 def test_what_breaks_in_between_is_told_as_that(
-    open_pool: Callable[..., ActorPool],
-    stage: Stage,
-    make_fit: Callable[..., Fit],
-    monkeypatch: pytest.MonkeyPatch,
+    open_pool: OpenPool, stage: Stage, make_fit: MakeFit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*arguments: object) -> Any:
         raise MemoryError("the object store is full")
@@ -266,7 +255,7 @@ def test_what_breaks_in_between_is_told_as_that(
 
 
 def test_closing_gives_up_what_waits_and_ends_the_actors(
-    open_pool: Callable[..., ActorPool], stage: Stage, make_fit: Callable[..., Fit]
+    open_pool: OpenPool, stage: Stage, make_fit: MakeFit
 ) -> None:
     pool = open_pool(2)
     pool.ready.result()
@@ -281,9 +270,9 @@ def test_closing_gives_up_what_waits_and_ends_the_actors(
 
 
 def test_closing_does_not_wait_for_a_call_that_never_returns(
-    stage: Stage, make_fit: Callable[..., Fit], monkeypatch: pytest.MonkeyPatch
+    stage: Stage, make_fit: MakeFit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(actor_pool, "LONGEST_CALL_S", 0.0)
+    monkeypatch.setattr(actor_pool, "CALL_TIMEOUT_S", 0.0)
     is_called, may_return = threading.Event(), threading.Event()
 
     def blocked(*arguments: object) -> Any:
@@ -308,7 +297,7 @@ def test_closing_does_not_wait_for_a_call_that_never_returns(
     may_return.set()
 
 
-def test_jobs_are_timed_by_actor(open_pool: Callable[..., ActorPool], make_fit: Callable[..., Fit]) -> None:
+def test_jobs_are_timed_by_actor(open_pool: OpenPool, make_fit: MakeFit) -> None:
     pool = open_pool()
     pool.job_times = JobTimes()
     pool.wait(submitted(pool, [make_fit()])[0])

@@ -1,16 +1,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from fedsim.engine.cluster.packing import Failure, Loans, packed, packed_result, plain, trees_of, unpacked
-from fedsim.engine.jobs import ClientSamples, Evaluate, Extra, Fit, Predict
+from fedsim.engine.jobs import ClientSamples, Evaluate, Extra, Predict
 from fedsim.errors import Fault, JobError, ScenarioError
 from fedsim.params import Form, Model, PendingTree, freeze
+from tests.engine.conftest import MakeFit
 
 pytest.importorskip("ray")
 
@@ -18,7 +18,7 @@ LARGE = freeze({"w": np.ones((300, 100), np.float32)})
 SMALL = freeze({"w": np.ones(3, np.float32)})
 
 
-def test_large_trees_are_found_in_all_jobs(make_fit: Callable[..., Fit]) -> None:
+def test_large_trees_are_found_in_all_jobs(make_fit: MakeFit) -> None:
     large, small = Model("a", LARGE, {}), Model("a", SMALL, {})
     fit = make_fit(
         models={"one": large, "two": small}, extras={"more": Extra(LARGE), "row": Extra(SMALL["w"])}
@@ -28,7 +28,7 @@ def test_large_trees_are_found_in_all_jobs(make_fit: Callable[..., Fit]) -> None
     assert list(trees_of(Evaluate(small, (ClientSamples(0),), 4))) == []
 
 
-def test_what_is_left_out_comes_back_by_its_number(make_fit: Callable[..., Fit]) -> None:
+def test_what_is_left_out_comes_back_by_its_number(make_fit: MakeFit) -> None:
     fit = make_fit(models={"model": Model("a", LARGE, {})})
     octets = packed([fit, fit], {id(LARGE): 0})
     assert len(octets) < 10_000

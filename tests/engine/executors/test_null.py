@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pytest
@@ -12,13 +12,13 @@ from fedsim.data.base import Dataset
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.engine.executors.null import Null
-from fedsim.engine.jobs import Call, ClientSamples, Evaluate, Fit, Predict, Score
+from fedsim.engine.jobs import Call, ClientSamples, Evaluate, Predict, Score
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import JobError
 from fedsim.models import Architecture
-from fedsim.params import Model
 from fedsim.rng import Key
 from fedsim.task import Task
+from tests.engine.conftest import MakeFit, Start
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def null(architectures: Mapping[str, Architecture]) -> Iterator[Null]:
     executor.close()
 
 
-def test_a_fit_gives_its_start_back(null: Null, make_fit: Callable[..., Fit]) -> None:
+def test_a_fit_gives_its_start_back(null: Null, make_fit: MakeFit) -> None:
     job = make_fit()
     fitted = null.wait(null.submit(job, (0, 0)))
     assert fitted.model is job.models["model"]
@@ -40,20 +40,18 @@ def test_a_fit_gives_its_start_back(null: Null, make_fit: Callable[..., Fit]) ->
     assert math.isnan(fitted.loss)
 
 
-def test_optimisers_stay_as_they_were(null: Null, make_fit: Callable[..., Fit]) -> None:
+def test_optimisers_stay_as_they_were(null: Null, make_fit: MakeFit) -> None:
     states = {"model": {"momentum/w": np.zeros(3, np.float32)}}
     assert null.wait(null.submit(make_fit(states=states), (0, 0))).states is states
     assert null.wait(null.submit(make_fit(), (0, 1))).states == {}
 
 
-def test_teachers_are_no_result(
-    null: Null, make_fit: Callable[..., Fit], start: Callable[..., Model]
-) -> None:
+def test_teachers_are_no_result(null: Null, make_fit: MakeFit, start: Start) -> None:
     job = make_fit(models={"a": start(), "b": start()}, trained=("b",))
     assert list(null.wait(null.submit(job, (0, 0))).models) == ["b"]
 
 
-def test_a_prediction_is_uniform_over_the_classes(null: Null, start: Callable[..., Model]) -> None:
+def test_a_prediction_is_uniform_over_the_classes(null: Null, start: Start) -> None:
     logits = null.wait(null.submit(Predict(start(), ClientSamples(1), 2), (0, 0)))
     assert (logits.shape, logits.dtype) == ((7, 3), np.float32)
     assert len(np.unique(logits)) == 1
@@ -61,7 +59,7 @@ def test_a_prediction_is_uniform_over_the_classes(null: Null, start: Callable[..
     assert null.wait(null.submit(Predict(start(), ClientSamples(1), 2), (0, 1))) is logits
 
 
-def test_nothing_is_evaluated(null: Null, start: Callable[..., Model]) -> None:
+def test_nothing_is_evaluated(null: Null, start: Start) -> None:
     assert not null.learns
     job = Evaluate(start(), (ClientSamples(0), ClientSamples(1)), 2)
     assert null.wait(null.submit(job, (0, 0))) == [Score(0, 0, 0.0)] * 2

@@ -94,7 +94,7 @@ def test_jobs_take_turns_on_a_real_loop(resources: Resources) -> None:
         return most
 
     async def main() -> list[object]:
-        jobs = [engine.run(call(busy), client=n, dispatch=0, flops=1.0, duration_s=1.0) for n in range(8)]
+        jobs = [engine.observe(call(busy)) for _ in range(8)]
         return list(await asyncio.gather(*jobs))
 
     engine = Engine(Threads(ExecutorConfig()), resources, Trace())

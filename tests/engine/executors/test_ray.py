@@ -227,7 +227,7 @@ def test_a_machine_with_other_samples_is_refused(odd: dict[str, Any]) -> None:
 
 def test_a_cluster_that_goes_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actor_pool, "CHECK_S", 0.1)
-    monkeypatch.setattr(connection, "GONE_S", 0.2)
+    monkeypatch.setattr(connection, "GONE_TIMEOUT_S", 0.2)
     alone = started(num_cpus=1)
 
     def end(row: object) -> None:

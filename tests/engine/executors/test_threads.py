@@ -15,13 +15,14 @@ import numpy as np
 import pytest
 import torch
 
-from fedsim.engine.executors.base import Batching, Executor, ExecutorConfig
+from fedsim.engine.executors.base import Batching, ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
-from fedsim.engine.jobs import Call, ClientSamples, Evaluate, Fit, Fitted, GlobalTest, Job, Predict, Stream
+from fedsim.engine.jobs import Call, ClientSamples, Evaluate, Fitted, GlobalTest, Job, Predict, Stream
 from fedsim.engine.optimisers import Adam, Sgd
 from fedsim.engine.worker_state import Resources, StoppedError
-from fedsim.params import Model, digest, unwarned
+from fedsim.params import digest, unwarned
 from fedsim.rng import Key
+from tests.engine.conftest import MakeFit, OpenThreads, Start
 
 LONG_S = 30
 """Far more than anything here takes; reached only when a test fails."""
@@ -49,7 +50,7 @@ def gate() -> Gate:
     return Gate()
 
 
-def test_jobs_start_earliest_due_first(threads: Callable[[int], Executor], gate: Gate) -> None:
+def test_jobs_start_earliest_due_first(threads: OpenThreads, gate: Gate) -> None:
     pool = threads(1)
     blocked = pool.submit(call(gate), (0, 0))
     assert gate.reached.wait(LONG_S)
@@ -64,7 +65,7 @@ def test_jobs_start_earliest_due_first(threads: Callable[[int], Executor], gate:
     assert order == [2, 5, 4, 1, 3]
 
 
-def test_several_jobs_run_at_once(threads: Callable[[int], Executor]) -> None:
+def test_several_jobs_run_at_once(threads: OpenThreads) -> None:
     pool = threads(3)
     gates = [Gate() for _ in range(3)]
     futures = [pool.submit(call(gate), (0, number)) for number, gate in enumerate(gates)]
@@ -77,7 +78,7 @@ def test_several_jobs_run_at_once(threads: Callable[[int], Executor]) -> None:
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_blocks_are_shared_by_as_many_threads_as_there_are_workers(
-    threads: Callable[[int], Executor], workers: int
+    threads: OpenThreads, workers: int
 ) -> None:
     together, done = threading.Barrier(workers), dict[int, list[int]]()
 
@@ -92,7 +93,7 @@ def test_blocks_are_shared_by_as_many_threads_as_there_are_workers(
     assert sorted(block for blocks in done.values() for block in blocks) == list(range(7))
 
 
-def test_a_job_cancelled_before_it_starts_never_runs(threads: Callable[[int], Executor], gate: Gate) -> None:
+def test_a_job_cancelled_before_it_starts_never_runs(threads: OpenThreads, gate: Gate) -> None:
     pool = threads(1)
     blocked = pool.submit(call(gate), (0, 0))
     assert gate.reached.wait(LONG_S)
@@ -107,7 +108,7 @@ def test_a_job_cancelled_before_it_starts_never_runs(threads: Callable[[int], Ex
     assert pool.wait(blocked) == "through"
 
 
-def test_an_error_belongs_to_its_job(threads: Callable[[int], Executor]) -> None:
+def test_an_error_belongs_to_its_job(threads: OpenThreads) -> None:
     pool = threads(1)
     wrong = pool.submit(call(int, "x"), (0, 0))
     leaving = pool.submit(call(sys.exit, 3), (0, 1))
@@ -121,10 +122,7 @@ def test_an_error_belongs_to_its_job(threads: Callable[[int], Executor]) -> None
 
 @pytest.mark.parametrize("kind", ["fit", "evaluate"])
 def test_closing_stops_a_long_job_soon_and_leaves_no_thread(
-    threads: Callable[[int], Executor],
-    make_fit: Callable[..., Fit],
-    start: Callable[..., Model],
-    kind: str,
+    threads: OpenThreads, make_fit: MakeFit, start: Start, kind: str
 ) -> None:
     pool = threads(2)
     endless: Job = make_fit(num_steps=10**9)
@@ -143,7 +141,7 @@ def test_closing_stops_a_long_job_soon_and_leaves_no_thread(
             pool.wait(future)
 
 
-def test_what_is_submitted_after_the_end_is_cancelled(threads: Callable[[int], Executor]) -> None:
+def test_what_is_submitted_after_the_end_is_cancelled(threads: OpenThreads) -> None:
     pool = threads(1)
     pool.close()
     pool.close()
@@ -152,16 +150,14 @@ def test_what_is_submitted_after_the_end_is_cancelled(threads: Callable[[int], E
         pool.wait(future)
 
 
-def test_an_executor_can_be_opened_again(threads: Callable[[int], Executor], resources: Resources) -> None:
+def test_an_executor_can_be_opened_again(threads: OpenThreads, resources: Resources) -> None:
     pool = threads(1)
     pool.close()
     pool.open(resources)
     assert pool.wait(pool.submit(call(int, "1"), (0, 0))) == 1
 
 
-def test_every_worker_has_one_torch_thread(
-    threads: Callable[[int], Executor], two_torch_threads: None
-) -> None:
+def test_every_worker_has_one_torch_thread(threads: OpenThreads, two_torch_threads: None) -> None:
     pool = threads(3)
     gates = [Gate() for _ in range(3)]
     counts: list[int] = []
@@ -181,7 +177,7 @@ def test_every_worker_has_one_torch_thread(
 
 
 def test_a_worker_keeps_its_one_torch_thread_when_another_thread_gets_more(
-    threads: Callable[[int], Executor], two_torch_threads: None
+    threads: OpenThreads, two_torch_threads: None
 ) -> None:
     # As whoever waits does after a job of its own; a worker that had not computed yet would follow.
     pool = threads(1)
@@ -190,7 +186,7 @@ def test_a_worker_keeps_its_one_torch_thread_when_another_thread_gets_more(
     assert pool.wait(pool.submit(call(torch.get_num_threads), (0, 1))) == 1
 
 
-def mixed_jobs(make_fit: Callable[..., Fit], start: Callable[..., Model]) -> list[Job]:
+def mixed_jobs(make_fit: MakeFit, start: Start) -> list[Job]:
     """Return jobs of several kinds, architectures and lengths, most of them twice."""
     jobs: list[Job] = []
     for number in range(16):
@@ -221,7 +217,7 @@ def outcome(result: Any) -> object:
 
 
 def test_results_are_the_same_bit_for_bit_whatever_the_workers_and_the_order(
-    resources: Resources, make_fit: Callable[..., Fit], start: Callable[..., Model]
+    resources: Resources, make_fit: MakeFit, start: Start
 ) -> None:
     jobs = mixed_jobs(make_fit, start)
     reference: list[object] | None = None

@@ -57,7 +57,7 @@ def test_every_ordered_choice_is_equally_likely(
     small: int, patience: float, batches: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(available_sampling, "SMALL", small)
-    monkeypatch.setattr(available_sampling, "PATIENCE", patience)
+    monkeypatch.setattr(available_sampling, "GIVE_UP_AT", patience)
     monkeypatch.setattr(available_sampling, "BATCH", 2)
     flags = np.zeros(12, np.bool_)
     flags[[1, 4, 5, 9, 11]] = True

@@ -11,7 +11,6 @@ import pytest
 
 from fedsim import clock
 from fedsim.algorithms.base import Exchange
-from fedsim.bus import Header
 from fedsim.clock import RecordKind, Trace
 from fedsim.runtime.clients.interrupted_work import ABANDON, LEAVE, RETURN
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
@@ -82,43 +81,6 @@ def test_all_is_well(world: Any) -> None:
     columns = result.dispatches.columns()
     assert columns["round"].tolist() == [1, 1, 1, 2, 2, 2]
     assert columns["exchange"].tolist() == ["talk"] * 6
-
-
-def record_at(trace: Trace, records: list[tuple[int, RecordKind, tuple[Any, ...]]]) -> None:
-    async def main() -> None:
-        for at_ns, kind, values in records:
-            await clock.sleep_until(at_ns / 1e9)
-            trace.record(kind, *values)
-
-    clock.run(main())
-
-
-def test_dispatches_whose_replies_have_come_are_added_as_the_trace_adds_them() -> None:
-    trace, quiet = Trace(), Trace()
-    one_by_one, at_once = DispatchTable(trace), DispatchTable(quiet)
-    headers = [Header(-1, 4, 1, "train", 0, 0), Header(-1, 2, 1, "train", 3, 3)]
-    instants_ns = [(2, 5, 9), (1, 7, 7)]
-    events = list[tuple[int, RecordKind, tuple[Any, ...]]]()
-    for header, (came_ns, done_ns, replied_ns) in zip(headers, instants_ns, strict=True):
-        who = header.receiver, header.dispatch
-        events += [
-            (0, DISPATCH, (*who, 1, "train", header.turn)),
-            (0, START, (*who, False, "model", 1, 1, False)),
-            (came_ns, END, (*who, False, "delivered", "")),
-            (came_ns, JOB_START, (*who, "fit", 1.0, 1.0)),
-            (done_ns, JOB_END, (*who, "fit", "done")),
-            (done_ns, START, (*who, True, "update", 1, 1, False)),
-            (replied_ns, END, (*who, True, "delivered", "")),
-        ]
-    record_at(trace, sorted(events, key=lambda event: event[0]))
-    at_once.replied(0, headers, instants_ns)
-    for records, dispatches in ((trace, one_by_one), (quiet, at_once)):
-        assert dispatches.counts == {"asked": 2}
-        record_at(records, [(10, MERGE, (1, "train", 1, [4], [0])), (10, DROP, (2, 3, "too late"))])
-        dispatches.finish(10)
-    assert rows(at_once) == rows(one_by_one)
-    assert rows(at_once)[4, 0] == (0, 9e-9, 2e-9, 3e-9, 4e-9, 0, "merged", None)
-    assert rows(at_once)[2, 3] == (0, 7e-9, 1e-9, 6e-9, 0, 0, "dropped", "too late")
 
 
 def test_waiting_for_the_others_is_no_part_of_it(world: Any) -> None:

@@ -16,8 +16,8 @@ from fedsim.fleet import Availability, Fleet
 from fedsim.fleet.load import ExponentialLoad
 from fedsim.params import Array
 from fedsim.rng import Key
+from fedsim.runtime.policies.pacing.asynchronous import Buffered
 from fedsim.runtime.policies.pacing.base import Pacing, Rounds
-from fedsim.runtime.policies.pacing.buffered import PLUGIN as BUFFERED
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.policies.selectors.base import Candidates, Selector
 from fedsim.runtime.server.open_dispatches import DISPATCH
@@ -389,7 +389,7 @@ def test_the_server_draws_anew_in_each_call_of_a_hook_but_not_where_a_round_is_r
     algorithm, wires = world.Scripted(say=say), world.Wires(lost=[(0, -1, 0)])
     algorithm.discounted = "shares"
     repeating = SYNCHRONOUS(SYNCHRONOUS.Config(on_failure="repeat"))
-    one_by_one = BUFFERED(BUFFERED.Config(concurrency=1))
+    one_by_one = Buffered(Buffered.Config(concurrency=1))
     pacing = one_by_one if is_asynchronous else repeating
     world.play(algorithm, sizes=(1,), rounds=2, network=wires, client_timeout_s=20.0, pacing=pacing)
     root = Key.root(0).child("server")

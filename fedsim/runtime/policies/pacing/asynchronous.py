@@ -25,7 +25,7 @@ from fedsim.runtime.policies.pacing.base import Rounds
 from fedsim.runtime.policies.pacing.overlapping import Overlapping, OverlappingConfig
 from fedsim.runtime.server.open_dispatches import RUN_ENDED, OpenDispatch
 
-MOST_IN_VAIN = 100
+MAX_IN_VAIN = 100
 """Dispatches in a row that may end without a reply, for each one that is open at once, and selections in a
 row that may lead to no dispatch while none is open; then the run ends."""
 
@@ -51,11 +51,7 @@ class Asynchronous(Overlapping[A]):
         """Merges that make up a round; None for as many as replies are wanted in one."""
 
     async def run(self, rounds: Rounds) -> None:
-        """Run all rounds.
-
-        Raises:
-            RunError: Nobody replies any more, or nobody is chosen.
-        """
+        """Run all rounds."""
         (exchange,) = rounds.exchanges
         size = self.merge_size(rounds.cohort_size) or 1
         work = _Work(rounds, exchange, self.config.concurrency, self.config.max_staleness)
@@ -110,14 +106,14 @@ class _Work:
                 if self._open or self._ended:
                     break  # all are at work, or one has ended
                 in_vain += 1
-                if in_vain > MOST_IN_VAIN:
+                if in_vain > MAX_IN_VAIN:
                     raise RunError(
                         f"{in_vain} selections in a row led to no dispatch, though clients were there: give "
                         "them more time to answer what the selector asks, or choose another selector"
                     )
-            for one in dispatches:
-                self._open[one.client, one.header.dispatch] = one
-                one.reply.add_done_callback(partial(self._end, one))
+            for dispatch in dispatches:
+                self._open[dispatch.client, dispatch.header.dispatch] = dispatch
+                dispatch.reply.add_done_callback(partial(self._end, dispatch))
 
     def _end(self, dispatch: OpenDispatch, reply: object) -> None:
         del self._open[dispatch.client, dispatch.header.dispatch]
@@ -131,25 +127,69 @@ class _Work:
         await end_of_instant()
         ended, self._ended = self._ended, []
         self._one_has_ended = running_loop().create_future()
-        ended.sort(key=lambda one: (one.client, one.header.dispatch))
-        for one in ended:
-            self._rounds.release(one)
+        ended.sort(key=lambda dispatch: (dispatch.client, dispatch.header.dispatch))
+        for dispatch in ended:
+            self._rounds.release(dispatch)
         self._keep(ended)
 
     def _keep(self, ended: Sequence[OpenDispatch]) -> None:
         """Keep the replies among them that are fresh enough, and close the others."""
-        for one in ended:
-            if one.reply.result() is None:
-                self._rounds.discard([one], "timeout")
+        for dispatch in ended:
+            if dispatch.reply.result() is None:
+                self._rounds.discard([dispatch], "timeout")
                 self._in_vain += 1
                 continue
             self._in_vain = 0
-            if self._rounds.version - one.version > self._most_staleness:
-                self._rounds.discard([one], "too stale")
+            if self._rounds.version - dispatch.version > self._most_staleness:
+                self._rounds.discard([dispatch], "too stale")
             else:
-                self._replied.append(one)
-        if self._in_vain > MOST_IN_VAIN * self._concurrency:
+                self._replied.append(dispatch)
+        if self._in_vain > MAX_IN_VAIN * self._concurrency:
             raise RunError(
                 f"{self._in_vain} dispatches in a row ended without a reply: give clients more time with "
                 "participation.client_timeout, or let fewer of them drop out"
             )
+
+
+class BufferedConfig(AsynchronousConfig):
+    """When replies are merged."""
+
+    buffer: Clients | None = None
+    """Replies that a merge waits for, K; ``participation.clients_per_round`` if left out."""
+
+
+class Buffered(Asynchronous[BufferedConfig]):
+    """Buffered asynchronous merging: every K replies are merged while clients go on; a merge is a round.
+
+    Nguyen, Malik, Zhan, Yousefpour, Rabbat, Malek, Huba: Federated Learning with Buffered Asynchronous
+    Aggregation, AISTATS 2022 (arXiv 2106.06639), algorithm 1. Their merge is that of ``fedbuff``; any
+    algorithm that can merge stale replies runs under this pacing.
+    """
+
+    Config = BufferedConfig
+    merges_per_round = 1
+
+    def merge_size(self, cohort_size: int) -> int:
+        """Return K."""
+        return self.config.buffer or cohort_size
+
+
+class Immediate(Asynchronous[AsynchronousConfig]):
+    """Immediate asynchronous merging: each reply is merged when it comes.
+
+    A round is as many merges as ``participation.clients_per_round`` says, so that rounds have as many replies
+    as synchronous ones.
+
+    Xie, Koyejo, Gupta: Asynchronous Federated Optimization, OPT 2020 (arXiv 1903.03934), algorithm 1. Their
+    merge is that of ``fedasync``; any algorithm that can merge stale replies runs under this pacing.
+    """
+
+    Config = AsynchronousConfig
+    merges_per_round = None
+
+    def merge_size(self, cohort_size: int) -> int:
+        """Return 1."""
+        return 1
+
+
+PLUGINS = {"buffered": Buffered, "immediate": Immediate}

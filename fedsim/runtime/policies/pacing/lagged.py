@@ -59,13 +59,14 @@ class Lagged(Overlapping[LaggedConfig]):
         for _ in range(rounds.num_rounds):
             rounds.begin_round()
             at_work = await self._ask(rounds, exchange, at_work)
-            replies = [one.reply for one in at_work]
+            replies = [dispatch.reply for dispatch in at_work]
             await wait(replies, timeout=self.config.deadline, wanted=rounds.cohort_size, counts=is_reply)
             if self.config.behind == "wait":
-                await wait([one.reply for one in at_work if self._lag(rounds, one) >= self.config.max_lag])
+                last = [each for each in at_work if self._lag(rounds, each) >= self.config.max_lag]
+                await wait([dispatch.reply for dispatch in last])
             await end_of_instant()
-            ended = [one for one in at_work if one.reply.done()]
-            at_work = [one for one in at_work if not one.reply.done()]
+            ended = [dispatch for dispatch in at_work if dispatch.reply.done()]
+            at_work = [dispatch for dispatch in at_work if not dispatch.reply.done()]
             with suppress(MergeError):  # the record has it; the next round begins from the state before
                 await rounds.merge(exchange, ended)
             await rounds.end_round()
@@ -75,14 +76,14 @@ class Lagged(Overlapping[LaggedConfig]):
         self, rounds: Rounds, exchange: Exchange, at_work: list[OpenDispatch]
     ) -> list[OpenDispatch]:
         """Give up what is too far behind, and ask its clients, and others; return what is open then."""
-        behind = [one for one in at_work if self._lag(rounds, one) > self.config.max_lag]
+        behind = [dispatch for dispatch in at_work if self._lag(rounds, dispatch) > self.config.max_lag]
         rounds.discard(behind, "too stale")
-        at_work = [one for one in at_work if self._lag(rounds, one) <= self.config.max_lag]
+        at_work = [dispatch for dispatch in at_work if self._lag(rounds, dispatch) <= self.config.max_lag]
         if behind:
-            again = await rounds.select(len(behind), among=sorted(one.client for one in behind))
+            again = await rounds.select(len(behind), among=sorted(dispatch.client for dispatch in behind))
             at_work += await rounds.dispatch(exchange, again, again)
         if (missing := self.config.concurrency - len(at_work)) > 0:
-            await rounds.wait_for_candidates([one.reply for one in at_work])
+            await rounds.wait_for_candidates([dispatch.reply for dispatch in at_work])
             cohort = await rounds.select(missing)
             at_work += await rounds.dispatch(exchange, cohort, cohort)
         return at_work

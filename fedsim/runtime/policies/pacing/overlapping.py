@@ -13,7 +13,7 @@ from fedsim.errors import Fault
 from fedsim.plugin_choice import OrName
 from fedsim.ranges import Clients
 from fedsim.runtime.policies.pacing.base import Pacing
-from fedsim.runtime.policies.staleness.base import Staleness, StalenessChoice
+from fedsim.runtime.policies.staleness import Staleness, StalenessChoice
 
 
 class OverlappingConfig(Config):

@@ -33,7 +33,7 @@ Dispatches = dict[str, list[OpenDispatch]]
 Choose = Callable[[int], Awaitable[Sequence[int]]]
 """Returns so many clients that can be asked now, or fewer; ascending."""
 
-MOST_REPEATS = 100
+MAX_REPEATS = 100
 """A round that fails so often in a row ends the run."""
 
 
@@ -84,11 +84,7 @@ class SynchronousRounds(Pacing[S]):
         return config.over_selection == 1 and config.deadline is None and config.deadline_quantile is None
 
     async def run(self, rounds: Rounds) -> None:
-        """Run all rounds.
-
-        Raises:
-            RunError: A round failed, and the scenario says that this ends the run.
-        """
+        """Run all rounds."""
         carried: Dispatches = {}
         began_at_s = 0.0
         choose = self.chooser(rounds)
@@ -100,7 +96,7 @@ class SynchronousRounds(Pacing[S]):
             repeats = 0
             while (failure := await self._round(rounds, choose, carried)) is not None:
                 repeats += 1
-                if self.config.on_failure == "stop" or repeats > MOST_REPEATS:
+                if self.config.on_failure == "stop" or repeats > MAX_REPEATS:
                     what, why = failure
                     times = f" {repeats} times in a row" if repeats > 1 else ""
                     raise RunError(f"{what}{times}: {why}, or let on_failure be 'skip'")
@@ -116,7 +112,7 @@ class SynchronousRounds(Pacing[S]):
 
     async def _round(self, rounds: Rounds, choose: Choose, carried: Dispatches) -> tuple[str, str] | None:
         """Hold one round; say what failed, with what to do about it, or None."""
-        await rounds.wait_for_candidates([one.reply for one in _all(carried)])
+        await rounds.wait_for_candidates([dispatch.reply for dispatch in _all(carried)])
         cohort = await choose(ceil(self.config.over_selection * rounds.cohort_size))
         answered: Sequence[int] = cohort
         for number, exchange in enumerate(rounds.exchanges):
@@ -127,18 +123,19 @@ class SynchronousRounds(Pacing[S]):
             is_invited = bool(dispatches) and number == 0 and exchange.who == "cohort"
             wanted = rounds.cohort_size if is_invited else len(awaited)
             late = not await wait(
-                [one.reply for one in awaited],
+                [dispatch.reply for dispatch in awaited],
                 timeout=self._deadline_s(rounds, exchange, awaited),
                 wanted=wanted,
                 counts=is_reply,
             )
             carries = late and self.config.late == "carry"
             kept, closed = ([*before, *dispatches], []) if carries else (before, dispatches)
-            carried[exchange.name] = [one for one in kept if not one.reply.done()]
-            ready = [*(one for one in kept if one.reply.done()), *closed]
+            carried[exchange.name] = [dispatch for dispatch in kept if not dispatch.reply.done()]
+            ready = [*(dispatch for dispatch in kept if dispatch.reply.done()), *closed]
             # No failure: an algorithm that sends no dispatch, and only later exchanges with open ones.
             is_passed_over = not awaited and (concerns_any or bool(_all(carried)))
-            if not is_passed_over and sum(is_reply(one.reply) for one in ready) < self.config.min_replies:
+            num_replies = sum(is_reply(dispatch.reply) for dispatch in ready)
+            if not is_passed_over and num_replies < self.config.min_replies:
                 rounds.discard(ready, "round failed")
                 few = f"a round had fewer than min_replies = {self.config.min_replies} replies"
                 return few, "ask more clients, give them more time"

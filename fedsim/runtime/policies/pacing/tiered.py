@@ -72,7 +72,7 @@ class _Tiers:
     def __init__(self, config: TieredConfig, rounds: Rounds) -> None:
         self._config = config
         self._rounds = rounds
-        self._exchange = next((one for one in rounds.exchanges if one.who == "cohort"), None)
+        self._exchange = next((exchange for exchange in rounds.exchanges if exchange.who == "cohort"), None)
         self._took_s([])  # from now on times are noted
         self._num_chosen = 0
         self._unasked = set(rounds.clients)
@@ -110,7 +110,7 @@ class _Tiers:
         by_client = await self._rounds.accuracies()
         if not by_client:
             return
-        measured = [[by_client[one] for one in tier if one in by_client] for tier in self._members]
+        measured = [[by_client[client] for client in tier if client in by_client] for tier in self._members]
         usual = np.mean(list(by_client.values()))  # of a tier of which nobody was measured
         accuracies = np.array([np.mean(tier) if tier else usual for tier in measured])
         before, self._accuracies = self._accuracies, accuracies

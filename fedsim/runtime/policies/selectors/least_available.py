@@ -50,13 +50,7 @@ class LeastAvailableConfig(Config):
 
 @dataclass
 class Durations:
-    """The mean duration of rounds.
-
-    Attributes:
-        round: The last one that has begun.
-        began_at_s: When its first selection was.
-        mean_s: The mean; None before a round has ended.
-    """
+    """The mean duration of rounds."""
 
     round: int
     began_at_s: float
@@ -85,15 +79,17 @@ class LeastAvailable(Selector[LeastAvailableConfig]):
         clients, asked = candidates.clients, candidates.known("last_asked")
         rests = (asked > 0) & (candidates.round - asked <= self.config.rest)
         presence = (
-            self.told(candidates) if self.config.predicted == "told" else candidates.known("present_share")
+            self.expected_availability(candidates)
+            if self.config.predicted == "told"
+            else candidates.known("present_share")
         )
         order = np.lexsort(
             (key.child("ties").numpy().random(len(clients)), presence, np.where(rests, asked, 0))
         )
         return clients[order[:count]]
 
-    def told(self, candidates: Candidates) -> Array:
-        """Return the share of the next slot in which each client is available, ``[n]``; 0 without a slot."""
+    def expected_availability(self, candidates: Candidates) -> Array:
+        """Predicted availability of each client in the next slot, ``[n]``; 0 without a slot."""
         durations: Durations = candidates.memory.setdefault(
             "durations", Durations(candidates.round, candidates.at_s)
         )

@@ -82,14 +82,7 @@ class OortConfig(Config):
 
 @dataclass
 class Pacer:
-    """What is remembered from one selection to the next.
-
-    Attributes:
-        quantile: Of the turnaround times, which is T.
-        achieved: Mean utility of those drawn, of the last rounds that are compared.
-        round: The round at hand.
-        drawn: Who was drawn by utility in it.
-    """
+    """What is remembered from one selection to the next."""
 
     quantile: float
     achieved: deque[float]
@@ -122,13 +115,7 @@ def utilities(
 ) -> Array:
     """Return the utility of clients that have told a loss (algorithm 1, lines 8 to 12).
 
-    Args:
-        statistical: Their statistical utilities U, ``[n]``, at least one.
-        last: The round in which each was merged last, ``[n]``.
-        took_s: Their last turnaround times, s, NaN where it is not known, ``[n]``.
-        preferred_s: T.
-        round: R.
-        config: Settings.
+    ``last`` is the round in which each was merged last, ``took_s`` its last turnaround time or NaN.
     """
     clip = np.sort(statistical)[min(int(len(statistical) * config.clip), len(statistical) - 1)]
     least = 0.999 * statistical.min()

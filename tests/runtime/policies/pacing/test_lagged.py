@@ -57,10 +57,7 @@ def test_a_round_closes_with_the_first_and_later_replies_are_merged_when_they_co
 def test_who_falls_too_far_behind_is_given_up_and_asked_anew(rounds: Any) -> None:
     done = rounds(lambda client, number: 1.0 if client == 0 else 3.5, num_clients=2, num_rounds=4)
     done.play(lagged(concurrency=2, max_lag=1))
-    assert done.of("discard") == [
-        ("discard", [1], "too stale", 2.0),
-        ("discard", [1], "the run ended", 4.0),
-    ]
+    assert done.of("discard") == [("discard", [1], "too stale", 2.0), ("discard", [1], "the run ended", 4.0)]
     assert done.of("ask")[3:5] == [("ask", 1, 2, 2.0), ("ask", 0, 2, 2.0)]
     patient = rounds(lambda client, number: 1.0 if client == 0 else 3.5, num_clients=2, num_rounds=4)
     patient.play(lagged(concurrency=2, max_lag=3))
@@ -72,10 +69,7 @@ def test_a_reply_that_comes_too_late_during_a_merge_is_dropped_too(rounds: Any) 
     # Client 1 replies at 1.5 s, while the merge that leaves it behind goes on.
     done = rounds(lambda client, number: client * 0.5 + 1.0, num_clients=2, num_rounds=2, merge_s=2.0)
     done.play(lagged(concurrency=2, max_lag=0))
-    assert done.of("discard") == [
-        ("discard", [1], "too stale", 3.0),
-        ("discard", [1], "the run ended", 6.0),
-    ]
+    assert done.of("discard") == [("discard", [1], "too stale", 3.0), ("discard", [1], "the run ended", 6.0)]
     assert done.staleness == [0, 0]
 
 

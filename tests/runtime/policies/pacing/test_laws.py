@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from fedsim.rng import Key
-from fedsim.runtime.policies.pacing.buffered import PLUGIN as BUFFERED
+from fedsim.runtime.policies.pacing.asynchronous import Buffered
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 
 LAWS: dict[str, tuple[Callable[[Any], Any], float]] = {
@@ -45,7 +45,7 @@ def closed_loop(rounds: Any, law: str, concurrency: int, buffer: int) -> tuple[A
     """Return the staleness of replies, the first ten of each place left out, and the time of these."""
     first = 10 * concurrency
     done = rounds(drawn(law), num_clients=concurrency, num_rounds=(first + MANY) // buffer)
-    done.play(BUFFERED(BUFFERED.Config(concurrency=concurrency, buffer=buffer)))
+    done.play(Buffered(Buffered.Config(concurrency=concurrency, buffer=buffer)))
     ended_s = [call[1] for call in done.of("end")]
     return np.array(done.staleness[first:]), ended_s[-1] - ended_s[first // buffer - 1]
 

@@ -285,10 +285,6 @@ def test_a_failed_round_may_be_repeated() -> None:
     rounds: Any = Rounds([0, 5], num_rounds=1)
     rounds.silent = [0, 5]
 
-    async def recover() -> Sequence[Any]:
-        rounds.silent = []
-        return []
-
     async def main() -> None:
         asyncio.get_running_loop().call_later(25, lambda: setattr(rounds, "silent", []))
         await PLUGIN(PLUGIN.Config(on_failure="repeat")).run(rounds)

@@ -65,7 +65,7 @@ def test_who_will_be_there_least_in_the_coming_slot_comes_first() -> None:
     candidates.memory["durations"].began_at_s = 1.0
     assert {chosen(candidates, 2, seed)[0] for seed in range(20)} == {0}
     assert {chosen(candidates, 2, seed)[1] for seed in range(20)} == {1, 2, 3}
-    assert PLUGIN(PLUGIN.Config()).told(candidates).tolist() == [0.25, 1.0, 1.0, 1.0]
+    assert PLUGIN(PLUGIN.Config()).expected_availability(candidates).tolist() == [0.25, 1.0, 1.0, 1.0]
 
 
 def test_equal_ones_are_as_likely() -> None:

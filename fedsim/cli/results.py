@@ -1,0 +1,86 @@
+"""Commands on folders of results: ``fedsim report``, ``timeline``, ``diff`` and ``track``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from click.exceptions import Exit
+
+from fedsim.cli.console import note, say, table, terminal
+from fedsim.page.write_report import REPORT, is_report, write_report
+from fedsim.report.atomic_folder import check_files
+from fedsim.report.difference_text import remarks, tables, verdict
+from fedsim.report.number_format import several, size
+from fedsim.report.run_difference import run_difference
+from fedsim.report.shown_clients import MAX_CLIENTS
+from fedsim.report.tracking import run_folders
+from fedsim.report.tracking import track as track_run
+from fedsim.scenario.load import load_tracker
+from fedsim.timeline.run_timeline import save_timeline
+
+
+def report(
+    folder: Path, out: Path | None, figures: Path | None, rounds: tuple[int, int] | None, force: bool
+) -> None:
+    """Write the report of a folder of results, and say where it is."""
+    file = write_report(folder, out, figures=figures, rounds=rounds, force=force)
+    say(f"{file} ({size(file.stat().st_size)})")
+    if figures is not None:
+        say(f"figures are in {figures}")
+
+
+def check_report_place(parent: Path, *, force: bool) -> None:
+    """Check that the report of a comparison or a study that is still to be done will have its place."""
+    check_files([parent / REPORT], force=force or is_report(parent / REPORT))
+
+
+def note_report(parent: Path) -> None:
+    """Write the report of a comparison or a study, and say where it is."""
+    note(f"its report, for a browser, is {write_report(parent, force=True)}")
+
+
+def timeline(folder: Path, out: Path | None, clients: int | None) -> None:
+    """Write the timeline of a run, and say how to look at it."""
+    file = out or folder.resolve().parent / f"{folder.resolve().name}.pftrace"
+    shown = save_timeline(folder, file, most_clients=clients or MAX_CLIENTS)
+    for remark in shown.remarks:
+        note(f"note: {remark}")
+    written = f"{several(shown.num_clients, 'client')}, {size(file.stat().st_size)}"
+    note(f"{written}: open it at https://ui.perfetto.dev")
+    say(str(file))
+
+
+DIFFERENT = 1
+"""The exit status, as diff has it."""
+
+
+def diff(first: Path, second: Path) -> None:
+    """Print the first difference of two runs; fail if there is one."""
+    difference = run_difference(first, second)
+    for grid in (grids := tables(difference)):
+        table(grid)
+    if grids:
+        say()
+    for line in verdict(difference, terminal().width):
+        say(line)
+    for remark in remarks(difference):
+        note(f"note: {remark}")
+    if not difference.is_none:
+        raise Exit(DIFFERENT)
+
+
+def known(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Check that there are trackers of these names."""
+    for name in names:
+        load_tracker(name)
+    return names
+
+
+def track(folder: Path, to: str, out: Path | None, params: Sequence[str]) -> None:
+    """Write finished runs to a tracker, and say how to look at them."""
+    tracker = load_tracker(to, params, folder=out)
+    for run_folder in run_folders(folder):
+        run = track_run(run_folder, tracker)
+        note(f"{to} has {run.name}")
+    say(tracker.how_to_look(run))

@@ -1,1 +1,0 @@
-"""Device classes: one file each, with the sources of their figures."""

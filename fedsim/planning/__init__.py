@@ -1,0 +1,1 @@
+"""What a scenario or a study will cost, before it runs."""

@@ -1,0 +1,146 @@
+"""Tables that describe a scenario before it runs: its fleet, data and models."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from fedsim.data import FederatedData
+from fedsim.fleet import Fleet
+from fedsim.fleet.device import QUANTITIES
+from fedsim.fleet.load import Load
+from fedsim.models import Architecture
+from fedsim.planning.rehearsal import QUANTILE_HEADINGS, quantiles
+from fedsim.plugins import name_of
+from fedsim.quoting import MOST_SAID, shortened
+from fedsim.report import number_format
+from fedsim.report.text_table import TextTable
+from fedsim.runtime.parts import Parts
+from fedsim.scenario.algorithm_params import params_text
+from fedsim.task import Task
+from fedsim.units import Dimension, format_quantity, range_of
+
+
+def fleet(fleet: Fleet) -> TextTable:
+    """Return the quantities of the clients' devices."""
+    rows = []
+    for name, quantity in QUANTITIES.items():
+        dimension = quantity.spread.dimension
+        show = partial(_quantity, dimension=dimension) if dimension else "{:.3g}".format
+        rows.append((name, *quantiles(fleet.values(name), show)))
+    notes = [
+        f"{quantity} of {group.label}: mean of a trace, of "
+        + number_format.several(len(traces.capacities), "trace")
+        for group in fleet.groups
+        for quantity, traces in group.traces.items()
+    ]
+    notes += [
+        f"load of {group.label}: {_law(load)}, drawn for each job"
+        for group in fleet.groups
+        for load in dict.fromkeys(group.loads)
+        if load is not None
+    ]
+    title = f"Fleet: {number_format.several(len(fleet), 'client')}"
+    return TextTable(("quantity", *QUANTILE_HEADINGS), rows, notes, title=title)
+
+
+def _quantity(value: float, dimension: Dimension) -> str:
+    """Return a quantity with its unit; the largest data rate is that of memory which limits no job."""
+    if dimension == "data rate" and value >= range_of(dimension).most:
+        return "unlimited"
+    return format_quantity(value, dimension)
+
+
+def groups(parts: Parts) -> TextTable:
+    """Return the groups of the fleet, how many of their clients can take part, and the server."""
+    sizes, holds = parts.data.sizes("train"), parts.holds_job()
+    has_samples = sizes > 0
+    memory = parts.fleet.values("memory")
+    rows, notes = [], []
+    for group in parts.fleet.groups:
+        own = slice(group.start, group.stop)
+        able = int(np.count_nonzero(has_samples[own] & holds[own]))
+        samples = number_format.count(int(sizes[own].sum()))
+        rows.append((group.label, str(group.stop - group.start), str(able), ", ".join(group.models), samples))
+        for label, mine in group.shares():
+            small = mine & ~holds[own]
+            if small.any():
+                need, most = (
+                    number_format.size(parts.needed_bytes(label)),
+                    number_format.size(float(memory[own][small].max())),
+                )
+                clients = number_format.several(int(np.count_nonzero(small)), "client")
+                who = f"{group.label}: {clients} never selected"
+                notes.append(f"{who}: {label!r} needs {need} of memory, they have {most} at most")
+        if idle := int(np.count_nonzero(~has_samples[own])):
+            notes.append(
+                f"{group.label}: {number_format.several(idle, 'client')} never selected: no training samples"
+            )
+    has_model = parts.algorithm.server_model or not parts.algorithm.mixed_architectures
+    label = parts.fleet.server_model if has_model else ""
+    rows.append((f"server ({parts.fleet.server.label})", "", "", label, ""))
+    headings = ("group", "clients", "eligible", "model", "training\nsamples")
+    return TextTable(headings, rows, notes, text_columns=frozenset({0, 3}), title="Groups")
+
+
+def data(parts: Parts) -> TextTable:
+    """Return how many samples clients hold, and what is held out."""
+    held = parts.data
+    rows = [
+        (
+            split,
+            *quantiles(held.sizes(split), number_format.count),
+            number_format.count(int(held.sizes(split).sum())),
+        )
+        for split in ("train", "val", "test")
+    ]
+    notes = [
+        f"public set: {_public(held)}; global test set: {len(held.global_test)} samples",
+        f"one sample: {' x '.join(map(str, held.task.input_shape))} inputs, {_outputs(held.task)}",
+    ]
+    title = "Data: samples of a client"
+    return TextTable(("split", *QUANTILE_HEADINGS, "total"), rows, notes, title=title)
+
+
+def models(parts: Parts) -> TextTable:
+    """Return the architectures, and who has them."""
+    having = Counter[str]()
+    for group in parts.fleet.groups:
+        having.update({label: int(np.count_nonzero(mine)) for label, mine in group.shares()})
+    columns: dict[str, Callable[[Architecture], str]] = {
+        "label": lambda one: one.label,
+        "model": _model,
+        "parameters": lambda one: f"{one.num_params:,}",
+        "as float32": lambda one: number_format.size(4 * one.num_params),
+        "clients": lambda one: str(having[one.label]),
+    }
+    architectures = parts.architectures.values()
+    server = parts.server_model
+    notes = [f"the server's own model: {server.label}, {server.num_params:,} parameters"] if server else []
+    return TextTable.of(architectures, columns, notes=notes, text_columns=frozenset({0, 1}), title="Models")
+
+
+def _model(one: Architecture) -> str:
+    """Return the name of an architecture's plugin with its parameters."""
+    params = ", ".join(f"{name} = {text}" for name, text in params_text(one.plugin.config).items())
+    return name_of(one.plugin) + (f" ({shortened(params, MOST_SAID)})" if params else "")
+
+
+def _outputs(task: Task) -> str:
+    if task.kind == "regression":
+        return number_format.several(task.num_outputs, "output")
+    return f"{task.num_outputs} classes"
+
+
+def _law(load: Load) -> str:
+    numbers = load.model_dump(exclude={"distribution"})
+    return ", ".join([load.distribution, *(f"{name} {value:g}" for name, value in numbers.items())])
+
+
+def _public(held: FederatedData) -> str:
+    origin = "" if held.public_labelled else " of another data set"
+    where = "" if held.public_at_clients else ", held by the server alone"
+    return f"{len(held.public)} samples{origin}{where}"

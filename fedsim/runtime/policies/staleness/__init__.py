@@ -1,1 +1,0 @@
-"""How much a stale reply counts: one file, one function of staleness."""
