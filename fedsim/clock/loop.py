@@ -95,8 +95,8 @@ class Timer(Handle, asyncio.TimerHandle):
 class VirtualTimeLoop(BaseLoop):
     """An asyncio loop on virtual time, without input, output, threads and signals; ``now_ns`` is its time.
 
-    ``before`` is called before the clock moves, with the instant and the class of the next event: it records
-    what was computed beforehand. What computes events sets ``now_ns``, too, and sets it back.
+    ``before`` is called before the clock moves, with the instant and the class of the next event. It records
+    what was computed beforehand, and may set the clock to instants up to that.
     """
 
     def __init__(self) -> None:

@@ -46,7 +46,7 @@ class NoLivePage:
     observe = staticmethod(unobserved)
 
     def hear(self, progress: Progress) -> None:
-        """Do nothing."""
+        """Show nothing: there is no live page."""
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def study_on(
     *,
     is_here: bool = False,
 ) -> Iterator[LiveStudy | NoLivePage]:
-    """Show a study or comparison on a page, if there is one; yields what follows its runs."""
+    """Show the runs of a study or a comparison; ``is_here`` if runs are done in this process."""
     if page is None:
         yield NoLivePage()
         return

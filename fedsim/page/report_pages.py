@@ -111,17 +111,18 @@ HASH_DIGITS = 12
 def study_page(folder: Path) -> Page:
     """Return the page of a study or a comparison, even if some of its runs have not ended."""
     answers = read_folder(folder)
+    summaries = answers.summaries
     tables = read_whole(folder, lambda _: _tables(answers))
-    first, *others = named(tables)
+    answer, *others = named(tables)
     return Page(
         answers.plan.name,
         answers.plan.kind,
         answer_sentence(answers),
-        first,
-        _remarks(folder, answers),
+        answer,
+        _remarks(folder, answers, summaries),
         read_whole(folder, lambda place: study_sections(answers, place)),
         others,
-        _facts(answers),
+        _facts(answers, list(summaries.values())),
     )
 
 
@@ -154,12 +155,12 @@ def _runs(summaries: Mapping[str, Summary]) -> TextTable:
     )
 
 
-def _remarks(folder: Path, answers: Answers) -> list[str]:
+def _remarks(folder: Path, answers: Answers, summaries: Mapping[str, Summary]) -> list[str]:
     remarks = [f"{label}: {why}" for label, why in answers.failed.items()]
     for label, lacking in left_out(answers, folder).items():
         remarks.append(f"{label}: not shown client by client, since {lacking}")
     by_remark: dict[str, list[str]] = {}
-    for label in answers.summaries:
+    for label in summaries:
         for remark in read_remarks(folder / label):
             by_remark.setdefault(remark, []).append(label)
     remarks += [f"{_several(labels)}: {remark}" for remark, labels in by_remark.items()]
@@ -171,8 +172,7 @@ def _several(labels: Sequence[str]) -> str:
     return labels[0] if len(labels) == 1 else f"{labels[0]} and {len(labels) - 1} more"
 
 
-def _facts(answers: Answers) -> Pairs:
-    runs = list(answers.summaries.values())
+def _facts(answers: Answers, runs: Sequence[Summary]) -> Pairs:
     variants = dict.fromkeys(setting.variant for setting in answers.plan.settings)
     seeds = dict.fromkeys(str(run.seed) for run in answers.plan.runs)
     facts = [

@@ -42,7 +42,8 @@ def federated(held: Dataset, partition: Any = IID, *, key: Key = KEY, **settings
 
 
 def spread(size: int = 60, **settings: Any) -> FederatedData:
-    return federated(dataset(size), **{"num_clients": 3, "shares": (0.6, 0.2, 0.2)} | settings)
+    split: dict[str, Any] = {"num_clients": 3, "shares": (0.6, 0.2, 0.2)}
+    return federated(dataset(size), **split | settings)
 
 
 def everything(data: FederatedData) -> list[Any]:

@@ -247,7 +247,7 @@ def test_links_that_follow_traces_are_arrays_and_means(tmp_path: Path) -> None:
     # Two numbers for each link, and a float32 for the mean where means differ.
     assert nbytes(fleet) == 100_000 * (8 + 8 + 4)
     for client in (2, 3, 777):
-        shifted = up_of(client)
+        shifted: Any = up_of(client)
         mean_bps = up.capacities[up.numbers[client - 2]].mean_bps
         assert shifted.bytes_between(0, 2_000_000_000) == pytest.approx(mean_bps * 2 / 8)
         assert fleet.device(client).up_bps == fleet.values("up")[client] == mean_bps

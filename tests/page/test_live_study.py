@@ -80,8 +80,11 @@ def test_only_so_many_curves_are_read_at_once(
     plan = plan_of(scenarios)
     perform(plan, tmp_path / "o", jobs=1)
     live = LiveStudy(plan, tmp_path / "o")
-    lines = [lines_of(live.snapshot()) for _ in range(3)]
-    assert lines == [["fedavg"], ["fedavg", "local"], ["fedavg", "local"]]
+    assert [lines_of(live.snapshot()) for _ in range(3)] == [
+        ["fedavg"],
+        ["fedavg", "local"],
+        ["fedavg", "local"],
+    ]
 
 
 def test_a_run_that_fails_is_named_with_its_reason(scenarios: list[Any], tmp_path: Path) -> None:

@@ -188,8 +188,8 @@ class Cohort:
         while heap:
             event = heappop(heap)
             self._events.append(event)
-            _, _, _, what, places, job = event
-            for place in places:
+            what, job = event[3], event[5]
+            for place in event[4]:
                 requests, number = self._requests[place], num_asked[place]
                 if what == _JOB_ENDED and job < len(requests[number - 1][1]) - 1:
                     continue

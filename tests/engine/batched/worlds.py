@@ -16,6 +16,7 @@ from fedsim.engine.worker_state import Resources, Worker
 from fedsim.models import Architecture, ModelPlugin
 from fedsim.models.linear import PLUGIN as LINEAR
 from fedsim.models.mlp import PLUGIN as MLP
+from fedsim.params import Array
 from fedsim.rng import Key
 from fedsim.task import Task
 
@@ -37,7 +38,7 @@ def world(
     """Return a worker whose clients hold so many random samples of a split, with nets by label."""
     generator, num_own = Key.root(5).numpy(), sum(sizes)
     total = num_own + num_public + num_test
-    y = generator.integers(0, task.num_outputs, total)
+    y: Array = generator.integers(0, task.num_outputs, total)
     held = Holdings(np.cumsum([0, *sizes]), generator.permutation(num_own))
     none = Holdings(np.zeros(len(sizes) + 1, np.int64), np.arange(0))
     if task.kind == "regression":

@@ -19,7 +19,7 @@ from fedsim.bus import MemoryBus
 from fedsim.clock import Trace, now_s
 from fedsim.engine.engine import record_end
 from fedsim.errors import InvariantError, JobError
-from fedsim.runtime.clients.cohort_driver import Cohort
+from fedsim.runtime.clients.cohort import Cohort
 from fedsim.runtime.records.result import RunResult
 from fedsim.runtime.run import run
 from fedsim.scenario import build, load_scenario
@@ -266,7 +266,7 @@ def _hook_that_notes(fails_at: int | None = None) -> Any:
 def _noted(changes: Mapping[str, Any], train: Any) -> tuple[list[Any], Any]:
     """Return the lines of the log with their instants, and how the run ended."""
     lines: list[Any] = []
-    calls = Counter[int]()
+    calls = Counter[tuple[int, int]]()
 
     async def counted(self: Any, client: Any, *given: Any) -> Any:
         calls[client.client, client.dispatch] += 1
