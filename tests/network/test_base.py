@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim import clock
-from fedsim.clock import now_ns
 from fedsim.network import Carrier, Links, Listener, NetworkPlugin, Parcel, Passage, has_timetable
 from fedsim.network.naive import NaiveCarrier
 from fedsim.plugins import available
+from tests.network.listening import Ear
 
 NETWORKS = [found.plugin for found in available("fedsim.network")]
 LINKS = Links(np.array([1e6, 3e6]), np.array([2e6, 7e6]), np.array([0.01, 0.0]), 1e7, 2e7, 0.003)
@@ -23,22 +23,6 @@ each_network = pytest.mark.parametrize("plugin", NETWORKS, ids=lambda plugin: pl
 
 Parcels = list[tuple[bool, int, int]]
 parcels = st.lists(st.tuples(st.booleans(), st.integers(0, 1), st.integers(0, 10**6)), min_size=1, max_size=8)
-
-
-class Ear:
-    """Hears of one parcel."""
-
-    def __init__(self) -> None:
-        self.heard: list[tuple[str, int, Parcel | None]] = []
-
-    def left(self) -> None:
-        self.heard.append(("left", now_ns(), None))
-
-    def arrived(self, parcel: Parcel) -> None:
-        self.heard.append(("arrived", now_ns(), parcel))
-
-    def lost(self, cause: str) -> None:
-        self.heard.append(("lost", now_ns(), None))
 
 
 def make(plugin: type[NetworkPlugin[Any]]) -> Carrier:

@@ -4,11 +4,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedsim.clock import now_ns
 from fedsim.config import Config
 from fedsim.network import Links, Parcel
 from fedsim.network.naive import PLUGIN as NAIVE
 from fedsim.units import MAX_TIME_S
+from tests.network.listening import Ear
 
 MS = 1_000_000
 LINKS = Links(
@@ -19,23 +19,6 @@ LINKS = Links(
     server_down_bps=4e6,
     server_latency_s=0.005,
 )
-
-
-class Arrival:
-    """Notes when a parcel arrives."""
-
-    def __init__(self) -> None:
-        self.at_ns = -1
-        self.left_at_ns = -1
-
-    def left(self) -> None:
-        self.left_at_ns = now_ns()
-
-    def arrived(self, parcel: Parcel) -> None:
-        self.at_ns = now_ns()
-
-    def lost(self, cause: str) -> None:
-        raise AssertionError(cause)
 
 
 @pytest.mark.parametrize(
@@ -52,11 +35,11 @@ class Arrival:
 async def test_a_transfer_takes_latency_once_and_its_bits_over_the_slower_link(
     sender: int, receiver: int, num_bytes: int, expected_ms: int
 ) -> None:
-    arrival = Arrival()
+    arrival = Ear()
     carrier = NAIVE(Config()).carrier(LINKS)
     carrier.carry(Parcel(sender, receiver, num_bytes, None), arrival)
     await asyncio.sleep(1)
-    assert arrival.at_ns == arrival.left_at_ns == expected_ms * MS
+    assert arrival.events == [("left", expected_ms * MS), ("arrived", expected_ms * MS)]
 
 
 async def test_the_longest_latency_leaves_a_transfer_exact() -> None:
@@ -64,20 +47,20 @@ async def test_the_longest_latency_leaves_a_transfer_exact() -> None:
     far = replace(
         LINKS, latency_s=np.array([MAX_TIME_S]), down_bps=np.array([38_083_780.0]), server_up_bps=1e10
     )
-    arrivals = {num_bytes: Arrival() for num_bytes in range(500, 560)}
+    arrivals = {num_bytes: Ear() for num_bytes in range(500, 560)}
     carrier = NAIVE(Config()).carrier(far)
     for num_bytes, arrival in arrivals.items():
         carrier.carry(Parcel(-1, 0, num_bytes, None), arrival)
     await asyncio.sleep(MAX_TIME_S + 1)
     for num_bytes, arrival in arrivals.items():
         moving_s = far.between_s(-1, 0) - MAX_TIME_S + 8 * num_bytes / 38_083_780
-        assert arrival.at_ns == pytest.approx(1e9 * (MAX_TIME_S + moving_s), rel=0, abs=300)
+        assert arrival.events[-1][1] == pytest.approx(1e9 * (MAX_TIME_S + moving_s), rel=0, abs=300)
 
 
 async def test_transfers_do_not_see_each_other() -> None:
-    arrivals = [Arrival() for _ in range(50)]
+    arrivals = [Ear() for _ in range(50)]
     carrier = NAIVE(Config()).carrier(LINKS)
     for arrival in arrivals:
         carrier.carry(Parcel(0, -1, 1000, None), arrival)
     await asyncio.sleep(1)
-    assert {arrival.at_ns for arrival in arrivals} == {23 * MS}
+    assert {arrival.events[-1] for arrival in arrivals} == {("arrived", 23 * MS)}

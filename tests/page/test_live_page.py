@@ -115,9 +115,3 @@ def test_it_is_a_link_in_a_notebook() -> None:
 def test_what_is_no_port_is_told(port: int) -> None:
     with pytest.raises(UserError, match=f"^{port} is no port: choose one from 1024 to 65535, or"):
         LivePage(port)
-
-
-def test_closing_twice_is_closing() -> None:
-    page = LivePage()
-    page.close()
-    page.close()

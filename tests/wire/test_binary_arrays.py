@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedsim.errors import DecodeError
-from fedsim.wire.binary_arrays import ALIGNMENT, Bins, arrays_of_bytes, described, lead
+from fedsim.wire.binary_arrays import Bins, arrays_of_bytes, described, lead
 from fedsim.wire.contents import DEFAULT, DTYPES
 
 arrays = hnp.arrays(
@@ -33,15 +33,6 @@ def test_arrays_come_back_from_bytes(head: bytes, sent: list[Any]) -> None:
     for one, other in zip(received, sent, strict=True):
         assert (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
         assert not one.flags.writeable
-
-
-@given(st.integers(0, 40), st.lists(arrays.filter(lambda array: array.nbytes > 0), max_size=4))
-def test_every_array_lies_at_a_multiple_of_the_alignment(start: int, sent: list[Any]) -> None:
-    bins = Bins(sent)
-    position = start + len(lead(bins.first, start))
-    for number, part in enumerate(bins.parts):
-        assert number % 2 or position % ALIGNMENT == 0
-        position += len(part)
 
 
 def test_bytes_that_are_left_over_are_no_arrays() -> None:
