@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from math import isfinite
 from typing import Any, TypeAlias
 
@@ -289,7 +289,9 @@ class Observer:
         models_of = self.parts.algorithm.models_of
         with unchanged(self.parts.verify, "models_of", state, held):
             hooks = [
-                HookSteps(called(models_of, self.contexts.observed(client, round), state, its), models_of)
+                HookSteps(
+                    partial(called, models_of, self.contexts.observed(client, round), state, its), models_of
+                )
                 for client, its in zip(self.clients, held, strict=True)
             ]
             return list(await asyncio.gather(*(drive(hook, self.engine.observe_all) for hook in hooks)))

@@ -7,6 +7,7 @@ or none, for a forecast (``forecast.py``) and for the observer (``runtime/evalua
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
@@ -26,17 +27,18 @@ class HookSteps:
     """A hook at work.
 
     Args:
-        hook: Its coroutine.
+        begin: Gives the coroutine, when the hook begins.
         name: The hook, for an error.
 
     Attributes:
         result: What the hook has returned, once it has ended.
     """
 
-    __slots__ = ("_hook", "_name", "result")
+    __slots__ = ("_begin", "_hook", "_name", "result")
 
-    def __init__(self, hook: Coroutine[Any, Any, Any], name: Any) -> None:
-        self._hook = hook
+    def __init__(self, begin: Callable[[], Coroutine[Any, Any, Any]], name: Any) -> None:
+        self._begin = begin
+        self._hook: Coroutine[Any, Any, Any] | None = None  # a coroutine that never began would be warned of
         self._name = name
         self.result: Any = None
 
@@ -53,6 +55,8 @@ class HookSteps:
             RunError: The hook awaited something else than a call of its context.
             Exception: What the hook raises.
         """
+        if self._hook is None:
+            self._hook = self._begin()
         try:
             request = self._hook.send(results) if error is None else self._hook.throw(error)
         except StopIteration as end:
@@ -64,7 +68,9 @@ class HookSteps:
         return request
 
     def cancel(self) -> None:
-        """Raise ``CancelledError`` where the hook waits; it cannot wait again."""
+        """Raise ``CancelledError`` where the hook waits, if it has not ended; it cannot wait again."""
+        if self._hook is None or inspect.getcoroutinestate(self._hook) == inspect.CORO_CLOSED:
+            return
         try:
             self._hook.throw(asyncio.CancelledError())
         except (StopIteration, asyncio.CancelledError):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol, TypeAlias
 
 from fedsim.algorithms.base import Exchange, Local, unmirrored
@@ -169,7 +169,7 @@ class ClientHost:
     def _turn(self, delivery: Delivery, state: Any, keeping: Keeping | None) -> Turn:
         turn = Turn(delivery.header, state, keeping)
         exchange = self.exchanges[delivery.header.exchange]
-        turn.steps = HookSteps(self._work(turn, exchange, delivery.message), exchange.local)
+        turn.steps = HookSteps(partial(self._work, turn, exchange, delivery.message), exchange.local)
         return turn
 
     def reply(self, turn: Turn) -> Any:
@@ -205,7 +205,7 @@ class ClientHost:
         """Return how a client trains for a dispatch, as the workload decides."""
 
         def hook(context: ClientContext) -> HookSteps:
-            return HookSteps(called(local, context, state, message), local)
+            return HookSteps(partial(called, local, context, state, message), local)
 
         return await self.parts.workload.training(self.contexts.forecast(header, message, hook))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ def request(number: int) -> JobRequest:
 
 def turn_of(hook: Any) -> Turn:
     turn = Turn(Header(-1, 4, 1, "talk", 0, 0), None, None)
-    turn.steps = HookSteps(hook(turn), hook)
+    turn.steps = HookSteps(partial(hook, turn), hook)
     return turn
 
 
@@ -40,7 +41,7 @@ async def test_a_hook_goes_on_with_results_and_errors() -> None:
             raise LookupError("lost")
         return [asked.client]
 
-    assert await drive(HookSteps(hook(), hook), perform) == [1, "lost"]
+    assert await drive(HookSteps(hook, hook), perform) == [1, "lost"]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,7 @@ async def test_a_hook_awaits_calls_of_its_context_alone(awaited: Any, told: str)
     async def local() -> None:
         await awaited()
 
-    steps = HookSteps(local(), local)
+    steps = HookSteps(local, local)
     with pytest.raises(RunError, match=rf"test_hook_steps.*local {told}.*client\.predict_each"):
         steps.go_on()
 
@@ -71,12 +72,26 @@ def test_a_cancelled_hook_is_told_and_cannot_wait_again() -> None:
             await request(2)
             told.append("went on")
 
-    steps = HookSteps(hook(), hook)
+    steps = HookSteps(hook, hook)
     steps.go_on()
     steps.cancel()
     assert told == ["cancelled"]
     with pytest.raises(RuntimeError):
         steps.go_on()
+
+
+def test_what_has_ended_beforehand_or_not_begun_can_be_given_up() -> None:
+    async def hook(turn: Turn) -> Any:
+        await request(1)
+        return None, "reply"
+
+    turn = turn_of(hook)
+    turn_of(hook).cancel()
+    turn.go_on_ahead()
+    turn.take_ahead([1])
+    assert turn.go_on_ahead() is None
+    turn.go_on()
+    turn.cancel()
 
 
 def test_what_went_on_beforehand_is_repeated_step_by_step() -> None:
