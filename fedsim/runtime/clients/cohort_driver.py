@@ -117,7 +117,7 @@ class CohortDrivers:
         if self.parts.verify:
             self._rehearsal = Rehearsal.of(cohort, sent)
             return None
-        self.host.ahead.clear()
+        self.host.give_up_ahead()
         is_driven = cohort.run_ahead(sent, self._turn)
         # Where it is mostly in vain, as where clients leave, it is tried more and more seldom.
         self._num_in_vain = 0 if is_driven else min(self._num_in_vain + 1, MAX_DOUBLINGS)

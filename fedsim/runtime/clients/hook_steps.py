@@ -37,7 +37,7 @@ class HookSteps:
     __slots__ = ("_begin", "_hook", "_name", "result")
 
     def __init__(self, begin: Callable[[], Coroutine[Any, Any, Any]], name: Any) -> None:
-        self._begin = begin
+        self._begin: Callable[[], Coroutine[Any, Any, Any]] | None = begin
         self._hook: Coroutine[Any, Any, Any] | None = None  # a coroutine that never began would be warned of
         self._name = name
         self.result: Any = None
@@ -55,8 +55,10 @@ class HookSteps:
             RunError: The hook awaited something else than a call of its context.
             Exception: What the hook raises.
         """
+        if self._begin is not None:
+            self._hook, self._begin = self._begin(), None  # which may refer to what refers to this
         if self._hook is None:
-            self._hook = self._begin()
+            raise RuntimeError("a hook that was given up does not go on")
         try:
             request = self._hook.send(results) if error is None else self._hook.throw(error)
         except StopIteration as end:
@@ -69,6 +71,7 @@ class HookSteps:
 
     def cancel(self) -> None:
         """Raise ``CancelledError`` where the hook waits, if it has not ended; it cannot wait again."""
+        self._begin = None
         if self._hook is None or inspect.getcoroutinestate(self._hook) == inspect.CORO_CLOSED:
             return
         try:

@@ -152,6 +152,12 @@ class ClientHost:
         """Return states, for the observer; ``clients`` gives the newest merged dispatch of each."""
         return [self.state_of(client, merged) for client, merged in clients.items()]
 
+    def give_up_ahead(self) -> None:
+        """Give up turns that have begun beforehand and whose dispatch has never come."""
+        for turn in self.ahead.values():
+            turn.cancel()
+        self.ahead.clear()
+
     def turn(self, delivery: Delivery) -> Turn:
         """Return the turn of a client that begins with a delivery, or has begun beforehand."""
         header = delivery.header
