@@ -260,7 +260,9 @@ def test_without_it_nothing_of_pages_is_imported(here: Path) -> None:
     program = (
         "import sys; from fedsim.cli import main\n"
         "main(['run', 'tiny.toml', '--quiet'], standalone_mode=False)\n"
-        "print([name for name in sys.modules if name.startswith(('fedsim.figures', 'fedsim.page.live'))])"
+        "pages = [f'fedsim.page.live_{part}' for part in ('page', 'run', 'server', 'study')]\n"
+        "names = ('fedsim.figures', *pages)\n"
+        "print([name for name in sys.modules if name.startswith(names)])"
     )
     paths = {"PYTHONPATH": ":".join(path for path in sys.path if path)}
     done = subprocess.run(  # noqa: S603

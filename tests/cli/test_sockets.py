@@ -202,8 +202,7 @@ def test_a_run_with_tokens_over_tls(shell: Shell, call: Call, here: Path, certif
         assert one.ends() == 2, one.said()
         assert said in one.said()
         assert "Traceback" not in one.said()
-    added = call("token", "new", "--clients", "0-3", "--tokens", "tokens").stdout.strip().splitlines()[-1]
-    shell.environment["FEDSIM_TOKEN"] = added  # one that the server's file had not held when it was started
+    shell.environment["FEDSIM_TOKEN"] = secret
     join = shell.start("join", url, *shares, "--ca", certificate)
     assert serve.ends() == 0, serve.said()
     assert "may come back" not in serve.said()
