@@ -79,7 +79,7 @@ class Engine:
         executor.open(resources)
 
     def start(
-        self, request: JobRequest, ended: Ended, outcome: Sequence[Any] | None = None
+        self, request: JobRequest, ended: Ended, results: Sequence[Any] | None = None
     ) -> RunningRequest:
         """Start the jobs of a request in virtual time.
 
@@ -88,12 +88,12 @@ class Engine:
         Args:
             request: The request.
             ended: Called when the time of the last job is over, or one has failed.
-            outcome: The results, if the jobs have been done beforehand.
+            results: The results, if the jobs have been done beforehand.
 
         Raises:
             ValueError: A duration that is negative or not finite.
         """
-        return RunningRequest(self, request, ended, outcome)
+        return RunningRequest(self, request, ended, results)
 
     async def run(self, request: JobRequest) -> list[Any]:
         """Do the jobs of a request; return their results when they have ended.
@@ -139,7 +139,7 @@ class Engine:
         return list(await asyncio.gather(*(self.observe(timed.job) for timed in request.jobs)))
 
     def submit_ahead(self, request: JobRequest, ends_ns: Sequence[int]) -> list[Promise]:
-        """Hand the jobs of a request to the executor, told when each will end; nothing is recorded."""
+        """Hand the jobs of a request to the executor; ``ends_ns`` are the instants at which they end."""
         return [
             self._submit(timed.job, end_ns, timed.effort.total.flops)
             for timed, end_ns in zip(request.jobs, ends_ns, strict=True)
@@ -218,125 +218,105 @@ class Engine:
 class RunningRequest:
     """The jobs of a request under way in virtual time; made by :meth:`Engine.start`."""
 
-    __slots__ = ("_ended", "_engine", "_jobs", "_outcome", "_request")
+    __slots__ = (
+        "_began_ns",
+        "_ended",
+        "_ends_ns",
+        "_engine",
+        "_number",
+        "_promises",
+        "_request",
+        "_results",
+        "_spent_ns",
+        "_timer",
+    )
+
+    _timer: asyncio.TimerHandle | None  # of the end of the next job; None while the client is away
 
     def __init__(
-        self, engine: Engine, request: JobRequest, ended: Ended, outcome: Sequence[Any] | None
+        self, engine: Engine, request: JobRequest, ended: Ended, results: Sequence[Any] | None
     ) -> None:
-        self._engine = engine
-        self._request = request
-        self._ended = ended
-        self._outcome = outcome
-        self._jobs: list[_RunningJob] = []
-        loop = cast(VirtualTimeLoop, running_loop())
+        self._engine, self._request, self._ended = engine, request, ended
+        self._number = 0  # of the next job to end
+        self._spent_ns = 0  # until the client went away
         for timed in request.jobs:
             record_start(engine.trace, request, timed)
-        for timed, end_ns in zip(request.jobs, request.ends_ns(), strict=True):
-            promise = None
-            if outcome is None:
-                promise = engine._submit(timed.job, loop.now_ns + end_ns, timed.effort.total.flops)
-            self._jobs.append(_RunningJob(self, timed.job, end_ns, promise, loop))
+        now_ns, self._ends_ns = _virtual_loop().now_ns, request.ends_ns()
+        self._results: list[Any] = [] if results is None else list(results)
+        self._promises = None
+        if results is None:
+            self._promises = engine.submit_ahead(request, [now_ns + end_ns for end_ns in self._ends_ns])
         engine._under_way.setdefault(request.client, {})[self] = None
+        self._go_on()
         if request.client in engine._away:
             self.pause()
 
     def pause(self) -> None:
-        """Hold all jobs; without effect on those that are held."""
-        for running in self._jobs:
-            running.pause()
+        """Stop the time of the jobs; without effect where it stands still."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._spent_ns = now_ns() - self._began_ns
 
     def resume(self, *, restart: bool) -> None:
-        """Let the jobs go on with what remains of them, or with all of it."""
-        for running in self._jobs:
-            running.resume(restart=restart)
+        """Let the jobs go on, or let those that have not ended take their whole time again."""
+        if self._timer is None:
+            if restart:
+                self._spent_ns = 0
+            self._go_on()
 
     def stop(self) -> None:
         """Give up the jobs that have not ended; harmless where there is none."""
-        jobs, self._jobs = self._jobs, []
-        for running in jobs:
-            if not running.has_ended:
-                running.give_up()
-                record_end(self._engine.trace, self._request, running.job, "cancelled")
-        if jobs:
-            of_client = self._engine._under_way[self._request.client]
-            del of_client[self]
-            if not of_client:
-                del self._engine._under_way[self._request.client]
+        jobs, under_way = self._request.jobs, self._engine._under_way
+        of_client = under_way.get(self._request.client, {})
+        if self not in of_client:
+            return
+        del of_client[self]
+        if not of_client:
+            del under_way[self._request.client]
+        if self._timer is not None:
+            self._timer.cancel()
+        for number in range(self._number, len(jobs)):
+            if self._promises is not None:
+                self._promises[number].cancel()
+            record_end(self._engine.trace, self._request, jobs[number].job, "cancelled")
+        self._promises = None  # of which a pending result holds what it needs
 
-    def _one_ended(self, running: _RunningJob) -> None:
-        """Take the result of a job; where it cannot be pending, block until it is there."""
-        engine, request, jobs = self._engine, self._request, self._jobs
+    def _go_on(self) -> None:
+        loop = _virtual_loop()
+        self._began_ns = loop.now_ns - self._spent_ns
+        self._set_timer(loop)
+
+    def _set_timer(self, loop: VirtualTimeLoop) -> None:
+        due_ns = self._began_ns + self._ends_ns[self._number]
+        self._timer = loop.call_at_ns(due_ns, self._end, event_class=EventClass.JOIN)
+
+    def _end(self) -> None:
+        """Take the result of the next job; where it cannot be pending, block until it is there."""
+        self._timer = None
+        engine, request, number = self._engine, self._request, self._number
+        job = request.jobs[number].job
+        self._number = number + 1
         try:
-            if running.promise is not None:
-                running.result = engine._result(running.job, running.promise, request.place)
+            if self._promises is not None:
+                self._results.append(engine._result(job, self._promises[number], request.place))
         except Exception as error:
-            is_ours = isinstance(error, FedsimError)
-            record_end(engine.trace, request, running.job, "failed" if is_ours else "cancelled")
+            record_end(
+                engine.trace, request, job, "failed" if isinstance(error, FedsimError) else "cancelled"
+            )
             self.stop()
             self._ended(None, error)
             return
-        record_end(engine.trace, request, running.job)
-        if running is jobs[-1]:
+        record_end(engine.trace, request, job)
+        if self._number < len(request.jobs):
+            self._set_timer(_virtual_loop())
+        else:
             self.stop()
-            results = [each.result for each in jobs] if self._outcome is None else list(self._outcome)
-            self._ended(results, None)
+            self._ended(self._results, None)
 
 
-class _RunningJob:
-    """A job under way in virtual time, and the timer of its end."""
-
-    __slots__ = (
-        "_due_ns",
-        "_duration_ns",
-        "_of",
-        "_remaining_ns",
-        "_timer",
-        "has_ended",
-        "job",
-        "promise",
-        "result",
-    )
-
-    _timer: asyncio.TimerHandle | None
-
-    def __init__(
-        self, of: RunningRequest, job: Job, duration_ns: int, promise: Promise | None, loop: VirtualTimeLoop
-    ) -> None:
-        self._of = of
-        self.job = job
-        self.promise = promise
-        self.result: Any = None
-        self.has_ended = False
-        self._duration_ns = self._remaining_ns = duration_ns
-        self._go_on(loop)
-
-    def _go_on(self, loop: VirtualTimeLoop) -> None:
-        self._due_ns = loop.now_ns + self._remaining_ns
-        self._timer = loop.call_at_ns(self._due_ns, self._end, event_class=EventClass.JOIN)
-
-    def pause(self) -> None:
-        if self._timer is not None:
-            self._remaining_ns = self._due_ns - now_ns()
-            self._timer.cancel()
-            self._timer = None
-
-    def resume(self, *, restart: bool) -> None:
-        if self._timer is None and not self.has_ended:
-            self._remaining_ns = self._duration_ns if restart else self._remaining_ns
-            self._go_on(cast(VirtualTimeLoop, running_loop()))
-
-    def give_up(self) -> None:
-        self.has_ended = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self.promise is not None:
-            self.promise.cancel()
-
-    def _end(self) -> None:
-        self._timer = None
-        self.has_ended = True
-        self._of._one_ended(self)
+def _virtual_loop() -> VirtualTimeLoop:
+    return cast(VirtualTimeLoop, running_loop())
 
 
 def _settle(future: asyncio.Future[list[Any]], results: list[Any] | None, error: Exception | None) -> None:
