@@ -5,8 +5,6 @@ from fedsim.clock.handles import EventClass
 from fedsim.clock.loop import VirtualTimeLoop
 from fedsim.clock.running import run
 from fedsim.clock.sleep_and_wait import (
-    Timeout,
-    Timeouts,
     call_after,
     end_of_instant,
     now_ns,
@@ -17,6 +15,7 @@ from fedsim.clock.sleep_and_wait import (
     start_clock,
     wait,
 )
+from fedsim.clock.timeouts import Timeout, Timeouts
 
 __all__ = [
     "EventClass",

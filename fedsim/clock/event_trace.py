@@ -126,7 +126,10 @@ class Trace:
             listener(at_ns, *values)
 
     def listen(self, listeners: Mapping[str, Listener]) -> Callable[[], None]:
-        """Call functions with the records of kinds; return what ends it. Sequences may change later."""
+        """Call functions with the records of kinds; return a function that removes them.
+
+        A listener copies the sequences that it keeps, since the recorder may change them later.
+        """
         return _listen(self._listeners, listeners)
 
     def hash(self) -> str:

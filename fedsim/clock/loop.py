@@ -202,7 +202,10 @@ class VirtualTimeLoop(BaseLoop):
     def is_quiet_until(
         self, when_ns: int, *, apart_from: EventClass | None = None, num_runnable: int = 0
     ) -> bool:
-        """Whether no other event than of a class is scheduled up to an instant, and few are runnable."""
+        """Return whether nothing happens up to an instant, itself included.
+
+        Events of the class ``apart_from`` do not count, nor do ``num_runnable`` callbacks that can run now.
+        """
         if sum(handle._callback is not None for handle in self._ready) > num_runnable:
             return False
         return not any(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
@@ -89,28 +90,28 @@ class Cohort:
         """
         start_ns, by = self.loop.now_ns, self.drivers
         by_ns = start_ns + to_ns(by.parts.client_timeout_s)
-        downloads = self._arrivals(
-            [(start_ns, place) for place, frame in enumerate(self._down) if frame is not None],
-            self._down,
-            up=False,
-            by_ns=by_ns,
-        )
+        down_bytes = {place: on_link.link_bytes for place, on_link in enumerate(self._down) if on_link}
+        departures = [(start_ns, place) for place in down_bytes]
+        downloads = self._arrivals(departures, down_bytes, up=False, by_ns=by_ns)
         arrived_ns = {place: at_ns for at_ns, places in downloads for place in places}
         begun = [place for place, frame in enumerate(self._down) if frame is None]
         arrived_ns = dict.fromkeys(begun, start_ns) | arrived_ns
         if len(arrived_ns) < len(self.headers) or not self.is_quiet_until(max(arrived_ns.values())):
             return False
-        for header, packed in zip(self.headers, sent, strict=True):
-            self._turns.append(turn(Delivery(header, None if packed is None else packed.received)))
+        try:
+            for header, packed in zip(self.headers, sent, strict=True):
+                self._turns.append(turn(Delivery(header, None if packed is None else packed.received)))
+        except Exception:
+            return False  # the loop meets it in its turn
         self._requests = [[] for _ in self.headers]
         places = list(arrived_ns)
         for first in range(0, len(places), MAX_TILE):
             if not self._run_tile({place: arrived_ns[place] for place in places[first : first + MAX_TILE]}):
                 return False
         self._order(start_ns, begun, downloads)
-        departures = [(at_ns, place) for at_ns, place in self._departures() if self._up[place] is not None]
-        up = {place: reply[0] for place, reply in self._up.items() if reply is not None}
-        uploads = self._arrivals(departures, up, up=True, by_ns=by_ns)
+        up_bytes = {place: reply[0].link_bytes for place, reply in self._up.items() if reply is not None}
+        departures = [(at_ns, place) for at_ns, place in self._departures() if place in up_bytes]
+        uploads = self._arrivals(departures, up_bytes, up=True, by_ns=by_ns)
         return self._is_certain(uploads, by_ns)
 
     def _run_tile(self, at_ns: dict[int, int]) -> bool:
@@ -123,17 +124,15 @@ class Cohort:
         try:
             while at_ns:
                 promises = dict[int, Sequence[Promise]]()
-                for (
-                    place,
-                    loop.now_ns,
-                ) in at_ns.items():  # the clock shows the instant at which a hook goes on
+                for place, goes_on_ns in at_ns.items():
+                    loop.now_ns = goes_on_ns  # what a hook reads of the clock
                     request = self._turns[place].go_on_ahead()
                     if request is None:
-                        self._ended_ns[place] = loop.now_ns
+                        self._ended_ns[place] = goes_on_ns
                         self._up[place] = self._framed(place, self._turns[place].reply)
                         continue
-                    ends_ns = [loop.now_ns + end_ns for end_ns in request.ends_ns()]
-                    if min(ends_ns) < loop.now_ns:
+                    ends_ns = [goes_on_ns + end_ns for end_ns in request.ends_ns()]
+                    if min(ends_ns) < goes_on_ns:
                         return False
                     self._requests[place].append((request, ends_ns))
                     promises[place] = engine.submit_ahead(request, ends_ns)
@@ -141,8 +140,8 @@ class Cohort:
                     request, _ = self._requests[place][-1]
                     self._turns[place].take_ahead(engine.results_ahead(request, submitted))
                 at_ns = {place: self._requests[place][-1][1][-1] for place in promises}
-        except Exception:
-            return False  # the loop meets it in its turn
+        except (Exception, asyncio.CancelledError):
+            return False  # as above
         finally:
             loop.now_ns = now_ns
         return True
@@ -157,18 +156,17 @@ class Cohort:
         return bus.on_link(packed, self.headers[place].exchange, up=True), packed.received
 
     def _arrivals(
-        self, departures: Sequence[tuple[int, int]], frames: object, *, up: bool, by_ns: int
+        self, departures: Sequence[tuple[int, int]], num_bytes: Mapping[int, int], *, up: bool, by_ns: int
     ) -> list[tuple[int, list[int]]]:
         """Return when frames arrive: instants in ns, and the places of the dispatches.
 
         Args:
             departures: Instant in ns and place, in order.
-            frames: What each frame is on its link, by place.
+            num_bytes: The length of each frame on its link, by place.
             up: Whether they go to the server.
             by_ns: Those that arrive later are left out.
         """
-        headers, on_link = self.headers, cast("dict[int, OnLink]", frames)
-        parcels = [(at_ns, headers[place].receiver, on_link[place].link_bytes) for at_ns, place in departures]
+        parcels = [(at_ns, self.headers[place].receiver, num_bytes[place]) for at_ns, place in departures]
         arrivals = self.drivers.carrier.arrivals(parcels, up=up, all_at_once=not up, by_ns=by_ns)
         return [(at_ns, [departures[number][1] for number in numbers]) for at_ns, numbers in arrivals]
 

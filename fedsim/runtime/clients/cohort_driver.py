@@ -104,28 +104,32 @@ class CohortDrivers:
             num_runnable: Tasks of the server that have not started yet.
         """
         self.check()
-        self.num_cohorts += bool(headers)
-        loop = cast(VirtualTimeLoop, running_loop())
-        cohort = Cohort(self, headers, loop, num_runnable, self.bus, self.trace)
-        if not headers or not self._is_alone(cohort) or not self._is_waited_for(headers[0].exchange):
+        if not headers:
             return None
+        self.num_cohorts += 1
+        loop, is_verified = cast(VirtualTimeLoop, running_loop()), self.parts.verify
+        cohort = Cohort(self, headers, loop, num_runnable, self.bus, self.trace)
+        if not self._is_alone(cohort) or not self._is_waited_for(headers[0].exchange):
+            return None
+        self.host.give_up_ahead()  # what is left of cohorts that the loop took over
         if not cohort.knows_kinds(sent):
             return None
         if self._num_left_out:
             self._num_left_out -= 1
             return None
-        if self.parts.verify:
-            self._rehearsal = Rehearsal.of(cohort, sent)
-            return None
-        self.host.give_up_ahead()
-        is_driven = cohort.run_ahead(sent, self._turn)
+        rehearsal = Rehearsal(cohort) if is_verified else None
+        is_certain = cohort.run_ahead(sent, self.host.copied_turn if is_verified else self._turn)
         # Where it is mostly in vain, as where clients leave, it is tried more and more seldom.
-        self._num_in_vain = 0 if is_driven else min(self._num_in_vain + 1, MAX_DOUBLINGS)
+        self._num_in_vain = 0 if is_certain else min(self._num_in_vain + 1, MAX_DOUBLINGS)
         self._num_left_out = 2**self._num_in_vain - 1
-        if not is_driven:
+        if not is_certain:
+            return None
+        self.num_driven += 1
+        if rehearsal is not None:
+            rehearsal.record()
+            self._rehearsal = rehearsal
             return None
         self.host.ahead.clear()
-        self.num_driven += 1
         return cohort
 
     def check(self) -> None:
@@ -137,7 +141,6 @@ class CohortDrivers:
         rehearsal, self._rehearsal = self._rehearsal, None
         if rehearsal is not None:
             rehearsal.check()
-            self.num_driven += 1
 
     def _turn(self, delivery: Delivery) -> Turn:
         """Return a turn that the loop can take over."""
@@ -160,36 +163,28 @@ class CohortDrivers:
         return exchange != told_losses.QUESTION or self.parts.selector.answer_within_s is None
 
 
-@dataclass(eq=False)
 class Rehearsal:
-    """What would have happened to a cohort if the loop had not driven it, under ``verify``.
+    """What would happen to a cohort if the loop did not drive it, under ``verify``.
 
-    Attributes:
-        cohort: The cohort, run on copies, with a ledger and a trace of its own.
-        replies: The replies by client and dispatch.
-        row: Of the first frame in the run's ledger.
-        record: The number of the first record in the run's trace.
+    The cohort gets a ledger and a trace of its own, and runs on copies of what its clients hold.
     """
 
-    cohort: Cohort
-    replies: dict[tuple[int, int], Message | None]
-    row: int
-    record: int
-
-    @classmethod
-    def of(cls, cohort: Cohort, sent: Sequence[Packed | None]) -> Rehearsal | None:
-        """Return the rehearsal of a cohort; None where the loop would drive it anyway."""
-        by = cohort.drivers
-        by.host.sent = {}
+    def __init__(self, cohort: Cohort) -> None:
+        self._cohort, self._drivers = cohort, cohort.drivers
+        bus = self._drivers.bus
+        self._first_row, self._first_record = len(bus.ledger), len(self._drivers.trace.kept)
         cohort.trace = Trace(keep=True)
-        cohort.bus = MemoryBus(by.carrier, by.bus.kinds, Ledger(), cohort.trace, overhead=by.bus.overhead)
-        if not cohort.run_ahead(sent, by.host.copied_turn):
-            return None
-        for place in range(len(cohort.headers)):
-            cohort.record_sent(place)
-        keys = [(header.receiver, header.dispatch) for header in cohort.headers]
-        replies = {keys[place]: message for place, _, message in cohort.record_all()}
-        return cls(cohort, replies, len(by.bus.ledger), len(by.trace.kept))
+        cohort.bus = MemoryBus(self._drivers.carrier, bus.kinds, Ledger(), cohort.trace, bus.overhead)
+        self._replies: dict[tuple[int, int], Message | None] = {}
+
+    def record(self) -> None:
+        """Record all that happens; from now on the loop's replies are kept too."""
+        headers = self._cohort.headers
+        for place in range(len(headers)):
+            self._cohort.record_sent(place)
+        for place, _, message in self._cohort.record_all():
+            self._replies[headers[place].receiver, headers[place].dispatch] = message
+        self._drivers.host.sent = {}
 
     def check(self) -> None:
         """Compare with what the loop did.
@@ -197,19 +192,26 @@ class Rehearsal:
         Raises:
             InvariantError: They differ.
         """
-        by, trace, ledger = self.cohort.drivers, self.cohort.trace, self.cohort.bus.ledger
+        host, trace, ledger = self._drivers.host, self._cohort.trace, self._cohort.bus.ledger
         kinds = {kind for _, kind, *_ in trace.kept}
-        records = [kept for kept in by.trace.kept[self.record :] if kept[1] in kinds and kept[2] >= 0]
-        for ours, theirs in zip_longest(trace.kept, records[: len(trace.kept)]):
+        kept = self._drivers.trace.kept[self._first_record :]
+        of_loop = [record for record in kept if record[1] in kinds and record[2] >= 0]
+        for ours, theirs in zip_longest(trace.kept, of_loop[: len(trace.kept)]):
             _compare(f"record {theirs}", ours, theirs)
+        columns, rows = (
+            self._drivers.bus.ledger.columns(),
+            slice(self._first_row, self._first_row + len(ledger)),
+        )
         for name, column in ledger.columns().items():
-            theirs = by.bus.ledger.columns()[name][self.row : self.row + len(ledger)]
-            _compare(f"column {name!r} of the ledger", column.tolist(), theirs.tolist())
-        replies = cast("dict[tuple[int, int], Message | None]", by.host.sent)
-        for key, reply in self.replies.items():
+            _compare(f"column {name!r} of the ledger", column.tolist(), columns[name][rows].tolist())
+        replies, host.sent = host.sent or {}, None
+        for key, reply in self._replies.items():
             _compare(f"the reply of client {key[0]}", fingerprint(reply), fingerprint(replies.get(key)))
 
 
 def _compare(what: str, ours: object, theirs: object) -> None:
     if ours != theirs:
-        raise InvariantError(f"{what} is another one, {ours}, where the cohort is not driven by the loop")
+        raise InvariantError(
+            f"{what} would be another one if the cohort's hooks ran beforehand: {ours}. This is a bug in "
+            "fedsim: report it with the scenario"
+        )

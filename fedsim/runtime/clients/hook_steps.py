@@ -112,7 +112,7 @@ class _Step:
 
     notes: list[Note]
     request: JobRequest | None = None
-    error: Exception | None = None
+    error: BaseException | None = None
     results: list[Any] | None = None
 
 
@@ -127,6 +127,7 @@ class Turn:
         header: Of the dispatch.
         state: What the client holds before.
         keeping: What its optimisers go on from; afterwards what they have come to.
+        is_copy: Whether this is a rehearsal, of which the log is not told.
         steps: The hook.
         results: Of the request that :meth:`go_on` has returned, if its jobs have been done beforehand.
     """
@@ -134,6 +135,7 @@ class Turn:
     header: Header
     state: Any
     keeping: Keeping | None
+    is_copy: bool = False
     steps: HookSteps = field(init=False)
     results: list[Any] | None = field(default=None, init=False)
     _ahead: deque[_Step] = field(default_factory=deque, init=False)
@@ -146,6 +148,8 @@ class Turn:
 
     def note(self, log: Warn, event: str, **values: Any) -> None:
         """Tell the log something, or keep it for when the time has come."""
+        if self.is_copy:
+            return
         if self._notes is None:
             log(event, client=self.header.receiver, **values)
         else:
@@ -178,7 +182,7 @@ class Turn:
         self._notes = step.notes
         try:
             step.request = self.steps.go_on(last)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
             step.error = error
             raise
         return step.request

@@ -170,10 +170,12 @@ class ClientHost:
         """Return the turn of a client for a delivery, on copies of what the client holds."""
         client = delivery.header.receiver
         state = deepcopy(self.state_of(client, delivery.header.merged))
-        return self._turn(delivery, state, deepcopy(self._keeping_of(client)))
+        return self._turn(delivery, state, deepcopy(self._keeping_of(client)), is_copy=True)
 
-    def _turn(self, delivery: Delivery, state: Any, keeping: Keeping | None) -> Turn:
-        turn = Turn(delivery.header, state, keeping)
+    def _turn(
+        self, delivery: Delivery, state: Any, keeping: Keeping | None, *, is_copy: bool = False
+    ) -> Turn:
+        turn = Turn(delivery.header, state, keeping, is_copy)
         exchange = self.exchanges[delivery.header.exchange]
         turn.steps = HookSteps(partial(self._work, turn, exchange, delivery.message), exchange.local)
         return turn
@@ -213,7 +215,11 @@ class ClientHost:
         def hook(context: ClientContext) -> HookSteps:
             return HookSteps(partial(called, local, context, state, message), local)
 
-        return await self.parts.workload.training(self.contexts.forecast(header, message, hook))
+        # What the workload awaits, beside its forecasts, is refused under its own name.
+        decide, engine = self.parts.workload.training, self.contexts.engine
+        steps = HookSteps(partial(called, decide, self.contexts.forecast(header, message, hook)), decide)
+        training: TrainingConfig = await drive(steps, engine.run)
+        return training
 
     def _keeping_of(self, client: int) -> Keeping | None:
         """Return what a client's optimisers go on from, if they do."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import re
 from collections import Counter
@@ -263,7 +264,7 @@ def _hook_that_notes(fails_at: int | None = None) -> Any:
     return train
 
 
-def _noted(changes: Mapping[str, Any], train: Any) -> tuple[list[Any], Any]:
+def _noted(changes: Mapping[str, Any], train: Any, *, verify: bool = False) -> tuple[list[Any], Any]:
     """Return the lines of the log with their instants, and how the run ended."""
     lines: list[Any] = []
     calls = Counter[tuple[int, int]]()
@@ -281,10 +282,11 @@ def _noted(changes: Mapping[str, Any], train: Any) -> tuple[list[Any], Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ModelTraining, "train", counted)
         try:
-            end: Any = run(build(load_scenario(SIMPLE, {**LEARNING, **changes})), log=Log()).trace_hash
+            parts = replace(build(load_scenario(SIMPLE, {**LEARNING, **changes})), verify=verify)
+            end: Any = run(parts, trace=Trace(keep=verify), log=Log()).trace_hash
         except LookupError as error:
             end = str(error)
-    assert set(calls.values()) == {1}  # no hook starts twice
+    assert set(calls.values()) <= {1, 1 + verify}  # no hook starts twice, but for a rehearsal
     return [line for line in lines if line[1] in ("began", "trained", "evaluated")], end
 
 
@@ -304,6 +306,8 @@ def test_the_log_is_told_once_at_its_instants(changes: Mapping[str, Any], fails_
         patch.setattr("fedsim.runtime.run.cohort_drivers", lambda *_: None)
         ways.append(_noted(changes, _hook_that_notes(fails_at)))
     assert ways[0] == ways[1]
+    if fails_at is None:
+        assert ways[0] == _noted(changes, _hook_that_notes(), verify=True)
     lines, _ = ways[0]
     assert lines
     assert all(at_s == values["at_s"] for at_s, _, values in lines)
@@ -354,6 +358,16 @@ def test_verify_finds_a_planted_difference(planted: str, instead: Any, told: str
             run(replace(build(load_scenario(SIMPLE, LEARNING)), verify=True), trace=Trace(keep=True))
 
 
+@pytest.mark.parametrize("changes", [{}, {"fleet.0.drop_out": "0.5 /s", "run.rounds": 6}])
+def test_under_verify_as_many_would_have_run_beforehand(changes: Mapping[str, Any]) -> None:
+    counts = [
+        run(replace(build(load_scenario(SIMPLE, changes)), verify=verify), trace=Trace(keep=verify)).cohorts
+        for verify in (False, True)
+    ]
+    assert counts[0] == counts[1]
+    assert counts[0]["run_beforehand"]
+
+
 def test_under_verify_the_loop_drives_what_would_have_run_beforehand() -> None:
     parts = build(load_scenario(SIMPLE, {**LEARNING, "algorithm.name": "scaffold"}))
     plain = run(parts)
@@ -362,6 +376,32 @@ def test_under_verify_the_loop_drives_what_would_have_run_beforehand() -> None:
     )
     assert plain.cohorts == verified.cohorts == {"asked": 2, "run_beforehand": 2}
     assert (plain.trace_hash, plain.model_hash) == (verified.trace_hash, verified.model_hash)
+
+
+@pytest.mark.parametrize("error", [LookupError("lost"), asyncio.CancelledError()])
+def test_a_hook_that_raises_ends_the_run_as_on_the_loop(error: BaseException) -> None:
+    async def train(self: Any, client: Any, state: Any, message: Any) -> Any:
+        await client.fit(message.model)
+        if client.client == 3:
+            raise error
+        return state, ModelUpdate.of(message.model, num_samples=client.num_samples())
+
+    ends: list[tuple[str | None, list[Any]]] = []
+    for patched in (False, True):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ModelTraining, "train", train)
+            if patched:
+                patch.setattr("fedsim.runtime.run.cohort_drivers", lambda *_: None)
+            trace = Trace(keep=True)
+            try:
+                run(
+                    build(load_scenario(SIMPLE, {**LEARNING, "participation.client_timeout": "9 s"})),
+                    trace=trace,
+                )
+                ends.append((None, trace.kept))
+            except LookupError as raised:
+                ends.append((str(raised), trace.kept))
+    assert ends[0] == ends[1]
 
 
 def test_memory_is_bounded_by_tiles(monkeypatch: pytest.MonkeyPatch) -> None:

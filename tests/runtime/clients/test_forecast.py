@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,8 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim.clock import Trace
-from fedsim.errors import ScenarioError
+from fedsim.config import Config
+from fedsim.engine.training_config import TrainingConfig
+from fedsim.errors import RunError, ScenarioError
 from fedsim.runtime.parts import Parts
+from fedsim.runtime.policies.workloads.base import Work, Workload
 from fedsim.runtime.run import run
 from fedsim.scenario import build, load_scenario
 
@@ -127,3 +132,15 @@ def test_work_fits_the_deadline_or_is_the_least_and_grows_with_speed(
         assert took_s <= deadline_s + 1e-6 or number == least
         assert number == USUAL or took_s + 1 / speed > deadline_s - 1e-6
     assert [number for _, number in sorted(zip(speeds, steps, strict=True))] == sorted(steps)
+
+
+class Sleepy(Workload[Config]):
+    async def training(self, work: Work) -> TrainingConfig:
+        await asyncio.sleep(1)
+        return work.training
+
+
+def test_a_workload_awaits_nothing_else(step_flops: float) -> None:
+    parts = replace(parts_of([unit(step_flops)]), workload=Sleepy(Config()))
+    with pytest.raises(RunError, match=r"Sleepy\.training awaited a Future"):
+        run(parts)
