@@ -48,6 +48,8 @@ DECAY_ROUNDS = 30  # rounds after which alpha shrinks
 
 PULL = 0.1  # lam / alpha by default, times the learning rate and the steps of a client's training
 
+MASS = 0.5  # what others weigh in a client's mixture, the mean over mixtures, where alpha is found
+
 
 class FedAMPConfig(Config):
     """FedAMP's own parameters."""
@@ -90,8 +92,7 @@ class Mixture(ModelBroadcast):
 # The server's state: the last model of each client that ever uploaded one.
 Models: TypeAlias = Mapping[int, Model]
 
-
-MASS = 0.5  # what others weigh in a client's mixture, the mean over mixtures, where alpha is found
+# m: stored models, r: mixtures to make. ``own``, booleans [r, m]: which model is that of a row's client.
 
 
 def squared_distances(products: Array, squares: Array, own: Array) -> Array:

@@ -22,16 +22,7 @@ import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedsim.algorithms.base import (
-    About,
-    Exchange,
-    Exchanges,
-    Predictor,
-    Predictors,
-    Replies,
-    Reply,
-    Setting,
-)
+from fedsim.algorithms.base import About, Exchange, Exchanges, Predictor, Predictors, Replies, Reply, Setting
 from fedsim.algorithms.common import public_set_delivery
 from fedsim.algorithms.common.distillation import SMALLEST, distil, divergences, softmax
 from fedsim.algorithms.common.finite_outputs import unless_diverged

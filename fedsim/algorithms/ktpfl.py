@@ -20,14 +20,10 @@ from typing import Any
 import numpy as np
 
 from fedsim.algorithms.base import About, Exchanges, Replies
-from fedsim.algorithms.common.codistillation import (
-    ClientState,
-    Codistillation,
-    CodistillationConfig,
-    ServerState,
-)
+from fedsim.algorithms.common.codistillation import Codistillation, CodistillationConfig, ServerState
 from fedsim.algorithms.common.ktpfl_coefficients import CoefficientConfig, learned, learned_flops, restricted
 from fedsim.algorithms.common.public_predictions import predictions
+from fedsim.algorithms.common.share_and_distil import ClientState
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.params import Array
 from fedsim.ranges import BatchSize

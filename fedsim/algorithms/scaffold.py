@@ -44,7 +44,7 @@ class ScaffoldConfig(Config):
 class ControlledModel(ModelBroadcast):
     """The global model and the server's control, c."""
 
-    control: Tree = counted()  # A tree like the model's parameters
+    control: Tree = counted()  # a tree like the model's parameters
 
 
 @message("scaffold_change")

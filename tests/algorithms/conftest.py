@@ -198,12 +198,12 @@ class World:
         """Run what a function makes in the same way, for parts of another world."""
         return _over_sockets(make)
 
-    def run_every_way(
+    def check_every_way(
         self, make: Callable[[], Algorithm[Any, Any, Any]], *, workers: Sequence[int] = (), **changes: Any
     ) -> RunResult:
-        """Run in memory and over sockets, batched and one by one, and in memory with so many workers.
+        """Check that models and traffic do not depend on how a run is done, and return the first result.
 
-        Check that the models are the same.
+        It is done in memory and over sockets, batched and one by one, and in memory with so many workers.
         """
         ways: list[tuple[Callable[..., RunResult], dict[str, Any]]] = [
             *product((self.run, self.run_over_sockets), [{"batching": "auto"}, {"batching": "off"}]),

@@ -71,7 +71,7 @@ def _tuned(**params: Any) -> TunedHalves:
 @pytest.mark.parametrize("passes", [2, "chosen"])
 def test_models_are_the_same_every_way(passes: Any, training: dict[str, Any], world: Any) -> None:
     plain = world.run(Halves(Config()), training=training)
-    tuned = world.run_every_way(lambda: _tuned(finetune_epochs=passes), training=training)
+    tuned = world.check_every_way(lambda: _tuned(finetune_epochs=passes), training=training)
     assert tuned.final.others == {"untuned": plain.final.mean}
     assert all(_digest(one, "personal") != _digest(one, "untuned") for one in tuned.models.values())
     assert tuned.rounds[-1].traffic.frames_down == 4

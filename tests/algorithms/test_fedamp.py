@@ -184,10 +184,7 @@ def test_with_cosines_models_of_the_same_direction_weigh_most(
 def test_only_the_cohorts_models_are_compared_with_all(world: Any) -> None:
     models = {client: _model(client, client**2 / 4) for client in range(6)}
     send = world.algorithm("fedamp", sigma=20.0, alpha=2.0).send
-    some, everyone = (
-        _server(),
-        _server(),
-    )
+    some, everyone = _server(), _server()
     _, first = asyncio.run(send(some, models, [4, 1]))
     _, again = asyncio.run(send(everyone, models, range(6)))
     for client in (4, 1):
@@ -202,13 +199,7 @@ def test_scales_follow_the_models(world: Any) -> None:
     send = world.algorithm("fedamp", lam=1.0).send
     pulls = []
     for far in (1.0, 100.0):
-        _, sent = asyncio.run(
-            send(
-                _server(),
-                {0: _model(0, 0), 1: _model(far, 0)},
-                [0, 1, 2],
-            )
-        )
+        _, sent = asyncio.run(send(_server(), {0: _model(0, 0), 1: _model(far, 0)}, [0, 1, 2]))
         np.testing.assert_allclose(sent[0].params["w"], [far / 2, 0], rtol=1e-6)
         assert sent[2].pull == 0
         pulls.append(sent[0].pull)

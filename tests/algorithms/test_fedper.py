@@ -90,7 +90,7 @@ def test_heads_may_differ_above_bases_that_are_alike(every_way: bool, world: Any
     def made() -> Any:
         return world.algorithm("fedper", personal_layers=2)
 
-    result = world.run_every_way(made, **changes) if every_way else world.run(made(), **changes)
+    result = world.check_every_way(made, **changes) if every_way else world.run(made(), **changes)
     own = [models["personal"] for models in result.models.values()]
     assert [model.architecture for model in own] == ["mlp", "mlp", "linear", "linear"]
     assert len({model.params["body.fc1.linear.weight"].tobytes() for model in own}) == 1

@@ -62,7 +62,7 @@ def test_own_models_are_of_any_architecture_and_memes_travel(every_way: bool, wo
     def made() -> Any:
         return world.algorithm("fml")
 
-    result = world.run_every_way(made, **changes) if every_way else world.run(made(), **changes)
+    result = world.check_every_way(made, **changes) if every_way else world.run(made(), **changes)
     own = [models["personal"].architecture for models in result.models.values()]
     assert own == ["linear", "linear", "mlp", "mlp"]
     assert {models["global"].architecture for models in result.models.values()} == {"linear"}

@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from fedsim.algorithms.base import Reply
-from fedsim.algorithms.common.codistillation import ClientState
 from fedsim.algorithms.common.public_predictions import Announced
+from fedsim.algorithms.common.share_and_distil import ClientState
 from fedsim.algorithms.ktpfl import State
 from fedsim.errors import UserError
 from fedsim.params import Array, Model

@@ -182,7 +182,7 @@ def test_weights_are_compared_by_the_loss_of_mixed_outputs(world: Any) -> None:
 @pytest.mark.slow
 def test_mixtures_of_outputs_are_fine_tuned_and_held_every_way(world: Any) -> None:
     made = TunedMapperConfig(mix="outputs")
-    tuned = world.run_every_way(lambda: TunedMapper(made), workers=(4,), rounds=2)
+    tuned = world.check_every_way(lambda: TunedMapper(made), workers=(4,), rounds=2)
     mixture = tuned.models[0]["personal"]
     assert mixture.architecture == "mlp|mlp"
     assert sorted(mixture.buffers) == ["head.weights"]

@@ -42,7 +42,7 @@ def _made() -> Particular:
 
 
 def test_what_suits_it_runs(world: Any) -> None:
-    result = world.run_every_way(_made)
+    result = world.check_every_way(_made)
     assert result.model_hash == world.run(world.algorithm("fedavg")).model_hash
 
 

@@ -77,7 +77,7 @@ def test_models_are_the_same_every_way(name: str, size: int, world: Any) -> None
         return algorithm
 
     pacing = Queue(QueueConfig(size=size))
-    world.run_every_way(make, pacing=pacing, num_clients=6, clients_per_round=4, rounds=6)
+    world.check_every_way(make, pacing=pacing, num_clients=6, clients_per_round=4, rounds=6)
     assert all(merged == seen[0] for merged in seen)
     # Four at work: the first are merged at once, and in the end each after those that went before it.
     assert [staleness for _, staleness, _ in seen[0]][-size:] == [4 // size - 1] * size
@@ -86,7 +86,7 @@ def test_models_are_the_same_every_way(name: str, size: int, world: Any) -> None
 
 def test_one_client_at_work_gives_the_same_models_over_sockets(world: Any) -> None:
     pacing = Buffered(Buffered.Config(concurrency=1, buffer=1))
-    result = world.run_every_way(lambda: world.algorithm("fedavg"), pacing=pacing, rounds=3)
+    result = world.check_every_way(lambda: world.algorithm("fedavg"), pacing=pacing, rounds=3)
     assert [row.merged for row in result.rounds] == [1] * 3
 
 

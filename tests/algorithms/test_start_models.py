@@ -15,7 +15,7 @@ SCALARS = 64 * 16 + 16 + 16 * 10 + 10
 
 @pytest.mark.parametrize("name", [pytest.param("ktpfl", marks=pytest.mark.slow), "local"])
 def test_clients_can_start_each_in_its_own_way(name: str, world: Any) -> None:
-    result = world.run_every_way(lambda: world.algorithm(name, same_start=False))
+    result = world.check_every_way(lambda: world.algorithm(name, same_start=False))
     assert result.model_hash != world.run(world.algorithm(name)).model_hash
 
 

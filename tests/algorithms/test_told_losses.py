@@ -80,7 +80,7 @@ def test_who_is_chosen_depends_neither_on_workers_nor_on_the_bus(params: Any, wo
     first, *others = [world.run(world.algorithm("fedavg"), workers=workers, **made) for workers in (1, 2, 4)]
     assert {other.trace_hash for other in others} == {first.trace_hash}
     assert {other.model_hash for other in others} == {first.model_hash}
-    everywhere = world.run_every_way(lambda: world.algorithm("fedavg"), **made)
+    everywhere = world.check_every_way(lambda: world.algorithm("fedavg"), **made)
     assert everywhere.model_hash == first.model_hash
     usual = world.run(world.algorithm("fedavg"), **{**made, "selector": Uniform(Config())})
     assert first.model_hash != usual.model_hash

@@ -90,7 +90,7 @@ def test_what_is_remembered_of_fits_does_not_grow_with_rounds(
 @pytest.mark.parametrize("name", ["fedavg", "fedamp"])
 def test_batching_workers_and_sockets_change_nothing(name: str, world: Any) -> None:
     training = {"schedule": FALLING, "clip_norm": 0.2}
-    world.run_every_way(lambda: world.algorithm(name), workers=(2, 4), training=training)
+    world.check_every_way(lambda: world.algorithm(name), workers=(2, 4), training=training)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_images_that_stay_as_they_are_change_no_bit(world: Any) -> None:
 
 @pytest.mark.parametrize("name", ["fedavg", pytest.param("fedmd", marks=pytest.mark.slow)])
 def test_neither_batching_nor_workers_nor_sockets_change_what_is_drawn(name: str, world: Any) -> None:
-    world.run_every_way(lambda: world.algorithm(name), workers=(2, 4), **augmented(world, *EACH))
+    world.check_every_way(lambda: world.algorithm(name), workers=(2, 4), **augmented(world, *EACH))
 
 
 def test_alone_it_is_local_and_centralized_bit_for_bit(world: Any) -> None:

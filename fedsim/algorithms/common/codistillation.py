@@ -3,7 +3,7 @@
 The server names public samples. Each client of the cohort trains and sends its soft predictions on them
 (*share*). Each client that replied is sent a teacher of its own, a weighted mean of all these predictions,
 and learns from it (*distil*). Algorithms differ in the weights (specification 5.E.1, 5.E.3, 5.E.4). Neither
-models nor weights travel (D-000-07).
+models nor weights travel (D-000-07). ``share_and_distil.py`` has the two exchanges, and calls the steps here.
 
 A client that is silent in the share is in no teacher. One that vanishes in the second exchange has
 contributed, and only misses its own distillation (3.4). Predictions that a pacing carries over from an
@@ -20,37 +20,22 @@ from typing import Literal, TypeVar, cast
 
 import numpy as np
 
-from fedsim.algorithms.base import (
-    Algorithm,
-    Exchange,
-    Exchanges,
-    Predictor,
-    Predictors,
-    Replies,
-    Reply,
-    Setting,
-    broadcast,
-)
+from fedsim.algorithms.base import Replies, Reply, Setting
+from fedsim.algorithms.common import share_and_distil
 from fedsim.algorithms.common.distillation import Distillation, distil, softmax
 from fedsim.algorithms.common.ktpfl_coefficients import mixture, mixture_flops
-from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
-from fedsim.algorithms.common.public_predictions import (
-    Announced,
-    announce,
-    draw,
-    predictions,
-    stacked,
-    unusable,
-)
+from fedsim.algorithms.common.public_predictions import Announced, draw, predictions, stacked, unusable
+from fedsim.algorithms.common.share_and_distil import ShareAndDistil, ShareAndDistilConfig
 from fedsim.algorithms.contexts import ClientContext, ServerContext
+from fedsim.engine.jobs import Samples
 from fedsim.engine.losses import TEACHER
 from fedsim.errors import Fault
 from fedsim.params import Array, Model
 from fedsim.ranges import BatchSize, Epochs, LearningRate, PositiveSamples, Temperature
-from fedsim.wire import LogitsDown, LogitsUp, PublicBatch, PublicData, indices_digest
+from fedsim.wire import LogitsDown, LogitsUp
 
 
-class CodistillationConfig(OwnStartConfig):
+class CodistillationConfig(ShareAndDistilConfig):
     """The round's own parameters."""
 
     order: Literal["distill_first", "train_first"] = "train_first"
@@ -78,76 +63,44 @@ class CodistillationConfig(OwnStartConfig):
 
 
 @dataclass(frozen=True, slots=True)
-class ServerState:
+class ServerState(share_and_distil.ServerState):
     """What the server holds between the two exchanges of a round."""
 
-    positions: Array = field(default_factory=partial(np.empty, 0, np.int64))  # of the public samples, [p]
-    asked: int = 0  # how many samples the cohort was asked about; after the share, p may be smaller
     senders: Array = field(default_factory=partial(np.empty, 0, np.int64))  # who replied, [m], ascending
     values: Array = field(default_factory=partial(np.empty, (0, 0, 0), np.float32))  # theirs, [m, p, N]
     given: Array = field(default_factory=partial(np.empty, (0, 0), np.bool_))  # which rows are there, [m, p]
-
-
-@dataclass(frozen=True, slots=True)
-class ClientState:
-    """What a client keeps."""
-
-    model: Model  # its own, which never travels
-    announced: Announced | None = None  # samples of its last share, until it learns from a teacher
 
 
 G = TypeVar("G", bound=CodistillationConfig)
 S = TypeVar("S", bound=ServerState)
 
 
-class Codistillation(Algorithm[G, S, ClientState]):
+class Codistillation(ShareAndDistil[G, S]):
     """The round, in the order of its steps; a subclass gives the weights of teachers."""
 
     Config = CodistillationConfig
-    mixed_architectures = True
-    needs_public = True
     needs_classes = True
-
-    @property
-    def exchanges(self) -> Exchanges[S, ClientState]:
-        """Share, then distil with those who replied."""
-        share = Exchange(
-            "share",
-            instruct=self.instruct_share,
-            local=self.local_share,
-            merge=self.merge_share,
-            reply=LogitsUp,
-        )
-        distil = Exchange("distil", instruct=self.instruct_distil, local=self.local_distil, who="answered")
-        return (share, distil)
 
     def start(self, server: ServerContext) -> S:
         """Begin with nothing."""
         return cast(S, ServerState())
 
-    def join(self, client: ClientContext) -> ClientState:
-        """Begin with the start values of the client's architecture."""
-        return ClientState(own_start(client, self.config))
-
-    async def instruct_share(
-        self, server: ServerContext, state: S, cohort: Sequence[int]
-    ) -> tuple[S, Mapping[int, PublicBatch | PublicData]]:
-        """Draw the round's public samples and announce them."""
+    def drawn(self, server: ServerContext) -> Array:
+        """Draw the round's public samples."""
         key, wanted = server.key.child("public"), self.config.public_per_round
-        positions = draw(key, server.num_public, wanted, replacement=self.config.replacement)
-        state = replace(state, positions=positions, asked=len(positions))
-        return state, broadcast(cohort, announce(server, positions))
+        return draw(key, server.num_public, wanted, replacement=self.config.replacement)
 
-    async def local_share(
-        self, client: ClientContext, state: ClientState, message: PublicBatch | PublicData
-    ) -> tuple[ClientState, LogitsUp]:
-        """Train, unless that comes last, and send soft predictions on the samples."""
-        config, model, announced = self.config, state.model, Announced.of(message)
-        if config.order == "train_first":
-            model = await self._trained(client, model)
-        logits = await client.predict(model, announced.samples(), batch_size=config.distill_batch_size)
-        reply = self.reply(client, softmax(logits, config.temperature), announced.positions)
-        return ClientState(model, announced), reply
+    async def trained(self, client: ClientContext, model: Model) -> Model:
+        """Train on the client's own samples: before the share, or after the distillation."""
+        usual = 1 if client.training.epochs is None else client.training.epochs
+        epochs = min(client.round, usual) if self.config.ramp_epochs else None
+        return (await client.fit(model, epochs=epochs)).model
+
+    async def predicted(self, client: ClientContext, model: Model, announced: Announced) -> LogitsUp:
+        """Make soft predictions on the samples."""
+        batch_size = self.config.distill_batch_size
+        logits = await client.predict(model, announced.samples(), batch_size=batch_size)
+        return self.reply(client, softmax(logits, self.config.temperature), announced.positions)
 
     def reply(self, client: ClientContext, values: Array, positions: Array) -> LogitsUp:
         """Return the message with soft predictions ``[p, N]``."""
@@ -182,43 +135,23 @@ class Codistillation(Algorithm[G, S, ClientState]):
         weights, flops = await self.weights(server, state), mixture_flops(*state.values.shape)
         mixed = await server.call(mixture, weights, state.values, state.given, flops=flops)
         teachers = dict(zip(state.senders.tolist(), mixed.astype(np.float32), strict=True))
-        # Clients know the samples, unless some of those asked about were left out.
-        make = partial(
-            LogitsDown,
-            form="probs",
-            temperature=self.config.temperature,
-            indices_digest=indices_digest(state.positions),
-            indices=None if len(state.positions) == state.asked else state.positions,
-        )
-        return state, {client: make(teachers[client]) for client in cohort}
+        temperature = self.config.temperature
+        return state, {client: state.message(teachers[client], "probs", temperature) for client in cohort}
 
-    async def local_distil(
-        self, client: ClientContext, state: ClientState, message: LogitsDown
-    ) -> tuple[ClientState, None]:
-        """Learn from the teacher, unless it is on other samples; then train, if that comes last."""
+    async def distilled(self, client: ClientContext, model: Model, samples: Samples, values: Array) -> Model:
+        """Learn from the teacher."""
         config = self.config
-        samples = None if state.announced is None else state.announced.samples_of(message)
-        if samples is None:
-            return state, None
-        model = await distil(
+        return await distil(
             client,
-            state.model,
+            model,
             samples,
-            {TEACHER: message.values},
+            {TEACHER: values},
             loss=Distillation(config.temperature, config.temperature**2 if config.theta_sq else 1.0),
             batch_size=config.distill_batch_size,
             optimiser=client.training.make_optimiser(config.distill_lr),
             epochs=config.distill_epochs,
             name="distil",
         )
-        if config.order == "distill_first":
-            model = await self._trained(client, model)
-        return ClientState(model), None
-
-    async def _trained(self, client: ClientContext, model: Model) -> Model:
-        usual = 1 if client.training.epochs is None else client.training.epochs
-        epochs = min(client.round, usual) if self.config.ramp_epochs else None
-        return (await client.fit(model, epochs=epochs)).model
 
     def misfits(self, setting: Setting) -> Iterator[Fault]:
         """Refuse a task without classes, and growing passes if the training counts steps."""
@@ -232,9 +165,3 @@ class Codistillation(Algorithm[G, S, ClientState]):
         elif self.config.ramp_epochs and setting.work_varies:
             problem = "it decides how many passes clients do, and so does participation.workload"
             yield Fault("algorithm.params.ramp_epochs", problem, "leave it out, or write workload = 'fixed'")
-
-    async def models_of(
-        self, observer: ClientContext, server_state: S, client_state: ClientState
-    ) -> Predictors:
-        """Return the client's own model."""
-        return {"personal": Predictor(client_state.model)}

@@ -11,11 +11,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from fedsim.engine.losses import (
-    Batch,
-    LiveModel,
-    label_loss,
-)
+from fedsim.engine.losses import Batch, LiveModel, label_loss
 from fedsim.params import Model, mean_model
 
 

@@ -16,15 +16,7 @@ from typing import Literal
 import numpy as np
 from typing_extensions import TypeVar
 
-from fedsim.algorithms.base import (
-    Algorithm,
-    Exchange,
-    Exchanges,
-    Predictor,
-    Predictors,
-    Replies,
-    broadcast,
-)
+from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Predictors, Replies, broadcast
 from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
 from fedsim.algorithms.common.public_predictions import Announced, announce
 from fedsim.algorithms.contexts import ClientContext, ServerContext
