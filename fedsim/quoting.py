@@ -14,7 +14,7 @@ MOST_SAID = 400
 
 
 def shortened(value: object, most: int = MAX_QUOTED) -> str:
-    """Return a value's text, cut to ``most`` chars; a cut text ends with "..."."""
+    """Return a value's text, cut to ``most`` characters; a cut text ends with "..."."""
     text = str(value)
     return text if len(text) <= most else f"{text[: most - 4]} ..."
 
@@ -30,7 +30,7 @@ def quoted(value: Any, most: int = MAX_QUOTED) -> str:
 def printable(value: object) -> str:
     """Return a value's text fit for one line of a terminal or a log, whoever wrote it.
 
-    Line ends become spaces; control chars and lone surrogates become ``?``.
+    Line ends become spaces; control characters and lone surrogates become ``?``.
     """
     text = str(value)
     if text.isprintable():

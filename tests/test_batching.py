@@ -58,7 +58,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 }
 """Settings other than the defaults, with which every algorithm is tested below."""
 SOON = ("fedavg",)
-"""Those that run whenever tests do: a training, a distillation, and one that has no batched form."""
+"""Those that run whenever tests do."""
 DISTILS_AT_SERVER = ("fedet",)
 """Algorithms whose server trains, by itself, with a loss that serves one net."""
 

@@ -7,7 +7,8 @@
 
 A line of the list has a number, a file, a function, the text of a line and the text that replaces it. The
 fault is caught if a test fails. The tests of the mirrored folder run first, then all that ``make test`` runs.
-Faults are planted in a copy of the repository. The exit status of ``test`` is 1 if a fault was not caught.
+Faults are planted in a copy of the repository. The exit status of ``test`` is 1 if a fault was not caught, or
+could not be planted because its line is gone.
 """
 
 from __future__ import annotations
@@ -210,7 +211,7 @@ def _nearest_tests(copy: Path, file: str) -> list[str]:
 
 
 def test(numbers: Sequence[int], mutants: dict[int, Mutant]) -> list[int]:
-    """Plant the faults, two at a time; return those that were not caught."""
+    """Plant the faults, two at a time; return those that were not caught, or could not be planted."""
     with TemporaryDirectory() as folder:
         copies = [Path(folder) / name for name in ("one", "two")]
         for copy in copies:
@@ -221,10 +222,10 @@ def test(numbers: Sequence[int], mutants: dict[int, Mutant]) -> list[int]:
             survivors = []
             for number in numbers:
                 try:
-                    tests = caught_by(mutants[number], copy)
+                    tests, otherwise = caught_by(mutants[number], copy), "NOT CAUGHT"
                 except (ValueError, FileNotFoundError):
-                    tests = "nothing: the line is gone"
-                print(number, tests or "NOT CAUGHT", to_line(number, mutants[number]), sep="\t", flush=True)
+                    tests, otherwise = "", "NOT PLANTED: the line is gone"
+                print(number, tests or otherwise, to_line(number, mutants[number]), sep="\t", flush=True)
                 survivors += [] if tests else [number]
             return survivors
 

@@ -32,7 +32,7 @@ PATIENCE = ("400 ms", "2 s", "5 s", "15 s", "1 min")
 
 @dataclass(frozen=True)
 class RandomScenario:
-    """A scenario, with the files that it names, which belong into the working directory."""
+    """A scenario, with the files that it names, which belong in the working directory."""
 
     tables: Table
     files: Mapping[str, str]  # texts by name

@@ -21,7 +21,7 @@ from run_folder import Row, RunFolder
 NOT_DERIVABLE = {
     "model_hash": "no model is in the folder",
     "accuracy.others": "only means of what an algorithm measures beside are kept",
-    "macro_f1": "tests/report/test_class_tables.py has it computed by hand",
+    "macro_f1": "tests/report/test_record_run.py computes it from the table of classes",
 }
 """Figures of the summary that are not recomputed, and why."""
 

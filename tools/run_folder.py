@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 TABLES = ("rounds", "clients", "evaluations", "dispatches", "messages")
 NOT_ALWAYS = ("client_classes", "classes", "confusion")
-"""Tables of classifications, and under ``evaluation.per_class``."""
+"""Tables of classifications, and under ``evaluation.per_class``; they are not read."""
 
 Row = dict[str, Any]
 
@@ -25,7 +25,7 @@ class RunFolder:
 
     records: list[Row]  # of the trace, in order: kind, at_ns and fields
     hash: str  # of the trace
-    tables: dict[str, list[Row]]
+    tables: dict[str, list[Row]]  # those of every run
     summary: Row
     scenario: Row
     host: Row  # run.json
@@ -36,11 +36,7 @@ class RunFolder:
         """Read a folder."""
         return cls(
             *_read_trace((folder / "trace.msgpack").read_bytes()),
-            {
-                name: pq.read_table(folder / f"{name}.parquet").to_pylist()
-                for name in (*TABLES, *NOT_ALWAYS)
-                if name in TABLES or (folder / f"{name}.parquet").exists()
-            },
+            {name: pq.read_table(folder / f"{name}.parquet").to_pylist() for name in TABLES},
             json.loads((folder / "summary.json").read_text("utf-8")),
             tomllib.loads((folder / "scenario.toml").read_text("utf-8")),
             json.loads((folder / "run.json").read_text("utf-8")),

@@ -29,7 +29,7 @@ class PerClient(Protocol):
     """A number for each client, ``[K]``; an array is one."""
 
     def __getitem__(self, client: int, /) -> float:
-        """Return a client's."""
+        """Return the number of a client."""
 
 
 class InGroups:

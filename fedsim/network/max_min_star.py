@@ -36,7 +36,10 @@ def noise_s(at_s: float) -> float:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Flow:
-    """A transfer through one :class:`MaxMinStar`, with the star's notes; flows of one end have this order."""
+    """A transfer through one :class:`MaxMinStar`, with the star's notes.
+
+    Flows that end at one instant are returned in the order of ``order``.
+    """
 
     order: int
     _stamp: int = field(default=0, init=False)  # of its heap entries that count; 0 when it is in no star

@@ -48,7 +48,7 @@ class ChildProcesses:
     """Processes that run ``fedsim`` commands, as an asynchronous context that ends them.
 
     The standard input of each is a pipe that closes when this process ends; ``fedsim join --while-fed`` then
-    ends, too. Secrets belong into ``environment``, which other users cannot see.
+    ends, too. Secrets belong in ``environment``, which other users cannot see.
     """
 
     def __init__(self, commands: Sequence[Sequence[str]], environment: Mapping[str, str]) -> None:

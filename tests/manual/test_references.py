@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import click
@@ -22,6 +23,7 @@ from fedsim.plugins import available
 from fedsim.scenario import json_schema
 from fedsim.studies.study_file import StudyConfig
 
+ROOT = manual_blocks.DOCS.parent
 KEY = re.compile(r"^```\{confval\} (.+)\n(?::no-contents-entry:\n)?\n\{\.kind\}\n(.+)\n\n(.*)\n```$", re.M)
 reference = cache(scenario_reference.scenario)
 plugins = cache(scenario_reference.plugins)
@@ -176,6 +178,21 @@ def test_links_between_files_of_the_project_become_links_between_pages() -> None
         assert (manual_blocks.DOCS / f"{shown}.md").is_file()
         links = re.findall(r"\]\(([^)]+)\)", project_files.page(file))
         assert all("://" in link or link.startswith("/") for link in links), links
+
+
+DOCUMENTS = [
+    *(ROOT / "CONTRIBUTING.md", ROOT / "DESIGN.md"),
+    *sorted(manual_blocks.DOCS.glob("development/decisions/*.md")),
+]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
+def test_the_sources_that_a_document_names_are_there(document: Path) -> None:
+    sources = [
+        path for folder in ("docs", "fedsim", "tests", "tools") for path in (ROOT / folder).rglob("*.py")
+    ]
+    named = re.findall(r"[`\s]([\w*/]+\.py)\b", document.read_text("utf-8"))
+    assert [name for name in named if not any(path.match(name) for path in sources)] == []
 
 
 def test_every_extra_is_there() -> None:

@@ -28,10 +28,6 @@ def test_every_layer_counts_its_products_at_each_position(make: Callable[..., Ar
     assert forward(make("lstm_chars", SHAKESPEARE), 3).flops == 2 * 3 * by_hand
 
 
-TWEETS = Task((25,), 2, vocabulary=30_522)
-FED_ET = {"width": 256, "hidden": [256, 128]}
-
-
 def test_a_text_is_its_last_word_or_the_mean_of_all_and_padding_is_none(
     make: Callable[..., Architecture],
 ) -> None:

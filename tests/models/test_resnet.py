@@ -6,11 +6,7 @@ from torch import nn
 from fedsim.models import Architecture
 from fedsim.task import Task
 
-GREY, COLOUR = Task((1, 28, 28), 10), Task((3, 32, 32), 10)
-
-
-def buffer_values(architecture: Architecture) -> int:
-    return sum(buffer.numel() for buffer in architecture.skeleton().buffers())
+COLOUR = Task((3, 32, 32), 10)
 
 
 def test_resnet8_has_ten_layers_with_weights_in_its_body_and_no_normalisation(

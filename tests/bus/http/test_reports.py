@@ -37,7 +37,10 @@ async def test_notes_come_with_the_reply(world: Any, num: int) -> None:
 
 
 async def test_times_are_what_both_sides_have_seen(make_world: Any) -> None:
-    """A large upload is as long as its parts take to come, a small one no time.."""
+    """A large upload is as long as its parts take to come, a small one no time.
+
+    More: test_transfer_records.py.
+    """
     # The process says with the first reply, not before, that it has had the dispatch.
     world = await make_world(report_delay_s=60.0, chunk_bytes=1 << 14)
     proxy = await world.proxy()
