@@ -71,6 +71,7 @@ def test_runs_of_two_seeds(tmp_path: Path, tiny_scenario: str) -> None:
         ("a", ["engine.workers=1"]),
         ("b", ["engine.workers=2", of_another]),
         ("c", ["run.seed=1"]),
+        ("d", ["run.rounds=1"]),
     ):
         scenario = load_scenario(tmp_path / "tiny.toml", overrides)
         folders.append(record(Plan.of(scenario, "tiny"), tmp_path / name).folder)
@@ -84,6 +85,8 @@ def test_runs_of_two_seeds(tmp_path: Path, tiny_scenario: str) -> None:
     assert other.parting is not None
     assert other.parting.first != other.parting.second
     assert not other.is_real_time
+    shorter = run_difference(folders[0], folders[3])
+    assert shorter.facts == other.facts == {"workers": other.facts["workers"]}  # not how many cohorts there were
 
 
 def test_equal_events_with_other_models_differ(make_parts: Callable[..., Parts], tmp_path: Path) -> None:
