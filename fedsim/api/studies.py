@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 
-from fedsim.api.progress import each_round_listener, study_listener
+from fedsim.api.progress import Progress, each_round_listener, study_listener
 from fedsim.api.results import Comparison, Result, Temporary
 from fedsim.api.runs import place_of, plain_torch
 from fedsim.api.threads import call
-from fedsim.errors import UserError
+from fedsim.errors import OutputError, UserError
 from fedsim.page.live_session import study_on
 from fedsim.page.write_report import write_report
 from fedsim.quoting import quoted
 from fedsim.ranges import Processes, ends
-from fedsim.report.places import RUNS, holds_scenario
+from fedsim.report.atomic_folder import MARK
+from fedsim.report.places import COMPARISON, RUNS, STUDY, holds_scenario
+from fedsim.report.read_whole import read_object
 from fedsim.report.saved_models import EndModels
 from fedsim.report.tables import arrow_rows, arrow_table
 from fedsim.report.text_table import to_html
@@ -37,14 +39,6 @@ from fedsim.studies.variant_params import plan_remarks
 
 if TYPE_CHECKING:
     from fedsim.page.live_page import LivePage
-
-
-import json
-
-from fedsim.errors import OutputError
-from fedsim.report.atomic_folder import MARK
-from fedsim.report.places import COMPARISON, STUDY
-from fedsim.report.read_whole import read_whole
 
 
 class StudyResult:
@@ -148,13 +142,39 @@ def study(
 
 @overload
 def compare(
-    scenario: Source, algorithms: Sequence[Algorithm], *, grid: None = None, **options: Any
+    scenario: Source,
+    algorithms: Sequence[Algorithm],
+    *,
+    seeds: Sequence[int] | None = None,
+    overrides: Overrides | None = None,
+    grid: None = None,
+    targets: Sequence[float] = (),
+    jobs: int | None = None,
+    on: On | None = None,
+    out: str | Path | None = None,
+    force: bool = False,
+    verify: bool = False,
+    progress: Progress | Watch = None,
+    live: LivePage | None = None,
 ) -> Comparison: ...
 @overload
 def compare(
-    scenario: Source, algorithms: Sequence[Algorithm], *, grid: Mapping[str, Any], **options: Any
+    scenario: Source,
+    algorithms: Sequence[Algorithm],
+    *,
+    seeds: Sequence[int] | None = None,
+    overrides: Overrides | None = None,
+    grid: Mapping[str, Sequence[Any]],
+    targets: Sequence[float] = (),
+    jobs: int | None = None,
+    on: On | None = None,
+    out: str | Path | None = None,
+    force: bool = False,
+    verify: bool = False,
+    progress: Progress | Watch = None,
+    live: LivePage | None = None,
 ) -> StudyResult: ...
-def compare(  # type: ignore[misc]  # the implementation names its options
+def compare(
     scenario: Source,
     algorithms: Sequence[Algorithm],
     *,
@@ -198,8 +218,8 @@ def compare(  # type: ignore[misc]  # the implementation names its options
         RunError: A run failed; with ``out``, those that have ended are kept.
         UserError: ``jobs`` is no number of processes, or there is no cluster.
     """
-    if on is None:
-        jobs = 1 if jobs is None else jobs
+    if on is None and jobs is None:
+        jobs = 1
     if isinstance(algorithms, str | type):
         algorithms = [algorithms]
     plan = comparison_plan(scenario, overrides or (), algorithms, seeds, targets, grid)
@@ -288,7 +308,7 @@ def open(folder: str | Path) -> Result | Comparison | StudyResult:  # noqa: A001
     if (place / STUDY).is_file():
         return StudyResult(read_folder(place), place)
     if (place / COMPARISON).is_file():
-        runs = read_whole(place / COMPARISON, lambda file: json.loads(file.read_text())["runs"])
+        runs = read_object(place / COMPARISON, ("runs",))["runs"]
         return Comparison(place, [Result(place / run["folder"]) for run in runs])
     raise OutputError(
         f"{place} holds no results: name the folder of a run, in which is {MARK}, of a comparison, in which "

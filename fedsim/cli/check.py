@@ -168,8 +168,7 @@ def _one_run_of_each(plan: StudyPlan, known: Mapping[Setting, RehearsedSetting])
     headings += ["rounds", "simulated\ntime", "bytes up", "bytes down", "real time\nof a round", "real time"]
     notes = [f"with the first values of {', '.join(plan.tuned)}"] if plan.tuned else []
     if len(known) < len(plan.settings):
-        where = " at points of the grid" if plan.grid else ""
-        rehearsed = f"rehearsed: {len(known)} of {len(plan.settings)} variants{where}"
+        rehearsed = f"rehearsed: {len(known)} of {len(plan.settings)} variants at points of the grid"
         notes.insert(0, f"{rehearsed}; the others are taken to be like these")
     return TextTable(headings, rows, notes, title="One run of each")
 

@@ -116,7 +116,7 @@ def _output(*, track: str, force: str, verify: str) -> Callable[[Any], Any]:
             "--track",
             metavar="TRACKER",
             multiple=True,
-            callback=read_by("cli.results:known"),
+            callback=read_by("cli.values:trackers"),
             shell_complete=late("cli.completion:tracker"),
             help=f"{track}; may be repeated. ('fedsim track' shows results.)",
         ),

@@ -19,6 +19,9 @@ from fedsim.report.tracking import track as track_run
 from fedsim.scenario.load import load_tracker
 from fedsim.timeline.run_timeline import save_timeline
 
+DIFFERENT = 1
+"""The exit status of ``fedsim diff`` if runs differ, as that of diff."""
+
 
 def report(
     folder: Path, out: Path | None, figures: Path | None, rounds: tuple[int, int] | None, force: bool
@@ -51,10 +54,6 @@ def timeline(folder: Path, out: Path | None, clients: int | None) -> None:
     say(str(file))
 
 
-DIFFERENT = 1
-"""The exit status, as diff has it."""
-
-
 def diff(first: Path, second: Path) -> None:
     """Print the first difference of two runs; fail if there is one."""
     difference = run_difference(first, second)
@@ -68,13 +67,6 @@ def diff(first: Path, second: Path) -> None:
         note(f"note: {remark}")
     if not difference.is_none:
         raise Exit(DIFFERENT)
-
-
-def known(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Check that there are trackers of these names."""
-    for name in names:
-        load_tracker(name)
-    return names
 
 
 def track(folder: Path, to: str, out: Path | None, params: Sequence[str]) -> None:

@@ -52,6 +52,22 @@ def study(study_file: Path, **options: Unpack[Options]) -> None:
     show_study(load_study(study_file), options)
 
 
+def compare(
+    scenario_file: Path,
+    overrides: Sequence[str],
+    algorithms: list[str],
+    seeds: list[int] | None,
+    targets: tuple[float, ...],
+    show_params: bool,
+    **options: Unpack[Options],
+) -> None:
+    """Run each algorithm with each seed, and show tables of all; with several values of a path do a study."""
+    plan = command_plan(scenario_file, overrides, algorithms, seeds, targets)
+    if options["on"] is None:
+        options["jobs"] = options["jobs"] or 1
+    show_study(plan, options, show_params=show_params)
+
+
 def show_study(plan: StudyPlan, options: Options, *, show_params: bool = False) -> None:
     """Do the runs of a study or a comparison, and show its tables."""
     plan = plan.tracked(options["track"])
@@ -225,19 +241,3 @@ def words(progress: Progress, passed_s: float) -> str:
         else:
             text += "ended" if progress.said == "ended" else f"failed: {progress.said.splitlines()[-1]}"
     return ", ".join(filter(None, (text, number_format.time_left(passed_s, progress.share))))
-
-
-def compare(
-    scenario_file: Path,
-    overrides: Sequence[str],
-    algorithms: list[str],
-    seeds: list[int] | None,
-    targets: tuple[float, ...],
-    show_params: bool,
-    **options: Unpack[Options],
-) -> None:
-    """Run each algorithm with each seed, and show tables of all; with several values of a path do a study."""
-    plan = command_plan(scenario_file, overrides, algorithms, seeds, targets)
-    if options["on"] is None:
-        options["jobs"] = options["jobs"] or 1
-    show_study(plan, options, show_params=show_params)

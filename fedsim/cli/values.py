@@ -66,6 +66,15 @@ def targets(texts: Sequence[str]) -> tuple[float, ...]:
     return tuple(_each_once([_target(text) for text in texts]))
 
 
+def trackers(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Check that there are trackers of these names."""
+    from fedsim.scenario.load import load_tracker  # takes long to import
+
+    for name in names:
+        load_tracker(name)
+    return names
+
+
 def _target(text: str) -> float:
     share = numerals.number(text.strip())
     if share is None or not 0 < share <= 1:

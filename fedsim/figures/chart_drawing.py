@@ -92,7 +92,9 @@ def drawn(chart: Chart) -> Page:
 
 def plain(text: str, most: int = MAX_LABEL) -> str:
     """Return a name for a label: shortened, on one line, without characters that cannot be drawn."""
-    shown = "".join(entry if entry.isprintable() else "\N{REPLACEMENT CHARACTER}" for entry in text)
+    shown = "".join(
+        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text
+    )
     # matplotlib leaves what begins with an underscore out of legends.
     return shortened(f" {shown}" if shown.startswith("_") else shown, most)
 

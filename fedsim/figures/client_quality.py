@@ -37,8 +37,8 @@ def spread_figures(evaluations: Columns, rounds: Columns) -> list[Figure]:
     numbers, starts = np.unique(evaluations["round"][there], return_index=True)
     each = np.split(values[there], starts[1:])
     time_s = rounds["ended_at_s"][np.searchsorted(rounds["round"], numbers)].astype(float)
-    low, middle, high = np.array([np.quantile(run, (0.1, 0.5, 0.9)) for run in each]).T
-    least, most = (np.array([extreme(run) for run in each]) for extreme in (np.min, np.max))
+    low, middle, high = np.array([np.quantile(clients, (0.1, 0.5, 0.9)) for clients in each]).T
+    least, most = (np.array([extreme(clients) for clients in each]) for extreme in (np.min, np.max))
     lines = [
         Line("median, and the middle 80 %", time_s, middle, low, high),
         Line("lowest", time_s, least),
@@ -131,8 +131,8 @@ def _measured(columns: Columns) -> str | None:
 
 def _rank_correlation(x: Array, y: Array) -> float:
     """Return Spearman's correlation; 0 where one of them is constant."""
-    ranks = [_ranks(run) for run in (x, y)]
-    if any(run.std() == 0 for run in ranks):
+    ranks = [_ranks(values) for values in (x, y)]
+    if any(own.std() == 0 for own in ranks):
         return 0.0
     return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 

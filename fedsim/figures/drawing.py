@@ -93,9 +93,6 @@ def _check_installed() -> None:
         ) from error
 
 
-Row = Sequence[Any]
-
-
 def chart_csv(chart: Chart) -> bytes:
     """Return the data of a chart; numbers are exact, and what is not there is empty."""
     text = io.StringIO()
@@ -106,7 +103,7 @@ def chart_csv(chart: Chart) -> bytes:
     return text.getvalue().encode()
 
 
-def _rows(chart: Chart) -> Iterator[Row]:
+def _rows(chart: Chart) -> Iterator[Sequence[Any]]:
     """Yield the heading and the rows."""
     match chart:
         case LineChart():

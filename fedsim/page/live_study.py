@@ -62,6 +62,10 @@ class _RunState:
     def is_done(self) -> bool:
         return self.state in ("ended", "failed")
 
+    @property
+    def is_trial(self) -> bool:
+        return self.run.label.startswith(f"{TUNING}/")
+
 
 class LiveStudy(Followed):
     """A study or comparison that is to begin; ``is_here`` if its runs are done in this process."""
@@ -125,9 +129,10 @@ class LiveStudy(Followed):
         share = (done - self._done_before) / new
         left = self._failure or sentence(number_format.time_left(monotonic() - self._began_s, share))
         rows = [] if reader is None else reader.rows
-        shown = [run for run in runs if run.state == "ended"], label, len(rows)
-        if shown != self._shown or len(self._curves) < len(shown[0]):
-            self._shown, self._sections = shown, self._quality(shown[0], label, rows)
+        ended = [run for run in runs if run.state == "ended" and not run.is_trial]
+        shown = ended, label, len(rows)
+        if shown != self._shown or len(self._curves) < len(ended):
+            self._shown, self._sections = shown, self._quality(ended, label, rows)
         sections = list(self._sections)
         tables = [_table(runs)]
         if reader is not None:
@@ -158,8 +163,6 @@ class LiveStudy(Followed):
         to_read = MAX_READ
         for run in (state.run for state in runs):
             label = run.label
-            if label.startswith(TUNING):
-                continue
             if label not in self._curves:
                 if (to_read := to_read - 1) < 0:
                     continue

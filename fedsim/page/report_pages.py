@@ -27,6 +27,12 @@ from fedsim.studies.variant_params import params_facts, params_line
 RELATIVE = "relative\ntraffic"
 """The column that compares the traffic of runs."""
 
+MAX_REMARKS = 6
+"""Remarks on single runs of a study that are shown."""
+
+HASH_DIGITS = 12
+"""Digits of a hash that tell runs apart."""
+
 
 def run_page(folder: Path, rounds: tuple[int, int] | None = None) -> Page:
     """Return the page of a run; ``rounds`` are the first and the last that are shown client by client."""
@@ -99,13 +105,6 @@ def _provenance(host: dict[str, Any]) -> Pairs:
         ),
         ("began", f"{host['started_at']}, {host['platform']}"),
     ]
-
-
-MAX_REMARKS = 6
-"""Remarks on single runs that are shown."""
-
-HASH_DIGITS = 12
-"""Digits of a hash that tell runs apart."""
 
 
 def study_page(folder: Path) -> Page:

@@ -37,7 +37,6 @@ ROUNDS = 2
 QUANTILES = (0, 0.05, 0.5, 0.95, 1)
 QUANTILE_HEADINGS = ("minimum", "5 %", "median", "95 %", "maximum")
 
-
 MAX_EXAMPLES = 64
 """Jobs of a kind that are kept to be tried."""
 

@@ -89,8 +89,8 @@ def _parting_lines(parting: Parting, width: int) -> list[str]:
         lines.append("then they part:")
     else:
         lines = ["the runs part at their first event:"]
-    for name, left in ((FIRST, parting.first), (SECOND, parting.second)):
-        lines += _wrapped(f"  {name:6}  {_line(left)}", width)
+    for name, own in ((FIRST, parting.first), (SECOND, parting.second)):
+        lines += _wrapped(f"  {name:6}  {_line(own)}", width)
     if parting.first and parting.second and parting.first["kind"] == parting.second["kind"]:
         apart = {
             name: _cells(value, parting.second.get(name))

@@ -5,7 +5,7 @@
 ``summary.json``        the run in numbers (:mod:`fedsim.report.summary`)
 ``rounds.parquet`` ...  the tables (:mod:`fedsim.report.tables`)
 ``trace.msgpack``       every event (:mod:`fedsim.clock.event_trace`)
-``log.jsonl``           drops, rejections and rounds in words (:mod:`fedsim.report.record_run`)
+``log.jsonl``           drops, rejections and rounds in words, stamped with virtual time
 ``run.json``            versions, host, real time (:mod:`fedsim.report.provenance`)
 ``real_time.msgpack``   with ``profile``: when which thread was at work (:mod:`fedsim.report.job_time_file`)
 ``models``              with ``run.save_models``: the models (:mod:`fedsim.report.saved_models`)
@@ -142,7 +142,10 @@ class _Lines:
 
 
 def line_log(sink: SupportsWrite[bytes]) -> Log:
-    """Return a logger that writes lines: ``at_s`` if a loop runs, ``level``, ``event``, values."""
+    """Return a logger that writes lines: ``at_s`` if a loop runs, ``level``, ``event``, values.
+
+    No real time is in them, so equal runs have equal logs.
+    """
     log: Log = structlog.wrap_logger(_Lines(sink), processors=[_line]).bind()
     return log
 

@@ -21,7 +21,7 @@ from fedsim.report.summary import read_summary
 MAX_BEFORE = 5
 """Maximum number of common events that are kept."""
 
-NO_FACTS = ("status", "started_at", "wall_s", "jobs", "tracker_failures")
+NO_FACTS = ("status", "started_at", "wall_s", "jobs", "cohorts", "tracker_failures")
 """Keys of ``run.json`` that are results."""
 
 Record = Mapping[str, Any]

@@ -73,8 +73,19 @@ def load_scenario(
 ) -> Scenario:
     """Return a scenario, checked, with every default filled in.
 
-    The parameters of ``algorithm``, which runs instead of the source's, are those of ``[algorithm.params]``
-    if that is the source's own one, else those of ``[algorithms.<name>]``, else its defaults.
+    Args:
+        source: A file, the name of an example, a dictionary of tables, or a scenario loaded before. Where a
+            dictionary names a plugin, the class itself may stand.
+        overrides: Values that replace the source's, by path: ``{"training.lr": 0.1, "run.rounds": 5}``, or
+            texts such as ``"training.lr=0.1"``. A table replaces the whole table of the source, and keys that
+            it leaves out get their defaults; to keep the others, name each key that changes by its path.
+        algorithm: Run this one instead of the source's. Its parameters are those of ``[algorithm.params]`` if
+            that is the source's own one, else those of ``[algorithms.<name>]``, else its defaults.
+        seed: Instead of ``run.seed``.
+        folders: Where relative paths are looked for after the folder of the source, if that is a file.
+
+    Raises:
+        ScenarioError: All that is wrong with the source and the overrides.
     """
     document, source_name, own_folders = document_of(source)
     name = None if algorithm is None else plain(algorithm, source_name)
@@ -190,7 +201,7 @@ def plain(value: Any, source_name: str) -> Any:
 
 
 def parsed(overrides: Overrides, source_name: str) -> list[Override | Fault]:
-    """Read overrides, which errors say are of ``said``."""
+    """Read overrides; ``source_name`` is the name of their source in errors."""
     if isinstance(overrides, str):
         overrides = [overrides]
     if not isinstance(overrides, Mapping):

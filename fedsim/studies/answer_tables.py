@@ -12,7 +12,7 @@ from fedsim.runtime.budget import MEASURES
 from fedsim.studies.answers import Answer
 from fedsim.studies.budgets import Budget, FrontPoint, stretches
 from fedsim.studies.comparison import BEST
-from fedsim.studies.intervals import WORDS, Interval, best, interval, is_best
+from fedsim.studies.intervals import WORDS, Interval, interval, is_best
 from fedsim.studies.plan import StudyPlan, path_headings
 from fedsim.studies.tuning import Tuning
 
@@ -64,7 +64,8 @@ def tables(
         rows = [answer for answer in answers if answer.target == target]
         grids.append(_to_target(plan, rows, target))
         title = f"to reach {100 * target:g} %"
-        grids += _differences(plan, rows, COSTS, title, "pairs: seeds with which both reach it; ")
+        words = "pairs: seeds with which both reach it; "
+        grids += _differences(plan, rows, COSTS, title, words, pairs_of="time_to_target_s")
     first = plan.config.targets[0] if plan.config.targets else None
     rows = [answer for answer in answers if answer.target == first]
     if known := [budget for budget in budgets if math.isfinite(budget.amount)]:
@@ -73,14 +74,14 @@ def tables(
             f"within\n{_amount(budget)}": (budget.column, number_format.percent) for budget in known
         }
         title = "at equal time and at equal bytes"
-        grids += _differences(plan, rows, shown, title, "in percentage points; ", pairs=False)
+        grids += _differences(plan, rows, shown, title, "in percentage points; ")
     notes = [
         f"best, final: {MEASURES[plan.config.of].words}; "
         "std, worst 10 %, Jain index: over clients, at the end"
     ]
     grids.append(_figures(plan, rows, ACCURACIES, "accuracy", notes))
     words = "in percentage points, but for Jain's index; "
-    grids += _differences(plan, rows, ACCURACIES, "accuracy", words)
+    grids += _differences(plan, rows, ACCURACIES, "accuracy", words, pairs_of="final_accuracy")
     if any((value := row.figures.get(name)) and value.mean for row in rows for name, _ in WASTE.values()):
         notes = [
             "staleness: merges between a dispatch and that of its reply, mean over replies",
@@ -95,11 +96,11 @@ def _to_target(plan: StudyPlan, rows: Sequence[Answer], target: float) -> TextTa
     every = max((row.seeds for row in rows), default=0)
 
     def cost(name: str, show: Show) -> Cell:
-        least = best([row.figures[name] for row in rows], every)
+        values = [row.figures[name] for row in rows]
 
         def cell(row: Answer) -> str:
             value = row.figures[name]
-            return _spread(value, show) + (BEST if is_best(value, least) else "")
+            return _spread(value, show) + (BEST if is_best(value, values, every) else "")
 
         return cell
 
@@ -121,8 +122,7 @@ def _to_target(plan: StudyPlan, rows: Sequence[Answer], target: float) -> TextTa
 def _within(plan: StudyPlan, rows: Sequence[Answer], budgets: Sequence[Budget]) -> TextTable:
     def part(row: Answer, column: str) -> str:
         value = row.figures[column]
-        is_part = value is not None and value.count < row.seeds
-        return f" ({value.count} of {row.seeds})" if value is not None and is_part else ""
+        return f" ({value.count} of {row.seeds})" if value is not None and value.count < row.seeds else ""
 
     def shown(column: str) -> Cell:
         return lambda row: _spread(row.figures[column], number_format.percent) + part(row, column)
@@ -171,9 +171,12 @@ def _figures(
 
 
 def _differences(
-    plan: StudyPlan, rows: Sequence[Answer], shown: Shown, of: str, words: str, *, pairs: bool = True
+    plan: StudyPlan, rows: Sequence[Answer], shown: Shown, of: str, words: str, *, pairs_of: str = ""
 ) -> list[TextTable]:
-    """Return the table of differences to the baseline, if there are any rows to compare with it."""
+    """Return the table of differences to the baseline, if there are any rows to compare with it.
+
+    ``pairs_of`` is the quantity whose pairs of runs are counted in a column; no column if it is empty.
+    """
     others = [row for row in rows if row.setting.variant != plan.config.baseline]
     if plan.config.baseline is None or not others:
         return []
@@ -189,10 +192,10 @@ def _differences(
         return cell
 
     def count(row: Answer) -> str:
-        value = row.differences.get(next(iter(shown.values()))[0] if of != "accuracy" else "final_accuracy")
+        value = row.differences.get(pairs_of)
         return str(value.count if value else 0)
 
-    columns = _names(plan) | ({"pairs": count} if pairs else {})
+    columns = _names(plan) | ({"pairs": count} if pairs_of else {})
     columns |= {heading: difference(*quantity) for heading, quantity in shown.items()}
     notes = [f"of runs with the same seed; {words}{_plus_minus(plan)}"]
     title = f"difference to {plan.config.baseline}, {of}"

@@ -20,7 +20,7 @@ from fedsim.report.cost_breakdown import Figures, Summary, by_algorithm, measure
 from fedsim.report.run_columns import COMPARISON
 from fedsim.report.summary import to_json
 from fedsim.report.text_table import TextTable
-from fedsim.studies.intervals import best, interval, is_best
+from fedsim.studies.intervals import interval, is_best
 
 BEST = "*"
 """Marks the best value of a column."""
@@ -88,12 +88,12 @@ def table(summaries: Sequence[Summary]) -> TextTable:
 
     def cell(name: str, show: Callable[..., str], *, spread: bool = False) -> Callable[[Row], str]:
         values = {row.algorithm: interval(row.values[name]) for row in compared}
-        chosen = best(list(values.values()), most, highest=name in HIGHER_IS_BETTER)
+        every, highest = list(values.values()), name in HIGHER_IS_BETTER
 
         def shown(row: Row) -> str:
             std = row.std(name) if several else row.mean(f"{name}_std") if spread else None
             mean = row.mean(name)
-            mark = BEST if is_best(values[row.algorithm], chosen) else ""
+            mark = BEST if is_best(values[row.algorithm], every, most, highest=highest) else ""
             return (show(mean, std) if spread else show(mean)) + mark
 
         return shown

@@ -8,7 +8,6 @@ value is an override, as in a run; paths with several make a grid.
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,9 +19,9 @@ from fedsim import toml
 from fedsim.errors import Fault, OutputError, ScenarioError
 from fedsim.quoting import quoted
 from fedsim.report.places import COMPARISON, run_name
-from fedsim.report.read_whole import read_whole
+from fedsim.report.read_whole import read_object, read_whole
 from fedsim.scenario import Scenario, load_each, load_scenario
-from fedsim.scenario.load import Algorithm, Override, Overrides, Source, document_of, parse_override
+from fedsim.scenario.load import Algorithm, Override, Overrides, Source, document_of, parse_override, parsed
 from fedsim.scenario.schema import plain_name
 from fedsim.scenario.validation_messages import faults_of
 from fedsim.studies.plan import Candidate, Setting, StudyPlan, load_study
@@ -125,7 +124,7 @@ def plan_of(scenarios: Sequence[Scenario], targets: Sequence[float] = (), source
 
 def read_comparison_plan(folder: Path) -> StudyPlan:
     """Return the plan of the comparison in a folder; without targets if older versions left no answers."""
-    runs = read_whole(folder / COMPARISON, lambda file: json.loads(file.read_text("utf-8"))["runs"])
+    runs = read_object(folder / COMPARISON, ("runs",))["runs"]
     scenarios = [load_scenario(folder / run["folder"] / "scenario.toml") for run in runs]
     file = folder / ANSWERS.file
 
@@ -156,7 +155,7 @@ def _by_path(overrides: Overrides) -> Mapping[str, Any]:
     """Return overrides as values by path."""
     if isinstance(overrides, Mapping):
         return overrides
-    read = [parse_override(text) for text in overrides]
+    read = parsed(overrides, "scenario")
     if faults := [fault for fault in read if isinstance(fault, Fault)]:
         raise ScenarioError(faults, "scenario")
     return {toml.path(*override.keys): override.value for override in read if isinstance(override, Override)}

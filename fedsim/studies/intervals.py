@@ -70,20 +70,17 @@ def interval(values: Sequence[float], method: Method = "t") -> Interval | None:
     return Interval(mean, low, high, count)
 
 
-def best(values: Sequence[Interval | None], seeds: int, *, highest: bool = False) -> Interval | None:
-    """Return the best mean over every seed; None if all are equal, or half of its interval exceeds it."""
-    whole = [value for value in values if value is not None and value.count == seeds]
-    if len({value.mean for value in whole}) < 2:
-        return None
-    chosen = (max if highest else min)(whole, key=lambda value: value.mean)
-    return None if (chosen.half or 0.0) > abs(chosen.mean) else chosen
+def is_best(
+    value: Interval | None, values: Sequence[Interval | None], seeds: int, *, highest: bool = False
+) -> bool:
+    """Whether a mean over every seed is the best of several that are not all equal.
 
-
-def is_best(value: Interval | None, chosen: Interval | None) -> bool:
-    """Whether a mean is as good as the best."""
-    if value is None or chosen is None:
+    A mean that half of its interval exceeds may be anything, and is not called the best.
+    """
+    means = {other.mean for other in values if other is not None and other.count == seeds}
+    if value is None or value.count < seeds or len(means) < 2:
         return False
-    return (value.mean, value.count) == (chosen.mean, chosen.count)
+    return value.mean == (max if highest else min)(means) and (value.half or 0.0) <= abs(value.mean)
 
 
 def _t(count: int) -> float:

@@ -176,7 +176,7 @@ def test_a_comparison_with_a_grid_is_a_study(tiny: dict[str, Any], tmp_path: Pat
     result = fedsim.compare(
         tiny,
         [FedAvgOfMine],
-        overrides=["run.rounds=1"],
+        overrides="run.rounds=1",
         grid={"training.lr": [0.1, 0.2]},
         out=tmp_path / "there",
         progress=rows.append,

@@ -10,10 +10,12 @@ import pytest
 from click.shell_completion import ShellComplete, get_completion_class
 
 from fedsim import example_files
+from fedsim.algorithms import fedprox
 from fedsim.cli import completion, main
 from fedsim.cli.plugin_kinds import FOLDERS
 from fedsim.config import Config
 from fedsim.errors import ScenarioError
+from fedsim.fleet.devices import Laptop
 from fedsim.plugins import available
 from fedsim.scenario import Scenario, load_scenario
 
@@ -26,9 +28,13 @@ def completed(*words: str) -> list[str]:
     return [item.value if item.type == "plain" else f"<{item.type}s>" for item in items]
 
 
-@pytest.mark.parametrize("kind", list(FOLDERS))
-def test_names_are_those_of_the_lists(kind: str) -> None:
-    assert completion._plugins(kind) == [(found.name, found.summary) for found in available(FOLDERS[kind])]
+@pytest.mark.parametrize(
+    ("option", "start", "class_or_module"),
+    [("--algorithm", "fedpro", fedprox), ("--set", "fleet.0.device=lapt", Laptop)],
+)
+def test_names_come_with_their_summaries(option: str, start: str, class_or_module: Any) -> None:
+    (item,) = COMPLETE.get_completions(["run", "quickstart", option], start)
+    assert item.help == class_or_module.__doc__.splitlines()[0]
 
 
 @pytest.mark.parametrize("command", ["run", "compare", "serve", "check"])

@@ -1,4 +1,4 @@
-"""``fedsim report``."""
+"""``fedsim report``, ``timeline``, ``diff`` and ``track``, and ``--track``."""
 
 from __future__ import annotations
 

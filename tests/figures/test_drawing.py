@@ -144,8 +144,8 @@ def test_the_vertical_axis_follows_the_lines_and_only_near_targets_are_lines() -
     assert (len(axes.lines), len(axes.texts)) == (1, 0)
 
 
-TIME, SHARE = Axis("simulated time", "s"), Axis("accuracy", "share")
-ONE, TWO, FIRST = np.array([1.0]), np.array([0.5, np.nan]), np.zeros(1, np.int64)
+ACCURACY = Axis("accuracy", "share")
+SINGLE, GAP, FIRST = np.array([1.0]), np.array([0.5, np.nan]), np.zeros(1, np.int64)
 
 
 @pytest.mark.parametrize(
@@ -154,15 +154,15 @@ ONE, TWO, FIRST = np.array([1.0]), np.array([0.5, np.nan]), np.zeros(1, np.int64
         (
             LineChart(
                 TIME,
-                SHARE,
-                [Line("a, b", np.array([1, 2.0]), TWO), Line("c", ONE, ONE / 2, ONE / 4, ONE)],
+                ACCURACY,
+                [Line("a, b", np.array([1, 2.0]), GAP), Line("c", SINGLE, SINGLE / 2, SINGLE / 4, SINGLE)],
                 [Target(0.7, "target")],
             ),
             "line,simulated time [s],accuracy,\"accuracy, low\",\"accuracy, high\"\n"
             '"a, b",1.0,0.5,,\n"a, b",2.0,,,\nc,1.0,0.5,0.25,1.0\ntarget,,0.7,,\n',
         ),
         (
-            PointChart(Axis("bytes", "B"), SHARE, [Points("phones", ONE, ONE, ["client 7"])]),
+            PointChart(Axis("bytes", "B"), ACCURACY, [Points("phones", SINGLE, SINGLE, ["client 7"])]),
             "group,name,bytes [B],accuracy\nphones,client 7,1.0,1.0\n",
         ),
         (
@@ -175,7 +175,7 @@ ONE, TWO, FIRST = np.array([1.0]), np.array([0.5, np.nan]), np.zeros(1, np.int64
         ),
         (
             GanttChart(
-                ["client 3"], ["upload"], *(FIRST,) * 3, ONE, 2 * ONE, FIRST, ONE, 2 * ONE
+                ["client 3"], ["upload"], *(FIRST,) * 3, SINGLE, 2 * SINGLE, FIRST, SINGLE, 2 * SINGLE
             ),
             "row,round,phase,began at [s],ended at [s]\nclient 3,0,upload,1.0,2.0\n",
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -138,6 +139,25 @@ def test_after_trials_the_time_left_is_told_by_the_runs_that_follow_them(
     assert look.share == pytest.approx(6.5 / 8)
     # Half of a run of two took 5 s.
     assert look.page.answer == "6 of 8 runs ended, 1 under way. About 15 s left."
+
+
+def test_trials_have_no_curves_and_no_figures_are_made_for_them_again_and_again(
+    tiny_tables: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Mock(return_value={})
+    monkeypatch.setattr("fedsim.page.live_study.read_curve", read)
+    monkeypatch.setattr("fedsim.page.live_study.study_curve_figures", figures := Mock(return_value=[]))
+    variants = [{"algorithm": "fedavg", "name": name} for name in ("tuning", "plain")]
+    tune = {"seeds": [7], "training.lr": [0.1, 0.5]}
+    plan = load_study({"base": tiny_tables, "seeds": [0], "variant": variants, "tune": tune})
+    runs = plan.chosen(dict.fromkeys(plan.settings, 1)).runs
+    live = LiveStudy(plan, tmp_path)
+    for run in (*(trial for trials in plan.trials.values() for trial in trials), *runs):
+        live.hear(Progress(6, 0, run=run, said="ended"))
+    for _ in range(3):
+        live.snapshot()
+    assert [call.args[0] for call in read.call_args_list] == [tmp_path / run.label for run in runs]
+    assert figures.call_count == 1
 
 
 def test_a_long_list_of_runs_is_cut(

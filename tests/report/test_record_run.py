@@ -90,6 +90,7 @@ def test_a_run_leaves_its_folder(plan: Plan, tmp_path: Path) -> None:
     run = json.loads((done.folder / "run.json").read_text())
     assert (run["status"], run["workers"], run["device"]) == ("complete", 1, "cpu")
     assert run["libraries"]["torch"]
+    assert run["cohorts"] == {"asked": 2, "run_beforehand": 2}
 
 
 def test_the_tables_agree_with_the_summary(make_parts: Callable[..., Parts], tmp_path: Path) -> None:

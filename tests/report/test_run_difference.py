@@ -71,6 +71,7 @@ def test_runs_of_two_seeds(tmp_path: Path, tiny_scenario: str) -> None:
         ("a", ["engine.workers=1"]),
         ("b", ["engine.workers=2", of_another]),
         ("c", ["run.seed=1"]),
+        ("d", ["run.rounds=1"]),
     ):
         scenario = load_scenario(tmp_path / "tiny.toml", overrides)
         folders.append(record(Plan.of(scenario, "tiny"), tmp_path / name).folder)
@@ -84,6 +85,9 @@ def test_runs_of_two_seeds(tmp_path: Path, tiny_scenario: str) -> None:
     assert other.parting is not None
     assert other.parting.first != other.parting.second
     assert not other.is_real_time
+    # How many cohorts there were is what a run came to.
+    assert run_difference(folders[0], folders[3]).facts == other.facts
+    assert set(other.facts) == {"workers"}
 
 
 def test_equal_events_with_other_models_differ(make_parts: Callable[..., Parts], tmp_path: Path) -> None:

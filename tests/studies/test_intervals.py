@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim.rng import Key
-from fedsim.studies.intervals import Method, interval
+from fedsim.studies.intervals import Interval, Method, interval, is_best
 
 
 def test_the_quantiles_are_those_of_the_tables() -> None:
@@ -86,3 +86,15 @@ def test_it_covers_the_mean_as_often_as_it_says(seeds: int) -> None:
 @pytest.mark.parametrize("seeds", [6, 7, 8, 10, 20])
 def test_a_bootstrap_covers_the_mean_nearly_as_often(seeds: int) -> None:
     assert 0.925 < coverage("bootstrap", seeds, 4000) < 0.96
+
+
+def test_equal_means_are_judged_each_by_its_own_interval() -> None:
+    narrow, wide, other = (
+        Interval(mean, mean - half, mean + half, 2) for mean, half in ((1, 0.5), (1, 2), (3, 0.5))
+    )
+    for values in ([narrow, wide, other], [wide, narrow, other]):
+        assert [is_best(value, values, 2) for value in (narrow, wide, other)] == [True, False, False]
+    assert is_best(other, [narrow, other], 2, highest=True)
+    assert not is_best(narrow, [narrow, wide], 2)  # nothing tells them apart
+    assert not is_best(narrow, [narrow, other], 3)
+    assert not is_best(None, [narrow, other], 2)
