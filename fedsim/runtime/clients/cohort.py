@@ -1,4 +1,4 @@
-"""A cohort whose hooks run beforehand, and what happens to it, recorded at its instants."""
+"""A cohort whose hooks run beforehand; its events are recorded at their instants."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 Take: TypeAlias = Callable[[Iterable[tuple[int, int, Message | None]]], object]
 
 MAX_TILE = 256
-"""Hooks of so many clients go on side by side, which bounds the memory that hooks at work take."""
+"""Clients whose hooks go on side by side. It bounds the memory of hooks at work."""
 
 _BEGUN, _ORDINARY, _JOIN = -1, int(EventClass.ORDINARY), int(EventClass.JOIN)
 _ARRIVED, _JOB_ENDED, _REPLIED = range(3)
 
 _Event: TypeAlias = tuple[int, int, int, int, Sequence[int], int]
-"""Instant in ns, class, place within the class, what happens, to which dispatches, to which job."""
+"""Instant in ns, class, number within the class, what happens, places of dispatches, number of a job."""
 
 
 @dataclass(eq=False, slots=True)
@@ -65,11 +65,11 @@ class Cohort:
     _replies: list[tuple[int, int, Message | None]] = field(default_factory=list, init=False)
 
     def is_quiet_until(self, at_ns: int) -> bool:
-        """Say whether up to an instant nothing happens but the ends of the server's jobs."""
+        """Return whether up to an instant nothing happens but the ends of the server's jobs."""
         return self.loop.is_quiet_until(at_ns, apart_from=EventClass.JOIN, num_runnable=self.num_runnable)
 
     def knows_kinds(self, sent: Sequence[Packed | None]) -> bool:
-        """Say whether all messages are of kinds that may travel; note what their frames are on a link."""
+        """Return whether all messages are of kinds that may travel; keep the lengths of their frames."""
         bus, frames = self.drivers.bus, dict[int, OnLink | None]()
         for packed in {id(packed): packed for packed in sent}.values():
             if packed is not None and not bus.knows(packed):
@@ -82,7 +82,7 @@ class Cohort:
     # Beforehand
 
     def run_ahead(self, sent: Sequence[Packed | None], turn: Callable[[Delivery], Turn]) -> bool:
-        """Run all hooks; return whether it is certain what happens and when.
+        """Run all hooks; return whether the events and their order are certain.
 
         Args:
             sent: What each dispatch carries.
@@ -102,7 +102,7 @@ class Cohort:
             for header, packed in zip(self.headers, sent, strict=True):
                 self._turns.append(turn(Delivery(header, None if packed is None else packed.received)))
         except Exception:
-            return False  # the loop meets it in its turn
+            return False  # the loop raises it at its instant
         self._requests = [[] for _ in self.headers]
         places = list(arrived_ns)
         for first in range(0, len(places), MAX_TILE):
@@ -147,7 +147,7 @@ class Cohort:
         return True
 
     def _framed(self, place: int, reply: Message | None) -> tuple[OnLink, Message] | None:
-        """Return what the frame of a reply is on its link, and the reply as it arrives."""
+        """Return the frame of a reply on its link, and the reply as the server receives it."""
         if reply is None:
             return None
         bus, packed = self.drivers.bus, pack(reply)
@@ -202,7 +202,7 @@ class Cohort:
         return [(self._ended_ns[place], place) for place in sorted(last, key=last.__getitem__)]
 
     def _is_certain(self, uploads: Sequence[tuple[int, list[int]]], by_ns: int) -> bool:
-        """Take in the arrivals of replies; say whether all comes to pass, in this order."""
+        """Add the arrivals of replies to the events; return whether the order of events is certain."""
         up = self._up
         replied_ns = {place: at_ns for at_ns, places in uploads for place in places}
         replied_ns |= {place: at_ns for place, at_ns in self._ended_ns.items() if up[place] is None}
@@ -232,7 +232,7 @@ class Cohort:
             self._rows[place] = self.bus.record_start(self.headers[place], frame)
 
     def finish_with(self, take: Take) -> None:
-        """Have the replies taken when the last has come."""
+        """Call a function with the replies when the last has come."""
         end_ns, event_class, *_ = self._events[-1]
         self.loop.before = self._record_before
         self.loop.call_at_ns(
@@ -249,7 +249,7 @@ class Cohort:
         return self._replies
 
     def _record_before(self, at_ns: int, event_class: int) -> None:
-        """Record what happens before an instant, and at the instant before events of a class."""
+        """Record the events before an instant, and those at the instant that come before a class."""
         now_ns = self.loop.now_ns
         while self._next_event < len(self._events):
             event = self._events[self._next_event]
@@ -261,7 +261,7 @@ class Cohort:
         self.loop.now_ns = now_ns
 
     def _record(self, event: _Event) -> None:
-        """Record what happens in an event, now."""
+        """Record an event, now."""
         at_ns, _, _, what, places, job = event
         bus, headers = self.bus, self.headers
         if what == _JOB_ENDED:

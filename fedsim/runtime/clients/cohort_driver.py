@@ -33,7 +33,7 @@ from fedsim.runtime.purity import fingerprint
 from fedsim.wire import Message, Packed
 
 MAX_DOUBLINGS = 4
-"""How often the number of cohorts is doubled that are left to the loop after an attempt in vain."""
+"""Doublings of the number of cohorts that the loop drives after each attempt in vain, at most."""
 
 
 def cohort_drivers(
@@ -61,7 +61,7 @@ def cohort_drivers(
 class CohortDrivers:
     """Drives cohorts; made itself by :func:`cohort_drivers`.
 
-    Under ``verify`` the loop drives all, and what would have happened here is compared with what it does.
+    Under ``verify`` the loop drives every cohort, and each is rehearsed here and compared.
 
     Attributes:
         parts: What the run is made of.
@@ -149,7 +149,7 @@ class CohortDrivers:
         return turn
 
     def _is_alone(self, cohort: Cohort) -> bool:
-        """Say whether nothing goes on but work of the server."""
+        """Return whether nothing goes on but work of the server."""
         is_away = self.presence is not None and not self.presence.is_idle
         return (
             self.bus.is_idle
@@ -159,14 +159,14 @@ class CohortDrivers:
         )
 
     def _is_waited_for(self, exchange: str) -> bool:
-        """Say whether the server waits for all replies of an exchange."""
+        """Return whether the server waits for all replies of an exchange."""
         return exchange != told_losses.QUESTION or self.parts.selector.answer_within_s is None
 
 
 class Rehearsal:
-    """What would happen to a cohort if the loop did not drive it, under ``verify``.
+    """A cohort whose hooks run beforehand on copies, for a comparison with what the loop does.
 
-    The cohort gets a ledger and a trace of its own, and runs on copies of what its clients hold.
+    The cohort gets a ledger and a trace of its own.
     """
 
     def __init__(self, cohort: Cohort) -> None:
@@ -178,7 +178,7 @@ class Rehearsal:
         self._replies: dict[tuple[int, int], Message | None] = {}
 
     def record(self) -> None:
-        """Record all that happens; from now on the loop's replies are kept too."""
+        """Record all events, and keep the replies; from now on keep those of the loop too."""
         headers = self._cohort.headers
         for place in range(len(headers)):
             self._cohort.record_sent(place)

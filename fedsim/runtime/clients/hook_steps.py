@@ -1,4 +1,4 @@
-"""A client hook is a coroutine that gives job requests; these objects let it go on from one to the next.
+"""Runs client hooks step by step: a hook is a coroutine that yields job requests.
 
 A driver decides what a request means: it takes virtual time (``virtual_driver.py``), real time (``host.py``),
 or none, for a forecast (``forecast.py``) and for the observer (``runtime/evaluation.py``).
@@ -27,7 +27,7 @@ class HookSteps:
     """A hook at work.
 
     Args:
-        begin: Gives the coroutine, when the hook begins.
+        begin: Returns the coroutine; called when the hook begins.
         name: The hook, for an error.
 
     Attributes:
@@ -104,7 +104,7 @@ class _Step:
     """What a hook did beforehand when it was let go on.
 
     Attributes:
-        notes: What it told the log.
+        notes: Lines for the log.
         request: What it asked for then; None where it ended.
         error: What it raised instead.
         results: Of the request, once they are there.
@@ -121,13 +121,13 @@ class Turn:
     """The work of a client for one dispatch.
 
     The hook may go on beforehand (:meth:`go_on_ahead`). Then :meth:`go_on` repeats what it did, step by step:
-    no hook runs twice, and the log is told in the order of virtual time.
+    no hook runs twice, and the lines of the log are in the order of virtual time.
 
     Attributes:
         header: Of the dispatch.
         state: What the client holds before.
         keeping: What its optimisers go on from; afterwards what they have come to.
-        is_copy: Whether this is a rehearsal, of which the log is not told.
+        is_copy: Whether it runs on copies, under ``verify``; then it writes nothing to the log.
         steps: The hook.
         results: Of the request that :meth:`go_on` has returned, if its jobs have been done beforehand.
     """
@@ -147,7 +147,7 @@ class Turn:
         return self.steps.result[1]
 
     def note(self, log: Warn, event: str, **values: Any) -> None:
-        """Tell the log something, or keep it for when the time has come."""
+        """Write to the log, or keep the line until the hook's work is repeated."""
         if self.is_copy:
             return
         if self._notes is None:

@@ -74,7 +74,7 @@ class DrivenCohort(Protocol):
         """Record that a dispatch is sent now, by its place in ``headers``."""
 
     def finish_with(self, take: Callable[[Iterable[tuple[int, int, Message | None]]], object]) -> None:
-        """Have the replies taken when the last has come: place in ``headers``, instant in ns, message."""
+        """Call a function with the replies, (place in ``headers``, ns, message), when the last has come."""
 
 
 class CohortDrivers(Protocol):
