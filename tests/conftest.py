@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -123,6 +123,15 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
     monkeypatch.setattr(io, "open", made.shim("open", io.open))
     monkeypatch.setattr(durable._Growing, "_put", made.shim("write", durable._Growing._put))
     return made
+
+
+T = TypeVar("T")
+
+
+def there(value: T | None) -> T:
+    """Return a value that has to be there."""
+    assert value is not None
+    return value
 
 
 def rows_of(csv_text: str) -> list[dict[str, str]]:

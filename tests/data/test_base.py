@@ -1,7 +1,5 @@
 """What a data set may and may not be."""
 
-# mypy: disable-error-code="index"
-
 from typing import Any
 
 import numpy as np
@@ -10,6 +8,8 @@ import pytest
 from fedsim.data.base import Dataset
 from fedsim.errors import DataError
 from fedsim.task import Task
+from tests.conftest import there
+from tests.data.conftest import held
 
 TASK = Task((2,), 3)
 TEXT = Task((2,), 3, vocabulary=5)
@@ -24,19 +24,19 @@ def test_its_arrays_become_read_only() -> None:
     dataset = Dataset(TASK, **arrays(), test_x=np.ones((1, 2), np.float32), test_y=np.array([2]))
     for array in (dataset.x, dataset.y, dataset.test_x, dataset.test_y):
         with pytest.raises(ValueError, match="read-only"):
-            array[0] = 1
+            held(array)[0] = 1
 
 
 def test_counts_become_read_only() -> None:
     dataset = Dataset(TASK, sizes=np.array([3, 0]))
     with pytest.raises(ValueError, match="read-only"):
-        dataset.sizes[0] = 1
+        there(dataset.sizes)[0] = 1
 
 
 def test_users_become_read_only() -> None:
     dataset = Dataset(TASK, **arrays(), users=np.array([7, 0, 7, 7]))
     with pytest.raises(ValueError, match="read-only"):
-        dataset.users[0] = 1
+        there(dataset.users)[0] = 1
 
 
 def test_a_text_has_tokens() -> None:

@@ -1,7 +1,5 @@
 """CIFAR-10 and CIFAR-100, from small files in the official form."""
 
-# mypy: disable-error-code="arg-type, index, union-attr"
-
 import hashlib
 import pickle  # noqa: TID251 - the official files are pickles
 from pathlib import Path
@@ -16,6 +14,8 @@ from fedsim.errors import DataError
 from fedsim.rng import Key
 from fedsim.task import Task
 from fedsim.torchvision_compat import torchvision_module
+from tests.conftest import there
+from tests.data.conftest import held
 
 Plugin = type[Cifar10] | type[Cifar100]
 SETS = [(Cifar10, "CIFAR10", "labels"), (Cifar100, "CIFAR100", "fine_labels")]
@@ -58,15 +58,16 @@ def test_both_parts(
     dataset = plugin(plugin.Config()).load(context(tmp_path))
     assert sorted(tmp_path.rglob("*")) == before
     assert dataset.task == Task((3, 32, 32), 100 if name == "CIFAR100" else 10)
-    assert dataset.class_names[:2] == ("class 0", "class 1")
+    assert there(dataset.class_names)[:2] == ("class 0", "class 1")
     batches = len(list(folder.iterdir())) - 2
-    assert dataset.x.shape == (2 * batches, 3, 32, 32)
+    x, y = held(dataset.x), held(dataset.y)
+    assert x.shape == (2 * batches, 3, 32, 32)
     # The red plane of an image comes first, then the green and the blue one, each row by row.
-    assert dataset.x[1, 2, 5, 7] == np.float32(images(2)[1, 2 * 1024 + 5 * 32 + 7]) / np.float32(255)
-    assert dataset.x.flags.c_contiguous
-    assert dataset.y.tolist() == [label for n in range(batches) for label in (n, 9 - n)]
-    assert np.array_equal(dataset.test_x, dataset.x[:2])
-    assert dataset.test_y.tolist() == [0, 9]
+    assert x[1, 2, 5, 7] == np.float32(images(2)[1, 2 * 1024 + 5 * 32 + 7]) / np.float32(255)
+    assert x.flags.c_contiguous
+    assert y.tolist() == [label for n in range(batches) for label in (n, 9 - n)]
+    assert np.array_equal(held(dataset.test_x), x[:2])
+    assert held(dataset.test_y).tolist() == [0, 9]
 
 
 def test_other_files_are_never_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

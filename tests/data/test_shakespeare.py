@@ -1,7 +1,5 @@
 """A play's speakers and their next characters."""
 
-# mypy: disable-error-code="arg-type, index, list-item, union-attr"
-
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,8 @@ from fedsim.data.shakespeare import Shakespeare, ShakespeareConfig
 from fedsim.errors import DataError
 from fedsim.rng import Key
 from fedsim.task import Task
+from tests.conftest import there
+from tests.data.conftest import held
 
 PLAY = "Zoe:\nab\n\nAl:\nbba\n\nZoe:\nca\nd\n\n\n"
 """Zoe says ``ab``, ``ca`` and ``d``; Al says ``bba``."""
@@ -28,10 +28,10 @@ def load(root: Path, text: str = PLAY, **settings: Any) -> Dataset:
 def said(dataset: Dataset, text: str = PLAY) -> list[tuple[int, str]]:
     """Return each sample's user, and its characters with the next one."""
     characters = "?" + "".join(sorted(set(text)))
-    rows = np.column_stack([dataset.x, dataset.y])
+    rows = np.column_stack([held(dataset.x), held(dataset.y)])
     return [
         (int(user), "".join(characters[token] for token in row))
-        for user, row in zip(dataset.users, rows, strict=True)
+        for user, row in zip(there(dataset.users), rows, strict=True)
     ]
 
 
@@ -59,14 +59,14 @@ def test_a_stride_skips_windows(tmp_path: Path) -> None:
 def test_characters_are_numbered_from_1_in_order(tmp_path: Path) -> None:
     dataset = load(tmp_path, "A:\nba\n\n", length=1)
     # The file has, in order: line end, colon, A, a, b.
-    assert (dataset.x.tolist(), dataset.y.tolist()) == ([[5]], [4])
+    assert (held(dataset.x).tolist(), held(dataset.y).tolist()) == ([[5]], [4])
 
 
 def test_rare_characters_are_unknown(tmp_path: Path) -> None:
     dataset = load(tmp_path, "A:\nabcbb\n\nA:\nbba\n", vocabulary=3, length=3)
     assert dataset.task == Task((3,), 3, vocabulary=3)
     # The line end occurs 5 times, b 5 times, the others at most twice.
-    assert dataset.x[:2].tolist() == [[0, 2, 0], [2, 0, 2]]
+    assert held(dataset.x)[:2].tolist() == [[0, 2, 0], [2, 0, 2]]
 
 
 def test_speakers_with_few_samples_are_left_out(tmp_path: Path) -> None:

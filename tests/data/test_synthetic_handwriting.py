@@ -1,7 +1,5 @@
 """Digits in the styles of many writers."""
 
-# mypy: disable-error-code="arg-type, index, operator, union-attr"
-
 from typing import Any
 
 import numpy as np
@@ -23,6 +21,8 @@ from fedsim.errors import DataError
 from fedsim.params import Array
 from fedsim.rng import Key
 from fedsim.task import Task
+from tests.conftest import there
+from tests.data.conftest import held
 
 KEY = Key.root(3)
 PLAIN = np.array([1, 0, 0, 1, 0, 0, 0.5])
@@ -43,15 +43,16 @@ def draw(style: Array, size: int = SOURCE) -> Array:
 def test_its_form() -> None:
     dataset = load(size=12)
     assert dataset.task == Task((1, 12, 12), 10)
-    assert dataset.x.shape == (len(dataset.users), 1, 12, 12)
-    assert (dataset.x.min(), dataset.x.max()) == (0, 1)
-    assert np.array_equal(np.rint(dataset.x * 255) / np.float32(255), dataset.x)
-    assert np.unique(dataset.users).tolist() == [0, 1, 2, 3]
-    assert np.unique(load(num_writers=7).users).tolist() == list(range(7))
+    x, users = held(dataset.x), there(dataset.users)
+    assert x.shape == (len(users), 1, 12, 12)
+    assert (x.min(), x.max()) == (0, 1)
+    assert np.array_equal(np.rint(x * 255) / np.float32(255), x)
+    assert np.unique(users).tolist() == [0, 1, 2, 3]
+    assert np.unique(there(load(num_writers=7).users)).tolist() == list(range(7))
 
 
 def test_equal_keys_give_equal_images() -> None:
-    assert np.array_equal(load().x, load().x)
+    assert np.array_equal(held(load().x), held(load().x))
 
 
 def test_numbers_of_images_are_those_of_femnist() -> None:
@@ -103,7 +104,8 @@ def test_a_place_between_pixels() -> None:
 def test_style_and_class_can_both_be_seen() -> None:
     def apart(dataset: Dataset, by: Array | None) -> float:
         """Return the variance of the means of groups of images, per pixel."""
-        return float(np.stack([dataset.x[by == k].mean(axis=0) for k in np.unique(by)]).var(axis=0).mean())
+        x, by = held(dataset.x), there(by)
+        return float(np.stack([x[by == k].mean(axis=0) for k in np.unique(by)]).var(axis=0).mean())
 
     styled, uniform = load(8, samples_per_writer=150.0), load(8, samples_per_writer=150.0, style=0.0)
     assert apart(styled, styled.users) > 5 * apart(uniform, uniform.users)
@@ -114,13 +116,14 @@ def test_every_image_wobbles() -> None:
     still = load(2, wobble=0.0, samples_per_writer=400.0)
     wobbling = load(2, samples_per_writer=400.0)
     for dataset, repeats in ((still, True), (wobbling, False)):
-        different = len(np.unique(dataset.x.reshape(len(dataset.x), -1), axis=0))
-        assert (different < len(dataset.x)) == repeats
+        x = held(dataset.x)
+        different = len(np.unique(x.reshape(len(x), -1), axis=0))
+        assert (different < len(x)) == repeats
 
 
 def test_preferences() -> None:
     def shares(dataset: Dataset) -> Array:
-        pairs = 10 * dataset.users + dataset.y.astype(np.int64)
+        pairs = 10 * there(dataset.users) + held(dataset.y).astype(np.int64)
         counts = np.bincount(pairs, minlength=200).reshape(20, 10)
         return np.asarray(counts / counts.sum(axis=1, keepdims=True))
 

@@ -1,7 +1,5 @@
 """Linear regression in hidden groups."""
 
-# mypy: disable-error-code="arg-type, index, operator, union-attr"
-
 from typing import Any
 
 import numpy as np
@@ -14,6 +12,8 @@ from fedsim.errors import DataError
 from fedsim.params import Array
 from fedsim.rng import Key
 from fedsim.task import Task
+from tests.conftest import there
+from tests.data.conftest import held
 
 KEY = Key.root(1)
 
@@ -25,23 +25,24 @@ def load(num_clients: int = 4, key: Key = KEY, **settings: Any) -> Dataset:
 
 def solved(dataset: Dataset, client: int) -> Array:
     """Return the least-squares weights of one client's samples."""
-    mine = dataset.users == client
-    return np.asarray(np.linalg.lstsq(dataset.x[mine].astype(np.float64), dataset.y[mine], rcond=None)[0])
+    x, y, mine = held(dataset.x), held(dataset.y), there(dataset.users) == client
+    return np.asarray(np.linalg.lstsq(x[mine].astype(np.float64), y[mine], rcond=None)[0])
 
 
 def test_its_form() -> None:
     dataset = load(3, samples_per_client=5, num_features=2, input_range=2.0)
     assert dataset.task == Task((2,), 1, "regression")
-    assert dataset.x.shape == (15, 2)
-    assert 1 < np.abs(dataset.x).max() <= 2
-    assert dataset.users.tolist() == [0] * 5 + [1] * 5 + [2] * 5
+    x = held(dataset.x)
+    assert x.shape == (15, 2)
+    assert 1 < np.abs(x).max() <= 2
+    assert there(dataset.users).tolist() == [0] * 5 + [1] * 5 + [2] * 5
 
 
 def test_equal_keys_give_equal_samples() -> None:
     one, same, other = load(), load(), load(key=Key.root(2))
-    assert np.array_equal(one.x, same.x)
-    assert np.array_equal(one.y, same.y)
-    assert not np.array_equal(one.y, other.y)
+    assert np.array_equal(held(one.x), held(same.x))
+    assert np.array_equal(held(one.y), held(same.y))
+    assert not np.array_equal(held(one.y), held(other.y))
 
 
 def test_samples_follow_the_truths() -> None:
@@ -54,7 +55,8 @@ def test_samples_follow_the_truths() -> None:
 
 def test_noise_is_what_the_truths_leave() -> None:
     dataset = load(2, noise=0.5, samples_per_client=5000)
-    left = dataset.y - np.sum(dataset.x * truths(SyntheticRegressionConfig(), 2, KEY)[dataset.users], axis=1)
+    x, y = held(dataset.x), held(dataset.y)
+    left = y - np.sum(x * truths(SyntheticRegressionConfig(), 2, KEY)[there(dataset.users)], axis=1)
     assert left.std() == pytest.approx(0.5, rel=0.03)
 
 
@@ -65,7 +67,7 @@ def test_more_samples_than_there_can_be_memory_for() -> None:
 
 @pytest.mark.parametrize("name", ["input_range", "prior_range", "between", "within", "noise"])
 def test_ranges_have_an_end(name: str) -> None:
-    assert np.isfinite(load(1, **{name: 1e6}).y).all()
+    assert np.isfinite(held(load(1, KEY, **{name: 1e6}).y)).all()
     with pytest.raises(ValidationError):
         SyntheticRegressionConfig.model_validate({name: 2e6})
 

@@ -1,7 +1,5 @@
 """Labelled texts of users, from a table."""
 
-# mypy: disable-error-code="union-attr"
-
 import gzip
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,8 @@ from fedsim.data.texts import Texts, TextsConfig
 from fedsim.errors import DataError
 from fedsim.rng import Key
 from fedsim.task import Task
+from tests.conftest import there
+from tests.data.conftest import held
 
 TABLE = """user,label,text
 zoe,good,"Don't stop, DON'T!"
@@ -29,7 +29,7 @@ def load(root: Path, table: str = TABLE, **settings: Any) -> Dataset:
 
 
 def lists(dataset: Dataset) -> tuple[Any, Any, Any]:
-    return dataset.x.tolist(), dataset.y.tolist(), dataset.users.tolist()
+    return held(dataset.x).tolist(), held(dataset.y).tolist(), there(dataset.users).tolist()
 
 
 def test_words_become_tokens(tmp_path: Path) -> None:

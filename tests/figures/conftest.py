@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 import fedsim
+from fedsim.figures.base import BarChart, Figure, GanttChart, HeatChart, LineChart, PointChart
+from tests.conftest import there
 
 TINY: dict[str, Any] = {
     "run": {"name": "tiny", "rounds": 3},
@@ -25,6 +27,15 @@ TINY: dict[str, Any] = {
 """A run of milliseconds; a group has a name that markup could choke on."""
 
 MakeRun = Callable[..., Path]
+
+K = TypeVar("K", LineChart, PointChart, BarChart, HeatChart, GanttChart)
+
+
+def chart_of(figure: Figure | None, kind: type[K]) -> K:
+    """Return the chart of a figure that has to be there, and has to show one of this kind."""
+    chart = there(figure).chart
+    assert isinstance(chart, kind)
+    return chart
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,5 @@
 """Use of the server's link."""
 
-# mypy: disable-error-code="union-attr"
-
 from __future__ import annotations
 
 from typing import Any
@@ -11,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedsim.figures.base import LineChart
 from fedsim.figures.link_use import BINS, bytes_by, capacity, link_figures
+from tests.figures.conftest import chart_of
 
 MESSAGES = {
     "up": np.array([False, True, True]),
@@ -47,12 +47,13 @@ def test_no_byte_is_lost(frames: list[tuple[float, float, int]]) -> None:
 
 def test_both_directions_are_shown_with_the_capacity_that_is_near() -> None:
     (figure,) = link_figures(MESSAGES, network(up="1600 bit/s", down="1 Gbit/s"))
-    up, down = figure.chart.lines
+    chart = chart_of(figure, LineChart)
+    up, down = chart.lines
     assert len(up.x) == BINS + 1
     assert up.y.max() == pytest.approx(300 / 4)
     assert down.y.max() == pytest.approx(100)
     assert up.y[: BINS // 3].tolist() == pytest.approx([0] * (BINS // 3))
-    assert [target.value for target in figure.chart.targets] == [200]  # 1600 bit/s from the server
+    assert [target.value for target in chart.targets] == [200]  # 1600 bit/s from the server
     assert any(
         "can carry 125 MB/s to the server, of which at most 0.1 % was used" in one for one in figure.notes
     )
@@ -62,7 +63,7 @@ def test_both_directions_are_shown_with_the_capacity_that_is_near() -> None:
 def test_equal_capacities_are_told_once() -> None:
     for rate, targets in (("1600 bit/s", ["capacity, 200 B/s each way"]), ("1 Gbit/s", [])):
         (figure,) = link_figures(MESSAGES, network(up=rate, down=rate))
-        assert [target.label for target in figure.chart.targets] == targets
+        assert [target.label for target in chart_of(figure, LineChart).targets] == targets
         assert sum("each way, of which" in note for note in figure.notes) == (not targets)
 
 

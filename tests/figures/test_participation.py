@@ -1,10 +1,10 @@
 """Dispatches and their outcomes."""
 
-# mypy: disable-error-code="union-attr"
-
 import numpy as np
 
+from fedsim.figures.base import BarChart, LineChart
 from fedsim.figures.participation import outcome_figures, outcomes_by_group, participation_figures
+from tests.figures.conftest import chart_of
 
 ROUNDS = {
     "ended_at_s": np.array([1, 2.0]),
@@ -20,7 +20,7 @@ ROUNDS = {
 
 def test_outcomes_that_occur_are_shown_over_time() -> None:
     (figure,) = participation_figures(ROUNDS)
-    assert {line.label: line.y.tolist() for line in figure.chart.lines} == {
+    assert {line.label: line.y.tolist() for line in chart_of(figure, LineChart).lines} == {
         "asked": [3, 3],
         "merged": [3, 2],
         "dropped": [0, 1],
@@ -30,7 +30,7 @@ def test_outcomes_that_occur_are_shown_over_time() -> None:
 def test_staleness_is_shown_where_there_is_any() -> None:
     stale = ROUNDS | {"staleness_mean": np.array([np.nan, 1.5]), "staleness_max": np.array([np.nan, 2])}
     _, figure = participation_figures(stale)
-    mean, largest = figure.chart.lines
+    mean, largest = chart_of(figure, LineChart).lines
     assert (mean.x.tolist(), mean.y.tolist(), largest.y.tolist()) == ([2], [1.5], [2])
 
 
@@ -45,7 +45,7 @@ def test_groups_are_compared_by_the_mean_over_their_clients() -> None:
     clients = {"merged": np.array([2, 1]), "dropped": np.array([0, 1]), "rejected": np.zeros(2)}
     others = {name: np.zeros(1) for name in clients}
     (figure,) = outcomes_by_group({"phones": clients, "idle": others})
-    assert {part.label: part.values.tolist() for part in figure.chart.parts} == {
+    assert {part.label: part.values.tolist() for part in chart_of(figure, BarChart).parts} == {
         "merged": [1.5, 0],
         "dropped": [0.5, 0],
     }

@@ -1,16 +1,13 @@
 """Accuracy against time and bytes, from columns of rounds."""
 
-# mypy: disable-error-code="union-attr"
-
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
-from fedsim.figures.base import Target
+from fedsim.figures.base import Figure, LineChart, Target
 from fedsim.figures.round_curves import NEEDED, quality_figures, sent_by
 from fedsim.params import Array
+from tests.figures.conftest import chart_of
 
 NAN = np.nan
 
@@ -24,21 +21,21 @@ def rounds(**columns: list[float]) -> dict[str, Array]:
     return found | {name: np.array(values, float) for name, values in columns.items()}
 
 
-def lists(chart: Any) -> dict[str, tuple[list[float], list[float]]]:
-    return {line.label: (line.x.tolist(), line.y.tolist()) for line in chart.lines}
+def lists(figure: Figure) -> dict[str, tuple[list[float], list[float]]]:
+    return {line.label: (line.x.tolist(), line.y.tolist()) for line in chart_of(figure, LineChart).lines}
 
 
 def test_accuracy_by_time_and_bytes() -> None:
     by_time, by_bytes = quality_figures(
         rounds(accuracy_mean=[0.5, NAN, 0.8], accuracy_global=[NAN, NAN, 0.7]), [Target(0.75, "target")]
     )
-    assert lists(by_time.chart) == {
+    assert lists(by_time) == {
         "mean over clients": ([1, 4], [0.5, 0.8]),
         "global test set": ([4], [0.7]),
     }
-    assert lists(by_bytes.chart)["mean over clients"] == ([30, 90], [0.5, 0.8])
+    assert lists(by_bytes)["mean over clients"] == ([30, 90], [0.5, 0.8])
     for figure in (by_time, by_bytes):
-        assert [target.value for target in figure.chart.targets] == [0.75]
+        assert [target.value for target in chart_of(figure, LineChart).targets] == [0.75]
         assert "mean over clients: from 50.0 %" in figure.text
     assert (by_time.name, by_bytes.name) == ("accuracy-by-time", "accuracy-by-bytes")
 
@@ -55,8 +52,9 @@ def test_where_nothing_is_sent_there_is_time_alone() -> None:
 
 def test_of_a_regression_the_loss_is_shown_without_targets() -> None:
     figure, _ = quality_figures(rounds(loss_mean=[9, 3, 0.1]), [Target(0.7, "no loss")])
-    assert lists(figure.chart) == {"mean over clients": ([1, 2, 4], [9, 3, 0.1])}
-    assert (figure.name, figure.chart.y.scale, figure.chart.targets) == ("loss-by-time", "log", ())
+    chart = chart_of(figure, LineChart)
+    assert lists(figure) == {"mean over clients": ([1, 2, 4], [9, 3, 0.1])}
+    assert (figure.name, chart.y.scale, chart.targets) == ("loss-by-time", "log", ())
 
 
 def test_what_was_not_measured_has_no_figure() -> None:

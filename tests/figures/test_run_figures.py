@@ -1,7 +1,5 @@
 """The figures of a run, from its folder."""
 
-# mypy: disable-error-code="union-attr"
-
 from __future__ import annotations
 
 import shutil
@@ -14,7 +12,7 @@ import pytest
 from pyarrow import parquet
 
 from fedsim.errors import OutputError, UserError
-from fedsim.figures.base import Section, Target
+from fedsim.figures.base import BarChart, GanttChart, LineChart, Section, Target
 from fedsim.figures.run_figures import (
     MAX_GROUPS,
     ROUNDS_NEEDED,
@@ -27,7 +25,7 @@ from fedsim.figures.run_figures import (
 )
 from fedsim.report.read_parquet import read_there
 from fedsim.report.summary import read_summary
-from tests.figures.conftest import MakeRun
+from tests.figures.conftest import MakeRun, chart_of
 
 ALL = [
     *("accuracy-by-time", "accuracy-by-bytes", "time-by-phase", "bytes", "gantt", "held-up"),
@@ -53,7 +51,7 @@ def test_a_run_has_all_figures(run_folder: Path) -> None:
 
 def test_bars_of_groups_add_up_to_the_summary(run_folder: Path) -> None:
     figures = {figure.name: figure for section in run_sections(run_folder) for figure in section.figures}
-    summary, chart = read_summary(run_folder), figures["bytes"].chart
+    summary, chart = read_summary(run_folder), chart_of(figures["bytes"], BarChart)
     assert chart.bars == ["<b>$x_1$</b> & 50 %", "high"]
     found = {part.label: part.values.sum() for part in chart.parts}
     assert found["useful"] == summary["bytes"]["payload_up"] + summary["bytes"]["payload_down"]
@@ -66,8 +64,8 @@ def test_rounds_alone_tell_the_same_of_a_run_that_goes_on(run_folder: Path) -> N
     assert names(sections) == [
         *("accuracy-by-time", "accuracy-by-bytes", "time-by-phase", "bytes", "participation")
     ]
-    chart = sections[0].figures[0].chart
-    whole = run_sections(run_folder)[0].figures[0].chart
+    chart = chart_of(sections[0].figures[0], LineChart)
+    whole = chart_of(run_sections(run_folder)[0].figures[0], LineChart)
     np.testing.assert_equal([line.y for line in chart.lines], [line.y for line in whole.lines])
     assert round_sections({}) == round_sections({name: one[:0] for name, one in rounds.items()}) == []
 
@@ -139,7 +137,7 @@ def test_over_sockets_time_is_real(run_folder: Path, tmp_path: Path) -> None:
     (real / "run.json").write_text(host.replace('"bus": "memory"', '"bus": "http"'))
     for folder, label in ((run_folder, "simulated time"), (real, "time")):
         by_time = run_sections(folder)[0].figures[0]
-        assert (by_time.chart.x.label, by_time.title) == (label, f"Accuracy against {label}")
+        assert (chart_of(by_time, LineChart).x.label, by_time.title) == (label, f"Accuracy against {label}")
 
 
 def test_what_is_damaged_is_told(run_folder: Path, tmp_path: Path) -> None:
@@ -187,7 +185,7 @@ def test_figures_show_the_labels_of_a_fleet_file(run_folder: Path, tmp_path: Pat
     parquet.write_table(table.set_column(place, "label", labels), new / "clients.parquet")
     for folder, bars in ((old, ["<b>$x_1$</b> & 50 %", "high"]), (new, None)):
         figures = {figure.name: figure for section in run_sections(folder) for figure in section.figures}
-        chart, rows = figures["outcomes"].chart, figures["gantt"].chart
+        chart, rows = chart_of(figures["outcomes"], BarChart), chart_of(figures["gantt"], GanttChart)
         if bars is None:
             assert all("early" in name or "later" in name for name in [*chart.bars, *rows.rows])
         else:

@@ -11,13 +11,13 @@ from pyarrow import parquet
 
 import fedsim
 from fedsim.errors import OutputError
-from fedsim.figures.base import Section
+from fedsim.figures.base import BarChart, Figure, HeatChart, LineChart, Section
 from fedsim.figures.study_figures import left_out, study_sections
 from fedsim.page.report_pages import study_page
 from fedsim.studies import perform as performing
 from fedsim.studies.answer_files import read_folder
 from tests.conftest import InProcess
-from tests.figures.conftest import TINY
+from tests.figures.conftest import TINY, chart_of
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +47,8 @@ def sections_of(folder: Path) -> list[Section]:
     return study_sections(read_folder(folder), folder)
 
 
-def charts(sections: list[Section]) -> dict[str, Any]:
-    return {figure.name: figure.chart for section in sections for figure in section.figures}
+def figures(sections: list[Section]) -> dict[str, Figure]:
+    return {figure.name: figure for section in sections for figure in section.figures}
 
 
 VARIANTS = ["local lr=0.1", "local lr=0.5", "<i>$a_b$</i> lr=0.1", "<i>$a_b$</i> lr=0.5"]
@@ -56,18 +56,21 @@ VARIANTS = ["local lr=0.1", "local lr=0.5", "<i>$a_b$</i> lr=0.1", "<i>$a_b$</i>
 
 @pytest.mark.slow
 def test_a_study_has_a_line_for_each_variant_and_point_of_the_grid(study: Path) -> None:
-    found = charts(sections_of(study))
+    found = figures(sections_of(study))
     assert list(found) == [
         *("accuracy-by-time", "accuracy-by-bytes", "time-by-phase", "bytes", "accuracy-by-variant"),
         *("outcomes", "gantt-1", "gantt-2", "gantt-3", "gantt-4", "classes-of-clients", "samples-of-clients"),
     ]
-    for name in ("accuracy-by-time", "accuracy-by-bytes", "accuracy-by-variant"):
-        chart = found[name]
+    by_time, by_bytes, _ = lines = [
+        chart_of(found[f"accuracy-by-{cost}"], LineChart) for cost in ("time", "bytes", "variant")
+    ]
+    for chart in lines:
         assert [line.label for line in chart.lines] == VARIANTS
-    assert [target.value for target in found["accuracy-by-time"].targets] == [0.05, 0.999]
-    assert all(line.low is not None for line in found["accuracy-by-time"].lines)
-    assert [len(line.x) > 0 for line in found["accuracy-by-bytes"].lines] == [False, False, True, True]
-    assert found["bytes"].bars == VARIANTS
+    assert [target.value for target in by_time.targets] == [0.05, 0.999]
+    assert all(line.low is not None for line in by_time.lines)
+    assert [len(line.x) > 0 for line in by_bytes.lines] == [False, False, True, True]
+    assert chart_of(found["bytes"], BarChart).bars == VARIANTS
+    assert isinstance(found["classes-of-clients"].chart, HeatChart)
 
 
 def test_a_study_that_has_not_ended_has_figures_of_the_runs_that_have(study: Path, tmp_path: Path) -> None:
@@ -75,8 +78,8 @@ def test_a_study_that_has_not_ended_has_figures_of_the_runs_that_have(study: Pat
     for folder in begun.glob("*/"):
         if folder.name != "local-lr-0.1-seed0":
             shutil.rmtree(folder)
-    found = charts(sections_of(begun))
-    assert [line.label for line in found["accuracy-by-variant"].lines] == VARIANTS[:1]
+    found = figures(sections_of(begun))
+    assert [line.label for line in chart_of(found["accuracy-by-variant"], LineChart).lines] == VARIANTS[:1]
     shutil.rmtree(begun / "local-lr-0.1-seed0")
     assert sections_of(begun) == []
 
@@ -88,16 +91,17 @@ def test_a_run_whose_tables_lack_a_column_has_no_gantt_chart(
     old = Path(shutil.copytree(comparison, tmp_path / "old"))
     file = old / "fedavg-seed0" / f"{table}.parquet"
     parquet.write_table(parquet.read_table(file).drop([column]), file)
-    assert [name for name in charts(sections_of(old)) if name.startswith("gantt")] == ["gantt-2"]
+    assert [name for name in figures(sections_of(old)) if name.startswith("gantt")] == ["gantt-2"]
     why = f"{table}.parquet has no column {column}"
     assert left_out(read_folder(old), old) == {"fedavg-seed0": why}
     assert study_page(old).remarks == [f"fedavg-seed0: not shown client by client, since {why}"]
 
 
 def test_a_comparison_has_a_line_for_each_algorithm(comparison: Path) -> None:
-    found = charts(sections_of(comparison))
-    assert [line.label for line in found["accuracy-by-time"].lines] == ["fedavg", "local"]
-    assert found["accuracy-by-time"].lines[0].low is None
+    found = figures(sections_of(comparison))
+    lines = chart_of(found["accuracy-by-time"], LineChart).lines
+    assert [line.label for line in lines] == ["fedavg", "local"]
+    assert lines[0].low is None
 
 
 def test_what_holds_no_study_is_told(tmp_path: Path) -> None:

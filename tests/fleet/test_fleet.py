@@ -1,5 +1,3 @@
-# mypy: disable-error-code="misc, union-attr"
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -18,6 +16,7 @@ from fedsim.fleet.distributions import Fixed, Values
 from fedsim.fleet.fleet import assign
 from fedsim.plugins import load
 from fedsim.rng import Key
+from tests.conftest import there
 
 KEY = Key.root(1)
 SLOW = {
@@ -238,7 +237,7 @@ def test_links_that_follow_traces_are_arrays_and_means(tmp_path: Path) -> None:
     )
     assert fleet.is_traced
     assert fleet.trace_of("speed") is None
-    up_of, down_of = fleet.trace_of("up"), fleet.trace_of("down")
+    up_of, down_of = there(fleet.trace_of("up")), there(fleet.trace_of("down"))
     assert (up_of(1), down_of(0)) == (None, None)
     up, down = fleet.groups[1].traces["up"], fleet.groups[1].traces["down"]
     assert len(up.capacities) == 2
@@ -247,7 +246,7 @@ def test_links_that_follow_traces_are_arrays_and_means(tmp_path: Path) -> None:
     # Two numbers for each link, and a float32 for the mean where means differ.
     assert nbytes(fleet) == 100_000 * (8 + 8 + 4)
     for client in (2, 3, 777):
-        shifted: Any = up_of(client)
+        shifted = there(up_of(client))
         mean_bps = up.capacities[up.numbers[client - 2]].mean_bps
         assert shifted.bytes_between(0, 2_000_000_000) == pytest.approx(mean_bps * 2 / 8)
         assert fleet.device(client).up_bps == fleet.values("up")[client] == mean_bps

@@ -1,5 +1,3 @@
-# mypy: disable-error-code="union-attr"
-
 from __future__ import annotations
 
 import threading
@@ -21,6 +19,7 @@ from fedsim.models.lstm import LstmChars
 from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.models.resnet import ResNet8
 from fedsim.task import Task
+from tests.conftest import there
 
 
 class Wrapped(ModelPlugin[Config]):
@@ -240,7 +239,7 @@ def test_an_operation_in_place_gives_its_argument_back() -> None:
     args = (x, meta(2))
     key = key_of(ATEN.add_.Tensor, args, {})
     memory.add(key, args, x, moved_bytes=4)
-    known = memory.get(key)
+    known = there(memory.get(key))
     other = (meta(2), meta(2))
     assert known.results(other) is other[0]
     assert known.moved_bytes == 4
@@ -251,7 +250,7 @@ def test_results_are_new_and_of_the_same_form() -> None:
     values = ATEN.max.dim(x, 0)
     key = key_of(ATEN.max.dim, (x, 0), {})
     memory.add(key, (x, 0), tuple(values), moved_bytes=1)
-    known = memory.get(key)
+    known = there(memory.get(key))
     largest, where = known.results((x, 0))
     assert largest.is_meta
     assert (largest.shape, largest.dtype) == ((4,), torch.float32)

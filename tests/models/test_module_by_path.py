@@ -1,7 +1,5 @@
 """Models from anybody's modules, by dotted path."""
 
-# mypy: disable-error-code="misc, union-attr"
-
 import inspect
 from collections.abc import Iterator
 from itertools import count
@@ -18,6 +16,7 @@ from fedsim.models.dropout import Dropout
 from fedsim.models.module_by_path import adopted
 from fedsim.rng import Key
 from fedsim.task import Task
+from tests.conftest import there
 
 TASK = Task((64,), 10)
 _NUMBERS: Iterator[int] = count()
@@ -95,7 +94,7 @@ class NoModule:
 
 
 def make(target: Any, task: Task = TASK, **params: Any) -> Architecture:
-    plugin = adopted(f"{__name__}.{target.__name__}")
+    plugin = there(adopted(f"{__name__}.{target.__name__}"))
     return Architecture("mine", plugin(plugin.Config(**params)), task)
 
 
@@ -172,13 +171,13 @@ def test_arguments_that_the_data_say(
     asked = inspect.Parameter(argument, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     monkeypatch.setattr(made, "__signature__", inspect.Signature([asked]), raising=False)
     monkeypatch.setitem(globals(), "made", made)
-    plugin = adopted(f"{__name__}.made")
+    plugin = there(adopted(f"{__name__}.made"))
     Architecture("mine", plugin(plugin.Config()), task).skeleton()
     assert given[0] == value
 
 
 def test_it_cannot_be_cut() -> None:
-    fault = make(Plain).cut_fault(1)
+    fault = there(make(Plain).cut_fault(1))
     assert "its net, a WholeNet, computes in its own way" in fault.problem
 
 
