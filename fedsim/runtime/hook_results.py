@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
+from types import CoroutineType
 from typing import Any
 
 from fedsim.errors import RunError
@@ -22,16 +22,16 @@ def instructions(hook: Any, result: Any) -> tuple[Any, Mapping[int, Any]]:
     raise _unexpected(hook, result, "(state, messages), with messages a mapping of clients to messages")
 
 
-async def called(hook: Callable[..., Any], *arguments: Any) -> Any:
-    """Return what a hook gives.
+def called(hook: Callable[..., Any], *arguments: Any) -> Coroutine[Any, Any, Any]:
+    """Call a hook, and return its coroutine.
 
     Raises:
         RunError: It is no coroutine function.
     """
     coroutine = hook(*arguments)
-    if not inspect.isawaitable(coroutine):
-        raise RunError(f"the hook {_name_of(hook)} is an ordinary function: write it with async def")
-    return await coroutine
+    if type(coroutine) is CoroutineType or isinstance(coroutine, Coroutine):
+        return coroutine
+    raise RunError(f"the hook {_name_of(hook)} is an ordinary function: write it with async def")
 
 
 def local_result(hook: Any, result: Any) -> tuple[Any, Any]:

@@ -46,3 +46,13 @@ def test_a_hook_that_returns_something_else_is_named(
 ) -> None:
     with pytest.raises(RunError, match=re.escape(f".{hook} {expected}")):
         world.play(algorithm(algorithm.Config()), client_timeout_s=1e6)
+
+
+@pytest.mark.parametrize("name", ["send", "train", "merge", "models_of"])
+def test_a_hook_that_is_no_coroutine_function_is_named(world: SimpleNamespace, name: str) -> None:
+    def ordinary(self: Any, *_: Any) -> Any:
+        return None
+
+    algorithm = type("Ordinary", (FedAvg,), {name: ordinary})
+    with pytest.raises(RunError, match=r"ordinary is an ordinary function: write it with async def"):
+        world.play(algorithm(algorithm.Config()), client_timeout_s=1e6)
