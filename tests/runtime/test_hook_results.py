@@ -53,6 +53,6 @@ def test_a_hook_that_is_no_coroutine_function_is_named(world: SimpleNamespace, n
     def ordinary(self: Any, *_: Any) -> Any:
         return None
 
-    algorithm = type("Ordinary", (FedAvg,), {name: ordinary})
+    algorithm = type("Ordinary", (FedAvg,), {name: ordinary})(FedAvg.Config())
     with pytest.raises(RunError, match=r"ordinary is an ordinary function: write it with async def"):
-        world.play(algorithm(algorithm.Config()), client_timeout_s=1e6)
+        world.play(algorithm, client_timeout_s=1e6)
