@@ -283,6 +283,7 @@ _SCALARS: dict[Any, FieldType] = {
 
 def field_type(annotation: Any) -> FieldType | None:
     """Return the field type that an evaluated annotation asks for, or None where no field may be of it."""
+    annotation = without_alias(annotation)
     if get_origin(annotation) in (Union, types.UnionType):
         others = [choice for choice in get_args(annotation) if choice is not type(None)]
         if len(others) != 1 or len(get_args(annotation)) != 2:
@@ -295,7 +296,15 @@ def field_type(annotation: Any) -> FieldType | None:
     return _arrays_type(annotation, DEEPEST) or _SCALARS.get(annotation)
 
 
+def without_alias(annotation: Any) -> Any:
+    """Return what an alias of a type stands for, such as ``NDArray[...]`` from NumPy 2.5 on."""
+    while hasattr(alias := get_origin(annotation) or annotation, "__value__"):
+        annotation = alias.__value__[get_args(annotation)] if get_args(annotation) else alias.__value__
+    return annotation
+
+
 def _arrays_type(annotation: Any, levels: int) -> FieldType | None:
+    annotation = without_alias(annotation)
     arguments = get_args(annotation)
     if get_origin(annotation) is np.ndarray:
         scalar = get_args(arguments[1])[0]

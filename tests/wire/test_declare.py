@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import FrozenInstanceError
-from typing import Any, Literal, Optional
+from typing import Any, Literal, Optional, TypeVar
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from typing_extensions import TypeAliasType
 
 from fedsim.params import Array, Tree
 from fedsim.wire import COMMON, Kinds, Message, counted, message, num_parameters, pack
@@ -74,6 +75,17 @@ def test_counted_scalars_are_parameters() -> None:
 def test_other_annotations_are_refused_when_the_class_is_made(annotation: object) -> None:
     with pytest.raises(TypeError, match=r"Odd\.field: .* cannot travel: use bool, int, float, str, Literal"):
         of_type(annotation)
+
+
+def test_an_alias_of_a_type_travels_as_what_it_stands_for() -> None:
+    scalar = TypeVar("scalar", bound=np.generic)
+    # As NumPy declares NDArray from 2.5 on.
+    alias = TypeAliasType("alias", np.ndarray[Any, np.dtype[scalar]], type_params=(scalar,))
+    word = TypeAliasType("word", Literal["a", "b"])
+    for annotation in (alias[np.float32], alias[np.float32] | None, Mapping[str, alias[Any]], word):
+        of_type(annotation)
+    with pytest.raises(TypeError, match="cannot travel"):
+        of_type(alias[np.complex64])
 
 
 def test_trees_that_count_are_known_by_name() -> None:

@@ -33,6 +33,7 @@ from fedsim.walk import field_names, parts
 from fedsim.wire import Limits, Message, unpack
 from fedsim.wire.binary_arrays import Bins, arrays_of_bytes, described, lead
 from fedsim.wire.contents import plain
+from fedsim.wire.field_types import without_alias
 
 WORD = "fedsim state"
 """The first thing in every state."""
@@ -264,6 +265,7 @@ def hints_of(cls: type) -> Mapping[str, Any]:
 
 def fits(value: Any, hint: Any) -> bool:
     """Whether a value suits an annotation; unknown annotations, such as protocols, take any value."""
+    hint = without_alias(hint)
     if hint is Any:
         return True
     if hint is None or hint is type(None):

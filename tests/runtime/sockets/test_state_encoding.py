@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from typing_extensions import TypeAliasType
 
 from fedsim.algorithms.base import mirrored
 from fedsim.engine.jobs import ClientSamples, InlineSamples, PublicSamples, Samples
@@ -260,6 +261,7 @@ T = TypeVar("T", bound=int)
         (float, [1, np.float32(1)], ["1"]),
         (int | None, [None], ["x"]),
         (Literal["a", "b"], ["a"], ["c"]),
+        (TypeAliasType("word", Literal["a", "b"]), ["a"], ["c"]),
         (tuple[int, ...], [(1, 2)], [(1, "2")]),
         (tuple[int, str], [(1, "2")], [(1,)]),
         (Mapping[str, int], [{"a": 1}], [{1: 1}]),
