@@ -49,6 +49,10 @@ class SkippingLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return super().time() + self._skipped_s
 
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        # Without the limit of 5 minutes that Python 3.12 and later have for it, which would be skipped.
+        await super().shutdown_default_executor()
+
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         future = super().run_in_executor(executor, func, *args)
         self.num_busy += 1

@@ -83,7 +83,7 @@ def test_they_are_all_losses_that_serve_many() -> None:
 
 def _serves_many(one: Any) -> bool:
     """Return whether it is such a loss, or a class of such losses."""
-    return can_serve_many(one) or getattr(vars(one).get("__call__"), "serves_many", False)
+    return can_serve_many(one) or (isinstance(one, type) and can_serve_many(vars(one).get("__call__", one)))
 
 
 class Table:
