@@ -13,7 +13,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar, get_args
 
 from fedsim.config import Config
 from fedsim.errors import UnknownPluginError
@@ -34,6 +34,14 @@ class Plugin(Generic[C]):
     """Base of all plugins: made from its settings, and without other state."""
 
     Config: ClassVar[type[Config]] = Config
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Take ``Config`` from the base's type argument, as in ``Algorithm[MyConfig]``, unless it is set."""
+        super().__init_subclass__(**kwargs)
+        arguments = [kind for base in vars(cls).get("__orig_bases__", ()) for kind in get_args(base)]
+        settings = [kind for kind in arguments if isinstance(kind, type) and issubclass(kind, Config)]
+        if settings and "Config" not in vars(cls):
+            cls.Config = settings[0]
 
     def __init__(self, config: C) -> None:
         self.config = config

@@ -230,6 +230,22 @@ def test_a_plugin_is_made_from_its_settings() -> None:
     assert Plugin(config).config is config
 
 
+def test_the_settings_are_the_type_argument_of_the_base_unless_the_class_names_others() -> None:
+    class Speed(Config):
+        pass
+
+    class Fast(Plugin[Speed]):
+        pass
+
+    class Derived(Fast):
+        pass
+
+    class Named(Plugin[Speed]):
+        Config = Config
+
+    assert [cls.Config for cls in (Fast, Derived, Named)] == [Speed, Speed, Config]
+
+
 def test_a_dotted_path_leads_to_a_module_or_to_what_is_in_one(root: Path) -> None:
     _private(root, "class Net:\n    size = 3\n")
     assert at("my_lab.fast") is sys.modules["my_lab.fast"]

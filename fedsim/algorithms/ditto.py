@@ -42,8 +42,6 @@ class Ditto(FedAvg[DittoConfig]):
 
     about = About(kind="personal models", down="S", up="S", client="its own model", server="the global model")
 
-    Config = DittoConfig
-
     # A client goes on with the model that it has, so nothing is sent after the last round.
     own_model, send_last = Algorithm.own_model, Algorithm.send_last
 

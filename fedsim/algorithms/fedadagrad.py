@@ -27,8 +27,6 @@ class FedAdagrad(AdaptiveOptimisation[FedAdagradConfig]):
 
     about = About(kind="one global model", down="S", up="S", server="the global model and two moments")
 
-    Config = FedAdagradConfig
-
     def second_moment(self, v: Array, squared: Array) -> Array:
         """Return the sum of the squares."""
         return v + squared

@@ -26,8 +26,6 @@ class FedAdam(AdaptiveOptimisation[FedAdamConfig]):
 
     about = About(kind="one global model", down="S", up="S", server="the global model and two moments")
 
-    Config = FedAdamConfig
-
     def second_moment(self, v: Array, squared: Array) -> Array:
         """Return a moving average of the squares."""
         return self.config.beta2 * v + (1 - self.config.beta2) * squared

@@ -41,7 +41,6 @@ class FedAsync(ModelTraining[FedAsyncConfig, Model]):
 
     about = About(kind="one global model", down="S", up="S", server="the global model")
 
-    Config = FedAsyncConfig
     discounted = "steps"
 
     async def train(

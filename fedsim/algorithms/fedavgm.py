@@ -30,8 +30,6 @@ class FedAvgM(ServerOptimisation[FedAvgMConfig]):
 
     about = About(kind="one global model", down="S", up="S", server="the global model and its velocity")
 
-    Config = FedAvgMConfig
-
     def first_moments(self, like: Array) -> tuple[Array, ...]:
         """Return a velocity of 0."""
         return (np.zeros(like.shape),)

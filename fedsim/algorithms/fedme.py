@@ -272,7 +272,6 @@ class ServerState:
 class FedMe(Algorithm[FedMeConfig, ServerState, Model]):
     """Personalised models by exchange; a client's state is its own model."""
 
-    Config = FedMeConfig
     messages = (Enrolment, ExchangedModel, ModelPair)
     mixed_architectures = True
     needs_public = True

@@ -39,8 +39,6 @@ class FedProx(FedAvg[FedProxConfig]):
 
     about = About(kind="one global model", down="S", up="S", server="the global model")
 
-    Config = FedProxConfig
-
     @property
     def exchanges(self) -> Exchanges[Model, Any]:
         """One: train, or a share of it."""

@@ -28,8 +28,6 @@ class FedYogi(AdaptiveOptimisation[FedYogiConfig]):
 
     about = About(kind="one global model", down="S", up="S", server="the global model and two moments")
 
-    Config = FedYogiConfig
-
     def second_moment(self, v: Array, squared: Array) -> Array:
         """Return the second moment, moved towards the squares."""
         moved: Array = v - (1 - self.config.beta2) * squared * np.sign(v - squared)

@@ -25,7 +25,6 @@ class Local(Algorithm[LocalConfig, None, Model]):
 
     about = About(kind="reference", down="0", up="0", client="its model", own_models=True)
 
-    Config = LocalConfig
     mixed_architectures = True
     discounted = "nothing"
 

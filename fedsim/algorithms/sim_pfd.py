@@ -40,8 +40,6 @@ class SimPFD(Codistillation[SimPFDConfig, ServerState]):
         own_models=True,
     )
 
-    Config = SimPFDConfig
-
     async def weights(self, server: ServerContext, state: ServerState) -> Array:
         """Return weights from cosines of predictions."""
         flops = cosines_flops(*state.values.shape)

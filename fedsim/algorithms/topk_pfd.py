@@ -54,8 +54,6 @@ class TopKPFD(Codistillation[TopKPFDConfig, ServerState]):
         own_models=True,
     )
 
-    Config = TopKPFDConfig
-
     async def weights(self, server: ServerContext, state: ServerState) -> Array:
         """Return equal weights for each client's neighbours."""
         flops = cosines_flops(*state.values.shape)

@@ -181,7 +181,6 @@ class FluidConfig(Config):
 class Fluid(NetworkPlugin[FluidConfig]):
     """Links shared fairly."""
 
-    Config = FluidConfig
     follows_traces = True
 
     def __init__(self, config: FluidConfig) -> None:
