@@ -329,11 +329,6 @@ def test_one_split_in_a_list_is_the_split_itself() -> None:
     assert everything(spread(shares=((0.6, 0.2, 0.2),))) == everything(spread())
 
 
-def test_each_of_several_splits_is_checked() -> None:
-    with pytest.raises(DataError, match=r"0.5, 0.2, 0.2 sum to 0.9"):
-        spread(shares=((0.6, 0.2, 0.2), (0.5, 0.2, 0.2)))
-
-
 def test_a_client_may_have_nothing() -> None:
     data = federated(dataset(4), Fixed([], [0, 1]), num_clients=2, shares=(0.5, 0.0, 0.5))
     assert data.sizes("train").tolist() == [0, 1]
@@ -365,12 +360,7 @@ def test_a_partition_that_breaks_its_promise(parts: tuple[list[int], ...], probl
         ({"public_size": 100}, "leaves 0 for 3 clients"),
         ({"global_test_share": 0.99}, "59 for the global test set"),
         ({"num_clients": 61}, "leaves 60 for 61 clients"),
-        ({"num_clients": 0}, "num_clients = 0: give at least 1"),
-        ({"public_size": -1}, "public_size = -1: give at least 0"),
-        ({"global_test_share": 1.0}, "from 0 to below 1"),
-        ({"limit": 0}, "limit = 0: give at least 1"),
         ({"limit": 2}, "of 2 samples"),
-        ({"shares": (0.5, 0.2, 0.2)}, "sum to 0.9"),
     ],
 )
 def test_impossible_requests_teach(settings: dict[str, Any], problem: str) -> None:
@@ -387,7 +377,6 @@ def test_impossible_requests_teach(settings: dict[str, Any], problem: str) -> No
         ({"limit": 2, "public_size": 2}, "limit"),
         ({"num_clients": 61}, "num_clients"),
         ({"num_clients": 61, "limit": 1000}, "num_clients"),
-        ({"shares": (0.5, 0.2, 0.2)}, ""),
     ],
 )
 def test_the_setting_that_leaves_too_few_is_named(settings: dict[str, Any], blamed: str) -> None:
@@ -431,12 +420,7 @@ def test_counts_have_no_samples() -> None:
     ("settings", "problem"),
     [
         ({"partition": IID}, "leave out the partition"),
-        ({"global_test_share": 0.1}, "leave out the partition"),
-        ({"limit": 3}, "leave out the partition"),
         ({"num_clients": 3}, "has counts for 2 clients, but the run has 3"),
-        ({"public_users": 0.1}, "leave out the partition"),
-        ({"public_source": dataset()}, "leave out .* source and transformation"),
-        ({"public_augment": "fedet"}, "leave out .* source and transformation"),
     ],
 )
 def test_counts_are_not_spread(settings: dict[str, Any], problem: str) -> None:

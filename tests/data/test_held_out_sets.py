@@ -127,35 +127,10 @@ def spread(held: Dataset, **settings: Any) -> FederatedData:
         ),
         (dataset(PEOPLE.copy()), {"public_users": 0.5, "num_clients": 6}, "use fewer clients", "partition"),
         (
-            dataset(PEOPLE.copy()),
-            {"public_users": 0.5, "public_size": 3},
-            "a number of samples, .* or whole users",
-            "public_users",
-        ),
-        (
-            dataset(PEOPLE.copy()),
-            {"global_test_users": 0.5, "global_test_share": 0.1},
-            "of samples or of users: give one",
-            "",
-        ),
-        (dataset(PEOPLE.copy()), {"public_users": 1.0}, "public_users = 1: .*below 1", ""),
-        (
-            dataset(PEOPLE.copy()),
-            {"public_users": 0.1, "public_source": dataset(None)},
-            "or another, or whole users of this one",
-            "public_users",
-        ),
-        (
             dataset(PEOPLE.copy(), tested=True),
             {"global_test_users": 0.1},
             "has a test part of its own",
             "global_test_users",
-        ),
-        (
-            Dataset(Task((1,), 2), sizes=np.array([3, 4])),
-            {"global_test_users": 0.1},
-            "leave out the partition",
-            "",
         ),
     ],
 )
