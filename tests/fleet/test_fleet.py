@@ -76,11 +76,6 @@ def test_a_client_outside_the_fleet_is_an_error(client: int) -> None:
         fleet_of({"count": 2}).device(client)
 
 
-def test_a_fleet_has_a_group() -> None:
-    with pytest.raises(ValueError, match="at least one group"):
-        fleet_of()
-
-
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=6))
 def test_every_client_is_in_the_group_of_its_place(counts: list[int]) -> None:
     fleet = fleet_of(*({"count": count, "name": str(i)} for i, count in enumerate(counts)))
@@ -200,11 +195,6 @@ def test_each_group_comes_and_goes_in_its_own_way() -> None:
     # Devices are the same, whenever they are there.
     plain = build_fleet(entries, ServerConfig(), KEY)
     assert np.array_equal(plain.values("speed"), fleet.values("speed"))
-
-
-def test_each_group_has_its_model() -> None:
-    with pytest.raises(ValueError, match="1 groups and 2 availability models"):
-        build_fleet([GroupConfig(count=1)], ServerConfig(), KEY, availability=[presence("always")] * 2)
 
 
 def test_a_value_given_in_code_is_checked_as_well() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fedsim import clock
 from fedsim.clock import VirtualTimeLoop, call_after, now_ns, sleep_for, sleep_until, wait
-from fedsim.errors import DataError, DeadlockError, VirtualTimeError
+from fedsim.errors import DataError, DeadlockError
 from fedsim.network import Links, NetworkPlugin, Parcel
 from fedsim.network.base import Passage
 from fedsim.network.capacity import Capacity
@@ -399,23 +399,6 @@ async def test_all_that_happens_at_one_instant_is_solved_once(
     assert len(world.arrivals) == 1100
     assert solvings() < 10
     assert loop.events_run - before < 20 + (1100 if latency_s else 0)
-
-
-# Misuse
-
-
-@pytest.mark.parametrize(("sender", "receiver"), [(0, 1), (-1, -1)])
-async def test_parcels_go_between_the_server_and_a_client(sender: int, receiver: int) -> None:
-    with pytest.raises(ValueError, match=r"joins the server \(-1\) with clients"):
-        World(links([1.0] * 2, [1.0] * 2, 1.0, 1.0)).send("astray", sender, receiver, 1)
-
-
-def test_it_takes_virtual_time() -> None:
-    async def main() -> None:
-        World(links([1.0], [1.0], 1.0, 1.0)).down("real", 0, 1)
-
-    with pytest.raises(VirtualTimeError, match=r"clock\.run"), asyncio.Runner() as runner:
-        runner.run(main())
 
 
 # The plugin
