@@ -108,15 +108,8 @@ def test_many_clients_share_few_recordings_in_a_drawn_order(tmp_path: Path) -> N
         ("client,on,off\na,0,1\n", {}, "line 1: the first line is 'client,on,off': write"),
         ("client,on_at_s,off_at_s\n", {}, "line 1: no interval follows"),
         ("client,on_at_s,off_at_s\na,0\n", {}, "line 2: 2 cells, but the header has 3 columns"),
-        ("client,on_at_s,off_at_s\na,x,1\n", {}, "line 2, column 'on_at_s': 'x' is not a number"),
-        ("client,on_at_s,off_at_s\na,-1,1\n", {}, "line 2, column 'on_at_s': '-1' is negative"),
         ("client,on_at_s,off_at_s\na,0,1e10\n", {}, "line 2, column 'off_at_s': '1e10' is too large"),
         ("client,on_at_s,off_at_s\na,3,3\n", {}, "line 2, column 'off_at_s': 3 s does not come after 3 s"),
-        (
-            "client,on_at_s,off_at_s\na,50,10\n",
-            {},
-            "line 2, column 'off_at_s': 10 s does not come after 50 s",
-        ),
         (
             "client,on_at_s,off_at_s\na,3,3.0001\n",
             {},
