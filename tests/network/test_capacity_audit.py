@@ -98,17 +98,6 @@ def test_with_traces_too() -> None:
     assert len(plain) == 2 * len(EVENTS)
 
 
-events = st.lists(
-    st.tuples(st.integers(0, 20 * MS), st.integers(0, 2), st.integers(0, 5000), st.booleans()), max_size=12
-)
-
-
-@given(events)
-def test_what_is_sound_is_never_blamed(sent: Events) -> None:
-    for links in (LINKS, TRACED):
-        play(FluidCarrier(links, is_checked=True), sent)
-
-
 def test_a_lap_that_ends_with_nothing_is_sound() -> None:
     # What a difference of two sums once made of it: -2.98e-08 bits in a span in which nothing can pass.
     server = Capacity([0, 492_076_000, 1_458_142_000], [1.3991e6, 6.3729e6, 0.0], 2_424_208_000)
@@ -149,7 +138,7 @@ any_events = st.lists(
     any_events,
     st.sampled_from([0, 10**17]),  # 3 years
 )
-def test_nor_with_any_capacities(
+def test_what_is_sound_is_never_blamed(
     rates_bps: list[float],
     server: Capacity | None,
     traces: list[Capacity],

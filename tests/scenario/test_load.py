@@ -297,17 +297,15 @@ def test_a_plugin_of_another_kind(faults: Faults) -> None:
 def test_private_plugins_are_found_by_dotted_path(
     load: Load, faults: Faults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "my_lab.py").write_text(
-        "from fedsim.algorithms.fedprox import FedProx\n\nclass Mine(FedProx):\n    pass\n\nPLUGIN = Mine\n"
-    )
-    (tmp_path / "my_broken.py").write_text("1 / 0\n")
-    (tmp_path / "my_needy.py").write_text("import a_module_that_nobody_has\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
     # A private plugin is told apart by a dot, so a module of its own lies in a package.
     package = tmp_path / "lab"
     package.mkdir()
-    for name in ("my_lab", "my_broken", "my_needy"):
-        (tmp_path / f"{name}.py").rename(package / f"{name}.py")
+    (package / "my_lab.py").write_text(
+        "from fedsim.algorithms.fedprox import FedProx\n\nclass Mine(FedProx):\n    pass\n\nPLUGIN = Mine\n"
+    )
+    (package / "my_broken.py").write_text("1 / 0\n")
+    (package / "my_needy.py").write_text("import a_module_that_nobody_has\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
     scenario = load("[algorithm]\nname = 'lab.my_lab'\nparams.mu = 0.5\n")
     assert scenario.algorithm.params == FedProxConfig(mu=0.5)
     found = faults("[algorithm]\nname = 'lab.my_lab'\nparams.nu = 0.5\n")
