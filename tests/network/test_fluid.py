@@ -118,15 +118,6 @@ async def test_parcels_of_one_client_share_its_link() -> None:
     assert world.arrivals == [("a", 2 * MS), ("b", 4 * MS), ("c", 8 * MS)]
 
 
-async def test_a_parcel_that_joins_another_of_its_client_slows_it() -> None:
-    world = World(links([1e9], [8e6], 1e9, 1e9))
-    world.down("a", 0, 3000)
-    await sleep_for(0.001)
-    world.down("b", 0, 1000)  # both at 4 until it is done at 3 ms; "a" then has 1000 to go
-    await sleep_for(1)
-    assert world.arrivals == [("b", 3 * MS), ("a", 4 * MS)]
-
-
 async def test_nothing_takes_latency_alone() -> None:
     world = World(links([8e6], [8e6], 8e6, 8e6, latency_s=0.01))
     world.down("nothing", 0, 0)
@@ -332,16 +323,6 @@ async def test_the_servers_capacity_follows_its_trace_whether_or_not_anybody_is_
         ("c", 22 * MS),
         ("d", 22 * MS),
     ]
-
-
-async def test_a_clients_capacity_may_fall_to_zero_for_a_while() -> None:
-    trace = Capacity([0, MS, 2 * MS], [4e6, 0.0, 1e6], 100 * MS)
-    world = World(traced(links([8e6] * 2, [8e6] * 2, 1e9, 1e9), down={0: trace}))
-    world.down("a", 0, 1000)
-    world.down("b", 1, 1000)
-    world.up("c", 0, 1000)
-    await sleep_for(1)
-    assert dict(world.arrivals) == {"a": 6 * MS, "b": MS, "c": MS}
 
 
 async def test_a_clients_capacity_can_follow_a_trace() -> None:
