@@ -240,10 +240,13 @@ def test_the_settings_are_the_type_argument_of_the_base_unless_the_class_names_o
     class Derived(Fast):
         pass
 
-    class Named(Plugin[Speed]):
-        Config = Config
+    class Other(Speed):
+        pass
 
-    assert [cls.Config for cls in (Fast, Derived, Named)] == [Speed, Speed, Config]
+    class Named(Plugin[Speed]):
+        Config = Other
+
+    assert [cls.Config for cls in (Fast, Derived, Named)] == [Speed, Speed, Other]
 
 
 def test_a_dotted_path_leads_to_a_module_or_to_what_is_in_one(root: Path) -> None:
