@@ -82,14 +82,6 @@ class Note:
 # Sharing
 
 
-async def test_downloads_share_the_servers_egress() -> None:
-    world = World(links([1e9] * 3, [1e9] * 3, 8e6, 1e9))
-    for client in range(3):
-        world.down(f"to {client}", client, (client + 1) * 1000)  # 1, 2 and 3 ms alone
-    await sleep_for(1)
-    assert world.arrivals == [("to 0", 3 * MS), ("to 1", 5 * MS), ("to 2", 6 * MS)]
-
-
 async def test_uploads_share_the_servers_ingress_and_leave_downloads_alone() -> None:
     world = World(links([1e9] * 2, [8e6] * 2, 1e9, 8e6))
     world.up("up 0", 0, 1000)
@@ -106,16 +98,6 @@ async def test_latency_comes_first_and_loads_nothing() -> None:
     world.down("near", 1, 2000)  # flows from 1 ms, alone until 3 ms, when it is done
     await sleep_for(1)
     assert world.arrivals == [("near", 3 * MS), ("far", 4 * MS)]
-
-
-async def test_parcels_of_one_client_share_its_link() -> None:
-    # Server 24 Mbit/s, client 0 has 8: its two get 4 each beside client 1's 16, then the second gets 8.
-    world = World(links([1e9] * 2, [8e6, 16e6], 24e6, 1e9))
-    world.down("a", 0, 1000)
-    world.down("b", 0, 3000)
-    world.down("c", 1, 16_000)
-    await sleep_for(1)
-    assert world.arrivals == [("a", 2 * MS), ("b", 4 * MS), ("c", 8 * MS)]
 
 
 async def test_nothing_takes_latency_alone() -> None:

@@ -83,10 +83,6 @@ def test_a_file_that_is_not_toml_names_line_and_column_and_shows_the_line(faults
     assert found[""].mend == "mend this line: rounds = ten"
 
 
-def test_a_file_that_ends_too_early(faults: Faults) -> None:
-    assert "not TOML" in faults(text='[run]\nname = "x').popitem()[1].problem
-
-
 def test_a_file_that_is_not_text(tmp_path: Path) -> None:
     path = tmp_path / "a.toml"
     path.write_bytes(b"ab\xff")
@@ -367,13 +363,6 @@ def test_all_faults_at_once_in_the_order_of_the_file(faults: Faults) -> None:
         "engine.device",
         "",
     ]
-
-
-def test_faults_between_tables_come_with_the_others(faults: Faults) -> None:
-    found = faults(
-        "[participation]\nclients_per_round = 9\n[algorithm]\nname = 'fedmd'\n[training]\nlr = -1\n"
-    )
-    assert list(found) == ["participation.clients_per_round", "training.lr", "data.public.size"]
 
 
 @pytest.mark.parametrize(

@@ -71,15 +71,6 @@ def test_a_plain_grid(tmp_path: Path) -> None:
     assert patterns == {"101101", "000000"}
 
 
-def test_a_grid_written_by_numpy_is_read_as_it_is(tmp_path: Path) -> None:
-    grid = Key.root(3).numpy().integers(0, 2, (30, 7))
-    np.savetxt(tmp_path / "grid.csv", grid, fmt="%d", delimiter=",")
-    presence = PLUGIN(TraceConfig.model_validate({"file": str(tmp_path / "grid.csv"), "step": "5 s"}))
-    bound_to_all = presence.bind(30, Key.root(0))
-    read = [[bound_to_all.look(client, 5.0 * i)[0] for i in range(7)] for client in range(30)]
-    assert sorted(read) == sorted(grid.astype(bool).tolist())
-
-
 @given(st.lists(st.text("01", min_size=5, max_size=5), min_size=1, max_size=4), st.integers(1, 30))
 def test_a_grid_is_replayed_state_by_state(
     tmp_path_factory: pytest.TempPathFactory, lines: list[str], num: int
