@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
+from typing import TypeVar
 
 import pytest
 
@@ -246,7 +247,13 @@ def test_the_settings_are_the_type_argument_of_the_base_unless_the_class_names_o
     class Named(Plugin[Speed]):
         Config = Other
 
-    assert [cls.Config for cls in (Fast, Derived, Named)] == [Speed, Speed, Other]
+    bounded = TypeVar("bounded", bound=Other)
+
+    class Base(Plugin[bounded]):
+        pass
+
+    settings = [cls.Config for cls in (Plugin, Fast, Derived, Named, Base)]
+    assert settings == [Config, Speed, Speed, Other, Other]
 
 
 def test_a_dotted_path_leads_to_a_module_or_to_what_is_in_one(root: Path) -> None:
