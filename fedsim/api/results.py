@@ -261,7 +261,7 @@ class Comparison:
 
     @cached_property
     def answers(self) -> pa.Table:
-        """One row per algorithm and target: the columns of ``answers.csv``, as those of a study."""
+        """One row per algorithm and accuracy to be reached: the columns of ``answers.csv``."""
         return arrow_rows(ANSWERS, answer_rows(read_folder(self.folder)))
 
     def save(self, folder: str | Path, *, force: bool = False) -> Path:

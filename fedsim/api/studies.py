@@ -265,10 +265,10 @@ def _done(
         warn(remark)
     folder, temporary = place_of(out)
     is_here, models = _is_here(jobs, on), dict[str, EndModels]()
-    with study_on(live, plan, folder, is_here=is_here) as followed:
+    with study_on(live, plan, folder, is_here=is_here) as (hear, observe):
 
         def watch(now: StudyProgress) -> None:
-            followed.hear(now)
+            hear(now)
             listener(now)
             if plan.kind == "comparison" and now.run is not None and now.recorded is not None:
                 models[now.run.label] = now.recorded.models
@@ -282,7 +282,7 @@ def _done(
                     on=on,
                     watch=watch,
                     known_as=RUNS / plan.name if temporary else None,
-                    observe=followed.observe,
+                    observe=observe,
                     **options,
                 )
 

@@ -131,7 +131,7 @@ def check_study(
     parts += [several(len(plan.seeds), "seed")]
     say(f"{scenario_file}: {plan.name}, a study: {', '.join(parts)}")
     table(_one_run_of_each(plan, known))
-    trials, jobs = sum(map(len, plan.trials.values())), jobs or default_jobs(len(plan.runs))
+    trials, jobs = len(plan.all_trials), jobs or default_jobs(len(plan.runs))
     heading("Cost")
     lines = [("trials, of the tuning", str(trials))] if trials else []
     lines += [

@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
@@ -17,7 +16,7 @@ from fedsim.cli.console import note, say, sentence, table, terminal
 from fedsim.cli.progress import TimeLeft, live_page, watching
 from fedsim.cli.progress import Watch as RoundWatch
 from fedsim.cli.results import check_report_place, note_report
-from fedsim.page.live_session import NoLivePage, study_on
+from fedsim.page.live_session import study_on
 from fedsim.report import cost_breakdown, number_format
 from fedsim.report.text_table import TextTable
 from fedsim.studies import comparison
@@ -28,9 +27,6 @@ from fedsim.studies.perform import On, Progress, Watch, check_failed, perform
 from fedsim.studies.plan import StudyPlan, load_study
 from fedsim.studies.study_place import study_place
 from fedsim.studies.variant_params import params_table, plan_remarks
-
-if TYPE_CHECKING:
-    from fedsim.page.live_study import LiveStudy
 
 
 class Options(TypedDict):
@@ -81,12 +77,21 @@ def show_study(plan: StudyPlan, options: Options, *, show_params: bool = False) 
     is_comparison = plan.kind == "comparison"
     is_by_round = is_here and is_comparison
     show = watching_each(plan, quiet=quiet) if is_by_round else watching_study(plan.name, quiet=quiet)
+    last, remarks = Progress(0, 0), list[str]()
     try:
         with (
-            study_on(live_page(options["live"]), plan, parent, is_here=is_here) as followed,
+            study_on(live_page(options["live"]), plan, parent, is_here=is_here) as (hear, observe),
             show as watch,
         ):
-            watch_all = Both(watch, followed)
+
+            def watch_all(progress: Progress) -> None:
+                nonlocal last
+                last = progress
+                watch(progress)
+                hear(progress)
+                if progress.run is not None and progress.recorded is not None:
+                    remarks.extend(f"{progress.run.label}: {remark}" for remark in progress.recorded.remarks)
+
             answers = perform(
                 plan,
                 parent,
@@ -95,7 +100,7 @@ def show_study(plan: StudyPlan, options: Options, *, show_params: bool = False) 
                 force=force,
                 verify=options["verify"],
                 watch=watch_all,
-                observe=followed.observe,
+                observe=observe,
                 tell=note,
             )
     except KeyboardInterrupt:
@@ -110,10 +115,10 @@ def show_study(plan: StudyPlan, options: Options, *, show_params: bool = False) 
         table(params_table(answers.plan))
     files = "comparison.csv, comparison.json" if is_comparison else "answers.csv, study.parquet"
     note(f"\nresults are in {parent}: {files}, and one folder for each run")
-    note_kept(watch_all.last.kept, watch_all.last.total)
+    note_kept(last.kept, last.total)
     if options["report"]:
         note_report(parent)
-    for remark in watch_all.remarks:
+    for remark in remarks:
         note(f"note: {remark}")
     check_failed(answers.failed, plan.kind)
 
@@ -138,24 +143,6 @@ def note_kept(kept: int, total: int) -> None:
             f"{kept} of {number_format.several(total, 'run')} {were} there already and {were} not run again"
         )
         note(f"{kept_words}; a new folder, --out FOLDER, runs them anew")
-
-
-@dataclass(slots=True)
-class Both:
-    """Passes progress to the terminal and a live page, and keeps what is shown at the end."""
-
-    watch: Watch
-    followed: LiveStudy | NoLivePage
-    last: Progress = field(default=Progress(0, 0), init=False)
-    remarks: list[str] = field(default_factory=list, init=False)
-
-    def __call__(self, progress: Progress) -> None:
-        """Pass on where the study is."""
-        self.last = progress
-        self.watch(progress)
-        self.followed.hear(progress)
-        if progress.run is not None and progress.recorded is not None:
-            self.remarks += [f"{progress.run.label}: {remark}" for remark in progress.recorded.remarks]
 
 
 @contextmanager

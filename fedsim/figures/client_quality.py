@@ -82,7 +82,7 @@ def ranked_figure(values: Mapping[str, Sequence[Array]], what: str, by: str) -> 
 def group_figures(groups: Mapping[str, Columns]) -> list[Figure]:
     """Return the accuracies of clients at the end, or else their losses, a line for each device group."""
     for what in ("accuracy", "loss"):
-        values = {label: [rows[what]] for label, rows in groups.items() if what in rows}
+        values = {label: [rows[what]] for label, rows in groups.items()}
         if (figure := ranked_figure(values, what, "group")) is not None:
             return [figure]
     return []
@@ -91,7 +91,7 @@ def group_figures(groups: Mapping[str, Columns]) -> list[Figure]:
 def by_data_figures(clients: Columns) -> list[Figure]:
     """Return the accuracy of each client against its number of training samples, coloured by device group."""
     what = _measured(clients)
-    if what is None or "num_train" not in clients or "group" not in clients:
+    if what is None:
         return []
     there = np.flatnonzero(np.isfinite(clients[what]))
     shown, notes = there, []
@@ -124,7 +124,7 @@ def by_data_figures(clients: Columns) -> list[Figure]:
 def _measured(columns: Columns) -> str | None:
     """Return ``"accuracy"``, or else ``"loss"``, whichever has values; None where neither has."""
     for what in ("accuracy", "loss"):
-        if what in columns and np.isfinite(columns[what]).any():
+        if np.isfinite(columns[what]).any():
             return what
     return None
 

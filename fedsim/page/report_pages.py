@@ -11,7 +11,7 @@ from typing import Any
 
 from fedsim import toml
 from fedsim.figures.run_figures import run_sections
-from fedsim.figures.study_figures import left_out, study_sections
+from fedsim.figures.study_figures import study_sections
 from fedsim.page.page import Page, named
 from fedsim.report import cost_breakdown, number_format, run_text
 from fedsim.report.atomic_folder import MARK
@@ -156,8 +156,6 @@ def _runs(summaries: Mapping[str, Summary]) -> TextTable:
 
 def _remarks(folder: Path, answers: Answers, summaries: Mapping[str, Summary]) -> list[str]:
     remarks = [f"{label}: {why}" for label, why in answers.failed.items()]
-    for label, lacking in left_out(answers, folder).items():
-        remarks.append(f"{label}: not shown client by client, since {lacking}")
     by_remark: dict[str, list[str]] = {}
     for label in summaries:
         for remark in read_remarks(folder / label):

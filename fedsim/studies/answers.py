@@ -9,8 +9,10 @@ variant's value minus the baseline's with the same seed, where both have one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +21,7 @@ from fedsim.runtime.budget import MEASURES, Measure
 from fedsim.studies.budgets import Budget, accuracy_within, ended_before
 from fedsim.studies.curves import JAIN, STALENESS, Curves
 from fedsim.studies.intervals import Interval, interval
-from fedsim.studies.plan import Setting
+from fedsim.studies.plan import Setting, StudyPlan
 from fedsim.studies.study_file import StudyConfig
 
 COSTS: Mapping[str, tuple[str, ...]] = {
@@ -138,3 +140,34 @@ def _quantities(
     for budget in budgets:
         values[budget.column] = accuracy_within(curve, budget, of)
     return values
+
+
+def answer_row(plan: StudyPlan, compared: Sequence[Budget], answer: Answer) -> dict[str, Any]:
+    """Return an answer as a row of ``answers.csv``."""
+    row: dict[str, Any] = {
+        **plan.row_of(answer.setting),
+        "target": answer.target,
+        "of": plan.config.of,
+        "interval": plan.config.interval,
+        "seeds": answer.seeds,
+        "reached": None if answer.target is None else answer.reached,
+    }
+    for name, value in answer.figures.items():
+        row |= _interval(name, value)
+        if plan.config.baseline is not None:
+            difference = answer.differences.get(name)
+            row |= _interval(f"{name}_minus_baseline", difference)
+            row[f"{name}_pairs"] = None if difference is None else difference.count
+    for budget in compared:
+        accuracy = answer.figures[budget.column]
+        row[f"{budget.column}_seeds"] = 0 if accuracy is None else accuracy.count
+        row[f"{budget.column}_ended_before"] = answer.ended_before[budget.column]
+        if not budget.is_stated:
+            row[f"equal_{budget.bounds}"] = budget.amount if math.isfinite(budget.amount) else None
+    return row
+
+
+def _interval(name: str, value: Interval | None) -> dict[str, float | None]:
+    if value is None:
+        return {name: None, f"{name}_low": None, f"{name}_high": None}
+    return {name: value.mean, f"{name}_low": value.low, f"{name}_high": value.high}

@@ -123,7 +123,7 @@ def plan_of(scenarios: Sequence[Scenario], targets: Sequence[float] = (), source
 
 
 def read_comparison_plan(folder: Path) -> StudyPlan:
-    """Return the plan of the comparison in a folder; without targets if older versions left no answers."""
+    """Return the plan of the comparison in a folder; without targets if its answers were not written."""
     runs = read_object(folder / COMPARISON, ("runs",))["runs"]
     scenarios = [load_scenario(folder / run["folder"] / "scenario.toml") for run in runs]
     file = folder / ANSWERS.file

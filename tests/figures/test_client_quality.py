@@ -42,7 +42,6 @@ def test_the_spread_of_clients_over_time() -> None:
 def test_without_evaluations_there_is_no_spread() -> None:
     nothing = {"round": np.empty(0, int), "accuracy": np.empty(0), "loss": np.empty(0)}
     assert spread_figures(nothing, {"round": np.ones(1), "ended_at_s": np.ones(1)}) == []
-    assert spread_figures({}, {}) == []
 
 
 def test_clients_are_ranked_within_their_group() -> None:
@@ -118,5 +117,4 @@ def test_of_a_regression_losses_are_shown() -> None:
 def test_where_all_have_as_much_data_or_nothing_was_measured_there_is_no_figure() -> None:
     assert by_data_figures(CLIENTS | {"num_train": np.full(4, 7)}) == []
     assert by_data_figures(CLIENTS | {name: np.full(4, NAN) for name in ("accuracy", "loss")}) == []
-    assert by_data_figures({}) == []
     assert group_figures({}) == []
