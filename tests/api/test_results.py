@@ -176,12 +176,8 @@ def test_a_saved_comparison_is_opened_again(
     opened = fedsim.open(kept)
     assert isinstance(opened, fedsim.Comparison)
     assert repr(opened) == text
-    assert [one.folder.name for one in opened] == [
-        "fedavg-seed0",
-        "local-seed0",
-        "fedavg-seed1",
-        "local-seed1",
-    ]
+    names = [f"{algorithm}-seed{seed}" for seed in (0, 1) for algorithm in ("fedavg", "local")]
+    assert [one.folder.name for one in opened] == names
     assert same_values(opened["fedavg", 1].model(), model)
 
 
@@ -197,6 +193,8 @@ def test_a_comparison_is_not_saved_over_something_else(tiny: dict[str, Any], tmp
 
 def test_a_comparison_prints_itself_and_is_a_table(tiny: dict[str, Any], tmp_path: Path) -> None:
     compared = fedsim.compare(tiny, ["fedavg", "local"], out=tmp_path / "there")
+    assert compared[1] is compared["local"]
+    assert [one.summary["algorithm"] for one in compared[:2]] == ["fedavg", "local"]
     assert "algorithm" in repr(compared)
     assert compared._repr_html_().count("<table>") == 2
     assert ">fedavg</td>" in compared._repr_html_()
@@ -216,12 +214,6 @@ def test_a_comparison_prints_itself_and_is_a_table(tiny: dict[str, Any], tmp_pat
 def test_a_folder_without_results(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="holds no results"):
         fedsim.open(tmp_path)
-
-
-def test_a_comparison_is_a_sequence_too(tiny: dict[str, Any]) -> None:
-    compared = fedsim.compare(tiny, ["fedavg", "local"])
-    assert compared[1] is compared["local"]
-    assert [one.summary["algorithm"] for one in compared[:2]] == ["fedavg", "local"]
 
 
 def test_what_is_damaged_or_gone_is_told(made: dict[str, fedsim.Result], tmp_path: Path) -> None:

@@ -130,11 +130,6 @@ def test_a_comparison_runs_each_algorithm_with_each_seed(tiny: dict[str, Any], t
     assert compared["local", 1].folder == tmp_path / "there" / "local-seed1"
 
 
-def test_a_comparison_tells_all_faults_first(tiny: dict[str, Any]) -> None:
-    with pytest.raises(ScenarioError, match="no algorithm is called 'fedawg'"):
-        fedsim.compare(tiny, ["fedavg", "fedawg"])
-
-
 def test_a_comparison_of_nothing_is_told(tiny: dict[str, Any]) -> None:
     for algorithms, seeds in (([], None), (["local"], [])):
         with pytest.raises(UserError, match="nothing to compare"):

@@ -1,12 +1,10 @@
 """A value of a hundred thousand characters is not thrown back at who wrote it."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 
-Call = Callable[..., Result]
+from tests.cli.conftest import Call
 
 LONG = "x" * 100_000
 DIGITS = "9" * 100_000

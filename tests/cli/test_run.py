@@ -5,28 +5,15 @@ import shutil
 import signal
 import sys
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
 
 from fedsim.algorithms.fedavg import FedAvg
 from fedsim.cli import progress
 from fedsim.errors import JobError
-
-Call = Callable[..., Result]
-
-DIVERGING = (
-    *("--set", "models.linear.name=mlp", "--set", "training.steps=2"),
-    *("--set", "training.lr=1e6", "--set", "training.weight_decay=1e6"),
-)
-"""Two steps take weights to some 1e23: finite, unlike their outputs; no server would take them."""
-
-
-def left(here: Path) -> list[str]:
-    return sorted(path.name for path in here.iterdir())
+from tests.cli.conftest import DIVERGING, Call, left
 
 
 def test_a_run_leaves_its_folder_and_says_where(call: Call, here: Path) -> None:

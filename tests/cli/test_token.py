@@ -1,17 +1,14 @@
 import errno
 import os
 import stat
-from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
 
 from fedsim.bus.http.access import Access
-
-Call = Callable[..., Result]
+from tests.cli.conftest import Call
 
 
 def test_a_token_grants_its_clients(call: Call, here: Path) -> None:
