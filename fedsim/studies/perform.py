@@ -15,7 +15,6 @@ there already is not done again, so a study that was killed goes on where it was
 from __future__ import annotations
 
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 from fedsim.durable import telling
-from fedsim.errors import FedsimError, RunError, UserError
+from fedsim.errors import RunError, UserError
 from fedsim.report.atomic_folder import MEND, write_file
 from fedsim.report.number_format import several
 from fedsim.report.places import STUDY, holds_run, holds_scenario
@@ -40,6 +39,7 @@ from fedsim.studies.ray_runs import RayRuns
 from fedsim.studies.study_lock import locked
 from fedsim.studies.study_place import check_place
 from fedsim.studies.tuning import read_tuning
+from fedsim.studies.worker import failure_text
 from fedsim.studies.worker_pool import Process, Worker, WorkerPool, default_jobs
 
 
@@ -205,7 +205,7 @@ class _Work:
         except Exception as error:
             if isinstance(error, RunError) and self.plan.kind == "comparison":
                 error.add_note(f"it was {run.label}; runs that had ended before are kept in {self.parent}")
-            self.failed[run.label] = str(error) if isinstance(error, FedsimError) else traceback.format_exc()
+            self.failed[run.label] = failure_text(error)
             if self.plan.kind == "comparison":
                 self._note_end(run, self.failed[run.label])
                 raise
