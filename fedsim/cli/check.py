@@ -74,10 +74,7 @@ def check(
     round_time = number_format.duration(last.ended_at_s - last.began_at_s)
     pairs(
         [
-            (
-                "a round",
-                f"{round_time}, {_both_ways(last.traffic)}, {last.asked} dispatches",
-            ),
+            ("a round", f"{round_time}, {_both_ways(last.traffic)}, {last.asked} dispatches"),
             (
                 "rounds" if planned is None else number_format.several(planned, "round"),
                 "as many as it takes to reach the accuracy"
@@ -148,22 +145,19 @@ def check_study(
 def _one_run_of_each(plan: StudyPlan, known: Mapping[Setting, RehearsedSetting]) -> TextTable:
     rows = []
     for setting, own in known.items():
-        rehearsal = own.rehearsal
-        planned = (
-            str(rehearsal.planned),
-            duration(rehearsal.simulated_s),
-            size(rehearsal.totals.sent_up),
-            size(rehearsal.totals.sent_down),
+        planned, totals = own.rehearsal.planned, own.rehearsal.totals
+        costs = [
+            str(planned),
+            duration(own.rehearsal.simulated_s),
+            size(totals.sent_up),
+            size(totals.sent_down),
+        ]
+        real_time = (
+            duration(None if own.forecast is None else own.forecast.round_s),
+            duration(own.run_s(None)),
         )
-        rows.append(
-            (
-                setting.variant,
-                *map(str, setting.point),
-                *([NOTHING] * len(planned) if rehearsal.planned is None else planned),
-                NOTHING if own.forecast is None else duration(own.forecast.round_s),
-                duration(own.run_s(None)),
-            )
-        )
+        shown = costs if planned is not None else [NOTHING] * len(costs)
+        rows.append((setting.variant, *map(str, setting.point), *shown, *real_time))
     headings = ["variant", *path_headings(plan.grid)]
     headings += ["rounds", "simulated\ntime", "bytes up", "bytes down", "real time\nof a round", "real time"]
     notes = [f"with the first values of {', '.join(plan.tuned)}"] if plan.tuned else []

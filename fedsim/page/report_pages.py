@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +23,6 @@ from fedsim.studies.answer_files import Answers, read_folder
 from fedsim.studies.answer_sentence import answer_sentence
 from fedsim.studies.variant_params import params_facts, params_line
 
-RELATIVE = "relative\ntraffic"
-"""The column that compares the traffic of runs."""
-
 MAX_REMARKS = 6
 """Remarks on single runs of a study that are shown."""
 
@@ -42,7 +38,9 @@ def run_page(folder: Path, rounds: tuple[int, int] | None = None) -> Page:
 
     def page(summary: Summary) -> Page:
         passed = run_text.SIMULATED if provenance["bus"] == "memory" else run_text.PASSED
-        answer, *tables = named([_alone(comparison.table([summary])), cost_breakdown.table([summary])])
+        answer, *tables = named(
+            [comparison.table([summary], is_compared=False), cost_breakdown.table([summary])]
+        )
         return Page(
             run_text.title(summary),
             "run",
@@ -76,18 +74,6 @@ def read_remarks(folder: Path) -> list[str]:
                 yield f"not finite: {entry['cause']}"
 
     return read_whole(folder / "log.jsonl", lambda file: list(remarks(file)))
-
-
-def _alone(table: TextTable) -> TextTable:
-    """Return the table of a comparison without what compares its rows."""
-    kept = [column for column, heading in enumerate(table.headings) if heading != RELATIVE]
-    notes = [note.partition(f"; {RELATIVE.replace(chr(10), ' ')}")[0] for note in table.notes]
-    return replace(
-        table,
-        headings=[table.headings[column] for column in kept],
-        rows=[[row[column] for column in kept] for row in table.rows],
-        notes=[note for note in notes if note],
-    )
 
 
 def _params(file: Path) -> str:
