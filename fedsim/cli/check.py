@@ -56,13 +56,10 @@ def check(
     ends = [] if parts.rounds is None else [number_format.several(parts.rounds, "round")]
     ends += [] if parts.until is None else [f"until {parts.until.text}"]
     say(f"{scenario_file}: {scenario.run.name}, {scenario.algorithm.name}, {', or '.join(ends)}")
-    for shown in (
-        preview.groups(parts),
-        preview.fleet(parts.fleet),
-        preview.data(parts),
-        preview.models(parts),
-    ):
-        table(shown)
+    table(preview.groups(parts))
+    table(preview.fleet(parts.fleet))
+    table(preview.data(parts))
+    table(preview.models(parts))
     with rehearsing(scenario_file):
         rehearsal = rehearse(parts)
     real_time, problem = tried(parts, rehearsal)
@@ -146,17 +143,11 @@ def _one_run_of_each(plan: StudyPlan, known: Mapping[Setting, RehearsedSetting])
     rows = []
     for setting, own in known.items():
         planned, totals = own.rehearsal.planned, own.rehearsal.totals
-        costs = [
-            str(planned),
-            duration(own.rehearsal.simulated_s),
-            size(totals.sent_up),
-            size(totals.sent_down),
-        ]
-        real_time = (
-            duration(None if own.forecast is None else own.forecast.round_s),
-            duration(own.run_s(None)),
-        )
+        costs = [str(planned), duration(own.rehearsal.simulated_s)]
+        costs += [size(totals.sent_up), size(totals.sent_down)]
         shown = costs if planned is not None else [NOTHING] * len(costs)
+        round_s = None if own.forecast is None else own.forecast.round_s
+        real_time = duration(round_s), duration(own.run_s(None))
         rows.append((setting.variant, *map(str, setting.point), *shown, *real_time))
     headings = ["variant", *path_headings(plan.grid)]
     headings += ["rounds", "simulated\ntime", "bytes up", "bytes down", "real time\nof a round", "real time"]

@@ -38,9 +38,8 @@ def run_page(folder: Path, rounds: tuple[int, int] | None = None) -> Page:
 
     def page(summary: Summary) -> Page:
         passed = run_text.SIMULATED if provenance["bus"] == "memory" else run_text.PASSED
-        answer, *tables = named(
-            [comparison.table([summary], is_compared=False), cost_breakdown.table([summary])]
-        )
+        compared = comparison.table([summary], is_compared=False)
+        answer, *tables = named([compared, cost_breakdown.table([summary])])
         return Page(
             run_text.title(summary),
             "run",
