@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import TypedDict, Unpack
+from typing import Unpack
 
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from fedsim.cli.console import note, say, sentence, table, terminal
+from fedsim.cli.options import OutputOptions
 from fedsim.cli.progress import TimeLeft, live_page, watching
 from fedsim.cli.progress import Watch as RoundWatch
 from fedsim.cli.results import check_report_place, note_report
@@ -29,18 +31,12 @@ from fedsim.studies.study_place import study_place
 from fedsim.studies.variant_params import params_table, plan_remarks
 
 
-class Options(TypedDict):
+class Options(OutputOptions):
     """The options of all commands that do several runs."""
 
-    out: Path | None
     jobs: int | None
     on: On | None
-    force: bool
-    verify: bool
     report: bool
-    track: Sequence[str]
-    live: int | None
-    quiet: bool
 
 
 def study(study_file: Path, **options: Unpack[Options]) -> None:
@@ -194,17 +190,14 @@ def watching_study(name: str, *, quiet: bool) -> Iterator[Watch]:
 
             yield show
     else:
-        yield _lines(name, began_s)
+        yield partial(_line, name, began_s)
 
 
-def _lines(name: str, began_s: float) -> Callable[[Progress], None]:
-    def show(progress: Progress) -> None:
-        if begun := _begun(progress):
-            note(f"{name}: {begun}")
-        elif progress.said:
-            note(f"{name}: {words(progress, monotonic() - began_s)}")
-
-    return show
+def _line(name: str, began_s: float, progress: Progress) -> None:
+    if begun := _begun(progress):
+        note(f"{name}: {begun}")
+    elif progress.said:
+        note(f"{name}: {words(progress, monotonic() - began_s)}")
 
 
 def _begun(progress: Progress) -> str:

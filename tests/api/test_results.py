@@ -17,6 +17,7 @@ import fedsim
 from fedsim.errors import OutputError, UserError
 from fedsim.report.run_columns import COMPARISON
 from fedsim.scenario import build
+from tests.api.conftest import opened_as
 
 TABLES = ("rounds", "clients", "dispatches", "messages", "evaluations")
 
@@ -83,8 +84,7 @@ def test_a_model_predicts_with_the_accuracy_of_the_summary(
 ) -> None:
     result = fedsim.run(tiny, overrides={"run.save_models": saved}, out=tmp_path / "there")
     if saved:
-        opened = fedsim.open(tmp_path / "there")
-        assert isinstance(opened, fedsim.Result)
+        opened = opened_as(fedsim.Result, tmp_path / "there")
         result = opened
     data = build(result.scenario).data
     own = []
@@ -108,8 +108,7 @@ def test_models_that_there_are_not(made: dict[str, fedsim.Result], tmp_path: Pat
         local.model(client=1, name="untuned")
     saved = local.save(tmp_path / "saved")
     shutil.rmtree(saved / "models")
-    opened = fedsim.open(saved)
-    assert isinstance(opened, fedsim.Result)
+    opened = opened_as(fedsim.Result, saved)
     with pytest.raises(UserError, match=r"run.save_models = true"):
         opened.model(client=0)
 
@@ -136,8 +135,7 @@ def test_saving_keeps_what_would_go_with_the_result(
     del result
     collect()
     assert not gone.exists()
-    again = fedsim.open(kept)
-    assert isinstance(again, fedsim.Result)
+    again = opened_as(fedsim.Result, kept)
     assert again.summary == summary
     assert again.rounds.num_rows == 2
 
@@ -145,12 +143,10 @@ def test_saving_keeps_what_would_go_with_the_result(
 def test_saving_keeps_the_models(tiny: dict[str, Any], tmp_path: Path) -> None:
     result = fedsim.run(tiny)
     kept = result.save(tmp_path / "kept")
-    opened = fedsim.open(kept)
-    assert isinstance(opened, fedsim.Result)
+    opened = opened_as(fedsim.Result, kept)
     assert same_values(opened.model(), result.model())
     assert same_values(opened.model(client=1), result.model(client=1))
-    again = fedsim.open(opened.save(tmp_path / "again"))
-    assert isinstance(again, fedsim.Result)
+    again = opened_as(fedsim.Result, opened.save(tmp_path / "again"))
     assert same_values(again.model(), result.model())
     with pytest.raises(OutputError, match="holds a run already"):  # this run would leave no models
         fedsim.run(tiny, out=kept)
@@ -173,8 +169,7 @@ def test_a_saved_comparison_is_opened_again(
     del compared
     collect()
     assert not gone.exists()
-    opened = fedsim.open(kept)
-    assert isinstance(opened, fedsim.Comparison)
+    opened = opened_as(fedsim.Comparison, kept)
     assert repr(opened) == text
     names = [f"{algorithm}-seed{seed}" for seed in (0, 1) for algorithm in ("fedavg", "local")]
     assert [one.folder.name for one in opened] == names
@@ -204,8 +199,7 @@ def test_a_comparison_prints_itself_and_is_a_table(tiny: dict[str, Any], tmp_pat
     unit = {field.name: field.metadata[b"unit"] for field in compared.table.schema}
     assert (unit["bytes_payload_up"], unit["time_wasted_s"], unit["algorithm"]) == (b"B", b"s", b"")
     assert list(unit) == [name for name in COMPARISON.columns if "<" not in name]
-    opened = fedsim.open(tmp_path / "there")
-    assert isinstance(opened, fedsim.Comparison)
+    opened = opened_as(fedsim.Comparison, tmp_path / "there")
     assert repr(opened) == repr(compared)
     with pytest.raises(KeyError, match="names no run; there are: \\('fedavg', 0\\), \\('local', 0\\)"):
         opened["fedmd"]
@@ -220,8 +214,7 @@ def test_what_is_damaged_or_gone_is_told(made: dict[str, fedsim.Result], tmp_pat
     folder = made["local"].save(tmp_path / "run")
     (folder / "rounds.parquet").write_bytes(b"damaged")
     (folder / "clients.parquet").unlink()
-    opened = fedsim.open(folder)
-    assert isinstance(opened, fedsim.Result)
+    opened = opened_as(fedsim.Result, folder)
     for name in ("rounds", "clients"):
         with pytest.raises(OutputError, match=rf"{name}\.parquet cannot be read"):
             getattr(opened, name)

@@ -106,9 +106,8 @@ def test_where_a_study_is_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert command._begun(Progress(18, 0, at_once=2)) == "18 runs, 2 at once"
     assert not command._begun(Progress(18, 18))
     assert not command._begun(replace(begun, ended=4))  # trials have ended
-    show = command._lines("mine", 0.0)
     for progress in (begun, under_way, replace(failed, ended=12), Progress(18, 18)):
-        show(progress)
+        command._line("mine", 0.0, progress)
     first, second = capsys.readouterr().err.splitlines()
     assert first == "mine: 6 of 18 runs there already, 2 at once"
     assert second == "mine: run 18 of 18: local-seed1, failed: ZeroDivisionError: oh"

@@ -9,6 +9,7 @@ import pytest
 
 from fedsim.bus.http.access import Access
 from tests.cli.conftest import Call
+from tests.conftest import there
 
 
 def test_a_token_grants_its_clients(call: Call, here: Path) -> None:
@@ -16,8 +17,7 @@ def test_a_token_grants_its_clients(call: Call, here: Path) -> None:
     second = call("token", "new", "--clients", "4", "--tokens", "tokens.txt")
     assert (first.exit_code, second.exit_code) == (0, 0), first.output
     access = Access.from_file(here / "tokens.txt")
-    granted = access.grant(first.stdout.strip())
-    assert granted is not None
+    granted = there(access.grant(first.stdout.strip()))
     assert list(granted) == [0, 1, 2, 3, 7]
     assert list(access.grant(second.stdout.strip()) or ()) == [4]
     assert access.grant("another") is None

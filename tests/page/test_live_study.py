@@ -16,6 +16,7 @@ from fedsim.scenario import load_each
 from fedsim.studies.comparison_plans import plan_of
 from fedsim.studies.perform import Progress, perform
 from fedsim.studies.plan import load_study
+from tests.conftest import there
 
 ALGORITHMS = ("fedavg", "local")
 
@@ -168,7 +169,6 @@ def test_a_long_list_of_runs_is_cut(
     live = LiveStudy(plan, tmp_path)
     last = plan.runs[-1]
     live.hear(Progress(4, 0, 0, {last.label: 1}, last))
-    table = live.snapshot().page.table
-    assert table is not None
+    table = there(live.snapshot().page.table)
     assert [row[0] for row in table.table.rows] == [last.label, *(run.label for run in plan.runs[:2])]
     assert table.table.notes == ["and 1 run more"]
