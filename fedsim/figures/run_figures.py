@@ -189,6 +189,6 @@ def _client_figures(
     evaluations = read_columns(folder / "evaluations.parquet", client_quality.EVALUATIONS_NEEDED)
     return [
         *client_quality.spread_figures(evaluations, rounds),
-        *client_quality.group_figures(groups),
+        *client_quality.ranked_figures({label: [rows] for label, rows in groups.items()}, "group"),
         *client_quality.by_data_figures(clients),
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedsim.figures import gantt
 from fedsim.figures.base import Figure, Section
-from fedsim.figures.client_quality import ranked_figure
+from fedsim.figures.client_quality import ranked_figures
 from fedsim.figures.participation import outcome_figures
 from fedsim.figures.run_figures import (
     CLIENTS,
@@ -77,11 +77,7 @@ def _client_figures(folders: Mapping[str, Mapping[int, Path]]) -> list[Figure]:
         name: [read_columns(place / "clients.parquet", ("accuracy", "loss")) for place in by_seed.values()]
         for name, by_seed in folders.items()
     }
-    for what in ("accuracy", "loss"):
-        values = {name: [run[what] for run in runs] for name, runs in columns.items()}
-        if (figure := ranked_figure(values, what, "variant")) is not None:
-            return [figure]
-    return []
+    return ranked_figures(columns, "variant")
 
 
 def _gantt_figures(folders: Mapping[str, Mapping[int, Path]]) -> list[Figure]:

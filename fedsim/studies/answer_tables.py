@@ -189,7 +189,7 @@ def _table(
     names: dict[str, Cell] = {"variant": lambda row: row.setting.variant}
     for number, heading in enumerate(path_headings(plan.grid)):
         names[heading] = partial(_value, number)
-    return TextTable.of(rows, names | columns, notes=notes, title=title)
+    return TextTable.of(rows, {**names, **columns}, notes=notes, title=title)
 
 
 def _value(number: int, row: Answer) -> str:
