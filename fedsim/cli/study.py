@@ -76,7 +76,7 @@ def show_study(plan: StudyPlan, options: Options, *, show_params: bool = False) 
     last, remarks = Progress(0, 0), list[str]()
     try:
         with (
-            study_on(live_page(options["live"]), plan, parent, is_here=is_here) as (hear, observe),
+            study_on(live_page(options["live"]), plan, parent, is_here=is_here) as (update_page, observe),
             show as watch,
         ):
 
@@ -84,7 +84,7 @@ def show_study(plan: StudyPlan, options: Options, *, show_params: bool = False) 
                 nonlocal last
                 last = progress
                 watch(progress)
-                hear(progress)
+                update_page(progress)
                 if progress.run is not None and progress.recorded is not None:
                     remarks.extend(f"{progress.run.label}: {remark}" for remark in progress.recorded.remarks)
 

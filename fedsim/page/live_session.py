@@ -59,7 +59,7 @@ def study_on(
 
     followed = LiveStudy(plan, parent, is_here=is_here)
     with _ending(page, followed, parent):
-        yield followed.hear, followed.observe
+        yield followed.update, followed.observe
 
 
 @contextmanager

@@ -91,7 +91,7 @@ class LiveStudy(Followed):
         """Read the run in this process from now on, as it begins."""
         self._rates, self._reader = Rates(), (self._label, RunReader(recorder, parts))
 
-    def hear(self, progress: Progress) -> None:
+    def update(self, progress: Progress) -> None:
         """Take the progress of runs."""
         if (run := progress.run) is None:
             self._begin(progress.begun)

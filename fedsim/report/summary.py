@@ -103,15 +103,15 @@ def ineligible(parts: Parts) -> dict[str, Any]:
     }
 
 
-def ineligible_line(found: Mapping[str, Any], population: int) -> str | None:
+def ineligible_line(listed: Mapping[str, Any], population: int) -> str | None:
     """Return the same in a line for people; None where there are none."""
-    if not found["count"]:
+    if not listed["count"]:
         return None
-    named = ", ".join(map(str, found["clients"]))
-    if more := found["count"] - len(found["clients"]):
+    named = ", ".join(map(str, listed["clients"]))
+    if more := listed["count"] - len(listed["clients"]):
         named += f" and {more} more"
     of = number_format.several(population, "client")
-    return f"{found['count']} of {of}, too little memory to hold their job: {named}"
+    return f"{listed['count']} of {of}, too little memory to hold their job: {named}"
 
 
 def finite(value: float | None) -> float | None:

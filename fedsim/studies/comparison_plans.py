@@ -69,8 +69,8 @@ def comparison_plan(
         scenarios = load_each(source, overrides, algorithms, seeds)
         name = str(source) if isinstance(source, str | Path) else scenarios[0].run.name
         return plan_of(scenarios, targets, name)
-    base, said, folders = document_of(source)
-    name = plain_name(Path(said).stem, "run")
+    base, source_name, folders = document_of(source)
+    name = plain_name(Path(source_name).stem, "run")
     run = base.setdefault("run", {})
     single = _by_path(overrides)
     if isinstance(run, dict):
@@ -87,7 +87,7 @@ def comparison_plan(
     try:
         return load_study(tables | ({} if seeds is None else {"seeds": list(seeds)}))
     except ScenarioError as error:
-        raise ScenarioError(error.faults, said) from None
+        raise ScenarioError(error.faults, source_name) from None
 
 
 def plan_of(scenarios: Sequence[Scenario], targets: Sequence[float] = (), source: str = "") -> StudyPlan:

@@ -186,9 +186,9 @@ def load_study(source: StudySource) -> StudyPlan:
     try:
         config = StudyConfig.model_validate(document)
     except ValidationError as error:
-        faults += [fault for fault in faults_of(error, document) if not _is_told(fault.path, faults)]
+        faults += [fault for fault in faults_of(error, document) if not _is_bad(fault.path, faults)]
     faults += between(document)
-    candidates = {} if _is_told("base", faults) else _candidates(document, folders, faults)
+    candidates = {} if _is_bad("base", faults) else _candidates(document, folders, faults)
     if faults or config is None:
         raise ScenarioError(in_order(faults, document), source_name)
     grid, tuned = tuple(config.grid), tuple(config.tune.values if config.tune else ())
@@ -280,7 +280,7 @@ def _candidates(
             path: values
             for path, values in table_of(document.get(key)).items()
             if isinstance(values, list)
-            and not _is_told(toml.path(key, path), faults)
+            and not _is_bad(toml.path(key, path), faults)
             and (key, path) != ("tune", "seeds")
         }
         for key in ("grid", "tune")
@@ -290,9 +290,9 @@ def _candidates(
     candidates: dict[Setting, tuple[Candidate, ...]] = {}
     labels, known = set[str](), dict.fromkeys(faults)
     for number, variant in enumerate(variants if isinstance(variants, list) else []):
-        if not isinstance(variant, dict) or _is_told(f"variant.{number}", faults):
+        if not isinstance(variant, dict) or _is_bad(f"variant.{number}", faults):
             continue
-        own = {path: value for path, value in common.items() if not _is_told(toml.path("set", path), faults)}
+        own = {path: value for path, value in common.items() if not _is_bad(toml.path("set", path), faults)}
         places = {"algorithm.name": toml.path("variant", number, "algorithm")}
         places |= {path: toml.path("set", path) for path in own}
         for key in ("set", "params"):
@@ -367,7 +367,7 @@ def _hashable(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | str) else toml.value(value)
 
 
-def _is_told(path: str, faults: Sequence[Fault]) -> bool:
+def _is_bad(path: str, faults: Sequence[Fault]) -> bool:
     """Whether a fault is known of a path, or of one below it."""
     return any(f"{fault.path}.".startswith(f"{path}.") for fault in faults)
 

@@ -23,7 +23,7 @@ from fedsim.scenario import Plan, Scenario, load_scenario
 from fedsim.studies.plan import with_one_worker
 from fedsim.studies.study_lock import locked
 
-TOLD_EVERY_S = 0.5
+MESSAGE_INTERVAL_S = 0.5
 """Minimum real time between two messages about rounds, s."""
 
 Task = dict[str, Any]
@@ -84,12 +84,12 @@ def record_task(
 
 def teller(tell: Callable[[Task], None]) -> Callable[[RoundRow], None]:
     """Return a round listener that sends messages at intervals."""
-    told_at_s = monotonic()
+    sent_at_s = monotonic()
 
     def watch(row: RoundRow) -> None:
-        nonlocal told_at_s
-        if monotonic() - told_at_s >= TOLD_EVERY_S:
-            told_at_s = monotonic()
+        nonlocal sent_at_s
+        if monotonic() - sent_at_s >= MESSAGE_INTERVAL_S:
+            sent_at_s = monotonic()
             tell({"round": row.round})
 
     return watch
