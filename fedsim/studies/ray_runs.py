@@ -79,7 +79,7 @@ class RayWorker:
         self._connection = connection
         self._is_over = threading.Event()
 
-    def do(self, task: Message, tell: Tell) -> Message | None:
+    def do(self, task: Message, tell: Tell) -> Message:
         """Do a run on some node, and publish its folder here."""
         folder = Path(task["folder"])
 
@@ -94,10 +94,6 @@ class RayWorker:
             if self._is_over.wait(CHECK_S):
                 return {"failed": _GIVEN_UP}
         return last
-
-    def how_it_ended(self) -> str:
-        """Unused: lost nodes are handled here."""
-        return "it was ended"
 
     def end(self) -> None:
         """Give up the current run."""
