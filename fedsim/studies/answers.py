@@ -77,49 +77,45 @@ def answers(
     curves: Mapping[Setting, Curves], config: StudyConfig, budgets: Sequence[Budget] = ()
 ) -> list[Answer]:
     """Return an answer for each setting and target, or for each setting if there are no targets."""
-    method = config.interval
+    names = [*COSTS, "best_accuracy", "final_accuracy", *LAST, *SHARES]
+    names += [budget.column for budget in budgets]
     baselines = {setting.point: setting for setting in curves if setting.variant == config.baseline}
-    values = {
-        (setting, target): _by_quantity(own, target, config.of, budgets)
+    rows = {
+        (setting, target): {
+            seed: _quantities(curve, target, config.of, budgets) for seed, curve in own.items()
+        }
         for setting, own in curves.items()
         for target in config.targets or (None,)
     }
     result = []
-    for (setting, target), own in values.items():
-        base = baselines.get(setting.point, setting)
-        others = {} if base == setting else values[base, target]
+    for (setting, target), own in rows.items():
+        baseline = baselines.get(setting.point, setting)
+        others = {} if baseline == setting else rows[baseline, target]
         ended = {
             budget.column: sum(ended_before(curve, budget) for curve in curves[setting].values())
             for budget in budgets
         }
-        figures = {name: interval(list(by_seed.values()), method) for name, by_seed in own.items()}
+        figures = {name: _over_seeds([row[name] for row in own.values()], config) for name in names}
         differences = {
-            name: interval([own[name][seed] - by_seed[seed] for seed in own[name] if seed in by_seed], method)
-            for name, by_seed in others.items()
+            name: _over_seeds(
+                [own[seed][name] - others[seed][name] for seed in own if seed in others], config
+            )
+            for name in (names if baseline != setting else ())
         }
-        seeds, reached = len(curves[setting]), len(own["time_to_target_s"])
-        result.append(Answer(setting, target, seeds, reached, ended, figures, differences))
+        reached = sum(bool(np.isfinite(row["time_to_target_s"])) for row in own.values())
+        result.append(Answer(setting, target, len(own), reached, ended, figures, differences))
     return result
+
+
+def _over_seeds(values: Sequence[float], config: StudyConfig) -> Interval | None:
+    """Return the mean of the values that are finite, with its interval."""
+    return interval([value for value in values if np.isfinite(value)], config.interval)
 
 
 def reached_at(curve: Columns, target: float, of: Measure) -> int | None:
     """Return the number of the first evaluation that shows at least an accuracy; None if there is none."""
     reached = np.flatnonzero(curve[MEASURES[of].column] >= target)  # NaN is below everything
     return int(reached[0]) if len(reached) else None
-
-
-def _by_quantity(
-    curves: Curves, target: float | None, of: Measure, budgets: Sequence[Budget]
-) -> dict[str, dict[int, float]]:
-    """Return the values of each quantity by seed, without those that are not finite."""
-    names = [*COSTS, "best_accuracy", "final_accuracy", *LAST, *SHARES]
-    names += [budget.column for budget in budgets]
-    by_name: dict[str, dict[int, float]] = {name: {} for name in names}
-    for seed, curve in curves.items():
-        for name, value in _quantities(curve, target, of, budgets).items():
-            if np.isfinite(value):
-                by_name[name][seed] = value
-    return by_name
 
 
 def _quantities(
