@@ -27,7 +27,7 @@ def tiny() -> dict[str, Any]:
     return {name: dict(table) if isinstance(table, dict) else list(table) for name, table in TINY.items()}
 
 
-def opened_as(kind: type[K], folder: Path) -> K:
+def opened_as(kind: type[K], folder: Path | str) -> K:
     """Open a folder that has to hold results of a kind."""
     opened = fedsim.open(folder)
     assert isinstance(opened, kind)
