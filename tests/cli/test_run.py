@@ -244,21 +244,6 @@ def test_signals_leave_nothing(
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_an_interruption_under_force_leaves_the_old_run(
-    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert call("run", "tiny.toml", "--out", "o").exit_code == 0
-    before = {path.name: path.read_bytes() for path in (here / "o").iterdir()}
-
-    def interrupt(self: progress.Lines, row: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(progress.Lines, "__call__", interrupt)
-    assert call("run", "tiny.toml", "--out", "o", "--force", "--set", "run.rounds=1").exit_code == 130
-    assert {path.name: path.read_bytes() for path in (here / "o").iterdir()} == before
-    assert left(here) == ["o", "tiny.toml"]
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a second opening goes on where the first was")
 def test_a_scenario_in_a_pipe_can_be_read_again(call: Call, here: Path) -> None:
     reader, writer = os.pipe()
