@@ -208,8 +208,8 @@ def test_a_failed_run_is_told_stops_nothing_and_is_tried_again(
         failed = perform(load_study(tiny), tmp_path / "o", jobs=jobs, watch=heard.append).failed
     assert list(failed) == ["local-seed0", "local-seed1"]
     assert "no such luck" in failed["local-seed0"]
-    rows = [one.row for one in heard if one.run and one.run.label == RUNS[0] and one.row]
-    assert [row.round for row in rows] == ([1, 2, 3] if jobs == 1 else [])
+    of_first = [one.row for one in heard if one.run and one.run.label == RUNS[0] and one.row]
+    assert [row.round for row in of_first] == ([1, 2, 3] if jobs == 1 else [])
     assert heard[-1].share == 1.0
     rows = rows_of((tmp_path / "o" / "answers.csv").read_text())
     assert [(row["variant"], row["seeds"]) for row in rows[::2]] == [("fedavg", "2"), ("local", "0")]
