@@ -152,8 +152,8 @@ class Result:
             models = {id(own[wanted]): own[wanted] for own in by_client.values() if wanted in own}
             if len(models) != 1:
                 many = f"{len(models)} different {wanted} models" if models else f"no {wanted} model"
-                one = next(iter(by_client))
-                raise UserError(f"this run has {many}: name a client, as in model(client={one})")
+                first = next(iter(by_client))
+                raise UserError(f"this run has {many}: name a client, as in model(client={first})")
             [model] = models.values()
         else:
             if client not in by_client:
@@ -168,7 +168,10 @@ class Result:
             model = own[wanted]
         task = self._models.task
         architectures = Architectures(
-            {label: Architecture(label, one.make(), task) for label, one in self.scenario.models.items()}
+            {
+                label: Architecture(label, choice.make(), task)
+                for label, choice in self.scenario.models.items()
+            }
         )
         return architectures[model.architecture].module(model)
 
@@ -261,7 +264,7 @@ class Comparison:
 
     @cached_property
     def answers(self) -> pa.Table:
-        """One row per algorithm and target: the columns of ``answers.csv``, as those of a study."""
+        """One row per algorithm and accuracy to be reached: the columns of ``answers.csv``."""
         return arrow_rows(ANSWERS, answer_rows(read_folder(self.folder)))
 
     def save(self, folder: str | Path, *, force: bool = False) -> Path:
@@ -275,12 +278,12 @@ class Comparison:
             OutputError: A place in the folder is occupied or cannot be written, found before anything is.
         """
         place = Path(folder)
-        folders = [place / one.folder.name for one in self.runs]
+        folders = [place / run.folder.name for run in self.runs]
         check_folders(folders, force=force)
         tables = [table for table in (*TABLES, *FILES) if (self.folder / table).exists()]
         check_files([place / table for table in tables], force=force)
-        for one, its_folder in zip(self.runs, folders, strict=True):
-            one.save(its_folder, force=force)
+        for run, its_folder in zip(self.runs, folders, strict=True):
+            run.save(its_folder, force=force)
         for table in tables:
             write_file(place / table, read_whole(self.folder / table, Path.read_bytes))
         return place
@@ -305,15 +308,15 @@ class Comparison:
         if isinstance(key, int | slice):
             return self.runs[key]
         algorithm, seed = (key, None) if isinstance(key, str) else key
-        found = [
-            one
-            for one in self.runs
-            if one.summary["algorithm"] == algorithm and seed in (None, one.summary["seed"])
+        matching = [
+            run
+            for run in self.runs
+            if run.summary["algorithm"] == algorithm and seed in (None, run.summary["seed"])
         ]
-        if len(found) == 1:
-            return found[0]
-        there = ", ".join(str((one.summary["algorithm"], one.summary["seed"])) for one in self.runs)
-        raise KeyError(f"{key!r} names {'several runs' if found else 'no run'}; there are: {there}")
+        if len(matching) == 1:
+            return matching[0]
+        there = ", ".join(str((run.summary["algorithm"], run.summary["seed"])) for run in self.runs)
+        raise KeyError(f"{key!r} names {'several runs' if matching else 'no run'}; there are: {there}")
 
     def _grids(self) -> list[TextTable]:
         return [comparison.table(self.summaries), cost_breakdown.table(self.summaries)]

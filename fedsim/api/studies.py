@@ -51,10 +51,10 @@ class StudyResult:
             folders. Of a folder that was opened: which runs are not there.
     """
 
-    def __init__(self, found: Answers, folder: Path, temporary: Temporary | None = None) -> None:
+    def __init__(self, answers: Answers, folder: Path, temporary: Temporary | None = None) -> None:
         self.folder = folder
-        self.failed = found.failed
-        self._found = found
+        self.failed = answers.failed
+        self._answers = answers
         self._temporary = temporary  # removed when nobody holds it any more
 
     @cached_property
@@ -62,20 +62,20 @@ class StudyResult:
         """The runs that have ended, by the names of their folders."""
         return {
             run.label: Result(self.folder / run.label, temporary=self._temporary)
-            for run in self._found.plan.runs
+            for run in self._answers.plan.runs
             if holds_scenario(self.folder / run.label, run.scenario_toml)
         }
 
     @cached_property
     def answers(self) -> pa.Table:
         """One row for each variant, point of the grid and target: the columns of ``answers.csv``."""
-        return arrow_rows(ANSWERS.with_paths(self._found.plan.varied), answer_rows(self._found))
+        return arrow_rows(ANSWERS.with_paths(self._answers.plan.varied), answer_rows(self._answers))
 
     @cached_property
     def evaluations(self) -> pa.Table:
         """One row for each evaluation of each run: the columns of ``study.parquet``."""
-        plan = self._found.plan
-        return arrow_table(EVALUATIONS.with_paths(plan.varied), evaluations(plan, self._found.curves))
+        plan = self._answers.plan
+        return arrow_table(EVALUATIONS.with_paths(plan.varied), evaluations(plan, self._answers.curves))
 
     def write_report(
         self, file: str | Path, *, figures: str | Path | None = None, force: bool = False
@@ -86,13 +86,13 @@ class StudyResult:
     def __repr__(self) -> str:
         blocks = [
             "\n".join([grid.title, *grid.lines(), *(f"  {note}" for note in grid.notes)])
-            for grid in self._found.tables
+            for grid in self._answers.tables
         ]
         return "\n\n".join([*blocks, *self._failures()])
 
     def _repr_html_(self) -> str:
         failures = (f"<p>{escape(failure)}</p>" for failure in self._failures())
-        return "".join([*map(to_html, self._found.tables), *failures])
+        return "".join([*map(to_html, self._answers.tables), *failures])
 
     def _failures(self) -> list[str]:
         return [f"{label}: {why}" for label, why in self.failed.items()]
@@ -265,10 +265,10 @@ def _done(
         warn(remark)
     folder, temporary = place_of(out)
     is_here, models = _is_here(jobs, on), dict[str, EndModels]()
-    with study_on(live, plan, folder, is_here=is_here) as followed:
+    with study_on(live, plan, folder, is_here=is_here) as (update_page, observe):
 
         def watch(now: StudyProgress) -> None:
-            followed.hear(now)
+            update_page(now)
             listener(now)
             if plan.kind == "comparison" and now.run is not None and now.recorded is not None:
                 models[now.run.label] = now.recorded.models
@@ -282,7 +282,7 @@ def _done(
                     on=on,
                     watch=watch,
                     known_as=RUNS / plan.name if temporary else None,
-                    observe=followed.observe,
+                    observe=observe,
                     **options,
                 )
 

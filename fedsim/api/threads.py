@@ -7,6 +7,7 @@ import ctypes
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from contextvars import copy_context
 from typing import Generic, TypeVar
@@ -26,25 +27,23 @@ def call(function: Callable[[], T]) -> T:
         try:
             work.start()
             # In slices: a signal that comes in the instant before a wait is seen only after it.
-            while not work.ended.wait(0.1):
+            while not wait([work.future], 0.1).done:
                 pass
         except BaseException:
             work.interrupt()
             raise
-    return work.outcome()
+    return work.future.result()
 
 
 async def call_async(function: Callable[[], T]) -> T:
     """Return what a function returns, which runs in a thread; cancelling interrupts the function first."""
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
-    work = _Work(function, lambda: loop.call_soon_threadsafe(ended.set))
+    work = _Work(function)
     work.start()
     try:
-        await ended.wait()
+        return await asyncio.wrap_future(work.future)
     except asyncio.CancelledError:
-        await loop.run_in_executor(None, work.interrupt)
+        await asyncio.get_running_loop().run_in_executor(None, work.interrupt)
         raise
-    return work.outcome()
 
 
 @contextmanager
@@ -73,39 +72,29 @@ def _in_loop() -> bool:
 
 
 class _Work(threading.Thread, Generic[T]):
-    """Runs a function, and keeps what it returns or raises."""
+    """Runs a function; ``future`` has what it returns or raises."""
 
-    def __init__(self, function: Callable[[], T], tell: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, function: Callable[[], T]) -> None:
         super().__init__(name="fedsim run", daemon=True)
-        self.ended = threading.Event()
+        self.future = Future[T]()
+        self.future.set_running_or_notify_cancel()  # from now on it cannot be cancelled
         self._function = function
         self._context = copy_context()
-        self._tell = tell
-        self._returned: list[T] = []
-        self._raised: BaseException | None = None
 
     def run(self) -> None:
         """Run the function."""
         try:
-            self._returned.append(self._context.run(self._function))
+            returned = self._context.run(self._function)
         except BaseException as error:
-            self._raised = error
-        finally:
-            self.ended.set()
-            self._tell()
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(returned)
 
     def interrupt(self) -> None:
         """Raise KeyboardInterrupt in the function, as often as it takes, and wait until it has ended."""
-        while self.is_alive() and not self.ended.is_set():
+        while self.is_alive() and not self.future.done():
             # What CPython offers for this: the exception is raised before the thread's next instruction.
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(self.ident or 0), ctypes.py_object(KeyboardInterrupt)
             )
-            self.ended.wait(1.0)
-
-    def outcome(self) -> T:
-        """Return what the function has returned, or raise what it has raised."""
-        if self._raised is not None:
-            raise self._raised
-        [value] = self._returned
-        return value
+            wait([self.future], 1.0)

@@ -56,13 +56,10 @@ def check(
     ends = [] if parts.rounds is None else [number_format.several(parts.rounds, "round")]
     ends += [] if parts.until is None else [f"until {parts.until.text}"]
     say(f"{scenario_file}: {scenario.run.name}, {scenario.algorithm.name}, {', or '.join(ends)}")
-    for shown in (
-        preview.groups(parts),
-        preview.fleet(parts.fleet),
-        preview.data(parts),
-        preview.models(parts),
-    ):
-        table(shown)
+    table(preview.groups(parts))
+    table(preview.fleet(parts.fleet))
+    table(preview.data(parts))
+    table(preview.models(parts))
     with rehearsing(scenario_file):
         rehearsal = rehearse(parts)
     real_time, problem = tried(parts, rehearsal)
@@ -74,10 +71,7 @@ def check(
     round_time = number_format.duration(last.ended_at_s - last.began_at_s)
     pairs(
         [
-            (
-                "a round",
-                f"{round_time}, {_both_ways(last.traffic)}, {last.asked} dispatches",
-            ),
+            ("a round", f"{round_time}, {_both_ways(last.traffic)}, {last.asked} dispatches"),
             (
                 "rounds" if planned is None else number_format.several(planned, "round"),
                 "as many as it takes to reach the accuracy"
@@ -131,7 +125,7 @@ def check_study(
     parts += [several(len(plan.seeds), "seed")]
     say(f"{scenario_file}: {plan.name}, a study: {', '.join(parts)}")
     table(_one_run_of_each(plan, known))
-    trials, jobs = sum(map(len, plan.trials.values())), jobs or default_jobs(len(plan.runs))
+    trials, jobs = len(plan.all_trials), jobs or default_jobs(len(plan.runs))
     heading("Cost")
     lines = [("trials, of the tuning", str(trials))] if trials else []
     lines += [
@@ -148,22 +142,13 @@ def check_study(
 def _one_run_of_each(plan: StudyPlan, known: Mapping[Setting, RehearsedSetting]) -> TextTable:
     rows = []
     for setting, own in known.items():
-        rehearsal = own.rehearsal
-        planned = (
-            str(rehearsal.planned),
-            duration(rehearsal.simulated_s),
-            size(rehearsal.totals.sent_up),
-            size(rehearsal.totals.sent_down),
-        )
-        rows.append(
-            (
-                setting.variant,
-                *map(str, setting.point),
-                *([NOTHING] * len(planned) if rehearsal.planned is None else planned),
-                NOTHING if own.forecast is None else duration(own.forecast.round_s),
-                duration(own.run_s(None)),
-            )
-        )
+        planned, totals = own.rehearsal.planned, own.rehearsal.totals
+        costs = [str(planned), duration(own.rehearsal.simulated_s)]
+        costs += [size(totals.sent_up), size(totals.sent_down)]
+        shown = costs if planned is not None else [NOTHING] * len(costs)
+        round_s = None if own.forecast is None else own.forecast.round_s
+        real_time = duration(round_s), duration(own.run_s(None))
+        rows.append((setting.variant, *map(str, setting.point), *shown, *real_time))
     headings = ["variant", *path_headings(plan.grid)]
     headings += ["rounds", "simulated\ntime", "bytes up", "bytes down", "real time\nof a round", "real time"]
     notes = [f"with the first values of {', '.join(plan.tuned)}"] if plan.tuned else []

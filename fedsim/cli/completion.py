@@ -122,7 +122,7 @@ def value(context: click.Context, parameter: click.Parameter, incomplete: str) -
     """Complete a path, or its value if it chooses a plugin, such as ``fleet.0.device=``."""
     path, equals, text = incomplete.partition("=")
     if not equals:
-        return _beginning(((one, "") for one in _paths(path.rpartition(".")[0])), incomplete)
+        return _beginning(((candidate, "") for candidate in _paths(path.rpartition(".")[0])), incomplete)
     kind = CHOOSING.get(_starred(path))
     if kind is None:
         return []
@@ -150,8 +150,8 @@ def _named_or_file(names: Iterable[str], incomplete: str) -> Items:
     place = Path(incomplete)
     folder, start = (place.parent, place.name) if incomplete and incomplete[-1] != "/" else (place, "")
     files = sorted(str(file) for file in folder.glob("*.toml") if file.name.startswith(start))
-    found = _beginning(((name, "") for name in dict.fromkeys([*names, *files])), incomplete)
-    return found or [CompletionItem(incomplete, type="file")]
+    items = _beginning(((name, "") for name in dict.fromkeys([*names, *files])), incomplete)
+    return items or [CompletionItem(incomplete, type="file")]
 
 
 def _beginning(names: Iterable[tuple[str, str]], incomplete: str) -> Items:

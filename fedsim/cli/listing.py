@@ -22,13 +22,13 @@ def list_plugins(kind: str, details: bool, as_json: bool) -> None:
     """Print the plugins of a kind, with their parameters if so wished."""
     plugins = available(FOLDERS[kind])
     if as_json:
-        say(json.dumps([_document(found, details) for found in plugins], indent=2, ensure_ascii=False))
+        say(json.dumps([_document(info, details) for info in plugins], indent=2, ensure_ascii=False))
     elif details:
-        for found in plugins:
-            _describe(found)
+        for info in plugins:
+            _describe(info)
     else:
-        for group in sorted({found.kind for found in plugins}):
-            rows = [(found.name, found.summary) for found in plugins if found.kind == group]
+        for group in sorted({info.kind for info in plugins}):
+            rows = [(info.name, info.summary) for info in plugins if info.kind == group]
             table(TextTable(("name", "description"), rows, title=group, text_columns=frozenset({0, 1})))
 
 
@@ -75,10 +75,10 @@ def _types(field: dict[str, Any], definitions: dict[str, Any]) -> set[str]:
     return {kind for one in options for kind in _types(one, definitions)}
 
 
-def _document(found: PluginInfo, details: bool) -> dict[str, Any]:
-    parameters = {"parameters": typed_parameters(found.plugin.params())} if details else {}
-    kind = {"kind": found.kind} if found.kind else {}
-    return {"name": found.name, "summary": found.summary, **kind, **parameters}
+def _document(info: PluginInfo, details: bool) -> dict[str, Any]:
+    parameters = {"parameters": typed_parameters(info.plugin.params())} if details else {}
+    kind = {"kind": info.kind} if info.kind else {}
+    return {"name": info.name, "summary": info.summary, **kind, **parameters}
 
 
 def _documentation(field: dict[str, Any]) -> str:
@@ -91,9 +91,9 @@ def _value(value: Any) -> str:
     return NONE if value is None else toml.value(value)
 
 
-def _describe(found: PluginInfo) -> None:
-    say(f"{strong(found.name)}: {found.summary}")
-    for name, default, documentation in parameters(found.plugin.params()):
+def _describe(info: PluginInfo) -> None:
+    say(f"{strong(info.name)}: {info.summary}")
+    for name, default, documentation in parameters(info.plugin.params()):
         say(f"  {name} = {default}")
         if documentation:
             say(click.wrap_text(documentation, 96, initial_indent="      ", subsequent_indent="      "))

@@ -7,17 +7,28 @@ is called, so that help and completion are fast: see :func:`late`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import click
 
 from fedsim.errors import UserError
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class OutputOptions(TypedDict):
+    """The options of results, which all commands that run something have."""
+
+    out: Path | None
+    force: bool
+    verify: bool
+    track: Sequence[str]
+    live: int | None
+    quiet: bool
 
 
 def late(place: str) -> Callable[..., Any]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Unpack
 
 from fedsim.cli.console import heading, note, pairs
+from fedsim.cli.options import OutputOptions
 from fedsim.cli.progress import live_page, watching
 from fedsim.errors import RunError
 from fedsim.page.live_session import run_on
@@ -21,19 +22,13 @@ from fedsim.runtime.run import run as simulate
 from fedsim.scenario import Plan, load_scenario, resolved_toml, tracked
 
 
-class Options(TypedDict):
+class Options(OutputOptions):
     """The options of all commands that do one run."""
 
     scenario_file: Path
     overrides: Sequence[str]
     algorithm: str | None
     seed: int | None
-    out: Path | None
-    force: bool
-    verify: bool
-    track: Sequence[str]
-    live: int | None
-    quiet: bool
 
 
 def run(profile: bool, **options: Unpack[Options]) -> None:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import Unpack
 
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from fedsim.cli.console import note, say, sentence, table, terminal
+from fedsim.cli.options import OutputOptions
 from fedsim.cli.progress import TimeLeft, live_page, watching
 from fedsim.cli.progress import Watch as RoundWatch
 from fedsim.cli.results import check_report_place, note_report
-from fedsim.page.live_session import NoLivePage, study_on
+from fedsim.page.live_session import study_on
 from fedsim.report import cost_breakdown, number_format
 from fedsim.report.text_table import TextTable
 from fedsim.studies import comparison
@@ -29,22 +30,13 @@ from fedsim.studies.plan import StudyPlan, load_study
 from fedsim.studies.study_place import study_place
 from fedsim.studies.variant_params import params_table, plan_remarks
 
-if TYPE_CHECKING:
-    from fedsim.page.live_study import LiveStudy
 
-
-class Options(TypedDict):
+class Options(OutputOptions):
     """The options of all commands that do several runs."""
 
-    out: Path | None
     jobs: int | None
     on: On | None
-    force: bool
-    verify: bool
     report: bool
-    track: Sequence[str]
-    live: int | None
-    quiet: bool
 
 
 def study(study_file: Path, **options: Unpack[Options]) -> None:
@@ -81,12 +73,21 @@ def show_study(plan: StudyPlan, options: Options, *, show_params: bool = False) 
     is_comparison = plan.kind == "comparison"
     is_by_round = is_here and is_comparison
     show = watching_each(plan, quiet=quiet) if is_by_round else watching_study(plan.name, quiet=quiet)
+    last, remarks = Progress(0, 0), list[str]()
     try:
         with (
-            study_on(live_page(options["live"]), plan, parent, is_here=is_here) as followed,
+            study_on(live_page(options["live"]), plan, parent, is_here=is_here) as (update_page, observe),
             show as watch,
         ):
-            watch_all = Both(watch, followed)
+
+            def watch_all(progress: Progress) -> None:
+                nonlocal last
+                last = progress
+                watch(progress)
+                update_page(progress)
+                if progress.run is not None and progress.recorded is not None:
+                    remarks.extend(f"{progress.run.label}: {remark}" for remark in progress.recorded.remarks)
+
             answers = perform(
                 plan,
                 parent,
@@ -95,7 +96,7 @@ def show_study(plan: StudyPlan, options: Options, *, show_params: bool = False) 
                 force=force,
                 verify=options["verify"],
                 watch=watch_all,
-                observe=followed.observe,
+                observe=observe,
                 tell=note,
             )
     except KeyboardInterrupt:
@@ -110,10 +111,10 @@ def show_study(plan: StudyPlan, options: Options, *, show_params: bool = False) 
         table(params_table(answers.plan))
     files = "comparison.csv, comparison.json" if is_comparison else "answers.csv, study.parquet"
     note(f"\nresults are in {parent}: {files}, and one folder for each run")
-    note_kept(watch_all.last.kept, watch_all.last.total)
+    note_kept(last.kept, last.total)
     if options["report"]:
         note_report(parent)
-    for remark in watch_all.remarks:
+    for remark in remarks:
         note(f"note: {remark}")
     check_failed(answers.failed, plan.kind)
 
@@ -138,24 +139,6 @@ def note_kept(kept: int, total: int) -> None:
             f"{kept} of {number_format.several(total, 'run')} {were} there already and {were} not run again"
         )
         note(f"{kept_words}; a new folder, --out FOLDER, runs them anew")
-
-
-@dataclass(slots=True)
-class Both:
-    """Passes progress to the terminal and a live page, and keeps what is shown at the end."""
-
-    watch: Watch
-    followed: LiveStudy | NoLivePage
-    last: Progress = field(default=Progress(0, 0), init=False)
-    remarks: list[str] = field(default_factory=list, init=False)
-
-    def __call__(self, progress: Progress) -> None:
-        """Pass on where the study is."""
-        self.last = progress
-        self.watch(progress)
-        self.followed.hear(progress)
-        if progress.run is not None and progress.recorded is not None:
-            self.remarks += [f"{progress.run.label}: {remark}" for remark in progress.recorded.remarks]
 
 
 @contextmanager
@@ -207,17 +190,14 @@ def watching_study(name: str, *, quiet: bool) -> Iterator[Watch]:
 
             yield show
     else:
-        yield _lines(name, began_s)
+        yield partial(_line, name, began_s)
 
 
-def _lines(name: str, began_s: float) -> Callable[[Progress], None]:
-    def show(progress: Progress) -> None:
-        if begun := _begun(progress):
-            note(f"{name}: {begun}")
-        elif progress.said:
-            note(f"{name}: {words(progress, monotonic() - began_s)}")
-
-    return show
+def _line(name: str, began_s: float, progress: Progress) -> None:
+    if begun := _begun(progress):
+        note(f"{name}: {begun}")
+    elif progress.said:
+        note(f"{name}: {words(progress, monotonic() - began_s)}")
 
 
 def _begun(progress: Progress) -> str:

@@ -62,8 +62,8 @@ def rounds(text: str) -> tuple[int, int]:
 
 
 def targets(texts: Sequence[str]) -> tuple[float, ...]:
-    """Read target accuracies, one from each text."""
-    return tuple(_each_once([_target(text) for text in texts]))
+    """Read accuracies to be reached, one from each text."""
+    return tuple(_each_once([_accuracy(text) for text in texts]))
 
 
 def trackers(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ def trackers(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def _target(text: str) -> float:
+def _accuracy(text: str) -> float:
     share = numerals.number(text.strip())
     if share is None or not 0 < share <= 1:
         raise UserError(f"{quoted(text)} is no accuracy: write a number above 0, at most 1, such as 0.8")

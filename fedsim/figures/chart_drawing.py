@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import cycle
 from typing import Any, Literal
 
@@ -261,21 +261,19 @@ def _name_rounds(axes: Axes, chart: GanttChart) -> None:
 
 def _scaled(axes: Axes, way: str, axis: Axis) -> None:
     """Give an axis its scale, its marks and its label."""
-    of: Any = axes.xaxis if way == "x" else axes.yaxis
-    set_scale: Callable[[str], None] = axes.set_xscale if way == "x" else axes.set_yscale
-    get_limits = axes.get_xlim if way == "x" else axes.get_ylim
-    set_scale(axis.scale)
-    low, high = get_limits()
+    of = getattr(axes, f"{way}axis")
+    axes.set(**{f"{way}scale": axis.scale})
+    low, high = of.get_view_interval().tolist()
     marks = ticks(low, high, axis.unit, axis.scale)
     of.set_ticks(marks, labels=[tick_label(mark, axis.unit) for mark in marks])
     of.set_ticks([], minor=True)
     of.set_label_text(plain(axis.label, 60))
-    (axes.set_xlim if way == "x" else axes.set_ylim)(low, high)
+    axes.set(**{f"{way}lim": (low, high)})
 
 
 def _names(axes: Axes, way: str, names: Sequence[str], at: float = 0.0) -> None:
     """Name rows or columns; of very many, some."""
-    of: Any = axes.xaxis if way == "x" else axes.yaxis
+    of = getattr(axes, f"{way}axis")
     some = range(0, len(names), max(1, -(-len(names) // 40)))
     labels = [plain(names[number]) for number in some]
     is_long = way == "x" and sum(map(len, labels)) > 45

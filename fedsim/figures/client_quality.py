@@ -79,11 +79,11 @@ def ranked_figure(values: Mapping[str, Sequence[Array]], what: str, by: str) -> 
     return Figure(f"{what}-by-{by}", title, text, chart, notes if has_bands else ())
 
 
-def group_figures(groups: Mapping[str, Columns]) -> list[Figure]:
-    """Return the accuracies of clients at the end, or else their losses, a line for each device group."""
+def ranked_figures(runs: Mapping[str, Sequence[Columns]], by: str) -> list[Figure]:
+    """Return the accuracies of clients at the end, or else their losses, given columns of ``clients``."""
     for what in ("accuracy", "loss"):
-        values = {label: [rows[what]] for label, rows in groups.items() if what in rows}
-        if (figure := ranked_figure(values, what, "group")) is not None:
+        values = {label: [columns[what] for columns in some] for label, some in runs.items()}
+        if (figure := ranked_figure(values, what, by)) is not None:
             return [figure]
     return []
 
@@ -91,7 +91,7 @@ def group_figures(groups: Mapping[str, Columns]) -> list[Figure]:
 def by_data_figures(clients: Columns) -> list[Figure]:
     """Return the accuracy of each client against its number of training samples, coloured by device group."""
     what = _measured(clients)
-    if what is None or "num_train" not in clients or "group" not in clients:
+    if what is None:
         return []
     there = np.flatnonzero(np.isfinite(clients[what]))
     shown, notes = there, []
@@ -111,9 +111,7 @@ def by_data_figures(clients: Columns) -> list[Figure]:
     x = samples[there]
     if x.min() == x.max():
         return []
-    is_wide = x.min() > 0 and x.max() > WIDE * x.min()
-    axis = Axis("training samples of the client", "1", "log" if is_wide else "linear")
-    chart = PointChart(axis, quality_axis(what, [clients[what][shown]]), groups)
+    chart = PointChart(samples_axis(x), quality_axis(what, [clients[what][shown]]), groups)
     correlation = _rank_correlation(x, clients[what][there])
     text = f"{several(len(there), 'client')} with {x.min():.0f} to {x.max():.0f} training samples. "
     text += f"The rank correlation of {what} with the number of samples is {correlation:.2f}."
@@ -121,10 +119,16 @@ def by_data_figures(clients: Columns) -> list[Figure]:
     return [Figure(f"{what}-by-data", title, text, chart, notes)]
 
 
+def samples_axis(samples: Array) -> Axis:
+    """Return the axis of the clients' amounts of data."""
+    is_wide = samples.min() > 0 and samples.max() > WIDE * samples.min()
+    return Axis("training samples of the client", "1", "log" if is_wide else "linear")
+
+
 def _measured(columns: Columns) -> str | None:
     """Return ``"accuracy"``, or else ``"loss"``, whichever has values; None where neither has."""
     for what in ("accuracy", "loss"):
-        if what in columns and np.isfinite(columns[what]).any():
+        if np.isfinite(columns[what]).any():
             return what
     return None
 

@@ -42,17 +42,15 @@ def write_figures(sections: Sequence[Section], folder: Path, *, force: bool = Fa
     """Write each figure into a folder, as ``<name>.svg``, ``.png``, ``.pdf`` and ``.csv``."""
     _check_installed()
     figures = [figure for section in sections for figure in section.figures]
-    files = {
-        figure.name: [folder / f"{figure.name}.{kind}" for kind in (*FORMATS, "csv")] for figure in figures
-    }
-    check_files([file for some in files.values() for file in some], force=force)
+    files = [folder / f"{figure.name}.{kind}" for figure in figures for kind in (*FORMATS, "csv")]
+    check_files(files, force=force)
     with telling(folder, MEND):
         folder.mkdir(parents=True, exist_ok=True)
+    to_write = iter(files)
     for figure in figures:
-        contents = [*_pictures(figure), chart_csv(figure.chart)]
-        for file, content in zip(files[figure.name], contents, strict=True):
-            write_file(file, content)
-    return [file for some in files.values() for file in some]
+        for content in (*_pictures(figure), chart_csv(figure.chart)):
+            write_file(next(to_write), content)
+    return files
 
 
 def _pictures(figure: Figure) -> list[bytes]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedsim.figures.amounts import amount
 from fedsim.figures.base import Axis, Figure, HeatChart, Line, LineChart
-from fedsim.figures.client_quality import WIDE
+from fedsim.figures.client_quality import samples_axis
 from fedsim.figures.thinning import spread_over
 from fedsim.params import Array
 from fedsim.report.cost_breakdown import Columns
@@ -59,10 +59,9 @@ def amount_figures(num_train: Array) -> list[Figure]:
     if not len(samples) or samples[0] == samples[-1]:
         return []
     share = np.arange(1, len(samples) + 1) / len(samples)
-    is_wide = samples[0] > 0 and samples[-1] > WIDE * samples[0]
     chart = LineChart(
         Axis("share of clients, from the fewest samples to the most", "share"),
-        Axis("training samples of the client", "1", "log" if is_wide else "linear"),
+        samples_axis(samples),
         [Line("clients", share, samples)],
     )
     text = (

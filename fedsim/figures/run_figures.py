@@ -18,7 +18,7 @@ from fedsim.figures.base import Figure, LineChart, Section, Target
 from fedsim.figures.ticks import tick_label
 from fedsim.quoting import quoted
 from fedsim.report.cost_breakdown import Columns
-from fedsim.report.read_parquet import read_if_there, read_there
+from fedsim.report.read_parquet import read_columns
 from fedsim.report.read_whole import read_provenance, read_whole
 from fedsim.report.run_trace import read_spans
 from fedsim.runtime.budget import MEASURES
@@ -26,7 +26,7 @@ from fedsim.runtime.budget import MEASURES
 ROUNDS_NEEDED = tuple(
     dict.fromkeys((*gantt.ROUNDS_NEEDED, *round_curves.NEEDED, *spending.NEEDED, *participation.NEEDED))
 )
-"""Columns of ``rounds`` that figures are made of; where one is missing, what it would show is left out."""
+"""Columns of ``rounds`` that figures are made of."""
 
 CLIENTS_NEEDED = tuple(
     dict.fromkeys(("label", *client_quality.CLIENTS_NEEDED, *spending.NEEDED, *participation.PARTS))
@@ -48,8 +48,8 @@ LINK = "link", "The server's link"
 def run_sections(folder: Path, rounds: tuple[int, int] | None = None) -> list[Section]:
     """Return the figures of a run, under headings; what was not measured has none."""
     scenario = read_scenario(folder)
-    of_rounds = read_there(folder / "rounds.parquet", ROUNDS_NEEDED)
-    clients = labelled(read_there(folder / "clients.parquet", CLIENTS_NEEDED))
+    of_rounds = read_columns(folder / "rounds.parquet", ROUNDS_NEEDED)
+    clients = labelled(read_columns(folder / "clients.parquet", CLIENTS_NEEDED))
     if rounds is not None:
         _check_rounds(rounds, of_rounds)
     groups = by_group(clients)
@@ -66,7 +66,7 @@ def run_sections(folder: Path, rounds: tuple[int, int] | None = None) -> list[Se
         ),
         Section(
             *LINK,
-            link_use.link_figures(read_if_there(folder / "messages.parquet", link_use.NEEDED), scenario),
+            link_use.link_figures(read_columns(folder / "messages.parquet", link_use.NEEDED), scenario),
         ),
     )
     is_simulated = read_provenance(folder)["bus"] == "memory"
@@ -93,10 +93,7 @@ def waiting_figures(
     wanted: tuple[int, int] | None = None,
 ) -> list[Figure]:
     """Return who did what when, and for whom rounds waited, given what was read of a run's folder."""
-    is_told = "group" in clients and rounds.keys() >= {*gantt.ROUNDS_NEEDED}
-    if not is_told or not len(rounds["round"]):
-        if wanted is not None:
-            raise UserError("the tables of this run do not tell who did what when: leave out the rounds")
+    if not len(rounds["round"]):
         return []
     spans, groups = read_spans(folder), clients["group"].tolist()
     figures = [gantt.gantt_figure(spans, rounds, groups, wanted)]
@@ -109,9 +106,9 @@ def waiting_figures(
 
 def holding_figures(folder: Path, clients: Columns) -> list[Figure]:
     """Return who has which data in a run's folder, given columns of ``clients``."""
-    held = read_if_there(folder / "client_classes.parquet", holdings.NEEDED)
-    amounts = holdings.amount_figures(clients["num_train"]) if "num_train" in clients else []
-    return [*holdings.class_figures(held), *amounts]
+    classes = folder / "client_classes.parquet"
+    held = read_columns(classes, holdings.NEEDED) if classes.exists() else {}
+    return [*holdings.class_figures(held), *holdings.amount_figures(clients["num_train"])]
 
 
 def read_scenario(folder: Path) -> dict[str, Any]:
@@ -131,10 +128,8 @@ def targets_of(scenario: Mapping[str, Any]) -> list[Target]:
 def labelled(clients: Columns) -> Columns:
     """Return columns of ``clients`` with the labels of devices as groups, unless these would be too many.
 
-    A label that several groups have is told with the group. Runs of older versions have no labels.
+    A label that several groups have is told with the group.
     """
-    if not {"group", "label"} <= clients.keys():
-        return clients
     pairs = list(zip(clients["group"].tolist(), clients["label"].tolist(), strict=True))
     kinds = dict.fromkeys(pairs)
     if len(kinds) > MAX_GROUPS:
@@ -146,8 +141,6 @@ def labelled(clients: Columns) -> Columns:
 
 def by_group(clients: Columns) -> dict[str, Columns]:
     """Return the rows of ``clients`` of each device group, in the order of the fleet."""
-    if "group" not in clients:
-        return {}
     sizes = Counter(clients["group"].tolist())
     shown = {label for label, _ in sizes.most_common(MAX_GROUPS)} if len(sizes) > MAX_GROUPS + 1 else sizes
     groups = {label: clients["group"] == label for label in sizes if label in shown}
@@ -193,9 +186,9 @@ def _in_real_time(section: Section) -> Section:
 def _client_figures(
     folder: Path, rounds: Columns, clients: Columns, groups: Mapping[str, Columns]
 ) -> list[Figure]:
-    evaluations = read_if_there(folder / "evaluations.parquet", client_quality.EVALUATIONS_NEEDED)
+    evaluations = read_columns(folder / "evaluations.parquet", client_quality.EVALUATIONS_NEEDED)
     return [
         *client_quality.spread_figures(evaluations, rounds),
-        *client_quality.group_figures(groups),
+        *client_quality.ranked_figures({label: [rows] for label, rows in groups.items()}, "group"),
         *client_quality.by_data_figures(clients),
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedsim.figures import gantt
 from fedsim.figures.base import Figure, Section
-from fedsim.figures.client_quality import ranked_figure
+from fedsim.figures.client_quality import ranked_figures
 from fedsim.figures.participation import outcome_figures
 from fedsim.figures.run_figures import (
     CLIENTS,
@@ -24,7 +24,7 @@ from fedsim.figures.run_figures import (
 from fedsim.figures.spending import spending_figures
 from fedsim.figures.study_curves import study_curve_figures
 from fedsim.report.cost_breakdown import Figures, means
-from fedsim.report.read_parquet import column_names, read_columns, read_there
+from fedsim.report.read_parquet import read_columns
 from fedsim.report.run_trace import read_spans
 from fedsim.report.summary import read_summary
 from fedsim.studies.answer_files import Answers
@@ -53,12 +53,6 @@ def study_sections(answers: Answers, folder: Path) -> list[Section]:
     )
 
 
-def left_out(answers: Answers, folder: Path) -> dict[str, str]:
-    """Return the runs that have no Gantt chart since their tables lack something, and what they lack."""
-    shown = [next(iter(by_seed.values())) for by_seed in _folders(answers, folder).values()][:MAX_GANTTS]
-    return {place.name: ", ".join(lacking) for place in shown if (lacking := _lacking(place))}
-
-
 def _folders(answers: Answers, folder: Path) -> dict[str, dict[int, Path]]:
     """Return the folders of the runs that have ended, by the name of their variant and by seed."""
     plan = answers.plan
@@ -80,14 +74,10 @@ def _outcomes(folders: Mapping[str, Mapping[int, Path]]) -> dict[str, Figures]:
 def _client_figures(folders: Mapping[str, Mapping[int, Path]]) -> list[Figure]:
     """Return the accuracies of clients at the end, or else their losses, a line for each variant."""
     columns = {
-        name: [read_there(place / "clients.parquet", ("accuracy", "loss")) for place in by_seed.values()]
+        name: [read_columns(place / "clients.parquet", ("accuracy", "loss")) for place in by_seed.values()]
         for name, by_seed in folders.items()
     }
-    for what in ("accuracy", "loss"):
-        values = {name: [run[what] for run in runs if what in run] for name, runs in columns.items()}
-        if (figure := ranked_figure(values, what, "variant")) is not None:
-            return [figure]
-    return []
+    return ranked_figures(columns, "variant")
 
 
 def _gantt_figures(folders: Mapping[str, Mapping[int, Path]]) -> list[Figure]:
@@ -97,9 +87,7 @@ def _gantt_figures(folders: Mapping[str, Mapping[int, Path]]) -> list[Figure]:
         notes.append(f"Of {len(folders)} variants only the first {MAX_GANTTS} are shown so.")
     for number, (name, by_seed) in enumerate([*folders.items()][:MAX_GANTTS], 1):
         seed, place = next(iter(by_seed.items()))
-        if _lacking(place):
-            continue
-        clients = labelled(read_there(place / "clients.parquet", ("group", "label")))
+        clients = labelled(read_columns(place / "clients.parquet", ("group", "label")))
         rounds = read_columns(place / "rounds.parquet", gantt.ROUNDS_NEEDED)
         figure = gantt.gantt_figure(
             read_spans(place), rounds, clients["group"].tolist(), most_rounds=MAX_ROUNDS
@@ -112,21 +100,11 @@ def _gantt_figures(folders: Mapping[str, Mapping[int, Path]]) -> list[Figure]:
     return figures
 
 
-def _lacking(place: Path) -> list[str]:
-    """Return what a run's tables lack of the columns that a Gantt chart is made of."""
-    needed = {"clients": ("group",), "rounds": gantt.ROUNDS_NEEDED}
-    return [
-        f"{table}.parquet has no column {name}"
-        for table, names in needed.items()
-        for name in sorted({*names} - column_names(place / f"{table}.parquet"))
-    ]
-
-
 def _holding_figures(folders: Mapping[str, Mapping[int, Path]]) -> list[Figure]:
     """Return who has which data in the first run."""
     for name, by_seed in folders.items():
         for seed, place in by_seed.items():
-            its_figures = holding_figures(place, read_there(place / "clients.parquet", ("num_train",)))
+            its_figures = holding_figures(place, read_columns(place / "clients.parquet", ("num_train",)))
             note = f"Shown is {name} with seed {seed}; the data of other seeds and variants can differ."
             return [replace(figure, notes=[*figure.notes, note]) for figure in its_figures]
     return []

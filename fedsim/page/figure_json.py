@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from fedsim.errors import InvariantError
 from fedsim.figures.base import (
-    Axis,
     BarChart,
     Chart,
     Figure,
@@ -86,31 +86,23 @@ def _digits(*arrays: Array) -> int:
     return min(15, DIGITS + max(0, math.ceil(math.log10(np.abs(values).max() / spread))))
 
 
-def _axis(axis: Axis) -> Json:
-    return {"label": axis.label, "unit": axis.unit, "scale": axis.scale}
-
-
 def _lines(chart: LineChart) -> Json:
     # One digit more across, so that equal times of two lines stay equal.
     across, up = _digits(*(line.x for line in chart.lines)) + 1, _digits(*(line.y for line in chart.lines))
     lines = []
     for number, line in enumerate(map(thinned, chart.lines)):
-        entry: Json = {
-            "label": line.label,
-            **look(number, line.label),
-            "x": rounded(line.x, across),
-            "y": rounded(line.y, up),
-        }
+        entry: Json = {"label": line.label, **look(number, line.label)}
+        entry |= {"x": rounded(line.x, across), "y": rounded(line.y, up)}
         if line.low is not None and line.high is not None:
             entry |= {"low": rounded(line.low, up), "high": rounded(line.high, up)}
         if line.legend:
             entry["legend"] = line.legend
         lines.append(entry)
     return {
-        "x": _axis(chart.x),
-        "y": _axis(chart.y),
+        "x": asdict(chart.x),
+        "y": asdict(chart.y),
         "lines": lines,
-        "targets": [{"value": target.value, "label": target.label} for target in chart.targets],
+        "targets": [asdict(target) for target in chart.targets],
         "stepped": chart.is_stepped,
     }
 
@@ -118,8 +110,8 @@ def _lines(chart: LineChart) -> Json:
 def _points(chart: PointChart) -> Json:
     across, up = _digits(*(group.x for group in chart.groups)), _digits(*(group.y for group in chart.groups))
     return {
-        "x": _axis(chart.x),
-        "y": _axis(chart.y),
+        "x": asdict(chart.x),
+        "y": asdict(chart.y),
         "groups": [
             {
                 "label": group.label,
@@ -135,14 +127,10 @@ def _points(chart: PointChart) -> Json:
 
 def _bars(chart: BarChart) -> Json:
     parts = [
-        {
-            "label": part.label,
-            **look(number, part.label),
-            "values": rounded(part.values),
-        }
+        {"label": part.label, **look(number, part.label), "values": rounded(part.values)}
         for number, part in enumerate(chart.parts)
     ]
-    return {"bars": list(chart.bars), "parts": parts, "axis": _axis(chart.axis)}
+    return {"bars": list(chart.bars), "parts": parts, "axis": asdict(chart.axis)}
 
 
 def _heat(chart: HeatChart) -> Json:
@@ -152,35 +140,38 @@ def _heat(chart: HeatChart) -> Json:
         "rows": list(chart.rows),
         "columns": list(chart.columns),
         "values": [rounded(row) for row in np.asarray(chart.values, float)],
-        "axis": _axis(chart.axis),
+        "axis": asdict(chart.axis),
     }
 
 
 def _gantt(chart: GanttChart) -> Json:
-    began_at_s, ended_at_s = np.asarray(chart.began_at_s, float), np.asarray(chart.ended_at_s, float)
     step_s = _step_s(chart)
-    began, ended = np.rint(began_at_s / step_s).astype(int), np.rint(ended_at_s / step_s).astype(int)
+
+    def steps(instants_s: Array) -> Array:
+        return np.rint(np.asarray(instants_s, float) / step_s).astype(int)
+
+    began, ended = steps(chart.began_at_s), steps(chart.ended_at_s)
     return {
         "rows": list(chart.rows),
         "phases": list(chart.phases),
         "colours": [colour_number(number, phase) for number, phase in enumerate(chart.phases)],
         "stepS": step_s,
-        "row": np.asarray(chart.row).tolist(),
-        "phase": np.asarray(chart.phase).tolist(),
-        "round": np.asarray(chart.round).tolist(),
+        "row": chart.row.tolist(),
+        "phase": chart.phase.tolist(),
+        "round": chart.round.tolist(),
         "later": np.diff(began, prepend=0).tolist(),
         "lasted": (ended - began).tolist(),
-        "rounds": np.asarray(chart.round_numbers).tolist(),
-        "roundBegan": np.rint(np.asarray(chart.round_began_at_s, float) / step_s).astype(int).tolist(),
-        "roundEnded": np.rint(np.asarray(chart.round_ended_at_s, float) / step_s).astype(int).tolist(),
+        "rounds": chart.round_numbers.tolist(),
+        "roundBegan": steps(chart.round_began_at_s).tolist(),
+        "roundEnded": steps(chart.round_ended_at_s).tolist(),
     }
 
 
 def _step_s(chart: GanttChart) -> float:
     """Return a power of ten, s, that divides the shortest round finely; the whole fits into 32 bits."""
-    lengths_s = np.asarray(chart.round_ended_at_s, float) - np.asarray(chart.round_began_at_s, float)
+    lengths_s = chart.round_ended_at_s - chart.round_began_at_s
     lengths_s = lengths_s[lengths_s > 0]
-    last_s = max([1e-6, *np.asarray(chart.ended_at_s, float), *np.asarray(chart.round_ended_at_s, float)])
+    last_s = max([1e-6, *chart.ended_at_s.tolist(), *chart.round_ended_at_s.tolist()])
     finest_s = min(lengths_s, default=last_s) / _STEPS_PER_ROUND
     power = math.floor(math.log10(max(finest_s, 1e-9)))
     return float(f"1e{max(power, math.ceil(math.log10(last_s / _MAX_STEPS)))}")

@@ -1,12 +1,8 @@
-"""A page on loopback with server-sent events, served by a thread of its own.
+"""A page on loopback with server-sent events, served by aiohttp in a thread of its own.
 
 The page consists of *panels*, JSON values by name. While a browser follows, they are made about once a
-second, and those that have changed are sent with the version that they bring the page to. A page that
-reconnects names its last version and gets the later changes; a new page, or one of another server, gets all.
-So a slow reader misses versions only, and the server keeps one value of each panel.
-
-There are two paths and one method, so this takes fewer lines than a framework. Importing aiohttp would take a
-quarter of a second, more than all the rest.
+second, and those that have changed since its last message are sent. A page that reconnects gets all. So a
+slow reader misses versions only, and the server keeps one value of each panel.
 """
 
 from __future__ import annotations
@@ -15,7 +11,6 @@ import asyncio
 import json
 import logging
 import os
-import secrets
 import socket
 import threading
 from collections.abc import Callable, Mapping
@@ -23,6 +18,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic, thread_time
 from typing import Self, TypeAlias
+
+from aiohttp import web
 
 from fedsim.errors import UserError
 
@@ -42,37 +39,27 @@ MAX_INTERVAL_S = 10.0
 HTTP_PORT, MAX_PORT = 80, 65535
 
 MAX_PAGES = 16
-MAX_REQUEST_BYTES = 16_384
-REQUEST_TIMEOUT_S = 10.0
-"""Time for a request to arrive, and for an answer to be read."""
 CLOSE_TIMEOUT_S = 3.0
 """Time for pages to get the last message."""
 
-_HEADERS = """\
-HTTP/1.1 {status}
-Content-Type: {kind}; charset=utf-8
-Cache-Control: no-store
-Connection: close
-Allow: GET
-Content-Security-Policy: frame-ancestors 'none'
-Cross-Origin-Resource-Policy: same-origin
-Referrer-Policy: no-referrer
-X-Content-Type-Options: nosniff
-"""
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
 
 _log = logging.getLogger(__name__)
-
-
-class _RefusedError(Exception):
-    """A refused request; holds the status line and the text."""
+_http_log = logging.getLogger(f"{__name__}.http")
+_http_log.disabled = True  # requests of what is no browser are no matter of the run
 
 
 @dataclass(slots=True)
 class _Panels:
-    """The newest text of each panel and the version that changed it; ``token`` names this server."""
+    """The newest text of each panel and the version that changed it."""
 
     version: int = 0
-    token: str = field(default_factory=lambda: secrets.token_hex(8))
     _texts: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     def put(self, texts: Mapping[str, str]) -> None:
@@ -92,17 +79,7 @@ class _Panels:
         news = ", ".join(
             f"{json.dumps(name)}: {text}" for name, (version, text) in self._texts.items() if version > seen
         )
-        is_whole = json.dumps(seen == 0)
-        event = (
-            f"id: {self.token}-{self.version}\n" + f'data: {{"whole": {is_whole}, "panels": {{{news}}}}}\n\n'
-        )
-        return event.encode()
-
-    def seen(self, last_id: str) -> int:
-        """Return the version of a page, given its last event; 0 for one of another server."""
-        token, _, number = last_id.rpartition("-")
-        is_mine = token == self.token and number.isdecimal() and int(number) <= self.version
-        return int(number) if is_mine else 0
+        return f'data: {{"whole": {json.dumps(seen == 0)}, "panels": {{{news}}}}}\n\n'.encode()
 
 
 class LiveServer:
@@ -189,18 +166,21 @@ class LiveServer:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._begin(monotonic)
-        server = await asyncio.start_server(self._answer, sock=self._socket, limit=MAX_REQUEST_BYTES)
+        app = web.Application()
+        app.router.add_get("/", self._page, allow_head=False)
+        app.router.add_get("/events", self._follow, allow_head=False)
+        app.on_response_prepare.append(_add_headers)
+        runner = web.AppRunner(app, access_log=None, logger=_http_log, shutdown_timeout=CLOSE_TIMEOUT_S)
+        await runner.setup()
+        await web.SockSite(runner, self._socket).start()
         self._is_ready.set()
         await self._over.wait()
-        server.close()
         if self._pages:
             self._update()
         self._is_last = True
         async with self._news:
             self._news.notify_all()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                await asyncio.gather(*self._pages, return_exceptions=True)
+        await runner.cleanup()
 
     def _update(self) -> None:
         self._updated_s = monotonic()
@@ -221,77 +201,49 @@ class LiveServer:
                     await self._is_new.wait()
         self._updating = None
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                head = await reader.readuntil(b"\r\n\r\n")
-            try:
-                path, headers = self._request(head)
-                if path == "/events":
-                    await self._follow(writer, self._panels.seen(headers.get("last-event-id", "")))
-                else:
-                    writer.write(_answer("200 OK", "text/html", self._html))
-            except _RefusedError as refusal:
-                status, words = refusal.args
-                writer.write(_answer(status, "text/plain", f"{words}\n".encode()))
-            async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                await writer.drain()
-                writer.close()
-                await writer.wait_closed()
-        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, ConnectionError):
-            pass  # the peer is gone, or is no browser
-        finally:
-            writer.transport.abort()
-
-    def _request(self, head: bytes) -> tuple[str, Mapping[str, str]]:
-        """Return the path and the headers of a request, or refuse it."""
-        first, *lines = head.decode("latin-1").split("\r\n")
-        method, _, rest = first.partition(" ")
-        path, _, version = rest.partition(" ")
-        headers = dict[str, str]()
-        for line in filter(None, lines):
-            name, colon, value = line.partition(":")
-            if not colon or headers.setdefault(name.lower(), value.strip()) != value.strip():
-                raise _RefusedError("400 Bad Request", "this is no request of a browser")
-        if not version.startswith("HTTP/1."):
-            raise _RefusedError("400 Bad Request", "this is no request of a browser")
-        host = headers.get("host", "").lower()
+    def _check(self, request: web.Request) -> None:
+        """Refuse what asks for another host, or comes from another page."""
+        host = request.headers.get("Host", "").lower()
         if host not in self._hosts:
-            raise _RefusedError("421 Misdirected Request", f"this page is at {self.url} and nowhere else")
-        if headers.get("origin", f"http://{host}").lower() != f"http://{host}":
-            raise _RefusedError("403 Forbidden", "pages from elsewhere cannot read this one")
-        if method != "GET":
-            raise _RefusedError("405 Method Not Allowed", "this page can only be read: GET it")
-        path = path.partition("?")[0]
-        if path not in ("/", "/events"):
-            raise _RefusedError("404 Not Found", f"there is nothing but {self.url}")
-        if path == "/events" and len(self._pages) >= MAX_PAGES:
-            raise _RefusedError("503 Service Unavailable", f"{MAX_PAGES} pages follow already: close one")
-        return path, headers
+            raise web.HTTPMisdirectedRequest(text=f"this page is at {self.url} and nowhere else\n")
+        if request.headers.get("Origin", f"http://{host}").lower() != f"http://{host}":
+            raise web.HTTPForbidden(text="pages from elsewhere cannot read this one\n")
 
-    async def _follow(self, writer: asyncio.StreamWriter, seen: int) -> None:
+    async def _page(self, request: web.Request) -> web.Response:
+        self._check(request)
+        return web.Response(body=self._html, content_type="text/html", charset="utf-8")
+
+    async def _follow(self, request: web.Request) -> web.StreamResponse:
         """Send changes until the end, as fast as they are read."""
-        page = asyncio.current_task()
-        assert page is not None  # noqa: S101 - for mypy: this is a coroutine
+        self._check(request)
+        if len(self._pages) >= MAX_PAGES:
+            raise web.HTTPServiceUnavailable(text=f"{MAX_PAGES} pages follow already: close one\n")
+        page, transport = asyncio.current_task(), request.transport
+        assert page is not None and transport is not None  # noqa: S101, PT018 - for mypy
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         self._pages.append(page)
         try:
-            writer.write(_head("200 OK", "text/event-stream") + b"\r\nretry: 1000\n\n")
+            await response.prepare(request)
+            await response.write(b"retry: 1000\n\n")
             if self._updating is None:
                 self._updating = asyncio.create_task(self._keep_updating())
                 await asyncio.sleep(0)  # let it update
-            is_last = False
+            seen, is_last = 0, False
             while not is_last:
                 async with self._news:
                     while not (self._panels.version > seen or self._is_last):
                         await self._news.wait()
                 is_last = self._is_last
                 if self._panels.version > seen:
-                    writer.write(self._panels.message(seen))
-                    seen = self._panels.version
-                    await writer.drain()
-            writer.write(b"event: end\ndata: null\n\n")
+                    message, seen = self._panels.message(seen), self._panels.version
+                    await response.write(message)
+            await response.write(b"event: end\ndata: null\n\n")
+        except BaseException:  # the page is gone, or does not read
+            transport.abort()
+            raise
         finally:
             self._pages.remove(page)
+        return response
 
 
 def own_hosts(port: int) -> set[str]:
@@ -300,9 +252,6 @@ def own_hosts(port: int) -> set[str]:
     return {f"{name}:{port}" for name in names} | ({*names} if port == HTTP_PORT else set())
 
 
-def _head(status: str, kind: str) -> bytes:
-    return _HEADERS.format(status=status, kind=kind).replace("\n", "\r\n").encode()
-
-
-def _answer(status: str, kind: str, body: bytes) -> bytes:
-    return _head(status, kind) + f"Content-Length: {len(body)}\r\n\r\n".encode() + body
+async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(_HEADERS)
+    response.force_close()

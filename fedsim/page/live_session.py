@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,15 +40,6 @@ def run_on(page: LivePage | None, plan: Plan, folder: Path, passed: str = SIMULA
         yield followed.observe
 
 
-class NoLivePage:
-    """Takes the place of a live study where there is no page."""
-
-    observe = staticmethod(unobserved)
-
-    def hear(self, progress: Progress) -> None:
-        """Show nothing: there is no live page."""
-
-
 @contextmanager
 def study_on(
     page: LivePage | None,
@@ -56,16 +47,19 @@ def study_on(
     parent: Path,
     *,
     is_here: bool = False,
-) -> Iterator[LiveStudy | NoLivePage]:
-    """Show the runs of a study or a comparison; ``is_here`` if runs are done in this process."""
+) -> Iterator[tuple[Callable[[Progress], None], Observe]]:
+    """Show the runs of a study or a comparison; yields what hears of its progress, and the observer of runs.
+
+    ``is_here`` if runs are done in this process.
+    """
     if page is None:
-        yield NoLivePage()
+        yield lambda progress: None, unobserved
         return
     from fedsim.page.live_study import LiveStudy
 
     followed = LiveStudy(plan, parent, is_here=is_here)
     with _ending(page, followed, parent):
-        yield followed
+        yield followed.update, followed.observe
 
 
 @contextmanager

@@ -14,10 +14,9 @@ import numpy as np
 from fedsim.errors import UserError
 from fedsim.figures.amounts import bars_text
 from fedsim.figures.base import Axis, BarChart, Figure, Part, Section
-from fedsim.page.figure_json import figure_json
 from fedsim.page.live_reader import Counts, RunReader
 from fedsim.page.live_server import Clock
-from fedsim.page.page import Page, PageTable, table_json
+from fedsim.page.page import Page, PageTable, page_json
 from fedsim.report import number_format
 from fedsim.report.run_text import SIMULATED, TIMES
 from fedsim.report.text_table import TextTable
@@ -78,32 +77,27 @@ class Followed(ABC):
 
 def panels(snapshot: Snapshot) -> dict[str, str]:
     """Return a snapshot as JSON texts: progress, words, the outline, and one for each table and figure."""
-    page = snapshot.page
-    tables = [*([page.table] if page.table else []), *page.tables]
-    figures = [figure for section in page.sections for figure in section.figures]
+    page = page_json(snapshot.page)
+    tables = [*([page["table"]] if page["table"] else []), *page["tables"]]
+    sections = [
+        {**section, "figures": [figure["name"] for figure in section["figures"]]}
+        for section in page["sections"]
+    ]
     values = {
         "progress": {"state": snapshot.state, "share": snapshot.share and round(snapshot.share, 4)},
-        "words": {
-            "title": page.title,
-            "answer": page.answer,
-            "remarks": list(page.remarks),
-            "facts": [list(fact) for fact in page.facts],
-        },
+        "words": {name: page[name] for name in ("title", "answer", "remarks", "facts")},
         "outline": {
-            "kind": page.kind,
-            "table": page.table and page.table.name,
-            "sections": [
-                {
-                    "name": section.name,
-                    "title": section.title,
-                    "figures": [figure.name for figure in section.figures],
-                }
-                for section in page.sections
-            ],
-            "tables": [table.name for table in page.tables],
+            "kind": page["kind"],
+            "table": page["table"] and page["table"]["name"],
+            "sections": sections,
+            "tables": [table["name"] for table in page["tables"]],
         },
-        **{f"table {table.name}": table_json(table) for table in tables},
-        **{f"figure {figure.name}": figure_json(figure) for figure in figures},
+        **{f"table {table['name']}": table for table in tables},
+        **{
+            f"figure {figure['name']}": figure
+            for section in page["sections"]
+            for figure in section["figures"]
+        },
     }
     return {name: json.dumps(value, allow_nan=False, separators=(",", ":")) for name, value in values.items()}
 

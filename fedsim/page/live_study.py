@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic, process_time
 
-import numpy as np
-
 from fedsim.figures.base import Section
 from fedsim.figures.run_figures import QUALITY
 from fedsim.figures.study_curves import study_curve_figures
@@ -32,7 +30,7 @@ from fedsim.report.text_table import TextTable
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.recorder import Recorder
 from fedsim.runtime.records.result import RoundRow
-from fedsim.studies.curves import MEASURED, SUMS, read_curve
+from fedsim.studies.curves import curve_of, read_curve
 from fedsim.studies.perform import Progress
 from fedsim.studies.plan import TUNING, StudyPlan, StudyRun
 
@@ -42,10 +40,6 @@ MAX_LISTED = 60
 MAX_READ = 4
 """Curves that are read from folders for one snapshot: there may be many when a page is opened."""
 
-_MEASURED = (
-    *("accuracy_personal_mean", "accuracy_worst_decile", "accuracy_global"),
-    *("loss_personal_mean", "loss_global"),
-)
 _ORDER: tuple[str, ...] = ("running", "failed", "ended", "waiting")
 
 
@@ -73,11 +67,10 @@ class LiveStudy(Followed):
     def __init__(self, plan: StudyPlan, parent: Path, *, is_here: bool = False) -> None:
         super().__init__(plan.name, process_time if is_here else monotonic)
         self._plan, self._parent = plan, parent
-        trials = [trial for trials in plan.trials.values() for trial in trials]
         # Which candidates become runs is known after the trials.
         self._runs: dict[str, _RunState] = {}
-        self._total = len(trials) + len(plan.settings) * len(plan.seeds)
-        self._begin(trials or plan.runs)
+        self._total = plan.num_runs
+        self._begin(plan.all_trials or plan.runs)
         self._reader: tuple[str, RunReader] | None = None  # of the run in this process, by label
         self._label = ""
         self._rates = Rates()
@@ -98,7 +91,7 @@ class LiveStudy(Followed):
         """Read the run in this process from now on, as it begins."""
         self._rates, self._reader = Rates(), (self._label, RunReader(recorder, parts))
 
-    def hear(self, progress: Progress) -> None:
+    def update(self, progress: Progress) -> None:
         """Take the progress of runs."""
         if (run := progress.run) is None:
             self._begin(progress.begun)
@@ -168,7 +161,8 @@ class LiveStudy(Followed):
                     continue
                 self._curves[label] = read_curve(self._parent / label)
             curves.setdefault(self._plan.name_of(run.setting), {})[run.seed] = self._curves[label]
-        if (so_far := _curve(rows)) is not None:
+        so_far = curve_of(rounds_so_far(rows))
+        if len(so_far["round"]):
             curves[f"{label_here}, so far"] = {0: so_far}
         config = self._plan.config
         figures = study_curve_figures(curves, config) if curves else []
@@ -186,15 +180,3 @@ def _table(runs: list[_RunState]) -> PageTable:
     more = len(runs) - len(listed)
     notes = [f"and {number_format.several(more, 'run')} more"] if more else []
     return PageTable("runs", TextTable(("run", "state", ""), rows, notes, frozenset({0, 1, 2}), "Runs"))
-
-
-def _curve(rows: Sequence[RoundRow]) -> Columns | None:
-    """Return the columns of a curve for the evaluations so far, if there are any."""
-    if not rows:
-        return None
-    rounds = rounds_so_far(rows)
-    measured = {name: rounds[MEASURED[name]] for name in _MEASURED}
-    is_there = np.any([np.isfinite(values) for values in measured.values()], axis=0)
-    sums = {name: np.cumsum(sum(rounds[part] for part in SUMS[name])) for name in ("bytes_up", "bytes_down")}
-    columns = {"simulated_s": rounds["ended_at_s"], **sums, **measured}
-    return {name: values[is_there] for name, values in columns.items()} if is_there.any() else None

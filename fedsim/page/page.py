@@ -15,7 +15,7 @@ from fedsim.studies.comparison import BEST
 from fedsim.units import shown_units
 
 _UNITS = {"": 1.0, "%": 1.0, **shown_units("time"), **shown_units("data size"), **COUNT_PREFIXES}
-_PART = re.compile(r"\s*([+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?:\s*([^\d\s+-]+))?")
+_PART = re.compile(r"\s*(\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?:\s*([^\d\s+-]+))?")
 _FRACTION = re.compile(r"1/(\d+(?:\.\d+)?)")
 _OF = re.compile(r"(\d+) of \d+")
 
@@ -105,16 +105,12 @@ def _number(cell: str) -> float | None:
         return 1 / float(fraction[1])
     if share := _OF.fullmatch(shown):
         return float(share[1])
-    total, at = 0.0, 0
+    sign = -1.0 if shown.startswith("-") else 1.0
+    shown, total, at = shown.lstrip("+-"), 0.0, 0
     while part := _PART.match(shown, at):
         unit = part[2] or ""
         if unit not in _UNITS:
             return None
-        total += float(part[1]) * _UNITS[unit]
+        total += sign * float(part[1]) * _UNITS[unit]
         at = part.end()
-    # A minus before the first of two units belongs to both, as in "-1 min 3 s".
-    negative = shown.startswith("-") and len(shown.split()) > 2
-    if negative and (first := _PART.match(shown)):
-        rest = total - float(first[1]) * _UNITS[first[2] or ""]
-        total -= 2 * rest
     return total if shown and at == len(shown) else None

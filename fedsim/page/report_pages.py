@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fedsim import toml
 from fedsim.figures.run_figures import run_sections
-from fedsim.figures.study_figures import left_out, study_sections
+from fedsim.figures.study_figures import study_sections
 from fedsim.page.page import Page, named
 from fedsim.report import cost_breakdown, number_format, run_text
 from fedsim.report.atomic_folder import MARK
@@ -23,9 +22,6 @@ from fedsim.studies import comparison
 from fedsim.studies.answer_files import Answers, read_folder
 from fedsim.studies.answer_sentence import answer_sentence
 from fedsim.studies.variant_params import params_facts, params_line
-
-RELATIVE = "relative\ntraffic"
-"""The column that compares the traffic of runs."""
 
 MAX_REMARKS = 6
 """Remarks on single runs of a study that are shown."""
@@ -42,7 +38,8 @@ def run_page(folder: Path, rounds: tuple[int, int] | None = None) -> Page:
 
     def page(summary: Summary) -> Page:
         passed = run_text.SIMULATED if provenance["bus"] == "memory" else run_text.PASSED
-        answer, *tables = named([_alone(comparison.table([summary])), cost_breakdown.table([summary])])
+        compared = comparison.table([summary], is_compared=False)
+        answer, *tables = named([compared, cost_breakdown.table([summary])])
         return Page(
             run_text.title(summary),
             "run",
@@ -76,18 +73,6 @@ def read_remarks(folder: Path) -> list[str]:
                 yield f"not finite: {entry['cause']}"
 
     return read_whole(folder / "log.jsonl", lambda file: list(remarks(file)))
-
-
-def _alone(table: TextTable) -> TextTable:
-    """Return the table of a comparison without what compares its rows."""
-    kept = [column for column, heading in enumerate(table.headings) if heading != RELATIVE]
-    notes = [note.partition(f"; {RELATIVE.replace(chr(10), ' ')}")[0] for note in table.notes]
-    return replace(
-        table,
-        headings=[table.headings[column] for column in kept],
-        rows=[[row[column] for column in kept] for row in table.rows],
-        notes=[note for note in notes if note],
-    )
 
 
 def _params(file: Path) -> str:
@@ -156,8 +141,6 @@ def _runs(summaries: Mapping[str, Summary]) -> TextTable:
 
 def _remarks(folder: Path, answers: Answers, summaries: Mapping[str, Summary]) -> list[str]:
     remarks = [f"{label}: {why}" for label, why in answers.failed.items()]
-    for label, lacking in left_out(answers, folder).items():
-        remarks.append(f"{label}: not shown client by client, since {lacking}")
     by_remark: dict[str, list[str]] = {}
     for label in summaries:
         for remark in read_remarks(folder / label):

@@ -111,11 +111,11 @@ def models(parts: Parts) -> TextTable:
     for group in parts.fleet.groups:
         having.update({label: int(np.count_nonzero(mine)) for label, mine in group.shares()})
     columns: dict[str, Callable[[Architecture], str]] = {
-        "label": lambda one: one.label,
+        "label": lambda architecture: architecture.label,
         "model": _model,
-        "parameters": lambda one: f"{one.num_params:,}",
-        "as float32": lambda one: number_format.size(4 * one.num_params),
-        "clients": lambda one: str(having[one.label]),
+        "parameters": lambda architecture: f"{architecture.num_params:,}",
+        "as float32": lambda architecture: number_format.size(4 * architecture.num_params),
+        "clients": lambda architecture: str(having[architecture.label]),
     }
     architectures = parts.architectures.values()
     server = parts.server_model
@@ -123,10 +123,10 @@ def models(parts: Parts) -> TextTable:
     return TextTable.of(architectures, columns, notes=notes, text_columns=frozenset({0, 1}), title="Models")
 
 
-def _model(one: Architecture) -> str:
+def _model(architecture: Architecture) -> str:
     """Return the name of an architecture's plugin with its parameters."""
-    params = ", ".join(f"{name} = {text}" for name, text in params_text(one.plugin.config).items())
-    return name_of(one.plugin) + (f" ({shortened(params, MOST_SAID)})" if params else "")
+    params = ", ".join(f"{name} = {text}" for name, text in params_text(architecture.plugin.config).items())
+    return name_of(architecture.plugin) + (f" ({shortened(params, MOST_SAID)})" if params else "")
 
 
 def _outputs(task: Task) -> str:

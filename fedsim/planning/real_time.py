@@ -208,9 +208,7 @@ class _Trials:
             return
         kinds: Work = {}
         for work in works:
-            for name, kind in work.items():
-                if name not in kinds or len(kinds[name].examples) < len(kind.examples):
-                    kinds[name] = kind
+            kinds |= work
         self._executor, self._resources = parts.executor.for_trials(), parts.resources()
         self._costs = Costs(self._resources)
         self._executor.open(self._resources)

@@ -70,7 +70,7 @@ def _cells(first: Any, second: Any) -> tuple[str, str]:
     texts = ["not set" if value is None else str(value) for value in (first, second)]
     begin = 0
     if max(map(len, texts)) > _MAX_SHOWN:
-        equal = (one == other for one, other in zip(*texts, strict=False))
+        equal = (left == right for left, right in zip(*texts, strict=False))
         begin = max(0, next((place for place, same in enumerate(equal) if not same), 0) - _MAX_SHOWN // 2)
     return _cut(texts[0], begin), _cut(texts[1], begin)
 

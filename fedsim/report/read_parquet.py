@@ -34,27 +34,6 @@ def read_columns(file: Path, names: Sequence[str]) -> Columns:
     return {name: table[name].to_numpy() for name in names}
 
 
-def read_if_there(file: Path, names: Sequence[str]) -> Columns:
-    """Return columns as :func:`read_there` does; none where there is no file."""
-    return read_there(file, names) if file.exists() else {}
-
-
-def read_there(file: Path, names: Sequence[str]) -> Columns:
-    """Return those of the named columns that a Parquet file has."""
-    present = column_names(file)
-    return read_columns(file, [name for name in names if name in present])
-
-
-def column_names(file: Path) -> set[str]:
-    """Return the names of the columns of a Parquet file."""
-
-    def names(file: Path) -> set[str]:
-        with _as_errors():
-            return set(parquet.read_schema(file).names)
-
-    return read_whole(file, names)
-
-
 @contextmanager
 def _as_errors() -> Iterator[None]:
     """Convert exceptions of Arrow to exceptions of Python."""

@@ -89,7 +89,7 @@ def record(
 
         times = plan.parts.executor.job_times = JobTimes() if profile else None
 
-        def heard(row: RoundRow) -> None:
+        def end_round(row: RoundRow) -> None:
             if times is not None:
                 times.end_round(row.round)
             watch(row)
@@ -99,7 +99,7 @@ def record(
             log = line_log(lines)
             log.info("begin", scenario=plan.name, algorithm=plan.algorithm, seed=plan.parts.seed)
             trace = Trace(events, keep=plan.parts.verify)
-            result = perform(plan.parts, trace=trace, log=log, watch=heard, observe=observe)
+            result = perform(plan.parts, trace=trace, log=log, watch=end_round, observe=observe)
             if result.non_finite is not None:
                 log.warning("not finite", cause=result.non_finite)
             notes = remarks(plan.parts, result) if bus == "memory" else []

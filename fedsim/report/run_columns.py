@@ -6,6 +6,7 @@ neither is part of the other. What is null, or empty in a CSV file, was not meas
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -17,7 +18,11 @@ from fedsim.units import base_unit
 loss = partial(Column, "float64", "nat, or the target's unit squared")
 """A cross-entropy, or the squared error of a regression."""
 
-_WAYS = {"up": "to the server", "down": "to clients"}
+
+def _both_ways(name: str, column: Callable[[str], Column], description: str) -> dict[str, Column]:
+    ways = {"up": "to the server", "down": "to clients"}
+    return {f"{name}_{way}": column(description.format(to=to)) for way, to in ways.items()}
+
 
 ROUND = Column(
     "int32",
@@ -33,21 +38,11 @@ OUTCOMES = {
     "late": Column("int32", NUMBER, "Replies that came after their dispatch was dropped."),
 }
 
-FRAMES = {f"frames_{way}": count(f"Frames sent {to}.") for way, to in _WAYS.items()}
-BYTES = {
-    f"bytes_{way}": size(f"Length of the frames sent {to}, without those of raw samples.")
-    for way, to in _WAYS.items()
-}
-PARAMETERS = {
-    f"parameters_{way}": count(f"Model parameters, or other scalars, sent {to}.") for way, to in _WAYS.items()
-}
-DATA = {
-    f"data_{way}": size(f"Length of the frames sent {to} that carry raw samples.")
-    for way, to in _WAYS.items()
-}
-OVERHEAD = {
-    f"overhead_{way}": size(f"What protocols add to the frames sent {to}.") for way, to in _WAYS.items()
-}
+FRAMES = _both_ways("frames", count, "Frames sent {to}.")
+BYTES = _both_ways("bytes", size, "Length of the frames sent {to}, without those of raw samples.")
+PARAMETERS = _both_ways("parameters", count, "Model parameters, or other scalars, sent {to}.")
+DATA = _both_ways("data", size, "Length of the frames sent {to} that carry raw samples.")
+OVERHEAD = _both_ways("overhead", size, "What protocols add to the frames sent {to}.")
 TRAFFIC = FRAMES | BYTES | PARAMETERS | DATA | OVERHEAD
 """Sums over frames: the names are those of :class:`fedsim.bus.Totals`."""
 

@@ -77,21 +77,21 @@ def run_difference(first: Path, second: Path) -> RunDifference:
 def part(first: Records, second: Records) -> Parting | None:
     """Return the first difference of two traces of stored records; None if they are equal."""
     before = deque[StoredRecord](maxlen=MAX_BEFORE)
-    for num_common, (one, other) in enumerate(zip_longest(first, second)):
-        if one != other and not _hold_the_same(one, other):
-            return Parting(num_common, [as_map(*record) for record in before], _told(one), _told(other))
-        before.append(one)
+    for num_common, (left, right) in enumerate(zip_longest(first, second)):
+        if left != right and not _hold_the_same(left, right):
+            return Parting(num_common, [as_map(*record) for record in before], _as_map(left), _as_map(right))
+        before.append(left)
     return None
 
 
-def _hold_the_same(one: StoredRecord | None, other: StoredRecord | None) -> bool:
+def _hold_the_same(left: StoredRecord | None, right: StoredRecord | None) -> bool:
     """Whether two unequal records differ only because NaN equals nothing."""
-    if one is None or other is None:
+    if left is None or right is None:
         return False
-    return one[0] == other[0] and bool(msgpack.packb(one[1]) == msgpack.packb(other[1]))
+    return left[0] == right[0] and bool(msgpack.packb(left[1]) == msgpack.packb(right[1]))
 
 
-def _told(record: StoredRecord | None) -> Record | None:
+def _as_map(record: StoredRecord | None) -> Record | None:
     return None if record is None else as_map(*record)
 
 

@@ -68,13 +68,13 @@ def replay(folder: Path, listeners: Mapping[str, Listener] | None = None) -> Rep
     """Replay the trace of a run into its dispatches."""
     cells = array("q")
 
-    def hear(one: UnderwayInSpans) -> None:
-        for span in one.spans:
-            cells.extend((one.row, *span, one.are_exact))
+    def add_spans(dispatch: UnderwayInSpans) -> None:
+        for span in dispatch.spans:
+            cells.extend((dispatch.row, *span, dispatch.are_exact))
 
     with opened(folder) as file:
         trace = StoredTrace(file)
-        dispatches = DispatchTable(trace, hear)
+        dispatches = DispatchTable(trace, add_spans)
         trace.listen(listeners or {})
         trace.play()
     dispatches.finish(round(read_summary(folder)["simulated_s"] * 1e9))

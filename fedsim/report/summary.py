@@ -23,6 +23,7 @@ from fedsim.report import merge_statistics, number_format
 from fedsim.report.atomic_folder import MARK
 from fedsim.report.cost_breakdown import Summary, breakdown, wasted_shares
 from fedsim.report.read_whole import read_object
+from fedsim.report.run_columns import BYTES, DATA, FRAMES, PARAMETERS
 from fedsim.runtime.evaluation import TEST_SETS, Accuracy
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.run import RunResult
@@ -50,14 +51,7 @@ def summarise(plan: Plan, result: RunResult, wall_s: float) -> Summary:
         "ineligible": ineligible(plan.parts),
         "simulated_s": result.simulated_s,
         "wall_s": round(wall_s, 3),
-        "bytes_up": totals.bytes_up,
-        "bytes_down": totals.bytes_down,
-        "data_up": totals.data_up,
-        "data_down": totals.data_down,
-        "frames_up": totals.frames_up,
-        "frames_down": totals.frames_down,
-        "parameters_up": totals.parameters_up,
-        "parameters_down": totals.parameters_down,
+        **{name: getattr(totals, name) for name in (*BYTES, *DATA, *FRAMES, *PARAMETERS)},
         "accuracy": {
             "personal_mean": last("mean"),
             "personal_std": last("std"),
@@ -109,15 +103,15 @@ def ineligible(parts: Parts) -> dict[str, Any]:
     }
 
 
-def ineligible_line(found: Mapping[str, Any], population: int) -> str | None:
+def ineligible_line(listed: Mapping[str, Any], population: int) -> str | None:
     """Return the same in a line for people; None where there are none."""
-    if not found["count"]:
+    if not listed["count"]:
         return None
-    named = ", ".join(map(str, found["clients"]))
-    if more := found["count"] - len(found["clients"]):
+    named = ", ".join(map(str, listed["clients"]))
+    if more := listed["count"] - len(listed["clients"]):
         named += f" and {more} more"
     of = number_format.several(population, "client")
-    return f"{found['count']} of {of}, too little memory to hold their job: {named}"
+    return f"{listed['count']} of {of}, too little memory to hold their job: {named}"
 
 
 def finite(value: float | None) -> float | None:

@@ -23,7 +23,7 @@ from fedsim.report.atomic_folder import MARK
 from fedsim.report.cost_breakdown import Summary
 from fedsim.report.run_columns import TRAFFIC
 from fedsim.report.summary import read_summary
-from fedsim.report.tables import MEASURED
+from fedsim.report.tables import MEASURED, rounds_so_far
 from fedsim.runtime.records.dispatch_rows import OUTCOMES
 from fedsim.runtime.records.result import RoundRow
 from fedsim.trackers.base import Follower, Point, TrackedRun, Tracker
@@ -62,11 +62,7 @@ class Following:
 
     def note(self, row: RoundRow) -> None:
         """Tell of a round that has ended."""
-        cells = {
-            **{name: getattr(row.traffic, name) for name in TRAFFIC},
-            **{name: getattr(row.accuracy, of, None) for name, of in MEASURED.items()},
-            **{name: getattr(row, name) for name in ("round", "ended_at_s", *OUTCOMES)},
-        }
+        cells = {name: values[0] for name, values in rounds_so_far([row]).items()}
         confusions = row.accuracy.confusions if row.accuracy is not None else {}
         macro_f1 = {name: confusion.macro_f1 for name, confusion in confusions.items()}
         point = _point(cells, self._total_bytes, macro_f1)

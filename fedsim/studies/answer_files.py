@@ -8,10 +8,8 @@
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +27,10 @@ from fedsim.report.tables import write_table
 from fedsim.report.text_table import TextTable, to_latex, to_markdown
 from fedsim.studies import comparison
 from fedsim.studies.answer_tables import tables, tuning_table
-from fedsim.studies.answers import Answer, answers
+from fedsim.studies.answers import Answer, answer_row, answers
 from fedsim.studies.budgets import BUDGETS, Budget, FrontPoint, budgets, front
 from fedsim.studies.comparison_plans import read_comparison_plan
 from fedsim.studies.curves import Curves, read_curve
-from fedsim.studies.intervals import Interval
 from fedsim.studies.plan import Setting, StudyPlan, load_study
 from fedsim.studies.study_columns import ANSWERS, EVALUATIONS, FRONT, TUNING
 from fedsim.studies.study_lock import locked
@@ -73,22 +70,33 @@ def read_answers(whole: StudyPlan, parent: Path) -> Answers:
     """Return the answers of those runs of a study that are in its folder."""
     tuning = read_tuning(whole, parent)
     plan, config = whole.chosen(tuning.chosen), whole.config
+    runs = (*whole.all_trials, *plan.runs)
+    known = {
+        run.label: read_summary(parent / run.label)
+        for run in runs
+        if holds_scenario(parent / run.label, run.scenario_toml)
+    }
+    failed = {}
+    for run in runs:
+        if run.label not in known:
+            failed[run.label] = NOT_THERE
+        elif not known[run.label]["finite"]:
+            failed[run.label] = NOT_FINITE
+    for setting, candidates in plan.candidates.items():
+        if not candidates:
+            failed[" ".join(map(str, (setting.variant, *setting.point)))] = NOT_CHOSEN
     curves: dict[Setting, dict[int, Columns]] = {setting: {} for setting in plan.settings}
     figures: dict[Setting, list[Figures]] = {}
-    summaries: dict[str, Summary] = {}
-    for run in plan.runs:
-        if holds_scenario(folder := parent / run.label, run.scenario_toml):
-            curves[run.setting][run.seed] = read_curve(folder)
-            summaries[run.label] = read_summary(folder)
-            figures.setdefault(run.setting, []).append(comparison.figures(summaries[run.label]))
+    ended = [run for run in plan.runs if run.label in known]
+    for run in ended:
+        curves[run.setting][run.seed] = read_curve(parent / run.label)
+        figures.setdefault(run.setting, []).append(comparison.figures(known[run.label]))
     compared = budgets(curves, config.at)
     rows = answers(curves, config, compared)
     fronts = {bounds: front(curves, bounds, config.of) for bounds in BUDGETS}
     trials = [
         {
-            "variant": setting.variant,
-            "algorithm": setting.algorithm,
-            **whole.values(setting, number),
+            **whole.row_of(setting, number),
             "seed": seed,
             "accuracy": score,
             "chosen": tuning.chosen.get(setting) == number,
@@ -100,23 +108,8 @@ def read_answers(whole: StudyPlan, parent: Path) -> Answers:
     if tuning.scores:
         grids.insert(0, tuning_table(whole, tuning))
     ends = {setting: means(some) for setting, some in figures.items()}
-    failed = unfinished(whole, plan, parent)
+    summaries = {run.label: known[run.label] for run in ended}
     return Answers(plan, curves, ends, summaries, compared, rows, fronts, grids, trials, failed)
-
-
-def unfinished(whole: StudyPlan, chosen: StudyPlan, parent: Path) -> dict[str, str]:
-    """Return the problems in the folder of a study, by labels of runs or names of settings."""
-    problems = {}
-    for run in (*chain.from_iterable(whole.trials.values()), *chosen.runs):
-        folder = parent / run.label
-        if not holds_scenario(folder, run.scenario_toml):
-            problems[run.label] = NOT_THERE
-        elif not read_summary(folder)["finite"]:
-            problems[run.label] = NOT_FINITE
-    for setting, candidates in chosen.candidates.items():
-        if not candidates:
-            problems[" ".join(map(str, (setting.variant, *setting.point)))] = NOT_CHOSEN
-    return problems
 
 
 def read_folder(folder: Path) -> Answers:
@@ -157,7 +150,7 @@ def _contents(result: Answers) -> dict[str, bytes]:
             "budget": budget,
             "cost": point.cost,
             "accuracy": point.accuracy,
-            **_identity(plan, point.setting),
+            **plan.row_of(point.setting),
         }
         for budget, points in result.fronts.items()
         for point in points
@@ -175,7 +168,7 @@ def _contents(result: Answers) -> dict[str, bytes]:
 def evaluations(plan: StudyPlan, curves: Mapping[Setting, Curves]) -> Columns:
     """Return the columns of ``study.parquet``."""
     each = [
-        ({**_identity(plan, setting), "seed": seed}, curve)
+        ({**plan.row_of(setting), "seed": seed}, curve)
         for setting, by_seed in curves.items()
         for seed, curve in by_seed.items()
     ]
@@ -198,38 +191,4 @@ def evaluations(plan: StudyPlan, curves: Mapping[Setting, Curves]) -> Columns:
 
 def answer_rows(result: Answers) -> list[Row]:
     """Return the rows of ``answers.csv``."""
-    return [_answer_row(result.plan, result.budgets, answer) for answer in result.answers]
-
-
-def _answer_row(plan: StudyPlan, compared: Sequence[Budget], answer: Answer) -> Row:
-    row: Row = {
-        **_identity(plan, answer.setting),
-        "target": answer.target,
-        "of": plan.config.of,
-        "interval": plan.config.interval,
-        "seeds": answer.seeds,
-        "reached": None if answer.target is None else answer.reached,
-    }
-    for name, value in answer.figures.items():
-        row |= _interval(name, value)
-        if plan.config.baseline is not None:
-            difference = answer.differences.get(name)
-            row |= _interval(f"{name}_minus_baseline", difference)
-            row[f"{name}_pairs"] = None if difference is None else difference.count
-    for budget in compared:
-        accuracy = answer.figures[budget.column]
-        row[f"{budget.column}_seeds"] = 0 if accuracy is None else accuracy.count
-        row[f"{budget.column}_ended_before"] = answer.ended_before[budget.column]
-        if not budget.is_stated:
-            row[f"equal_{budget.bounds}"] = budget.amount if math.isfinite(budget.amount) else None
-    return row
-
-
-def _identity(plan: StudyPlan, setting: Setting) -> Row:
-    return {"variant": setting.variant, "algorithm": setting.algorithm, **plan.values(setting)}
-
-
-def _interval(name: str, value: Interval | None) -> Row:
-    if value is None:
-        return {name: None, f"{name}_low": None, f"{name}_high": None}
-    return {name: value.mean, f"{name}_low": value.low, f"{name}_high": value.high}
+    return [answer_row(result.plan, result.budgets, answer) for answer in result.answers]

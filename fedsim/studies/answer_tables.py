@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import zip_longest
 
 from fedsim.report import number_format
@@ -47,6 +48,8 @@ WASTE: Shown = {
 AMOUNTS: dict[str, Show] = {"time_s": number_format.duration, "bytes": number_format.size}
 """How what a budget bounds is shown."""
 
+_SEEDS: dict[str, Cell] = {"seeds": lambda row: str(row.seeds)}
+
 
 def tables(
     plan: StudyPlan,
@@ -79,41 +82,33 @@ def tables(
         f"best, final: {MEASURES[plan.config.of].words}; "
         "std, worst 10 %, Jain index: over clients, at the end"
     ]
-    grids.append(_figures(plan, rows, ACCURACIES, "accuracy", notes))
+    grids.append(_table(plan, rows, "accuracy", _quantities(ACCURACIES), [*notes, _plus_minus(plan)]))
     words = "in percentage points, but for Jain's index; "
     grids += _differences(plan, rows, ACCURACIES, "accuracy", words, pairs_of="final_accuracy")
     if any((value := row.figures.get(name)) and value.mean for row in rows for name, _ in WASTE.values()):
         notes = [
             "staleness: merges between a dispatch and that of its reply, mean over replies",
             "wasted: work and bytes of replies that were not merged, and bytes of frames that were lost",
+            f"until the last evaluation; {_plus_minus(plan)}",
         ]
-        words = "until the last evaluation; "
-        grids.append(_figures(plan, rows, WASTE, "staleness and waste", notes, words))
+        grids.append(_table(plan, rows, "staleness and waste", _quantities(WASTE), notes))
     return [*grids, _fronts(plan, rows, fronts)]
 
 
 def _to_target(plan: StudyPlan, rows: Sequence[Answer], target: float) -> TextTable:
     every = max((row.seeds for row in rows), default=0)
 
-    def cost(name: str, show: Show) -> Cell:
-        values = [row.figures[name] for row in rows]
+    def cost(name: str, show: Show, row: Answer) -> str:
+        value, values = row.figures[name], [other.figures[name] for other in rows]
+        return _spread(value, show) + (BEST if is_best(value, values, every) else "")
 
-        def cell(row: Answer) -> str:
-            value = row.figures[name]
-            return _spread(value, show) + (BEST if is_best(value, values, every) else "")
-
-        return cell
-
-    columns = {
-        **_names(plan),
-        "reached": lambda row: f"{row.reached} of {row.seeds}",
-        **{heading: cost(*shown) for heading, shown in COSTS.items()},
-    }
+    columns: dict[str, Cell] = {"reached": lambda row: f"{row.reached} of {row.seeds}"}
+    columns |= {heading: partial(cost, *quantity) for heading, quantity in COSTS.items()}
     notes = [
         f"accuracy: {MEASURES[plan.config.of].words}; reached: at the first evaluation that shows it",
         f"means over the seeds that have reached it; {_plus_minus(plan)}",
     ]
-    grid = TextTable.of(rows, columns, notes=notes, title=f"to reach {100 * target:g} %")
+    grid = _table(plan, rows, f"to reach {100 * target:g} %", columns, notes)
     if any(cell.endswith(BEST) for row in grid.rows for cell in row):
         notes.append(f"{BEST} least of those that have reached it with every seed, unless ± exceeds it")
     return grid
@@ -124,14 +119,10 @@ def _within(plan: StudyPlan, rows: Sequence[Answer], budgets: Sequence[Budget]) 
         value = row.figures[column]
         return f" ({value.count} of {row.seeds})" if value is not None and value.count < row.seeds else ""
 
-    def shown(column: str) -> Cell:
-        return lambda row: _spread(row.figures[column], number_format.percent) + part(row, column)
+    def accuracy(column: str, row: Answer) -> str:
+        return _spread(row.figures[column], number_format.percent) + part(row, column)
 
-    columns = {
-        **_names(plan),
-        "seeds": lambda row: str(row.seeds),
-        **{f"% within\n{_amount(budget)}": shown(budget.column) for budget in budgets},
-    }
+    columns = {f"% within\n{_amount(budget)}": partial(accuracy, budget.column) for budget in budgets}
     notes = [f"accuracy: {MEASURES[plan.config.of].words}, of the last evaluation within the budget"]
     notes += [f"{_amount(budget)}: {_LEAST[budget.bounds]}" for budget in budgets if not budget.is_stated]
     for budget in budgets:
@@ -146,8 +137,7 @@ def _within(plan: StudyPlan, rows: Sequence[Answer], budgets: Sequence[Budget]) 
     if any(part(row, budget.column) for row in rows for budget in budgets):
         notes.append("(1 of 2): of two seeds, one was evaluated within the budget")
     notes.append(_plus_minus(plan))
-    title = "accuracy at equal time and at equal bytes"
-    return TextTable.of(rows, columns, notes=notes, title=title)
+    return _table(plan, rows, "accuracy at equal time and at equal bytes", _SEEDS | columns, notes)
 
 
 _LEAST = {
@@ -155,19 +145,6 @@ _LEAST = {
     "bytes": "the least that a run has sent at its end, of those that send anything",
 }
 """What a budget is that the study does not state."""
-
-
-def _figures(
-    plan: StudyPlan, rows: Sequence[Answer], shown: Shown, title: str, notes: Sequence[str], words: str = ""
-) -> TextTable:
-    """Return a table of quantities with the numbers of seeds; ``words`` are before the note on ±."""
-
-    def cell(name: str, show: Show) -> Cell:
-        return lambda row: _spread(row.figures[name], show)
-
-    columns: dict[str, Cell] = {**_names(plan), "seeds": lambda row: str(row.seeds)}
-    columns |= {heading: cell(*quantity) for heading, quantity in shown.items()}
-    return TextTable.of(rows, columns, notes=[*notes, words + _plus_minus(plan)], title=title)
 
 
 def _differences(
@@ -181,25 +158,42 @@ def _differences(
     if plan.config.baseline is None or not others:
         return []
 
-    def difference(name: str, show: Show) -> Cell:
-        def cell(row: Answer) -> str:
-            value = row.differences.get(name)
-            if value is None:
-                return number_format.NOTHING
-            sign = "+" if value.mean >= 0 else "-"
-            return sign + _spread(value, lambda amount: show(abs(amount)))
-
-        return cell
+    def difference(name: str, show: Show, row: Answer) -> str:
+        value = row.differences.get(name)
+        sign = "" if value is None else "+" if value.mean >= 0 else "-"
+        return sign + _spread(value, lambda amount: show(abs(amount)))
 
     def count(row: Answer) -> str:
         value = row.differences.get(pairs_of)
         return str(value.count if value else 0)
 
-    columns = _names(plan) | ({"pairs": count} if pairs_of else {})
-    columns |= {heading: difference(*quantity) for heading, quantity in shown.items()}
+    columns: dict[str, Cell] = {"pairs": count} if pairs_of else {}
+    columns |= {heading: partial(difference, *quantity) for heading, quantity in shown.items()}
     notes = [f"of runs with the same seed; {words}{_plus_minus(plan)}"]
-    title = f"difference to {plan.config.baseline}, {of}"
-    return [TextTable.of(others, columns, notes=notes, title=title)]
+    return [_table(plan, others, f"difference to {plan.config.baseline}, {of}", columns, notes)]
+
+
+def _quantities(shown: Shown) -> dict[str, Cell]:
+    """Return the columns of quantities, after one of the number of seeds."""
+
+    def cell(name: str, show: Show, row: Answer) -> str:
+        return _spread(row.figures[name], show)
+
+    return _SEEDS | {heading: partial(cell, *quantity) for heading, quantity in shown.items()}
+
+
+def _table(
+    plan: StudyPlan, rows: Sequence[Answer], title: str, columns: Mapping[str, Cell], notes: Sequence[str]
+) -> TextTable:
+    """Return a table of rows, with columns that say which setting a row is of before the others."""
+    names: dict[str, Cell] = {"variant": lambda row: row.setting.variant}
+    for number, heading in enumerate(path_headings(plan.grid)):
+        names[heading] = partial(_value, number)
+    return TextTable.of(rows, {**names, **columns}, notes=notes, title=title)
+
+
+def _value(number: int, row: Answer) -> str:
+    return str(row.setting.point[number])
 
 
 def _amount(budget: Budget) -> str:
@@ -249,16 +243,6 @@ def _fronts(
         "mean over seeds, of the last evaluation within the budget"
     ]
     return TextTable(headings, rows, notes, frozenset({0, 3}), "which is most accurate within a budget")
-
-
-def _names(plan: StudyPlan) -> dict[str, Cell]:
-    """Return the columns that say which setting a row is of."""
-
-    def value(number: int) -> Cell:
-        return lambda row: str(row.setting.point[number])
-
-    points = {heading: value(number) for number, heading in enumerate(path_headings(plan.grid))}
-    return {"variant": lambda row: row.setting.variant, **points}
 
 
 def _plus_minus(plan: StudyPlan) -> str:

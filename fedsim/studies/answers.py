@@ -9,8 +9,10 @@ variant's value minus the baseline's with the same seed, where both have one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +21,7 @@ from fedsim.runtime.budget import MEASURES, Measure
 from fedsim.studies.budgets import Budget, accuracy_within, ended_before
 from fedsim.studies.curves import JAIN, STALENESS, Curves
 from fedsim.studies.intervals import Interval, interval
-from fedsim.studies.plan import Setting
+from fedsim.studies.plan import Setting, StudyPlan
 from fedsim.studies.study_file import StudyConfig
 
 COSTS: Mapping[str, tuple[str, ...]] = {
@@ -75,49 +77,45 @@ def answers(
     curves: Mapping[Setting, Curves], config: StudyConfig, budgets: Sequence[Budget] = ()
 ) -> list[Answer]:
     """Return an answer for each setting and target, or for each setting if there are no targets."""
-    method = config.interval
+    names = [*COSTS, "best_accuracy", "final_accuracy", *LAST, *SHARES]
+    names += [budget.column for budget in budgets]
     baselines = {setting.point: setting for setting in curves if setting.variant == config.baseline}
-    values = {
-        (setting, target): _by_quantity(own, target, config.of, budgets)
+    rows = {
+        (setting, target): {
+            seed: _quantities(curve, target, config.of, budgets) for seed, curve in own.items()
+        }
         for setting, own in curves.items()
         for target in config.targets or (None,)
     }
     result = []
-    for (setting, target), own in values.items():
-        base = baselines.get(setting.point, setting)
-        others = {} if base == setting else values[base, target]
+    for (setting, target), own in rows.items():
+        baseline = baselines.get(setting.point, setting)
+        others = {} if baseline == setting else rows[baseline, target]
         ended = {
             budget.column: sum(ended_before(curve, budget) for curve in curves[setting].values())
             for budget in budgets
         }
-        figures = {name: interval(list(by_seed.values()), method) for name, by_seed in own.items()}
+        figures = {name: _over_seeds([row[name] for row in own.values()], config) for name in names}
         differences = {
-            name: interval([own[name][seed] - by_seed[seed] for seed in own[name] if seed in by_seed], method)
-            for name, by_seed in others.items()
+            name: _over_seeds(
+                [own[seed][name] - others[seed][name] for seed in own if seed in others], config
+            )
+            for name in (names if baseline != setting else ())
         }
-        seeds, reached = len(curves[setting]), len(own["time_to_target_s"])
-        result.append(Answer(setting, target, seeds, reached, ended, figures, differences))
+        reached = sum(bool(np.isfinite(row["time_to_target_s"])) for row in own.values())
+        result.append(Answer(setting, target, len(own), reached, ended, figures, differences))
     return result
+
+
+def _over_seeds(values: Sequence[float], config: StudyConfig) -> Interval | None:
+    """Return the mean of the values that are finite, with its interval."""
+    return interval([value for value in values if np.isfinite(value)], config.interval)
 
 
 def reached_at(curve: Columns, target: float, of: Measure) -> int | None:
     """Return the number of the first evaluation that shows at least an accuracy; None if there is none."""
     reached = np.flatnonzero(curve[MEASURES[of].column] >= target)  # NaN is below everything
     return int(reached[0]) if len(reached) else None
-
-
-def _by_quantity(
-    curves: Curves, target: float | None, of: Measure, budgets: Sequence[Budget]
-) -> dict[str, dict[int, float]]:
-    """Return the values of each quantity by seed, without those that are not finite."""
-    names = [*COSTS, "best_accuracy", "final_accuracy", *LAST, *SHARES]
-    names += [budget.column for budget in budgets]
-    by_name: dict[str, dict[int, float]] = {name: {} for name in names}
-    for seed, curve in curves.items():
-        for name, value in _quantities(curve, target, of, budgets).items():
-            if np.isfinite(value):
-                by_name[name][seed] = value
-    return by_name
 
 
 def _quantities(
@@ -138,3 +136,34 @@ def _quantities(
     for budget in budgets:
         values[budget.column] = accuracy_within(curve, budget, of)
     return values
+
+
+def answer_row(plan: StudyPlan, compared: Sequence[Budget], answer: Answer) -> dict[str, Any]:
+    """Return an answer as a row of ``answers.csv``."""
+    row: dict[str, Any] = {
+        **plan.row_of(answer.setting),
+        "target": answer.target,
+        "of": plan.config.of,
+        "interval": plan.config.interval,
+        "seeds": answer.seeds,
+        "reached": None if answer.target is None else answer.reached,
+    }
+    for name, value in answer.figures.items():
+        row |= _interval(name, value)
+        if plan.config.baseline is not None:
+            difference = answer.differences.get(name)
+            row |= _interval(f"{name}_minus_baseline", difference)
+            row[f"{name}_pairs"] = None if difference is None else difference.count
+    for budget in compared:
+        accuracy = answer.figures[budget.column]
+        row[f"{budget.column}_seeds"] = 0 if accuracy is None else accuracy.count
+        row[f"{budget.column}_ended_before"] = answer.ended_before[budget.column]
+        if not budget.is_stated:
+            row[f"equal_{budget.bounds}"] = budget.amount if math.isfinite(budget.amount) else None
+    return row
+
+
+def _interval(name: str, value: Interval | None) -> dict[str, float | None]:
+    if value is None:
+        return {name: None, f"{name}_low": None, f"{name}_high": None}
+    return {name: value.mean, f"{name}_low": value.low, f"{name}_high": value.high}

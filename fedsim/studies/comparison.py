@@ -75,8 +75,8 @@ def rows(summaries: Sequence[Summary]) -> list[Row]:
     ]
 
 
-def table(summaries: Sequence[Summary]) -> TextTable:
-    """Return the table for people; it fits in 100 columns."""
+def table(summaries: Sequence[Summary], *, is_compared: bool = True) -> TextTable:
+    """Return the table for people; it fits in 100 columns. Of a run alone no traffic is relative."""
     compared = rows(summaries)
     most = max(len(row.seeds) for row in compared)
     several = most > 1
@@ -121,11 +121,13 @@ def table(summaries: Sequence[Summary]) -> TextTable:
         "parameters\nsent": cost("parameters", number_format.count),
         "drops": cost("drops", number_format.count),
     }
-    spread, worst = "seeds" if several else "clients", "mean over the 10 % least accurate clients; "
-    notes = [
-        f"{'loss' if by_loss else 'accuracy'}: mean over clients ± standard deviation over {spread}",
-        f"{'' if by_loss else f'worst 10 %: {worst}'}relative traffic: bytes / largest",
-    ]
+    if not is_compared:
+        del columns["relative\ntraffic"]
+    spread = "seeds" if several else "clients"
+    notes = [f"{'loss' if by_loss else 'accuracy'}: mean over clients ± standard deviation over {spread}"]
+    more = [] if by_loss else ["worst 10 %: mean over the 10 % least accurate clients"]
+    more += ["relative traffic: bytes / largest"] if is_compared else []
+    notes += ["; ".join(more)] if more else []
     if several:
         notes.append("every figure is a mean over seeds")
     grid = TextTable.of(compared, columns, notes=notes)

@@ -69,8 +69,8 @@ def comparison_plan(
         scenarios = load_each(source, overrides, algorithms, seeds)
         name = str(source) if isinstance(source, str | Path) else scenarios[0].run.name
         return plan_of(scenarios, targets, name)
-    base, said, folders = document_of(source)
-    name = plain_name(Path(said).stem, "run")
+    base, source_name, folders = document_of(source)
+    name = plain_name(Path(source_name).stem, "run")
     run = base.setdefault("run", {})
     single = _by_path(overrides)
     if isinstance(run, dict):
@@ -87,7 +87,7 @@ def comparison_plan(
     try:
         return load_study(tables | ({} if seeds is None else {"seeds": list(seeds)}))
     except ScenarioError as error:
-        raise ScenarioError(error.faults, said) from None
+        raise ScenarioError(error.faults, source_name) from None
 
 
 def plan_of(scenarios: Sequence[Scenario], targets: Sequence[float] = (), source: str = "") -> StudyPlan:
@@ -123,7 +123,7 @@ def plan_of(scenarios: Sequence[Scenario], targets: Sequence[float] = (), source
 
 
 def read_comparison_plan(folder: Path) -> StudyPlan:
-    """Return the plan of the comparison in a folder; without targets if older versions left no answers."""
+    """Return the plan of the comparison in a folder; without targets if its answers were not written."""
     runs = read_object(folder / COMPARISON, ("runs",))["runs"]
     scenarios = [load_scenario(folder / run["folder"] / "scenario.toml") for run in runs]
     file = folder / ANSWERS.file

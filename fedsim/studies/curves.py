@@ -56,22 +56,37 @@ def read_curve(folder: Path) -> Columns:
     :data:`fedsim.studies.study_columns.EVALUATIONS` has its columns. NaN stands for what was not measured.
     """
     rounds = read_columns(folder / "rounds.parquet", _ROUNDS)
-    there = ~np.isnan(rounds["accuracy_mean"].astype(float))
-    for name in ("accuracy_global", "loss_mean", "loss_global"):
-        there |= ~np.isnan(rounds[name].astype(float))
-    curve = {"round": rounds["round"][there], "simulated_s": rounds["ended_at_s"][there]}
-    for name, parts in SUMS.items():
-        curve[name] = np.cumsum(sum(rounds[part] for part in parts))[there]
-    curve |= {name: rounds[column][there].astype(float) for name, column in MEASURED.items()}
     merged = np.cumsum(rounds["merged"])
     stale = np.cumsum(np.nan_to_num(rounds["staleness_mean"].astype(float)) * rounds["merged"])
-    curve[STALENESS] = np.divide(stale, merged, out=np.full(len(merged), np.nan), where=merged > 0)[there]
+    so_far = np.divide(stale, merged, out=np.full(len(merged), np.nan), where=merged > 0)
+    curve = {**curve_of(rounds), STALENESS: so_far[_evaluated(rounds)]}
     of_clients = read_columns(folder / "evaluations.parquet", ("round", "accuracy"))  # in order of rounds
     ends = [np.searchsorted(of_clients["round"], curve["round"], side) for side in ("left", "right")]
     curve[JAIN] = np.array(
         [jain(of_clients["accuracy"][slice(*of)]) for of in zip(*ends, strict=True)], float
     )
     return curve
+
+
+def curve_of(rounds: Columns) -> dict[str, Array]:
+    """Return what columns of ``rounds`` tell of a curve; of a run that goes on they are fewer."""
+    there = _evaluated(rounds)
+    sums = {
+        name: np.cumsum(sum(rounds[part] for part in parts))[there]
+        for name, parts in SUMS.items()
+        if rounds.keys() >= {*parts}
+    }
+    measured = {
+        name: rounds[column][there].astype(float) for name, column in MEASURED.items() if column in rounds
+    }
+    return {"round": rounds["round"][there], "simulated_s": rounds["ended_at_s"][there], **sums, **measured}
+
+
+def _evaluated(rounds: Columns) -> Array:
+    """Return in which rounds something was measured, bool ``[rounds]``."""
+    names = ("accuracy_mean", "accuracy_global", "loss_mean", "loss_global")
+    there: Array = np.any([~np.isnan(rounds[name].astype(float)) for name in names], axis=0)
+    return there
 
 
 def jain(values: Array) -> float:

@@ -15,7 +15,6 @@ there already is not done again, so a study that was killed goes on where it was
 from __future__ import annotations
 
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 from fedsim.durable import telling
-from fedsim.errors import FedsimError, RunError, UserError
+from fedsim.errors import RunError, UserError
 from fedsim.report.atomic_folder import MEND, write_file
 from fedsim.report.number_format import several
 from fedsim.report.places import STUDY, holds_run, holds_scenario
@@ -40,6 +39,7 @@ from fedsim.studies.ray_runs import RayRuns
 from fedsim.studies.study_lock import locked
 from fedsim.studies.study_place import check_place
 from fedsim.studies.tuning import read_tuning
+from fedsim.studies.worker import failure_text
 from fedsim.studies.worker_pool import Process, Worker, WorkerPool, default_jobs
 
 
@@ -103,19 +103,17 @@ def perform(
     runs of a study are in ``failed`` of the answers. A comparison raises, in this process at the first one.
     """
     check_place(plan, parent, force=force)
-    trials = [trial for trials in plan.trials.values() for trial in trials]
     if on is None:
         require_numerics(run.scenario.engine for run in plan.all_runs)
     if plan.kind == "study":
         _make(parent)
         with locked(parent / STUDY, wait=True):
             write_file(parent / STUDY, plan.toml.encode())
-    total = len(trials) + len(plan.settings) * len(plan.seeds)
-    work = _Work(plan, parent, total, force, verify, watch, known_as or parent, observe, tell, again)
+    work = _Work(plan, parent, force, verify, watch, known_as or parent, observe, tell, again)
     with _workers(on, plan.all_runs) as (work.start, most):
         work.jobs = jobs or most
         work.is_here = jobs == 1 and on is None
-        work.do(trials)
+        work.do(plan.all_trials)
         work.do(plan.chosen(read_tuning(plan, parent).chosen).runs)
     if plan.kind == "comparison" and work.failed:
         error = _failure(work.failed, plan.kind)
@@ -164,7 +162,6 @@ class _Work:
 
     plan: StudyPlan
     parent: Path
-    total: int
     force: bool
     verify: bool
     watch: Watch
@@ -189,7 +186,7 @@ class _Work:
         self.lengths = {run.label: run.rounds for run in runs}
         at_once = min(self.jobs, len(pending))
         if runs:
-            self.watch(Progress(self.total, self.kept, self.ended, begun=runs, at_once=at_once))
+            self.watch(Progress(self.plan.num_runs, self.kept, self.ended, begun=runs, at_once=at_once))
         if pending and self.is_here:
             for run in pending:
                 self._do_here(run)
@@ -208,7 +205,7 @@ class _Work:
         except Exception as error:
             if isinstance(error, RunError) and self.plan.kind == "comparison":
                 error.add_note(f"it was {run.label}; runs that had ended before are kept in {self.parent}")
-            self.failed[run.label] = str(error) if isinstance(error, FedsimError) else traceback.format_exc()
+            self.failed[run.label] = failure_text(error)
             if self.plan.kind == "comparison":
                 self._note_end(run, self.failed[run.label])
                 raise
@@ -274,5 +271,6 @@ class _Work:
         under_way = sum(
             number / length for label, number in self.rounds.items() if (length := self.lengths[label])
         )
-        share = min(1.0, (self.ended + under_way) / max(1, self.total - self.kept))
-        return Progress(self.total, self.kept, self.ended, dict(self.rounds), run, share=share)
+        total = self.plan.num_runs
+        share = min(1.0, (self.ended + under_way) / max(1, total - self.kept))
+        return Progress(total, self.kept, self.ended, dict(self.rounds), run, share=share)

@@ -109,9 +109,19 @@ class StudyPlan:
         }
 
     @property
+    def all_trials(self) -> tuple[StudyRun, ...]:
+        """The tuning runs of all candidates."""
+        return tuple(chain.from_iterable(self.trials.values()))
+
+    @property
     def all_runs(self) -> tuple[StudyRun, ...]:
         """All trials, then the runs of all candidates."""
-        return (*chain.from_iterable(self.trials.values()), *self.runs)
+        return (*self.all_trials, *self.runs)
+
+    @property
+    def num_runs(self) -> int:
+        """Number of trials and of runs after the tuning."""
+        return len(self.all_trials) + len(self.settings) * len(self.seeds)
 
     def chosen(self, numbers: Mapping[Setting, int]) -> StudyPlan:
         """Return the plan with the chosen candidate of each setting; a setting without a number has none."""
@@ -142,11 +152,15 @@ class StudyPlan:
         """Return the name of a setting: ``"fedavg"``, or with a grid ``"fedavg lr=0.1"``."""
         return " ".join([setting.variant, *self.point_words(setting)])
 
-    def values(self, setting: Setting, number: int = 0) -> dict[str, Any]:
-        """Return the values of the grid and of what is tuned, by path; None where nothing was chosen."""
+    def row_of(self, setting: Setting, number: int = 0) -> dict[str, Any]:
+        """Return the columns that say which setting, and which candidate, a row of a table is of.
+
+        A value that is tuned is None where nothing was chosen.
+        """
         candidates = self.candidates[setting]
         tuned = candidates[number].values if candidates else [None] * len(self.tuned)
-        return dict(zip(self.varied, [*setting.point, *tuned], strict=True))
+        values = dict(zip(self.varied, [*setting.point, *tuned], strict=True))
+        return {"variant": setting.variant, "algorithm": setting.algorithm, **values}
 
     def point_words(self, setting: Setting) -> list[str]:
         """Return the values of the grid for people: ``["alpha=0.1"]``."""
@@ -172,21 +186,17 @@ def load_study(source: StudySource) -> StudyPlan:
     try:
         config = StudyConfig.model_validate(document)
     except ValidationError as error:
-        faults += [fault for fault in faults_of(error, document) if not _is_told(fault.path, faults)]
+        faults += [fault for fault in faults_of(error, document) if not _is_bad(fault.path, faults)]
     faults += between(document)
-    scenarios = {} if _is_told("base", faults) else _scenarios(document, folders, faults)
+    candidates = {} if _is_bad("base", faults) else _candidates(document, folders, faults)
     if faults or config is None:
         raise ScenarioError(in_order(faults, document), source_name)
     grid, tuned = tuple(config.grid), tuple(config.tune.values if config.tune else ())
-    labels = _labels(list(scenarios), [*grid, *tuned])
-    candidates: dict[Setting, tuple[Candidate, ...]] = {}
-    for (setting, values), scenario in scenarios.items():
-        candidate = Candidate(values, scenario, labels[setting, values])
-        candidates[setting] = (*candidates.get(setting, ()), candidate)
-    seeds = config.seeds or (next(iter(scenarios.values())).run.seed,)
+    scenarios = [candidate.scenario for some in candidates.values() for candidate in some]
+    seeds = config.seeds or (scenarios[0].run.seed,)
     document = _without_none(document)
     document["folders"] = list(dict.fromkeys(map(str, [*folders, Path.cwd()])))
-    if not any(MARK in resolved_toml(scenario) for scenario in scenarios.values()):
+    if not any(MARK in resolved_toml(scenario) for scenario in scenarios):
         del document["folders"]
     if faults := list(_unwritable(document["base"], "base")):
         raise ScenarioError(faults, source_name)
@@ -261,28 +271,28 @@ def _unwritable(value: Any, *path: str | int) -> Iterator[Fault]:
             yield Fault(toml.path(*path), problem, "give a dotted path, by which they can import it")
 
 
-def _scenarios(
+def _candidates(
     document: Mapping[str, Any], folders: Sequence[Path], faults: list[Fault]
-) -> dict[tuple[Setting, tuple[Any, ...]], Scenario]:
-    """Return the scenario of each setting with each candidate; add the faults of any."""
+) -> dict[Setting, tuple[Candidate, ...]]:
+    """Return the candidates of each setting; add the faults of any scenario."""
     varied = {
         key: {
             path: values
             for path, values in table_of(document.get(key)).items()
             if isinstance(values, list)
-            and not _is_told(toml.path(key, path), faults)
+            and not _is_bad(toml.path(key, path), faults)
             and (key, path) != ("tune", "seeds")
         }
         for key in ("grid", "tune")
     }
     common = table_of(document.get("set"))
     variants = [] if any(fault.path == "grid" for fault in faults) else document.get("variant")
-    scenarios: dict[tuple[Setting, tuple[Any, ...]], Scenario] = {}
-    known = dict.fromkeys(faults)
+    candidates: dict[Setting, tuple[Candidate, ...]] = {}
+    labels, known = set[str](), dict.fromkeys(faults)
     for number, variant in enumerate(variants if isinstance(variants, list) else []):
-        if not isinstance(variant, dict) or _is_told(f"variant.{number}", faults):
+        if not isinstance(variant, dict) or _is_bad(f"variant.{number}", faults):
             continue
-        own = {path: value for path, value in common.items() if not _is_told(toml.path("set", path), faults)}
+        own = {path: value for path, value in common.items() if not _is_bad(toml.path("set", path), faults)}
         places = {"algorithm.name": toml.path("variant", number, "algorithm")}
         places |= {path: toml.path("set", path) for path in own}
         for key in ("set", "params"):
@@ -293,8 +303,8 @@ def _scenarios(
                 if key == "params":  # where the base has parameters of this algorithm
                     places[toml.path("algorithms", variant["algorithm"], path)] = places[full]
         places |= {path: toml.path(key, path) for key, paths in varied.items() for path in paths}
-        points, tried = (product(*paths.values()) for paths in varied.values())
-        for point, values in product(points, tried):
+        points, tuned = (product(*paths.values()) for paths in varied.values())
+        for point, values in product(points, tuned):
             overrides = {**own, **dict(zip(chain(*varied.values()), [*point, *values], strict=True))}
             setting = Setting(_name(variant), variant["algorithm"], tuple(map(_hashable, point)))
             try:
@@ -304,9 +314,12 @@ def _scenarios(
             except ScenarioError as error:
                 known |= dict.fromkeys(_where_written(fault, places) for fault in error.faults)
             else:
-                scenarios[setting, tuple(map(_hashable, values))] = scenario
+                tried = tuple(map(_hashable, values))
+                label = _label(setting, tried, list(chain(*varied.values())), labels)
+                candidate = Candidate(tried, scenario, label)
+                candidates[setting] = (*candidates.get(setting, ()), candidate)
     faults[:] = list(known)
-    return scenarios
+    return candidates
 
 
 def _where_written(fault: Fault, places: Mapping[str, str]) -> Fault:
@@ -332,22 +345,17 @@ def _validated(scenario: Scenario) -> Scenario:
     return scenario.model_copy(update={"evaluation": evaluation})
 
 
-def _labels(
-    settings: Sequence[tuple[Setting, tuple[Any, ...]]], paths: Sequence[str]
-) -> dict[tuple[Setting, tuple[Any, ...]], str]:
-    """Return the labels of settings with candidates, from their values."""
-    labels: dict[tuple[Setting, tuple[Any, ...]], str] = {}
-    for setting, tried in settings:
-        values = (
-            f"{keys_of(path)[-1]}-{value}"
-            for path, value in zip(paths, [*setting.point, *tried], strict=True)
-        )
-        first = label = plain_name("-".join([setting.variant, *values]), "variant")
-        number = 2
-        while label in labels.values():
-            label, number = f"{first}-{number}", number + 1
-        labels[setting, tried] = label
-    return labels
+def _label(setting: Setting, tried: tuple[Any, ...], paths: Sequence[str], labels: set[str]) -> str:
+    """Return the label of a setting with a candidate's values, and add it to those that others have."""
+    values = (
+        f"{keys_of(path)[-1]}-{value}" for path, value in zip(paths, [*setting.point, *tried], strict=True)
+    )
+    first = label = plain_name("-".join([setting.variant, *values]), "variant")
+    number = 2
+    while label in labels:
+        label, number = f"{first}-{number}", number + 1
+    labels.add(label)
+    return label
 
 
 def _name(variant: Mapping[str, Any]) -> str:
@@ -359,7 +367,7 @@ def _hashable(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | str) else toml.value(value)
 
 
-def _is_told(path: str, faults: Sequence[Fault]) -> bool:
+def _is_bad(path: str, faults: Sequence[Fault]) -> bool:
     """Whether a fault is known of a path, or of one below it."""
     return any(f"{fault.path}.".startswith(f"{path}.") for fault in faults)
 

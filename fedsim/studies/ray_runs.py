@@ -13,7 +13,6 @@ import sys
 import tempfile
 import threading
 import tomllib
-import traceback
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -24,15 +23,13 @@ from typing import Any, Self
 from fedsim import __version__
 from fedsim.engine.cluster.connection import AUTO, Connection
 from fedsim.engine.cluster.numeric_fingerprint import PIN, differences, versions
-from fedsim.errors import FedsimError, RunError
+from fedsim.errors import RunError
 from fedsim.report.atomic_folder import staged
-from fedsim.report.places import holds_run, holds_scenario
-from fedsim.report.summary import read_summary
+from fedsim.report.places import holds_scenario
 from fedsim.report.tracking import track
 from fedsim.scenario import load_scenario
 from fedsim.scenario.build import with_own_root
-from fedsim.studies.study_lock import locked
-from fedsim.studies.worker import Task, record_task, teller
+from fedsim.studies.worker import Task, done, failure_text, record_task, teller
 from fedsim.studies.worker_pool import Message, Tell
 
 PIECE_BYTES = 8 << 20
@@ -82,34 +79,21 @@ class RayWorker:
         self._connection = connection
         self._is_over = threading.Event()
 
-    def do(self, task: Message, tell: Tell) -> Message | None:
+    def do(self, task: Message, tell: Tell) -> Message:
         """Do a run on some node, and publish its folder here."""
-        folder, written = Path(task["folder"]), task["scenario"]
-        try:
-            while True:
-                with locked(folder, wait=False) as is_mine:
-                    if is_mine:
-                        if not holds_run(folder, written):
-                            self._fetch({**task, "trackers": []}, folder, tell)
-                            scenario = load_scenario(
-                                tomllib.loads(written), {"run.trackers": task["trackers"]}
-                            )
-                            for tracker in scenario.run.trackers:
-                                track(folder, tracker.make())
-                        return {"finite": read_summary(folder)["finite"]}
-                if not task["wait"]:
-                    return {"busy": True}
-                # Waiting for the lock itself would go on after this worker was told to end.
-                if self._is_over.wait(CHECK_S):
-                    return {"failed": _GIVEN_UP}
-        except FedsimError as error:
-            return {"failed": str(error)}
-        except Exception:
-            return {"failed": traceback.format_exc()}
+        folder = Path(task["folder"])
 
-    def how_it_ended(self) -> str:
-        """Unused: lost nodes are handled here."""
-        return "it was ended"
+        def leave() -> None:
+            self._fetch({**task, "trackers": []}, folder, tell)
+            scenario = load_scenario(tomllib.loads(task["scenario"]), {"run.trackers": task["trackers"]})
+            for tracker in scenario.run.trackers:
+                track(folder, tracker.make())
+
+        while "busy" in (last := done(dict(task), leave, wait=False)) and task["wait"]:
+            # Waiting for the lock itself would go on after this worker was told to end.
+            if self._is_over.wait(CHECK_S):
+                return {"failed": _GIVEN_UP}
+        return last
 
     def end(self) -> None:
         """Give up the current run."""
@@ -214,10 +198,8 @@ def _record(task: Task, folder: Path, tell: Tell) -> None:
     try:
         record_task(task, folder, teller(tell), with_own_root)
         tell({"ended": True})
-    except FedsimError as error:
-        tell({"failed": str(error)})
-    except BaseException:
-        tell({"failed": traceback.format_exc()})
+    except BaseException as error:
+        tell({"failed": failure_text(error)})
 
 
 def _pieces(folder: Path) -> Iterator[Task]:

@@ -23,7 +23,7 @@ from fedsim.scenario import Plan, Scenario, load_scenario
 from fedsim.studies.plan import with_one_worker
 from fedsim.studies.study_lock import locked
 
-TOLD_EVERY_S = 0.5
+MESSAGE_INTERVAL_S = 0.5
 """Minimum real time between two messages about rounds, s."""
 
 Task = dict[str, Any]
@@ -42,18 +42,29 @@ def tell(outlet: TextIO, message: Task) -> None:
 def do(task: Task, outlet: TextIO) -> Task:
     """Do a task, and return the last message about it."""
     sys.path[:] = task["path"]
-    folder, written = Path(task["folder"]), task["scenario"]
+    folder, watch = Path(task["folder"]), teller(partial(tell, outlet))
+    return done(task, lambda: record_task(task, folder, watch), wait=task["wait"])
+
+
+def done(task: Task, leave: Callable[[], None], *, wait: bool) -> Task:
+    """Return the last message about a task; ``leave`` does its run unless the run is there."""
+    folder = Path(task["folder"])
     try:
-        with locked(folder, wait=task["wait"]) as is_mine:
+        with locked(folder, wait=wait) as is_mine:
             if not is_mine:
                 return {"busy": True}
-            if not holds_run(folder, written):
-                record_task(task, folder, teller(partial(tell, outlet)))
+            if not holds_run(folder, task["scenario"]):
+                leave()
             return {"finite": read_summary(folder)["finite"]}
-    except FedsimError as error:
-        return {"failed": str(error)}
-    except Exception:
-        return {"failed": traceback.format_exc()}
+    except Exception as error:
+        return {"failed": failure_text(error)}
+
+
+def failure_text(error: BaseException) -> str:
+    """Return why a run failed: of a bug, or a bug of a plugin, with its traceback."""
+    if isinstance(error, FedsimError):
+        return str(error)
+    return "".join(traceback.format_exception(error))
 
 
 def record_task(
@@ -73,12 +84,12 @@ def record_task(
 
 def teller(tell: Callable[[Task], None]) -> Callable[[RoundRow], None]:
     """Return a round listener that sends messages at intervals."""
-    told_at_s = monotonic()
+    sent_at_s = monotonic()
 
     def watch(row: RoundRow) -> None:
-        nonlocal told_at_s
-        if monotonic() - told_at_s >= TOLD_EVERY_S:
-            told_at_s = monotonic()
+        nonlocal sent_at_s
+        if monotonic() - sent_at_s >= MESSAGE_INTERVAL_S:
+            sent_at_s = monotonic()
             tell({"round": row.round})
 
     return watch

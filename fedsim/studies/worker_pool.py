@@ -63,11 +63,8 @@ Tell = Callable[[Message], None]
 class Worker(Protocol):
     """Does tasks, one after the other."""
 
-    def do(self, task: Message, tell: Tell) -> Message | None:
-        """Do a task, and return its last message; None if the worker ended before."""
-
-    def how_it_ended(self) -> str:
-        """Describe the end of a worker that was not told to end."""
+    def do(self, task: Message, tell: Tell) -> Message:
+        """Do a task, and return its last message: ``{"ended": ...}`` tells how the worker ended before."""
 
     def end(self) -> None:
         """Tell it to end at once; may be called from any thread."""
@@ -90,25 +87,19 @@ class Process:
             env=variables(),
         )
 
-    def do(self, task: Message, tell: Tell) -> Message | None:
-        """Do a task; None if the process ended before."""
+    def do(self, task: Message, tell: Tell) -> Message:
+        """Do a task, or tell how the process ended before."""
         process = self._process
         assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018
-        try:
+        with suppress(OSError):  # it has ended
             process.stdin.write(json.dumps(task) + "\n")
             process.stdin.flush()
-        except OSError:
-            return None
         for line in process.stdout:
             message: Message = json.loads(line)
             if "round" not in message:
                 return message
             tell(message)
-        return None
-
-    def how_it_ended(self) -> str:
-        """Describe its exit status or signal."""
-        return _how_it_ended(self._process.wait())
+        return {"ended": _how_it_ended(process.wait())}
 
     def end(self) -> None:
         """Terminate it."""
@@ -188,8 +179,8 @@ class WorkerPool:
             if worker is None:
                 return
             last = worker.do(task, partial(self._tell, number))
-            if last is None:
-                last, worker = {"failed": worker.how_it_ended()}, None
+            if "ended" in last:
+                last, worker = {"failed": last["ended"]}, None
             if "busy" in last:  # another study does it: the others first
                 self._left.append((number, {**task, "wait": True}))
             else:

@@ -15,7 +15,7 @@ from fedsim.params import Array
 from fedsim.report.atomic_folder import MEND, write_file
 from fedsim.report.job_time_file import read_job_times
 from fedsim.report.number_format import several
-from fedsim.report.read_parquet import column_names, read_columns
+from fedsim.report.read_parquet import read_columns
 from fedsim.report.read_whole import read_provenance
 from fedsim.report.run_trace import replay
 from fedsim.report.shown_clients import MAX_CLIENTS, shown_clients
@@ -61,9 +61,7 @@ def write_timeline(
     replayed = replay(folder, events.listeners())
     summary = read_summary(folder)
     rounds = read_columns(folder / "rounds.parquet", ("round", "began_at_s", "ended_at_s"))
-    clients = folder / "clients.parquet"
-    named = "label" if "label" in column_names(clients) else "group"  # runs of older versions have no labels
-    groups = read_columns(clients, (named,))[named]
+    labels = read_columns(folder / "clients.parquet", ("label",))["label"]
     is_real = read_provenance(folder)["bus"] == "http"
     end_ns = round(summary["simulated_s"] * 1e9)
 
@@ -79,7 +77,7 @@ def write_timeline(
     about = {name: summary[name] for name in ("scenario", "algorithm", "seed", "fedsim", "trace_hash")}
     about |= {f"remark {number}": remark for number, remark in enumerate(remarks, 1)}
     frames = add_server(trace, process, events, rounds, end_ns, trace.notes(about))
-    add_clients(trace, process, frames, shown, groups, replayed, events)
+    add_clients(trace, process, frames, shown, labels, replayed, events)
     if (timed := read_job_times(folder)) is not None:
         add_workers(trace, *timed)
     return Shown(num_clients, remarks)

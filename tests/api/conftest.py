@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
+
+import fedsim
+
+K = TypeVar("K", fedsim.Result, fedsim.Comparison, fedsim.StudyResult)
 
 TINY: dict[str, Any] = {
     "run": {"name": "tiny", "rounds": 2},
@@ -20,3 +25,10 @@ TINY: dict[str, Any] = {
 def tiny() -> dict[str, Any]:
     """A scenario as a dictionary."""
     return {name: dict(table) if isinstance(table, dict) else list(table) for name, table in TINY.items()}
+
+
+def opened_as(kind: type[K], folder: Path | str) -> K:
+    """Open a folder that has to hold results of a kind."""
+    opened = fedsim.open(folder)
+    assert isinstance(opened, kind)
+    return opened

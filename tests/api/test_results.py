@@ -17,6 +17,7 @@ import fedsim
 from fedsim.errors import OutputError, UserError
 from fedsim.report.run_columns import COMPARISON
 from fedsim.scenario import build
+from tests.api.conftest import opened_as
 
 TABLES = ("rounds", "clients", "dispatches", "messages", "evaluations")
 
@@ -83,8 +84,7 @@ def test_a_model_predicts_with_the_accuracy_of_the_summary(
 ) -> None:
     result = fedsim.run(tiny, overrides={"run.save_models": saved}, out=tmp_path / "there")
     if saved:
-        opened = fedsim.open(tmp_path / "there")
-        assert isinstance(opened, fedsim.Result)
+        opened = opened_as(fedsim.Result, tmp_path / "there")
         result = opened
     data = build(result.scenario).data
     own = []
@@ -108,8 +108,7 @@ def test_models_that_there_are_not(made: dict[str, fedsim.Result], tmp_path: Pat
         local.model(client=1, name="untuned")
     saved = local.save(tmp_path / "saved")
     shutil.rmtree(saved / "models")
-    opened = fedsim.open(saved)
-    assert isinstance(opened, fedsim.Result)
+    opened = opened_as(fedsim.Result, saved)
     with pytest.raises(UserError, match=r"run.save_models = true"):
         opened.model(client=0)
 
@@ -136,8 +135,7 @@ def test_saving_keeps_what_would_go_with_the_result(
     del result
     collect()
     assert not gone.exists()
-    again = fedsim.open(kept)
-    assert isinstance(again, fedsim.Result)
+    again = opened_as(fedsim.Result, kept)
     assert again.summary == summary
     assert again.rounds.num_rows == 2
 
@@ -145,12 +143,10 @@ def test_saving_keeps_what_would_go_with_the_result(
 def test_saving_keeps_the_models(tiny: dict[str, Any], tmp_path: Path) -> None:
     result = fedsim.run(tiny)
     kept = result.save(tmp_path / "kept")
-    opened = fedsim.open(kept)
-    assert isinstance(opened, fedsim.Result)
+    opened = opened_as(fedsim.Result, kept)
     assert same_values(opened.model(), result.model())
     assert same_values(opened.model(client=1), result.model(client=1))
-    again = fedsim.open(opened.save(tmp_path / "again"))
-    assert isinstance(again, fedsim.Result)
+    again = opened_as(fedsim.Result, opened.save(tmp_path / "again"))
     assert same_values(again.model(), result.model())
     with pytest.raises(OutputError, match="holds a run already"):  # this run would leave no models
         fedsim.run(tiny, out=kept)
@@ -173,15 +169,10 @@ def test_a_saved_comparison_is_opened_again(
     del compared
     collect()
     assert not gone.exists()
-    opened = fedsim.open(kept)
-    assert isinstance(opened, fedsim.Comparison)
+    opened = opened_as(fedsim.Comparison, kept)
     assert repr(opened) == text
-    assert [one.folder.name for one in opened] == [
-        "fedavg-seed0",
-        "local-seed0",
-        "fedavg-seed1",
-        "local-seed1",
-    ]
+    names = [f"{algorithm}-seed{seed}" for seed in (0, 1) for algorithm in ("fedavg", "local")]
+    assert [one.folder.name for one in opened] == names
     assert same_values(opened["fedavg", 1].model(), model)
 
 
@@ -197,6 +188,8 @@ def test_a_comparison_is_not_saved_over_something_else(tiny: dict[str, Any], tmp
 
 def test_a_comparison_prints_itself_and_is_a_table(tiny: dict[str, Any], tmp_path: Path) -> None:
     compared = fedsim.compare(tiny, ["fedavg", "local"], out=tmp_path / "there")
+    assert compared[1] is compared["local"]
+    assert [one.summary["algorithm"] for one in compared[:2]] == ["fedavg", "local"]
     assert "algorithm" in repr(compared)
     assert compared._repr_html_().count("<table>") == 2
     assert ">fedavg</td>" in compared._repr_html_()
@@ -206,8 +199,7 @@ def test_a_comparison_prints_itself_and_is_a_table(tiny: dict[str, Any], tmp_pat
     unit = {field.name: field.metadata[b"unit"] for field in compared.table.schema}
     assert (unit["bytes_payload_up"], unit["time_wasted_s"], unit["algorithm"]) == (b"B", b"s", b"")
     assert list(unit) == [name for name in COMPARISON.columns if "<" not in name]
-    opened = fedsim.open(tmp_path / "there")
-    assert isinstance(opened, fedsim.Comparison)
+    opened = opened_as(fedsim.Comparison, tmp_path / "there")
     assert repr(opened) == repr(compared)
     with pytest.raises(KeyError, match="names no run; there are: \\('fedavg', 0\\), \\('local', 0\\)"):
         opened["fedmd"]
@@ -218,18 +210,11 @@ def test_a_folder_without_results(tmp_path: Path) -> None:
         fedsim.open(tmp_path)
 
 
-def test_a_comparison_is_a_sequence_too(tiny: dict[str, Any]) -> None:
-    compared = fedsim.compare(tiny, ["fedavg", "local"])
-    assert compared[1] is compared["local"]
-    assert [one.summary["algorithm"] for one in compared[:2]] == ["fedavg", "local"]
-
-
 def test_what_is_damaged_or_gone_is_told(made: dict[str, fedsim.Result], tmp_path: Path) -> None:
     folder = made["local"].save(tmp_path / "run")
     (folder / "rounds.parquet").write_bytes(b"damaged")
     (folder / "clients.parquet").unlink()
-    opened = fedsim.open(folder)
-    assert isinstance(opened, fedsim.Result)
+    opened = opened_as(fedsim.Result, folder)
     for name in ("rounds", "clients"):
         with pytest.raises(OutputError, match=rf"{name}\.parquet cannot be read"):
             getattr(opened, name)

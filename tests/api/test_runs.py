@@ -98,12 +98,6 @@ def test_errors_name_no_switches_of_the_command_line(tiny: dict[str, Any], tmp_p
         fedsim.run(tiny, seed=1, out=tmp_path / "there")
 
 
-def test_all_faults_come_at_once(tiny: dict[str, Any]) -> None:
-    with pytest.raises(ScenarioError) as caught:
-        fedsim.load(tiny, {"run.rounds": 0, "training.lr": "much", "no.such": 1})
-    assert {fault.path for fault in caught.value.faults} == {"run.rounds", "training.lr", "no"}
-
-
 def test_an_unknown_example_names_those_that_there_are() -> None:
     with pytest.raises(ScenarioError, match="did you mean 'quickstart'"):
         fedsim.load("quikstart")
@@ -129,20 +123,6 @@ def test_a_class_that_no_path_leads_to_is_told(tiny: dict[str, Any]) -> None:
 
     with pytest.raises(ScenarioError, match="top of a module"):
         fedsim.load(tiny, algorithm=Hidden)
-
-
-def test_progress_hears_of_every_round(tiny: dict[str, Any]) -> None:
-    rows = list[RoundRow]()
-    fedsim.run(tiny, progress=rows.append)
-    assert [row.round for row in rows] == [1, 2]
-
-
-def test_out_is_a_folder_that_is_not_overwritten(tiny: dict[str, Any], tmp_path: Path) -> None:
-    result = fedsim.run(tiny, out=tmp_path / "there")
-    assert result.folder == tmp_path / "there"
-    with pytest.raises(OutputError, match="holds a run already"):
-        fedsim.run(tiny, seed=1, out=tmp_path / "there")
-    assert fedsim.run(tiny, seed=1, out=tmp_path / "there", force=True).summary["seed"] == 1
 
 
 async def test_inside_a_loop_as_in_jupyter(tiny: dict[str, Any]) -> None:
@@ -195,11 +175,3 @@ def test_numbers_of_numpy_are_numbers(tiny: dict[str, Any]) -> None:
     seed: Any = np.int64(5)
     scenario = fedsim.load(tiny, {"training.lr": np.float64(0.25), "run.rounds": np.int64(3)}, seed=seed)
     assert (scenario.training.lr, scenario.run.rounds, scenario.run.seed) == (0.25, 3, 5)
-
-
-def test_a_folder_named_like_an_example_does_not_hide_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "quickstart").mkdir()
-    assert fedsim.load("quickstart").run.name == "quickstart"

@@ -13,6 +13,7 @@ from fedsim.runtime.records.result import RoundRow
 from fedsim.studies import perform as performing
 from fedsim.studies.answer_files import NOT_CHOSEN, NOT_FINITE, NOT_THERE
 from fedsim.studies.plan import StudyRun, load_study
+from tests.api.conftest import opened_as
 
 
 class FedAvgOfMine(FedAvg):
@@ -62,16 +63,14 @@ def test_the_folder_of_a_study_is_opened_even_if_it_has_not_ended(
     tiny["run"]["name"] = "study"  # as the base of the study is called
     study = {"base": tiny, "seeds": [0, 1], "targets": [0.01], "variant": [{"algorithm": "local"}]}
     in_folder(study, tmp_path, ["local-seed0"])
-    opened = fedsim.open(tmp_path)
-    assert isinstance(opened, fedsim.StudyResult)
+    opened = opened_as(fedsim.StudyResult, tmp_path)
     assert opened.failed == {"local-seed1": NOT_THERE}
     assert list(opened.runs) == ["local-seed0"]
     assert opened.answers.to_pylist()[0]["seeds"] == 1
     assert opened.evaluations["seed"].to_pylist() == [0, 0]
     assert opened.evaluations.schema.metadata[b"fedsim_table"] == b"study"
     in_folder(study, tmp_path, ["local-seed1"])
-    again = fedsim.open(str(tmp_path))
-    assert isinstance(again, fedsim.StudyResult)
+    again = opened_as(fedsim.StudyResult, str(tmp_path))
     assert not again.failed
     assert again.evaluations.num_rows == 4
 
@@ -80,8 +79,7 @@ def test_runs_of_an_opened_study_that_are_not_finite_are_told(tiny: dict[str, An
     tiny["training"] |= {"lr": 1e6, "weight_decay": 1e6}
     study = {"base": tiny, "variant": [{"algorithm": "local"}]}
     in_folder(study, tmp_path, ["local-seed0"])
-    opened = fedsim.open(tmp_path)
-    assert isinstance(opened, fedsim.StudyResult)
+    opened = opened_as(fedsim.StudyResult, tmp_path)
     assert opened.failed == {"local-seed0": NOT_FINITE}
 
 
@@ -94,8 +92,7 @@ def test_a_study_and_its_opened_folder_say_the_same_of_what_failed(
         {"base": tiny, "variant": [{"algorithm": "local"}], "tune": tune}, out=tmp_path / "o"
     ).failed
     assert said == {"tuning/local-lr-0.1-seed7": NOT_THERE, "local": NOT_CHOSEN}
-    opened = fedsim.open(tmp_path / "o")
-    assert isinstance(opened, fedsim.StudyResult)
+    opened = opened_as(fedsim.StudyResult, tmp_path / "o")
     assert opened.failed == said
 
 
@@ -130,11 +127,6 @@ def test_a_comparison_runs_each_algorithm_with_each_seed(tiny: dict[str, Any], t
     assert compared["local", 1].folder == tmp_path / "there" / "local-seed1"
 
 
-def test_a_comparison_tells_all_faults_first(tiny: dict[str, Any]) -> None:
-    with pytest.raises(ScenarioError, match="no algorithm is called 'fedawg'"):
-        fedsim.compare(tiny, ["fedavg", "fedawg"])
-
-
 def test_a_comparison_of_nothing_is_told(tiny: dict[str, Any]) -> None:
     for algorithms, seeds in (([], None), (["local"], [])):
         with pytest.raises(UserError, match="nothing to compare"):
@@ -164,8 +156,7 @@ def test_a_comparison_has_answers_for_its_targets(tiny: dict[str, Any], tmp_path
         *(("local", 0.01, 1), ("local", 1.0, 0)),
         *((mine, 0.01, 1), (mine, 1.0, 0)),
     ]
-    opened = fedsim.open(tmp_path / "there")
-    assert isinstance(opened, fedsim.Comparison)
+    opened = opened_as(fedsim.Comparison, tmp_path / "there")
     assert opened.answers.equals(compared.answers)
     with pytest.raises(ScenarioError, match=r"targets\.0: 2\.0 is above 1"):
         fedsim.compare(tiny, ["local"], targets=[2.0])

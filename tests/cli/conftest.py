@@ -10,6 +10,17 @@ from fedsim.cli import main
 
 Call = Callable[..., Result]
 
+DIVERGING = (
+    *("--set", "models.linear.name=mlp", "--set", "training.steps=2"),
+    *("--set", "training.lr=1e6", "--set", "training.weight_decay=1e6"),
+)
+"""Two steps take weights to some 1e23: finite, unlike their outputs; no server would take them."""
+
+
+def left(folder: Path) -> list[str]:
+    """Return the names of what is in a folder."""
+    return sorted(path.name for path in folder.iterdir())
+
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_scenario: str) -> Path:

@@ -10,8 +10,7 @@ from fedsim import portable_numerics
 from fedsim.cli.check import is_study_file
 from fedsim.errors import InvariantError
 from fedsim.planning import real_time
-
-Call = Callable[..., Result]
+from tests.cli.conftest import Call
 
 
 def test_a_check_shows_what_a_scenario_comes_to_and_writes_nothing(call: Call, here: Path) -> None:
@@ -37,37 +36,47 @@ def test_a_check_takes_another_algorithm_and_values(call: Call) -> None:
     assert "  50 rounds  about" in result.stdout
 
 
-def test_dropped_clients_are_told(call: Call) -> None:
-    result = call("check", "tiny.toml", "--set", "participation.client_timeout=1 ms")
-    assert result.exit_code == 0, result.output
-    assert "4 of 4 dispatches were dropped: timeout, see participation.client_timeout" in result.stdout
+PRESENCE = "fleet.0.availability={name = 'duty_cycle', params = {on_share = 0.9}}"
+UNSEEN = "and availability 'duty_cycle' changes over 1 d: hardly any of that is seen"
 
 
-def test_availability_that_hardly_matters_in_the_whole_run_is_told(call: Call) -> None:
-    presence = "fleet.0.availability={name = 'duty_cycle', params = {on_share = 0.9}}"
-    said = "and availability 'duty_cycle' changes over 1 d: hardly any of that is seen"
-    result = call("check", "tiny.toml", "--set", presence)
+def settings(*values: str) -> list[str]:
+    return [word for value in values for word in ("--set", value)]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (
+            ["participation.client_timeout=1 ms"],
+            "4 of 4 dispatches were dropped: timeout, see participation.client_timeout",
+        ),
+        (
+            ["participation.pacing.params.over_selection=2", "participation.clients_per_round=2"],
+            "2 of 4 dispatches were dropped: too late\n",
+        ),
+        ([PRESENCE], UNSEEN),
+        (["fleet.0.load={distribution = 'exponential'}"], "loads of devices were drawn for these rounds"),
+        (
+            ["fleet=[{count = 3, memory = '10 kB'}, {count = 1, name = 'roomy'}]"],
+            "mid: 3 clients never selected: 'linear' needs 14.9 kB of memory, they have 10 kB at most",
+        ),
+    ],
+)
+def test_what_a_user_has_to_know_is_told(call: Call, values: list[str], said: str) -> None:
+    result = call("check", "tiny.toml", *settings(*values))
     assert result.exit_code == 0, result.output
     assert said in result.stdout
-    interval = ("participation.pacing.params.interval=2 h", "run.rounds=5")
-    longer = [word for setting in interval for word in ("--set", setting)]
-    assert said not in call("check", "tiny.toml", "--set", presence, *longer).stdout
+    assert said not in call("check", "tiny.toml").stdout
 
 
-def test_dropping_as_planned_is_not_blamed_on_the_timeout(call: Call) -> None:
-    pacing = "participation.pacing.params.over_selection=2"
-    result = call("check", "tiny.toml", "--set", pacing, "--set", "participation.clients_per_round=2")
-    assert result.exit_code == 0, result.output
-    assert "2 of 4 dispatches were dropped: too late\n" in result.stdout
+def test_availability_that_matters_in_the_whole_run_is_not_told(call: Call) -> None:
+    longer = settings(PRESENCE, "participation.pacing.params.interval=2 h", "run.rounds=5")
+    assert UNSEEN not in call("check", "tiny.toml", *longer).stdout
 
 
-def test_clients_that_cannot_hold_the_model_are_told(call: Call) -> None:
-    small = "fleet=[{count = 3, memory = '10 kB'}, {count = 1, name = 'roomy'}]"
-    result = call("check", "tiny.toml", "--set", small)
-    assert result.exit_code == 0, result.output
-    said = "mid: 3 clients never selected: 'linear' needs 14.9 kB of memory, they have 10 kB at most"
-    assert said in result.stdout
-    result = call("check", "tiny.toml", "--set", "fleet=[{count = 4, memory = '10 kB'}]")
+def test_a_model_that_no_client_can_hold_is_a_fault(call: Call) -> None:
+    result = call("check", "tiny.toml", *settings("fleet=[{count = 4, memory = '10 kB'}]"))
     assert result.exit_code == 2
     assert "needs 14.9 kB, the largest device has 10 kB; take a smaller model or batch" in result.stderr
 
@@ -258,12 +267,6 @@ def test_a_deadline_that_no_client_can_meet_is_a_fault_of_the_scenario(call: Cal
     assert "participation.workload.params.deadline: no client can do min_steps = 1 and reply in 1 µs" in said
     assert "give a longer deadline, smaller batches" in said
     assert call("check", "tiny.toml", "--set", workload.format("1 h")).exit_code == 0
-
-
-def test_that_loads_are_drawn_anew_is_told(call: Call) -> None:
-    load = "fleet.0.load={distribution = 'exponential'}"
-    assert "loads of devices were drawn for these rounds" in call("check", "tiny.toml", "--set", load).stdout
-    assert "loads of devices" not in call("check", "tiny.toml").stdout
 
 
 def test_small_jobs_hardly_pay_on_a_cluster(call: Call) -> None:

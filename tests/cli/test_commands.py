@@ -2,13 +2,11 @@
 
 import shutil
 import socket
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from click.testing import Result
 
-Call = Callable[..., Result]
+from tests.cli.conftest import Call
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from fedsim.errors import ScenarioError
 from fedsim.fleet.devices import Laptop
 from fedsim.plugins import available
 from fedsim.scenario import Scenario, load_scenario
+from tests.conftest import there
 
 COMPLETE = ShellComplete(main, {}, "fedsim", "_FEDSIM_COMPLETE")
 
@@ -167,8 +168,7 @@ def test_every_path_that_names_a_plugin_is_one_of_the_schema(path: str, kind: st
 
 @pytest.mark.parametrize(("name", "line"), [("bash", "&& compopt -o nospace"), ("zsh", 'compadd -U -S ""')])
 def test_no_space_follows_a_path(name: str, line: str) -> None:
-    shell = get_completion_class(name)
-    assert shell is not None
+    shell = there(get_completion_class(name))
     assert line in shell(main, {}, "fedsim", "_FEDSIM_COMPLETE").source()
 
 

@@ -1,18 +1,15 @@
 import json
 import re
-from collections.abc import Callable
 from typing import Literal
 
 import pytest
-from click.testing import Result
 from pydantic import Field
 
 from fedsim.cli.listing import parameters, typed_parameters
 from fedsim.cli.plugin_kinds import FOLDERS
 from fedsim.config import Config
 from fedsim.plugins import available
-
-Call = Callable[..., Result]
+from tests.cli.conftest import Call
 
 
 @pytest.mark.parametrize("kind", list(FOLDERS))

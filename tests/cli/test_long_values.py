@@ -1,12 +1,10 @@
 """A value of a hundred thousand characters is not thrown back at who wrote it."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 
-Call = Callable[..., Result]
+from tests.cli.conftest import Call
 
 LONG = "x" * 100_000
 DIGITS = "9" * 100_000
@@ -20,50 +18,32 @@ def assert_short(call: Call, *arguments: str) -> None:
     assert 20 < len(result.stderr) < 2000
 
 
+PATHS = (
+    "training.lr training.optimiser training.keep_optimiser run.name run data.name data.partition "
+    "data.public.source algorithm.name models.a.name engine.executor network.model "
+    "participation.selector participation.pacing participation.client_timeout fleet.0.speed "
+    "fleet.0.device fleet.0.model fleet.0.file fleet.0.up_trace fleet.0.availability"
+)
+KEYS = "{} training.{} training.lr.{} fleet.{}.count data.params.{} algorithms.{}.mu models.{}.hidden"
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        *(f"{path}={LONG}" for path in ("", *PATHS.split())),
+        *(f"{key.format(LONG)}=1" for key in KEYS.split()),
         LONG,
-        f"={LONG}",
-        f"{LONG}=1",
-        f"training.{LONG}=1",
-        f"training.lr.{LONG}=1",
         f"fleet.{DIGITS}.count=1",
-        f"fleet.{LONG}.count=1",
-        f"training.lr={LONG}",
         f"training.lr={DIGITS}",
         f"training.lr=\uff11{DIGITS}",
-        f"training.optimiser={LONG}",
-        f"training.keep_optimiser={LONG}",
         f"training.batch_size=[{','.join('1' * 50_000)}]",
-        f"run.name={LONG}",
-        f"run={LONG}",
-        f"data.name={LONG}",
         f"data.name={NAMES}",
-        f"data.params.{LONG}=1",
-        f"data.partition={LONG}",
-        f"data.public.source={LONG}",
-        f"algorithm.name={LONG}",
-        f"algorithms.{LONG}.mu=1",
-        f"models.{LONG}.hidden=1",
-        f"models.a.name={LONG}",
-        f"engine.executor={LONG}",
-        f"network.model={LONG}",
-        f"participation.selector={LONG}",
-        f"participation.pacing={LONG}",
-        f"participation.client_timeout={LONG}",
         f"participation.client_timeout=1 {LONG}",
         f"participation.client_timeout={DIGITS} s",
-        f"fleet.0.speed={LONG}",
         f"fleet.0.speed={{distribution='{LONG}'}}",
-        f"fleet.0.device={LONG}",
-        f"fleet.0.model={LONG}",
         f"fleet.0.models={{{LONG}=1}}",
-        f"fleet.0.file={LONG}",
-        f"fleet.0.up_trace={LONG}",
         f"fleet.0.up_trace={LONG}.csv",
         f"fleet.0.up_trace={LONG}.npz",
-        f"fleet.0.availability={LONG}",
         f"fleet.0.availability={{name='trace', params={{file='{LONG}'}}}}",
         f"fleet.0.availability={{name='diurnal', params={{zones={{{LONG}=1}}}}}}",
     ],

@@ -13,7 +13,6 @@ from typing import get_args, get_type_hints
 
 import click
 import pytest
-from click.testing import Result
 
 from fedsim import portable_numerics
 from fedsim.__main__ import start
@@ -21,8 +20,7 @@ from fedsim.api import sockets
 from fedsim.cli import main, options
 from fedsim.cli.error_handling import MEANT
 from fedsim.cli.plugin_kinds import FOLDERS
-
-Call = Callable[..., Result]
+from tests.cli.conftest import Call
 
 NAMES = [
     "run",
@@ -88,13 +86,6 @@ def test_words_of_other_programs_lead_to_commands(call: Call, word: str, command
     result = call(word, "runs")
     assert result.exit_code == 2
     assert f"No such command '{word}'. Did you mean '{command}'?" in result.stderr
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_command_explains_itself(call: Call, name: str) -> None:
-    result = call(name, "--help")
-    assert result.exit_code == 0
-    assert "Usage: " in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -268,10 +259,6 @@ def test_a_run_of_portable_numbers_starts_the_command_anew(
     start()
     assert restarted == [[sys.executable, *words]]
     assert [path.name for path in here.iterdir()] == ["tiny.toml"]
-
-
-def test_the_package_can_be_called() -> None:
-    assert fedsim("--help").startswith("Usage: fedsim ")
 
 
 @pytest.mark.parametrize("place", ["fedsim.cli.run", "fedsim.cli.values"])

@@ -1,16 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 
 from fedsim import example_files
 from fedsim.scenario import load_scenario
 from fedsim.studies.plan import load_study
-
-Call = Callable[..., Result]
+from tests.cli.conftest import Call
 
 
 def test_an_example_is_written_to_start_from(call: Call, here: Path) -> None:

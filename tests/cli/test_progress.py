@@ -5,13 +5,11 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import Result
 
 from fedsim.bus import Totals
 from fedsim.cli.progress import Lines, TimeLeft, Words, watching
@@ -19,6 +17,7 @@ from fedsim.page.live_run import LiveRun
 from fedsim.page.live_snapshot import Snapshot
 from fedsim.runtime.evaluation import Accuracy
 from fedsim.runtime.records.result import RoundRow
+from tests.cli.conftest import Call
 
 
 def row(number: int, accuracy: float | None = None, loss: float = 0.5) -> RoundRow:
@@ -144,9 +143,6 @@ def test_a_narrow_terminal_shows_no_real_time(
     assert "60/60" in shown
     assert "10 min simulated, accuracy 50.0 %" in shown
     assert "0:00:00" not in shown
-
-
-Call = Callable[..., Result]
 
 
 def url_of(said: str) -> str:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
 
 from fedsim.trackers import tensorboard
 from fedsim.trackers.base import Follower, Point, TrackedRun
-
-Call = Callable[..., Result]
+from tests.cli.conftest import Call
 
 
 def test_it_says_where_the_report_is_and_how_large(call: Call, here: Path) -> None:

@@ -5,28 +5,15 @@ import shutil
 import signal
 import sys
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
 
 from fedsim.algorithms.fedavg import FedAvg
 from fedsim.cli import progress
 from fedsim.errors import JobError
-
-Call = Callable[..., Result]
-
-DIVERGING = (
-    *("--set", "models.linear.name=mlp", "--set", "training.steps=2"),
-    *("--set", "training.lr=1e6", "--set", "training.weight_decay=1e6"),
-)
-"""Two steps take weights to some 1e23: finite, unlike their outputs; no server would take them."""
-
-
-def left(here: Path) -> list[str]:
-    return sorted(path.name for path in here.iterdir())
+from tests.cli.conftest import DIVERGING, Call, left
 
 
 def test_a_run_leaves_its_folder_and_says_where(call: Call, here: Path) -> None:
@@ -255,21 +242,6 @@ def test_signals_leave_nothing(
     assert "Traceback" not in result.stderr
     assert left(here) == ["tiny.toml"]
     assert signal.getsignal(signal.SIGTERM) is before
-
-
-def test_an_interruption_under_force_leaves_the_old_run(
-    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert call("run", "tiny.toml", "--out", "o").exit_code == 0
-    before = {path.name: path.read_bytes() for path in (here / "o").iterdir()}
-
-    def interrupt(self: progress.Lines, row: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(progress.Lines, "__call__", interrupt)
-    assert call("run", "tiny.toml", "--out", "o", "--force", "--set", "run.rounds=1").exit_code == 130
-    assert {path.name: path.read_bytes() for path in (here / "o").iterdir()} == before
-    assert left(here) == ["o", "tiny.toml"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a second opening goes on where the first was")

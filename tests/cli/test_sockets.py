@@ -6,19 +6,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import Result
 
 from fedsim.report.read_parquet import read_columns
+from tests.cli.conftest import Call
 
 pytestmark = pytest.mark.slow
 
-Call = Callable[..., Result]
 LONGEST_S = 300.0
 """More than any machine takes."""
 PAUSE_S = 0.05

@@ -1,17 +1,15 @@
 import errno
 import os
 import stat
-from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
 
 from fedsim.bus.http.access import Access
-
-Call = Callable[..., Result]
+from tests.cli.conftest import Call
+from tests.conftest import there
 
 
 def test_a_token_grants_its_clients(call: Call, here: Path) -> None:
@@ -19,8 +17,7 @@ def test_a_token_grants_its_clients(call: Call, here: Path) -> None:
     second = call("token", "new", "--clients", "4", "--tokens", "tokens.txt")
     assert (first.exit_code, second.exit_code) == (0, 0), first.output
     access = Access.from_file(here / "tokens.txt")
-    granted = access.grant(first.stdout.strip())
-    assert granted is not None
+    granted = there(access.grant(first.stdout.strip()))
     assert list(granted) == [0, 1, 2, 3, 7]
     assert list(access.grant(second.stdout.strip()) or ()) == [4]
     assert access.grant("another") is None

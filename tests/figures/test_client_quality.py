@@ -7,8 +7,8 @@ from fedsim.figures.base import LineChart, PointChart
 from fedsim.figures.client_quality import (
     MAX_POINTS,
     by_data_figures,
-    group_figures,
     ranked_figure,
+    ranked_figures,
     spread_figures,
 )
 from tests.conftest import there
@@ -42,7 +42,6 @@ def test_the_spread_of_clients_over_time() -> None:
 def test_without_evaluations_there_is_no_spread() -> None:
     nothing = {"round": np.empty(0, int), "accuracy": np.empty(0), "loss": np.empty(0)}
     assert spread_figures(nothing, {"round": np.ones(1), "ended_at_s": np.ones(1)}) == []
-    assert spread_figures({}, {}) == []
 
 
 def test_clients_are_ranked_within_their_group() -> None:
@@ -50,7 +49,7 @@ def test_clients_are_ranked_within_their_group() -> None:
         name: {column: values[CLIENTS["group"] == name] for column, values in CLIENTS.items()}
         for name in ("phones", "laptops")
     }
-    (figure,) = group_figures(groups)
+    (figure,) = ranked_figures({name: [rows] for name, rows in groups.items()}, "group")
     phones, laptops = chart_of(figure, LineChart).lines
     assert (phones.x.tolist(), phones.y.tolist()) == ([0.5, 1], [0.2, 0.8])
     assert (laptops.x.tolist(), laptops.y.tolist()) == ([1], [0.6])
@@ -112,11 +111,10 @@ def test_of_many_clients_the_worst_are_shown() -> None:
 def test_of_a_regression_losses_are_shown() -> None:
     losses = CLIENTS | {"accuracy": np.full(4, NAN)}
     assert [figure.name for figure in by_data_figures(losses)] == ["loss-by-data"]
-    assert [figure.name for figure in group_figures({"all": losses})] == ["loss-by-group"]
+    assert [figure.name for figure in ranked_figures({"all": [losses]}, "group")] == ["loss-by-group"]
 
 
 def test_where_all_have_as_much_data_or_nothing_was_measured_there_is_no_figure() -> None:
     assert by_data_figures(CLIENTS | {"num_train": np.full(4, 7)}) == []
     assert by_data_figures(CLIENTS | {name: np.full(4, NAN) for name in ("accuracy", "loss")}) == []
-    assert by_data_figures({}) == []
-    assert group_figures({}) == []
+    assert ranked_figures({}, "group") == []

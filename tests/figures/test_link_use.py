@@ -87,4 +87,3 @@ def test_without_transfers_that_take_time_there_is_no_figure() -> None:
     assert link_figures(MESSAGES | {"arrived_at_s": MESSAGES["sent_at_s"]}, {}) == []
     assert link_figures(MESSAGES | {"arrived_at_s": np.full(3, np.nan)}, {}) == []
     assert link_figures({name: values[:0] for name, values in MESSAGES.items()}, {}) == []
-    assert link_figures({}, {}) == []

@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyarrow import parquet
 
 import fedsim
 from fedsim.errors import OutputError
 from fedsim.figures.base import BarChart, Figure, HeatChart, LineChart, Section
-from fedsim.figures.study_figures import left_out, study_sections
-from fedsim.page.report_pages import study_page
+from fedsim.figures.study_figures import study_sections
 from fedsim.studies import perform as performing
 from fedsim.studies.answer_files import read_folder
 from tests.conftest import InProcess
@@ -82,19 +80,6 @@ def test_a_study_that_has_not_ended_has_figures_of_the_runs_that_have(study: Pat
     assert [line.label for line in chart_of(found["accuracy-by-variant"], LineChart).lines] == VARIANTS[:1]
     shutil.rmtree(begun / "local-lr-0.1-seed0")
     assert sections_of(begun) == []
-
-
-@pytest.mark.parametrize(("table", "column"), [("rounds", "began_at_s"), ("clients", "group")])
-def test_a_run_whose_tables_lack_a_column_has_no_gantt_chart(
-    comparison: Path, tmp_path: Path, table: str, column: str
-) -> None:
-    old = Path(shutil.copytree(comparison, tmp_path / "old"))
-    file = old / "fedavg-seed0" / f"{table}.parquet"
-    parquet.write_table(parquet.read_table(file).drop([column]), file)
-    assert [name for name in figures(sections_of(old)) if name.startswith("gantt")] == ["gantt-2"]
-    why = f"{table}.parquet has no column {column}"
-    assert left_out(read_folder(old), old) == {"fedavg-seed0": why}
-    assert study_page(old).remarks == [f"fedavg-seed0: not shown client by client, since {why}"]
 
 
 def test_a_comparison_has_a_line_for_each_algorithm(comparison: Path) -> None:

@@ -54,6 +54,19 @@ INK = """canvas => {
 """Counts the colours of a drawing."""
 
 
+def page_of(folder: Path, *figures: Figure) -> Path:
+    file = folder / "page.html"
+    file.write_text(html(Page("t", "run", "a", sections=[Section("all", "All", figures)])))
+    return file
+
+
+def offering(folder: Path, page: Path, names: str) -> Path:
+    """Write a copy of a page whose own functions scripts of a test can call."""
+    file, offer = folder / "offering.html", f"Object.assign(window, {{ {names} }});"
+    file.write_text(page.read_text().replace("\n})();", f"\n{offer}\n}})();"))
+    return file
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1440])
 def test_a_page_is_drawn_and_fits(open_page: Open, sample_file: Path, width: int, theme: str) -> None:
@@ -114,9 +127,7 @@ def test_charts_of_nothing_are_drawn(open_page: Open, tmp_path: Path) -> None:
         GanttChart([], [], none, none, none, none, none, none, none, none),
     ]
     figures = [Figure(f"figure-{at}", "Nothing", "Nothing.", chart) for at, chart in enumerate(charts)]
-    file = tmp_path / "page.html"
-    file.write_text(html(Page("nothing", "run", "Nothing.", sections=[Section("all", "All", figures)])))
-    with open_page(file) as tab:
+    with open_page(page_of(tmp_path, *figures)) as tab:
         assert tab.locator("figure").count() == len(charts)
         for figure in tab.locator("figure").all():
             for key in ("ArrowRight", "End", "ArrowDown", "Escape"):
@@ -305,9 +316,7 @@ def test_paper_is_light_and_has_no_buttons(open_page: Open, sample_file: Path) -
 
 
 def test_what_was_replaced_listens_no_more(open_page: Open, sample_file: Path, tmp_path: Path) -> None:
-    offered = "Object.assign(window, { replaceSection, themeListeners, themeSwitch, DATA });"
-    live = tmp_path / "live.html"
-    live.write_text(sample_file.read_text().replace("\n})();", f"\n{offered}\n}})();"))
+    live = offering(tmp_path, sample_file, "replaceSection, themeListeners, themeSwitch, DATA")
     with open_page(live, bypass_csp=True) as tab:
         before, after, to_the_system = tab.evaluate("""() => {
             let toTheSystem = 0;
@@ -327,9 +336,9 @@ def test_parts_are_replaced_while_the_reader_reads(
     open_page: Open, sample_file: Path, tmp_path: Path
 ) -> None:
     """As a live page does, by scripts of its own in the same scope."""
-    offered = "Object.assign(window, { replaceAnswer, replaceTable, replaceSection, replaceRemarks, DATA });"
-    live = tmp_path / "live.html"
-    live.write_text(sample_file.read_text().replace("\n})();", f"\n{offered}\n}})();"))
+    live = offering(
+        tmp_path, sample_file, "replaceAnswer, replaceTable, replaceSection, replaceRemarks, DATA"
+    )
     with open_page(live, bypass_csp=True) as tab:
         tab.evaluate("replaceAnswer('After 3 rounds, 1 min 3 s: <b>72 %</b>, 2 clients.')")
         assert tab.locator(".answer").text_content() == (
@@ -375,10 +384,7 @@ def test_nothing_moves_for_those_who_ask_for_that(open_page: Open, sample_file: 
 
 
 def test_axes_follow_the_values_as_in_files(open_page: Open, sample_file: Path, tmp_path: Path) -> None:
-    offering = tmp_path / "offering.html"
-    offered = "Object.assign(window, { reach, withTargets });"
-    offering.write_text(sample_file.read_text().replace("\n})();", f"\n{offered}\n}})();"))
-    with open_page(offering, bypass_csp=True) as tab:
+    with open_page(offering(tmp_path, sample_file, "reach, withTargets"), bypass_csp=True) as tab:
         for (least, most), axis, marked, ends in REACHES:
             chart = {
                 "y": {"unit": axis.unit, "scale": axis.scale},
@@ -396,9 +402,7 @@ def test_every_colour_of_bars_has_its_legend_and_lines_say_what_theirs_says(
         Figure("outcomes", "", "", BarChart(["fedavg"], [Part("merged", np.ones(1))], Axis("dispatches"))),
         Figure("ranked", "", "", LineChart(Axis("clients"), Axis("accuracy", "share"), lines)),
     ]
-    file = tmp_path / "page.html"
-    file.write_text(html(Page("t", "run", "a", sections=[Section("all", "All", figures)])))
-    with open_page(file) as tab:
+    with open_page(page_of(tmp_path, *figures)) as tab:
         assert tab.locator("#outcomes .legend .label").all_text_contents() == ["merged"]
         assert tab.locator("#ranked .legend .value").all_text_contents() == ["worst 10 %: 25 %", "100.0 %"]
 
@@ -413,10 +417,7 @@ def test_the_slowest_clients_of_the_rounds_that_are_shown(open_page: Open, tmp_p
         100.0 * (rounds - 1), 100 * (rounds - 1) + lasted_s,
         np.arange(1, 7), began_at_s, began_at_s + 99,
     )  # fmt: skip
-    file = tmp_path / "page.html"
-    figure = Figure("gantt", "", "", chart)
-    file.write_text(html(Page("t", "run", "a", sections=[Section("all", "All", [figure])])))
-    with open_page(file) as tab:
+    with open_page(page_of(tmp_path, Figure("gantt", "", "", chart))) as tab:
         said, plot = tab.locator("#gantt .left"), tab.locator("#gantt .plot")
         for rounds_shown, slowest, lasted in (
             ("1 to 3", "client 39", "40 s"),

@@ -62,7 +62,6 @@ class Page:
     def __init__(self, content: aiohttp.StreamReader) -> None:
         self._content = content
         self.panels = dict[str, Any]()
-        self.last_id = ""
 
     async def event(self) -> dict[str, str]:
         """Return the next event."""
@@ -75,20 +74,18 @@ class Page:
     async def news(self) -> dict[str, Any]:
         """Take the next message, and return it."""
         event = await self.event()
-        while "data" not in event or "id" not in event:
+        while "data" not in event:
             event = await self.event()
-        self.last_id = event["id"]
         message: dict[str, Any] = json.loads(event["data"])
         self.panels |= message["panels"]
         return message
 
 
 @asynccontextmanager
-async def page_of(server: LiveServer, last_id: str = "") -> AsyncIterator[Page]:
-    headers = {"Last-Event-ID": last_id} if last_id else {}
+async def page_of(server: LiveServer) -> AsyncIterator[Page]:
     async with (
         aiohttp.ClientSession(read_bufsize=2**24) as session,
-        session.get(f"{server.url}events", headers=headers) as answer,
+        session.get(f"{server.url}events") as answer,
     ):
         assert answer.status == 200
         assert answer.content_type == "text/event-stream"
@@ -119,37 +116,13 @@ async def test_a_panel_that_is_gone_is_told(serve: Serve) -> None:
         assert await page.news() == {"whole": False, "panels": {"two": None}}
 
 
-async def test_who_comes_back_gets_what_it_has_missed(serve: Serve) -> None:
-    values = {"fast": 0, "slow": 0}
-
-    def make() -> Mapping[str, str]:
-        return {name: str(value) for name, value in values.items()}
-
-    server = serve(make, **QUICKLY)
-    async with page_of(server) as page:
-        await page.news()
-        values["slow"] = 1
-        await page.news()
-        last_id = page.last_id
-        for value in (1, 2, 3):
-            values["fast"] = value
-            await page.news()
-    async with page_of(server, last_id) as again:
-        assert await again.news() == {"whole": False, "panels": {"fast": 3}}
-
-
-@pytest.mark.parametrize(
-    "last_id", ["0123456789abcdef-1", "nonsense", "-1", "{token}-99", "{token}-x", "{token}-²"]
-)
-async def test_who_names_a_version_that_is_not_known_gets_all(serve: Serve, last_id: str) -> None:
+async def test_who_comes_back_gets_all(serve: Serve) -> None:
     server = serve()
-    async with page_of(server) as page:
-        await page.news()
-        token = page.last_id.partition("-")[0]
-    async with page_of(server, last_id.format(token=token)) as again:
-        message = await again.news()
-    assert message["whole"] is True
-    assert message["panels"].keys() == {"count", "name"}
+    for _ in range(2):
+        async with page_of(server) as page:
+            message = await page.news()
+            assert message["whole"] is True
+            assert message["panels"].keys() == {"count", "name"}
 
 
 def test_browsers_leave_out_the_port_of_http_and_no_other() -> None:
@@ -175,7 +148,6 @@ async def test_its_own_names_are_answered(serve: Serve, host: str, origin: str |
         ({"Host": "127.0.0.1"}, 421),
         ({"Host": "127.0.0.1:1"}, 421),
         ({"Host": "127.0.0.1:{port}@example.org"}, 421),
-        ({"Host": None}, 421),
         ({"Origin": "http://example.org"}, 403),
         ({"Origin": "null"}, 403),
         ({"Origin": "https://127.0.0.1:{port}"}, 403),
@@ -192,7 +164,7 @@ async def test_others_are_refused(
     assert await status_of(server, named, path=path) == status
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "HEAD", "get"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "HEAD"])
 @pytest.mark.parametrize("path", ["/", "/events"])
 async def test_it_can_only_be_read(serve: Serve, method: str, path: str) -> None:
     server = serve()
@@ -201,7 +173,7 @@ async def test_it_can_only_be_read(serve: Serve, method: str, path: str) -> None
     assert b"\r\nAllow: GET\r\n" in said
 
 
-@pytest.mark.parametrize("path", ["/state", "//", "/events/", "/..", "/%2e%2e/etc/passwd", "*"])
+@pytest.mark.parametrize("path", ["/state", "//", "/events/", "/..", "/%2e%2e/etc/passwd"])
 async def test_there_is_nothing_else(serve: Serve, path: str) -> None:
     assert await status_of(serve(), {}, path=path) == 404
 
@@ -209,30 +181,19 @@ async def test_there_is_nothing_else(serve: Serve, path: str) -> None:
 @pytest.mark.parametrize(
     "request_bytes",
     [
-        b"\r\n\r\n",
-        b"GET /\r\n\r\n",
-        b"GET / HTTP/2.0\r\nHost: {host}\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: {host}\r\nHost: example.org\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\norigin: http://example.org\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 10_000,
         b"\x16\x03\x01\x02\x00\r\n\r\n",
     ],
 )
-async def test_what_is_no_request_is_refused(serve: Serve, request_bytes: bytes) -> None:
+async def test_what_is_no_request_is_refused_and_not_told(
+    serve: Serve, request_bytes: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     server = serve()
     request_bytes = request_bytes.replace(b"{host}", f"127.0.0.1:{server.port}".encode())
-    assert (await raw(server, request_bytes)).startswith(b"HTTP/1.1 400 ")
-
-
-async def test_a_request_without_end_is_cut_off(serve: Serve) -> None:
-    server = serve()
-    assert await raw(server, b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 10_000) == b""
-    assert await status_of(server, {}) == 200
-
-
-async def test_who_says_nothing_is_not_waited_for(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_server, "REQUEST_TIMEOUT_S", 0.01)
-    assert await raw(serve(), b"GET / HTTP/1.1\r\n") == b""
+    assert b" 400 " in (await raw(server, request_bytes)).partition(b"\r\n")[0]
+    assert caplog.text == ""
 
 
 async def test_there_are_only_so_many_pages(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,7 +231,7 @@ async def test_who_never_reads_holds_up_nobody(serve: Serve) -> None:
     assert len(received) < 8_000_000, (
         "what it has not read was kept for it, beyond what the system's buffers hold"
     )
-    assert received.endswith(b"event: end\ndata: null\n\n")
+    assert b"event: end\ndata: null\n\n" in received
     *_, last = [line for line in received.split(b"\n") if line.startswith(b"data: {")]
     assert json.loads(last[6:])["panels"]["count"] == counter.looks, "it got the newest panels at last"
 

@@ -16,6 +16,7 @@ from fedsim.scenario import load_each
 from fedsim.studies.comparison_plans import plan_of
 from fedsim.studies.perform import Progress, perform
 from fedsim.studies.plan import load_study
+from tests.conftest import there
 
 ALGORITHMS = ("fedavg", "local")
 
@@ -48,7 +49,7 @@ def test_a_comparison_in_this_process(scenarios: list[Any], tmp_path: Path) -> N
     seen = dict[str, list[Snapshot]]()
 
     def watch(progress: Progress) -> None:
-        live.hear(progress)
+        live.update(progress)
         if progress.run is not None and progress.row is not None:
             seen.setdefault(progress.run.label, []).append(live.snapshot())
 
@@ -91,7 +92,7 @@ def test_only_so_many_curves_are_read_at_once(
 def test_a_run_that_fails_is_named_with_its_reason(scenarios: list[Any], tmp_path: Path) -> None:
     plan = plan_of(scenarios)
     live = LiveStudy(plan, tmp_path)
-    live.hear(Progress(4, 0, 1, run=plan.runs[1], said="it failed:\nbad dice"))
+    live.update(Progress(4, 0, 1, run=plan.runs[1], said="it failed:\nbad dice"))
     assert runs_of(live.snapshot())["local-seed0"] == ("failed", "bad dice")
     assert live.snapshot().page.answer.startswith("0 of 4 runs ended, 1 failed.")
     live.failed("It failed: bad dice")
@@ -103,10 +104,10 @@ def test_runs_of_other_processes_are_known_by_what_they_tell(scenarios: list[Any
     plan = plan_of(scenarios)
     live = LiveStudy(plan, tmp_path)
     one, other, *_ = plan.runs
-    live.hear(Progress(4, 0))
-    live.hear(Progress(4, 0, 0, {one.label: 1}, one))
-    live.hear(Progress(4, 0, 0, {one.label: 1, other.label: 2}, other))
-    live.hear(Progress(4, 0, 1, {one.label: 1}, other, "no such luck"))
+    live.update(Progress(4, 0))
+    live.update(Progress(4, 0, 0, {one.label: 1}, one))
+    live.update(Progress(4, 0, 0, {one.label: 1, other.label: 2}, other))
+    live.update(Progress(4, 0, 1, {one.label: 1}, other, "no such luck"))
     look = live.snapshot()
     assert runs_of(look)[one.label] == ("running", "round 1 of 2")
     assert runs_of(look)[other.label] == ("failed", "no such luck")
@@ -125,16 +126,16 @@ def test_after_trials_the_time_left_is_told_by_the_runs_that_follow_them(
     plan = load_study(study)
     live = LiveStudy(plan, tmp_path)
     trials = [trial for trials in plan.trials.values() for trial in trials]
-    live.hear(Progress(8, 0, begun=trials))
+    live.update(Progress(8, 0, begun=trials))
     now_s = 10.0
     for number, trial in enumerate(trials, 1):  # all at once
-        live.hear(Progress(8, 0, number, {}, trial, "ended"))
+        live.update(Progress(8, 0, number, {}, trial, "ended"))
     assert live.snapshot().share == pytest.approx(6 / 8)
     runs = plan.chosen({plan.settings[0]: 1}).runs
-    live.hear(Progress(8, 0, 6, begun=runs))
+    live.update(Progress(8, 0, 6, begun=runs))
     assert runs_of(live.snapshot())[runs[1].label] == ("waiting", "")
     now_s = 15.0
-    live.hear(Progress(8, 0, 6, {runs[0].label: 1}, runs[0]))
+    live.update(Progress(8, 0, 6, {runs[0].label: 1}, runs[0]))
     look = live.snapshot()
     assert look.share == pytest.approx(6.5 / 8)
     # Half of a run of two took 5 s.
@@ -153,7 +154,7 @@ def test_trials_have_no_curves_and_no_figures_are_made_for_them_again_and_again(
     runs = plan.chosen(dict.fromkeys(plan.settings, 1)).runs
     live = LiveStudy(plan, tmp_path)
     for run in (*(trial for trials in plan.trials.values() for trial in trials), *runs):
-        live.hear(Progress(6, 0, run=run, said="ended"))
+        live.update(Progress(6, 0, run=run, said="ended"))
     for _ in range(3):
         live.snapshot()
     assert [call.args[0] for call in read.call_args_list] == [tmp_path / run.label for run in runs]
@@ -167,8 +168,7 @@ def test_a_long_list_of_runs_is_cut(
     plan = plan_of(scenarios)
     live = LiveStudy(plan, tmp_path)
     last = plan.runs[-1]
-    live.hear(Progress(4, 0, 0, {last.label: 1}, last))
-    table = live.snapshot().page.table
-    assert table is not None
+    live.update(Progress(4, 0, 0, {last.label: 1}, last))
+    table = there(live.snapshot().page.table)
     assert [row[0] for row in table.table.rows] == [last.label, *(run.label for run in plan.runs[:2])]
     assert table.table.notes == ["and 1 run more"]

@@ -63,7 +63,12 @@ def test_an_exception_leaves_the_old_folder_and_others_parents(tmp_path: Path) -
     assert contents(tmp_path) == {"run/summary.json": "old"}
 
 
-def test_force_replaces_a_run_whole(tmp_path: Path) -> None:
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_force_replaces_a_run_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool
+) -> None:
+    if not can_exchange:
+        monkeypatch.setattr(atomic_folder, "_exchange", lambda left, right: False)
     publish(tmp_path / "run", "old")
     (tmp_path / "run" / "extra").write_text("gone with the old run")
     publish(tmp_path / "run", "new", force=True)
@@ -170,14 +175,6 @@ def test_whatever_fails_while_replacing_the_old_run_is_there(
     with pytest.raises(FileError if isinstance(error, OSError) else KeyboardInterrupt):
         publish(tmp_path / "run", "new", force=True)
     assert contents(tmp_path) == {"run/summary.json": "old"}
-    assert [p.name for p in tmp_path.iterdir()] == ["run"]
-
-
-def test_without_exchange_two_renames_replace_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(atomic_folder, "_exchange", lambda left, right: False)
-    publish(tmp_path / "run", "old")
-    publish(tmp_path / "run", "new", force=True)
-    assert contents(tmp_path) == {"run/summary.json": "new"}
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
 
 

@@ -13,12 +13,10 @@ import numpy as np
 import pytest
 
 from fedsim.bus import Header, Ledger, Outcome, Totals
-from fedsim.clock import Trace
 from fedsim.report import cost_breakdown
-from fedsim.runtime.records.dispatch_table import DispatchTable
 from fedsim.runtime.records.result import RoundRow, RunResult
+from tests.report.conftest import replayed, summary
 
-S = 1_000_000_000
 EVENTS: list[tuple[Any, ...]] = [
     (0, "dispatch", 0, 0, 1, "talk", 0),
     (0, "dispatch", 2, 0, 1, "talk", 0),
@@ -51,10 +49,7 @@ FRAMES = [
 
 @pytest.fixture
 def result() -> RunResult:
-    dispatches, ledger = DispatchTable(Trace()), Ledger()
-    for at_s, kind, *values in EVENTS:
-        dispatches._handlers[kind](at_s * S, *values)
-    dispatches.finish(16 * S)
+    ledger = Ledger()
     for sender, receiver, number, dispatch, num_bytes, outcome in FRAMES:
         header = Header(sender, receiver, number, "talk", dispatch, 0)
         ledger.ended(0, ledger.sent(0, header, "word", num_bytes, 1, False, 4), outcome)
@@ -65,7 +60,7 @@ def result() -> RunResult:
     ]
     tallies = {"asked": [1, 0, 2], "merged": [1, 0, 1], "dropped": [0, 0, 1], "rejected": [0] * 3}
     by_client = {name: np.array(tally, np.int32) for name, tally in (tallies | {"late": [0, 0, 1]}).items()}
-    return RunResult(16.0, rows, by_client, ledger, dispatches, drops, Counter(), "t", "m")
+    return RunResult(16.0, rows, by_client, ledger, replayed(EVENTS, 16), drops, Counter(), "t", "m")
 
 
 def told(columns: cost_breakdown.Columns) -> dict[str, list[Any]]:
@@ -126,31 +121,6 @@ def test_clients(result: RunResult) -> None:
         "wasted_s": [0.0, 0.0, 5.0],
         "wasted_bytes": [100, 0, 100],
         "dropped_too_late": [0, 0, 1],
-    }
-
-
-def summary(algorithm: str, **changes: Any) -> dict[str, Any]:
-    names = ("download_s", "compute_s", "upload_s", "away_s", "waiting_s", "wasted_s")
-    time = dict(zip(names, (1.0, 6.0, 1.0, 0.0, 30.0, 2.0), strict=True))
-    num_bytes = {
-        "payload_up": 1000,
-        "payload_down": 3000,
-        "overhead_up": 40,
-        "overhead_down": 60,
-        "wasted": 400,
-    }
-    part = {"asked": 9, "merged": 6, "dropped": 2, "rejected": 1, "late": 1, "clients_asked": 4}
-    return {
-        "algorithm": algorithm,
-        "clients": 5,
-        "time": time | changes.pop("time", {}),
-        "bytes": num_bytes | changes.pop("bytes", {}),
-        "drops_by_cause": changes.pop("drops_by_cause", {}),
-        "participation": part,
-        "staleness": {"mean": 0.0, "p99": 0, "max": 0} | changes.pop("staleness", {}),
-        "concurrency": {"mean": 2.5, "max": 4},
-        "merges": 3,
-        "merges_per_hour": 108.0,
     }
 
 

@@ -15,6 +15,7 @@ from fedsim.report.job_time_file import REAL_TIME, read_job_times
 from fedsim.report.record_run import record
 from fedsim.runtime.parts import Parts
 from fedsim.scenario import Plan
+from tests.conftest import there
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -30,8 +31,7 @@ def test_jobs_are_timed_and_results_stay_the_same(
         folders.append(done.folder)
     assert len(hashes) == 1
     assert read_job_times(folders[1]) is None
-    timed = read_job_times(folders[0])
-    assert timed is not None
+    timed = there(read_job_times(folders[0]))
     jobs, rounds = timed
     done_jobs = Counter[str]()
     for job in jobs:

@@ -12,12 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim.bus import Ledger, Totals
-from fedsim.clock import Trace
 from fedsim.report import merge_statistics
-from fedsim.runtime.records.dispatch_table import DispatchTable
 from fedsim.runtime.records.result import RoundRow, RunResult
+from tests.report.conftest import replayed
 
-S = 1_000_000_000
 # Clients 0 and 1 from 0 s on; round 1 merges 0 at 2 s, and asks it again; round 2 merges both at 6 s; 0 is
 # asked once more and never answers.
 EVENTS: list[tuple[Any, ...]] = [
@@ -42,13 +40,9 @@ EVENTS: list[tuple[Any, ...]] = [
 def _result(
     events: Sequence[tuple[Any, ...]], rounds: Sequence[tuple[float, float]], end_s: float
 ) -> RunResult:
-    dispatches = DispatchTable(Trace())
-    for at_s, kind, *values in events:
-        dispatches._handlers[kind](at_s * S, *values)
-    dispatches.finish(int(end_s * S))
     rows = [RoundRow(n, *ends, 0, 0, 0, 0, 0, Totals(), None) for n, ends in enumerate(rounds)]
     none = Counter[str]()
-    return RunResult(end_s, rows, {}, Ledger(), dispatches, none, none, "", "")
+    return RunResult(end_s, rows, {}, Ledger(), replayed(events, end_s), none, none, "", "")
 
 
 @pytest.fixture

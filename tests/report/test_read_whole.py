@@ -11,7 +11,7 @@ import pytest
 from pyarrow import parquet
 
 from fedsim.errors import OutputError
-from fedsim.report.read_parquet import column_names, read_columns, read_if_there, read_table, read_there
+from fedsim.report.read_parquet import read_columns, read_table
 from fedsim.report.read_whole import read_object, read_whole
 
 BEGINNING = "cannot be read, so these results are not whole:"
@@ -35,8 +35,7 @@ def test_a_file_that_is_gone_is_named_once(tmp_path: Path) -> None:
     wanted = f"{gone} {BEGINNING} No such file or directory"
     assert said(lambda: read_whole(gone, Path.read_text)) == wanted
     assert said(lambda: read_table(gone)) == wanted
-    assert said(lambda: read_there(gone, ["a"])) == wanted
-    assert read_if_there(gone, ["a"]) == {}
+    assert said(lambda: read_columns(gone, ["a"])) == wanted
     # Of a folder it is a file in it.
     assert said(lambda: read_whole(tmp_path, lambda _: gone.read_text())) == (
         f"{tmp_path} {BEGINNING} {gone}: No such file or directory"
@@ -45,8 +44,6 @@ def test_a_file_that_is_gone_is_named_once(tmp_path: Path) -> None:
 
 def test_what_is_missing_is_named(table: Path) -> None:
     assert said(lambda: read_columns(table, ["a", "c", "d"])) == f"{table} {BEGINNING} it has no column c, d"
-    assert {*read_there(table, ["a", "c"])} == {"a"}
-    assert column_names(table) == {"a", "b"}
     text = table.with_suffix(".json")
     text.write_text("{}")
     wanted = f"{text} {BEGINNING} it has no 'bus'"

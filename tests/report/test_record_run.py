@@ -15,18 +15,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedsim import clock, durable
-from fedsim.algorithms.fedavg import FedAvg
 from fedsim.bus import Log
 from fedsim.clock import read_trace
 from fedsim.engine.training_config import TrainingConfig
-from fedsim.errors import FileError, JobError, OutputError
+from fedsim.errors import FileError, OutputError
 from fedsim.fleet import build_fleet
 from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.entries import GroupConfig, ServerConfig
 from fedsim.network import OverheadConfig
 from fedsim.report import record_run as module
 from fedsim.report.columns import Table
-from fedsim.report.record_run import line_log, record
+from fedsim.report.record_run import Recorded, line_log, record
 from fedsim.report.run_columns import RUN_TABLES, SUMMED, TRAFFIC
 from fedsim.rng import Key
 from fedsim.runtime.parts import EvaluationConfig, Parts
@@ -37,17 +36,9 @@ from fedsim.runtime.run import RunResult
 from fedsim.scenario import Plan
 
 FILES = {
-    "scenario.toml",
-    "summary.json",
-    "run.json",
-    "rounds.parquet",
-    "clients.parquet",
-    "client_classes.parquet",
-    "evaluations.parquet",
-    "dispatches.parquet",
-    "messages.parquet",
-    "trace.msgpack",
-    "log.jsonl",
+    *("scenario.toml", "summary.json", "run.json", "trace.msgpack", "log.jsonl"),
+    *("rounds.parquet", "clients.parquet", "client_classes.parquet", "evaluations.parquet"),
+    *("dispatches.parquet", "messages.parquet"),
 }
 SUMMARY = (
     "fedsim scenario algorithm seed rounds stopped_by clients ineligible simulated_s wall_s bytes_up "
@@ -62,6 +53,19 @@ def table(folder: Path, name: str) -> list[dict[str, Any]]:
     return rows
 
 
+Do = Callable[..., Recorded]
+
+
+@pytest.fixture
+def do(make_parts: Callable[..., Parts], tmp_path: Path) -> Do:
+    """Return a function that does the tiny run with other parts, and leaves its folder."""
+
+    def record_it(algorithm: str = "fedavg", folder: str = "run", **changes: Any) -> Recorded:
+        return record(Plan("tiny", algorithm, "", make_parts(algorithm, **changes)), tmp_path / folder)
+
+    return record_it
+
+
 def test_a_run_leaves_its_folder(plan: Plan, tmp_path: Path) -> None:
     seen: list[int] = []
     done = record(plan, tmp_path / "run", watch=lambda row: seen.append(row.round))
@@ -70,15 +74,8 @@ def test_a_run_leaves_its_folder(plan: Plan, tmp_path: Path) -> None:
     summary = json.loads((done.folder / "summary.json").read_text())
     assert summary == done.summary
     assert list(summary) == SUMMARY.split()
-    assert list(summary["accuracy"]) == [
-        "personal_mean",
-        "personal_std",
-        "personal_worst_decile",
-        "global",
-        "best",
-        "best_global",
-        "others",
-    ]
+    accuracies = "personal_mean personal_std personal_worst_decile global best best_global others"
+    assert list(summary["accuracy"]) == accuracies.split()
     assert list(summary["loss"]) == ["personal_mean", "personal_std", "global", "best"]
     assert (summary["scenario"], summary["algorithm"], summary["seed"]) == ("tiny", "fedavg", 0)
     assert (summary["rounds"], summary["clients"]) == (2, 4)
@@ -93,9 +90,8 @@ def test_a_run_leaves_its_folder(plan: Plan, tmp_path: Path) -> None:
     assert run["cohorts"] == {"asked": 2, "run_beforehand": 2}
 
 
-def test_the_tables_agree_with_the_summary(make_parts: Callable[..., Parts], tmp_path: Path) -> None:
-    plan = Plan("tiny", "fedavg", "", make_parts(overhead=OverheadConfig(protocol="bus")))
-    done = record(plan, tmp_path / "run")
+def test_the_tables_agree_with_the_summary(do: Do, plan: Plan) -> None:
+    done = do(overhead=OverheadConfig(protocol="bus"))
     summary = done.summary
     rounds, clients = table(done.folder, "rounds"), table(done.folder, "clients")
     evaluations, messages = table(done.folder, "evaluations"), table(done.folder, "messages")
@@ -134,9 +130,8 @@ def test_the_tables_agree_with_the_summary(make_parts: Callable[..., Parts], tmp
     assert summary["loss"]["best"] == min(row["loss_mean"] for row in rounds)
 
 
-def test_time_and_waste_agree_in_all_tables(make_parts: Callable[..., Parts], tmp_path: Path) -> None:
-    pacing = SYNCHRONOUS(SYNCHRONOUS.Config.model_validate({"deadline": "1 ms"}))
-    done = record(Plan("tiny", "fedavg", "", make_parts(pacing=pacing)), tmp_path / "run")
+def test_time_and_waste_agree_in_all_tables(do: Do) -> None:
+    done = do(pacing=SYNCHRONOUS(SYNCHRONOUS.Config.model_validate({"deadline": "1 ms"})))
     summary, dispatches = done.summary, table(done.folder, "dispatches")
     assert [(row["round"], row["client"], row["dispatch"]) for row in dispatches] == [
         (r, c, r - 1) for r in (1, 2) for c in range(4)
@@ -162,12 +157,10 @@ def test_time_and_waste_agree_in_all_tables(make_parts: Callable[..., Parts], tm
     assert summary["participation"]["clients_merged"] == 0
 
 
-def test_rounds_sum_to_the_summary_where_the_run_ends_before_its_clients(
-    make_parts: Callable[..., Parts], tmp_path: Path
-) -> None:
+def test_rounds_sum_to_the_summary_where_the_run_ends_before_its_clients(do: Do) -> None:
     # Nobody answers within a millisecond, and answers are carried over until the run ends.
     pacing = SYNCHRONOUS(SYNCHRONOUS.Config.model_validate({"deadline": "1 ms", "late": "carry"}))
-    done = record(Plan("tiny", "fedavg", "", make_parts(pacing=pacing)), tmp_path / "run")
+    done = do(pacing=pacing)
     summary, rounds = done.summary, table(done.folder, "rounds")
     assert [(row["round"], row["asked"], row["dropped"]) for row in rounds] == [
         (1, 4, 0),
@@ -185,11 +178,8 @@ def test_rounds_sum_to_the_summary_where_the_run_ends_before_its_clients(
     assert sum(row["wasted_bytes"] for row in rounds) == summary["bytes"]["wasted"]
 
 
-def test_a_run_that_ends_with_models_that_are_not_finite_says_so(
-    make_parts: Callable[..., Parts], tmp_path: Path
-) -> None:
-    parts = make_parts("local", training=TrainingConfig(lr=1e6, weight_decay=1e6, steps=3))
-    done = record(Plan("tiny", "local", "", parts), tmp_path / "run")
+def test_a_run_that_ends_with_models_that_are_not_finite_says_so(do: Do) -> None:
+    done = do("local", training=TrainingConfig(lr=1e6, weight_decay=1e6, steps=3))
     assert {path.name for path in done.folder.iterdir()} == FILES
     assert json.loads((done.folder / "summary.json").read_text())["finite"] is False
     lines = map(json.loads, (done.folder / "log.jsonl").read_text().splitlines())
@@ -197,15 +187,9 @@ def test_a_run_that_ends_with_models_that_are_not_finite_says_so(
     assert line["cause"] == done.result.non_finite
 
 
-def test_classes_are_counted_where_that_is_asked_for(
-    make_parts: Callable[..., Parts], tmp_path: Path
-) -> None:
-    parts = make_parts(evaluation=EvaluationConfig(per_class=True))
-    named = replace(parts, data=replace(parts.data, class_names=tuple("abcdefghij")))
-    done, plain = (
-        record(Plan("tiny", "fedavg", "", one), tmp_path / folder)
-        for one, folder in ((named, "run"), (make_parts(), "plain"))
-    )
+def test_classes_are_counted_where_that_is_asked_for(do: Do, plan: Plan) -> None:
+    data = replace(plan.parts.data, class_names=tuple("abcdefghij"))
+    done, plain = do(evaluation=EvaluationConfig(per_class=True), data=data), do(folder="plain")
     assert {path.name for path in done.folder.iterdir()} == FILES | {"classes.parquet", "confusion.parquet"}
     same = done.summary.keys() - {"macro_f1", "wall_s"}
     assert {key: done.summary[key] for key in same} == {key: plain.summary[key] for key in same}
@@ -234,24 +218,15 @@ def test_classes_are_counted_where_that_is_asked_for(
     assert own == sum(row["num_samples"] for row in confusion if row["test_set"] == "clients") / 2
 
 
-def test_the_tables_name_themselves_and_their_schema(plan: Plan, tmp_path: Path) -> None:
-    done = record(plan, tmp_path / "run")
-    for name in ("rounds", "clients", "evaluations", "dispatches", "messages"):
-        metadata = pq.read_schema(done.folder / f"{name}.parquet").metadata
-        assert metadata[b"fedsim_table"] == name.encode()
-        assert metadata[b"fedsim_schema"] == b"3"
-
-
 @pytest.mark.parametrize("described", RUN_TABLES.values(), ids=RUN_TABLES)
-def test_each_column_explains_itself_and_each_description_has_its_column(
-    described: Table, make_parts: Callable[..., Parts], tmp_path: Path
-) -> None:
+def test_each_column_explains_itself_and_each_description_has_its_column(described: Table, do: Do) -> None:
     pacing = SYNCHRONOUS(SYNCHRONOUS.Config.model_validate({"deadline": "1 ms"}))
-    parts = make_parts(pacing=pacing, evaluation=EvaluationConfig(per_class=True))
-    done = record(Plan("tiny", "fedavg", "", parts), tmp_path / "run")
+    done = do(pacing=pacing, evaluation=EvaluationConfig(per_class=True))
     schema = pq.read_schema(done.folder / described.file)
     names = [name.replace("dropped_<cause>", "dropped_round_failed") for name in described.columns]
     assert schema.names == names
+    assert schema.metadata[b"fedsim_table"] == described.name.encode()
+    assert schema.metadata[b"fedsim_schema"] == b"3"
     for name in names:
         column, field = described.column(name), schema.field(name)
         assert field.metadata[b"description"].decode() == column.description
@@ -260,11 +235,8 @@ def test_each_column_explains_itself_and_each_description_has_its_column(
         assert stored == pa.type_for_alias(column.type)
 
 
-def test_rounds_have_sums_since_the_start_and_a_row_before_training(
-    make_parts: Callable[..., Parts], tmp_path: Path
-) -> None:
-    parts = make_parts(evaluation=EvaluationConfig(at_start=True))
-    done = record(Plan("tiny", "fedavg", "", parts), tmp_path / "run")
+def test_rounds_have_sums_since_the_start_and_a_row_before_training(do: Do) -> None:
+    done = do(evaluation=EvaluationConfig(at_start=True))
     rounds = table(done.folder, "rounds")
     assert [row["round"] for row in rounds] == [0, 1, 2]
     assert all(row["accuracy_mean"] is not None for row in rounds)
@@ -275,8 +247,8 @@ def test_rounds_have_sums_since_the_start_and_a_row_before_training(
         assert rounds[-1][f"cumulative_{name}"] == done.summary[name]
 
 
-def test_messages_have_the_times_at_which_they_were_sent_and_arrived(plan: Plan, tmp_path: Path) -> None:
-    done = record(plan, tmp_path / "run")
+def test_messages_have_the_times_at_which_they_were_sent_and_arrived(do: Do) -> None:
+    done = do()
     asked = {(row["client"], row["dispatch"]): row for row in table(done.folder, "dispatches")}
     messages = table(done.folder, "messages")
     assert len(messages) == 2 * len(asked) == 16
@@ -291,8 +263,8 @@ def test_messages_have_the_times_at_which_they_were_sent_and_arrived(plan: Plan,
             assert row["arrived_at_s"] - row["sent_at_s"] == pytest.approx(dispatch["download_s"])
 
 
-def test_what_is_not_measured_is_null(make_parts: Callable[..., Parts], tmp_path: Path) -> None:
-    done = record(Plan("tiny", "fedavg", "", make_parts(executor="null")), tmp_path / "run")
+def test_what_is_not_measured_is_null(do: Do) -> None:
+    done = do(executor="null")
     accuracy = dict(done.summary["accuracy"])
     assert accuracy.pop("others") == {}
     assert set(accuracy.values()) == {None}
@@ -303,25 +275,23 @@ def test_what_is_not_measured_is_null(make_parts: Callable[..., Parts], tmp_path
     assert [row["accuracy_mean"] for row in table(done.folder, "rounds")] == [None, None]
 
 
-def test_a_run_without_frames_has_an_empty_ledger(make_parts: Callable[..., Parts], tmp_path: Path) -> None:
-    done = record(Plan("tiny", "local", "", make_parts("local")), tmp_path / "run")
+def test_a_run_without_frames_has_an_empty_ledger(do: Do) -> None:
+    done = do("local")
     assert table(done.folder, "messages") == []
     assert done.summary["bytes_up"] == done.summary["frames_down"] == 0
 
 
-def test_equal_runs_leave_equal_files(make_parts: Callable[..., Parts], tmp_path: Path) -> None:
-    folders = []
-    for name, verify in (("a", False), ("b", False), ("c", True)):
-        plan = Plan("tiny", "fedavg", "", make_parts(verify=verify))
-        folders.append(record(plan, tmp_path / name).folder)
+def test_equal_runs_leave_equal_files(do: Do) -> None:
+    runs = (("a", False), ("b", False), ("c", True))
+    folders = [do(folder=name, verify=verify).folder for name, verify in runs]
     for name in sorted(FILES - {"run.json", "summary.json"}):
         assert len({(folder / name).read_bytes() for folder in folders}) == 1, name
     summaries = [json.loads((folder / "summary.json").read_text()) | {"wall_s": 0} for folder in folders]
     assert summaries[0] == summaries[1] == summaries[2]
 
 
-def test_trace_and_log_tell_the_run(plan: Plan, tmp_path: Path) -> None:
-    done = record(plan, tmp_path / "run")
+def test_trace_and_log_tell_the_run(do: Do) -> None:
+    done = do()
     with (done.folder / "trace.msgpack").open("rb") as file:
         records = list(read_trace(file))
     assert sum(one["kind"] == "dispatch" for one in records) == 8
@@ -339,16 +309,6 @@ def test_an_interruption_leaves_nothing(plan: Plan, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failed_run_leaves_nothing(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def fail(self: FedAvg, *_: Any) -> Any:
-        raise JobError("no such luck")
-
-    monkeypatch.setattr(FedAvg, "merge", fail)
-    with pytest.raises(JobError, match="no such luck"):
-        record(plan, tmp_path / "run")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_an_occupied_place_is_found_before_any_work(
     plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -357,14 +317,6 @@ def test_an_occupied_place_is_found_before_any_work(
     monkeypatch.setattr(module, "run", lambda *_, **__: pytest.fail("it ran"))
     with pytest.raises(OutputError):
         record(plan, tmp_path / "run")
-
-
-def test_force_replaces_the_run(plan: Plan, make_parts: Callable[..., Parts], tmp_path: Path) -> None:
-    record(plan, tmp_path / "run")
-    again = Plan("tiny", "fedavg", "", make_parts(rounds=1))
-    record(again, tmp_path / "run", force=True)
-    assert len(table(tmp_path / "run", "rounds")) == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 @pytest.mark.parametrize("is_full", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -414,9 +366,8 @@ def test_a_full_disk_ends_a_run_whoever_swallows_the_error(plan: Plan, tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_evaluation_of_some_clients_only(plan: Plan, tmp_path: Path) -> None:
-    parts = replace(plan.parts, evaluation=EvaluationConfig(every=2, clients=2))
-    done = record(replace(plan, parts=parts), tmp_path / "run")
+def test_evaluation_of_some_clients_only(do: Do) -> None:
+    done = do(evaluation=EvaluationConfig(every=2, clients=2))
     measured = {row["client"] for row in table(done.folder, "evaluations")}
     assert len(measured) == 2
     clients = table(done.folder, "clients")
@@ -427,24 +378,14 @@ def test_evaluation_of_some_clients_only(plan: Plan, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("algorithm", "model"), [("fedgems", {"label": "linear", "parameters": 650}), ("local", None)]
 )
-def test_which_model_the_server_had(
-    plan: Plan, make_parts: Callable[..., Parts], tmp_path: Path, algorithm: str, model: object
-) -> None:
-    done = record(replace(plan, algorithm=algorithm, parts=make_parts(algorithm)), tmp_path / "run")
-    assert json.loads((done.folder / "run.json").read_text()).get("server_model") == model
+def test_which_model_the_server_had(do: Do, algorithm: str, model: object) -> None:
+    assert json.loads((do(algorithm).folder / "run.json").read_text()).get("server_model") == model
 
 
-def test_frames_count_in_the_round_of_their_sending_and_name_that_of_their_dispatch(
-    plan: Plan, tmp_path: Path
-) -> None:
+def test_frames_count_in_the_round_of_their_sending_and_name_that_of_their_dispatch(do: Do) -> None:
     groups = [GroupConfig(count=1, device="high"), GroupConfig(count=3, device="mcu")]
-    parts = replace(
-        plan.parts,
-        fleet=build_fleet(groups, ServerConfig(), Key.root(0), default_model="linear"),
-        pacing=Buffered(Buffered.Config(buffer=1, concurrency=4)),
-        rounds=6,
-    )
-    done = record(replace(plan, parts=parts), tmp_path / "run")
+    fleet = build_fleet(groups, ServerConfig(), Key.root(0), default_model="linear")
+    done = do(fleet=fleet, pacing=Buffered(Buffered.Config(buffer=1, concurrency=4)), rounds=6)
     replies = [row for row in table(done.folder, "messages") if row["up"]]
     by_dispatch = Counter[int]()
     for reply in replies:
@@ -456,7 +397,7 @@ def test_frames_count_in_the_round_of_their_sending_and_name_that_of_their_dispa
     assert [by_dispatch[row["round"]] for row in rounds] != [row["bytes_up"] for row in rounds]
 
 
-def test_clients_and_dispatches_have_the_labels_of_the_fleet_file(plan: Plan, tmp_path: Path) -> None:
+def test_clients_and_dispatches_have_the_labels_of_the_fleet_file(do: Do, tmp_path: Path) -> None:
     file = tmp_path / "boards.csv"
     file.write_text(
         "label,speed_gflops,memory_gb,up_mbps,down_mbps,latency_ms\nold,1,1,1,1,1\nnew,1,1,1,1,1\n"
@@ -466,7 +407,7 @@ def test_clients_and_dispatches_have_the_labels_of_the_fleet_file(plan: Plan, tm
         GroupConfig(name="rest", count=2, device="high"),
     ]
     fleet = build_fleet(groups, ServerConfig(), Key.root(0), default_model="linear")
-    done = record(replace(plan, parts=replace(plan.parts, fleet=fleet)), tmp_path / "run")
+    done = do(fleet=fleet)
     labels = ["old", "new", "rest", "rest"]
     assert [row["label"] for row in table(done.folder, "clients")] == labels
     dispatches = table(done.folder, "dispatches")

@@ -16,6 +16,7 @@ from fedsim.report.record_run import record
 from fedsim.report.run_difference import Parting, part, run_difference
 from fedsim.runtime.parts import Parts
 from fedsim.scenario import Plan, load_scenario
+from tests.conftest import there
 
 Stored = tuple[RecordKind, list[Any]]
 
@@ -50,16 +51,14 @@ def test_another_kind_with_the_same_values_differs() -> None:
 
 
 def test_only_the_last_events_before_are_kept() -> None:
-    parting = part(stored(*range(100)), stored(*range(99), -1))
-    assert parting is not None
+    parting = there(part(stored(*range(100)), stored(*range(99), -1)))
     assert parting.num_common == 99
     assert [one["x"] for one in parting.before] == [94, 95, 96, 97, 98]
 
 
 def test_nothing_is_read_beyond_the_first_event_that_differs() -> None:
     endless = (one for number in count() for one in stored(number))
-    parting = part(endless, stored(0, -1))
-    assert parting is not None
+    parting = there(part(endless, stored(0, -1)))
     assert parting.num_common == 1
 
 

@@ -14,6 +14,7 @@ from fedsim.report.tables import classes, client_classes, confusion
 from fedsim.runtime.evaluation import Accuracy
 from fedsim.runtime.records.result import RoundRow
 from fedsim.task import Task
+from tests.conftest import there
 
 NOTHING = np.empty(0)
 
@@ -83,8 +84,7 @@ def data_of(held: list[list[int]] | None, **task: Any) -> FederatedData:
 
 
 def test_a_row_for_each_client_and_class_that_it_has_samples_of() -> None:
-    found = client_classes(data_of([[0, 1, 2], [], [3]]))
-    assert found is not None
+    found = there(client_classes(data_of([[0, 1, 2], [], [3]])))
     assert lists(found) == {
         "client": [0, 0, 2],
         "class": [0, 2, 1],

@@ -34,7 +34,7 @@ def test_so_is_a_comparison_with_its_targets(tiny: dict[str, Any], tmp_path: Pat
     algorithms = ["fedavg", "local"]
     fedsim.compare(tiny["base"], algorithms, seeds=[0, 1], out=tmp_path)
     for file in FILES:
-        (tmp_path / file).unlink(missing_ok=True)  # as older versions did from Python
+        (tmp_path / file).unlink(missing_ok=True)  # as a process that was killed leaves it
     found = read_folder(tmp_path)
     assert [(one.setting.variant, one.target, one.seeds) for one in found.answers] == [
         ("fedavg", None, 2),

@@ -13,6 +13,7 @@ from fedsim.studies.answers import Answer, answers, reached_at
 from fedsim.studies.budgets import Budget
 from fedsim.studies.plan import Setting
 from fedsim.studies.study_file import StudyConfig
+from tests.conftest import there
 
 T2 = 12.706204736  # Student's t, 97.5 %, one degree of freedom
 AVG, PROX = Setting("fedavg", "fedavg"), Setting("prox", "fedprox")
@@ -79,8 +80,7 @@ def test_costs_are_means_over_the_seeds_that_have_reached_the_target() -> None:
     # Seed 0 at 20 s and 2 kB down, although it falls again; seed 1 at 32 s and 3 kB; seed 2 never.
     answer = found(AVG)
     assert (answer.seeds, answer.reached) == (3, 2)
-    time = answer.figures["time_to_target_s"]
-    assert time is not None
+    time = there(answer.figures["time_to_target_s"])
     assert (time.mean, time.count) == (26.0, 2)
     assert time.half == pytest.approx(T2 * 6)  # the values are 6 away from their mean: stdev / sqrt(2) is 6
     assert mean(answer, "bytes_down_to_target") == 2500
@@ -114,12 +114,10 @@ def test_differences_are_paired_by_seed() -> None:
     answer = found(PROX)
     assert answer.reached == 3
     # Both reach it with seeds 0 and 1: 8 - 20 and 18 - 32.
-    time = answer.differences["time_to_target_s"]
-    assert time is not None
+    time = there(answer.differences["time_to_target_s"])
     assert (time.mean, time.count) == (-13.0, 2)
     assert time.half == pytest.approx(T2 * 1)
-    final = answer.differences["final_accuracy"]
-    assert final is not None
+    final = there(answer.differences["final_accuracy"])
     assert final.mean == pytest.approx((0.2 + 0.25 + 0.3) / 3)
     assert final.count == 3
     assert not found(AVG).differences
@@ -162,8 +160,7 @@ def test_accuracies_within_a_budget_are_paired_too() -> None:
     # At 20 s prox has 0.7, 0.62 and 0.2, fedavg 0.7, 0.1 and 0.1; within 8 kB both have their second values.
     assert mean(prox, "accuracy_at_20_s") == pytest.approx((0.7 + 0.62 + 0.2) / 3)
     assert mean(prox, "accuracy_at_equal_bytes") == pytest.approx((0.7 + 0.62 + 0.2) / 3)
-    difference = prox.differences["accuracy_at_20_s"]
-    assert difference is not None
+    difference = there(prox.differences["accuracy_at_20_s"])
     assert difference.mean == pytest.approx((0.0 + 0.52 + 0.1) / 3)
     assert difference.count == 3
     assert prox.ended_before == {"accuracy_at_20_s": 0, "accuracy_at_equal_bytes": 0}
@@ -178,6 +175,5 @@ def test_points_of_a_grid_are_compared_with_the_baseline_at_the_same_point() -> 
         prox: {0: curve([0.9], [7], [1])},
     }
     *_, last = answers(curves, asked([0.5], baseline="fedavg"))
-    difference = last.differences["time_to_target_s"]
-    assert difference is not None
+    difference = there(last.differences["time_to_target_s"])
     assert (difference.mean, difference.half) == (2.0, None)

@@ -7,58 +7,7 @@ import pytest
 
 from fedsim.studies import comparison
 from tests.conftest import rows_of
-
-
-def summary(algorithm: str, seed: int = 0, **changes: Any) -> dict[str, Any]:
-    accuracy = {
-        "personal_mean": 0.9,
-        "personal_std": 0.1,
-        "personal_worst_decile": 0.5,
-        "global": None,
-        "best": 0.95,
-    }
-    loss = {"personal_mean": 0.3, "personal_std": 0.02, "global": None, "best": 0.25}
-    return {
-        "fedsim": "1",
-        "scenario": "s",
-        "algorithm": algorithm,
-        "seed": seed,
-        "rounds": 3,
-        "clients": 4,
-        "simulated_s": 100.0,
-        "wall_s": 1.0,
-        "bytes_up": 1000,
-        "bytes_down": 3000,
-        "data_up": 0,
-        "data_down": 0,
-        "frames_up": 1,
-        "frames_down": 1,
-        "parameters_up": 10,
-        "parameters_down": 20,
-        "accuracy": accuracy | changes.pop("accuracy", {}),
-        "loss": loss | changes.pop("loss", {}),
-        "drops": 0,
-        "rejected": 0,
-        "trace_hash": "t",
-        "model_hash": "m",
-        "ineligible": {"count": 2, "clients": [1, 3], "reason": "memory"},
-        "time": dict.fromkeys(
-            ("download_s", "compute_s", "upload_s", "away_s", "waiting_s", "wasted_s"), 1.0
-        ),
-        "bytes": {
-            "payload_up": 1000,
-            "payload_down": 3000,
-            "overhead_up": 40,
-            "overhead_down": 60,
-            "wasted": 400,
-        },
-        "drops_by_cause": {},
-        "staleness": {"mean": 0.0, "p99": 0, "max": 0},
-        "concurrency": {"mean": 2.5, "max": 4},
-        "merges": 3,
-        "merges_per_hour": 108.0,
-    } | changes
-
+from tests.report.conftest import summary
 
 RUNS = [
     summary("fedavg", bytes_up=120_000_000, bytes_down=120_000_000, simulated_s=723.0, drops=2),

@@ -8,51 +8,45 @@ from hypothesis import strategies as st
 
 from fedsim.rng import Key
 from fedsim.studies.intervals import Interval, Method, interval, is_best
+from tests.conftest import there
 
 
 def test_the_quantiles_are_those_of_the_tables() -> None:
     # 12.706, 4.303 and 2.571 are Student's t for 1, 2 and 5 degrees of freedom.
-    two = interval([1.0, 3.0])
-    assert two is not None
+    two = there(interval([1.0, 3.0]))
     assert two.half == pytest.approx(12.706 * math.sqrt(2) / math.sqrt(2), abs=1e-3)
-    three = interval([1.0, 2.0, 3.0])
-    assert three is not None
+    three = there(interval([1.0, 2.0, 3.0]))
     assert (three.mean, three.count) == (2.0, 3)
     assert three.half == pytest.approx(4.3027 / math.sqrt(3), abs=1e-4)
     assert three.low == pytest.approx(2 - 4.3027 / math.sqrt(3), abs=1e-4)
     assert three.high == pytest.approx(2 + 4.3027 / math.sqrt(3), abs=1e-4)
-    six = interval([0.0, 0.0, 0.0, 2.0, 2.0, 2.0])
-    assert six is not None
+    six = there(interval([0.0, 0.0, 0.0, 2.0, 2.0, 2.0]))
     assert six.half == pytest.approx(2.5706 * math.sqrt(1.2 / 6), abs=1e-4)
 
 
 def test_one_value_has_no_interval_and_none_no_mean() -> None:
-    one = interval([0.25])
-    assert one is not None
+    one = there(interval([0.25]))
     assert (one.mean, one.half, one.low, one.high, one.count) == (0.25, None, None, None, 1)
     assert interval([]) is None
     assert interval([], "bootstrap") is None
 
 
 def test_a_bootstrap_of_few_values_has_no_interval() -> None:
-    five = interval([0.1, 0.2, 0.3, 0.4, 0.5], "bootstrap")
-    assert five is not None
+    five = there(interval([0.1, 0.2, 0.3, 0.4, 0.5], "bootstrap"))
     assert five.mean == pytest.approx(0.3)
     assert five.low is five.high is five.half is None
 
 
 @given(st.lists(st.floats(-1, 1), min_size=6, max_size=9))
 def test_a_bootstrap_stays_within_the_values_and_is_the_same_each_time(values: list[float]) -> None:
-    found = interval(values, "bootstrap")
-    assert found is not None
+    found = there(interval(values, "bootstrap"))
     assert found.low is not None
     assert found.high is not None
     assert min(values) - 1e-9 <= found.low <= found.mean + 1e-9
     assert found.mean - 1e-9 <= found.high <= max(values) + 1e-9
     assert interval(values, "bootstrap") == found
     # Values that are twice as large and one larger, as in other units, have the same interval in them.
-    moved = interval([2 * value + 1 for value in values], "bootstrap")
-    assert moved is not None
+    moved = there(interval([2 * value + 1 for value in values], "bootstrap"))
     assert moved.low == pytest.approx(2 * found.low + 1, abs=1e-9)
 
 
@@ -61,8 +55,7 @@ def coverage(method: Method, seeds: int, studies: int) -> float:
     generator = Key.root(0).child("coverage", seeds).numpy()
     covered = 0
     for values in generator.normal(0.7, 0.05, (studies, seeds)):
-        found = interval(values.tolist(), method)
-        assert found is not None
+        found = there(interval(values.tolist(), method))
         assert found.low is not None
         assert found.high is not None
         covered += found.low <= 0.7 <= found.high

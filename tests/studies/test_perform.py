@@ -193,17 +193,24 @@ def test_no_run_begins_where_this_process_cannot_compute_the_numbers(
 
 
 @pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize("jobs", [None, 1])
 def test_a_failed_run_is_told_stops_nothing_and_is_tried_again(
-    tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int | None
 ) -> None:
     async def fail(self: Local, *_: Any) -> Any:
         raise RunError("no such luck")
 
+    heard = list[Progress]()
     with monkeypatch.context() as patch:
         patch.setattr(Local, "train", fail)
-        failed = perform(load_study(tiny), tmp_path / "o").failed
+        if jobs == 1:  # this process does the runs
+            patch.setattr("fedsim.studies.perform.WorkerPool", None)
+        failed = perform(load_study(tiny), tmp_path / "o", jobs=jobs, watch=heard.append).failed
     assert list(failed) == ["local-seed0", "local-seed1"]
     assert "no such luck" in failed["local-seed0"]
+    of_first = [one.row for one in heard if one.run and one.run.label == RUNS[0] and one.row]
+    assert [row.round for row in of_first] == ([1, 2, 3] if jobs == 1 else [])
+    assert heard[-1].share == 1.0
     rows = rows_of((tmp_path / "o" / "answers.csv").read_text())
     assert [(row["variant"], row["seeds"]) for row in rows[::2]] == [("fedavg", "2"), ("local", "0")]
     assert perform(load_study(tiny), tmp_path / "o").failed == {}
@@ -296,23 +303,6 @@ def test_runs_of_a_comparison_that_are_there_are_done_again_if_wished(
     assert (heard[-1].kept, heard[-1].ended) == ((0, 2) if again else (2, 0))
     document = json.loads((tmp_path / "o" / "comparison.json").read_text())
     assert [run["folder"] for run in document["runs"]] == ["local-seed0", "fedavg-seed0"]
-
-
-def test_one_job_of_a_study_is_this_process_and_its_failures_stop_nothing(
-    tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def fail(self: Local, *_: Any) -> Any:
-        raise RunError("no such luck")
-
-    monkeypatch.setattr(Local, "train", fail)
-    monkeypatch.setattr("fedsim.studies.perform.WorkerPool", None)
-    heard = list[Progress]()
-    failed = perform(load_study(tiny), tmp_path / "o", jobs=1, watch=heard.append).failed
-    assert failed.keys() == {"local-seed0", "local-seed1"}
-    assert "no such luck" in failed["local-seed0"]
-    rows = [one.row for one in heard if one.run and one.run.label == RUNS[0] and one.row]
-    assert [row.round for row in rows] == [1, 2, 3]
-    assert heard[-1].share == 1.0
 
 
 # Real processes

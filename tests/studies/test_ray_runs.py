@@ -126,7 +126,7 @@ def test_a_run_that_is_lost_is_done_again(
     with RayRuns() as runs:
         assert runs.num_cpus == 2
         assert runs.start().do(task, lambda message: None) == {"finite": True}
-        assert runs.start().do({**task, "scenario": ""}, lambda message: None).keys() == {"failed"}  # type: ignore[union-attr]
+        assert runs.start().do({**task, "scenario": ""}, lambda message: None).keys() == {"failed"}
     assert len(attempts) == 3
     assert not (tmp_path / run.label / "half").exists()
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == [run.label]

@@ -214,18 +214,12 @@ def test_a_file_is_replaced_only_if_it_is_a_timeline(folder: Path, tmp_path: Pat
     assert (tmp_path / "thesis.txt").read_text() == "results"
 
 
-def test_clients_are_named_by_the_labels_of_their_devices_or_by_their_groups(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_clients_are_named_by_the_labels_of_their_devices(folder: Path, tmp_path: Path) -> None:
     place = Path(shutil.copytree(folder, tmp_path / "run"))
     clients = parquet.read_table(place / "clients.parquet").drop(["label"])
-    for names, table in (
-        ("(low)", clients),  # of an older version
-        ("(old board)", clients.append_column("label", pa.array(["old board"] * clients.num_rows))),
-    ):
-        parquet.write_table(table, place / "clients.parquet")
-        found = timeline(place).names.values()
-        assert any(str(name).endswith(names) for name in found)
+    labelled = clients.append_column("label", pa.array(["old board"] * clients.num_rows))
+    parquet.write_table(labelled, place / "clients.parquet")
+    assert any(str(name).endswith("(old board)") for name in timeline(place).names.values())
 
 
 def test_threads_are_tracks_of_real_time() -> None:
