@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from math import exp, log
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from fedsim.algorithms.base import Reply, Setting
 from fedsim.algorithms.common.distillation import Distillation
@@ -24,6 +23,7 @@ from fedsim.params import Model
 from fedsim.task import Task
 from fedsim.wire import ModelUpdate
 from tests.algorithms.stand_ins import Server
+from tests.engine.conftest import Table
 
 MLP = 64 * 16 + 16 + 16 * 10 + 10
 LINEAR = 64 * 10 + 10
@@ -118,28 +118,9 @@ def test_the_order_of_clients_makes_no_difference_to_the_teacher(ensemble: str) 
         np.testing.assert_allclose(teacher_of(shuffled, ensemble), teacher, rtol=1e-13)
 
 
-@dataclass
-class _Table:
-    """Gives its inputs back as logits."""
-
-    params: Mapping[str, Tensor] = field(default_factory=dict)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return x
-
-    def features(self, x: Tensor) -> Tensor:
-        return x
-
-    def public(self, x: Tensor) -> Tensor:
-        return self(x)
-
-    def at(self, params: Mapping[str, Tensor], *, moves_buffers: bool = False) -> Callable[[Tensor], Tensor]:
-        raise NotImplementedError
-
-
 def _gradient(loss: Any, logits: list[list[float]], teacher: Any) -> tuple[float, Any]:
     x = torch.tensor(logits, requires_grad=True)
-    value = loss({"model": _Table()}, {"public": Batch(x, None)}, {"teacher": torch.tensor(teacher)})
+    value = loss({"model": Table()}, {"public": Batch(x, None)}, {"teacher": torch.tensor(teacher)})
     value.backward()
     assert x.grad is not None
     return float(value.detach()), x.grad.numpy()

@@ -187,20 +187,14 @@ def test_features_logits_and_labels_are_those_of_the_samples(world: Any) -> None
 
 def test_a_client_that_has_lied_about_its_samples_ends_no_run(world: Any) -> None:
     def lying(fewer: int) -> Any:
-        algorithm = world.algorithm("fedgkt", server_epochs=1)
-        train = algorithm.train
-
-        async def lie(client: Any, state: Any, message: Any) -> Any:
-            state, maps = await train(client, state, message)
+        def lie(client: Any, maps: FeatureMaps) -> FeatureMaps:
             if client.client:
-                return state, maps
+                return maps
             n = len(maps.labels) - fewer
             rows = np.arange(n) % len(maps.labels)
-            told = FeatureMaps(np.arange(n), maps.features[rows], maps.logits[rows], maps.labels[rows])
-            return state, told
+            return FeatureMaps(np.arange(n), maps.features[rows], maps.logits[rows], maps.labels[rows])
 
-        algorithm.train = lie
-        return world.run(algorithm, rounds=3)
+        return world.run(world.lying(world.algorithm("fedgkt", server_epochs=1), "train", lie), rounds=3)
 
     assert lying(5).by_client["rejected"].tolist() == [0, 0, 0, 0]
     assert lying(-5).by_client["rejected"].tolist() == [3, 0, 0, 0]
@@ -254,18 +248,14 @@ def test_who_was_never_heard_of_learns_from_labels_and_counts_in_no_global_mean(
 def test_the_server_makes_fewer_passes_later(world: Any) -> None:
     passes = []
 
-    class Server(SimpleNamespace):
-        async def fit(self, model: Any, *, epochs: int, **_: Any) -> Any:
-            passes.append(epochs)
-            return SimpleNamespace(model=model)
-
     for at in (1, 20, 21, 31, 41, 101, 151):
-        server: Any = Server(round=at, training=TrainingConfig())
+        server = _party(met := dict[str, Any](), round=at, training=TrainingConfig())
         replies = [Reply(0, 0, "train", 0, 0, 1.0, MAPS)]
         after = asyncio.run(
             world.algorithm("fedgkt").merge(server, ServerState(Model("mlp[2:]", {})), replies)
         )
         assert list(after.maps) == [0]
+        passes.append(met["epochs"])
     assert passes == [20, 20, 15, 10, 5, 3, 2]
 
 

@@ -44,18 +44,13 @@ def test_consensus_is_the_arithmetic_mean(world: Any) -> None:
     ("message", "reason"),
     [
         (_logits([[1, 2], [3, 4]], np.array([1, 4])), "other public samples"),
-        (_logits([[1, 2]]), r"shape \(1, 2\), not \(2, 2\)"),
-        (_logits([[1, 2, 3], [1, 2, 3]]), r"shape \(2, 3\), not \(2, 2\)"),
+        (_logits([[1, 2, 3], [1, 2, 3]]), "shape (2, 3), not (2, 2)"),
         (replace(_logits([[1, 2], [3, 4]]), form="probs"), "probs of temperature 1.0, not logits"),
     ],
 )
 def test_misfits_are_rejected(message: LogitsUp, reason: str, world: Any) -> None:
     state = ServerState(POSITIONS, 2)
-    found = world.algorithm("fedmd").vet(SERVER, state, _reply(0, message))
-    assert found is not None
-    import re
-
-    assert re.search(reason, found)
+    assert reason in world.algorithm("fedmd").vet(SERVER, state, _reply(0, message))
 
 
 def test_each_sample_is_averaged_over_those_who_sent_it(world: Any) -> None:
@@ -74,14 +69,6 @@ def test_each_sample_is_averaged_over_those_who_sent_it(world: Any) -> None:
     assert merged.consensus.tolist() == [[3.0, 4.0], [6.0, 7.0]]
     _, messages = asyncio.run(algorithm.instruct_distil(SERVER, merged, [0]))
     assert messages[0].indices.tolist() == [4, 1]
-
-
-def test_samples_named_twice_or_not_asked_for_are_rejected(world: Any) -> None:
-    state = ServerState(POSITIONS, asked=2)
-    for named in ([4, 4], [4, 2]):
-        indices = np.array(named, np.int64)
-        reply = _reply(0, replace(_logits([[1, 2], [3, 4]], indices), indices=indices))
-        assert "other public samples" in world.algorithm("fedmd").vet(SERVER, state, reply)
 
 
 def test_a_consensus_on_other_samples_is_not_digested(world: Any) -> None:

@@ -16,7 +16,7 @@ from fedsim.algorithms.pfedme import PFedMe
 from fedsim.params import Array, Model
 from fedsim.runtime.run import run
 from fedsim.wire import ModelUpdate
-from tests.algorithms.stand_ins import normed
+from tests.algorithms.stand_ins import normed, nth
 
 SCALARS = 64 * 16 + 16 + 16 * 10 + 10
 X, Y = np.array([[1.0], [-2.0], [0.5]]), np.array([1.0, 3.0, -1.0])
@@ -185,11 +185,6 @@ def test_a_client_that_the_model_has_not_reached_sends_nothing(world: Any) -> No
 
 def test_a_client_that_the_model_reached_a_round_before_sends_nothing(world: Any) -> None:
     # Of four models that go down in a round, that of one client is lost in the second.
-    def lost(parcel: Any, ordinal: int) -> bool:
-        seen.append(parcel.receiver)
-        return bool(parcel.receiver == 2 and seen.count(2) == 2)
-
-    seen: list[int] = []
     algorithm, sent = world.algorithm("pfedme", all_train=True), list[tuple[int, int]]()
     upload = algorithm.upload
 
@@ -202,15 +197,13 @@ def test_a_client_that_the_model_reached_a_round_before_sends_nothing(world: Any
         return state, reply
 
     algorithm.upload = watched
-    world.run(algorithm, rounds=2, lost=lost, client_timeout_s=50.0)
+    world.run(algorithm, rounds=2, lost=nth([2], receiver=2), client_timeout_s=50.0)
     assert sorted(sent) == [(1, 0), (1, 1), (1, 3), (2, 0), (2, 1), (2, 3)]
 
 
 def test_personal_models_are_kept_when_an_upload_is_lost(world: Any) -> None:
-    def lost(parcel: Any, ordinal: int) -> bool:
-        return bool(parcel.receiver < 0)
-
-    result = world.run(world.algorithm("pfedme"), rounds=1, lost=lost, client_timeout_s=50.0)
+    uploads = {"lost": lambda parcel, ordinal: parcel.receiver < 0, "client_timeout_s": 50.0}
+    result = world.run(world.algorithm("pfedme"), rounds=1, **uploads)
     assert result.drops["timeout"] == 4
     assert len({models["personal"].digest() for models in result.models.values()}) == 4
 

@@ -33,36 +33,6 @@ def _workers() -> list[threading.Thread]:
 # Results
 
 
-def test_the_totals_are_those_of_the_rounds(world: Any) -> None:
-    result, _ = world.play(world.Scripted(), rounds=3)
-    totals = result.totals
-    assert (totals.frames_down, totals.frames_up) == (9, 9)
-    assert (totals.parameters_down, totals.parameters_up) == (27, 27)
-    assert sum(row.traffic.bytes_down for row in result.rounds) == totals.bytes_down
-    assert sum(row.traffic.bytes_up for row in result.rounds) == totals.bytes_up
-    assert totals.bytes_up == int(result.ledger.columns()["bytes"][result.ledger.columns()["up"]].sum())
-    assert {name: tally.tolist() for name, tally in result.by_client.items()} == {
-        "asked": [3, 3, 3],
-        "merged": [3, 3, 3],
-        "dropped": [0, 0, 0],
-        "rejected": [0, 0, 0],
-        "late": [0, 0, 0],
-    }
-    assert (result.drops, result.rejections) == ({}, {})
-
-
-def test_rows_follow_each_other(world: Any) -> None:
-    watched: list[RoundRow] = []
-    result = run(world.make_parts(world.Scripted(), rounds=3), watch=watched.append)
-    assert [(row.round, row.began_at_s, row.ended_at_s) for row in result.rounds] == [
-        (1, 0.0, 5.0),
-        (2, 5.0, 10.0),
-        (3, 10.0, 15.0),
-    ]
-    assert tuple(watched) == result.rounds
-    assert result.simulated_s == 15.0
-
-
 def test_final_is_the_last_and_best_the_highest_of_all_measured(world: Any) -> None:
     marks = iter([1, 4, 2])
     oracle = world.Oracle()
@@ -103,38 +73,6 @@ def test_the_trace_of_a_round(world: Any) -> None:
     assert trace[0][2:] == (0, 0, 1, "talk", 0)
     assert trace[-2][2:] == (1, "talk", 1, (0,), (0,))
     assert trace[-1][2:] == (1, 1, 1)
-
-
-def test_the_log_tells_of_rounds_drops_rejections_and_late_replies(world: Any) -> None:
-    notes: list[tuple[str, str, dict[str, Any]]] = []
-
-    class Notes:
-        def info(self, event: str, **values: Any) -> None:
-            notes.append(("info", event, values))
-
-        def warning(self, event: str, **values: Any) -> None:
-            notes.append(("warning", event, values))
-
-    def answer(client: Any, exchange: str) -> Any:
-        return None if (client.client, client.dispatch) == (0, 0) else world.word()
-
-    slow = (1, 0)
-    algorithm = world.Scripted(
-        answer=answer,
-        work_s=lambda client, exchange: 9.0 if (client.client, client.dispatch) == slow else 1.0,
-    )
-    run(world.make_parts(algorithm, rounds=2), log=Notes())
-    assert notes == [
-        ("warning", "dropped", {"client": 1, "dispatch": 0, "cause": "timeout"}),
-        (
-            "warning",
-            "rejected",
-            {"client": 0, "dispatch": 0, "reason": "no frame where one of kind 'word' belongs"},
-        ),
-        ("info", "round", {"round": 1, "asked": 3, "merged": 1, "dropped": 1}),
-        ("info", "late", {"client": 1, "dispatch": 0}),
-        ("info", "round", {"round": 2, "asked": 3, "merged": 3, "dropped": 0}),
-    ]
 
 
 def test_verify_changes_no_result(world: Any) -> None:
