@@ -33,13 +33,6 @@ def _reply(client: int, message: LogitsUp) -> Reply:
     return Reply(client, 0, "share", 0, 0, 1.0, message)
 
 
-def test_consensus_is_the_arithmetic_mean(world: Any) -> None:
-    state = ServerState(POSITIONS, 2)
-    replies = [_reply(0, _logits([[1, 2], [3, 4]])), _reply(1, _logits([[3, 2], [-3, 0]]))]
-    merged = asyncio.run(world.algorithm("fedmd").merge_share(SERVER, state, replies))
-    assert merged.consensus.tolist() == [[2.0, 2.0], [0.0, 2.0]]
-
-
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
@@ -111,19 +104,6 @@ def test_a_silent_client_misses_only_its_own_digest(world: Any) -> None:
     result = world.run(world.algorithm("fedmd"), lost=consensus_to_first, client_timeout_s=9.0)
     assert result.by_client["dropped"].tolist() == [3, 0, 0, 0]
     assert result.by_client["merged"].tolist() == [4, 7, 7, 7]  # pretrain, three shares; and three digests
-
-
-def test_opening_comes_before_the_first_round(world: Any) -> None:
-    rows = world.run(world.algorithm("fedmd")).rounds
-    assert [row.round for row in rows] == [0, 1, 2, 3]
-    assert rows[0].asked == 4
-    assert rows[0].traffic.frames_down == 0
-
-
-@pytest.mark.parametrize("digest", ["mae", "mse", "kl"])
-def test_distances_run(digest: str, world: Any) -> None:
-    result = world.run(world.algorithm("fedmd", digest=digest, digest_lr=0.02, digest_batch_size=16))
-    assert result.final is not None
 
 
 def test_clients_are_measured_after_what_comes_last(world: Any) -> None:

@@ -118,33 +118,6 @@ def test_a_fit_is_a_plain_training_loop_bit_for_bit(
         assert not array.flags.writeable
 
 
-@pytest.mark.parametrize(("ours", "theirs"), WITH_A_STATE)
-def test_a_second_fit_goes_on_as_torch_s_own_optimiser_would(lab: Lab, ours: Sgd | Adam, theirs: Any) -> None:
-    """Two rounds: the second begins with other values, as a global model has, and the same optimiser."""
-    kept: list[Any] = []
-
-    def once(params: Any) -> torch.optim.Optimizer:
-        """The first round's optimiser, now for the second round's parameters."""
-        made: torch.optim.Optimizer = theirs(params)
-        if kept:
-            made.load_state_dict(kept[0].state_dict())
-        kept.insert(0, made)
-        return made
-
-    states: Mapping[str, Any] = {}
-    for number in range(2):
-        job = lab.make_fit(
-            models={"model": lab.start(seed=number)}, optimiser=ours, num_steps=4, seed=number, states=states
-        )
-        expected, _ = by_hand(lab.architectures, lab.data, job, Pass(11, 4), once)
-        fitted = fit(job, lab.worker)
-        states = fitted.states
-        for name, array in fitted.model.params.items():
-            np.testing.assert_array_equal(array, expected[name])
-    anew = lab.fit(models={"model": lab.start(seed=1)}, optimiser=ours, num_steps=4, seed=1)
-    assert anew.model.digest() != fitted.model.digest()
-
-
 def each_alone(models: Models, batches: Batches, extras: Extras) -> dict[str, Tensor]:
     """The loss of each model on the one batch, as if it were trained by itself."""
     return {name: empirical_loss({"model": model}, batches, extras) for name, model in models.items()}

@@ -187,43 +187,28 @@ def test_a_hook_that_changes_its_arguments_is_found_under_verify(
 ) -> None:
     server_state: list[int] = []
 
-    def scribble(step: str, state: list[int]) -> None:
-        if step == guilty:
-            state.append(len(state))
+    def hook(step: str, result: Callable[[Any, Any], Any]) -> Any:
+        async def scribble(exchange: str, party: Any, state: Any, given: Any) -> Any:
+            if step == guilty:
+                state.append(1)
+            return result(state, given)
 
-    async def instruct(exchange: str, server: Any, state: Any, cohort: Any) -> Any:
-        scribble("instruct", state)
-        return state, world.broadcast(cohort, world.word())
-
-    async def local(exchange: str, client: Any, state: Any, message: Any) -> Any:
-        scribble("local", state)
-        return state, world.word()
-
-    async def merge(exchange: str, server: Any, state: Any, replies: Any) -> Any:
-        scribble("merge", state)
-        return state
-
-    def vet(reply: Any) -> None:
-        scribble("vet", server_state)
-
-    def models_of(observer: Any, state: Any, client_state: Any) -> Any:
-        scribble("models_of", state)
-        return {}
+        return scribble
 
     algorithm = world.Scripted(
-        instruct=instruct,
-        local=local,
-        merge=merge,
-        vet=vet,
-        models_of=models_of,
+        instruct=hook("instruct", lambda state, cohort: (state, world.broadcast(cohort, world.word()))),
+        local=hook("local", lambda state, message: (state, world.word())),
+        merge=hook("merge", lambda state, replies: state),
+        vet=lambda reply: server_state.append(1) if guilty == "vet" else None,
+        models_of=lambda observer, state, _: (state.append(1) if guilty == "models_of" else None) or {},
         start=lambda server: server_state,
         join=lambda client: [],
     )
     if not verify:
         world.play(algorithm, verify=False)
         return
-    hook = guilty if guilty in ("vet", "models_of") else f"{guilty}_talk"
-    with pytest.raises(InvariantError, match=f"hook {hook} changed its argument 0, a list"):
+    name = guilty if guilty in ("vet", "models_of") else f"{guilty}_talk"
+    with pytest.raises(InvariantError, match=f"hook {name} changed its argument 0, a list"):
         world.play(algorithm)
 
 
