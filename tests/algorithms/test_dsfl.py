@@ -17,7 +17,7 @@ from fedsim.params import Array, Model
 from fedsim.rng import Key
 from fedsim.runtime.run import run
 from fedsim.wire import LogitsDown, LogitsUp, indices_digest
-from tests.algorithms.stand_ins import Server, normed
+from tests.algorithms.stand_ins import Server, normed, nth
 
 POSITIONS = np.array([4, 9, 1])
 
@@ -234,10 +234,16 @@ def test_confirmations_that_come_a_round_late_find_no_model_to_collect(world: An
     assert asyncio.run(world.algorithm("dsfl").merge_distil(server, state, [])) is state
 
 
-def test_without_distillation_clients_equal_local_and_the_server_learns_nothing(world: Any) -> None:
-    algorithm, local = world.algorithm("dsfl", kd_epochs=0), world.algorithm("local")
+@pytest.mark.parametrize(
+    ("params", "changes"),
+    [({"kd_epochs": 0}, {}), ({}, {"lost": nth(range(99), receiver=-1), "client_timeout_s": 60.0})],
+)
+def test_without_distillation_or_labels_clients_equal_local_and_the_server_learns_nothing(
+    params: Any, changes: Any, world: Any
+) -> None:
+    algorithm, local = world.algorithm("dsfl", **params), world.algorithm("local")
     seen, its = world.watched(algorithm), world.watched(local)
-    world.run(algorithm)
+    world.run(algorithm, **changes)
     world.run(local)
     for client in range(4):
         assert seen[client]["personal"].digest() == its[client]["personal"].digest()
@@ -248,13 +254,3 @@ def test_without_distillation_clients_equal_local_and_the_server_learns_nothing(
 def test_the_server_learns_from_soft_labels_alone(world: Any) -> None:
     result = world.run(world.algorithm("dsfl"), rounds=6, training={"epochs": 3}, num_samples=400)
     assert result.final.global_ > 0.3
-
-
-def test_a_lost_upload_leaves_the_clients_model_as_trained(world: Any) -> None:
-    # Nothing ever arrives at the server: clients train alone, and get no labels.
-    algorithm, local = world.algorithm("dsfl"), world.algorithm("local")
-    seen, its = world.watched(algorithm), world.watched(local)
-    world.run(algorithm, lost=lambda parcel, ordinal: parcel.receiver < 0, client_timeout_s=60.0)
-    world.run(local)
-    for client in range(4):
-        assert seen[client]["personal"].digest() == its[client]["personal"].digest()

@@ -155,23 +155,6 @@ def test_clients_train_alone_first_and_with_alpha_zero_always(world: Any) -> Non
     assert all((usual[place] == local[place]) == (place[0] == 1) for place in local)
 
 
-def test_the_order_of_samples_in_a_message_makes_no_difference(world: Any) -> None:
-    algorithm = world.algorithm("fedgkt", **QUICK)
-    usual = world.run(algorithm).model_hash
-    shuffled = world.algorithm("fedgkt", **QUICK)
-    send = shuffled.send
-
-    async def shuffling(server: Any, state: Any, cohort: Any) -> Any:
-        state, sent = await send(server, state, cohort)
-        return state, {client: message and _turned(message) for client, message in sent.items()}
-
-    def _turned(message: ServerLogits) -> ServerLogits:
-        return ServerLogits(message.sample_ids[::-1].copy(), message.values[::-1].copy())
-
-    shuffled.send = shuffling
-    assert world.run(shuffled).model_hash == usual
-
-
 def test_features_logits_and_labels_are_those_of_the_samples(world: Any) -> None:
     algorithm, data = world.algorithm("fedgkt", **QUICK), world.data()
     calls = world.recorded(algorithm, "train")
@@ -368,11 +351,3 @@ def test_what_is_measured_is_a_model_of_the_result(tmp_path: Path) -> None:
 def test_a_check_rehearses_it() -> None:
     rehearsal = rehearse(_made())
     assert rehearsal.totals.parameters_up == 3 * CLIENTS * SAMPLES * (64 * 4 * 4 + 10)
-
-
-@pytest.mark.slow
-def test_images_change_nothing_over_sockets(world: Any) -> None:
-    here, there = run(_made()), world.over_sockets(_made)
-    assert there.model_hash == here.model_hash
-    assert there.totals == replace(here.totals, overhead_up=0, overhead_down=0)
-    assert not there.rejections

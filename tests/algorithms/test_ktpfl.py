@@ -156,13 +156,11 @@ def test_predictions_that_are_no_numbers_are_rejected_and_counted(name: str, wor
 
 
 @THREE
-@pytest.mark.parametrize(("late", "merged"), [("drop", [4, 4, 4, 4]), ("carry", [4, 4, 4, 4])])
-def test_clients_too_late_for_the_share_miss_the_round(
-    name: str, late: str, merged: list[int], world: Any
-) -> None:
+@pytest.mark.parametrize("late", ["drop", "carry"])
+def test_clients_too_late_for_the_share_miss_the_round(name: str, late: str, world: Any) -> None:
     pacing = SYNCHRONOUS(SYNCHRONOUS.Config.model_validate({"deadline": "80 ms", "late": late}))
     result = world.run(world.algorithm(name), training={"epochs": 2}, rounds=4, pacing=pacing)
-    assert [row.merged for row in result.rounds] == merged
+    assert [row.merged for row in result.rounds] == [4] * 4
     # Predictions that are carried into the next round are about other samples.
     assert sum(result.rejections.values()) == (4 if late == "carry" else 0)
 

@@ -211,13 +211,6 @@ def test_a_lost_upload_keeps_the_model_and_is_not_clustered(world: Any) -> None:
         assert all(not np.array_equal(centroid, own) for centroid in later[3].values)
 
 
-def test_fewer_uploads_than_clusters_are_fewer_centroids(world: Any) -> None:
-    algorithm = world.algorithm("perfed_ckt", clusters=3)
-    _, states = _recorded(world, algorithm)
-    world.run(algorithm, clients_per_round=2)
-    assert [len(state.centroids) for state in states] == [2, 2, 2]
-
-
 def test_a_silent_round_keeps_the_centroids(world: Any) -> None:
     algorithm = world.algorithm("perfed_ckt")
     turns, states = _recorded(world, algorithm)

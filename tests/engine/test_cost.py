@@ -210,45 +210,21 @@ def test_steps_of_a_portable_run_have_portable_operations_alone(lab: Lab) -> Non
         portable.work(job)
 
 
-def test_mutual_learning_counts_both_models(lab: Lab, costs: Costs) -> None:
-    models = {"a": lab.start(), "b": lab.start(seed=1)}
-    job = lab.make_fit(models=models, step=Descent(loss=_each_alone), num_steps=1)
-    assert flops_of(costs, job) == 2 * 4 * TRAIN
-
-
-def _each_alone(models: Models, batches: Batches, extras: Extras) -> Mapping[str, Tensor]:
-    batch = batches["train"]
-    return {name: torch.nn.functional.cross_entropy(m(batch.x), batch.labels) for name, m in models.items()}
-
-
-def test_a_teacher_costs_its_forward_pass(lab: Lab, costs: Costs) -> None:
-    models = {"model": lab.start(), "teacher": lab.start(seed=1)}
-    job = lab.make_fit(models=models, trained=("model",), step=Descent(loss=_from_teacher), num_steps=1)
-    assert flops_of(costs, job) == 4 * (TRAIN + FORWARD)
-
-
-def test_what_is_trained_tells_steps_apart(lab: Lab, costs: Costs) -> None:
+def test_both_of_two_learners_count_and_of_a_teacher_the_forward_pass(lab: Lab, costs: Costs) -> None:
     models = {"a": lab.start(), "b": lab.start(seed=1)}
     both = {"models": models, "step": Descent(loss=_some_of), "num_steps": 1}
     assert flops_of(costs, lab.make_fit(**both, trained=("a", "b"))) == 4 * 2 * TRAIN
     assert flops_of(costs, lab.make_fit(**both, trained=("a",))) == 4 * (TRAIN + FORWARD)
 
 
-@dataclass(frozen=True)
-class _SomeOf:
-    """The loss of each model that can be trained; the others are run for nothing."""
-
-    def __call__(self, models: Models, batches: Batches, extras: Extras) -> Mapping[str, Tensor]:
-        losses = _each_alone(models, batches, extras)
-        return {name: loss for name, loss in losses.items() if loss.requires_grad}
-
-
-_some_of = _SomeOf()
-
-
-def _from_teacher(models: Models, batches: Batches, extras: Extras) -> Tensor:
-    x = batches["train"].x
-    return torch.nn.functional.mse_loss(models["model"](x), models["teacher"](x))
+def _some_of(models: Models, batches: Batches, extras: Extras) -> Mapping[str, Tensor]:
+    """Return the loss of each model that can be trained; the others are run for nothing."""
+    batch = batches["train"]
+    losses = {
+        name: torch.nn.functional.cross_entropy(model(batch.x), batch.labels)
+        for name, model in models.items()
+    }
+    return {name: loss for name, loss in losses.items() if loss.requires_grad}
 
 
 def test_per_sample_rows_and_trees_have_the_shapes_of_the_real_step(costs: Costs, make_fit: MakeFit) -> None:
@@ -275,18 +251,15 @@ def _with_extras(models: Models, batches: Batches, extras: Extras) -> Tensor:
     return total
 
 
-@dataclass(frozen=True)
-class ByValue:
-    """A loss whose course depends on a value."""
-
-    def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
-        logits = models["model"](batches["train"].x)
-        return logits.sum() if float(logits.detach().sum()) > 0 else -logits.sum()
+def by_value(models: Models, batches: Batches, extras: Extras) -> Tensor:
+    """Return a loss whose course depends on a value."""
+    logits = models["model"](batches["train"].x)
+    return logits.sum() if float(logits.detach().sum()) > 0 else -logits.sum()
 
 
 def test_a_step_that_needs_values_cannot_be_counted(costs: Costs, make_fit: MakeFit) -> None:
     with pytest.raises(JobError, match="must not depend on values") as caught:
-        flops_of(costs, make_fit(step=Descent(loss=ByValue())))
+        flops_of(costs, make_fit(step=Descent(loss=by_value)))
     assert caught.value.__cause__ is not None
 
 
