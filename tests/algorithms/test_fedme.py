@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
-from itertools import product
 from math import log
 from types import SimpleNamespace
 from typing import Any
@@ -13,8 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fedsim.algorithms.base import Reply, Setting
 from fedsim.algorithms.fedme import (
@@ -77,19 +74,6 @@ def test_one_client_equals_local_bit_for_bit(world: Any) -> None:
     for algorithm in (fedme, local):
         world.run(algorithm, num_clients=1, training={"epochs": 2})
     assert ours[0]["untuned"].digest() == its[0]["personal"].digest()
-
-
-@pytest.mark.parametrize(
-    ("mt", "dml", "mc"),
-    [
-        pytest.param(*on, marks=[] if on[0] == on[1] == on[2] else pytest.mark.slow)
-        for on in product([True, False], repeat=3)
-    ],
-)
-def test_all_combinations_of_switches_run(mt: bool, dml: bool, mc: bool, world: Any) -> None:
-    result = world.run(world.algorithm("fedme", mt=mt, dml=dml, mc=mc), **MIXED)
-    assert [row.merged for row in result.rounds] == [4, 8, 8, 8, 4]
-    assert result.final is not None
 
 
 def test_without_switches_everyone_keeps_its_architecture_and_its_line(world: Any) -> None:
@@ -156,16 +140,6 @@ def test_whose_upload_is_lost_is_not_asked_to_learn(world: Any) -> None:
     watch = Watch(world, world.algorithm("fedme", literal_upload=True))
     world.run(watch.algorithm, rounds=2, lost=nth([1], sender=2), client_timeout_s=9.0)
     assert [sorted(sent) for sent in watch.sent] == [[0, 1, 3], [0, 1, 2, 3]]
-
-
-def test_each_model_that_travels_has_its_own_size(world: Any) -> None:
-    watch = Watch(world, world.algorithm("fedme", mt=False))
-    result = world.run(watch.algorithm, **MIXED)
-    size = {"mlp": MLP, "linear": LINEAR}
-    pairs = [pair for pairs in watch.pairs for pair in pairs.values()]
-    up = sum(size[p.personal_architecture] + size[p.exchanged_architecture] for p in pairs)
-    assert result.totals.parameters_up == up
-    assert {p.exchanged_architecture for p in pairs} == {"mlp", "linear"}
 
 
 # Tuning
@@ -307,14 +281,6 @@ def test_who_is_absent_keeps_its_model(world: Any) -> None:
     assert sorted(state.stored) == [0, 1, 2, 3]
     for client in state.stored.keys() - pairs.keys():
         assert state.stored[client].model.digest() == start.digest()
-
-
-def test_who_is_alone_in_a_round_gets_a_stored_model(world: Any) -> None:
-    watch = Watch(world, world.algorithm("fedme"))
-    result = world.run(watch.algorithm, clients_per_round=1)
-    assert all(pair.owner not in (client, NOBODY) for pairs in watch.pairs for client, pair in pairs.items())
-    assert len(watch.pairs) == 3
-    assert result.final is not None
 
 
 def test_copies_of_a_silent_clients_model_count_without_its_own(world: Any) -> None:
@@ -547,15 +513,6 @@ def test_architectures_are_kept_apart() -> None:
         (0, "b"): 5.0,
         (1, "b"): 7.0,
     }
-
-
-@given(st.lists(st.tuples(st.integers(0, 3), st.floats(-3, 3, width=32)), min_size=1, max_size=12))
-def test_every_line_has_the_plain_mean(copies: list[tuple[int, float]]) -> None:
-    means = means_of_copies([(owner, _model(value)) for owner, value in copies])
-    assert {owner for owner, _ in means} == {owner for owner, _ in copies}
-    for (owner, _), mean in means.items():
-        values = [value for its, value in copies if its == owner]
-        assert _value(mean) == pytest.approx(sum(values) / len(values), abs=1e-6)
 
 
 # The draws

@@ -215,11 +215,6 @@ def _pass(config: CoefficientConfig, rounds: int = 3) -> Array:
     return c
 
 
-def test_a_strong_pull_keeps_equal_weights() -> None:
-    assert np.abs(_pass(CoefficientConfig(rho=1e6)) - 0.2).max() < 1e-5
-    assert np.abs(_pass(CoefficientConfig()) - 0.2).max() > 0.05
-
-
 def test_the_explicit_step_diverges_where_the_implicit_one_does_not() -> None:
     # c_lr * rho = 2 > 1: a deviation grows to three times its size with each step, until rows jump between a
     # corner of the simplex and the side that is opposite.
