@@ -141,12 +141,12 @@ def _edits(node: Any, lines: Sequence[str]) -> Iterator[Edit]:
                 yield from between(left, right, *words)
         case ast.UnaryOp(op=ast.Not() | ast.USub()) if node.lineno == node.operand.lineno:
             yield node.lineno, node.col_offset, node.operand.col_offset, ""
-        case ast.Constant(value=bool()):
-            yield whole(node, str(not node.value))
-        case ast.Constant(value=int() | float()):
-            yield whole(node, repr(node.value + 1))
-        case ast.Call(func=ast.Name()) if node.func.id in CALLS:
-            yield whole(node.func, CALLS[node.func.id])
+        case ast.Constant(value=bool() as value):
+            yield whole(node, str(not value))
+        case ast.Constant(value=int() | float() as value):
+            yield whole(node, repr(value + 1))
+        case ast.Call(func=ast.Name(id=name) as function) if name in CALLS:
+            yield whole(function, CALLS[name])
 
 
 def draw(number: int, seed: int) -> list[Mutant]:

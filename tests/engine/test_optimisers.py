@@ -80,7 +80,7 @@ CASES: list[tuple[Optimiser, type[torch.optim.Optimizer], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("ours", "theirs", "options"), CASES, ids=[repr(case[0]) for case in CASES])
 def test_every_step_is_that_of_torch(
-    ours: Optimiser, theirs: type[torch.optim.Optimizer], options: dict[str, Any]
+    ours: Optimiser, theirs: Callable[..., torch.optim.Optimizer], options: dict[str, Any]
 ) -> None:
     params = _params()
     mine, its = _moved(ours, 5), _moved_by_torch(params, theirs(params, foreach=True, **options), 5)
