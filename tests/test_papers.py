@@ -36,7 +36,9 @@ def test_a_claim_is_judged_by_means_and_with_each_seed_alone() -> None:
 
     claim = partial(twin_claims.r_002, "DS-1")
     outcomes = {"persfl DS-1": runs(90, 80), "fedavg DS-1": runs(70, 85)}
-    assert papers.judged(claim, outcomes, 2) == ("shown (PersFL 85.0 %, FedAvg 77.5 %; with 1 of 2 seeds)")
+    assert papers.judged(claim, outcomes, 2) == (
+        "shown (persfl DS-1 85.0 % > fedavg DS-1 77.5 %; with 1 of 2 seeds)"
+    )
     outcomes["fedavg DS-1"] = runs(90, 85)
     assert papers.judged(claim, outcomes, 2).startswith("NOT shown")
     del outcomes["fedavg DS-1"]

@@ -125,26 +125,11 @@ def test_what_the_sources_say_is_what_the_modules_are(family: str) -> None:
     assert {info.name: info.summary for info in available(family)} == said
 
 
-@pytest.mark.parametrize(
-    ("family", "name"),
-    [
-        ("fedsim.algorithms", "fedavg"),
-        ("fedsim.data", "digits"),
-        ("fedsim.data.augmentations", "flip"),
-        ("fedsim.data.partitions", "iid"),
-        ("fedsim.engine.executors", "threads"),
-        ("fedsim.engine.schedules", "cosine"),
-        ("fedsim.fleet.devices", "low"),
-        ("fedsim.models", "mlp"),
-        ("fedsim.network", "naive"),
-        ("fedsim.runtime.policies.pacing", "synchronous"),
-        ("fedsim.runtime.policies.selectors", "uniform"),
-        ("fedsim.runtime.policies.workloads", "fixed"),
-    ],
-)
-def test_a_built_in_plugin_has_its_name(family: str, name: str) -> None:
-    plugin = load(family, name)
-    assert name_of(plugin) == path_of(plugin) == name
+@pytest.mark.parametrize("family", FOLDERS.values())
+def test_a_built_in_plugin_has_its_name(family: str) -> None:
+    for found in available(family):
+        plugin = load(family, found.name)
+        assert name_of(plugin) == path_of(plugin) == found.name
 
 
 def test_a_plugin_is_loaded_by_its_name(root: Path) -> None:

@@ -26,7 +26,7 @@ from fedsim.rng import Key
 from fedsim.scenario.choices import ALGORITHM
 
 SEEDS = range(30)
-SOON = SEEDS[:3]
+SOON = SEEDS[:6]
 """Those that run whenever tests do."""
 TOOLS = Path(__file__).parents[1] / "tools"
 

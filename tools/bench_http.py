@@ -52,21 +52,26 @@ def broadcast(size: int) -> ModelBroadcast:
     return ModelBroadcast.of(Model("mlp", {"w": np.ones(size, np.float32)}, {}))
 
 
+def server_of(num_clients: int, ledger: Ledger, **settings: Any) -> HttpServer:
+    """Return a server that any client process may join."""
+    return HttpServer(
+        kinds=Kinds(COMMON),
+        ledger=ledger,
+        trace=Trace(),
+        access=Access.open(),
+        greeting=b"",
+        num_clients=num_clients,
+        log=silent(),
+        **settings,
+    )
+
+
 class Bus:
     """A server and a client process that answers everything with a frame of the same length."""
 
     def __init__(self) -> None:
         self.ledger = Ledger()
-        self.server = HttpServer(
-            kinds=Kinds(COMMON),
-            ledger=self.ledger,
-            trace=Trace(),
-            overhead=Streams(protocol="bus"),
-            access=Access.open(),
-            greeting=b"",
-            num_clients=100,
-            log=silent(),
-        )
+        self.server = server_of(100, self.ledger, overhead=Streams(protocol="bus"))
         self._dispatches = 0
 
     async def join(self, port: int) -> None:

@@ -16,7 +16,11 @@ from fedsim import clock
 
 PROCESSES, SLEEPS, WAITING_TASKS = 1_000, 100, 10_000
 MAX_RATIO, MAX_BYTES_PER_TASK = 5.0, 2_048
-DELAYS_S = [1.0 + index / PROCESSES / 10.0 for index in range(PROCESSES)]
+
+
+def delays_s(count: int) -> list[float]:
+    """Return so many delays that differ by up to a tenth."""
+    return [1.0 + index / count / 10 for index in range(count)]
 
 
 def simpy_s() -> float:
@@ -27,20 +31,22 @@ def simpy_s() -> float:
         for _ in range(SLEEPS):
             yield environment.timeout(delay_s)
 
-    for delay_s in DELAYS_S:
+    for delay_s in delays_s(PROCESSES):
         environment.process(process(delay_s))
     return processor_s(environment.run)
 
 
-def tasks_s(sleep: Callable[[float], Awaitable[None]]) -> float:
-    """Return the time of the processes as tasks on virtual time, s."""
+def tasks_s(
+    sleep: Callable[[float], Awaitable[None]], num_tasks: int = PROCESSES, sleeps: int = SLEEPS
+) -> float:
+    """Return the time of tasks that sleep on virtual time, s."""
 
     async def process(delay_s: float) -> None:
-        for _ in range(SLEEPS):
+        for _ in range(sleeps):
             await sleep(delay_s)
 
     async def run_all() -> float:
-        tasks = [asyncio.create_task(process(delay_s)) for delay_s in DELAYS_S]
+        tasks = [asyncio.create_task(process(delay_s)) for delay_s in delays_s(num_tasks)]
         started = time.process_time()
         await asyncio.gather(*tasks)
         return time.process_time() - started
@@ -56,7 +62,7 @@ def callbacks_s() -> float:
         if left:
             loop.call_at_ns(loop.now_ns + delay_ns, step, delay_ns, left - 1)
 
-    for delay_s in DELAYS_S:
+    for delay_s in delays_s(PROCESSES):
         step(round(delay_s * 1e9), SLEEPS)
     loop.call_at(SLEEPS * 2.0, loop.stop)
     elapsed_s = processor_s(loop.run_forever)

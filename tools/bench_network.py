@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 from bench_harness import Bench, main
+from bench_loop import tasks_s
 
 from fedsim import clock
 from fedsim.clock import call_after, now_s
@@ -88,18 +89,7 @@ def flow_event_s(concurrent: int, events: int) -> float:
 
 def sleep_event_s(num_tasks: int, sleeps: int) -> float:
     """Return the processor time of one ``await asyncio.sleep`` among tasks that do the same."""
-
-    async def sleeper(delay_s: float) -> None:
-        for _ in range(sleeps):
-            await asyncio.sleep(delay_s)
-
-    async def run_sleepers() -> float:
-        tasks = [asyncio.create_task(sleeper(1.0 + index / num_tasks / 10)) for index in range(num_tasks)]
-        started = time.process_time()
-        await asyncio.gather(*tasks)
-        return (time.process_time() - started) / num_tasks / sleeps
-
-    return clock.run(run_sleepers())
+    return tasks_s(asyncio.sleep, num_tasks, sleeps) / num_tasks / sleeps
 
 
 def mean_sojourn_s(links: Links, num_flows: int, arrivals_hz: float, key: Key) -> float:

@@ -23,16 +23,13 @@ from pathlib import Path
 
 import aiohttp
 from bench_harness import Bench, main
-from bench_http import broadcast
+from bench_http import broadcast, server_of
 
 from fedsim.bus import Header, Ledger
-from fedsim.bus.http.access import Access, ClientRanges
+from fedsim.bus.http.access import ClientRanges
 from fedsim.bus.http.client import HttpClient
 from fedsim.bus.http.limits import KIB, MIB, HttpLimits
 from fedsim.bus.http.messages import PROTOCOL, entry
-from fedsim.bus.http.server import HttpServer
-from fedsim.clock import Trace
-from fedsim.runtime.records.recorder import silent
 from fedsim.wire import COMMON, DEFAULT, Kinds, ModelBroadcast, ModelUpdate, pack
 
 LIMITS = HttpLimits(
@@ -67,16 +64,7 @@ def resident() -> int:
 async def serve() -> None:
     """Ask all clients for more than is read, and report the highest memory."""
     clients = HONEST + HOSTILE
-    server = HttpServer(
-        kinds=Kinds(COMMON),
-        ledger=Ledger(),
-        trace=Trace(),
-        access=Access.open(),
-        limits=LIMITS,
-        greeting=b"",
-        num_clients=clients + 1,
-        log=silent(),
-    )
+    server = server_of(clients + 1, Ledger(), limits=LIMITS)
     report(await server.start("127.0.0.1", 0))
     await server.attendance(range(clients))
     packed = {num: pack(broadcast(num)) for num in (LARGE, SMALL)}

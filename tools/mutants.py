@@ -20,9 +20,10 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -57,6 +58,9 @@ OPERATORS = {
 }
 CALLS = {"min": "max", "max": "min", "any": "all", "all": "any", "sum": "len", "sorted": "list"}
 
+Edit = tuple[int, int, int, str]
+"""Number of a line, its first and last octet that are replaced, and the new text."""
+
 
 @dataclass(frozen=True)
 class Mutant:
@@ -76,92 +80,73 @@ class Mutant:
         return "\n".join(lines)
 
 
-class _Sites(ast.NodeVisitor):
-    """Collects the possible faults of a file."""
-
-    def __init__(self, file: str, source: str) -> None:
-        self.file, self.lines = file, source.split("\n")
-        self.place = "module"
-        self.mutants: list[Mutant] = []
-
-    def _add(self, line: int, start: int, stop: int, text: str) -> None:
-        """Add the fault that replaces the octets ``start`` to ``stop`` of a line."""
-        octets = self.lines[line - 1].encode()
-        changed = (octets[:start] + text.encode() + octets[stop:]).decode()
-        if self.lines.count(self.lines[line - 1]) == 1:
-            self.mutants.append(Mutant(self.file, self.place, self.lines[line - 1], changed))
-
-    def _between(self, left: ast.expr, right: ast.expr, old: str, new: str) -> None:
-        """Add the fault that replaces an operator between two operands in one line."""
-        if left.end_lineno != right.lineno or left.end_col_offset is None:
-            return
-        octets = self.lines[right.lineno - 1].encode()
-        place = octets.find(old.encode(), left.end_col_offset, right.col_offset)
-        if place >= 0:
-            self._add(right.lineno, place, place + len(old), new)
-
-    def _visit_body(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
-        before, self.place = self.place, node.name
-        for child in node.body:  # neither decorators nor annotations
-            self.visit(child)
-        self.place = before
-
-    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = _visit_body  # noqa: N815
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        if node.value is not None:
-            self.visit(node.value)
-
-    def visit_If(self, node: ast.If) -> None:
-        if "TYPE_CHECKING" in ast.unparse(node.test):
-            return
-        test = node.test
-        if test.lineno == test.end_lineno and test.end_col_offset is not None:
-            old = self.lines[test.lineno - 1].encode()[test.col_offset : test.end_col_offset].decode()
-            self._add(test.lineno, test.col_offset, test.end_col_offset, f"not ({old})")
-        self.generic_visit(node)
-
-    def visit_Compare(self, node: ast.Compare) -> None:
-        operands = [node.left, *node.comparators]
-        for left, operator, right in zip(operands, node.ops, operands[1:], strict=False):
-            self._between(left, right, *COMPARISONS[type(operator)])
-        self.generic_visit(node)
-
-    def visit_BinOp(self, node: ast.BinOp) -> None:
-        if type(node.op) in OPERATORS:
-            self._between(node.left, node.right, *OPERATORS[type(node.op)])
-        self.generic_visit(node)
-
-    def visit_BoolOp(self, node: ast.BoolOp) -> None:
-        words = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
-        for left, right in zip(node.values, node.values[1:], strict=False):
-            self._between(left, right, *words)
-        self.generic_visit(node)
-
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> None:
-        if isinstance(node.op, ast.Not | ast.USub) and node.lineno == node.operand.lineno:
-            self._add(node.lineno, node.col_offset, node.operand.col_offset, "")
-        self.generic_visit(node)
-
-    def visit_Constant(self, node: ast.Constant) -> None:
-        if isinstance(node.value, bool):
-            self._add(node.lineno, node.col_offset, node.end_col_offset or 0, str(not node.value))
-        elif isinstance(node.value, int | float):
-            self._add(node.lineno, node.col_offset, node.end_col_offset or 0, repr(node.value + 1))
-
-    def visit_Call(self, node: ast.Call) -> None:
-        if isinstance(node.func, ast.Name) and node.func.id in CALLS:
-            self._add(node.lineno, node.func.col_offset, node.func.end_col_offset or 0, CALLS[node.func.id])
-        self.generic_visit(node)
-
-
 def sites() -> Iterator[Mutant]:
     """Yield every fault that can be planted."""
     for path in sorted((ROOT / "fedsim").rglob("*.py")):
         source = path.read_text("utf-8")
-        collector = _Sites(str(path.relative_to(ROOT)), source)
-        collector.visit(ast.parse(source))
-        yield from collector.mutants
+        lines = source.split("\n")
+        for node, place in _nodes(ast.parse(source), "module"):
+            for number, start, stop, text in _edits(node, lines):
+                line = lines[number - 1]
+                octets = line.encode()
+                changed = (octets[:start] + text.encode() + octets[stop:]).decode()
+                if lines.count(line) == 1:
+                    yield Mutant(str(path.relative_to(ROOT)), place, line, changed)
+
+
+def _nodes(node: ast.AST, place: str) -> Iterator[tuple[ast.AST, str]]:
+    """Yield what is executed, with the function or class around it."""
+    children: Iterable[ast.AST | None] = ast.iter_child_nodes(node)
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            children, place = node.body, node.name  # neither decorators nor annotations
+        case ast.AnnAssign():
+            children = [node.value]
+        case ast.If() if "TYPE_CHECKING" in ast.unparse(node.test):
+            return
+    yield node, place
+    for child in children:
+        if child is not None:
+            yield from _nodes(child, place)
+
+
+def _edits(node: Any, lines: Sequence[str]) -> Iterator[Edit]:
+    """Yield the faults of a node: a line's number, octets of the line, and what replaces them."""
+
+    def whole(part: Any, text: str) -> Edit:
+        return part.lineno, part.col_offset, part.end_col_offset, text
+
+    def between(left: Any, right: Any, old: str, new: str) -> Iterator[Edit]:
+        """Yield the fault that replaces an operator between two operands in one line."""
+        if left.end_lineno == right.lineno:
+            octets = lines[right.lineno - 1].encode()
+            start = octets.find(old.encode(), left.end_col_offset, right.col_offset)
+            if start >= 0:
+                yield right.lineno, start, start + len(old), new
+
+    match node:
+        case ast.If(test=test) if test.lineno == test.end_lineno:
+            condition = lines[test.lineno - 1].encode()[test.col_offset : test.end_col_offset].decode()
+            yield whole(test, f"not ({condition})")
+        case ast.Compare():
+            for left, operator, right in zip(
+                [node.left, *node.comparators], node.ops, node.comparators, strict=False
+            ):
+                yield from between(left, right, *COMPARISONS[type(operator)])
+        case ast.BinOp() if type(node.op) in OPERATORS:
+            yield from between(node.left, node.right, *OPERATORS[type(node.op)])
+        case ast.BoolOp():
+            words = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
+            for left, right in pairwise(node.values):
+                yield from between(left, right, *words)
+        case ast.UnaryOp(op=ast.Not() | ast.USub()) if node.lineno == node.operand.lineno:
+            yield node.lineno, node.col_offset, node.operand.col_offset, ""
+        case ast.Constant(value=bool() as value):
+            yield whole(node, str(not value))
+        case ast.Constant(value=int() | float() as value):
+            yield whole(node, repr(value + 1))
+        case ast.Call(func=ast.Name(id=name) as function) if name in CALLS:
+            yield whole(function, CALLS[name])
 
 
 def draw(number: int, seed: int) -> list[Mutant]:

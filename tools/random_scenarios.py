@@ -2,7 +2,8 @@
 
 All that the schema offers may be drawn, except what needs files of real data. Incompatible settings are not
 drawn together. Frames, jobs, absences, deadlines and leases take between milliseconds and minutes, so that
-they meet. A seed gives the same scenario as long as these files do not change (:mod:`dice`).
+they meet. A seed gives the same scenario as long as these files and the algorithms' options do not change
+(:mod:`dice`).
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def random_scenario(seed: int) -> RandomScenario:
         "data": _data(dice.child("data"), data_name, algorithm, num_clients),
         "models": models,
         "algorithm": {"name": algorithm, "params": params},
-        "training": _training(dice.child("training"), in_epochs="ramp_epochs" in params),
+        "training": _training(dice.child("training"), in_epochs=params.get("ramp_epochs", False)),
         "fleet": fleet,
         "server": _server(dice.child("server"), algorithm, list(models)),
         "network": network,
@@ -115,9 +116,9 @@ def _make_fit(scenario: Table) -> None:
             for name in training.keys() - {"lr", "batch_size", "steps"}:
                 training.pop(name)
             scenario["participation"].pop("workload", None)  # it may draw from epochs
-        case "fedmd":
-            if data["name"] == "synthetic_regression" and params.get("digest") == "kl":
-                del params["digest"]
+        case "fedmd" if data["name"] == "synthetic_regression":
+            for name in ("digest", "exchange"):
+                params.pop(name, None)
         case "l2sgd":
             for name in ("epochs", "steps"):
                 training.pop(name, None)
@@ -175,8 +176,9 @@ def _overlapping(dice: Dice, scenario: Table, num_clients: int) -> Table:
     match algorithm:
         case "local":
             params["follow_selection"] = True
-        case "ifca" if params.get("option") == "grad_avg":
-            del params["option"], params["server_lr"]
+        case "ifca":
+            for option in ("option", "server_lr", "restart_rounds"):
+                params.pop(option, None)
         case "pfedme":
             params.pop("all_train", None)
     return {"name": name, "params": pacing}
@@ -363,7 +365,7 @@ def _participation(dice: Dice, num_clients: int) -> Table:
 
 
 def _workload(dice: Dice, algorithm: str, params: Table, training: Table) -> Table:
-    if algorithm in ("centralized", "l2sgd") or "ramp_epochs" in params or not dice.chance(0.4):
+    if algorithm in ("centralized", "l2sgd") or params.get("ramp_epochs") or not dice.chance(0.4):
         return {}
     if "epochs" in training and dice.chance(0.6):
         training["epochs"] = dice.whole(2, 3)

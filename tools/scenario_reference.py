@@ -69,8 +69,7 @@ def plugins(kind: str) -> str:
         elif (schema := definitions.get(f"{found.family.removeprefix('fedsim.')}.{found.name}")) is not None:
             reference = _Reference(definitions, f"{_word(kind)} {found.name}: ")
             lines += reference.keys(schema, "") if schema["properties"] else ["It has no parameters.", ""]
-            for title, inner in reference.pending():
-                lines += [*reference.heading("###", title), *reference.keys(inner, f"{title}.")]
+            lines += reference.pending("###", described=False)
     return "\n".join(lines)
 
 
@@ -120,23 +119,21 @@ class _Reference:
         lines = [*self.heading("##", title), _line(property_.get("description", "")), ""] if title else []
         if path != "algorithms":  # its keys are the parameters of all algorithms
             lines += self.keys(definition, f"{title}." if title else "")
-        for below, inner in self.pending():
-            lines += [
-                *self.heading("###" if title else "##", below),
-                _line(inner.get("description", "")),
-                "",
-            ]
-            lines += self.keys(inner, f"{below}.")
-        return lines
+        return lines + self.pending("###" if title else "##")
 
     def heading(self, level: str, title: str) -> list[str]:
         """Return a heading, and the label by which other keys link to it."""
         return [f"({self._label(title)})=", "", f"{level} {title}", ""]
 
-    def pending(self) -> Iterator[tuple[str, Json]]:
-        """Return the tables that keys have led to, with their paths, each once."""
+    def pending(self, level: str, *, described: bool = True) -> list[str]:
+        """Return the sections of the tables that keys have led to, each once."""
+        lines = []
         while self.found:
-            yield self.found.pop(0)
+            title, table = self.found.pop(0)
+            lines += self.heading(level, title)
+            lines += [_line(table.get("description", "")), ""] if described else []
+            lines += self.keys(table, f"{title}.")
+        return lines
 
     def keys(self, table: Json, path: str) -> list[str]:
         """Return the keys of a table; ``path`` is that of the table, with a dot at its end."""

@@ -14,6 +14,7 @@ from twin_outcomes import Outcomes
 
 Verdict: TypeAlias = tuple[bool, str]
 Claim: TypeAlias = Callable[[Outcomes], Verdict]
+Measure: TypeAlias = Callable[[Outcomes, str], float]
 
 PERSONAL = ("pfeddf", "sim_pfd", "topk_pfd", "ktpfl")
 HOMOGENEOUS = ("perfedavg", "fedavg_ft", "pfedme", "fedamp", "fedfomo", "pfedhn", "ktpfl_w")
@@ -21,6 +22,8 @@ HOMOGENEOUS = ("perfedavg", "fedavg_ft", "pfedme", "fedamp", "fedfomo", "pfedhn"
 SINGLE = ("fedavg", "feddf", "scaffold")
 """The single global models of PerFed-CKT's table 1 that its twin has."""
 ALPHAS = ("100.0", "5.0", "0.5", "0.1")
+TABLE_2 = ("fedavg", "fedprox", "scaffold", "moon", "feddf")
+"""Methods of Fed-ET's table 2 beside Fed-ET and DS-FL."""
 
 
 def mean(o: Outcomes, label: str) -> float:
@@ -33,36 +36,32 @@ def best(o: Outcomes, label: str) -> float:
     return fmean(one.best_global or 0 for one in o[label])
 
 
-def other(o: Outcomes, label: str, name: str) -> float:
-    """Return what a method has evaluated beside, over its seeds, in percent."""
-    return fmean(one.others[name] for one in o[label])
+def descending(figures: Sequence[tuple[str, float]]) -> Verdict:
+    """Return whether each figure is above the next one."""
+    words = " > ".join(f"{label} {value:.1f} %" for label, value in figures)
+    return all(a > b for (_, a), (_, b) in pairwise(figures)), words
 
 
-def above(figures: Sequence[tuple[str, float]], others: Sequence[tuple[str, float]]) -> Verdict:
-    """Return whether each figure is above all that follow it, and the last one above all others."""
-    ranked = sorted(others, key=lambda one: -one[1])
-    values = [value for _, value in (*figures, ranked[0])]
-    said = ", ".join(f"{name} {value:.1f} %" for name, value in (*figures, ranked[0]))
-    return all(a > b for a, b in pairwise(values)), said
+def above(o: Outcomes, leaders: Sequence[str], others: Sequence[str], measure: Measure = mean) -> Verdict:
+    """Return whether each leader is above the next one, and the last above all others."""
+    last = max(others, key=lambda label: measure(o, label))
+    return descending([(label, measure(o, label)) for label in (*leaders, last)])
 
 
 def r_000_1a(kind: str, o: Outcomes) -> Verdict:
     """MNFL best."""
-    others = [(name, mean(o, f"{name} {kind}")) for name in PERSONAL[:-1]]
-    return above([("MNFL", mean(o, f"ktpfl {kind}"))], others)
+    return above(o, [f"ktpfl {kind}"], [f"{name} {kind}" for name in PERSONAL[:-1]])
 
 
 def r_000_1b(kind: str, o: Outcomes) -> Verdict:
     """FedMD < FedDF < {pFedDF, Sim, TopK, MNFL}."""
-    personal = min(mean(o, f"{name} {kind}") for name in PERSONAL)
-    order = [mean(o, f"fedmd {kind}"), mean(o, f"feddf {kind}"), personal]
-    return order[0] < order[1] < order[2], f"{order[0]:.1f} < {order[1]:.1f} < {order[2]:.1f} %"
+    lowest = min((f"{name} {kind}" for name in PERSONAL), key=lambda label: mean(o, label))
+    return descending([(label, mean(o, label)) for label in (lowest, f"feddf {kind}", f"fedmd {kind}")])
 
 
 def r_000_2a(o: Outcomes) -> Verdict:
     """MNFL >= pFedHN >= all others."""
-    others = [(name, mean(o, name)) for name in ("fedavg", *HOMOGENEOUS) if name not in ("pfedhn", "ktpfl_w")]
-    return above([("MNFL", mean(o, "ktpfl_w")), ("pFedHN", mean(o, "pfedhn"))], others)
+    return above(o, ["ktpfl_w", "pfedhn"], ["fedavg", *HOMOGENEOUS[:-2]])
 
 
 def r_000_2b(o: Outcomes) -> Verdict:
@@ -77,13 +76,13 @@ def r_001_1(o: Outcomes) -> Verdict:
     ours, theirs = mean(o, "perfed_ckt"), mean(o, "fedfomo")
     spent = [fmean(one.parameters for one in o[name]) for name in ("perfed_ckt", "fedfomo")]
     ratio = spent[1] / spent[0]
-    said = f"PerFed-CKT {ours:.1f} %, FedFomo {theirs:.1f} % for {ratio:.0f} times the parameters"
-    return ours >= theirs - 1 and ratio >= 100, said
+    words = f"PerFed-CKT {ours:.1f} %, FedFomo {theirs:.1f} % for {ratio:.0f} times the parameters"
+    return ours >= theirs - 1 and ratio >= 100, words
 
 
 def r_001_3(o: Outcomes) -> Verdict:
     """Single global models are below personalised ones under strong skew."""
-    return above([("PerFed-CKT", mean(o, "perfed_ckt"))], [(name, mean(o, name)) for name in SINGLE])
+    return above(o, ["perfed_ckt"], SINGLE)
 
 
 def r_001_6(o: Outcomes) -> Verdict:
@@ -98,27 +97,24 @@ def r_001_6(o: Outcomes) -> Verdict:
 
 def r_002(kind: str, o: Outcomes) -> Verdict:
     """PersFL above FedAvg."""
-    return above([("PersFL", mean(o, f"persfl {kind}"))], [("FedAvg", mean(o, f"fedavg {kind}"))])
+    return above(o, [f"persfl {kind}"], [f"fedavg {kind}"])
 
 
 def r_002_2a(kind: str, o: Outcomes) -> Verdict:
     """PersFL has the best mean."""
-    others = [(name, mean(o, f"{name} {kind}")) for name in ("fedavg", "fedper", "pfedme", "perfedavg")]
-    return above([("PersFL", mean(o, f"persfl {kind}"))], others)
+    others = ("fedavg", "fedper", "pfedme", "perfedavg")
+    return above(o, [f"persfl {kind}"], [f"{name} {kind}" for name in others])
 
 
 def r_003_2a(o: Outcomes) -> Verdict:
     """Fed-ET is the best of table 2 under strong skew."""
-    names = ("fedavg", "fedprox", "scaffold", "moon", "feddf", "dsfl")
-    return above([("Fed-ET", best(o, "fedet"))], [(name, best(o, name)) for name in names])
+    return above(o, ["fedet"], [*TABLE_2, "dsfl"], best)
 
 
 def r_003_2c(o: Outcomes) -> Verdict:
     """DS-FL is the lowest of table 2."""
-    names = ("fedavg", "fedprox", "scaffold", "moon", "feddf", "fedet")
-    lowest = min(names, key=lambda name: best(o, name))
-    ours, theirs = best(o, "dsfl"), best(o, lowest)
-    return ours < theirs, f"DS-FL {ours:.1f} %, {lowest} {theirs:.1f} %"
+    lowest = min([*TABLE_2, "fedet"], key=lambda name: best(o, name))
+    return descending([(name, best(o, name)) for name in (lowest, "dsfl")])
 
 
 def _to_goal(o: Outcomes, names: Sequence[str]) -> tuple[float, dict[str, float]]:
@@ -138,44 +134,44 @@ def r_003_3b(o: Outcomes) -> Verdict:
     """Parameters for the same accuracy: Fed-ET << Scaffold < FedProx < FedAvg < MOON."""
     goal, spent = _to_goal(o, ("fedet", "scaffold", "fedprox", "fedavg", "moon"))
     values = list(spent.values())
-    said = ", ".join(f"{name} {value / 1e6:.1f} M" for name, value in spent.items())
-    return values == sorted(values), f"{said}, to reach {goal:.1f} %"
+    words = ", ".join(f"{name} {value / 1e6:.1f} M" for name, value in spent.items())
+    return values == sorted(values), f"{words}, to reach {goal:.1f} %"
 
 
 def r_003_5(o: Outcomes) -> Verdict:
     """FedGKT falls behind Fed-ET under strong skew, and much less under a weaker one."""
     pairs = [(best(o, f"fedet{alpha}"), best(o, f"fedgkt{alpha}")) for alpha in ("", " 0.5")]
     strong, mild = (ours - theirs for ours, theirs in pairs)
-    said = "; alpha 0.5: ".join(f"Fed-ET {ours:.1f} %, FedGKT {theirs:.1f} %" for ours, theirs in pairs)
-    return strong > max(mild, 0), f"alpha 0.1: {said}"
+    words = "; alpha 0.5: ".join(f"Fed-ET {ours:.1f} %, FedGKT {theirs:.1f} %" for ours, theirs in pairs)
+    return strong > max(mild, 0), f"alpha 0.1: {words}"
 
 
 def r_004_4a(o: Outcomes) -> Verdict:
     """Centralized >= FedMe >= FedAvg >= HypCluster, all fine-tuned, > pFedMe > Local."""
     names = ("centralized", "fedme", "fedavg_ft", "hypcluster", "pfedme", "local")
     order = [mean(o, f"{name} 0.5") for name in names]
-    said = " >= ".join(f"{accuracy:.1f}" for accuracy in order[:4])
-    is_so = order[:4] == sorted(order[:4], reverse=True) and order[3] > order[4] > order[5]
-    return is_so, f"{said} > {order[4]:.1f} > {order[5]:.1f} %"
+    words = " >= ".join(f"{accuracy:.1f}" for accuracy in order[:4])
+    is_shown = order[:4] == sorted(order[:4], reverse=True) and order[3] > order[4] > order[5]
+    return is_shown, f"{words} > {order[4]:.1f} > {order[5]:.1f} %"
 
 
 def r_004_4b(o: Outcomes) -> Verdict:
     """Fine-tuned FedAvg is the best baseline."""
-    others = [(name, mean(o, f"{name} 0.5")) for name in ("hypcluster", "mapper", "fml", "pfedme", "local")]
-    return above([("FedAvg", mean(o, "fedavg_ft 0.5"))], others)
+    others = ("hypcluster", "mapper", "fml", "pfedme", "local")
+    return above(o, ["fedavg_ft 0.5"], [f"{name} 0.5" for name in others])
 
 
 def r_004_4c(o: Outcomes) -> Verdict:
     """MAPPER and FML are below fine-tuned FedAvg, and MAPPER is below Local on images."""
     names = ("fedavg_ft", "fml", "local", "mapper")
     fedavg, fml, local, mapper = order = [mean(o, f"{name} 0.5") for name in names]
-    said = ", ".join(f"{name} {value:.1f} %" for name, value in zip(names, order, strict=True))
-    return max(mapper, fml) < fedavg and mapper < local, said
+    words = ", ".join(f"{name} {value:.1f} %" for name, value in zip(names, order, strict=True))
+    return max(mapper, fml) < fedavg and mapper < local, words
 
 
 def r_004_7a(o: Outcomes) -> Verdict:
     """With growing skew FedAvg falls, and fine-tuned FedAvg rises."""
-    plain = [other(o, f"fedavg_ft {alpha}", "untuned") for alpha in ALPHAS]
+    plain = [fmean(one.others["untuned"] for one in o[f"fedavg_ft {alpha}"]) for alpha in ALPHAS]
     tuned = [mean(o, f"fedavg_ft {alpha}") for alpha in ALPHAS]
-    said = " to ".join(f"{a:.1f}" for a in plain) + " %; tuned " + " to ".join(f"{a:.1f}" for a in tuned)
-    return plain[-1] < plain[0] and tuned[-1] > tuned[0], f"alpha {', '.join(ALPHAS)}: {said} %"
+    words = " to ".join(f"{a:.1f}" for a in plain) + " %; tuned " + " to ".join(f"{a:.1f}" for a in tuned)
+    return plain[-1] < plain[0] and tuned[-1] > tuned[0], f"alpha {', '.join(ALPHAS)}: {words} %"

@@ -1,7 +1,7 @@
 """Images of handwritten digits that come with fedsim, for the data sets made from them.
 
 ``digit_images.npz`` holds scikit-learn's ``load_digits``, bit for bit, so that reading them does not import
-scikit-learn and scipy, which takes as long as importing torch. ``tools/make_digit_images.py`` has made it.
+scikit-learn and scipy, which takes as long as importing torch.
 """
 
 from pathlib import Path

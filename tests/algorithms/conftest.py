@@ -192,11 +192,11 @@ class World:
 
     def run_over_sockets(self, algorithm: Algorithm[Any, Any, Any], **changes: Any) -> RunResult:
         """Run over sockets on one loop, with a connection for client 0 and one for the others."""
-        return _over_sockets(partial(self.parts, algorithm, **changes))
+        return self.over_sockets(partial(self.parts, algorithm, **changes))
 
     def over_sockets(self, make: Callable[[], Parts]) -> RunResult:
         """Run what a function makes in the same way, for parts of another world."""
-        return _over_sockets(make)
+        return asyncio.run(asyncio.wait_for(_over_sockets(make), 60))
 
     def check_every_way(
         self, make: Callable[[], Algorithm[Any, Any, Any]], *, workers: Sequence[int] = (), **changes: Any
@@ -239,6 +239,19 @@ class World:
     def results(self, algorithm: Algorithm[Any, Any, Any], hook: str) -> list[Any]:
         """Return what will hold the result of each call of a hook."""
         return self.recorded(algorithm, hook, lambda *arguments: arguments[-1])
+
+    def lying(
+        self, algorithm: Algorithm[Any, Any, Any], hook: str, lie: Callable[[ClientContext, Any], Any]
+    ) -> Algorithm[Any, Any, Any]:
+        """Let clients send something else than what a hook of theirs replies."""
+        honest = getattr(algorithm, hook)
+
+        async def local(client: ClientContext, state: Any, message: Any) -> Any:
+            after, reply = await honest(client, state, message)
+            return after, lie(client, reply)
+
+        setattr(algorithm, hook, local)
+        return algorithm
 
     def personal(self, algorithm: Algorithm[Any, Any, Any], **changes: Any) -> dict[int, Model]:
         """Run, and return each client's own model at the end."""
@@ -293,7 +306,7 @@ class World:
         return replace(data, holdings={**data.holdings, split: Holdings(offsets, flat)})
 
 
-def _over_sockets(make: Callable[[], Parts]) -> RunResult:
+async def _over_sockets(make: Callable[[], Parts]) -> RunResult:
     async def join(url: str, clients: ClientRanges, token: str) -> None:
         parts, client = make(), HttpClient(url, clients=clients, token=token)
         try:
@@ -303,34 +316,31 @@ def _over_sockets(make: Callable[[], Parts]) -> RunResult:
         finally:
             await client.close()
 
-    async def main() -> RunResult:
-        parts, ledger, trace = make(), Ledger(), Trace(keep=True)
-        count = parts.data.num_clients
-        token, line = new_token(ClientRanges.parse(f"0-{count - 1}"))
-        server = HttpServer(
-            kinds=kinds_of(parts),
-            ledger=ledger,
-            trace=trace,
-            access=Access.from_lines([line]),
-            greeting=b"hello",
-            num_clients=count,
-            log=silent(),
-        )
-        port = await server.start("127.0.0.1", 0)
-        shares = [ClientRanges.parse(some) for some in ("0", f"1-{count - 1}")[:count]]
-        joining = [asyncio.create_task(join(f"http://127.0.0.1:{port}", share, token)) for share in shares]
-        try:
-            result = await serve(parts, server, ledger=ledger, trace=trace)
-            server.finish()
-            await asyncio.gather(*joining)
-        finally:
-            for task in joining:
-                task.cancel()
-            await asyncio.gather(*joining, return_exceptions=True)
-            await server.close()
-        return result
-
-    return asyncio.run(asyncio.wait_for(main(), 60))
+    parts, ledger, trace = make(), Ledger(), Trace(keep=True)
+    count = parts.data.num_clients
+    token, line = new_token(ClientRanges.parse(f"0-{count - 1}"))
+    server = HttpServer(
+        kinds=kinds_of(parts),
+        ledger=ledger,
+        trace=trace,
+        access=Access.from_lines([line]),
+        greeting=b"hello",
+        num_clients=count,
+        log=silent(),
+    )
+    port = await server.start("127.0.0.1", 0)
+    shares = [ClientRanges.parse(some) for some in ("0", f"1-{count - 1}")[:count]]
+    joining = [asyncio.create_task(join(f"http://127.0.0.1:{port}", share, token)) for share in shares]
+    try:
+        result = await serve(parts, server, ledger=ledger, trace=trace)
+        server.finish()
+        await asyncio.gather(*joining)
+    finally:
+        for task in joining:
+            task.cancel()
+        await asyncio.gather(*joining, return_exceptions=True)
+        await server.close()
+    return result
 
 
 class Notes:

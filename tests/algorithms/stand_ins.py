@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Container, Coroutine
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import nn
 from fedsim.config import Config
 from fedsim.models import Architecture, ModelPlugin, Net
 from fedsim.models.base import dense, named
+from fedsim.network import Parcel
 from fedsim.task import Task
 
 FEW: dict[str, Any] = {"lambdas": [0.0, 0.5], "temperatures": [1.0, 5.0], "distill_epochs": 3}
@@ -33,6 +35,18 @@ QUICK: dict[str, dict[str, Any]] = {
     "pfedhn": {"server_lr": 0.2, "hidden": 20},
 }
 """Settings for what takes long by default and means the same with less, or is made for larger worlds."""
+
+
+def nth(
+    numbers: Container[int], *, sender: int | None = None, receiver: int | None = None
+) -> Callable[[Parcel, int], bool]:
+    """Lose the frames of these numbers, from 1 on, of those that come from a party or go to one."""
+    met = count(1)
+
+    def lost(parcel: Parcel, ordinal: int) -> bool:
+        return (parcel.sender == sender or parcel.receiver == receiver) and next(met) in numbers
+
+    return lost
 
 
 class Server(SimpleNamespace):

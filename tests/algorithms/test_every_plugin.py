@@ -72,6 +72,7 @@ EVERY_WAY: list[tuple[str, dict[str, Any]]] = [
     *(("ifca", params) for params in ({"option": "grad_avg"}, {"shared_base": True})),
     *(("hypcluster", params) for params in ({}, {"clusters": 3, "start": "kmeans", "start_clients": 4})),
     *(("mapper", {"mix": mix}) for mix in ("params", "outputs")),
+    ("fedavg_ft", {"finetune_epochs": "chosen"}),
     *((name, {}) for name in ("ditto", "fedamp", "fedfomo", "fedgems", "l2sgd", "moon", "scaffold")),
     *((name, QUICK[name]) for name in ("fedgkt", "pfedhn")),
     ("pfedme", {"all_train": True}),
@@ -374,22 +375,13 @@ def test_survives_silence(name: str, world: Any) -> None:
 
 
 @main_else_slow
-def test_runs_with_one_client_who_has_a_model_of_its_own_if_the_class_says_so(
-    name: str, world: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    algorithm, names = world.quick(name), set[str]()
-    models_of = algorithm.models_of
-
-    async def watching(*arguments: Any) -> Any:
-        models = await models_of(*arguments)
-        names.update(models)
-        return models
-
-    monkeypatch.setattr(algorithm, "models_of", watching)
+def test_runs_with_one_client_who_has_a_model_of_its_own_if_the_class_says_so(name: str, world: Any) -> None:
+    algorithm = world.quick(name)
+    measured = world.results(algorithm, "models_of")
     result = world.run(algorithm, num_clients=1, rounds=2)
     assert result.final is not None
     assert result.final.std == 0.0
-    assert ("personal" in names) == _plugin(name).about.personal  # type: ignore[union-attr]
+    assert any("personal" in models for models in measured) == _plugin(name).about.personal  # type: ignore[union-attr]
 
 
 def absurd(value: Any) -> Any:
@@ -403,34 +395,36 @@ def absurd(value: Any) -> Any:
     return value
 
 
+@pytest.fixture
+def lying(world: Any) -> Callable[..., Any]:
+    """Return a function that makes an algorithm of which clients send something else than all its replies."""
+
+    def make(name: str, lie: Callable[[Any, Any], Any]) -> Any:
+        algorithm = world.quick(name)
+        for exchange in algorithm.exchanges:
+            if exchange.local is not None:
+                hook = exchange.local.__name__
+                world.lying(algorithm, hook, lambda client, reply: reply and lie(client, reply))
+        return algorithm
+
+    return make
+
+
 @main_else_slow
-def test_clients_that_send_absurd_values_end_no_run(
-    name: str, world: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clients_that_send_absurd_values_end_no_run(name: str, world: Any, lying: Any) -> None:
     # Client 0 sends the largest numbers that its messages can hold, client 1 such arrays alone.
-    algorithm = world.quick(name)
-    honest, models_of = type(algorithm).exchanges.fget, algorithm.models_of
-    lies, states = [0], list[Any]()
+    lies = [0]
 
-    def lying(exchange: Exchange) -> Exchange:
-        async def local(client: Any, state: Any, message: Any) -> Any:
-            assert exchange.local is not None
-            state, reply = await exchange.local(client, state, message)
-            if client.client > 1 or reply is None:
-                return state, reply
-            fields = {one: getattr(reply, one) for one, _, _ in reply.PLAN.fields}
-            told = {one: absurd(it) for one, it in fields.items() if not (client.client and np.isscalar(it))}
-            lies[0] += any(type(it) is int for it in told.values())
-            return state, type(reply)(**{**fields, **told})
+    def lie(client: Any, reply: Any) -> Any:
+        if client.client > 1:
+            return reply
+        fields = {one: getattr(reply, one) for one, _, _ in reply.PLAN.fields}
+        told = {one: absurd(it) for one, it in fields.items() if not (client.client and np.isscalar(it))}
+        lies[0] += any(type(it) is int for it in told.values())
+        return type(reply)(**{**fields, **told})
 
-        return exchange if exchange.local is None else replace(exchange, local=local)
-
-    async def watching(observer: Any, server_state: Any, client_state: Any) -> Any:
-        states.append(server_state)
-        return await models_of(observer, server_state, client_state)
-
-    monkeypatch.setattr(type(algorithm), "exchanges", property(lambda self: tuple(map(lying, honest(self)))))
-    monkeypatch.setattr(algorithm, "models_of", watching)
+    algorithm = lying(name, lie)
+    states = world.recorded(algorithm, "models_of", lambda observer, server_state, *_: server_state)
     result = world.run(algorithm, rounds=2)
     assert [row.round for row in result.rounds if 0 < row.round <= 2] == [1, 2]
     # Each reply of client 0 names some number, of samples or another, that cannot be.
@@ -440,26 +434,17 @@ def test_clients_that_send_absurd_values_end_no_run(
 
 @main_else_slow
 def test_clients_that_send_numbers_too_large_to_compute_with_harm_nobody(
-    name: str, world: Any, monkeypatch: pytest.MonkeyPatch
+    name: str, world: Any, lying: Any
 ) -> None:
-    algorithm = world.quick(name)
-    honest = type(algorithm).exchanges.fget
     sent = [0]
 
-    def lying(exchange: Exchange) -> Exchange:
-        async def local(client: Any, state: Any, message: Any) -> Any:
-            assert exchange.local is not None
-            state, reply = await exchange.local(client, state, message)
-            arrays = {} if reply is None else dict(getattr(reply, "params", {}) or {})
-            if client.client or not arrays:
-                return state, reply
-            sent[0] += 1
-            huge = {key: np.full_like(array, 3e38) for key, array in arrays.items()}
-            return state, replace(reply, params=huge)
+    def lie(client: Any, reply: Any) -> Any:
+        arrays = getattr(reply, "params", None)
+        if client.client or not arrays:
+            return reply
+        sent[0] += 1
+        return replace(reply, params={key: np.full_like(array, 3e38) for key, array in arrays.items()})
 
-        return exchange if exchange.local is None else replace(exchange, local=local)
-
-    monkeypatch.setattr(type(algorithm), "exchanges", property(lambda self: tuple(map(lying, honest(self)))))
-    result = world.run(algorithm, rounds=2)
+    result = world.run(lying(name, lie), rounds=2)
     assert result.by_client["rejected"].tolist() == [sent[0], 0, 0, 0]
     assert result.non_finite is None

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from fedsim.algorithms.common.similarity import mixtures
 from fedsim.algorithms.fedamp import (
     PULL,
     ImplicitProximal,
@@ -95,17 +94,6 @@ def test_scales_of_some_mixtures_are_those_of_their_distances() -> None:
     assert alpha == pytest.approx(0.5 * 4 / (exp(-2 / 4) + exp(-6 / 4)))
     weights, _ = by_distance(distances, own, sigma, alpha or 0)
     assert weights[0, 1] == pytest.approx(0.5)
-
-
-def test_equal_clients_get_equal_mixtures() -> None:
-    models = [Model("mlp", {"w": np.array([value], np.float32)}) for value in (1.0, 1.0, 2.0)]
-    vectors = np.array([[1.0], [1.0], [2.0]])
-    own = np.eye(3) > 0
-    distances = squared_distances(vectors @ vectors.T, np.array([1.0, 1.0, 4.0]), own)
-    weights, _ = by_distance(distances, own, 1.0, 0.5)
-    one, other, third = (model.params["w"] for model in mixtures(models, weights))
-    np.testing.assert_allclose(one, other, rtol=1e-6)
-    assert one < third
 
 
 def test_a_step_with_the_pull_is_the_proximal_step() -> None:

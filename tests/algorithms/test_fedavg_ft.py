@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from fedsim.runtime.run import run
-
 SCALARS = 64 * 16 + 16 + 16 * 10 + 10
 UP_AND_DOWN = 2 * 4 * 3
 """Frames of FedAvg's three rounds with four clients."""
@@ -57,18 +55,6 @@ def test_those_who_were_never_selected_are_tuned_too(world: Any) -> None:
     result = world.run(algorithm, clients_per_round=1, rounds=1)
     assert sorted(result.by_client["asked"].tolist()) == [1, 1, 1, 2]
     assert all(one["personal"].digest() != one["global"].digest() for one in seen.values())
-
-
-def test_without_validation_samples_five_passes_are_made_and_the_log_says_so(world: Any) -> None:
-    data = world.holding(world.data(), "val", [[]] * 4)
-    notes = world.notes()
-    chosen = run(world.parts(world.algorithm("fedavg_ft"), data=data), log=notes)
-    five = world.run(world.algorithm("fedavg_ft", finetune_epochs=5), data=data)
-    assert chosen.model_hash == five.model_hash
-    assert sorted(notes.warnings, key=lambda note: int(note[1]["client"])) == [
-        ("no validation samples", {"client": client, "instead": "5 passes of fine-tuning"})
-        for client in range(4)
-    ]
 
 
 def test_a_client_without_training_samples_keeps_the_global_model(world: Any) -> None:

@@ -148,16 +148,3 @@ def test_one_reply_that_is_fresh_gives_the_model_of_fedasync_with_alpha_1(
     one_by_one = _buffered(1, buffer=1)
     merged = world.run(world.algorithm("fedbuff"), pacing=one_by_one, clients_per_round=2, rounds=6)
     assert merged.model_hash == fedasync.model_hash
-
-
-def test_the_version_rises_with_each_merge_and_not_with_each_reply(world: Any) -> None:
-    algorithm = world.algorithm("fedbuff")
-    merges = world.recorded(algorithm, "merge")
-    pacing = _buffered(4, buffer=3, staleness="polynomial")
-    world.run(algorithm, num_clients=6, rounds=4, pacing=pacing)
-    assert [len(replies) for (_, _, replies), _ in merges] == [3] * 4
-    assert [server.version for (server, _, _), _ in merges] == [0, 1, 2, 3]
-    for (server, _, replies), _ in merges:
-        assert all(reply.version + reply.staleness == server.version for reply in replies)
-        assert all(reply.discount == (1 + reply.staleness) ** -0.5 for reply in replies)
-    assert any(reply.staleness for (_, _, replies), _ in merges for reply in replies)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from math import exp, log
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from fedsim.algorithms.base import Reply, Setting
 from fedsim.algorithms.common.distillation import Distillation
@@ -24,6 +23,7 @@ from fedsim.params import Model
 from fedsim.task import Task
 from fedsim.wire import ModelUpdate
 from tests.algorithms.stand_ins import Server
+from tests.engine.conftest import Table
 
 MLP = 64 * 16 + 16 + 16 * 10 + 10
 LINEAR = 64 * 10 + 10
@@ -108,38 +108,9 @@ def test_a_teacher_by_hand() -> None:
     assert teacher_of(logits, "losses") == pytest.approx(np.array([[[0.5, 0.5], [0.9, 0.1]]]))
 
 
-@pytest.mark.parametrize("ensemble", ["logits", "probs"])
-def test_the_order_of_clients_makes_no_difference_to_the_teacher(ensemble: str) -> None:
-    generator = np.random.Generator(np.random.Philox(1))
-    logits = list(generator.normal(0, 3, (7, 20, 10)).astype(np.float32))
-    teacher = teacher_of(logits, ensemble)
-    for _ in range(5):
-        shuffled = [logits[i] for i in generator.permutation(7)]
-        np.testing.assert_allclose(teacher_of(shuffled, ensemble), teacher, rtol=1e-13)
-
-
-@dataclass
-class _Table:
-    """Gives its inputs back as logits."""
-
-    params: Mapping[str, Tensor] = field(default_factory=dict)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return x
-
-    def features(self, x: Tensor) -> Tensor:
-        return x
-
-    def public(self, x: Tensor) -> Tensor:
-        return self(x)
-
-    def at(self, params: Mapping[str, Tensor], *, moves_buffers: bool = False) -> Callable[[Tensor], Tensor]:
-        raise NotImplementedError
-
-
 def _gradient(loss: Any, logits: list[list[float]], teacher: Any) -> tuple[float, Any]:
     x = torch.tensor(logits, requires_grad=True)
-    value = loss({"model": _Table()}, {"public": Batch(x, None)}, {"teacher": torch.tensor(teacher)})
+    value = loss({"model": Table()}, {"public": Batch(x, None)}, {"teacher": torch.tensor(teacher)})
     value.backward()
     assert x.grad is not None
     return float(value.detach()), x.grad.numpy()
@@ -158,9 +129,7 @@ def test_mean_loss_by_hand_and_its_gradient_is_that_of_mean_probabilities() -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "ensemble", ["logits", *(pytest.param(one, marks=pytest.mark.slow) for one in ("probs", "losses"))]
-)
+@pytest.mark.parametrize("ensemble", ["logits", "probs", "losses"])
 def test_one_model_learns_nothing_from_itself(ensemble: str, world: Any) -> None:
     def model(num_clients: int, **settings: Any) -> Model:
         algorithm = world.algorithm("feddf", ensemble=ensemble, **settings)
@@ -214,20 +183,6 @@ def test_prototypes_are_measured_together_on_the_global_test_set(world: Any) -> 
 
 def test_a_single_prototype_is_the_global_model(world: Any) -> None:
     assert not world.run(world.algorithm("feddf", server_steps=1)).final.others
-
-
-@pytest.mark.parametrize("idle", [True, False])
-def test_an_architecture_without_an_update_is_distilled_or_kept(idle: bool, world: Any) -> None:
-    algorithm = world.algorithm("feddf", distill_idle=idle, server_steps=2)
-    seen = world.watched(algorithm)
-    parts = world.parts(algorithm, models=("linear", "mlp"), clients_per_round=1, rounds=1)
-    initial = parts.initial()
-    result = world.run(algorithm, models=("linear", "mlp"), clients_per_round=1, rounds=1)
-    asked = int(np.flatnonzero(result.by_client["asked"])[0])
-    now = {"linear": seen[0]["personal"], "mlp": seen[0]["global"]}
-    trained, other = ("linear", "mlp") if asked < 2 else ("mlp", "linear")
-    assert now[trained].digest() != initial(trained).digest()
-    assert (now[other].digest() != initial(other).digest()) is idle
 
 
 def test_distilling_takes_the_servers_time(world: Any) -> None:

@@ -111,14 +111,6 @@ def test_laws_of_the_consensus(shape: tuple[int, int, int, int]) -> None:
 
 
 @given(LOGITS)
-def test_identical_models_never_dissent(shape: tuple[int, int, int, int]) -> None:
-    (one, *_) = _drawn(shape)
-    agreed = consensus(np.stack([one] * 3))
-    assert agreed["label"].tolist() == consensus(one[None])["label"].tolist()
-    assert not agreed["share"].any()
-
-
-@given(LOGITS)
 def test_the_order_of_models_makes_no_difference(shape: tuple[int, int, int, int]) -> None:
     logits = _drawn(shape)
     forward, backward = consensus(logits), consensus(logits[::-1])
@@ -340,15 +332,6 @@ def test_a_model_of_another_architecture_is_rejected(world: Any) -> None:
     replies = [Reply(k, 0, "train", 0, 0, 1.0, ModelUpdate.of(model, num_samples=1)) for k in (0, 1)]
     assert algorithm.vet(server, state, replies[0]) is None
     assert algorithm.vet(server, state, replies[1]) == "architecture 'a', not 'b'"
-
-
-def test_one_reply_is_its_own_consensus(world: Any) -> None:
-    # With one client, no dissent: the weight of the term makes no difference.
-    hashes = [
-        world.run(world.algorithm("fedet", lam=lam), num_clients=1, rounds=1).model_hash
-        for lam in (0.05, 9.0)
-    ]
-    assert hashes[0] == hashes[1]
 
 
 def test_start_has_a_small_model_for_each_architecture(world: Any) -> None:

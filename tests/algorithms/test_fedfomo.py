@@ -16,6 +16,7 @@ from fedsim.algorithms.common.model_set import ModelSet
 from fedsim.algorithms.fedfomo import START, ClientState, ServerState, WeighedUpdate, best_offers, moved
 from fedsim.params import Model
 from fedsim.rng import Key
+from tests.algorithms.stand_ins import Client
 
 SCALARS = 64 * 16 + 16 + 16 * 10 + 10
 
@@ -95,13 +96,7 @@ def test_worth_adds_up(world: Any) -> None:
 def test_a_client_mixes_its_own_trained_model_too(world: Any) -> None:
     losses, started = {(0.0, 0.0): 10.0, (3.0, 4.0): 5.0, (0.0, 2.0): 4.0}, list[Model]()
 
-    class Client:
-        def num_samples(self, split: str = "train") -> int:
-            return 5
-
-        def own(self, split: str) -> str:
-            return split
-
+    class Mixing(Client):
         async def evaluate(self, model: Model, samples: str) -> Any:
             assert samples == "val"
             return SimpleNamespace(loss=losses[tuple(model.params["w"].tolist())])
@@ -114,7 +109,7 @@ def test_a_client_mixes_its_own_trained_model_too(world: Any) -> None:
             return SimpleNamespace(model=_model(7.0, 7.0))
 
     previous, offered, own = (_model(*values) for values in losses)
-    turn = world.algorithm("fedfomo").train(Client(), ClientState(own, previous), ModelSet.of({3: offered}))
+    turn = world.algorithm("fedfomo").train(Mixing(), ClientState(own, previous), ModelSet.of({3: offered}))
     after, reply = asyncio.run(turn)
     # The gains for the distances are 5 / 5 and 6 / 2.
     np.testing.assert_allclose(started[0].params["w"], [0.25 * 3, 0.25 * 4 + 0.75 * 2], rtol=1e-5)
@@ -125,10 +120,7 @@ def test_a_client_mixes_its_own_trained_model_too(world: Any) -> None:
 def test_the_first_training_begins_with_the_start_model_that_was_sent(world: Any) -> None:
     started = list[Model]()
 
-    class Client:
-        def num_samples(self, split: str = "train") -> int:
-            return 5
-
+    class Training(Client):
         async def fit(self, model: Model) -> Any:
             started.append(model)
             return SimpleNamespace(model=_model(7.0))
@@ -136,7 +128,7 @@ def test_the_first_training_begins_with_the_start_model_that_was_sent(world: Any
     train, sent = world.algorithm("fedfomo").train, ModelSet.of({START: _model(3.0)})
     # One that has trained, and whose upload was lost, is sent it again and goes on with its own.
     for state in (ClientState(_model(1.0)), ClientState(_model(1.0), _model(2.0))):
-        after, reply = asyncio.run(train(Client(), state, sent))
+        after, reply = asyncio.run(train(Training(), state, sent))
         assert after.previous is started[-1]
         assert len(reply.weights) == 0
     assert [model.digest() for model in started] == [_model(3.0).digest(), _model(1.0).digest()]
@@ -186,14 +178,9 @@ def test_who_never_uploaded_is_offered_to_nobody(world: Any) -> None:
 
 @pytest.mark.parametrize("weights", [[-1.0, 0.0, 0.0], [1.0]])
 def test_weights_that_cannot_be_are_rejected(weights: list[float], world: Any) -> None:
-    algorithm = world.algorithm("fedfomo")
-    train = algorithm.train
-
-    async def lying(client: Any, state: Any, message: Any) -> Any:
-        after, reply = await train(client, state, message)
+    def lie(client: Any, reply: Any) -> Any:
         lies = client.client == 2 and client.round == 2
-        return after, replace(reply, weights=np.array(weights, np.float32)) if lies else reply
+        return replace(reply, weights=np.array(weights, np.float32)) if lies else reply
 
-    algorithm.train = lying
-    result = world.run(algorithm)
+    result = world.run(world.lying(world.algorithm("fedfomo"), "train", lie))
     assert result.rejections == {"weights that are not 3 non-negative numbers": 1}

@@ -33,29 +33,17 @@ def _reply(client: int, message: LogitsUp) -> Reply:
     return Reply(client, 0, "share", 0, 0, 1.0, message)
 
 
-def test_consensus_is_the_arithmetic_mean(world: Any) -> None:
-    state = ServerState(POSITIONS, 2)
-    replies = [_reply(0, _logits([[1, 2], [3, 4]])), _reply(1, _logits([[3, 2], [-3, 0]]))]
-    merged = asyncio.run(world.algorithm("fedmd").merge_share(SERVER, state, replies))
-    assert merged.consensus.tolist() == [[2.0, 2.0], [0.0, 2.0]]
-
-
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
         (_logits([[1, 2], [3, 4]], np.array([1, 4])), "other public samples"),
-        (_logits([[1, 2]]), r"shape \(1, 2\), not \(2, 2\)"),
-        (_logits([[1, 2, 3], [1, 2, 3]]), r"shape \(2, 3\), not \(2, 2\)"),
+        (_logits([[1, 2, 3], [1, 2, 3]]), "shape (2, 3), not (2, 2)"),
         (replace(_logits([[1, 2], [3, 4]]), form="probs"), "probs of temperature 1.0, not logits"),
     ],
 )
 def test_misfits_are_rejected(message: LogitsUp, reason: str, world: Any) -> None:
     state = ServerState(POSITIONS, 2)
-    found = world.algorithm("fedmd").vet(SERVER, state, _reply(0, message))
-    assert found is not None
-    import re
-
-    assert re.search(reason, found)
+    assert reason in world.algorithm("fedmd").vet(SERVER, state, _reply(0, message))
 
 
 def test_each_sample_is_averaged_over_those_who_sent_it(world: Any) -> None:
@@ -74,14 +62,6 @@ def test_each_sample_is_averaged_over_those_who_sent_it(world: Any) -> None:
     assert merged.consensus.tolist() == [[3.0, 4.0], [6.0, 7.0]]
     _, messages = asyncio.run(algorithm.instruct_distil(SERVER, merged, [0]))
     assert messages[0].indices.tolist() == [4, 1]
-
-
-def test_samples_named_twice_or_not_asked_for_are_rejected(world: Any) -> None:
-    state = ServerState(POSITIONS, asked=2)
-    for named in ([4, 4], [4, 2]):
-        indices = np.array(named, np.int64)
-        reply = _reply(0, replace(_logits([[1, 2], [3, 4]], indices), indices=indices))
-        assert "other public samples" in world.algorithm("fedmd").vet(SERVER, state, reply)
 
 
 def test_a_consensus_on_other_samples_is_not_digested(world: Any) -> None:
@@ -124,19 +104,6 @@ def test_a_silent_client_misses_only_its_own_digest(world: Any) -> None:
     result = world.run(world.algorithm("fedmd"), lost=consensus_to_first, client_timeout_s=9.0)
     assert result.by_client["dropped"].tolist() == [3, 0, 0, 0]
     assert result.by_client["merged"].tolist() == [4, 7, 7, 7]  # pretrain, three shares; and three digests
-
-
-def test_opening_comes_before_the_first_round(world: Any) -> None:
-    rows = world.run(world.algorithm("fedmd")).rounds
-    assert [row.round for row in rows] == [0, 1, 2, 3]
-    assert rows[0].asked == 4
-    assert rows[0].traffic.frames_down == 0
-
-
-@pytest.mark.parametrize("digest", ["mae", "mse", "kl"])
-def test_distances_run(digest: str, world: Any) -> None:
-    result = world.run(world.algorithm("fedmd", digest=digest, digest_lr=0.02, digest_batch_size=16))
-    assert result.final is not None
 
 
 def test_clients_are_measured_after_what_comes_last(world: Any) -> None:

@@ -69,11 +69,6 @@ def test_own_models_are_of_any_architecture_and_memes_travel(every_way: bool, wo
     assert result.totals.parameters_up == result.totals.parameters_down == 8 * LINEAR
 
 
-def test_payload_is_the_meme_each_way(world: Any) -> None:
-    totals = world.run(world.algorithm("fml"), **PLAIN).totals
-    assert totals.parameters_up == totals.parameters_down == 12 * MLP
-
-
 def test_what_is_no_meme_is_refused(world: Any) -> None:
     meme, own = Model("mlp", {}), Model("linear", {})
     reply = Reply(0, 0, "train", 0, 0, 1.0, ModelUpdate.of(own, 5))

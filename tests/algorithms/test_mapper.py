@@ -14,6 +14,7 @@ from fedsim.algorithms.mapper import ClientState, Mapper, MapperConfig
 from fedsim.params import Model
 from fedsim.runtime.run import run
 from fedsim.wire import ModelBroadcast
+from tests.algorithms.stand_ins import Client
 
 PLAIN: dict[str, Any] = {"verify": False, "training": {"steps": 5}}
 
@@ -60,13 +61,7 @@ def test_mixtures_are_compared_and_the_global_model_trains_beside_the_new_own_on
     trainings, trained = list[tuple[float, float, float]](), iter((12.0, 3.0, 1.0))
     keeping, kept = list[bool](), list[tuple[str, float]]()
 
-    class Client:
-        def num_samples(self, split: str = "train") -> int:
-            return 5
-
-        def own(self, split: str) -> str:
-            return split
-
+    class Mixing(Client):
         async def evaluate(self, model: Model, samples: str) -> Any:
             return SimpleNamespace(loss=abs(_value(model) - 3))
 
@@ -81,7 +76,7 @@ def test_mixtures_are_compared_and_the_global_model_trains_beside_the_new_own_on
 
     turn = world.algorithm("mapper", lambdas=(0.25, 0.75)).train
     message = ModelBroadcast.of(_model(0.0))
-    after, reply = asyncio.run(turn(Client(), ClientState(_model(8.0), 0.75), message))
+    after, reply = asyncio.run(turn(Mixing(), ClientState(_model(8.0), 0.75), message))
     assert trainings == [(8.0, 0.0, 0.25), (8.0, 0.0, 0.75), (0.0, 12.0, 0.75)]
     assert (_value(after.model), after.lam) == (12.0, 0.25)
     assert _value(reply.model) == 1.0
@@ -135,11 +130,7 @@ def test_a_client_that_was_never_asked_mixes_in_the_middle(world: Any) -> None:
     algorithm = world.algorithm("mapper")
     start: Model = world.parts(algorithm).initial()("mlp")
 
-    class Client:
-        def initial_model(self) -> Model:
-            return start
-
-    assert algorithm.join(Client()) == ClientState(start, 0.5)
+    assert algorithm.join(SimpleNamespace(initial_model=lambda: start)) == ClientState(start, 0.5)
 
 
 def test_of_linear_nets_mixed_outputs_are_those_of_mixed_parameters(world: Any) -> None:

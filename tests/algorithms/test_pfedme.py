@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from fedsim.algorithms.pfedme import PFedMe
 from fedsim.params import Array, Model
 from fedsim.runtime.run import run
 from fedsim.wire import ModelUpdate
-from tests.algorithms.stand_ins import normed
+from tests.algorithms.stand_ins import normed, nth
 
 SCALARS = 64 * 16 + 16 + 16 * 10 + 10
 X, Y = np.array([[1.0], [-2.0], [0.5]]), np.array([1.0, 3.0, -1.0])
@@ -76,11 +75,6 @@ def test_the_shared_model_moves_along_the_envelope_s_gradient(world: Any) -> Non
     np.testing.assert_allclose((start - shared) / eta, slope, rtol=1e-3)
 
 
-def test_a_whole_step_ends_at_the_personal_model(world: Any) -> None:
-    _, personal, shared = _quadratic(world, lam=10.0, eta=0.1)
-    np.testing.assert_allclose(shared, personal, rtol=1e-5)
-
-
 def test_no_model_has_the_momentum_of_the_training(world: Any) -> None:
     plain = _quadratic(world, lam=4.0, eta=0.1, steps=3)
     with_momentum = _quadratic(world, lam=4.0, eta=0.1, steps=3, training={"momentum": 0.9})
@@ -121,14 +115,6 @@ def test_the_global_model_is_measured_on_the_clients_samples_as_gm(world: Any) -
     result = world.run(world.algorithm("pfedme", lam=1.0, eta=0.5), training={"epochs": 3})
     for models in result.models.values():
         assert models["gm"].digest() == models["global"].digest() != models["personal"].digest()
-
-
-def test_a_larger_lam_keeps_the_models_nearer(world: Any) -> None:
-    distances = []
-    for lam in (1.0, 4.0, 16.0):
-        _, personal, shared = _quadratic(world, lam=lam, eta=0.001, inner_steps=50)
-        distances.append(float(np.linalg.norm(personal - shared)))
-    assert all(far > near for far, near in pairwise(distances))
 
 
 # At the server
@@ -185,11 +171,6 @@ def test_a_client_that_the_model_has_not_reached_sends_nothing(world: Any) -> No
 
 def test_a_client_that_the_model_reached_a_round_before_sends_nothing(world: Any) -> None:
     # Of four models that go down in a round, that of one client is lost in the second.
-    def lost(parcel: Any, ordinal: int) -> bool:
-        seen.append(parcel.receiver)
-        return bool(parcel.receiver == 2 and seen.count(2) == 2)
-
-    seen: list[int] = []
     algorithm, sent = world.algorithm("pfedme", all_train=True), list[tuple[int, int]]()
     upload = algorithm.upload
 
@@ -202,15 +183,13 @@ def test_a_client_that_the_model_reached_a_round_before_sends_nothing(world: Any
         return state, reply
 
     algorithm.upload = watched
-    world.run(algorithm, rounds=2, lost=lost, client_timeout_s=50.0)
+    world.run(algorithm, rounds=2, lost=nth([2], receiver=2), client_timeout_s=50.0)
     assert sorted(sent) == [(1, 0), (1, 1), (1, 3), (2, 0), (2, 1), (2, 3)]
 
 
 def test_personal_models_are_kept_when_an_upload_is_lost(world: Any) -> None:
-    def lost(parcel: Any, ordinal: int) -> bool:
-        return bool(parcel.receiver < 0)
-
-    result = world.run(world.algorithm("pfedme"), rounds=1, lost=lost, client_timeout_s=50.0)
+    uploads = {"lost": lambda parcel, ordinal: parcel.receiver < 0, "client_timeout_s": 50.0}
+    result = world.run(world.algorithm("pfedme"), rounds=1, **uploads)
     assert result.drops["timeout"] == 4
     assert len({models["personal"].digest() for models in result.models.values()}) == 4
 

@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import numpy as np
-import pytest
 
 from fedsim.algorithms.common.codistillation import ServerState
 from fedsim.params import Array, Model
@@ -24,23 +23,6 @@ def _weights(algorithm: Any, values: Array) -> Array:
     given = np.ones(values.shape[:2], np.bool_)
     weights: Array = asyncio.run(algorithm.weights(Server(), ServerState(values=values, given=given)))
     return weights
-
-
-@pytest.mark.parametrize("norm", ["minmax", "sum"])
-def test_rows_sum_to_one_and_oneself_weighs_most(norm: str, world: Any) -> None:
-    weights = _weights(world.algorithm("sim_pfd", norm=norm), _predictions(5))
-    np.testing.assert_allclose(weights.sum(axis=1), 1)
-    others = np.where(np.eye(5, dtype=np.bool_), 0, weights)
-    assert (np.diagonal(weights) > others.max(axis=1)).all()
-
-
-@pytest.mark.parametrize("norm", ["minmax", "sum"])
-def test_identical_clients_have_identical_rows(norm: str, world: Any) -> None:
-    algorithm, values = world.algorithm("sim_pfd", norm=norm), _predictions(5)
-    values[4] = values[0]
-    weights = _weights(algorithm, values)
-    np.testing.assert_allclose(weights[4], weights[0], atol=1e-11)
-    assert _weights(algorithm, _predictions(4, alike=True)).tolist() == [[0.25] * 4] * 4
 
 
 def test_of_two_the_other_weighs_nothing(world: Any) -> None:

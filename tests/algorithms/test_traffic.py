@@ -8,8 +8,8 @@ import pytest
 
 S, P = 64 * 16 + 16 + 16 * 10 + 10, 40 * 10
 """Parameters of a model; probabilities of all public samples."""
-AS_FEDAVG = ["apfl", "ditto", "fedadagrad", "fedadam", "fedavgm", "fedbuff", "fedprox", "fedyogi", "ktpfl_w"]
-AS_FEDAVG += ["mapper", "moon", "perfedavg", "pfedme"]
+AS_FEDAVG = ["apfl", "ditto", "fedadagrad", "fedadam", "fedasync", "fedavgm", "fedbuff", "fedprox", "fedyogi"]
+AS_FEDAVG += ["ktpfl_w", "mapper", "moon", "perfedavg", "pfedme"]
 
 
 @pytest.mark.parametrize("name", AS_FEDAVG)
@@ -27,7 +27,12 @@ def test_frames_are_those_of_fedavg(name: str, world: Any) -> None:
         ("fedmd", {}, 12 * P, 12 * P, 24),
         ("fedmd", {"public_per_round": 20}, 6 * P, 6 * P, 24),
         ("fedper", {"personal_layers": 3}, 0, 0, 12),
+        ("fml", {}, 12 * S, 12 * S, 12),
+        ("hypcluster", {"clusters": 3}, 12 * S, 36 * S, 12),
+        *((name, {}, 12 * P, 12 * P, 24) for name in ("ktpfl", "sim_pfd", "topk_pfd")),
         ("l2sgd", {}, 12 * S, 12 * S, 24),
+        ("pfedhn", {}, 12 * S, 12 * S, 12),
+        ("scaffold", {}, 24 * S, 24 * S, 12),
     ],
 )
 def test_parameters_each_way(

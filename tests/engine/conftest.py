@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedsim.clock import VirtualTimeLoop
 from fedsim.config import Config
 from fedsim.data import FederatedData
 from fedsim.data.client_split import Split
 from fedsim.data.federated import Holdings
+from fedsim.engine.execute import fit, run
 from fedsim.engine.executors.base import Executor, ExecutorConfig
 from fedsim.engine.executors.threads import Threads
-from fedsim.engine.jobs import ClientSamples, Fit, Stream
+from fedsim.engine.jobs import ClientSamples, Fit, Fitted, Job, Stream
 from fedsim.engine.optimisers import Optimiser, Sgd
 from fedsim.engine.steps import Descent
 from fedsim.engine.worker_state import Resources, Worker
@@ -68,6 +70,28 @@ class Counting(nn.Module):
         if self.training:
             self.calls = self.calls + 1
         return x
+
+
+@dataclass
+class Table:
+    """A live model that gives its inputs back as logits."""
+
+    params: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x
+
+    def features(self, x: Tensor) -> Tensor:
+        return x
+
+    def head(self, features: Tensor) -> Tensor:
+        return features
+
+    def public(self, x: Tensor) -> Tensor:
+        return self(x)
+
+    def at(self, params: Mapping[str, Tensor], *, moves_buffers: bool = False) -> Callable[[Tensor], Tensor]:
+        raise NotImplementedError
 
 
 class Last(nn.Module):
@@ -196,6 +220,36 @@ def make_fit(start: Callable[..., Model]) -> Callable[..., Fit]:
         return Fit(**fields)
 
     return make
+
+
+@dataclass(frozen=True)
+class Lab:
+    """What a job is made of and runs on, in one fixture."""
+
+    resources: Resources
+    worker: Worker
+    start: Start
+    make_fit: MakeFit
+
+    @property
+    def data(self) -> FederatedData:
+        return self.resources.data
+
+    @property
+    def architectures(self) -> Mapping[str, Architecture]:
+        return self.resources.architectures
+
+    def run(self, job: Job) -> Any:
+        return run(job, self.worker)
+
+    def fit(self, **changes: Any) -> Fitted:
+        """Make a fit and do it."""
+        return fit(self.make_fit(**changes), self.worker)
+
+
+@pytest.fixture
+def lab(resources: Resources, worker: Worker, start: Start, make_fit: MakeFit) -> Lab:
+    return Lab(resources, worker, start, make_fit)
 
 
 class Pooled(Threads):

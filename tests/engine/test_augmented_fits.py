@@ -45,6 +45,7 @@ from tests.engine.conftest import MakeFit
 from tests.engine.device_waits import device_waits
 
 TASK = Task((1, 2, 3), 3)
+WorkerOf = Callable[[Augmentations], Worker]
 
 
 def made(*names: str) -> Augmentations:
@@ -68,7 +69,7 @@ SAMPLES: Mapping[str, tuple[Samples, bool]] = {
 
 
 @pytest.fixture
-def worker_of(data: FederatedData) -> Callable[[Augmentations], Worker]:
+def worker_of(data: FederatedData) -> WorkerOf:
     """Makes a worker whose clients hold images."""
 
     def make(augmentations: Augmentations) -> Worker:
@@ -118,16 +119,12 @@ def same(some: list[Array], others: list[Array]) -> bool:
 
 
 @pytest.mark.parametrize("kind", SAMPLES)
-def test_only_training_samples_are_transformed(
-    kind: str, worker_of: Callable[[Augmentations], Worker]
-) -> None:
+def test_only_training_samples_are_transformed(kind: str, worker_of: WorkerOf) -> None:
     samples, are_transformed = SAMPLES[kind]
     assert same(met(worker_of(()), samples), met(worker_of(ALL), samples)) is not are_transformed
 
 
-def test_batches_are_those_of_the_job_in_its_order_transformed_by_its_draws(
-    worker_of: Callable[[Augmentations], Worker],
-) -> None:
+def test_batches_are_those_of_the_job_in_its_order_transformed_by_its_draws(worker_of: WorkerOf) -> None:
     worker = worker_of(ALL)
     data, key = worker.resources.data, Key.root(7)
     rows = data.indices(0, "train")
@@ -143,9 +140,7 @@ def test_batches_are_those_of_the_job_in_its_order_transformed_by_its_draws(
     assert not same(found, met(worker, ClientSamples(0), seed=8))
 
 
-def test_predictions_and_evaluations_see_images_as_they_are(
-    worker_of: Callable[[Augmentations], Worker],
-) -> None:
+def test_predictions_and_evaluations_see_images_as_they_are(worker_of: WorkerOf) -> None:
     plain, other = worker_of(()), worker_of(ALL)
     model = plain.resources.architectures["net"].initial(Key.root(0))
     for job in (Predict(model, ClientSamples(0), 4), Evaluate(model, (ClientSamples(0),), 4)):
@@ -155,7 +150,7 @@ def test_predictions_and_evaluations_see_images_as_they_are(
 
 @pytest.mark.parametrize(("split", "is_alone"), [("train", True), ("val", False)])
 def test_such_a_fit_is_done_by_itself(
-    split: Split, is_alone: bool, worker_of: Callable[[Augmentations], Worker], make_fit: MakeFit
+    split: Split, is_alone: bool, worker_of: WorkerOf, make_fit: MakeFit
 ) -> None:
     worker = worker_of(ALL)
     job = fit(worker, ClientSamples(0, split), make_fit().step)
@@ -164,7 +159,7 @@ def test_such_a_fit_is_done_by_itself(
 
 
 def test_what_is_transformed_takes_its_time_and_is_counted_for_itself(
-    worker_of: Callable[[Augmentations], Worker], make_fit: MakeFit
+    worker_of: WorkerOf, make_fit: MakeFit
 ) -> None:
     process_memory.forget()
     step = make_fit().step
@@ -180,9 +175,7 @@ def test_what_is_transformed_takes_its_time_and_is_counted_for_itself(
     assert bytes_of((), own) == counts[0]  # again: nothing was mixed up
 
 
-def test_private_augmentations_are_counted_in_each_run(
-    worker_of: Callable[[Augmentations], Worker], make_fit: MakeFit
-) -> None:
+def test_private_augmentations_are_counted_in_each_run(worker_of: WorkerOf, make_fit: MakeFit) -> None:
     class Mine(type(ALL[0])):  # type: ignore[misc]
         pass
 
@@ -196,7 +189,7 @@ def test_private_augmentations_are_counted_in_each_run(
     assert key((Mine(ALL[0].config),)) is None
 
 
-def test_what_is_drawn_waits_for_no_device(worker_of: Callable[[Augmentations], Worker]) -> None:
+def test_what_is_drawn_waits_for_no_device(worker_of: WorkerOf) -> None:
     worker = worker_of(ALL)
     job = fit(worker, ClientSamples(0), Descent())
     few, many = (device_waits(replace(job, num_steps=count), worker.resources) for count in (3, 12))

@@ -503,13 +503,6 @@ async def test_a_party_that_keeps_nothing_asks_for_nothing(bench: Bench, start: 
     assert results[0].model.digest() == results[1].model.digest()
 
 
-async def test_another_architecture_begins_anew(bench: Bench, start: Start) -> None:
-    one = bench(training=MOMENTUM, keeping=Keeping({}))
-    for label in ("mlp", "norm", "mlp"):
-        await one.fit(start(label))
-    assert [bool(job.states) for job in one.jobs if isinstance(job, Fit)] == [False, False, True]
-
-
 async def test_keeping_takes_no_time(bench: Bench, start: Start) -> None:
     ends = []
     for keeping in (None, Keeping({})):

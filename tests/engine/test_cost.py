@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedsim.data import FederatedData
 from fedsim.engine.cost import Costs, Effort, duration_s
 from fedsim.engine.jobs import (
     Call,
@@ -39,7 +38,7 @@ from fedsim.models.flops import Operations
 from fedsim.params import Array, Model
 from fedsim.rng import Key
 from fedsim.task import Task
-from tests.engine.conftest import MakeFit, Start
+from tests.engine.conftest import Lab, MakeFit, Start
 
 # The mlp has 6 inputs, 4 hidden units and 3 outputs: 36 products a sample. Backwards, the weights of both
 # layers take as many again, and the hidden units' gradient 12: the samples themselves want none.
@@ -107,23 +106,21 @@ def test_a_call_without_a_positive_finite_cost_is_refused(costs: Costs, declared
         flops_of(costs, Call(len, ([],), declared))
 
 
-def test_what_was_counted_once_is_remembered(
-    resources: Resources, make_fit: MakeFit, start: Start, counted: list[object]
-) -> None:
-    costs = Costs(resources)
-    first = flops_of(costs, make_fit(num_steps=3))
+def test_what_was_counted_once_is_remembered(lab: Lab, counted: list[object]) -> None:
+    costs = Costs(lab.resources)
+    first = flops_of(costs, lab.make_fit(num_steps=3))
     assert len(counted) == 2  # a full batch and the last one
     streams = {"train": Stream(ClientSamples(3), 4)}  # 21 samples: full batches and one of a single sample
-    other = make_fit(
-        num_steps=8, streams=streams, models={"model": start(seed=9)}, seed=1, optimiser=Sgd(1.0)
+    other = lab.make_fit(
+        num_steps=8, streams=streams, models={"model": lab.start(seed=9)}, seed=1, optimiser=Sgd(1.0)
     )
-    assert flops_of(costs, make_fit(num_steps=3, step=Descent())) == first
+    assert flops_of(costs, lab.make_fit(num_steps=3, step=Descent())) == first
     assert len(counted) == 2
     flops_of(costs, other)
     assert len(counted) == 3
-    flops_of(costs, make_fit(num_steps=1, optimiser=Adam(0.1)))
+    flops_of(costs, lab.make_fit(num_steps=1, optimiser=Adam(0.1)))
     assert len(counted) == 4  # another optimiser moves other bytes, whatever its rate
-    flops_of(costs, make_fit(num_steps=1, optimiser=Adam(0.2)))
+    flops_of(costs, lab.make_fit(num_steps=1, optimiser=Adam(0.2)))
     assert len(counted) == 4
 
 
@@ -137,21 +134,19 @@ def test_what_was_counted_once_is_remembered(
     ],
     ids=["step", "models", "batch", "extras"],
 )
-def test_another_shape_is_counted_anew(
-    resources: Resources, make_fit: MakeFit, start: Start, counted: list[object], changes: dict[str, Any]
-) -> None:
-    costs = Costs(resources)
-    flops_of(costs, make_fit(num_steps=1))
+def test_another_shape_is_counted_anew(lab: Lab, counted: list[object], changes: dict[str, Any]) -> None:
+    costs = Costs(lab.resources)
+    flops_of(costs, lab.make_fit(num_steps=1))
     before = len(counted)
     if changes.get("models") == "two":
-        changes = {**changes, "models": {"model": start(), "teacher": start(seed=1)}}
+        changes = {**changes, "models": {"model": lab.start(), "teacher": lab.start(seed=1)}}
     if "step" in changes:
         changes = {
             **changes,
             "streams": {"public": Stream(PublicSamples(np.arange(8)), 4)},
             "extras": {"teacher": per_sample(np.zeros((8, 3), np.float32), "public")},
         }
-    flops_of(costs, make_fit(num_steps=1, **changes))
+    flops_of(costs, lab.make_fit(num_steps=1, **changes))
     assert len(counted) > before
 
 
@@ -189,7 +184,7 @@ def _by_type(models: Models, batches: Batches, extras: Extras) -> Tensor:
     return sum(products, start=models["model"].params["head.bias"].sum())
 
 
-def test_the_types_are_the_tasks(data: FederatedData, architectures: Any, make_fit: Any) -> None:
+def test_the_types_are_the_tasks(lab: Lab) -> None:
     def look(models: Models, batches: Batches, extras: Extras) -> Tensor:
         raise FedsimError(f"{batches['train'].x.dtype} {batches['train'].labels.dtype}")
 
@@ -197,65 +192,39 @@ def test_the_types_are_the_tasks(data: FederatedData, architectures: Any, make_f
         (Task((6,), 1, "regression"), "torch.float32 torch.float32"),
         (Task((6,), 3, vocabulary=5), "torch.int64 torch.int64"),
     ):
-        resources = Resources.of(replace(data, task=task), architectures, "cpu")
+        resources = Resources.of(replace(lab.data, task=task), lab.architectures, "cpu")
         with pytest.raises(FedsimError, match=types):
-            Costs(resources).work(make_fit(step=Descent(loss=look)))
+            Costs(resources).work(lab.make_fit(step=Descent(loss=look)))
 
 
 def _with_root(models: Models, batches: Batches, extras: Extras) -> Tensor:
     return models["model"](batches["train"].x).square().sum().sqrt()
 
 
-def test_steps_of_a_portable_run_have_portable_operations_alone(
-    resources: Resources, make_fit: MakeFit
-) -> None:
-    portable = Costs(replace(resources, portable=True))
-    portable.work(make_fit(optimisers={"model": Adam(0.1)}))
-    job = make_fit(step=Descent(loss=_with_root))
-    Costs(resources).work(job)
+def test_steps_of_a_portable_run_have_portable_operations_alone(lab: Lab) -> None:
+    portable = Costs(replace(lab.resources, portable=True))
+    portable.work(lab.make_fit(optimisers={"model": Adam(0.1)}))
+    job = lab.make_fit(step=Descent(loss=_with_root))
+    Costs(lab.resources).work(job)
     with pytest.raises(JobError, match="the operations sqrt of a training step may have other bits"):
         portable.work(job)
 
 
-def test_mutual_learning_counts_both_models(costs: Costs, make_fit: MakeFit, start: Start) -> None:
-    models = {"a": start(), "b": start(seed=1)}
-    job = make_fit(models=models, step=Descent(loss=_each_alone), num_steps=1)
-    assert flops_of(costs, job) == 2 * 4 * TRAIN
-
-
-def _each_alone(models: Models, batches: Batches, extras: Extras) -> Mapping[str, Tensor]:
-    batch = batches["train"]
-    return {name: torch.nn.functional.cross_entropy(m(batch.x), batch.labels) for name, m in models.items()}
-
-
-def test_a_teacher_costs_its_forward_pass(costs: Costs, make_fit: MakeFit, start: Start) -> None:
-    models = {"model": start(), "teacher": start(seed=1)}
-    job = make_fit(models=models, trained=("model",), step=Descent(loss=_from_teacher), num_steps=1)
-    assert flops_of(costs, job) == 4 * (TRAIN + FORWARD)
-
-
-def test_what_is_trained_tells_steps_apart(costs: Costs, make_fit: MakeFit, start: Start) -> None:
-    models = {"a": start(), "b": start(seed=1)}
+def test_both_of_two_learners_count_and_of_a_teacher_the_forward_pass(lab: Lab, costs: Costs) -> None:
+    models = {"a": lab.start(), "b": lab.start(seed=1)}
     both = {"models": models, "step": Descent(loss=_some_of), "num_steps": 1}
-    assert flops_of(costs, make_fit(**both, trained=("a", "b"))) == 4 * 2 * TRAIN
-    assert flops_of(costs, make_fit(**both, trained=("a",))) == 4 * (TRAIN + FORWARD)
+    assert flops_of(costs, lab.make_fit(**both, trained=("a", "b"))) == 4 * 2 * TRAIN
+    assert flops_of(costs, lab.make_fit(**both, trained=("a",))) == 4 * (TRAIN + FORWARD)
 
 
-@dataclass(frozen=True)
-class _SomeOf:
-    """The loss of each model that can be trained; the others are run for nothing."""
-
-    def __call__(self, models: Models, batches: Batches, extras: Extras) -> Mapping[str, Tensor]:
-        losses = _each_alone(models, batches, extras)
-        return {name: loss for name, loss in losses.items() if loss.requires_grad}
-
-
-_some_of = _SomeOf()
-
-
-def _from_teacher(models: Models, batches: Batches, extras: Extras) -> Tensor:
-    x = batches["train"].x
-    return torch.nn.functional.mse_loss(models["model"](x), models["teacher"](x))
+def _some_of(models: Models, batches: Batches, extras: Extras) -> Mapping[str, Tensor]:
+    """Return the loss of each model that can be trained; the others are run for nothing."""
+    batch = batches["train"]
+    losses = {
+        name: torch.nn.functional.cross_entropy(model(batch.x), batch.labels)
+        for name, model in models.items()
+    }
+    return {name: loss for name, loss in losses.items() if loss.requires_grad}
 
 
 def test_per_sample_rows_and_trees_have_the_shapes_of_the_real_step(costs: Costs, make_fit: MakeFit) -> None:
@@ -282,18 +251,15 @@ def _with_extras(models: Models, batches: Batches, extras: Extras) -> Tensor:
     return total
 
 
-@dataclass(frozen=True)
-class ByValue:
-    """A loss whose course depends on a value."""
-
-    def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
-        logits = models["model"](batches["train"].x)
-        return logits.sum() if float(logits.detach().sum()) > 0 else -logits.sum()
+def by_value(models: Models, batches: Batches, extras: Extras) -> Tensor:
+    """Return a loss whose course depends on a value."""
+    logits = models["model"](batches["train"].x)
+    return logits.sum() if float(logits.detach().sum()) > 0 else -logits.sum()
 
 
 def test_a_step_that_needs_values_cannot_be_counted(costs: Costs, make_fit: MakeFit) -> None:
     with pytest.raises(JobError, match="must not depend on values") as caught:
-        flops_of(costs, make_fit(step=Descent(loss=ByValue())))
+        flops_of(costs, make_fit(step=Descent(loss=by_value)))
     assert caught.value.__cause__ is not None
 
 
@@ -303,11 +269,9 @@ def test_public_samples_have_no_labels_here_either(costs: Costs, make_fit: MakeF
         flops_of(costs, make_fit(streams=streams))
 
 
-def test_a_layer_that_counts_nothing_is_refused(
-    costs: Costs, make_fit: MakeFit, start: Start, resources: Resources
-) -> None:
+def test_a_layer_that_counts_nothing_is_refused(lab: Lab, costs: Costs) -> None:
     with pytest.raises(InvariantError, match="counts no operations"):
-        flops_of(costs, make_fit(models={"model": _like(resources, "hand_made")}))
+        flops_of(costs, lab.make_fit(models={"model": _like(lab.resources, "hand_made")}))
 
 
 def _like(resources: Resources, label: str) -> Model:
@@ -321,9 +285,9 @@ def test_a_stream_without_a_batch_is_an_error_where_steps_are_wanted(costs: Cost
         flops_of(costs, make_fit(streams=streams))
 
 
-def test_counting_leaves_the_global_generator_alone(costs: Costs, make_fit: MakeFit, start: Start) -> None:
+def test_counting_leaves_the_global_generator_alone(lab: Lab, costs: Costs) -> None:
     before = torch.get_rng_state()
-    flops_of(costs, make_fit(models={"model": start("dropout")}))
+    flops_of(costs, lab.make_fit(models={"model": lab.start("dropout")}))
     assert torch.equal(before, torch.get_rng_state())
 
 
@@ -357,9 +321,9 @@ def test_each_step_waits_for_the_slower_of_processor_and_memory() -> None:
     assert duration_s(device, Effort.of([(3, Operations(0, 1e8))]), Key.root(0)) == 0.25 + 3
 
 
-def test_the_steps_of_a_job_are_kept_apart(costs: Costs, make_fit: MakeFit, start: Any) -> None:
+def test_the_steps_of_a_job_are_kept_apart(lab: Lab, costs: Costs) -> None:
     # 11 samples in batches of 4, twice through: four full batches, and two of 3.
-    effort = costs.work(make_fit(num_steps=6))
+    effort = costs.work(lab.make_fit(num_steps=6))
     assert [(times, step.flops) for times, step in effort.steps] == [(4, 4 * TRAIN), (2, 3 * TRAIN)]
     full, small = (step for _, step in effort.steps)
     # The weights move as often for three samples as for four.
@@ -371,11 +335,11 @@ def test_the_steps_of_a_job_are_kept_apart(costs: Costs, make_fit: MakeFit, star
     bandwidth = 1e9 * (small.moved_bytes / small.flops + full.moved_bytes / full.flops) / 2
     takes_s = duration_s(_device(memory_bandwidth_bytes_per_s=bandwidth), between, Key.root(0)) - 0.25
     assert takes_s == pytest.approx(full.flops / 1e9 + small.moved_bytes / bandwidth)
-    of_pass = costs.work(Predict(start("mlp"), ClientSamples(0), 4))
+    of_pass = costs.work(Predict(lab.start("mlp"), ClientSamples(0), 4))
     assert [(times, step.flops) for times, step in of_pass.steps] == [(2, 4 * FORWARD), (1, 3 * FORWARD)]
-    assert costs.work(Predict(start("mlp"), ClientSamples(0), 4)) is of_pass
+    assert costs.work(Predict(lab.start("mlp"), ClientSamples(0), 4)) is of_pass
     assert costs.work(Call(len, ([],), 1e6)).steps == ((1, Operations(1e6)),)
-    assert costs.work(make_fit(num_steps=0)).steps == ()
+    assert costs.work(lab.make_fit(num_steps=0)).steps == ()
 
 
 def test_load_varies_the_work_by_a_keyed_log_normal_factor() -> None:
@@ -410,19 +374,9 @@ class Weighted:
         return self.weight * empirical_loss(models, batches, extras)
 
 
-def test_losses_of_one_cost_are_counted_once(
-    costs: Costs, make_fit: MakeFit, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measured: list[Any] = []
-    real = flops.measure
-
-    def measure(step: Any) -> Operations:
-        measured.append(step)
-        return real(step)
-
-    monkeypatch.setattr(flops, "measure", measure)
+def test_losses_of_one_cost_are_counted_once(costs: Costs, make_fit: MakeFit, counted: list[Any]) -> None:
     fits = [make_fit(step=Descent(loss=Weighted(weight))) for weight in (0.5, 2.0, 3.0)]
     assert len({flops_of(costs, fit) for fit in fits}) == 1
     assert Descent(loss=Weighted(2.0)).counted_as == Descent(loss=Weighted(1.0))
     assert Descent().counted_as == Descent()
-    assert len({step.func for step in measured}) == 1
+    assert len({step.func for step in counted}) == 1

@@ -23,7 +23,7 @@ from fedsim.models import Architecture, flops, process_memory
 from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.models.mlp import Mlp
 from fedsim.task import Task
-from tests.engine.conftest import MakeFit, Start
+from tests.engine.conftest import Lab
 
 
 @pytest.fixture
@@ -53,14 +53,12 @@ def again(resources: Resources) -> Costs:
     return Costs(Resources.of(resources.data, made, "cpu"))
 
 
-def test_another_run_of_the_same_models_counts_nothing(
-    resources: Resources, make_fit: MakeFit, start: Start, counted: list[str]
-) -> None:
-    jobs = make_fit(), Predict(start(), ClientSamples(0), 4)
-    first = [again(resources).work(job) for job in jobs]
+def test_another_run_of_the_same_models_counts_nothing(lab: Lab, counted: list[str]) -> None:
+    jobs = lab.make_fit(), Predict(lab.start(), ClientSamples(0), 4)
+    first = [again(lab.resources).work(job) for job in jobs]
     assert {*counted} == {"measure", "forward"}
     counted.clear()
-    assert [again(resources).work(job) for job in jobs] == first
+    assert [again(lab.resources).work(job) for job in jobs] == first
     assert not counted
 
 
@@ -87,34 +85,32 @@ class Theirs(Sgd):
     ],
     ids=["loss", "optimiser", "inner optimiser", "model"],
 )
-def test_code_of_others_is_counted_in_each_run(
-    resources: Resources, make_fit: MakeFit, start: Start, counted: list[str], changes: dict[str, Any]
-) -> None:
+def test_code_of_others_is_counted_in_each_run(lab: Lab, counted: list[str], changes: dict[str, Any]) -> None:
     if "models" in changes:
-        changes = {"models": {"model": start(changes["models"])}}
-    job = make_fit(num_steps=1, **changes)
+        changes = {"models": {"model": lab.start(changes["models"])}}
+    job = lab.make_fit(num_steps=1, **changes)
     for _ in range(2):
-        again(resources).work(job)
+        again(lab.resources).work(job)
     assert counted.count("measure") == 2
 
 
 def test_settings_of_torch_tell_counts_apart(
-    resources: Resources, make_fit: MakeFit, counted: list[str], monkeypatch: pytest.MonkeyPatch
+    lab: Lab, counted: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = make_fit(num_steps=1)
-    once = again(resources).work(job).total.flops
+    job = lab.make_fit(num_steps=1)
+    once = again(lab.resources).work(job).total.flops
     with monkeypatch.context() as patch:
         # Products of matrices are free from now on.
         patch.setitem(flop_registry, torch.ops.aten.mm, lambda *args, **kwargs: 0)
-        assert 0 < again(resources).work(job).total.flops < once
+        assert 0 < again(lab.resources).work(job).total.flops < once
     torch.set_default_dtype(torch.float64)
     try:
         counted.clear()
-        again(resources).work(job)
+        again(lab.resources).work(job)
         assert "measure" in counted
     finally:
         torch.set_default_dtype(torch.float32)
-    assert again(resources).work(job).total.flops == once
+    assert again(lab.resources).work(job).total.flops == once
 
 
 def _key(resources: Resources, job: Fit, sizes: tuple[int, ...] = (4,), task: Task | None = None) -> Any:
@@ -122,21 +118,19 @@ def _key(resources: Resources, job: Fit, sizes: tuple[int, ...] = (4,), task: Ta
     return step_key(job, sizes, resources.architectures, task, resources.data.augmentations)
 
 
-def test_all_that_a_count_depends_on_is_in_its_key(
-    resources: Resources, make_fit: MakeFit, start: Start
-) -> None:
+def test_all_that_a_count_depends_on_is_in_its_key(lab: Lab) -> None:
     public = {PUBLIC: Stream(PublicSamples(np.arange(8)), 4)}
     teacher = {TEACHER: Extra(np.zeros((8, 3), np.float32), PUBLIC)}
-    two = {"model": start(), "other": start(seed=1)}
+    two = {"model": lab.start(), "other": lab.start(seed=1)}
     samples = InlineSamples(np.zeros((4, 6), np.float32), np.zeros(4, np.int64))
 
     def of(**changes: Any) -> Any:
-        return _key(resources, make_fit(**changes))
+        return _key(lab.resources, lab.make_fit(**changes))
 
     keys = [
         of(),
-        _key(resources, make_fit(), (3,)),
-        _key(resources, make_fit(), task=Task((7,), 3)),
+        _key(lab.resources, lab.make_fit(), (3,)),
+        _key(lab.resources, lab.make_fit(), task=Task((7,), 3)),
         of(step=GradientSum()),
         of(step=Descent(loss=absolute_error)),
         of(step=Descent(loss=squared_error)),
@@ -144,7 +138,7 @@ def test_all_that_a_count_depends_on_is_in_its_key(
         of(optimiser=Sgd(0.1, weight_decay=0.1)),
         of(optimiser=Adam(0.1)),
         of(optimiser=Clipped(Sgd(0.1), 1.0)),
-        of(models={"other": start()}),
+        of(models={"other": lab.start()}),
         of(models=two),
         of(models=two, trained=("model",)),
         of(public_buffers="frozen"),
@@ -166,7 +160,7 @@ def test_all_that_a_count_depends_on_is_in_its_key(
     assert None not in keys
     assert len(set(keys)) == len(keys)
     # What it does not depend on.
-    assert of(optimiser=Sgd(0.2), seed=3, num_steps=9, models={"model": start(seed=5)}) == keys[0]
+    assert of(optimiser=Sgd(0.2), seed=3, num_steps=9, models={"model": lab.start(seed=5)}) == keys[0]
 
 
 def test_architectures_are_alike_by_model_settings_and_task() -> None:
@@ -180,10 +174,10 @@ def test_architectures_are_alike_by_model_settings_and_task() -> None:
 
 
 def test_not_all_counts_are_kept_for_ever(
-    resources: Resources, make_fit: MakeFit, counted: list[str], monkeypatch: pytest.MonkeyPatch
+    lab: Lab, counted: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process_memory, "MAX_ENTRIES", 3)
-    costs = Costs(resources)
+    costs = Costs(lab.resources)
     for size in range(1, 9):
-        costs.work(make_fit(streams={"train": Stream(ClientSamples(0), size)}))
+        costs.work(lab.make_fit(streams={"train": Stream(ClientSamples(0), size)}))
         assert 0 < len(process_memory._MEMORY) <= 3

@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import pytest
 import torch
 
-from fedsim.data import FederatedData
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.engine.jobs import Fitted
 from fedsim.engine.worker_state import Resources
-from fedsim.models import Architecture
-from tests.engine.conftest import MakeFit, Start
+from tests.engine.conftest import Lab
 
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 @pytest.mark.parametrize("label", ["mlp", "norm"])
-def test_a_fit_on_cuda_repeats_itself_and_agrees_with_the_cpu(
-    data: FederatedData,
-    architectures: Mapping[str, Architecture],
-    start: Start,
-    make_fit: MakeFit,
-    label: str,
-) -> None:
-    job = make_fit(models={"model": start(label)}, num_steps=20)
+def test_a_fit_on_cuda_repeats_itself_and_agrees_with_the_cpu(lab: Lab, label: str) -> None:
+    job = lab.make_fit(models={"model": lab.start(label)}, num_steps=20)
 
     def fitted(device: str, workers: int) -> list[Fitted]:
         executor = THREADS(ExecutorConfig(workers=workers))
-        executor.open(Resources.of(data, architectures, device))
+        executor.open(Resources.of(lab.data, lab.architectures, device))
         try:
             promises = [executor.submit(job, (0, i)) for i in range(4)]
             return [executor.wait(promise) for promise in promises]

@@ -24,7 +24,7 @@ from fedsim.engine.losses import Batches, divergence
 from fedsim.engine.optimisers import Adam, Clipped, Optimiser, Sgd, cosine
 from fedsim.engine.steps import NUM_SAMPLES, Descent, GradientSum, Work
 from fedsim.engine.worker_state import Resources
-from tests.engine.conftest import MakeFit, Start
+from tests.engine.conftest import Lab
 from tests.engine.device_waits import device_waits
 
 OPTIMISERS: tuple[Optimiser, ...] = (
@@ -47,50 +47,46 @@ def same_waits(job: Fit, resources: Resources) -> list[str]:
     ("label", "optimiser"),
     [*((label, Sgd(0.1)) for label in ("norm", "tied", "lstm")), *(("mlp", one) for one in OPTIMISERS)],
 )
-def test_a_fit_waits_for_its_models_and_its_losses(
-    label: str, optimiser: Optimiser, resources: Resources, make_fit: MakeFit, start: Start
-) -> None:
-    model = start(label)
-    waits = same_waits(make_fit(models={"model": model}, optimiser=optimiser), resources)
+def test_a_fit_waits_for_its_models_and_its_losses(lab: Lab, label: str, optimiser: Optimiser) -> None:
+    model = lab.start(label)
+    waits = same_waits(lab.make_fit(models={"model": model}, optimiser=optimiser), lab.resources)
     assert waits == ["copy to the CPU"] * (2 + bool(model.buffers))
 
 
-def test_no_optimiser_that_goes_on_waits_for_its_counts(
-    resources: Resources, make_fit: MakeFit, start: Start
-) -> None:
-    params = start().params
+def test_no_optimiser_that_goes_on_waits_for_its_counts(lab: Lab) -> None:
+    params = lab.start().params
     kept = {f"{slot}/{name}": array for slot in ("first", "second") for name, array in params.items()}
     kept |= {f"steps/{name}": np.array(3, np.float32) for name in params}
-    job = make_fit(optimiser=Adam(0.01), states={"model": kept})
-    assert len(same_waits(job, resources)) == 3  # the state as well
+    job = lab.make_fit(optimiser=Adam(0.01), states={"model": kept})
+    assert len(same_waits(job, lab.resources)) == 3  # the state as well
 
 
-def test_what_follows_a_stream_and_what_a_step_leaves_wait_for_nothing(
-    resources: Resources, make_fit: MakeFit, start: Start
-) -> None:
+def test_what_follows_a_stream_and_what_a_step_leaves_wait_for_nothing(lab: Lab) -> None:
     public = Stream(PublicSamples(np.arange(8)), 4)
     teacher = per_sample(np.zeros((8, 3), np.float32), "public")
     assert same_waits(
-        make_fit(step=Descent(divergence), streams={"public": public}, extras={"teacher": teacher}), resources
+        lab.make_fit(step=Descent(divergence), streams={"public": public}, extras={"teacher": teacher}),
+        lab.resources,
     )
-    outputs = {name: np.zeros_like(array) for name, array in start().params.items()}
-    job = make_fit(step=GradientSum(), extras={NUM_SAMPLES: Extra(np.array(11, np.float32))}, outputs=outputs)
-    assert same_waits(job, resources)
+    outputs = {name: np.zeros_like(array) for name, array in lab.start().params.items()}
+    job = lab.make_fit(
+        step=GradientSum(), extras={NUM_SAMPLES: Extra(np.array(11, np.float32))}, outputs=outputs
+    )
+    assert same_waits(job, lab.resources)
 
 
 @pytest.mark.parametrize("per_class", [False, True])
-def test_an_evaluation_waits_as_often_for_many_batches(
-    per_class: bool, resources: Resources, start: Start
-) -> None:
+def test_an_evaluation_waits_as_often_for_many_batches(lab: Lab, per_class: bool) -> None:
     parts = (ClientSamples(0), GlobalTest())
     few, many = (
-        device_waits(Evaluate(start(), parts, size, per_class=per_class), resources) for size in (100, 2)
+        device_waits(Evaluate(lab.start(), parts, size, per_class=per_class), lab.resources)
+        for size in (100, 2)
     )
     assert few == many == ["copy to the CPU"] * (2 + per_class) * len(parts)
 
 
-def test_a_prediction_waits_once(resources: Resources, start: Start) -> None:
-    assert device_waits(Predict(start(), ClientSamples(0), 2), resources) == ["copy to the CPU"]
+def test_a_prediction_waits_once(lab: Lab) -> None:
+    assert device_waits(Predict(lab.start(), ClientSamples(0), 2), lab.resources) == ["copy to the CPU"]
 
 
 @dataclass(frozen=True)
@@ -113,6 +109,6 @@ class Reading:
 
 
 @pytest.mark.parametrize("what", ["number", "copy to the device", "copy to the CPU", "aten.index.Tensor"])
-def test_steps_that_wait_are_found(what: str, resources: Resources, make_fit: MakeFit) -> None:
-    waits = device_waits(make_fit(step=Reading(what), num_steps=5), resources)
+def test_steps_that_wait_are_found(lab: Lab, what: str) -> None:
+    waits = device_waits(lab.make_fit(step=Reading(what), num_steps=5), lab.resources)
     assert waits.count(what) == 5 + 2 * (what == "copy to the CPU")

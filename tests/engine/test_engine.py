@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from fedsim import clock
 from fedsim.clock import Trace, now_ns, sleep_for, wait
 from fedsim.engine.cost import Effort
 from fedsim.engine.engine import Engine
@@ -22,7 +21,7 @@ from fedsim.engine.requests import JobRequest, TimedJob
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import JobError, UserError
 from fedsim.models.flops import Operations
-from tests.engine.conftest import MakeFit
+from tests.engine.conftest import Lab
 
 S = 1_000_000_000
 LONG_S = 30
@@ -279,16 +278,14 @@ async def test_a_duration_is_finite_and_not_negative(engine: Engine, trace: Trac
     assert trace.count == 0
 
 
-async def test_what_nobody_can_look_at_is_given_up_without_the_collector(
-    resources: Resources, make_fit: MakeFit, trace: Trace
-) -> None:
+async def test_what_nobody_can_look_at_is_given_up_without_the_collector(lab: Lab, trace: Trace) -> None:
     executor = THREADS(ExecutorConfig())
-    engine = Engine(executor, resources, trace)
+    engine = Engine(executor, lab.resources, trace)
     gc.disable()
     try:
-        fitted = await run(engine, make_fit(num_steps=1), 1.0)
+        fitted = await run(engine, lab.make_fit(num_steps=1), 1.0)
         del fitted
-        kept = await run(engine, make_fit(num_steps=1), 1.0)
+        kept = await run(engine, lab.make_fit(num_steps=1), 1.0)
         assert kept.model.is_finite()
     finally:
         gc.enable()
@@ -296,11 +293,9 @@ async def test_what_nobody_can_look_at_is_given_up_without_the_collector(
     assert {kind: sum(ways.values()) for kind, ways in executor.jobs_done.items()} == {"fit": 1}
 
 
-async def test_what_is_looked_at_after_the_end_is_told_so(
-    resources: Resources, make_fit: MakeFit, trace: Trace
-) -> None:
-    engine = Engine(THREADS(ExecutorConfig()), resources, trace)
-    fitted = await run(engine, make_fit(num_steps=1), 1.0)
+async def test_what_is_looked_at_after_the_end_is_told_so(lab: Lab, trace: Trace) -> None:
+    engine = Engine(THREADS(ExecutorConfig()), lab.resources, trace)
+    fitted = await run(engine, lab.make_fit(num_steps=1), 1.0)
     engine.close()
     with pytest.raises(JobError, match="never computed, because nobody had looked at its result"):
         fitted.model.compute()
@@ -309,45 +304,6 @@ async def test_what_is_looked_at_after_the_end_is_told_so(
 def test_closing_closes_the_executor(engine: Engine, noting: Noting) -> None:
     engine.close()
     assert noting.closed
-
-
-def _simulation(resources: Resources, make_fit: MakeFit, workers: int) -> tuple[str, list[bytes], int]:
-    """Run fits with deadlines, failures and cancellations; return trace hash, models and events."""
-    trace = Trace()
-    engine = Engine(THREADS(ExecutorConfig(workers=workers)), resources, trace)
-    digests: list[bytes] = []
-
-    async def client(number: int) -> None:
-        for turn in range(3):
-            job: Job = make_fit(seed=10 * number + turn, num_steps=1 + number)
-            if (number, turn) == (3, 1):
-                job = call(int, "x")
-            try:
-                async with asyncio.timeout(2.5):
-                    request = asked([(job, 1.0 + (number * turn) % 3)], number)
-                    fitted = await result_of(engine, request)
-                    digests.append(fitted.model.digest())
-            except TimeoutError:
-                digests.append(b"timeout %d" % number)
-            except JobError:
-                digests.append(b"failed %d" % number)
-
-    async def main() -> int:
-        await asyncio.gather(*(client(number) for number in range(6)))
-        return now_ns()
-
-    try:
-        ended_ns = clock.run(main())
-    finally:
-        engine.close()
-    return trace.hash(), digests, ended_ns
-
-
-def test_a_run_is_the_same_with_any_number_of_workers(resources: Resources, make_fit: MakeFit) -> None:
-    first = _simulation(resources, make_fit, 1)
-    assert {b"timeout 1", b"failed 3"} <= set(first[1])
-    for workers in (1, 2, 4):
-        assert _simulation(resources, make_fit, workers) == first
 
 
 # On a real loop

@@ -48,7 +48,7 @@ from fedsim.models.dropout import Dropout
 from fedsim.params import Array, Model, freeze
 from fedsim.rng import Key
 from fedsim.task import Task
-from tests.engine.conftest import MakeFit, Start
+from tests.engine.conftest import Lab
 
 
 def positions_of(one: Pass, generator: torch.Generator | None) -> Iterator[torch.Tensor]:
@@ -101,20 +101,13 @@ WITH_A_STATE = (
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [SGD, *WITH_A_STATE])
-@pytest.mark.parametrize("label", ["mlp", "norm", "lstm", "tied"])
+@pytest.mark.parametrize("label", ["mlp", "norm", "lstm", "tied", "counting"])
 def test_a_fit_is_a_plain_training_loop_bit_for_bit(
-    worker: Worker,
-    architectures: Mapping[str, Architecture],
-    data: FederatedData,
-    start: Start,
-    make_fit: MakeFit,
-    ours: Sgd | Adam,
-    theirs: Any,
-    label: str,
+    lab: Lab, ours: Sgd | Adam, theirs: Any, label: str
 ) -> None:
-    job = make_fit(models={"model": start(label)}, optimiser=ours, num_steps=7)
-    expected, loss = by_hand(architectures, data, job, Pass(11, 4), theirs)
-    fitted = fit(job, worker)
+    job = lab.make_fit(models={"model": lab.start(label)}, optimiser=ours, num_steps=7)
+    expected, loss = by_hand(lab.architectures, lab.data, job, Pass(11, 4), theirs)
+    fitted = fit(job, lab.worker)
     assert fitted.num_steps == 7
     assert fitted.loss == pytest.approx(loss, rel=1e-5)
     assert fitted.model.architecture == label
@@ -125,124 +118,72 @@ def test_a_fit_is_a_plain_training_loop_bit_for_bit(
         assert not array.flags.writeable
 
 
-@pytest.mark.parametrize(("ours", "theirs"), WITH_A_STATE)
-def test_a_second_fit_goes_on_as_torch_s_own_optimiser_would(
-    worker: Worker,
-    architectures: Mapping[str, Architecture],
-    data: FederatedData,
-    start: Start,
-    make_fit: MakeFit,
-    ours: Sgd | Adam,
-    theirs: Any,
-) -> None:
-    """Two rounds: the second begins with other values, as a global model has, and the same optimiser."""
-    kept: list[Any] = []
-
-    def once(params: Any) -> torch.optim.Optimizer:
-        """The first round's optimiser, now for the second round's parameters."""
-        made: torch.optim.Optimizer = theirs(params)
-        if kept:
-            made.load_state_dict(kept[0].state_dict())
-        kept.insert(0, made)
-        return made
-
-    states: Mapping[str, Any] = {}
-    for number in range(2):
-        job = make_fit(
-            models={"model": start(seed=number)}, optimiser=ours, num_steps=4, seed=number, states=states
-        )
-        expected, _ = by_hand(architectures, data, job, Pass(11, 4), once)
-        fitted = fit(job, worker)
-        states = fitted.states
-        for name, array in fitted.model.params.items():
-            np.testing.assert_array_equal(array, expected[name])
-    anew = fit(make_fit(models={"model": start(seed=1)}, optimiser=ours, num_steps=4, seed=1), worker)
-    assert anew.model.digest() != fitted.model.digest()
-
-
 def each_alone(models: Models, batches: Batches, extras: Extras) -> dict[str, Tensor]:
     """The loss of each model on the one batch, as if it were trained by itself."""
     return {name: empirical_loss({"model": model}, batches, extras) for name, model in models.items()}
 
 
-def test_models_that_are_trained_together_each_have_their_own_optimiser(
-    worker: Worker, start: Start, make_fit: MakeFit
-) -> None:
+def test_models_that_are_trained_together_each_have_their_own_optimiser(lab: Lab) -> None:
     optimisers = {"a": Sgd(0.1, momentum=0.9), "b": Adam(0.01)}
-    models = {"a": start(seed=1), "b": start("norm", seed=2)}
+    models = {"a": lab.start(seed=1), "b": lab.start("norm", seed=2)}
     step = Descent(each_alone)
-    together = fit(make_fit(step=step, models=models, optimisers=optimisers, states={}), worker)
+    together = lab.fit(step=step, models=models, optimisers=optimisers, states={})
     for name, optimiser in optimisers.items():
-        alone = fit(make_fit(models={"model": models[name]}, optimiser=optimiser, states={}), worker)
+        alone = lab.fit(models={"model": models[name]}, optimiser=optimiser, states={})
         assert together.models[name].digest() == alone.model.digest()
         assert list(together.states[name]) == list(alone.states["model"])
 
 
-def test_what_optimisers_hold_is_given_back_only_if_asked_for(
-    worker: Worker, start: Start, make_fit: MakeFit
-) -> None:
-    options = {"models": {"model": start("norm")}, "optimiser": Sgd(0.1, momentum=0.9)}
-    silent, asked = fit(make_fit(**options), worker), fit(make_fit(**options, states={}), worker)
+def test_what_optimisers_hold_is_given_back_only_if_asked_for(lab: Lab) -> None:
+    options = {"models": {"model": lab.start("norm")}, "optimiser": Sgd(0.1, momentum=0.9)}
+    silent, asked = lab.fit(**options), lab.fit(**options, states={})
     assert silent.states == {}
     assert silent.model.digest() == asked.model.digest()
     assert list(asked.states) == ["model"]
     tree = asked.states["model"]
     assert list(tree) == [f"momentum/{name}" for name in asked.model.params]
     assert all(isinstance(array, np.ndarray) and not array.flags.writeable for array in tree.values())
-    assert fit(make_fit(states={}), worker).states == {}  # plain descent has nothing to go on from
+    assert lab.fit(states={}).states == {}  # plain descent has nothing to go on from
 
 
-def test_going_on_leaves_what_was_kept_as_it_was(worker: Worker, make_fit: MakeFit) -> None:
+def test_going_on_leaves_what_was_kept_as_it_was(lab: Lab) -> None:
     options = {"optimiser": Adam(0.01)}
-    states = fit(make_fit(**options, states={}), worker).states
+    states = lab.fit(**options, states={}).states
     before = {name: array.copy() for name, array in states["model"].items()}
-    after = fit(make_fit(**options, states=states), worker).states["model"]
+    after = lab.fit(**options, states=states).states["model"]
     for name, array in before.items():
         np.testing.assert_array_equal(states["model"][name], array)
         first = next(name for name in before if name.startswith("steps/"))
         assert (float(before[first]), float(after[first])) == (5, 10)
 
 
-def test_a_fit_repeats_itself_and_its_seed_matters(worker: Worker, make_fit: MakeFit) -> None:
-    first = fit(make_fit(), worker)
-    assert fit(make_fit(), worker).model.digest() == first.model.digest()
-    assert fit(make_fit(seed=18), worker).model.digest() != first.model.digest()
-
-
-def test_a_result_is_not_changed_by_the_worker_s_next_job(worker: Worker, make_fit: MakeFit) -> None:
-    first = fit(make_fit(), worker)
+def test_a_result_is_not_changed_by_the_worker_s_next_job(lab: Lab) -> None:
+    first = lab.fit()
     before = first.model.digest()
-    fit(make_fit(seed=3), worker)
+    lab.fit(seed=3)
     assert first.model.digest() == before
 
 
-def test_no_steps_give_the_start_back(worker: Worker, make_fit: MakeFit) -> None:
+def test_no_steps_give_the_start_back(lab: Lab) -> None:
     states = {"model": {"momentum/w": np.zeros(3, np.float32)}}
-    job = make_fit(num_steps=0, streams={"train": Stream(ClientSamples(2), 4)}, states=states)
-    fitted = fit(job, worker)
+    job = lab.make_fit(num_steps=0, streams={"train": Stream(ClientSamples(2), 4)}, states=states)
+    fitted = fit(job, lab.worker)
     assert fitted.model is job.models["model"]
     assert fitted.states is states
-    assert fit(make_fit(num_steps=0), worker).states == {}
+    assert lab.fit(num_steps=0).states == {}
     assert math.isnan(fitted.loss)
     assert fitted.num_steps == 0
 
 
-def test_batch_norm_s_buffers_are_trained_and_a_single_last_sample_is_skipped(
-    worker: Worker, start: Start, make_fit: MakeFit
-) -> None:
+def test_batch_norm_s_buffers_are_trained_and_a_single_last_sample_is_skipped(lab: Lab) -> None:
     # 21 samples in batches of 5: with the last one, BatchNorm would raise.
     streams = {"train": Stream(ClientSamples(3), 5)}
-    model = start("norm")
-    fitted = fit(make_fit(models={"model": model}, streams=streams, num_steps=9), worker)
+    model = lab.start("norm")
+    fitted = lab.fit(models={"model": model}, streams=streams, num_steps=9)
     assert fitted.model.buffers["body.norm.num_batches_tracked"] == 9
     assert not np.array_equal(
         fitted.model.buffers["body.norm.running_mean"], model.buffers["body.norm.running_mean"]
     )
-
-
-def test_a_buffer_that_a_layer_replaces_is_read_back(worker: Worker, start: Start, make_fit: MakeFit) -> None:
-    fitted = fit(make_fit(models={"model": start("counting")}, num_steps=6), worker)
-    assert fitted.model.buffers["body.count.calls"] == 6
 
 
 def toward_teacher(models: Models, batches: Batches, extras: Extras) -> Tensor:
@@ -252,16 +193,14 @@ def toward_teacher(models: Models, batches: Batches, extras: Extras) -> Tensor:
 
 
 @pytest.mark.parametrize("teacher", ["mlp", "norm", "counting"])
-def test_a_teacher_is_frozen_and_in_eval_mode(
-    worker: Worker, start: Start, make_fit: MakeFit, teacher: str
-) -> None:
-    models = {"student": start(), "teacher": start(teacher, 1)}
+def test_a_teacher_is_frozen_and_in_eval_mode(lab: Lab, teacher: str) -> None:
+    models = {"student": lab.start(), "teacher": lab.start(teacher, 1)}
     before = models["teacher"].digest()
-    job = make_fit(models=models, trained=("student",), step=Descent(loss=toward_teacher), num_steps=4)
-    fitted = fit(job, worker)
+    job = lab.make_fit(models=models, trained=("student",), step=Descent(loss=toward_teacher), num_steps=4)
+    fitted = fit(job, lab.worker)
     assert list(fitted.models) == ["student"]
     assert fitted.model.digest() != models["student"].digest()
-    bound = worker._nets["teacher", teacher]
+    bound = lab.worker._nets["teacher", teacher]
     assert Model(teacher, _plain(bound.params), _plain(bound.buffers)).digest() == before
 
 
@@ -283,17 +222,17 @@ class Recording:
 
 
 @pytest.mark.parametrize("shuffled", [True, False])
-def test_rows_of_an_extra_follow_their_stream(worker: Worker, make_fit: MakeFit, shuffled: bool) -> None:
+def test_rows_of_an_extra_follow_their_stream(lab: Lab, shuffled: bool) -> None:
     x = np.zeros((7, 6), np.float32)
     x[:, 0] = np.arange(7)
     seen: list[tuple[list[int], list[int], list[float]]] = []
-    job = make_fit(
+    job = lab.make_fit(
         step=Recording(seen),
         streams={"train": Stream(InlineSamples(x), 3, shuffled=shuffled)},
         extras={"row": per_sample(np.arange(7), "train"), "mine": Extra(np.array([2.5]))},
         num_steps=6,
     )
-    fit(job, worker)
+    fit(job, lab.worker)
     for rows, extra, mine in seen:
         assert rows == extra
         assert mine == [2.5]
@@ -303,16 +242,14 @@ def test_rows_of_an_extra_follow_their_stream(worker: Worker, make_fit: MakeFit,
     assert (met == [*range(7), *range(7)]) is not shuffled
 
 
-def test_streams_of_different_names_are_shuffled_by_different_generators(
-    worker: Worker, make_fit: MakeFit
-) -> None:
+def test_streams_of_different_names_are_shuffled_by_different_generators(lab: Lab) -> None:
     orders = []
     for name in ("train", "other"):
         x = np.zeros((50, 6), np.float32)
         x[:, 0] = np.arange(50)
         seen: list[Any] = []
         streams = {name: Stream(InlineSamples(x), 50)}
-        fit(make_fit(step=partial(_note, seen), streams=streams, num_steps=1), worker)
+        lab.fit(step=partial(_note, seen), streams=streams, num_steps=1)
         orders.append(seen)
     assert orders[0] != orders[1]
 
@@ -322,82 +259,74 @@ def _note(seen: list[Any], work: Work, batches: Batches) -> Tensor:
     return torch.zeros(())
 
 
-def test_an_extra_of_another_length_than_its_stream_is_refused(worker: Worker, make_fit: MakeFit) -> None:
-    job = make_fit(extras={"teacher": per_sample(np.zeros((12, 3)), "train")})
+def test_an_extra_of_another_length_than_its_stream_is_refused(lab: Lab) -> None:
+    job = lab.make_fit(extras={"teacher": per_sample(np.zeros((12, 3)), "train")})
     with pytest.raises(ValueError, match="'teacher' has 12 rows, its stream 'train' 11 samples"):
-        fit(job, worker)
+        fit(job, lab.worker)
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 100])
-def test_logits_come_in_the_order_of_the_samples(
-    worker: Worker,
-    architectures: Mapping[str, Architecture],
-    data: FederatedData,
-    start: Start,
-    batch_size: int,
-) -> None:
+def test_logits_come_in_the_order_of_the_samples(lab: Lab, batch_size: int) -> None:
     positions = np.array([5, 1, 1, 0, 7])
-    model = start("norm")
-    logits = run(Predict(model, PublicSamples(positions), batch_size), worker)
+    model = lab.start("norm")
+    logits = lab.run(Predict(model, PublicSamples(positions), batch_size))
     with torch.no_grad():
-        expected = net_of(architectures, model).eval()(torch.tensor(data.x[data.public[positions]]))
+        expected = net_of(lab.architectures, model).eval()(
+            torch.tensor(lab.data.x[lab.data.public[positions]])
+        )
     np.testing.assert_allclose(logits, expected.numpy(), rtol=1e-5, atol=1e-6)
     assert (logits.shape, logits.dtype) == ((5, 3), np.float32)
     assert not logits.flags.writeable
 
 
-def test_logits_of_nothing_have_a_shape(worker: Worker, start: Start) -> None:
-    logits = run(Predict(start(), PublicSamples(np.empty(0, np.int64)), 4), worker)
+def test_logits_of_nothing_have_a_shape(lab: Lab) -> None:
+    logits = lab.run(Predict(lab.start(), PublicSamples(np.empty(0, np.int64)), 4))
     assert (logits.shape, logits.dtype) == ((0, 3), np.float32)
 
 
 @pytest.mark.parametrize("batch_size", [2, 100])
-def test_an_evaluation_counts_hits_and_sums_losses(
-    worker: Worker, data: FederatedData, start: Start, batch_size: int
-) -> None:
-    model = start()
+def test_an_evaluation_counts_hits_and_sums_losses(lab: Lab, batch_size: int) -> None:
+    model = lab.start()
     parts: tuple[Samples, ...] = (ClientSamples(3, "test"), GlobalTest(), ClientSamples(2, "test"))
-    scores = run(Evaluate(model, parts, batch_size), worker)
-    rows = [data.indices(3, "test"), data.global_test]
+    scores = lab.run(Evaluate(model, parts, batch_size))
+    rows = [lab.data.indices(3, "test"), lab.data.global_test]
     for score, row in zip(scores, rows, strict=False):
-        logits = run(Predict(model, InlineSamples(data.x[row]), 100), worker)
-        assert score.correct == int((logits.argmax(1) == data.y[row]).sum())
+        logits = lab.run(Predict(model, InlineSamples(lab.data.x[row]), 100))
+        assert score.correct == int((logits.argmax(1) == lab.data.y[row]).sum())
         assert score.total == len(row)
-        expected = F.cross_entropy(torch.tensor(logits), torch.tensor(data.y[row]), reduction="sum")
+        expected = F.cross_entropy(torch.tensor(logits), torch.tensor(lab.data.y[row]), reduction="sum")
         assert score.loss_sum == pytest.approx(expected.item(), rel=1e-5)
     assert (scores[2].correct, scores[2].total, scores[2].loss_sum) == (0, 0, 0.0)
 
 
 @pytest.mark.parametrize("batch_size", [2, 100])
-def test_an_evaluation_counts_classes_if_it_is_asked_to(
-    worker: Worker, data: FederatedData, start: Start, batch_size: int
-) -> None:
-    model = start()
+def test_an_evaluation_counts_classes_if_it_is_asked_to(lab: Lab, batch_size: int) -> None:
+    model = lab.start()
     parts: tuple[Samples, ...] = (ClientSamples(3, "test"), ClientSamples(2, "test"))
-    plain = run(Evaluate(model, parts, batch_size), worker)
+    plain = lab.run(Evaluate(model, parts, batch_size))
     assert [score.confusion for score in plain] == [None, None]
-    counted, nothing = run(Evaluate(model, parts, batch_size, per_class=True), worker)
-    logits = run(Predict(model, parts[0], 100), worker)
+    counted, nothing = lab.run(Evaluate(model, parts, batch_size, per_class=True))
+    logits = lab.run(Predict(model, parts[0], 100))
     expected = np.zeros((3, 3), np.int64)
-    for label, predicted in zip(data.y[data.indices(3, "test")], logits.argmax(1), strict=True):
+    for label, predicted in zip(lab.data.y[lab.data.indices(3, "test")], logits.argmax(1), strict=True):
         expected[label, predicted] += 1
     assert counted.confusion.matrix.tolist() == expected.tolist()
     assert replace(counted, confusion=None) == plain[0]
     assert nothing.confusion is None
 
 
-def test_a_regression_has_a_loss_and_no_hits(worker: Worker, start: Start) -> None:
-    model, x = start(), np.ones((3, 6), np.float32)
-    logits = run(Predict(model, InlineSamples(x), 2), worker)
+def test_a_regression_has_a_loss_and_no_hits(lab: Lab) -> None:
+    model, x = lab.start(), np.ones((3, 6), np.float32)
+    logits = lab.run(Predict(model, InlineSamples(x), 2))
     targets = (logits[:, 0] + np.array([0, 1, -2])).astype(np.float32)
-    (score,) = run(Evaluate(model, (InlineSamples(x, targets),), 2, per_class=True), worker)
+    (score,) = lab.run(Evaluate(model, (InlineSamples(x, targets),), 2, per_class=True))
     assert (score.correct, score.total, score.confusion) == (None, 3, None)
     assert score.loss_sum == pytest.approx(0 + 1 + 4, rel=1e-5)
 
 
-def test_samples_without_labels_cannot_be_evaluated_on(worker: Worker, start: Start) -> None:
+def test_samples_without_labels_cannot_be_evaluated_on(lab: Lab) -> None:
     with pytest.raises(ValueError, match="without labels"):
-        run(Evaluate(start(), (PublicSamples(np.arange(3)),), 2), worker)
+        lab.run(Evaluate(lab.start(), (PublicSamples(np.arange(3)),), 2))
 
 
 def test_a_call_is_made(worker: Worker) -> None:
@@ -412,21 +341,19 @@ def test_a_call_may_raise_even_what_no_future_takes(worker: Worker) -> None:
 MESSAGE = r"drew from torch's global generator.*work\.generator.*fedsim\.models\.dropout\.Dropout"
 
 
-def test_a_job_that_draws_from_the_global_generator_fails(
-    worker: Worker, start: Start, make_fit: MakeFit
-) -> None:
+def test_a_job_that_draws_from_the_global_generator_fails(lab: Lab) -> None:
     before = torch.get_rng_state()
     try:
         with pytest.raises(JobError, match=MESSAGE):
-            run(make_fit(models={"model": start("dropout")}), worker)
+            lab.run(lab.make_fit(models={"model": lab.start("dropout")}))
         with pytest.raises(JobError, match="global generator"):
-            run(Call(torch.rand, (3,), 1.0), worker)
+            lab.run(Call(torch.rand, (3,), 1.0))
     finally:
         torch.set_rng_state(before)
 
 
-def test_dropout_does_not_draw_in_eval_mode(worker: Worker, start: Start) -> None:
-    logits = run(Predict(start("dropout"), ClientSamples(0), 4), worker)
+def test_dropout_does_not_draw_in_eval_mode(lab: Lab) -> None:
+    logits = lab.run(Predict(lab.start("dropout"), ClientSamples(0), 4))
     assert logits.shape == (11, 3)
 
 
@@ -439,15 +366,13 @@ class Dropping(ModelPlugin[Config]):
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_masks_follow_from_the_job_s_seed_whatever_runs_beside_it(
-    data: FederatedData, make_fit: MakeFit, workers: int
-) -> None:
-    dropping = Architecture("dropping", Dropping(Config()), data.task)
-    resources = Resources.of(data, {"dropping": dropping}, "cpu")
+def test_masks_follow_from_the_job_s_seed_whatever_runs_beside_it(lab: Lab, workers: int) -> None:
+    dropping = Architecture("dropping", Dropping(Config()), lab.data.task)
+    resources = Resources.of(lab.data, {"dropping": dropping}, "cpu")
     models = {"model": dropping.initial(Key.root(0))}
     # Not shuffled, so that the seed is for the masks alone.
     streams = {"train": Stream(ClientSamples(0), 4, shuffled=False)}
-    jobs = [make_fit(models=models, streams=streams, seed=seed) for seed in (0, 1, 2, 0, 1, 2)]
+    jobs = [lab.make_fit(models=models, streams=streams, seed=seed) for seed in (0, 1, 2, 0, 1, 2)]
     alone = Worker(resources, threading.Event())
     expected = [run(job, alone).model.digest() for job in jobs]
     assert expected[:3] == expected[3:]
@@ -474,10 +399,10 @@ class Noise:
         return torch.zeros(())
 
 
-def test_a_step_draws_from_the_job_s_generator(worker: Worker, make_fit: MakeFit) -> None:
-    first, again = (run(make_fit(step=Noise(0.1)), worker) for _ in range(2))
+def test_a_step_draws_from_the_job_s_generator(lab: Lab) -> None:
+    first, again = (lab.run(lab.make_fit(step=Noise(0.1))) for _ in range(2))
     assert first.model.digest() == again.model.digest()
-    assert run(make_fit(step=Noise(0.1), seed=1), worker).model.digest() != first.model.digest()
+    assert lab.run(lab.make_fit(step=Noise(0.1), seed=1)).model.digest() != first.model.digest()
 
 
 @dataclass(frozen=True)
@@ -490,41 +415,39 @@ class Counting:
         return Descent()(work, batches)
 
 
-def test_a_step_leaves_outputs_beside_models(worker: Worker, make_fit: MakeFit) -> None:
+def test_a_step_leaves_outputs_beside_models(lab: Lab) -> None:
     begun = freeze({"steps": np.array(3, np.int64), "met": np.zeros(11, np.float32)})
-    job = make_fit(
+    job = lab.make_fit(
         step=Counting(),
         num_steps=4,
         extras={"position": per_sample(np.arange(11), "train")},
         outputs=begun,
     )
-    fitted = run(job, worker)
+    fitted = lab.run(job)
     assert fitted.outputs["steps"] == 7
     # Batches of 4, 4 and 3, and then 4 of the next pass.
     assert sorted(fitted.outputs["met"].tolist()) == [1.0] * 7 + [2.0] * 4
     assert not fitted.outputs["met"].flags.writeable
     assert begun["steps"] == 3
-    same = run(make_fit(num_steps=4), worker)
+    same = lab.run(lab.make_fit(num_steps=4))
     assert fitted.model.digest() == same.model.digest()
-    assert run(replace(job, num_steps=0), worker).outputs is begun
+    assert lab.run(replace(job, num_steps=0)).outputs is begun
 
 
 @pytest.mark.parametrize("label", ["mlp", "tied", "lstm"])
-def test_a_sum_of_gradients_is_the_gradient_over_all_samples(
-    label: str, worker: Worker, resources: Resources, make_fit: MakeFit, start: Start
-) -> None:
-    model = start(label)
-    job = make_fit(
+def test_a_sum_of_gradients_is_the_gradient_over_all_samples(lab: Lab, label: str) -> None:
+    model = lab.start(label)
+    job = lab.make_fit(
         step=GradientSum(),
         models={"model": model},
         num_steps=3,
         extras={NUM_SAMPLES: Extra(np.array(11, np.float32))},
         outputs={name: np.zeros_like(array) for name, array in model.params.items()},
     )
-    fitted = run(job, worker)
-    x, y, rows = resources.tensors(ClientSamples(0))
+    fitted = lab.run(job)
+    x, y, rows = lab.resources.tensors(ClientSamples(0))
     assert y is not None
-    bound = Worker(resources, threading.Event()).bind("model", model, trained=True)
+    bound = Worker(lab.resources, threading.Event()).bind("model", model, trained=True)
     loss = label_loss(bound(x[rows]), y[rows])
     expected = torch.autograd.grad(loss, list(bound.params.values()))
     for gradient, its in zip(fitted.outputs.values(), expected, strict=True):
@@ -534,15 +457,15 @@ def test_a_sum_of_gradients_is_the_gradient_over_all_samples(
 
 @pytest.mark.parametrize("public_buffers", ["frozen", "restored", "moving"])
 def test_distilling_foreign_samples_at_no_speed_leaves_accuracy_where_it_was(
-    public_buffers: PublicBuffers, worker: Worker, make_fit: MakeFit, start: Start
+    lab: Lab, public_buffers: PublicBuffers
 ) -> None:
-    own = make_fit(
-        models={"model": start("norm")}, num_steps=60, streams={"train": Stream(ClientSamples(3), 7)}
+    own = lab.make_fit(
+        models={"model": lab.start("norm")}, num_steps=60, streams={"train": Stream(ClientSamples(3), 7)}
     )
-    trained = run(own, worker).model
+    trained = lab.run(own).model
     foreign = InlineSamples(5 + 4 * Key.root(1).numpy().standard_normal((96, 6)).astype(np.float32))
-    distilled = run(
-        make_fit(
+    distilled = lab.run(
+        lab.make_fit(
             models={"model": trained},
             step=Descent(loss=divergence),
             streams={"public": Stream(foreign, 8)},
@@ -550,11 +473,10 @@ def test_distilling_foreign_samples_at_no_speed_leaves_accuracy_where_it_was(
             optimiser=Sgd(1e-12),
             num_steps=12,
             public_buffers=public_buffers,
-        ),
-        worker,
+        )
     ).model
     before, after = (
-        run(Evaluate(model, (ClientSamples(3),), 32), worker)[0].correct for model in (trained, distilled)
+        lab.run(Evaluate(model, (ClientSamples(3),), 32))[0].correct for model in (trained, distilled)
     )
     assert before >= 12  # of 21
     assert (after == before) == (public_buffers != "moving")

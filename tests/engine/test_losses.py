@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from math import exp, log
 
 import pytest
@@ -24,28 +22,7 @@ from fedsim.engine.losses import (
     sums_of_losses,
 )
 from fedsim.rng import Key
-
-
-@dataclass
-class Table:
-    """Gives its inputs back as logits."""
-
-    params: Mapping[str, Tensor] = field(default_factory=dict)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return x
-
-    def features(self, x: Tensor) -> Tensor:
-        return x
-
-    def head(self, features: Tensor) -> Tensor:
-        return features
-
-    def public(self, x: Tensor) -> Tensor:
-        return self(x)
-
-    def at(self, params: Mapping[str, Tensor], *, moves_buffers: bool = False) -> Callable[[Tensor], Tensor]:
-        raise NotImplementedError
+from tests.engine.conftest import Table
 
 
 def loss_of(

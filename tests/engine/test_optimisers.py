@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
@@ -40,13 +41,20 @@ def _moved(optimiser: Optimiser, num_steps: int) -> list[list[Tensor]]:
     return history
 
 
-def _moved_by_torch(kind: type[torch.optim.Optimizer], num_steps: int, **options: Any) -> list[list[Tensor]]:
-    generator, params = Key.root(2).torch(), _params()
-    optimiser, history = kind(params, **options), []
+def _moved_by_torch(
+    params: list[Tensor],
+    optimiser: torch.optim.Optimizer,
+    num_steps: int,
+    before: Callable[[], object] = list,
+    after: Callable[[], object] = list,
+) -> list[list[Tensor]]:
+    generator, history = Key.root(2).torch(), []
     for _ in range(num_steps):
         for param in params:
             param.grad = torch.randn(param.shape, generator=generator)
+        before()
         optimiser.step()
+        after()
         history.append([param.clone() for param in params])
     return history
 
@@ -72,9 +80,10 @@ CASES: list[tuple[Optimiser, type[torch.optim.Optimizer], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("ours", "theirs", "options"), CASES, ids=[repr(case[0]) for case in CASES])
 def test_every_step_is_that_of_torch(
-    ours: Optimiser, theirs: type[torch.optim.Optimizer], options: dict[str, Any]
+    ours: Optimiser, theirs: Callable[..., torch.optim.Optimizer], options: dict[str, Any]
 ) -> None:
-    mine, its = _moved(ours, 5), _moved_by_torch(theirs, 5, foreach=True, **options)
+    params = _params()
+    mine, its = _moved(ours, 5), _moved_by_torch(params, theirs(params, foreach=True, **options), 5)
     for left, right in zip(mine, its, strict=True):
         assert all(map(torch.equal, left, right))
 
@@ -101,33 +110,25 @@ def test_long_gradients_are_shortened_together() -> None:
 
 @pytest.mark.parametrize("most", [0.5, 3.0, 100.0])
 def test_clipping_is_that_of_torch(most: float) -> None:
-    generator, params = Key.root(2).torch(), _params()
+    params = _params()
     reference = torch.optim.Adam(params, lr=0.01, foreach=True)
-    for _ in range(4):
-        for param in params:
-            param.grad = torch.randn(param.shape, generator=generator)
-        torch.nn.utils.clip_grad_norm_(params, most)
-        reference.step()
-    mine = _moved(Clipped(Adam(0.01), most), 4)[-1]
-    assert all(map(torch.equal, mine, params))
+    its = _moved_by_torch(params, reference, 4, before=lambda: torch.nn.utils.clip_grad_norm_(params, most))
+    mine = _moved(Clipped(Adam(0.01), most), 4)
+    assert all(map(torch.equal, mine[-1], its[-1]))
 
 
 @pytest.mark.parametrize("inner", [Sgd(0.1), Sgd(0.1, momentum=0.9), Adam(0.01)], ids=repr)
 def test_the_cosine_is_that_of_torch(inner: Sgd | Adam) -> None:
-    generator, params, num_steps = Key.root(2).torch(), _params(), 5
+    params, num_steps = _params(), 5
     reference: torch.optim.Optimizer = (
         torch.optim.Adam(params, lr=inner.lr)
         if isinstance(inner, Adam)
         else torch.optim.SGD(params, lr=inner.lr, momentum=inner.momentum)
     )
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(reference, num_steps)
-    for _ in range(num_steps):
-        for param in params:
-            param.grad = torch.randn(param.shape, generator=generator)
-        reference.step()
-        schedule.step()
-    mine = _moved(cosine(inner, num_steps), num_steps)[-1]
-    for ours, theirs in zip(mine, params, strict=True):
+    its = _moved_by_torch(params, reference, num_steps, after=schedule.step)
+    mine = _moved(cosine(inner, num_steps), num_steps)
+    for ours, theirs in zip(mine[-1], its[-1], strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)
 
 

@@ -16,19 +16,18 @@ from fedsim.data.base import Dataset
 from fedsim.engine.compute_context import ComputeContext
 from fedsim.engine.cost import Costs
 from fedsim.engine.engine import Engine
-from fedsim.engine.execute import run
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.engine.jobs import ClientSamples, Evaluate, Fit, InlineSamples, Predict, PublicSamples, Stream
 from fedsim.engine.losses import Batches, Extras, Models, label_loss
 from fedsim.engine.steps import Descent
 from fedsim.engine.training_config import TrainingConfig
-from fedsim.engine.worker_state import Resources, Worker
+from fedsim.engine.worker_state import Resources
 from fedsim.models import Architecture, composed
 from fedsim.params import Array
 from fedsim.rng import Key
 from fedsim.task import Task
-from tests.engine.conftest import Start
+from tests.engine.conftest import Lab
 
 
 @pytest.fixture
@@ -77,41 +76,35 @@ def test_hooks_find_architectures_and_their_parts(bench: Any, data: FederatedDat
 
 
 @pytest.mark.parametrize("cut", [1, 2])
-def test_features_of_nobody_have_their_shape_too(
-    worker: Worker, architectures: Mapping[str, Architecture], start: Start, cut: int
-) -> None:
-    lower = architectures["mlp"].below(cut)
+def test_features_of_nobody_have_their_shape_too(lab: Lab, cut: int) -> None:
+    lower = lab.architectures["mlp"].below(cut)
     for samples, n in ((ClientSamples(2), 0), (ClientSamples(0), 11)):
-        features = run(Predict(lower.part_of(start()), samples, 4), worker)
+        features = lab.run(Predict(lower.part_of(lab.start()), samples, 4))
         assert features.shape == (n, *lower.output_shape)
         assert features.dtype == np.float32
 
 
-def test_upper_layers_learn_from_features(
-    worker: Worker, architectures: Mapping[str, Architecture], start: Start, make_fit: Any
-) -> None:
-    mlp, model = architectures["mlp"], start()
-    features = run(Predict(mlp.below(2).part_of(model), ClientSamples(0), 4), worker)
-    labels = worker.resources.data.y[worker.resources.data.indices(0, "train")]
-    job: Fit = make_fit(
+def test_upper_layers_learn_from_features(lab: Lab) -> None:
+    mlp, model = lab.architectures["mlp"], lab.start()
+    features = lab.run(Predict(mlp.below(2).part_of(model), ClientSamples(0), 4))
+    labels = lab.worker.resources.data.y[lab.worker.resources.data.indices(0, "train")]
+    job: Fit = lab.make_fit(
         models={"model": mlp.above(2).part_of(model)},
         streams={"train": Stream(InlineSamples(features, labels), 4)},
     )
-    fitted = run(job, worker).model
+    fitted = lab.run(job).model
     assert fitted.architecture == "mlp[2:]"
     assert list(fitted.params) == ["head.weight", "head.bias"]
     # A product of 4 inputs and 3 outputs, and as much for its weights.
-    assert Costs(worker.resources).work(replace(job, num_steps=1)).total.flops == 4 * 2 * 2 * (4 * 3)
+    assert Costs(lab.worker.resources).work(replace(job, num_steps=1)).total.flops == 4 * 2 * 2 * (4 * 3)
 
 
-def test_a_composed_model_is_evaluated_like_the_whole(
-    worker: Worker, architectures: Mapping[str, Architecture], start: Start
-) -> None:
-    mlp, model = architectures["mlp"], start()
+def test_a_composed_model_is_evaluated_like_the_whole(lab: Lab) -> None:
+    mlp, model = lab.architectures["mlp"], lab.start()
     both = composed(mlp.below(2).part_of(model), mlp.above(2).part_of(model))
     parts = (ClientSamples(0), ClientSamples(1))
-    assert run(Evaluate(both, parts, 4), worker) == run(Evaluate(model, parts, 4), worker)
-    costs = Costs(worker.resources)
+    assert lab.run(Evaluate(both, parts, 4)) == lab.run(Evaluate(model, parts, 4))
+    costs = Costs(lab.worker.resources)
     assert costs.work(Evaluate(both, parts, 4)).total == costs.work(Evaluate(model, parts, 4)).total
 
 
@@ -122,34 +115,31 @@ def once(models: Models, batches: Batches, extras: Extras) -> Any:
 
 
 @pytest.mark.parametrize("label", ["mlp", "norm", "counting"])
-def test_features_and_logits_of_one_pass_are_those_of_the_model(
-    worker: Worker, start: Start, make_fit: Any, label: str
-) -> None:
-    jobs = [make_fit(models={"model": start(label)}, step=step) for step in (Descent(), Descent(loss=once))]
-    usual, by_hand = (run(job, worker) for job in jobs)
+def test_features_and_logits_of_one_pass_are_those_of_the_model(lab: Lab, label: str) -> None:
+    jobs = [
+        lab.make_fit(models={"model": lab.start(label)}, step=step)
+        for step in (Descent(), Descent(loss=once))
+    ]
+    usual, by_hand = (lab.run(job) for job in jobs)
     assert usual.loss == by_hand.loss
     assert usual.model.digest() == by_hand.model.digest()
-    costs = Costs(worker.resources)
+    costs = Costs(lab.worker.resources)
     assert costs.work(jobs[0]) == costs.work(jobs[1])
 
 
-def test_where_nothing_learns_features_have_their_shape(
-    resources: Resources, architectures: Mapping[str, Architecture], start: Start
-) -> None:
+def test_where_nothing_learns_features_have_their_shape(lab: Lab) -> None:
     null = NULL(ExecutorConfig())
-    null.open(resources)
-    lower = architectures["mlp"].below(2)
-    job = Predict(lower.part_of(start()), PublicSamples(np.arange(5)), 4)
+    null.open(lab.resources)
+    lower = lab.architectures["mlp"].below(2)
+    job = Predict(lower.part_of(lab.start()), PublicSamples(np.arange(5)), 4)
     features = null.wait(null.submit(job, (0, 0)))
     assert features.shape == (5, 4)
     assert features.dtype == np.float32
 
 
-def test_a_part_has_no_gradient_where_it_is_a_teacher(
-    worker: Worker, architectures: Mapping[str, Architecture], start: Start
-) -> None:
+def test_a_part_has_no_gradient_where_it_is_a_teacher(lab: Lab) -> None:
     # What FedRep does by turns: layers above the cut learn, those below it stay.
-    mlp, model = architectures["mlp"], start()
+    mlp, model = lab.architectures["mlp"], lab.start()
     models = {"below": mlp.below(2).part_of(model), "model": mlp.above(2).part_of(model)}
 
     def through(models: Models, batches: Batches, extras: Extras) -> Any:
@@ -158,9 +148,9 @@ def test_a_part_has_no_gradient_where_it_is_a_teacher(
 
     streams = {"train": Stream(ClientSamples(0), 4)}
     sgd = {"model": TrainingConfig(lr=0.1).make_optimiser()}
-    split = run(Fit(Descent(loss=through), models, ("model",), streams, sgd, 5, 17), worker)
-    whole = run(Fit(Descent(), {"model": model}, ("model",), streams, sgd, 1, 17), worker)
-    first = run(Fit(Descent(loss=through), models, ("model",), streams, sgd, 1, 17), worker)
+    split = lab.run(Fit(Descent(loss=through), models, ("model",), streams, sgd, 5, 17))
+    whole = lab.run(Fit(Descent(), {"model": model}, ("model",), streams, sgd, 1, 17))
+    first = lab.run(Fit(Descent(loss=through), models, ("model",), streams, sgd, 1, 17))
     assert list(split.models) == ["model"]
     assert first.loss == whole.loss
     for name, array in first.model.params.items():

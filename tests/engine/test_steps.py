@@ -15,9 +15,9 @@ from fedsim.engine.jobs import Extra
 from fedsim.engine.losses import Batch, Batches, Extras, LiveModel, Models
 from fedsim.engine.optimisers import Sgd
 from fedsim.engine.steps import Descent, Work
-from fedsim.engine.worker_state import BoundNet, Worker
+from fedsim.engine.worker_state import BoundNet
 from fedsim.rng import Key
-from tests.engine.conftest import MakeFit, Start
+from tests.engine.conftest import Lab
 
 LR = 0.5
 
@@ -47,8 +47,8 @@ def mutual(models: Models, batches: Batches, extras: Extras) -> Mapping[str, Ten
     }
 
 
-def test_one_loss_moves_the_model_down_its_gradient(worker: Worker, start: Start, batches: Batches) -> None:
-    net = worker.bind("model", start(), trained=True)
+def test_one_loss_moves_the_model_down_its_gradient(lab: Lab, batches: Batches) -> None:
+    net = lab.worker.bind("model", lab.start(), trained=True)
     before = copies(net)
     expected = F.cross_entropy(net(batches["train"].x), batches["train"].labels)
     gradients = torch.autograd.grad(expected, list(net.params.values()))
@@ -61,9 +61,9 @@ def test_one_loss_moves_the_model_down_its_gradient(worker: Worker, start: Start
 
 @pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
 def test_with_a_loss_per_model_all_gradients_are_taken_before_any_model_moves(
-    worker: Worker, start: Start, batches: Batches, order: tuple[str, str]
+    lab: Lab, batches: Batches, order: tuple[str, str]
 ) -> None:
-    nets = {name: worker.bind(name, start(seed=seed), trained=True) for seed, name in enumerate("ab")}
+    nets = {name: lab.worker.bind(name, lab.start(seed=seed), trained=True) for seed, name in enumerate("ab")}
     before = {name: copies(net) for name, net in nets.items()}
     losses = mutual(nets, batches, {})
     gradients = {
@@ -90,28 +90,24 @@ class Towards:
         ]
 
 
-def test_a_correction_changes_the_gradient_before_it_is_applied(
-    worker: Worker, start: Start, make_fit: MakeFit
-) -> None:
-    model, anchor = start(seed=0), start(seed=1)
-    job = make_fit(
+def test_a_correction_changes_the_gradient_before_it_is_applied(lab: Lab) -> None:
+    model, anchor = lab.start(seed=0), lab.start(seed=1)
+    job = lab.make_fit(
         models={"model": model},
         step=Descent(correct=Towards(1.0)),
         extras={"anchor": Extra(anchor.params)},
         optimiser=Sgd(0.5),
         num_steps=1,
     )
-    for name, after in fit(job, worker).model.params.items():
+    for name, after in fit(job, lab.worker).model.params.items():
         # Half of the way to the anchor.
         np.testing.assert_allclose(
             after, (model.params[name] + anchor.params[name]) / 2, rtol=1e-5, atol=1e-7
         )
 
 
-def test_a_parameter_that_the_loss_does_not_reach_stays(
-    worker: Worker, start: Start, batches: Batches
-) -> None:
-    net = worker.bind("model", start(), trained=True)
+def test_a_parameter_that_the_loss_does_not_reach_stays(lab: Lab, batches: Batches) -> None:
+    net = lab.worker.bind("model", lab.start(), trained=True)
     before = dict(zip(net.params, copies(net), strict=True))
     Descent(loss=_of_features)(work_on({"model": net}, "model"), batches)
     moved = [name for name, param in net.params.items() if not torch.equal(param, before[name])]
@@ -133,10 +129,8 @@ def _for_c(models: Models, batches: Batches, extras: Extras) -> Mapping[str, Ten
 @pytest.mark.parametrize(
     ("loss", "given"), [(_one, "gave one scalar"), (_for_c, "gave scalars for a, c")], ids=["one", "other"]
 )
-def test_losses_and_trained_models_belong_together(
-    worker: Worker, start: Start, batches: Batches, loss: Any, given: str
-) -> None:
-    nets = {name: worker.bind(name, start(), trained=True) for name in "ab"}
+def test_losses_and_trained_models_belong_together(lab: Lab, batches: Batches, loss: Any, given: str) -> None:
+    nets = {name: lab.worker.bind(name, lab.start(), trained=True) for name in "ab"}
     with pytest.raises(ValueError, match=f"{given}, the job trains a, b: return one scalar for one"):
         Descent(loss=loss)(work_on(nets, "a", "b"), batches)
 

@@ -27,7 +27,7 @@ from fedsim.models.cnn import Cnn
 from fedsim.params import Model
 from fedsim.rng import Key
 from fedsim.task import Task
-from tests.engine.conftest import Start
+from tests.engine.conftest import Lab
 
 INPUTS = (6,)
 CPU = torch.device("cpu")
@@ -65,26 +65,26 @@ def test_what_is_fetched_at_once_is_equal_and_its_own() -> None:
         assert copy.untyped_storage().nbytes() == tensor.nbytes
 
 
-def test_samples_are_found_where_they_belong(resources: Resources, data: FederatedData) -> None:
-    train = data.indices(1, "train")
+def test_samples_are_found_where_they_belong(lab: Lab) -> None:
+    train = lab.data.indices(1, "train")
     cases: list[tuple[Samples, int, list[int]]] = [
         (ClientSamples(1), 5, train.tolist()),
-        (ClientSamples(0, "test"), 3, data.indices(0, "test").tolist()),
+        (ClientSamples(0, "test"), 3, lab.data.indices(0, "test").tolist()),
         (ClientSamples(2), 0, []),
-        (GlobalTest(), 5, data.global_test.tolist()),
-        (PublicSamples(np.array([3, 0])), 2, data.public[[3, 0]].tolist()),
+        (GlobalTest(), 5, lab.data.global_test.tolist()),
+        (PublicSamples(np.array([3, 0])), 2, lab.data.public[[3, 0]].tolist()),
     ]
     for samples, num, rows in cases:
-        assert resources.num_samples(samples) == num
-        x, y, found = resources.tensors(samples)
+        assert lab.resources.num_samples(samples) == num
+        x, y, found = lab.resources.tensors(samples)
         assert found is not None
         assert found.tolist() == rows
-        np.testing.assert_array_equal(x[found].numpy(), data.x[rows])
+        np.testing.assert_array_equal(x[found].numpy(), lab.data.x[rows])
         if isinstance(samples, PublicSamples):
             assert y is None
         else:
             assert y is not None
-            assert y[found].tolist() == data.y[rows].tolist()
+            assert y[found].tolist() == lab.data.y[rows].tolist()
 
 
 def test_inline_samples_bring_their_own_values(resources: Resources) -> None:
@@ -95,28 +95,26 @@ def test_inline_samples_bring_their_own_values(resources: Resources) -> None:
     assert resources.tensors(InlineSamples(INLINE.x))[1] is None
 
 
-def test_pooled_samples_are_everybodys_in_the_order_of_the_data_set(
-    resources: Resources, data: FederatedData
-) -> None:
-    flat = data.holdings["train"].flat
+def test_pooled_samples_are_everybodys_in_the_order_of_the_data_set(lab: Lab) -> None:
+    flat = lab.data.holdings["train"].flat
     assert flat is not None
-    some = sorted([*data.indices(3, "train").tolist(), *data.indices(1, "train").tolist()])
+    some = sorted([*lab.data.indices(3, "train").tolist(), *lab.data.indices(1, "train").tolist()])
     cases = [
         (PooledSamples("train"), sorted(flat.tolist())),
-        (PooledSamples("test"), sorted(i for k in range(4) for i in data.indices(k, "test").tolist())),
+        (PooledSamples("test"), sorted(i for k in range(4) for i in lab.data.indices(k, "test").tolist())),
         (PooledSamples("val"), []),
         (PooledSamples("train", (3, 1)), some),
         (PooledSamples("train", (2,)), []),
         (PooledSamples("train", ()), []),
     ]
     for samples, expected in cases:
-        x, y, rows = resources.tensors(samples)
+        x, y, rows = lab.resources.tensors(samples)
         assert rows is not None
         assert y is not None
         assert rows.tolist() == expected
-        assert resources.num_samples(samples) == len(expected)
-        assert y[rows].tolist() == data.y[expected].tolist()
-        np.testing.assert_array_equal(x[rows].numpy(), data.x[expected])
+        assert lab.resources.num_samples(samples) == len(expected)
+        assert y[rows].tolist() == lab.data.y[expected].tolist()
+        np.testing.assert_array_equal(x[rows].numpy(), lab.data.x[expected])
 
 
 def test_counts_cannot_be_trained_on(architectures: Mapping[str, Architecture]) -> None:
@@ -134,10 +132,8 @@ def test_counts_cannot_be_trained_on(architectures: Mapping[str, Architecture]) 
         resources.tensors(ClientSamples(1))
 
 
-def test_a_public_set_without_labels_gives_none(
-    data: FederatedData, architectures: Mapping[str, Architecture]
-) -> None:
-    resources = Resources.of(replace(data, public_labelled=False), architectures, "cpu")
+def test_a_public_set_without_labels_gives_none(lab: Lab) -> None:
+    resources = Resources.of(replace(lab.data, public_labelled=False), lab.architectures, "cpu")
     positions = np.array([3, 0])
     assert resources.tensors(PublicSamples(positions))[1] is None
     with pytest.raises(UserError, match=r"comes from another data set \(data\.public\.source\)"):
@@ -152,19 +148,14 @@ def test_passes_skip_single_samples_only_where_batch_norm_is_trained(resources: 
 
 
 @pytest.mark.parametrize("label", ["mlp", "norm", "counting", "lstm", "tied"])
-def test_a_bound_net_computes_with_the_values_it_was_given(
-    worker: Worker,
-    start: Start,
-    architectures: Mapping[str, Architecture],
-    label: str,
-) -> None:
+def test_a_bound_net_computes_with_the_values_it_was_given(lab: Lab, label: str) -> None:
     x = torch.randn(3, 6, generator=Key.root(4).torch())
     for seed in (0, 1):
-        model = start(label, seed)
-        net = architectures[label].skeleton().eval()
+        model = lab.start(label, seed)
+        net = lab.architectures[label].skeleton().eval()
         values = {name: torch.tensor(array) for name, array in {**model.params, **model.buffers}.items()}
         expected = torch.func.functional_call(net, values, (x,))
-        bound = worker.bind("place", model, trained=False)
+        bound = lab.worker.bind("place", model, trained=False)
         assert torch.equal(bound(x), expected)
         assert list(bound.params) == list(model.params)
         assert list(bound.buffers) == list(model.buffers)
@@ -179,34 +170,34 @@ def test_a_net_that_runs_pools_before_relu_and_one_that_is_counted_does_not(data
     assert list(dict(cnn.skeleton().body[0].named_children())) == ["conv", "relu", "pool"]
 
 
-def test_binding_copies_so_a_model_is_never_written_into(worker: Worker, start: Start) -> None:
-    model = start()
+def test_binding_copies_so_a_model_is_never_written_into(lab: Lab) -> None:
+    model = lab.start()
     before = model.digest()
-    net = worker.bind("place", model, trained=True)
+    net = lab.worker.bind("place", model, trained=True)
     with torch.no_grad():
         for param in net.params.values():
             param.zero_()
     assert model.digest() == before
 
 
-def test_a_net_is_built_once_for_each_place_and_architecture(worker: Worker, start: Start) -> None:
-    first = worker.bind("a", start(), trained=True)
-    assert worker.bind("a", start(seed=1), trained=False) is first
+def test_a_net_is_built_once_for_each_place_and_architecture(lab: Lab) -> None:
+    first = lab.worker.bind("a", lab.start(), trained=True)
+    assert lab.worker.bind("a", lab.start(seed=1), trained=False) is first
     assert not first.net.training
     assert not any(param.requires_grad for param in first.params.values())
-    assert worker.bind("a", start(), trained=True).net.training
-    assert worker.bind("b", start(), trained=True) is not first
-    assert worker.bind("a", start("norm"), trained=True) is not first
+    assert lab.worker.bind("a", lab.start(), trained=True).net.training
+    assert lab.worker.bind("b", lab.start(), trained=True) is not first
+    assert lab.worker.bind("a", lab.start("norm"), trained=True) is not first
 
 
 @pytest.mark.parametrize("label", ["mlp", "norm", "lstm", "tied"])
-def test_a_model_at_other_parameters_is_that_model(label: str, worker: Worker, start: Start) -> None:
-    here, there = start(label, 1), start(label, 2)
+def test_a_model_at_other_parameters_is_that_model(lab: Lab, label: str) -> None:
+    here, there = lab.start(label, 1), lab.start(label, 2)
     x = torch.randn(5, *INPUTS, generator=torch.Generator().manual_seed(3))
-    other = worker.bind("other", there, trained=True)
+    other = lab.worker.bind("other", there, trained=True)
     expected = other(x)
     gradients = torch.autograd.grad(expected.square().sum(), list(other.params.values()))
-    bound = worker.bind("model", here, trained=True)
+    bound = lab.worker.bind("model", here, trained=True)
     params = {name: torch.tensor(array, requires_grad=True) for name, array in there.params.items()}
     logits = bound.at(params)(x)
     assert torch.equal(logits, expected)
@@ -218,12 +209,12 @@ def test_a_model_at_other_parameters_is_that_model(label: str, worker: Worker, s
     assert all(torch.equal(bound.buffers[name], torch.tensor(value)) for name, value in here.buffers.items())
 
 
-def test_buffers_can_move_at_other_parameters_too(worker: Worker, start: Start) -> None:
+def test_buffers_can_move_at_other_parameters_too(lab: Lab) -> None:
     x = torch.randn(5, *INPUTS, generator=torch.Generator().manual_seed(3))
-    there = start("norm", 2)
-    other = worker.bind("other", Model("norm", there.params, start("norm", 1).buffers), trained=True)
+    there = lab.start("norm", 2)
+    other = lab.worker.bind("other", Model("norm", there.params, lab.start("norm", 1).buffers), trained=True)
     other(x)
-    bound = worker.bind("model", start("norm", 1), trained=True)
+    bound = lab.worker.bind("model", lab.start("norm", 1), trained=True)
     params = {name: torch.tensor(array, requires_grad=True) for name, array in there.params.items()}
     first, second = (bound.at(params, moves_buffers=True)(x).square().sum() for _ in range(2))
     other(x)
@@ -232,10 +223,8 @@ def test_buffers_can_move_at_other_parameters_too(worker: Worker, start: Start) 
 
 
 @pytest.mark.parametrize("public_buffers", ["frozen", "restored", "moving"])
-def test_public_samples_move_buffers_only_where_they_may(
-    public_buffers: PublicBuffers, worker: Worker, start: Start
-) -> None:
-    bound = worker.bind("model", start("norm"), trained=True, public_buffers=public_buffers)
+def test_public_samples_move_buffers_only_where_they_may(lab: Lab, public_buffers: PublicBuffers) -> None:
+    bound = lab.worker.bind("model", lab.start("norm"), trained=True, public_buffers=public_buffers)
     own, foreign = torch.randn(8, *INPUTS), 10 + 3 * torch.randn(8, *INPUTS)
     bound(own)
     before = {name: value.clone() for name, value in bound.buffers.items()}
@@ -243,7 +232,7 @@ def test_public_samples_move_buffers_only_where_they_may(
     stayed = all(torch.equal(value, before[name]) for name, value in bound.buffers.items())
     assert stayed == (public_buffers != "moving")
     # What is normalised by the batch has a mean that the foreign samples cannot shift.
-    evaluated = worker.bind("predict", start("norm"), trained=False)
+    evaluated = lab.worker.bind("predict", lab.start("norm"), trained=False)
     for name, value in before.items():
         evaluated.buffers[name].copy_(value)
     assert torch.equal(logits, evaluated(foreign)) == (public_buffers == "frozen")
@@ -252,8 +241,8 @@ def test_public_samples_move_buffers_only_where_they_may(
     assert any(not torch.equal(value, before[name]) for name, value in bound.buffers.items())
 
 
-def test_a_teacher_meets_public_samples_as_any_others(worker: Worker, start: Start) -> None:
-    teacher = worker.bind("teacher", start("norm"), trained=False, public_buffers="restored")
+def test_a_teacher_meets_public_samples_as_any_others(lab: Lab) -> None:
+    teacher = lab.worker.bind("teacher", lab.start("norm"), trained=False, public_buffers="restored")
     x = torch.randn(4, *INPUTS)
     assert torch.equal(teacher.public(x), teacher(x))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +22,7 @@ from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.engine.jobs import ClientSamples, Evaluate, Job, Score
 from fedsim.engine.training_config import TrainingConfig
-from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
+from fedsim.fleet import Availability, Fleet, GroupConfig, ServerConfig, build_fleet
 from fedsim.models import Architecture
 from fedsim.models.linear import PLUGIN as LINEAR
 from fedsim.network import Carrier, Links, Listener, NetworkPlugin, Parcel
@@ -208,6 +209,26 @@ class WiresCarrier:
             listener.arrived(parcel)
 
 
+def _ticks(at_s: float) -> float:
+    return at_s if at_s == inf else int(1024 * at_s)
+
+
+class Absences(Availability):
+    """Clients are there but for given spans, in seconds, of which the last may have no end."""
+
+    def __init__(self, num: int, away: Mapping[int, Sequence[tuple[float, float]]]) -> None:
+        super().__init__(num)
+        self._away = {client: [(_ticks(a), _ticks(b)) for a, b in spans] for client, spans in away.items()}
+
+    def _states(self, clients: Any, tick: int) -> Any:
+        gone = [any(a <= tick < b for a, b in self._away.get(int(client), ())) for client in clients]
+        return ~np.array(gone, np.bool_)
+
+    def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
+        later = [int(at) for span in self._away.get(client, ()) for at in span if tick < at < inf]
+        return bool(self._states([client], tick)[0]), min(later, default=None)
+
+
 class Oracle(NULL):
     """Learns nothing, but knows its accuracy: ``score(samples)`` says what an evaluation finds.
 
@@ -281,6 +302,11 @@ def make_parts(algorithm: Any, sizes: Sequence[int] = (2, 2, 2), **changes: Any)
     return replace(parts, **changes)
 
 
+def absent(fleet: Fleet, away: Mapping[int, Sequence[tuple[float, float]]]) -> Fleet:
+    """Return a fleet whose clients are away in some spans."""
+    return Fleet(fleet.groups, fleet.server, fleet.server_model, Absences(len(fleet), away))
+
+
 def play(algorithm: Any, **changes: Any) -> tuple[Any, list[tuple[Any, ...]]]:
     """Run; return the result and the kept trace."""
     trace = Trace(keep=True)
@@ -298,6 +324,7 @@ def world() -> SimpleNamespace:
         Scripted=Scripted,
         Wires=Wires,
         Word=Word,
+        absent=absent,
         broadcast=broadcast,
         by_client=by_client,
         make_data=make_data,

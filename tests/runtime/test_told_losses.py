@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import log
+from math import inf, log
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ import pytest
 from fedsim.algorithms.base import Algorithm, Exchange
 from fedsim.config import Config
 from fedsim.errors import RunError
-from fedsim.fleet import Availability, Fleet
 from fedsim.params import Array, Model, Tree
 from fedsim.rng import Key
 from fedsim.runtime import told_losses
@@ -189,23 +188,10 @@ def test_who_does_not_answer_in_time_is_left_out_and_its_answer_is_late(world: A
     assert sum(row.late for row in longer.rounds) == 2
 
 
-class Leaving(Availability):
-    """Client 1 goes for ever after 20 s; the others stay."""
-
-    def _states(self, clients: Array, tick: int) -> Array:
-        there: Array = (clients != 1) | (tick < 20 * 1024)
-        return there
-
-    def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
-        there = client != 1 or tick < 20 * 1024
-        return there, 20 * 1024 if client == 1 and there else None
-
-
 def test_who_has_left_after_answering_is_no_candidate(world: Any) -> None:
-    # Client 1 answers after 18 s, and client 0, with twice the samples, after 34 s.
+    # Client 1 answers after 18 s and goes at 20 s; client 0, with twice the samples, answers after 34 s.
     asking, algorithm = Asking(), with_models(world.Scripted())
-    fleet = world.make_parts(algorithm, sizes=(4, 2)).fleet
-    leaving = Fleet(fleet.groups, fleet.server, fleet.server_model, Leaving(2))
+    leaving = world.absent(world.make_parts(algorithm, sizes=(4, 2)).fleet, {1: [(20, inf)]})
     world.play(algorithm, selector=asking, sizes=(4, 2), fleet=leaving, client_timeout_s=100.0)
     assert [who for who, _ in asking.seen] == [[0]]
     assert [(who, at_s) for _, who, at_s in algorithm.noted("instruct")] == [((0,), 2 + 2 * PASS_S)]

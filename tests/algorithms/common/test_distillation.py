@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from math import log
 from typing import Any
 
@@ -20,29 +18,11 @@ from fedsim.algorithms.common.distillation import (
     softmax,
 )
 from fedsim.engine.losses import Batch
+from tests.engine.conftest import Table
 
 TEACHER = torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]])
 STUDENT = torch.tensor([[0.25, 0.5, 0.25], [0.5, 0.25, 0.25]])
 KL = (0.5 * log(0.5 / 0.25) + log(1 / 0.5)) / 2
-
-
-@dataclass
-class Table:
-    """Gives its inputs back as logits."""
-
-    params: Mapping[str, Tensor] = field(default_factory=dict)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return x
-
-    def features(self, x: Tensor) -> Tensor:
-        return x
-
-    def public(self, x: Tensor) -> Tensor:
-        return self(x)
-
-    def at(self, params: Mapping[str, Tensor], *, moves_buffers: bool = False) -> Callable[[Tensor], Tensor]:
-        raise NotImplementedError
 
 
 def _gradient(loss: Any, logits: Tensor, teacher: Tensor) -> tuple[float, Tensor]:

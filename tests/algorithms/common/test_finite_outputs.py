@@ -23,21 +23,18 @@ TRAINED: dict[str, Any] = {"candidates": ["mlp"], "start_trained": True}
 DEEP = {"mlp": Architecture("mlp", MLP(MLP.Config(hidden=(16, 16))), Task((64,), 10))}
 
 
-def _poisoning(algorithm: Any, name: str) -> Any:
+def _poisoning(world: Any, algorithm: Any, name: str) -> Any:
     """Have one client's first reply of a hook carry weights of some 1e15: sound, unlike its outputs."""
     poisoned = list[int]()
-    honest = getattr(algorithm, name)
 
-    async def local(client: Any, state: Any, message: Any) -> Any:
-        after, reply = await honest(client, state, message)
-        if client.client == POISONER and not poisoned:
-            poisoned.append(client.round)
-            params = {key: (array * 1e15).astype(array.dtype) for key, array in reply.params.items()}
-            reply = replace(reply, params=params)
-        return after, reply
+    def lie(client: Any, reply: Any) -> Any:
+        if client.client != POISONER or poisoned:
+            return reply
+        poisoned.append(client.round)
+        params = {key: (array * 1e15).astype(array.dtype) for key, array in reply.params.items()}
+        return replace(reply, params=params)
 
-    setattr(algorithm, name, local)
-    return algorithm
+    return world.lying(algorithm, name, lie)
 
 
 def _sound(seen: dict[int, dict[str, Model]]) -> bool:
@@ -49,7 +46,7 @@ def _sound(seen: dict[int, dict[str, Model]]) -> bool:
     [("feddf", {"server_steps": 5}), ("feddf", {"server_steps": 5, "ensemble": "losses"}), ("fedet", {})],
 )
 def test_a_poisoned_upload_is_in_no_mean(name: str, params: dict[str, Any], world: Any) -> None:
-    algorithm, notes = _poisoning(world.algorithm(name, **params), "train"), world.notes()
+    algorithm, notes = _poisoning(world, world.algorithm(name, **params), "train"), world.notes()
     seen = world.watched(algorithm)
     result = run(world.parts(algorithm, architectures=DEEP), log=notes)
     assert _sound(seen)
@@ -59,7 +56,7 @@ def test_a_poisoned_upload_is_in_no_mean(name: str, params: dict[str, Any], worl
 
 @pytest.mark.parametrize("name", ["feddf", "fedet"])
 def test_a_round_of_poisoned_uploads_alone_changes_nothing(name: str, world: Any) -> None:
-    algorithm, notes = _poisoning(world.algorithm(name), "train"), world.notes()
+    algorithm, notes = _poisoning(world, world.algorithm(name), "train"), world.notes()
     seen = world.watched(algorithm)
     parts = world.parts(
         algorithm,
@@ -92,7 +89,7 @@ def test_training_that_diverges_at_the_server_is_given_up(name: str, world: Any)
 def test_fedme_neither_groups_nor_hands_on_a_poisoned_model(literal: bool, world: Any) -> None:
     sent: dict[str, Any] = {"literal_upload": True} if literal else TRAINED
     algorithm = world.algorithm("fedme", clusters=[2, 1], raise_at=[2], **sent)
-    _poisoning(algorithm, "local_upload" if literal else "local_enrol")
+    _poisoning(world, algorithm, "local_upload" if literal else "local_enrol")
     owners, instruct = [], algorithm.instruct_learn
 
     async def instruct_learn(*arguments: Any) -> Any:
@@ -114,7 +111,7 @@ def test_fedme_neither_groups_nor_hands_on_a_poisoned_model(literal: bool, world
 @pytest.mark.parametrize("dml", [True, False])
 def test_fedmes_clients_are_not_spoilt_by_what_nobody_has_looked_at(dml: bool, world: Any) -> None:
     # With one cluster the server asks no model anything.
-    algorithm = _poisoning(world.algorithm("fedme", mc=False, dml=dml, **TRAINED), "local_enrol")
+    algorithm = _poisoning(world, world.algorithm("fedme", mc=False, dml=dml, **TRAINED), "local_enrol")
     seen, notes = world.watched(algorithm), world.notes()
     result = run(world.parts(algorithm, architectures=DEEP), log=notes)
     assert _sound(seen)

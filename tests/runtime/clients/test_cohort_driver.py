@@ -6,7 +6,8 @@ import asyncio
 import itertools
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -52,12 +53,20 @@ def result_of(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[Ru
     return run(build(load_scenario(tables, changes)), trace=trace), trace
 
 
-def both(changes: Mapping[str, Any], tables: Mapping[str, Any] = SIMPLE) -> tuple[int, RunResult]:
-    """Run with cohort drivers and without; return how many cohorts ran beforehand, and the result."""
-    quick, quick_trace = result_of(tables, changes)
+@contextmanager
+def cohort_drivers(are_there: bool) -> Iterator[pytest.MonkeyPatch]:
+    """Let the loop drive all clients, or leave things as they are; yield what patches until the end."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedsim.runtime.run.cohort_drivers", lambda *_: None)
-        slow, slow_trace = result_of(tables, changes)
+        if not are_there:
+            patch.setattr("fedsim.runtime.run.cohort_drivers", lambda *_: None)
+        yield patch
+
+
+def both(changes: Mapping[str, Any]) -> tuple[int, RunResult]:
+    """Run with cohort drivers and without; return how many cohorts ran beforehand, and the result."""
+    quick, quick_trace = result_of(SIMPLE, changes)
+    with cohort_drivers(False):
+        slow, slow_trace = result_of(SIMPLE, changes)
     assert not slow.cohorts
     assert quick_trace.kept == slow_trace.kept
     for name in ("trace_hash", "model_hash", "simulated_s", "drops", "rejections", "stopped_by"):
@@ -211,14 +220,12 @@ def test_events_of_both_links_at_one_instant_take_their_turns() -> None:
 
 def test_a_fit_that_fails_is_told_as_ever() -> None:
     told = []
-    for patched in ({}, {"fedsim.runtime.run.cohort_drivers": lambda *_: None}):
-        with pytest.MonkeyPatch.context() as patch:
+    for are_there in (True, False):
+        with cohort_drivers(are_there) as patch:
             patch.setattr("fedsim.engine.executors.null.unfitted", _fail)
-            for name, instead in patched.items():
-                patch.setattr(name, instead)
             with pytest.raises(JobError) as caught:
                 result_of(SIMPLE, {})
-            told.append(str(caught.value))
+        told.append(str(caught.value))
     assert told[0] == told[1]
     assert re.search(r"at client \d in round 1: ValueError: not today", told[0])
 
@@ -302,8 +309,7 @@ def _noted(changes: Mapping[str, Any], train: Any, *, verify: bool = False) -> t
 )
 def test_the_log_is_told_once_at_its_instants(changes: Mapping[str, Any], fails_at: int | None) -> None:
     ways = [_noted(changes, _hook_that_notes(fails_at))]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedsim.runtime.run.cohort_drivers", lambda *_: None)
+    with cohort_drivers(False):
         ways.append(_noted(changes, _hook_that_notes(fails_at)))
     assert ways[0] == ways[1]
     if fails_at is None:
@@ -318,10 +324,8 @@ def test_what_was_done_beforehand_is_not_done_again_by_the_loop() -> None:
     fleet = [{"count": 4, "device": "low", **STEADY}, {"count": 1, "device": "low", "drop_out": "1000 /s"}]
     changes = {**LEARNING, "fleet": fleet, "algorithm.name": "ditto", "run.rounds": 1}
     done = []
-    for patched in (False, True):
-        with pytest.MonkeyPatch.context() as patch:
-            if patched:
-                patch.setattr("fedsim.runtime.run.cohort_drivers", lambda *_: None)
+    for are_there in (True, False):
+        with cohort_drivers(are_there):
             parts = build(load_scenario(SIMPLE, changes))
             run(parts)
             done.append(sum(parts.executor.jobs_done["fit"].values()))
@@ -358,23 +362,21 @@ def test_verify_finds_a_planted_difference(planted: str, instead: Any, told: str
             run(replace(build(load_scenario(SIMPLE, LEARNING)), verify=True), trace=Trace(keep=True))
 
 
-@pytest.mark.parametrize("changes", [{}, {"fleet.0.drop_out": "0.5 /s", "run.rounds": 6}])
-def test_under_verify_as_many_would_have_run_beforehand(changes: Mapping[str, Any]) -> None:
-    counts = [
-        run(replace(build(load_scenario(SIMPLE, changes)), verify=verify), trace=Trace(keep=verify)).cohorts
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"fleet.0.drop_out": "0.5 /s", "run.rounds": 6},
+        {**LEARNING, "algorithm.name": "scaffold"},
+    ],
+)
+def test_under_verify_the_loop_drives_what_would_have_run_beforehand(changes: Mapping[str, Any]) -> None:
+    plain, verified = (
+        run(replace(build(load_scenario(SIMPLE, changes)), verify=verify), trace=Trace(keep=verify))
         for verify in (False, True)
-    ]
-    assert counts[0] == counts[1]
-    assert counts[0]["run_beforehand"]
-
-
-def test_under_verify_the_loop_drives_what_would_have_run_beforehand() -> None:
-    parts = build(load_scenario(SIMPLE, {**LEARNING, "algorithm.name": "scaffold"}))
-    plain = run(parts)
-    verified = run(
-        replace(build(load_scenario(SIMPLE, {**LEARNING, "algorithm.name": "scaffold"})), verify=True)
     )
-    assert plain.cohorts == verified.cohorts == {"asked": 2, "run_beforehand": 2}
+    assert plain.cohorts == verified.cohorts
+    assert plain.cohorts["run_beforehand"]
     assert (plain.trace_hash, plain.model_hash) == (verified.trace_hash, verified.model_hash)
 
 
@@ -387,17 +389,13 @@ def test_a_hook_that_raises_ends_the_run_as_on_the_loop(error: BaseException) ->
         return state, ModelUpdate.of(message.model, num_samples=client.num_samples())
 
     ends: list[tuple[str | None, list[Any]]] = []
-    for patched in (False, True):
-        with pytest.MonkeyPatch.context() as patch:
+    changes = {**LEARNING, "participation.client_timeout": "9 s"}
+    for are_there in (True, False):
+        with cohort_drivers(are_there) as patch:
             patch.setattr(ModelTraining, "train", train)
-            if patched:
-                patch.setattr("fedsim.runtime.run.cohort_drivers", lambda *_: None)
             trace = Trace(keep=True)
             try:
-                run(
-                    build(load_scenario(SIMPLE, {**LEARNING, "participation.client_timeout": "9 s"})),
-                    trace=trace,
-                )
+                run(build(load_scenario(SIMPLE, changes)), trace=trace)
                 ends.append((None, trace.kept))
             except LookupError as raised:
                 ends.append((str(raised), trace.kept))

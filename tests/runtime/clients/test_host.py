@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
-import torch.nn.functional as F  # noqa: N812
 
 from fedsim.algorithms.base import Exchange, Predictor
 from fedsim.algorithms.fedavg import PLUGIN as FEDAVG
@@ -17,10 +14,8 @@ from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.engine.training_config import TrainingConfig
-from fedsim.fleet import Availability
 from fedsim.network.none import PLUGIN as NONE
 from fedsim.runtime.clients.host import Held
-from fedsim.runtime.run import run
 
 
 @pytest.mark.parametrize(
@@ -214,27 +209,13 @@ def test_it_goes_on_though_the_reply_was_lost(network: Any, world: Any) -> None:
     assert steps[1, 1] == 2
 
 
-class Away(Availability):
-    """Client 0 is away from 2000 s to 2001 s; everybody else is always there."""
-
-    SPAN = 2000 * 1024, 2001 * 1024
-
-    def _states(self, clients: Any, tick: int) -> Any:
-        return np.array([int(k) != 0 or not self.SPAN[0] <= tick < self.SPAN[1] for k in clients], np.bool_)
-
-    def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
-        change = min((at for at in self.SPAN if client == 0 and at > tick), default=None)
-        return bool(self._states([client], tick)[0]), change
-
-
 @pytest.mark.parametrize(("on_leave", "second"), [("lost", 1), ("resume", 2)])
 def test_what_is_abandoned_keeps_the_old(on_leave: str, second: int, world: Any) -> None:
     """Its fit is over when client 0 leaves, but its answer has not left."""
-    parts = world.make_parts(world.Scripted())
-    parts.fleet.availability = Away(3)
+    fleet = world.absent(world.make_parts(world.Scripted()).fleet, {0: [(2000, 2001)]})
     steps, _, trace = play_counted(
         world,
-        fleet=parts.fleet,
+        fleet=fleet,
         network=NONE(Config()),
         extra_s=lambda client: 3000.0 if (client.client, client.dispatch) == (0, 0) else 0.0,
         on_leave=on_leave,
@@ -260,37 +241,6 @@ def test_a_state_that_a_hook_leaves_as_it_was_stays(world: Any) -> None:
     changes = {"training": MOMENTUM, "executor": threads(), "client_timeout_s": PATIENT_S}
     world.play(world.Scripted(local=local), sizes=(1,), rounds=4, **changes)
     assert seen == [world.Diary((), -1)] * 2 + [world.Diary((1,), 1)] * 2
-
-
-@pytest.mark.parametrize("on", [True, False])
-def test_momentum_is_that_of_one_optimiser_for_all_rounds(on: bool, world: Any) -> None:
-    """FedAvg with one client and full batches, and torch's own SGD, made once or for each round."""
-    rounds, training = 3, MOMENTUM.model_copy(update={"keep_optimiser": on, "epochs": 2})
-    seen: list[Any] = []
-
-    class Watched(FEDAVG):
-        async def models_of(self, observer: Any, server_state: Any, client_state: Any) -> Any:
-            seen.append(server_state)
-            return await super().models_of(observer, server_state, client_state)
-
-    changes = {"training": training, "executor": threads(), "client_timeout_s": PATIENT_S}
-    parts = world.make_parts(Watched(FEDAVG.Config()), sizes=(6,), rounds=rounds, **changes)
-    run(parts)
-    net, start = torch.nn.Linear(2, 2), parts.initial()("linear").params
-    with torch.no_grad():
-        net.weight.copy_(torch.tensor(start["head.weight"]))
-        net.bias.copy_(torch.tensor(start["head.bias"]))
-    x, y = torch.tensor(parts.data.x[:6]), torch.tensor(parts.data.y[:6])
-    for number in range(rounds):
-        if number == 0 or not on:
-            optimiser = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
-        for _ in range(2):
-            optimiser.zero_grad()
-            F.cross_entropy(net(x), y).backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-    last = seen[-1].params
-    np.testing.assert_allclose(last["head.weight"], net.weight.detach().numpy(), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(last["head.bias"], net.bias.detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
 def hashes(world: Any, executor: Any, training: TrainingConfig) -> tuple[str, str]:

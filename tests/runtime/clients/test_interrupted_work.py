@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import log
+from math import inf, log
 from typing import Any
 
 import numpy as np
@@ -14,38 +14,22 @@ from fedsim.algorithms.base import Exchange
 from fedsim.clock import Trace
 from fedsim.config import Config
 from fedsim.errors import RunError
-from fedsim.fleet import Availability, GroupConfig, ServerConfig, build_fleet
+from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
 from fedsim.network.naive import PLUGIN as NAIVE
 from fedsim.network.none import PLUGIN as NONE
 from fedsim.rng import Key
 from fedsim.runtime.clients.interrupted_work import Churn
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
+from tests.runtime.conftest import absent
 
 S = 1_000_000_000
 UNIT = {"speed": "1 FLOP/s", "memory": "1 GB", "overhead": "0 s", "variation": 0.0, "latency": "0 s"}
 
 
-class Absences(Availability):
-    """Clients are there but for given spans, in seconds."""
-
-    def __init__(self, num: int, away: Mapping[int, Sequence[tuple[float, float]]]) -> None:
-        super().__init__(num)
-        self._away = {k: [(int(a * 1024), int(b * 1024)) for a, b in spans] for k, spans in away.items()}
-
-    def _states(self, clients: Any, tick: int) -> Any:
-        gone = [any(a <= tick < b for a, b in self._away.get(int(k), ())) for k in clients]
-        return ~np.array(gone, np.bool_)
-
-    def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
-        later = [at for span in self._away.get(client, ()) for at in span if at > tick]
-        return bool(self._states([client], tick)[0]), min(later, default=None)
-
-
 def fleet_of(num: int, away: Mapping[int, Sequence[tuple[float, float]]] | None = None, **group: Any) -> Any:
     made = GroupConfig.model_validate({"count": num, "device": "high", **UNIT, **group})
     fleet = build_fleet([made], ServerConfig.model_validate(UNIT), Key.root(0), default_model="linear")
-    fleet.availability = Absences(num, away or {})
-    return fleet
+    return absent(fleet, away or {})
 
 
 def play(world: Any, away: Mapping[int, Any], **changes: Any) -> tuple[Any, Any, Any]:
@@ -144,12 +128,7 @@ def test_the_server_waits_until_somebody_is_there(world: Any) -> None:
 
 
 def test_a_fleet_that_never_comes_is_a_clear_end(world: Any) -> None:
-    class Never(Absences):
-        def _states(self, clients: Any, tick: int) -> Any:
-            return np.zeros(len(clients), np.bool_)
-
-    fleet = fleet_of(2)
-    fleet.availability = Never(2, {})
+    fleet = fleet_of(2, {0: [(0, inf)], 1: [(0, inf)]})
     with pytest.raises(RunError, match="no client can take part: at 0 s none of 2 that could be asked"):
         world.play(world.Scripted(), fleet=fleet, sizes=(1, 1))
 
@@ -257,15 +236,6 @@ def test_nor_on_account_of_what_it_is_asked_meanwhile(world: Any) -> None:
     }
     short_s, long_s = (abandoned_s(world, [(1, until)], **settings) for until in (11, 71))
     assert 11 < short_s == pytest.approx(long_s - 60, abs=1e-8)
-
-
-def test_comings_and_goings_repeat_themselves(world: Any) -> None:
-    away = {0: [(1, 5)], 1: [(2, 2.5), (7, 9)]}
-    runs = [
-        play(world, away, on_leave=on_leave, rounds=3, group={"drop_out": "0.05 /s"})[1].trace_hash
-        for on_leave in ("resume", "resume", "restart")
-    ]
-    assert runs[0] == runs[1] != runs[2]
 
 
 def staying(fleet: Any, at_s: float, of: Mapping[tuple[int, int], Sequence[int]]) -> list[list[bool]]:

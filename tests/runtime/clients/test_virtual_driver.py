@@ -164,16 +164,6 @@ def test_a_hook_that_cannot_begin_ends_the_run(world: Any, monkeypatch: pytest.M
         world.play(FEDAVG(FEDAVG.Config()), verify=False)
 
 
-def test_a_failing_fit_names_its_client_and_round(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: Any) -> None:
-        raise ValueError("out of ideas")
-
-    monkeypatch.setattr("fedsim.engine.executors.threads.Threads.wait", broken)
-    changes = {"verify": False, "executor": executor(), "client_timeout_s": 1e5}
-    with pytest.raises(JobError, match=r"at client \d in round 1: ValueError: out of ideas"):
-        world.play(FEDAVG(FEDAVG.Config()), **changes)
-
-
 @pytest.mark.parametrize("serve", [VirtualDriver, in_task])
 def test_a_client_that_drops_out_is_told_where_it_waits(
     serve: Any, world: Any, monkeypatch: pytest.MonkeyPatch

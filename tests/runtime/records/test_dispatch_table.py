@@ -146,20 +146,6 @@ def test_who_is_too_slow_for_the_round_works_on_until_the_run_ends(world: Any) -
     assert told[2, 0] == (0, 4.5, 1, 3.5, 0, 0, "dropped", "too late")
 
 
-def test_what_overlaps_counts_once() -> None:
-    dispatches = table(
-        (0, DISPATCH, 7, 0, 1, "talk", 0),
-        (1, JOB_START, 7, 0, "fit", 1.0, 4.0),
-        (2, JOB_START, 7, 0, "fit", 1.0, 1.0),
-        (3, JOB_END, 7, 0, "fit", "done"),
-        (4, START, 7, 0, True, "word", 1, 1, False),
-        (5, JOB_END, 7, 0, "fit", "done"),
-        (8, END, 7, 0, True, "delivered", ""),
-        (9, MERGE, 1, "talk", 1, [7], [0]),
-    )
-    assert rows(dispatches) == {(7, 0): (0, 8, 0, 4, 3, 1, "merged", None)}
-
-
 def test_only_what_stands_still_is_away() -> None:
     dispatches = table(
         (0, DISPATCH, 7, 0, 1, "talk", 0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from fedsim.algorithms.base import Exchange, When
 from fedsim.clock import now_s, wait
 from fedsim.config import Config
 from fedsim.errors import InvariantError, UserError
-from fedsim.fleet import Availability, Fleet
+from fedsim.fleet import Fleet
 from fedsim.fleet.load import ExponentialLoad
 from fedsim.params import Array
 from fedsim.rng import Key
@@ -330,38 +331,20 @@ def test_whoever_owes_late_answers_is_waited_for_when_there_is_nobody_else(world
     assert not result.drops
 
 
-class Away(Availability):
-    """Client 0 is always there; client 1 goes at 5 s and comes back at an instant, if at all."""
-
-    def __init__(self, back_s: int | None) -> None:
-        super().__init__(2)
-        self._back = None if back_s is None else back_s * 1024
-
-    def _states(self, clients: Any, tick: int) -> Any:
-        is_back = self._back is not None and tick >= self._back
-        there = [client == 0 or tick < 5 * 1024 or is_back for client in clients.tolist()]
-        return np.array(there, np.bool_)
-
-    def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
-        changes = (5 * 1024, self._back)
-        change = min((at for at in changes if client == 1 and at is not None and at > tick), default=None)
-        return bool(self._states(np.array([client]), tick)[0]), change
-
-
 @pytest.mark.parametrize(
     ("back_s", "merges"),
     [
         # Client 0 answers at 12 s, so whoever is away is not waited for longer than that.
-        (None, [(1, (1,), 6.0), (2, (0,), 12.0)]),
+        (inf, [(1, (1,), 6.0), (2, (0,), 12.0)]),
         (50, [(1, (1,), 6.0), (2, (0,), 12.0)]),
         (8, [(1, (1,), 6.0), (2, (1,), 11.0), (3, (0, 1), 14.0)]),
     ],
 )
 def test_an_answer_that_is_owed_and_somebody_who_comes_are_waited_for_alike(
-    back_s: int | None, merges: list[Any], world: Any
+    back_s: float, merges: list[Any], world: Any
 ) -> None:
-    parts = world.make_parts(world.Scripted(), sizes=(1, 1))
-    fleet = Fleet(parts.fleet.groups, parts.fleet.server, parts.fleet.server_model, Away(back_s))
+    # Client 1 goes at 5 s.
+    fleet = world.absent(world.make_parts(world.Scripted(), sizes=(1, 1)).fleet, {1: [(5, back_s)]})
     algorithm, result = _carrying(world, fleet=fleet, sizes=(1, 1), rounds=3 if back_s == 8 else 2)
     assert algorithm.noted("merge") == merges
     assert not result.drops.get("too late")

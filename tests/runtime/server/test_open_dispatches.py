@@ -32,20 +32,6 @@ def test_a_lost_upload_ends_with_the_lease(world: Any) -> None:
     assert result.simulated_s == 15.0
 
 
-def test_a_lost_download_ends_with_the_lease(world: Any) -> None:
-    algorithm = world.Scripted()
-    result, _ = world.play(algorithm, network=world.Wires(lost=[(-1, 1, 0)]), rounds=2)
-    assert [(who, at_s) for _, who, at_s in algorithm.noted("local")] == [
-        (0, 1.0),
-        (2, 1.0),
-        (0, 11.0),
-        (1, 11.0),
-        (2, 11.0),
-    ]
-    assert [row.dropped for row in result.rounds] == [1, 0]
-    assert (result.totals.frames_down, result.totals.frames_up) == (6, 5)
-
-
 def test_a_link_that_breaks_before_the_frame_has_left_does_not_hold_the_client(world: Any) -> None:
     algorithm = world.Scripted()
     world.play(algorithm, network=world.Wires(broken=[(1, -1, 0)]), rounds=2)

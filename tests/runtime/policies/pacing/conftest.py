@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import pytest
 
@@ -21,10 +22,11 @@ from fedsim.runtime.server.open_dispatches import OpenDispatch
 TRAIN = Exchange("train")
 
 
+@dataclass
 class Rounds:
     """Clients that take as long as ``takes_s`` says, asked in the order of their numbers.
 
-    Args:
+    Attributes:
         takes_s: Gives the duration of a dispatch, by client and number; None where its lease runs out, after
             20 s.
         num_clients: How many there are.
@@ -36,36 +38,26 @@ class Rounds:
         accuracy: What clients' accuracies are, by client and version; without it, nothing is learned.
     """
 
-    exchanges = (TRAIN,)
+    exchanges: ClassVar = (TRAIN,)
 
-    def __init__(
-        self,
-        takes_s: Callable[[int, int], float | None],
-        *,
-        num_clients: int,
-        num_rounds: int = 1,
-        cohort_size: int = 1,
-        there_from_s: Mapping[int, float] | None = None,
-        merge_s: float = 0,
-        refused: Sequence[int] = (),
-        accuracy: Callable[[int, int], float] | None = None,
-    ) -> None:
-        self.takes_s = takes_s
-        self.num_clients = num_clients
-        self.num_rounds = num_rounds
-        self.cohort_size = cohort_size
-        self.there_from_s = there_from_s or {}
-        self.merge_s = merge_s
-        self.refused = list(refused)
-        self.accuracy = accuracy
-        self.version = 0
-        self.calls: list[tuple[Any, ...]] = []
-        self.open: dict[OpenDispatch, None] = {}
-        self.busy = Counter[int]()
-        self.free = set(range(num_clients))
-        self.numbers = Counter[int]()
-        self.took_s: dict[int, float] = {}
-        self.staleness: list[int] = []
+    takes_s: Callable[[int, int], float | None]
+    num_clients: int
+    num_rounds: int = 1
+    cohort_size: int = 1
+    there_from_s: Mapping[int, float] = field(default_factory=dict)
+    merge_s: float = 0
+    refused: list[int] = field(default_factory=list)
+    accuracy: Callable[[int, int], float] | None = None
+    version: int = 0
+    calls: list[tuple[Any, ...]] = field(default_factory=list)
+    open: dict[OpenDispatch, None] = field(default_factory=dict)
+    busy: Counter[int] = field(default_factory=Counter)
+    numbers: Counter[int] = field(default_factory=Counter)
+    took_s: dict[int, float] = field(default_factory=dict)
+    staleness: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.free = set(self.clients)
 
     @property
     def clients(self) -> Sequence[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ TWO = (Exchange("share"), Exchange("distil", who="answered"))
 ONE = (Exchange("train"),)
 
 
+@dataclass
 class Rounds:
     """Client k replies after k + 1 seconds; those of ``silent`` never do, and their lease ends at 20 s.
 
@@ -28,33 +30,23 @@ class Rounds:
     are refused.
     """
 
-    def __init__(
-        self,
-        cohort: Sequence[int],
-        *,
-        exchanges: tuple[Exchange, ...] = ONE,
-        num_rounds: int = 1,
-        wanted: int | None = None,
-        silent: Sequence[int] = (),
-        known: Sequence[float] = (),
-        is_busy: bool = False,
-        asks_nobody: Sequence[str] = (),
-        slow: Mapping[str, float] | None = None,
-        refused: int = 0,
-    ) -> None:
-        self.cohort = cohort
-        self.exchanges = exchanges
-        self.num_rounds = num_rounds
-        self.cohort_size = len(cohort) if wanted is None else wanted
-        self.silent = silent
-        self.known = list(known)
-        self.is_busy = is_busy
-        self.owing: set[int] = set()
-        self.asked: dict[asyncio.Future[Any], int] = {}
-        self.asks_nobody = asks_nobody
-        self.slow = slow or {}
-        self.refused = refused
-        self.calls: list[tuple[Any, ...]] = []
+    cohort: Sequence[int]
+    exchanges: tuple[Exchange, ...] = ONE
+    num_rounds: int = 1
+    wanted: int | None = None
+    silent: Sequence[int] = ()
+    known: Sequence[float] = ()
+    is_busy: bool = False
+    asks_nobody: Sequence[str] = ()
+    slow: Mapping[str, float] = field(default_factory=dict)
+    refused: int = 0
+    owing: set[int] = field(default_factory=set)
+    asked: dict[asyncio.Future[Any], int] = field(default_factory=dict)
+    calls: list[tuple[Any, ...]] = field(default_factory=list)
+
+    @property
+    def cohort_size(self) -> int:
+        return len(self.cohort) if self.wanted is None else self.wanted
 
     def begin_round(self) -> None:
         self.calls.append(("begin", now_s()))
@@ -105,7 +97,7 @@ class Rounds:
         self.owing.difference_update(dispatch.client for dispatch in dispatches)
 
     def predicted_s(self, exchange: Exchange, clients: Sequence[int]) -> list[float]:
-        return self.known
+        return list(self.known)
 
     async def end_round(self) -> None:
         self.calls.append(("end", now_s()))
