@@ -1,4 +1,4 @@
-"""What every bus offers: endpoints that send and receive messages.
+"""What every bus offers: endpoints that send messages, and hand over each that arrives once, in order.
 
 An endpoint belongs to a *party*: the server, or a host of any number of clients (a million idle clients are
 one endpoint). What concerns one delivery and not the message is in a :class:`Header` beside the frame, so the
@@ -87,12 +87,6 @@ class Endpoint(Protocol):
 
         A frame that is lost counts as having left: the sender does not learn of the loss. A message for many
         receivers is packed once by the caller (:func:`fedsim.wire.pack`), so its arrays are encoded once.
-        """
-
-    async def receive(self) -> Delivery:
-        """Wait for the next delivery to this party, in order of arrival.
-
-        Each frame is delivered at most once.
         """
 
 
