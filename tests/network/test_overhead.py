@@ -61,11 +61,11 @@ def test_http_over_tls() -> None:
 @pytest.mark.parametrize(
     ("payload", "direction", "stream"),
     [
-        (84, "down", 4 + 45 + 84),
-        (100, "up", 8 + 51 + 100),
-        (262_143, "up", 14 + 51 + 262_143),
-        (262_144, "up", 14 + 51 + 262_144 + 6),  # another message
-        (1_000_000, "down", 10 + 45 + 1_000_000 + 3 * 2),
+        (184, "down", 4 + 36 + 184),
+        (100, "up", 8 + 35 + 100),
+        (262_143, "up", 14 + 35 + 262_143),
+        (262_144, "up", 14 + 35 + 262_144 + 6),  # another message
+        (1_000_000, "down", 10 + 36 + 1_000_000 + 3 * 2),
     ],
 )
 def test_fedsims_own_bus(payload: int, direction: Direction, stream: int) -> None:
