@@ -12,7 +12,6 @@ ledger.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -82,8 +81,8 @@ class Presence(Protocol):
 class Endpoint(Protocol):
     """A party's place on the bus."""
 
-    def send(self, header: Header, message: Message | Packed | None) -> Awaitable[None]:
-        """Start sending now; awaiting the result, which is optional, waits until the frame has left.
+    def send(self, header: Header, message: Message | Packed | None) -> object:
+        """Start sending now; that of clients returns what can be awaited until the frame has left.
 
         A frame that is lost counts as having left: the sender does not learn of the loss. A message for many
         receivers is packed once by the caller (:func:`fedsim.wire.pack`), so its arrays are encoded once.

@@ -141,8 +141,6 @@ class HttpClient:
 
     async def connect(self) -> bytes:
         """Join the server's run; return its greeting. From then on the session is kept up."""
-        if self._http is not None:
-            raise RuntimeError("connect() was called before: it is called once")
         self._http = aiohttp.ClientSession(
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self.limits.handshake_timeout_s)
         )

@@ -18,7 +18,7 @@ import logging
 import re
 import secrets
 import ssl as tls
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from itertools import count
 from typing import Any
@@ -160,8 +160,8 @@ class HttpServer:
             if not question.answer.done():
                 question.answer.set_exception(ConnectionError("the server has closed"))
 
-    def send(self, header: Header, message: Message | Packed | None) -> Awaitable[None]:
-        """Start sending now; awaiting the result waits until the frame has arrived."""
+    def send(self, header: Header, message: Message | Packed | None) -> None:
+        """Send a dispatch to the process that hosts its client, now or once there is one."""
         client, number = header.receiver, header.dispatch
         newest = self._newest.get(client, -1)
         if header.sender != SERVER or not 0 <= client < self._num_clients or number <= newest:
@@ -170,18 +170,16 @@ class HttpServer:
                 f"once, in the order of their numbers, of which the last was {newest}"
             )
         packed, frame = framed(header, message, self.limits.frame)
-        loop = asyncio.get_running_loop()
-        num_bytes = 0 if frame is None else len(frame)
-        dispatch = Dispatch(header, packed, frame, loop.create_future(), loop.time(), num_bytes)
+        at_s, num_bytes = asyncio.get_running_loop().time(), 0 if frame is None else len(frame)
+        dispatch = Dispatch(header, packed, frame, at_s, num_bytes)
         self._newest[client] = number
         if self.is_closing:
             self._lost(dispatch, "the server has closed")
-            return dispatch.left
+            return
         self._dispatches[dispatch.key] = dispatch
         if (session := self._hosts.get(client)) is not None:
             session.waiting.append(dispatch)
             session.offer(self.limits.window_bytes)
-        return dispatch.left
 
     def feed(self, take: Callable[[Delivery], object]) -> None:
         """Give all replies to a function from now on, in order of arrival."""
@@ -383,8 +381,6 @@ class HttpServer:
         if self._dispatches.get(item.key) is not item:
             return ()  # it was settled meanwhile
         self._records.sent(item)
-        if item.frame is None:
-            item.released()
         return item.entry()
 
     # Entries of processes
@@ -422,7 +418,6 @@ class HttpServer:
         dispatch = self._dispatches.get(key)
         if dispatch is not None and key[0] in session.clients and dispatch.began_ns >= 0:
             self._records.ended(dispatch, Outcome.DELIVERED)
-            dispatch.released()
 
     def _asked(self, session: Session, key: Key) -> Dispatch | None:
         """Return the dispatch of a key; None, and counted, if this session is not to reply to any."""
@@ -503,7 +498,6 @@ class HttpServer:
         if (session := self._hosts.get(dispatch.header.client)) is not None:
             session.settled(dispatch, self.limits.window_bytes)
         dispatch.frame, dispatch.packed, dispatch.num_bytes = None, None, 0
-        dispatch.released()
 
     def _changed(self) -> None:
         """Wake those that wait for attendance or for processes to leave."""

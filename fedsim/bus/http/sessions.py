@@ -25,7 +25,6 @@ class Dispatch:
     header: Header
     packed: Packed | None
     frame: Frame | None
-    left: asyncio.Future[None]
     at_s: float
     num_bytes: int
     row: int = -1
@@ -46,11 +45,6 @@ class Dispatch:
             header.merged,
             body=None if self.frame is None else self.frame.parts,
         )
-
-    def released(self) -> None:
-        """Tell the sender that the frame has left."""
-        if not self.left.done():
-            self.left.set_result(None)
 
 
 @dataclass(slots=True, eq=False)

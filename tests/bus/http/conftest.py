@@ -181,10 +181,10 @@ class World:
     def down(client: int, dispatch: int = 0) -> Header:
         return Header(-1, client, 1, "train", dispatch, dispatch)
 
-    def ask(self, client: int, dispatch: int = 0, num: int = 10) -> Awaitable[None]:
+    def ask(self, client: int, dispatch: int = 0, num: int = 10) -> None:
         """Send a model of so many floats, whose value tells client and dispatch; for 0 a header alone."""
         message = ModelBroadcast.of(self.model(num, client + dispatch / 8)) if num else None
-        return self.server.send(self.down(client, dispatch), message)
+        self.server.send(self.down(client, dispatch), message)
 
     @staticmethod
     def reply(client: HttpClient, delivery: Delivery) -> Awaitable[None]:

@@ -16,10 +16,9 @@ async def test_the_end_of_the_run_is_told(world: Any) -> None:
     proxy.swallow(True)  # so that the news does not get through
     world.server.finish()
     await world.within(early.over())
-    left = world.ask(7)
+    world.ask(7)
     late = await world.join("5-9")
     await world.within(late.over())
-    await world.within(left)
     assert (world.trace.kept, len(world.ledger)) == ([], 0)  # what travels now is entered nowhere
     ending = asyncio.ensure_future(world.server.close(60.0))
     await asyncio.sleep(0.01)
@@ -62,7 +61,7 @@ async def test_what_travels_after_the_seal_is_entered_nowhere(world: Any) -> Non
     assert rows == 4
     world.reply(client, deliveries[1])
     await world.taken()  # who goes on receiving does
-    await world.within(world.ask(4))
+    world.ask(4)
     await client.close()
     await world.server.close(0.1)
     assert (len(world.trace.kept), len(world.ledger)) == (records, rows)
