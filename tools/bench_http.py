@@ -24,7 +24,7 @@ from aiohttp import ClientSession, TCPConnector, web
 from bench_harness import Bench, main, without_training
 
 from fedsim import toml
-from fedsim.bus import Header, Ledger
+from fedsim.bus import Delivery, Header, Ledger
 from fedsim.bus.http.access import Access, ClientRanges
 from fedsim.bus.http.client import HttpClient
 from fedsim.bus.http.server import HttpServer
@@ -42,9 +42,9 @@ CROWD, ASKED, ROUNDS = 10_000, 1_000, 3
 class Streams(OverheadConfig):
     """The overhead of the bus within its TCP connections, as a proxy counts it."""
 
-    def wire_bytes(self, payload_bytes: int, direction: Literal["up", "down"], sharing: int = 1) -> int:
+    def wire_bytes(self, payload_bytes: int, direction: Literal["up", "down"]) -> int:
         """Return the bytes of a message."""
-        return self.stream_bytes(payload_bytes, direction, sharing)
+        return self.stream_bytes(payload_bytes, direction)
 
 
 def broadcast(size: int) -> ModelBroadcast:
@@ -73,24 +73,24 @@ class Bus:
         self.ledger = Ledger()
         self.server = server_of(100, self.ledger, overhead=Streams(protocol="bus"))
         self._dispatches = 0
+        self._replies: dict[int, Packed] = {}
+        self._inbox = asyncio.Queue[Delivery]()
+        self.server.feed(self._inbox.put_nowait)
 
     async def join(self, port: int) -> None:
         """Let the client process join and answer."""
         address, clients = f"http://127.0.0.1:{port}", ClientRanges.parse("0-99")
-        self.client = HttpClient(address, clients=clients, kinds=Kinds(COMMON))
+        self.client = HttpClient(address, clients=clients)
+        self.client.feed(self._answer, Kinds(COMMON))
         await self.client.connect()
         await self.server.attendance(range(100))
-        self._answering = asyncio.ensure_future(self._answer())
 
-    async def _answer(self) -> None:
-        replies: dict[int, Packed] = {}
-        while True:
-            delivery = await self.client.receive()
-            assert isinstance(delivery.message, ModelBroadcast)
-            size = delivery.message.params["w"].size
-            if size not in replies:
-                replies[size] = pack(ModelUpdate.of(delivery.message.model, num_samples=1))
-            self.client.send(delivery.header.reply(), replies[size])
+    def _answer(self, delivery: Delivery) -> None:
+        assert isinstance(delivery.message, ModelBroadcast)
+        size = delivery.message.params["w"].size
+        if size not in self._replies:
+            self._replies[size] = pack(ModelUpdate.of(delivery.message.model, num_samples=1))
+        self.client.send(delivery.header.reply(), self._replies[size])
 
     async def exchanges_s(self, count: int, under_way: int, size: int) -> float:
         """Return the time of so many exchanges, s."""
@@ -102,12 +102,11 @@ class Bus:
                 self._dispatches += 1
                 self.server.send(Header(-1, sent % 100, 1, "train", self._dispatches, 0), packed)
                 sent += 1
-            await self.server.receive()
+            await self._inbox.get()
         return perf_counter() - started
 
     async def close(self) -> None:
         """Close both sides."""
-        self._answering.cancel()
         await self.client.close()
         await self.server.close()
 

@@ -1,4 +1,4 @@
-"""What every bus offers: endpoints that send and receive messages.
+"""What every bus offers: endpoints that send messages, and hand over each that arrives once, in order.
 
 An endpoint belongs to a *party*: the server, or a host of any number of clients (a million idle clients are
 one endpoint). What concerns one delivery and not the message is in a :class:`Header` beside the frame, so the
@@ -12,7 +12,6 @@ ledger.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -82,17 +81,11 @@ class Presence(Protocol):
 class Endpoint(Protocol):
     """A party's place on the bus."""
 
-    def send(self, header: Header, message: Message | Packed | None) -> Awaitable[None]:
-        """Start sending now; awaiting the result, which is optional, waits until the frame has left.
+    def send(self, header: Header, message: Message | Packed | None) -> object:
+        """Start sending now; that of clients returns what can be awaited until the frame has left.
 
         A frame that is lost counts as having left: the sender does not learn of the loss. A message for many
         receivers is packed once by the caller (:func:`fedsim.wire.pack`), so its arrays are encoded once.
-        """
-
-    async def receive(self) -> Delivery:
-        """Wait for the next delivery to this party, in order of arrival.
-
-        Each frame is delivered at most once.
         """
 
 

@@ -210,21 +210,11 @@ class MemoryEndpoint:
     def __init__(self, bus: MemoryBus) -> None:
         self._bus = bus
         self._inbox: deque[Delivery] = deque()
-        self._waiter: asyncio.Future[None] | None = None
         self._take: Callable[[Delivery], object] | None = None
 
     def send(self, header: Header, message: Message | Packed | None) -> Departure:
         """Start sending now; awaiting the result waits until the frame has left."""
         return self._bus.send(header, message)
-
-    async def receive(self) -> Delivery:
-        """Wait for the next delivery, in order of arrival."""
-        while not self._inbox:
-            if self._waiter is not None and not self._waiter.done():
-                raise RuntimeError("another task waits at this endpoint already: a party has one reader")
-            self._waiter = running_loop().create_future()
-            await self._waiter
-        return self._inbox.popleft()
 
     @property
     def has_any(self) -> bool:
@@ -232,19 +222,13 @@ class MemoryEndpoint:
         return bool(self._inbox)
 
     def put(self, delivery: Delivery) -> None:
-        """Add a delivery and wake the receiver."""
+        """Add a delivery."""
         self._inbox.append(delivery)
-        if self._take is not None:
-            if len(self._inbox) == 1:
-                running_loop().call_soon(self._feed, self._take)
-        elif self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        if self._take is not None and len(self._inbox) == 1:
+            running_loop().call_soon(self._feed, self._take)
 
     def feed(self, take: Callable[[Delivery], object]) -> None:
-        """Give all deliveries to a function from now on, where a task that receives them would have its turn.
-
-        That costs less than to wake a task for each.
-        """
+        """Give all deliveries to a function from now on, in order of arrival."""
         self._take = take
 
     def _feed(self, take: Callable[[Delivery], object]) -> None:

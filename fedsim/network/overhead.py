@@ -1,8 +1,7 @@
 """What protocols add to a message on its way: headers of HTTP or WebSocket, TLS records, TCP/IP segments.
 
-Counted in the direction of the message alone, but over fedsim's own bus with the request that fetches it and
-the answer to the one that brings it. TCP's acknowledgements are left out, and handshakes belong to a
-connection, not to a message.
+Counted in the direction of the message alone, but over fedsim's own bus with the message that confirms it.
+TCP's acknowledgements are left out, and handshakes belong to a connection, not to a message.
 """
 
 from __future__ import annotations
@@ -23,16 +22,10 @@ RECORD_HEADER_BYTES = 22
 """Header 5, content type 1, tag 16."""
 HTTP_HEADER_BYTES = {"up": 261, "down": 157}
 """Of aiohttp's POST with a bearer token, and of its answer to a GET."""
-SMALL_FRAME_BYTES = 65_536
-"""fedsim's own bus: a frame up to this length travels together with others, a longer one apart."""
-ENTRY_BYTES = {"up": 29, "down": 30}
-"""Beside each frame, or in place of a large one: client, dispatch, checksum, what a reply took, and so on."""
-PIECE_BYTES = {"up": 235, "down": 7}
-"""What small frames that travel together share: a request without a token and its answer, or a chunk."""
-DIGEST_BYTES = 32
-"""Its SHA-256 behind a large frame."""
-APART_BYTES = {"up": 280, "down": 255}
-"""A request for a large frame, or with one, and its answer, beside their bodies."""
+CHUNK_BYTES = 262_144
+"""fedsim's own bus: a longer frame travels in several messages of about this length."""
+ENTRY_BYTES = {"up": 35, "down": 36}
+"""fedsim's own bus: beside each frame, and in the message that confirms it."""
 MASK_BYTES = 4
 """WebSocket: clients mask what they send."""
 
@@ -54,12 +47,12 @@ class OverheadConfig(Config):
             )
         return self
 
-    def wire_bytes(self, payload_bytes: int, direction: Literal["up", "down"], sharing: int = 1) -> int:
+    def wire_bytes(self, payload_bytes: int, direction: Literal["up", "down"]) -> int:
         """Return the bytes that a message of so many takes on the link, from a client (up) or to it."""
-        num_bytes = self.stream_bytes(payload_bytes, direction, sharing)
+        num_bytes = self.stream_bytes(payload_bytes, direction)
         return num_bytes if self.protocol == "none" else _segmented_bytes(num_bytes, self.tls)
 
-    def stream_bytes(self, payload_bytes: int, direction: Literal["up", "down"], sharing: int = 1) -> int:
+    def stream_bytes(self, payload_bytes: int, direction: Literal["up", "down"]) -> int:
         """Return the bytes that a message of so many is within its TCP connection, before TLS and TCP."""
         if self.protocol == "none":
             return payload_bytes
@@ -67,10 +60,9 @@ class OverheadConfig(Config):
             return HTTP_HEADER_BYTES[direction] + payload_bytes
         if self.protocol == "websocket":
             return _websocket_bytes(payload_bytes, direction)
-        entry_bytes = ENTRY_BYTES[direction] + payload_bytes
-        if payload_bytes <= SMALL_FRAME_BYTES:
-            return entry_bytes + round(PIECE_BYTES[direction] / sharing)
-        return entry_bytes + APART_BYTES[direction] + DIGEST_BYTES
+        further = payload_bytes // CHUNK_BYTES
+        num_bytes = ENTRY_BYTES[direction] + payload_bytes
+        return _websocket_bytes(num_bytes, direction) + further * _websocket_bytes(0, direction)
 
 
 NO_OVERHEAD = OverheadConfig(protocol="none")

@@ -16,7 +16,6 @@ from fedsim.bus.http.state_folder import StateFolder
 from fedsim.errors import FedsimError, UserError
 from fedsim.quoting import printable
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.run import kinds_of
 from fedsim.runtime.sockets.handshake import Greeting, check_data, read
 from fedsim.runtime.sockets.join import host
 from fedsim.scenario import build
@@ -77,7 +76,6 @@ class ClientProcess:
             self.tell(f"joined {self.url} for the clients {self.clients}: {printable(greeting.algorithm)}")
             # Beside the loop, which has heartbeats to send meanwhile.
             parts = await asyncio.to_thread(self.build, greeting)
-            client.kinds = kinds_of(parts)
             await host(parts, client, folder=folder, warn=self._warn)
             self.tell("the run is over")
         except FedsimError as error:

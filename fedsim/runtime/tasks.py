@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from contextvars import copy_context
 from typing import Any, Protocol, TypeVar
 
 from fedsim.clock import running_loop, wait
@@ -45,6 +46,18 @@ class Tasks:
         """End the run, unless something has failed before: such work has raised."""
         if not self._failure.done():
             self._failure.set_exception(error)
+
+    def guarded(self, take: Callable[[T], object]) -> Callable[[T], None]:
+        """Return a function that runs in the context of now, and whose failure ends the run."""
+        context = copy_context()
+
+        def guarded(item: T) -> None:
+            try:
+                context.run(take, item)
+            except Exception as error:
+                self.fail(error)
+
+        return guarded
 
     async def until(self, main: Coroutine[Any, Any, T]) -> T:
         """Run the main work to its end, or until a task fails; then end all tasks; return its result.

@@ -2,9 +2,9 @@
 
 Only the envelope, at most 256 KiB, is parsed as general msgpack, by :mod:`fedsim.wire.unpack`, which refuses
 lengths beyond the bytes that are there. What follows has a single valid form and is read by position: arrays
-become read-only views of the bytes received. So no memory is allocated on a sender's word alone, and decoding
-takes at most 16 times the frame and 1 MB. Every fault raises ``DecodeError``, which says where and what it
-is. Numbers that are not finite are no fault here: the merge refuses them (specification 3.4, E9).
+become read-only views of the bytes received. So no memory is allocated on a sender's word alone. Every fault
+raises ``DecodeError``, which says where and what it is. Numbers that are not finite are no fault here: the
+merge refuses them (specification 3.4, E9).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def decode(
     if len(whole) > limits.frame_bytes:
         raise DecodeError(f"frame: {len(whole)} bytes, the limit is {limits.frame_bytes}")
     head = whole.head if isinstance(whole, Frame) else whole
-    parsed, position = _envelope(head, len(whole), limits)
+    parsed, position = _envelope(head, limits)
     envelope, plan = _route(parsed, kinds, limits)
     announced = described(parsed["arrays"], limits)
     arrays: list[Array]
@@ -69,12 +69,11 @@ def decode(
     return envelope, _message(parsed["fields"], plan, Received(arrays, limits))
 
 
-def _envelope(head: bytes | memoryview, frame_bytes: int, limits: Limits) -> tuple[dict[Any, Any], int]:
+def _envelope(head: bytes | memoryview, limits: Limits) -> tuple[dict[Any, Any], int]:
     """Return the envelope as parsed and the position of what follows it."""
     parsed, position = unpack(
         head,
         where="envelope",
-        whole_bytes=frame_bytes,
         max_bytes=limits.envelope_bytes,
         pairs_hook=_map,
         str_bytes=limits.string_bytes,

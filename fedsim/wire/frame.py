@@ -22,7 +22,6 @@ from fedsim.quoting import quoted
 from fedsim.wire.binary_arrays import ALIGNMENT, Bins, lead
 from fedsim.wire.contents import DEFAULT, PendingArray
 from fedsim.wire.declare import Message, num_parameters, plan_of
-from fedsim.wire.unpack import fits
 
 SERVER = -1
 """The server's address; clients are numbered from 0."""
@@ -100,7 +99,7 @@ class _Envelope:
     def __init__(self, message: Message, fields: dict[str, Any], bins: Bins) -> None:
         self.prefix = message.PLAN.prefix
         self.suffix = b"".join((b"\xa6fields", msgpack.packb(fields), b"\xa6arrays", bins.packed_list))
-        _check_size(message, self.prefix + self.suffix, bins)
+        _check_size(message, len(self.prefix) + len(self.suffix), bins)
         self.bins_bytes = bins.num_bytes
         self.num_parameters = num_parameters(message)
         self._first = bins.first
@@ -230,21 +229,16 @@ def _bytes(message: Message) -> bytes:
     return b"".join(pack(message).frame(sender=SERVER, receiver=SERVER, round=0, exchange="").parts)
 
 
-def _check_size(message: Message, known: bytes, bins: Bins) -> None:
-    kind, envelope, body, num_arrays = message.KIND, len(known), bins.num_bytes, len(bins)
+def _check_size(message: Message, known_bytes: int, bins: Bins) -> None:
+    kind, body, num_arrays = message.KIND, bins.num_bytes, len(bins)
     if num_arrays > DEFAULT.arrays:
         raise ValueError(f"a message {kind!r} of {num_arrays} arrays: a frame holds at most {DEFAULT.arrays}")
     # The longest name of an exchange takes four bytes a character.
-    envelope += _ROUTE.size + 4 * DEFAULT.name_characters + 3
+    envelope = known_bytes + _ROUTE.size + 4 * DEFAULT.name_characters + 3
     if envelope > DEFAULT.envelope_bytes:
         raise ValueError(
             f"a message {kind!r} whose names and scalars take {envelope} bytes: an envelope holds at most "
             f"{DEFAULT.envelope_bytes}; use shorter names or one array instead of many scalars"
-        )
-    if not fits(known, len(known) + body):
-        raise ValueError(
-            f"a message {kind!r} of {num_arrays} arrays: its many small values would take more memory than a "
-            "decoder allows; use fewer, larger arrays"
         )
     if envelope + body + 2 * ALIGNMENT > DEFAULT.frame_bytes:
         raise ValueError(f"a message {kind!r} of {body} bytes: a frame holds at most {DEFAULT.frame_bytes}")

@@ -311,7 +311,6 @@ async def _over_sockets(make: Callable[[], Parts]) -> RunResult:
         parts, client = make(), HttpClient(url, clients=clients, token=token)
         try:
             await client.connect()
-            client.kinds = kinds_of(parts)
             await host(parts, client)
         finally:
             await client.close()

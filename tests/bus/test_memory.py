@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from fedsim.bus import Delivery, Header, Ledger, MemoryBus
+from fedsim.bus.memory import MemoryEndpoint
 from fedsim.clock import Trace, now_ns, sleep_for
 from fedsim.config import Config
 from fedsim.errors import InvariantError
@@ -49,8 +50,16 @@ def naive() -> Carrier:
     return NAIVE(Config()).carrier(LINKS)
 
 
+INBOXES: dict[MemoryEndpoint, asyncio.Queue[Delivery]] = {}
+"""What each endpoint has received."""
+
+
 def make_bus(carrier: Carrier | None = None, **options: Any) -> MemoryBus:
-    return MemoryBus(carrier or naive(), KINDS, Ledger(), Trace(keep=True), **options)
+    bus = MemoryBus(carrier or naive(), KINDS, Ledger(), Trace(keep=True), **options)
+    for endpoint in (bus.server, bus.clients):
+        INBOXES[endpoint] = inbox = asyncio.Queue[Delivery]()
+        endpoint.feed(inbox.put_nowait)
+    return bus
 
 
 def kinds_of(bus: MemoryBus) -> list[tuple[Any, ...]]:
@@ -123,16 +132,9 @@ class Repeating:
 
 async def inbox_after(bus: MemoryBus, seconds: float) -> list[Delivery]:
     """Return what has reached the server by then."""
-    found: list[Delivery] = []
-
-    async def read() -> None:
-        while True:
-            found.append(await bus.server.receive())
-
-    task = asyncio.get_running_loop().create_task(read())
     await asyncio.sleep(seconds)
-    task.cancel()
-    return found
+    inbox = INBOXES[bus.server]
+    return [inbox.get_nowait() for _ in range(inbox.qsize())]
 
 
 @pytest.mark.parametrize("verify", [False, True])
@@ -141,7 +143,7 @@ async def test_a_message_travels_as_a_real_frame(verify: bool) -> None:
     frame = pack(BROADCAST).frame(sender=-1, receiver=2, round=1, exchange="train")
     num_bytes = len(frame.join())
     left = bus.server.send(DOWN, BROADCAST)
-    delivery = await bus.clients.receive()
+    delivery = await INBOXES[bus.clients].get()
 
     assert now_ns() == num_bytes * BYTE_NS
     await left
@@ -162,7 +164,7 @@ async def test_protocols_add_to_what_is_on_the_link_and_not_to_the_frame() -> No
     overhead = OverheadConfig(protocol="http", tls=True)
     bus = make_bus(overhead=overhead)
     bus.server.send(DOWN, BROADCAST)
-    await bus.clients.receive()
+    await INBOXES[bus.clients].get()
     num_bytes = len(pack(BROADCAST).frame(sender=-1, receiver=2, round=1, exchange="train"))
     wire_bytes = overhead.wire_bytes(num_bytes, "down")
     assert wire_bytes == num_bytes + 157 + 22 + 52  # headers of HTTP, one TLS record, one TCP segment
@@ -177,7 +179,7 @@ async def test_a_broadcast_shares_its_arrays_which_nobody_can_write() -> None:
     packed = pack(BROADCAST)
     for client in range(K):
         bus.server.send(replace(DOWN, receiver=client), packed)
-    messages = [(await bus.clients.receive()).message for _ in range(K)]
+    messages = [(await INBOXES[bus.clients].get()).message for _ in range(K)]
     arrays = [m.params["w"] for m in messages if isinstance(m, ModelBroadcast)]
     assert len(arrays) == K
     for array in arrays:
@@ -191,7 +193,7 @@ async def test_no_message_is_a_header_alone_at_once_and_free() -> None:
     bus.clients.send(UP, UPDATE)
     left = bus.clients.send(UP, None)
     await left
-    assert await bus.server.receive() == Delivery(UP, None)
+    assert await INBOXES[bus.server].get() == Delivery(UP, None)
     assert now_ns() == 0
     assert len(bus.ledger) == 1
     assert len(bus.trace.kept) == 1
@@ -201,8 +203,8 @@ async def test_the_two_ways_do_not_mix() -> None:
     bus = make_bus()
     bus.server.send(DOWN, None)
     bus.clients.send(UP, None)
-    assert (await bus.server.receive()).header == UP
-    assert (await bus.clients.receive()).header == DOWN
+    assert (await INBOXES[bus.server].get()).header == UP
+    assert (await INBOXES[bus.clients].get()).header == DOWN
 
 
 async def test_deliveries_come_in_the_order_of_arrival() -> None:
@@ -210,14 +212,14 @@ async def test_deliveries_come_in_the_order_of_arrival() -> None:
     big = ModelUpdate.of(replace(MODEL, params={"w": np.zeros(100, np.float32)}), num_samples=1)
     for client, update in enumerate((big, UPDATE, UPDATE)):
         bus.clients.send(replace(UP, sender=client), update)
-    order = [(await bus.server.receive()).header.sender for _ in range(3)]
+    order = [(await INBOXES[bus.server].get()).header.sender for _ in range(3)]
     assert order == [1, 2, 0]  # equal lengths arrive in the order of sending
 
 
 async def test_data_stands_apart() -> None:
     bus = make_bus()
     bus.clients.send(UP, RawSamples(np.zeros(10, np.float32)))
-    await bus.server.receive()
+    await INBOXES[bus.server].get()
     totals = bus.ledger.totals()
     assert totals.data_up == bus.ledger.columns()["bytes"][0] > 40
     assert (totals.bytes_up, totals.parameters_up, totals.frames_up) == (0, 0, 1)
@@ -322,55 +324,19 @@ async def test_the_frame_on_the_link_is_what_any_decoder_reads() -> None:
     assert len(joined) == parcel.num_bytes == bus.ledger.columns()["bytes"][0]
 
 
-async def test_a_reader_that_was_cancelled_misses_nothing() -> None:
-    bus = make_bus()
-    reader = asyncio.get_running_loop().create_task(bus.server.receive())
-    await asyncio.sleep(0)
-    reader.cancel()
-    await asyncio.sleep(0)
-    bus.clients.send(UP, None)
-    assert await bus.server.receive() == Delivery(UP, None)
-
-
-async def test_a_party_has_one_reader() -> None:
-    bus = make_bus()
-    first = asyncio.get_running_loop().create_task(bus.server.receive())
-    await asyncio.sleep(0)
-    with pytest.raises(RuntimeError, match="one reader"):
-        await bus.server.receive()
-    bus.clients.send(UP, None)
-    assert await first == Delivery(UP, None)
-
-
-async def test_a_function_is_fed_where_a_reader_would_have_its_turn() -> None:
-    orders = []
-    for feeds in (False, True):
-        order = list[Any]()
-        bus, loop = make_bus(), asyncio.get_running_loop()
-
-        def take(delivery: Delivery, order: list[Any] = order) -> None:
-            order.append(delivery.header.sender)
-
-        async def read(bus: MemoryBus = bus, take: Callable[[Delivery], None] = take) -> None:
-            while True:
-                take(await bus.server.receive())
-
-        if feeds:
-            bus.server.feed(take)
-        else:
-            reader = loop.create_task(read())
-            await asyncio.sleep(0)
-        for client in (1, 0):
-            loop.call_soon(order.append, f"before {client}")
-            bus.clients.send(replace(UP, sender=client), None)
-            loop.call_soon(order.append, f"behind {client}")
-        for _ in range(2):
-            await asyncio.sleep(0)
-        bus.clients.send(replace(UP, sender=3), None)
-        await asyncio.sleep(1)
-        orders.append(order)
-    reader.cancel()
-    assert orders[0] == orders[1] == ["before 1", 1, 0, "behind 1", "before 0", "behind 0", 3]
+async def test_deliveries_are_handed_over_together_behind_what_goes_on() -> None:
+    order = list[Any]()
+    bus, loop = make_bus(), asyncio.get_running_loop()
+    bus.server.feed(lambda delivery: order.append(delivery.header.sender))
+    for client in (1, 0):
+        loop.call_soon(order.append, f"before {client}")
+        bus.clients.send(replace(UP, sender=client), None)
+        loop.call_soon(order.append, f"behind {client}")
+    for _ in range(2):
+        await asyncio.sleep(0)
+    bus.clients.send(replace(UP, sender=3), None)
+    await asyncio.sleep(1)
+    assert order == ["before 1", 1, 0, "behind 1", "before 0", "behind 0", 3]
 
 
 async def test_a_broadcast_is_decoded_once_and_a_changed_frame_always() -> None:
@@ -378,11 +344,11 @@ async def test_a_broadcast_is_decoded_once_and_a_changed_frame_always() -> None:
     packed = pack(BROADCAST)
     for client in range(2):
         bus.server.send(replace(DOWN, receiver=client), packed)
-    first, second = [(await bus.clients.receive()).message for _ in range(2)]
+    first, second = [(await INBOXES[bus.clients].get()).message for _ in range(2)]
     assert first is second
     other = make_bus(verify=True)
     other.server.send(DOWN, packed)
-    assert (await other.clients.receive()).message is not first
+    assert (await INBOXES[other.clients].get()).message is not first
 
 
 @pytest.mark.parametrize("network", [NAIVE, FLUID])
@@ -393,7 +359,7 @@ async def test_a_frame_that_has_arrived_does_not_wait_for_the_cyclic_collector(n
     gc.disable()
     try:
         await bus.clients.send(UP, ModelUpdate("mlp", {"w": array}, {}, 5))
-        delivery = await bus.server.receive()
+        delivery = await INBOXES[bus.server].get()
         del array, delivery
         await sleep_for(1.0)  # the loop holds the last event until the next
         assert sent() is None
@@ -424,6 +390,6 @@ async def test_nothing_is_sent_to_whom_it_would_not_reach(message: Message | Non
     bus.presence = Watch(lives=True)
     other = replace(DOWN, dispatch=1)
     await bus.server.send(other, None)
-    assert (await bus.clients.receive()).header == other
+    assert (await INBOXES[bus.clients].get()).header == other
     assert watch.told == [("expect", 2, 0)]
     assert (len(bus.ledger), bus.trace.kept) == (0, [])

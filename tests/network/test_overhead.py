@@ -59,20 +59,19 @@ def test_http_over_tls() -> None:
 
 
 @pytest.mark.parametrize(
-    ("payload", "direction", "sharing", "stream"),
+    ("payload", "direction", "stream"),
     [
-        (84, "down", 1, 7 + 30 + 84),
-        (84, "down", 2, 4 + 30 + 84),  # half of 7 bytes, rounded
-        (65_536, "up", 1, 235 + 29 + 65_536),
-        (100, "up", 100, 2 + 29 + 100),
-        (65_537, "up", 1, 29 + 280 + 65_537 + 32),  # a request, what was spent, a digest
-        (65_537, "down", 1, 30 + 255 + 65_537 + 32),
+        (184, "down", 4 + 36 + 184),
+        (100, "up", 8 + 35 + 100),
+        (262_143, "up", 14 + 35 + 262_143),
+        (262_144, "up", 14 + 35 + 262_144 + 6),  # another message
+        (1_000_000, "down", 10 + 36 + 1_000_000 + 3 * 2),
     ],
 )
-def test_fedsims_own_bus(payload: int, direction: Direction, sharing: int, stream: int) -> None:
+def test_fedsims_own_bus(payload: int, direction: Direction, stream: int) -> None:
     overhead = OverheadConfig(protocol="bus")
-    assert overhead.stream_bytes(payload, direction, sharing) == stream
-    assert overhead.wire_bytes(payload, direction, sharing) == stream + 52 * -(-stream // 1448)
+    assert overhead.stream_bytes(payload, direction) == stream
+    assert overhead.wire_bytes(payload, direction) == stream + 52 * -(-stream // 1448)
 
 
 def test_none_adds_nothing() -> None:

@@ -179,3 +179,23 @@ def test_work_without_a_task_that_fails_ends_the_run() -> None:
 
     with pytest.raises(LookupError, match="first"):
         clock.run(program())
+
+
+def test_what_a_guarded_function_raises_ends_the_run() -> None:
+    taken = list[int]()
+
+    def take(number: int) -> None:
+        taken.append(number)
+        if number:
+            raise ValueError("no use")
+
+    async def program() -> None:
+        tasks = Tasks()
+        guarded = tasks.guarded(take)
+        for number in (0, 1, 2):
+            guarded(number)
+        await tasks.until(sleep_for(1))
+
+    with pytest.raises(ValueError, match="no use"):
+        clock.run(program())
+    assert taken == [0, 1, 2]

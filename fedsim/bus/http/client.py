@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import ssl as tls
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 
 from fedsim.bus.base import Delivery, Header
 from fedsim.bus.http.access import ClientRanges
+from fedsim.bus.http.channel import Channel
+from fedsim.bus.http.connecting import connected
 from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.messages import (
     FROM_SERVER,
     Entry,
+    Key,
+    Parts,
     ProtocolError,
-    Reader,
-    Reply,
+    entry,
     framed,
-    header_of,
+    keys_entry,
+    read_frame,
+    read_keys,
     sendable,
 )
-from fedsim.bus.http.pending import Arrival, Deliveries, Replies, settle
-from fedsim.bus.http.requests import LOST, Backoff, Requests, SessionGone, jitter
 from fedsim.bus.http.state_folder import StateFolder
-from fedsim.bus.inbox import Inbox
 from fedsim.bus.reply_report import Report, written
 from fedsim.errors import DecodeError, RunError, UserError
 from fedsim.quoting import MOST_SAID, printable, shortened
@@ -35,6 +39,8 @@ from fedsim.wire import SERVER, Frame, Kinds, Message, Packed
 
 NOTICE_S = 3.0
 """The user is told of a lost connection after this time."""
+LOST = (aiohttp.ClientError, OSError, ProtocolError)
+"""Errors after which trying again may help."""
 
 Prober = Callable[[int, bytes], Awaitable[bytes]]
 """Answers the observer's question to a client."""
@@ -42,12 +48,46 @@ Reporter = Callable[[Header], Report]
 """Returns the report that goes with a reply, given its header."""
 
 
+def jitter() -> float:
+    """Return a random number from 0 to 1; no result depends on it."""
+    return int.from_bytes(os.urandom(4), "big") / 2**32
+
+
+@dataclass(slots=True, eq=False)
+class Reply:
+    """A reply, or why the frame of a dispatch cannot be used, until the server has taken it.
+
+    ``spent_s`` are the seconds for which the dispatch was held until ``at_s``, and for which its jobs ran.
+    """
+
+    header: Header
+    frame: Frame | None
+    spent_s: tuple[float, float]
+    notes: str | None
+    fault: str
+    at_s: float
+    taken: asyncio.Future[None]
+
+    def entry(self, now_s: float) -> Parts:
+        """Return its entry as it leaves now; time in which it waited counts as held."""
+        key = self.header.client, self.header.dispatch
+        if self.fault:
+            return entry("u", *key, self.fault)
+        held_s, worked_s = self.spent_s
+        spent_s = held_s + now_s - self.at_s, worked_s
+        return entry("r", *key, spent_s, self.notes, body=None if self.frame is None else self.frame.parts)
+
+    def settle(self) -> None:
+        """Let its sender go on."""
+        if not self.taken.done():
+            self.taken.set_result(None)
+
+
 class HttpClient:
     """The endpoint on the HTTP bus of all clients of one process; a :class:`fedsim.bus.Endpoint`.
 
-    Dispatches are received in the order of sending, each once. With a state folder, a reply is sent once it
-    is durable. ``kinds`` may be set after the greeting; until then nothing is received, and the process is
-    not ready. ``tell`` takes a line for the user when the server is away, and when it is back.
+    Dispatches are handed over in the order of sending, each once. ``tell`` takes a line for the user when the
+    server is away, and when it is back. With a state folder the session outlives the process.
     """
 
     def __init__(
@@ -55,7 +95,6 @@ class HttpClient:
         url: str,
         *,
         clients: ClientRanges,
-        kinds: Kinds | None = None,
         token: str | None = None,
         ssl: tls.SSLContext | None = None,
         limits: HttpLimits | None = None,
@@ -66,56 +105,47 @@ class HttpClient:
         self.limits = limits or HttpLimits()
         self._url = url.rstrip("/")
         self._clients = clients
+        self._token = token
+        self._tls = ssl
         self._state = state
         self._jitter = jitter
         self._tell = tell
-        secret = secrets.token_hex(16) if state is None else state.session
-        self._requests = Requests(self._url, secret, token, ssl, self.limits, jitter, self._gone)
+        self._secret = secrets.token_hex(16) if state is None else state.session
         self._run = "" if state is None else state.run
-        self._inbox = Inbox(self.limits.inbox_bytes)
-        self._deliveries = Deliveries(self.limits, self._inbox, self._unusable)
-        self._deliveries.kinds = kinds
-        self._wake = asyncio.Event()
-        given, wake = self._deliveries.replied, self._wake.set
-        self._replies = Replies(self.limits, state, given, self._upload, wake)
+        self._take_over: Callable[[Delivery], object] | None = None
+        self._kinds = Kinds(())
+        self._early: list[tuple[Header, memoryview | None]] = []  # what came before somebody took it
+        self._since_s: dict[Key, float] = {}  # when each dispatch at hand was received
+        self._replies: dict[Key, Reply] = {}  # those that the server may not have, in order
         self._prober: Prober | None = None
-        self._answering: dict[int, None] = {}
         self._reporter: Reporter = lambda header: Report()
-        slots = (asyncio.Semaphore(self.limits.transfers_at_once) for _ in range(3))
-        self._slots_down, self._slots_up, self._slots_asked = slots
+        self._http: aiohttp.ClientSession | None = None
+        self._channel: Channel | None = None
         self._greeting: bytes | None = None
         self._change = asyncio.Event()
-        self._report_at_s = 0.0
-        self._is_over = self._is_away = False
+        self._is_over = self._is_leaving = self._is_away = False
         self._talked_s = 0.0
         self._lost_s: float | None = None
         self._failure: Exception | None = None
-        self._outbox: aiohttp.ClientResponse | None = None
-        self._tasks: dict[asyncio.Task[None], asyncio.Future[None] | None] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
     # For the runtime
 
-    @property
-    def kinds(self) -> Kinds | None:
-        """The kinds of messages; setting them tells the server that this process is ready."""
-        return self._deliveries.kinds
-
-    @kinds.setter
-    def kinds(self, kinds: Kinds) -> None:
-        self._deliveries.kinds = kinds
-        self._deliveries.hand_over()
-        self._report()
+    def feed(self, take: Callable[[Delivery], object], kinds: Kinds) -> None:
+        """Give all dispatches to a function from now on, messages of these kinds; this process is ready."""
+        self._take_over, self._kinds = take, kinds
+        for header, body in self._early:
+            self._hand_over(header, body, take)
+        self._early.clear()
+        self._say(entry("k"))
 
     async def connect(self) -> bytes:
         """Join the server's run; return its greeting. From then on the session is kept up."""
-        if self._tasks:
-            raise RuntimeError("connect() was called before: it is called once")
-        self._requests.open()
+        self._http = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self.limits.handshake_timeout_s)
+        )
         self._talked_s = self._lost_s = asyncio.get_running_loop().time()
-        for reply in () if self._state is None else self._state.replies():
-            self._give(reply)
-        self._start(self._stay())
-        self._start(self._post())
+        self._start(self._stay(self._http))
         try:
             await self._until(lambda: self._greeting is not None)
         except BaseException:
@@ -125,18 +155,18 @@ class HttpClient:
 
     async def close(self, grace_s: float = 5.0, *, why: str = "it was stopped") -> None:
         """Tell the server why this process leaves, and close everything."""
-        if self._tasks and grace_s > 0 and self._requests.joined.is_set():
-            with suppress(*LOST, SessionGone, UserError):
+        if self._channel is not None and grace_s > 0:
+            self._leave(why)
+            with suppress(TimeoutError):
                 async with asyncio.timeout(grace_s):
-                    if not self._is_over:
-                        await self._leave(why)
-                    while self._is_over and self._failure is None:
-                        await self._change.wait()  # it is leaving already; the server then ends the outbox
+                    while self._channel is not None:  # the server closes the connection
+                        await self._change.wait()
         while self._tasks:  # one that ends may start another
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._requests.close()
+        if self._http is not None:
+            await self._http.close()
         self._fail(ConnectionError("this process has closed its connection"))
 
     def send(self, header: Header, message: Message | Packed | None) -> Awaitable[None]:
@@ -144,14 +174,10 @@ class HttpClient:
         if header.sender not in self._clients or header.receiver != SERVER:
             raise ValueError(f"{header}: this process replies to the server for the clients {self._clients}")
         _, frame = framed(header, message, self.limits.frame)
-        key, report = (header.client, header.dispatch), self._reporter(header)
-        spent_s = self._deliveries.held_s(key), report.compute_ns / 1e9
-        state = None if self._state is None else self._state.pending(header.client)
-        return self._give(Reply(key, frame, spent_s, written(report.notes, report.left_out), state=state))
-
-    async def receive(self) -> Delivery:
-        """Wait for the next dispatch; a ConnectionError, RunError or UserError once none will come."""
-        return await self._inbox.receive()
+        report, now_s = self._reporter(header), asyncio.get_running_loop().time()
+        held_s = now_s - self._since_s.pop((header.client, header.dispatch), now_s)
+        notes = written(report.notes, report.left_out)
+        return self._give(header, frame, spent_s=(held_s, report.compute_ns / 1e9), notes=notes)
 
     def on_probe(self, handler: Prober) -> None:
         """Set what answers the observer's questions; its errors go to the server."""
@@ -162,24 +188,23 @@ class HttpClient:
         self._reporter = reporter
 
     async def over(self) -> None:
-        """Wait until the server says that the run is over; errors as of :meth:`receive`."""
+        """Wait until the server says that the run is over; a ConnectionError, RunError or UserError else."""
         await self._until(lambda: self._is_over)
 
-    # Down
+    # The connection
 
-    async def _stay(self) -> None:
-        """Hold an outbox until the run or ``patience_s`` is over; both are an error."""
+    async def _stay(self, http: aiohttp.ClientSession) -> None:
+        """Hold a connection until the run or ``patience_s`` is over; both are an error."""
         limits, loop = self.limits, asyncio.get_running_loop()
-        backoff = Backoff(limits, self._jitter)
+        bound_s = 0.0  # pauses are uniform up to a bound that doubles
         while True:
-            began_s, why = loop.time(), "the connection has ended"
+            began_s = loop.time()
             try:
-                await self._join()
-                await self._listen()
-            except (*LOST, SessionGone) as error:
+                await self._talk(http)
+            except LOST as error:
                 why = printable(error) or type(error).__name__
-            if self._is_over:
-                raise ConnectionError("the run is over")
+            if self._is_over or self._is_leaving:
+                raise ConnectionError("the run is over" if self._is_over else "this process has left")
             if loop.time() - self._talked_s > limits.patience_s:
                 raise ConnectionError(f"no connection to {self._url} for {limits.patience_s:g} s: {why}")
             if self._lost_s is None:
@@ -188,10 +213,53 @@ class HttpClient:
                 self._is_away = True
                 line = f"no connection to {self._url} ({shortened(why, MOST_SAID)}): trying again, for "
                 self._tell(f"{line}{limits.patience_s:g} s at most")
-            await backoff.pause(anew=self._talked_s > began_s)
+            has_talked = self._talked_s > began_s
+            bound_s = 2 * limits.backoff_first_s if has_talked or not bound_s else 2 * bound_s
+            bound_s = min(limits.backoff_cap_s, bound_s)
+            await asyncio.sleep(bound_s * self._jitter())
 
-    async def _join(self) -> None:
-        run, resumed, greeting = await self._requests.join(self._clients, is_first=self._greeting is None)
+    async def _talk(self, http: aiohttp.ClientSession) -> None:
+        """Connect, and read until the connection ends, which is an error of :data:`LOST`."""
+        limits, loop = self.limits, asyncio.get_running_loop()
+        is_first = self._greeting is None
+        socket = await connected(http, self._url, self._token, self._tls, limits, is_first=is_first)
+        channel = Channel(socket, FROM_SERVER, limits, limits.frame.frame_bytes, self._encoded)
+        writing = self._start(channel.write())
+        try:
+            channel.put(entry("j", self._secret, body=(str(self._clients).encode(),)))
+            early = [(header.client, header.dispatch) for header, _ in self._early]
+            channel.put(keys_entry([*early, *self._since_s, *self._replies]))
+            self._welcomed(await channel.read())
+            self._talked_s = loop.time()
+            waiting = read_keys(await channel.read())
+            self._channel = channel
+            self._changed()
+            if self._take_over is not None:
+                channel.put(entry("k"))
+            for key, reply in list(self._replies.items()):
+                if key in waiting:
+                    channel.put(reply)
+                else:
+                    self._taken(key)
+            while True:
+                found = await channel.read()
+                self._talked_s = loop.time()
+                self._take(found)
+        finally:
+            self._channel = None
+            self._changed()
+            writing.cancel()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await socket.close()
+
+    def _welcomed(self, found: Entry) -> None:
+        """Take the first entry of a connection."""
+        if found.letter == "x":
+            raise UserError(f"the server refuses this process: {found.values[0]}")
+        if found.letter != "h":
+            raise ProtocolError(f"{found.letter} came before the greeting")
+        (run,) = found.values
         if self._run and run != self._run:
             folder = self._state and self._state.path
             how = f", with an empty state folder in place of {folder}" if folder else ""
@@ -199,158 +267,126 @@ class HttpClient:
         self._run = run
         if self._state is not None:
             self._state.begin(run)
-        if not resumed:
-            self._deliveries.begin_anew()
+        if self._is_away:
+            self._tell(f"connected to {self._url}")
+        self._lost_s, self._is_away = None, False
         if self._greeting is None:
-            self._greeting = greeting
-        self._requests.joined.set()
-        self._changed()
+            self._greeting = bytes(found.body or b"")
 
-    async def _listen(self) -> None:
-        """Read the outbox until it ends."""
-        limits, loop = self.limits, asyncio.get_running_loop()
-        timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=limits.handshake_timeout_s, sock_read=limits.silence_s
-        )
-        reader = Reader(FROM_SERVER, limits.small_frame_bytes)
-        path = f"/outbox?after={self._deliveries.last}&ready={int(self.kinds is not None)}"
-        async with self._requests.send("GET", path, 200, timeout=timeout) as self._outbox:
-            if self._is_away:
-                self._tell(f"connected to {self._url}")
-            self._lost_s, self._is_away = None, False
-            if not self._requests.joined.is_set():
-                raise SessionGone  # as another request has found out meanwhile
-            self._report()
-            async for data in self._outbox.content.iter_any():
-                self._talked_s = loop.time()
-                for entry in reader.feed(data):
-                    self._take(entry)
+    def _encoded(self, item: Reply | Parts) -> Parts:
+        return item.entry(asyncio.get_running_loop().time()) if isinstance(item, Reply) else item
 
-    def _take(self, entry: Entry) -> None:
-        letter, values, body = entry
-        if letter == "d":
-            number, *_, size = values
-            header = header_of(values)
-            if header.receiver not in self._clients or (size or 0) > self.limits.frame.frame_bytes:
-                raise ProtocolError(f"{header} of {size} bytes came to the host of {self._clients}")
-            arrival = Arrival(header, number, body or None, is_coming=bool(size and not body))
-            if self._deliveries.announced(arrival):
-                self._start(self._fetch(arrival, size))
-            self._report(self.limits.report_delay_s)
-        elif letter == "q" and values[0] not in self._answering:
-            self._answering[values[0]] = None
-            self._start(self._answer(values[0], values[1], bytes(body)))
-        elif letter == "e":
-            is_well, why = values
-            if not is_well:
-                raise RunError(f"the server has ended the run: {why}")
-            if not self._is_over:
-                self._start(self._requests.persist(lambda: self._leave(why)))
-            self._is_over = True
-            self._changed()
+    def _take(self, found: Entry) -> None:
+        letter, values, body, _ = found
+        match letter:
+            case "d":
+                client, dispatch, round_, exchange, turn, merged = values
+                header = Header(SERVER, client, round_, exchange, dispatch, turn, merged)
+                self._take_dispatch(header, body)
+            case "t":
+                self._taken(values)
+            case "q":
+                number, client = values
+                self._start(self._answer(number, client, bytes(body or b"")))
+            case "e":
+                is_well, why = values
+                if not is_well:
+                    raise RunError(f"the server has ended the run: {why}")
+                self._is_over = True
+                self._leave(why)
+                self._changed()
+            case "h" | "x" | "o":
+                raise ProtocolError(f"{letter} came after the greeting")
 
-    async def _leave(self, why: str) -> None:
-        async with self._requests.send("POST", "/leave", 204, data=sendable(why).encode()):
-            pass
+    def _taken(self, key: Key) -> None:
+        """Forget a reply that the server has taken, or does not want any more."""
+        if (reply := self._replies.pop(key, None)) is not None:
+            reply.settle()
+            if self._state is not None:
+                self._state.taken(*key)
 
-    async def _fetch(self, arrival: Arrival, num_bytes: int) -> None:
-        async with self._slots_down:
-            await self._deliveries.room()
-            path, frame = f"/dispatch/{arrival.header.client}/{arrival.header.dispatch}", None
-            try:
-                frame = await self._requests.download(path, num_bytes)
-            except DecodeError as error:
-                self._unusable(arrival.header, str(error))
-        self._deliveries.fetched(arrival, frame)
-        self._report(self.limits.report_delay_s)
+    def _take_dispatch(self, header: Header, body: memoryview | None) -> None:
+        client, number = header.client, header.dispatch
+        if client not in self._clients:
+            raise ProtocolError(f"{header} came to the host of {self._clients}")
+        if body is not None:
+            self._say(entry("c", client, number))
+        if self._take_over is None:
+            self._early.append((header, body))
+        else:
+            self._hand_over(header, body, self._take_over)
 
-    # Up
-
-    async def _post(self) -> None:
-        """Send small replies, all that are ready at a time, and signs of life, for ever."""
-        loop = asyncio.get_running_loop()
-        while True:
-            self._wake.clear()
-            batch, data = self._replies.batch()
-            if not batch and loop.time() < self._report_at_s:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout_at(self._report_at_s):
-                        await self._wake.wait()
-                continue
-            self._report_at_s = loop.time() + self.limits.heartbeat_s
-
-            async def attempt(data: bytes = data) -> None:
-                path = f"/replies?had={self._deliveries.had}&ready={int(self.kinds is not None)}"
-                async with self._requests.send("POST", path, 204, data=data):
-                    pass
-
-            await self._requests.persist(attempt)
-            self._replies.taken(batch)
-
-    async def _upload(self, reply: Reply) -> None:
-        async with self._slots_up:
-            await self._requests.upload(reply.path, reply.parts())
+    def _hand_over(self, header: Header, body: memoryview | None, take: Callable[[Delivery], object]) -> None:
+        try:
+            message = None if body is None else read_frame(header, body, self._kinds, self.limits.frame)
+        except DecodeError as error:
+            self._give(header.reply(), None, fault=sendable(error))
+        else:
+            self._since_s[header.client, header.dispatch] = asyncio.get_running_loop().time()
+            take(Delivery(header, message))
 
     async def _answer(self, number: int, client: int, question: bytes) -> None:
-        """Answer a question, or send why that is impossible."""
-        async with self._slots_asked:  # few answers are here at a time
-            fault, limit = None, self.limits.frame.frame_bytes
-            try:
-                if self._prober is None:
-                    raise RuntimeError("nobody answers probes here")
-                answer = await self._prober(client, question)
-                if len(answer) > limit:
-                    raise ValueError(f"an answer of {len(answer)} bytes: the limit is {limit}")
-            except Exception as error:
-                fault = sendable(f"{type(error).__name__}: {error}")
-                answer = fault.encode()
-            await self._give(Reply((number,), Frame(answer, len(answer)), fault=fault))
-        del self._answering[number]
+        """Answer a question, or send why that is impossible; it is asked again on the next connection."""
+        limit = self.limits.frame.frame_bytes
+        try:
+            if self._prober is None:
+                raise RuntimeError("nobody answers probes here")
+            answer = await self._prober(client, question)
+            if len(answer) > limit:
+                raise ValueError(f"an answer of {len(answer)} bytes: the limit is {limit}")
+            self._say(entry("s", number, True, body=(answer,)))
+        except Exception as error:
+            why = sendable(f"{type(error).__name__}: {error}").encode()
+            self._say(entry("s", number, False, body=(why,)))
 
     # Internals
 
-    def _gone(self) -> None:
-        """Join again, as the server does not know the session."""
-        if self._outbox is not None:
-            self._outbox.close()
+    def _say(self, parts: Parts) -> None:
+        """Send an entry, if there is a connection."""
+        if self._channel is not None:
+            self._channel.put(parts)
 
-    def _give(self, reply: Reply) -> asyncio.Future[None]:
+    def _leave(self, why: str) -> None:
+        self._is_leaving = True
+        self._say(entry("l", sendable(why)))
+
+    def _give(
+        self,
+        header: Header,
+        frame: Frame | None,
+        *,
+        spent_s: tuple[float, float] = (0.0, 0.0),
+        notes: str | None = None,
+        fault: str = "",
+    ) -> asyncio.Future[None]:
         """Start to bring a reply to the server; the result is done once it is taken or lost."""
         loop = asyncio.get_running_loop()
-        reply.at_s, left = loop.time(), loop.create_future()
+        reply = Reply(header, frame, spent_s, notes, fault, loop.time(), loop.create_future())
         if self._failure is not None:
-            left.set_result(None)  # it is lost, and a sender learns of no loss
+            reply.settle()  # it is lost, and a sender learns of no loss
         else:
-            self._start(self._replies.bring(reply), left)
-        return left
+            self._replies[header.client, header.dispatch] = reply
+            if self._channel is not None:
+                self._channel.put(reply)
+        return reply.taken
 
-    def _start(self, work: Coroutine[Any, Any, None], left: asyncio.Future[None] | None = None) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a task; its failure is that of the endpoint."""
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks[task] = left
+        self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        settle(self._tasks.pop(task))
+        self._tasks.discard(task)
         if not task.cancelled() and isinstance(error := task.exception(), Exception):
             self._fail(error)
-
-    def _unusable(self, header: Header, why: str) -> None:
-        self._give(Reply((header.client, header.dispatch), fault=sendable(why)))
-
-    def _report(self, within_s: float = 0.0) -> None:
-        """Confirm dispatches, and whether this process is ready, within this time."""
-        at_s = asyncio.get_running_loop().time() + within_s
-        if at_s < self._report_at_s:
-            self._report_at_s = at_s
-            self._wake.set()
 
     def _fail(self, error: Exception) -> None:
         if self._failure is None:
             self._failure = error
-            self._inbox.fail(error)
-            for left in self._tasks.values():
-                settle(left)
+            for reply in self._replies.values():
+                reply.settle()
             self._changed()
 
     async def _until(self, condition: Callable[[], bool]) -> None:
@@ -360,6 +396,6 @@ class HttpClient:
             await self._change.wait()
 
     def _changed(self) -> None:
-        """Wake those that wait for the greeting or the end."""
+        """Wake those that wait for the greeting, the end, or the end of the connection."""
         self._change.set()
         self._change = asyncio.Event()

@@ -1,42 +1,70 @@
-"""The server's endpoint: listens, and answers the requests of client processes.
+"""The server's endpoint: listens, and serves the connections of client processes.
 
 Nothing that a peer does ends the server: a breach of the rules is counted in ``rejected`` by its cause, and
-the connection is closed. Memory that peers can make the server use is bounded by
+the connection is closed. A process holds at most one incomplete reply in the server's memory. Dispatches are
+held until their replies come, the arrays of a broadcast once for all receivers. A reply is taken once, from
+the process that hosts its client, so ledger and trace cannot be flooded.
 
-    max_connections x (1 MiB + chunk_bytes + batch_bytes) + upload_bytes + inbox_bytes + one batch
-
-where 1 MiB is the most that aiohttp, asyncio and TLS read ahead on a connection, and ``chunk_bytes`` waits to
-be written. Dispatches are held until their replies come, the arrays of a broadcast once for all receivers. A
-reply is taken once, from the process that was asked, so ledger, trace and inbox cannot be flooded.
+``GET /health`` is open to all, joining needs a token. A web page can make its reader's browser send requests
+to any address, even to servers that only this machine can reach. So requests with an ``Origin`` are refused,
+and a local server without tokens refuses requests that do not call it by a loopback name or address.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
+import re
 import secrets
 import ssl as tls
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from itertools import count
 from typing import Any
 
+from aiohttp import web
+
 from fedsim.bus.base import Delivery, Header, Log
-from fedsim.bus.http.access import Access, is_loopback
-from fedsim.bus.http.connections import Connections
-from fedsim.bus.http.handlers import Handlers
+from fedsim.bus.http.access import Access, ClientRanges, bearer_token, is_loopback, names_loopback
+from fedsim.bus.http.channel import MAX_MESSAGE_BYTES, Channel
 from fedsim.bus.http.limits import HttpLimits
-from fedsim.bus.http.messages import Entry, entry, framed, read_frame, sendable
-from fedsim.bus.http.sessions import Dispatch, Key, Question, Session, Sessions
+from fedsim.bus.http.messages import (
+    FROM_CLIENT,
+    PROTOCOL,
+    Entry,
+    Key,
+    Parts,
+    ProtocolError,
+    entry,
+    framed,
+    keys_entry,
+    read_frame,
+    read_keys,
+    sendable,
+)
+from fedsim.bus.http.sessions import Dispatch, Question, Session
 from fedsim.bus.http.transfer_records import TransferRecords
-from fedsim.bus.inbox import Inbox
 from fedsim.bus.ledger import Ledger, Outcome
 from fedsim.clock import Trace
-from fedsim.errors import DecodeError, RunError
+from fedsim.errors import DecodeError, RunError, UserError
 from fedsim.network import NO_OVERHEAD, OverheadConfig
 from fedsim.quoting import MOST_SAID, shortened
 from fedsim.wire import SERVER, Kinds, Message, Packed
 
-OVER = "the run is over"
+VERSION_HEADER = "Fedsim-Protocol"
+"""Header of every request and answer: the version of the protocol."""
+MAX_JOIN_BYTES = 16 << 20
+"""Longest list of the clients that a process hosts, and of the dispatches that it has."""
+_SECRET = re.compile(r"[0-9a-f]{32}")
+
+
+class Refused(Exception):  # noqa: N818
+    """A request is refused with a status, and counted by a cause."""
+
+    def __init__(self, cause: str, status: int) -> None:
+        super().__init__(f"status {status}")
+        self.cause, self.status = cause, status
 
 
 class HttpServer:
@@ -65,58 +93,75 @@ class HttpServer:
         self.run = secrets.token_hex(16)
         self.is_closing = False
         self._kinds = kinds
+        self._access = access
         self._num_clients = num_clients
         self._log = log
         self._health = health
         self._records = TransferRecords(ledger, trace, overhead, log)
         self.rejected = self._records.rejected
-        self._sessions = Sessions(num_clients, self.limits, self._retired)
-        self._inbox = Inbox(self.limits.inbox_bytes)
+        self._hand_over: Callable[[Delivery], object] = lambda delivery: None
+        self._sessions: dict[str, Session] = {}
+        self._hosts: dict[int, Session] = {}  # by client
+        self._dispatches: dict[Key, Dispatch] = {}  # the open ones, in the order of sending
         self._newest: dict[int, int] = {}
         self._questions: dict[int, Question] = {}
         self._numbers = count(1)
         self._change = asyncio.Event()
-        self._end: bytes | None = None
-        self._is_over = False
-        self._handlers = Handlers(self, access, self._sessions, self._records, self._inbox)
-        self.connections = Connections(self._handlers.answer, self.limits, self._records.reject)
-        self._tending: asyncio.Task[None] | None = None
+        self._end: Parts = ()
+        self._is_over = self._is_local = False
+        self._http = web.Server(
+            self._answer,
+            access_log=None,
+            logger=_counted(self._records.reject),
+            lingering_time=0.0,
+            auto_decompress=False,  # no body is compressed, and a few bytes could stand for many
+        )
+        self._listener: asyncio.Server | None = None
+        self._lapsing: asyncio.TimerHandle | None = None
 
     # For the runtime
 
     async def start(self, host: str, port: int, ssl: tls.SSLContext | None = None) -> int:
         """Listen; return the port, which the system chooses for 0."""
-        self._handlers.is_local = is_loopback(host)
-        port = await self.connections.listen(host, port, ssl)
-        self._tending = asyncio.get_running_loop().create_task(self._tend(), name="bus: heartbeats")
-        return port
+        self._is_local = is_loopback(host)
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(self._http, host, port, ssl=ssl, backlog=512)
+        self._lapse()
+        return int(self._listener.sockets[0].getsockname()[1])
 
     async def close(self, grace_s: float = 5.0, *, why: str = "the server was stopped") -> None:
         """Tell all processes the end, and why; wait ``grace_s`` for them to leave or come back; close."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + grace_s
         if not self._is_over:
-            self.connections.lock()
+            if self._listener is not None:
+                self._listener.close()
             self._tell_all(entry("e", False, sendable(why)))
         with suppress(TimeoutError):
             async with asyncio.timeout_at(end_s):
-                while any(self._may_hear(session, end_s - 2 * grace_s) for session in self._sessions):
+                while any(
+                    self._may_hear(session, end_s - 2 * grace_s) for session in self._sessions.values()
+                ):
                     await self._change.wait()
         self.is_closing = True
         self._changed()
-        if self._tending is not None:
-            self._tending.cancel()
-            await asyncio.gather(self._tending, return_exceptions=True)
-        await self.connections.close(max(0.05, end_s - loop.time()))
-        for dispatch in list(self._sessions.dispatches.values()):
+        if self._lapsing is not None:
+            self._lapsing.cancel()
+        if self._listener is not None:
+            self._listener.close()
+            for session in self._sessions.values():
+                session.abort()
+            self._http.pre_shutdown()
+            await self._http.shutdown(max(0.05, end_s - loop.time()))
+            await self._listener.wait_closed()
+        for dispatch in list(self._dispatches.values()):
             self._lost(dispatch, "the server has closed")
-        for asked in self._questions.values():
-            if not asked.answer.done():
-                asked.answer.set_exception(ConnectionError("the server has closed"))
-        self._inbox.fail(ConnectionError("the server has closed"))
+        for question in self._questions.values():
+            if not question.answer.done():
+                question.answer.set_exception(ConnectionError("the server has closed"))
 
-    def send(self, header: Header, message: Message | Packed | None) -> Awaitable[None]:
-        """Start sending now; awaiting the result waits until the frame has left."""
+    def send(self, header: Header, message: Message | Packed | None) -> None:
+        """Send a dispatch to the process that hosts its client, now or once there is one."""
         client, number = header.receiver, header.dispatch
         newest = self._newest.get(client, -1)
         if header.sender != SERVER or not 0 <= client < self._num_clients or number <= newest:
@@ -125,24 +170,25 @@ class HttpServer:
                 f"once, in the order of their numbers, of which the last was {newest}"
             )
         packed, frame = framed(header, message, self.limits.frame)
-        loop = asyncio.get_running_loop()
-        is_small = frame is None or len(frame) <= self.limits.small_frame_bytes
-        dispatch = Dispatch(header, packed, frame, loop.create_future(), loop.time(), is_small)
+        at_s, num_bytes = asyncio.get_running_loop().time(), 0 if frame is None else len(frame)
+        dispatch = Dispatch(header, packed, frame, at_s, num_bytes)
         self._newest[client] = number
         if self.is_closing:
             self._lost(dispatch, "the server has closed")
-        else:
-            self._sessions.put(dispatch)
-        return dispatch.left
+            return
+        self._dispatches[dispatch.key] = dispatch
+        if (session := self._hosts.get(client)) is not None:
+            session.waiting.append(dispatch)
+            session.offer(self.limits.window_bytes)
 
-    async def receive(self) -> Delivery:
-        """Wait for the next reply, in order of arrival; a ConnectionError once the server has closed."""
-        return await self._inbox.receive()
+    def feed(self, take: Callable[[Delivery], object]) -> None:
+        """Give all replies to a function from now on, in order of arrival."""
+        self._hand_over = take
 
     def attended(self, client: int) -> bool:
         """Whether a process that hosts this client is connected and understands messages."""
-        session = self._sessions.owner(client)
-        return session is not None and session.abort is not None and session.is_ready
+        session = self._hosts.get(client)
+        return session is not None and session.channel is not None and session.is_ready
 
     async def attendance(self, clients: Collection[int]) -> None:
         """Wait until all these clients are attended at once."""
@@ -156,14 +202,10 @@ class HttpServer:
 
         A question that is lost with a connection is repeated on the next.
         """
-        if len(question) > (limit := self.limits.small_frame_bytes):
-            raise ValueError(f"a question of {len(question)} bytes: at most {limit} fit")
         number, answer = next(self._numbers), asyncio.get_running_loop().create_future()
-        asked = Question(client, entry("q", number, client, body=question), answer)
-        self._questions[number] = asked
-        session = self._sessions.owner(client)
-        if session is not None and session.is_ready:
-            session.say(asked.entry)
+        asked = self._questions[number] = Question(number, client, question, answer)
+        if self.attended(client):
+            self._hosts[client].say(asked.entry())
         try:
             async with asyncio.timeout(timeout_s):
                 return await asked.answer
@@ -178,13 +220,11 @@ class HttpServer:
         """Tell all processes, and those that come back later, that the run is over; :meth:`seal`."""
         self._is_over = True
         self.seal()
-        self._tell_all(entry("e", True, OVER))
-
-    # For handlers
+        self._tell_all(entry("e", True, "the run is over"))
 
     def status(self) -> dict[str, Any]:
         """Return the answer to ``GET /health``."""
-        here = [session for session in self._sessions if session.abort is not None]
+        here = [session for session in self._sessions.values() if session.channel is not None]
         return {
             "status": "closing" if self.is_closing else "over" if self._is_over else "ok",
             "sessions": len(self._sessions),
@@ -193,79 +233,208 @@ class HttpServer:
             **self._health(),
         }
 
-    def joined(self, session: Session, resumed: bool) -> None:
-        """Note that a process has joined, or come back."""
-        session.has_left = False
-        self._log.info("process joined", clients=shortened(session.clients), resumed=resumed)
+    # Requests
 
-    def opened(self, session: Session, is_ready: bool) -> None:
-        """Note that a session has an outbox, and whether its process understands messages."""
-        session.is_ready = False
-        if self._end is not None:
-            session.say(self._end)
-        self._readied(session, is_ready)
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request; nothing is raised but cancellation."""
+        status = 400
+        try:
+            return await self._route(request)
+        except Refused as refused:
+            self._records.reject(refused.cause, str(refused))
+            status = refused.status
+        except web.HTTPException as error:  # no handshake of a WebSocket
+            self._records.reject("http", type(error).__name__)
+        except OSError:
+            pass  # the connection broke
+        except Exception as error:
+            self._records.reject("fault", f"{type(error).__name__}: {error}")
+        response = web.Response(status=status, headers={VERSION_HEADER: str(PROTOCOL)})
+        response.force_close()
+        return response
 
-    def parted(self, session: Session) -> None:
-        """Note that a session has no outbox now."""
-        self._changed()
-        if not session.has_left and self._end is None:
-            silent_s = asyncio.get_running_loop().time() - session.heard_s
-            is_silent = silent_s > self.limits.silence_s
-            why = f"it was silent for {silent_s:.0f} s" if is_silent else "its connection broke"
-            self._log.info("process gone", clients=shortened(session.clients), why=why)
+    async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
+        if "Origin" in request.headers:
+            raise Refused("origin", 403)
+        if self._is_local and self._access.is_open and not names_loopback(request.headers.get("Host", "")):
+            raise Refused("host", 421)
+        if request.method == "GET" and request.rel_url.path == "/health":
+            response = web.Response(text=json.dumps(self.status()), content_type="application/json")
+            response.force_close()
+            return response
+        if request.headers.get(VERSION_HEADER) != str(PROTOCOL):
+            raise Refused("protocol", 400)
+        token = bearer_token(request.headers.get("Authorization"))
+        if (granted := self._access.grant(token)) is None:
+            raise Refused("access", 401)
+        if request.method != "GET" or request.rel_url.path != "/session":
+            raise Refused("path", 404)
+        if self.is_closing:
+            raise Refused("closing", 503)
+        socket = web.WebSocketResponse(compress=False, max_msg_size=MAX_MESSAGE_BYTES, timeout=1.0)
+        await socket.prepare(request)
+        channel = Channel(socket, FROM_CLIENT, self.limits, MAX_JOIN_BYTES, self._encoded)
+        transport = request.transport
+        assert transport is not None  # noqa: S101
+        try:
+            async with asyncio.timeout(self.limits.handshake_timeout_s):
+                joins, has = await channel.read(), read_keys(await channel.read())
+            session = self._admitted(joins, granted, None if self._access.is_open else token)
+            channel.max_body_bytes = self.limits.frame.frame_bytes
+            await self._attend(session, channel, transport.abort, has)
+        except UserError as error:
+            self._records.reject("refused", str(error), event="process refused")
+            await socket.send_bytes(b"".join(entry("x", sendable(error))))
+        except TimeoutError:
+            self._records.reject("slow")
+        except ProtocolError as error:
+            self._records.reject("protocol", str(error))
+        except OSError:
+            pass  # the connection broke
+        await socket.close()
+        return socket
 
-    def left(self, session: Session, why: str) -> None:
-        """Note that a process has left."""
-        if not session.has_left:
-            session.has_left = True
-            self._log.info("process left", clients=shortened(session.clients), why=shortened(why, MOST_SAID))
-        if session.abort is not None:
-            session.abort()
+    def _admitted(self, joins: Entry, granted: ClientRanges, token: str | None) -> Session:
+        """Return the session of a process that joins; a UserError refuses it."""
+        if joins.letter != "j" or not _SECRET.fullmatch(joins.values[0]):
+            raise ProtocolError("join: a session's secret is needed")
+        assert joins.body is not None  # noqa: S101
+        (secret,) = joins.values
+        clients = ClientRanges.parse(str(joins.body, "utf-8", "replace"))
+        if clients.highest >= self._num_clients:
+            raise UserError(
+                f"client {clients.highest} does not exist: this run has {self._num_clients} clients, from 0"
+            )
+        if not granted.covers(clients):
+            raise UserError(
+                f"the token grants the clients {shortened(granted)}, not all of {shortened(clients)}"
+            )
+        session = self._sessions.get(secret)
+        is_known = session is not None
+        if session is None:
+            self._retire_hosts_of(clients)
+            session = self._sessions[secret] = Session(secret, clients, token)
+            self._hosts.update(dict.fromkeys(clients, session))
+        elif session.token != token or session.clients != clients:
+            raise UserError("this session belongs to another process: join anew")
+        self._log.info("process joined", clients=shortened(clients), resumed=is_known)
+        return session
 
-    def confirmed(self, session: Session, number: int, is_ready: bool) -> None:
-        """Record that all dispatches up to a number have arrived; note whether the process is ready."""
-        for dispatch in session.confirmed(number):
+    def _retire_hosts_of(self, clients: ClientRanges) -> None:
+        """Forget the sessions that host any of these clients; a UserError if one is connected."""
+        others = dict.fromkeys(self._hosts[client] for client in clients if client in self._hosts)
+        for other in others:
+            if other.channel is not None:
+                raise UserError(
+                    f"the clients {shortened(other.clients)} are hosted by another process, which is "
+                    "connected: end that one, or give this one other clients. If that one has died without "
+                    f"a word, the server notices after {self.limits.silence_s:g} s of silence: start this "
+                    "one again then"
+                )
+        for other in others:
+            del self._sessions[other.secret]
+            for client in other.clients:
+                del self._hosts[client]
+            why = "it was away, and another process has taken its clients over"
+            self._log.info("process retired", clients=shortened(other.clients), why=why)
+
+    async def _attend(
+        self, session: Session, channel: Channel, abort: Callable[[], None], has: set[Key]
+    ) -> None:
+        """Read what a process sends until its connection ends."""
+        for key in has:
+            self._confirm(session, key)
+        dispatches = [each for (client, _), each in self._dispatches.items() if client in session.clients]
+        session.begin(channel, abort, dispatches, has)
+        session.say(entry("h", self.run, body=(self.greeting,)))
+        session.say(keys_entry(each.key for each in dispatches))
+        session.offer(self.limits.window_bytes)
+        session.say(self._end)
+        writing = asyncio.get_running_loop().create_task(self._write(channel, abort))
+        why = "its connection broke"
+        try:
+            while session.channel is channel and not session.has_left:
+                self._take(session, await channel.read())
+        except TimeoutError:
+            why = f"it was silent for {self.limits.silence_s:.0f} s"
+            self._records.reject("silent")
+            abort()
+        finally:
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+            if session.channel is channel:
+                session.channel, session.gone_s = None, asyncio.get_running_loop().time()
+                self._changed()
+                if not session.has_left and not self._end:
+                    self._log.info("process gone", clients=shortened(session.clients), why=why)
+
+    async def _write(self, channel: Channel, abort: Callable[[], None]) -> None:
+        try:
+            await channel.write()
+        except Exception as error:
+            self._records.reject("fault", f"{type(error).__name__}: {error}")
+        abort()
+
+    def _encoded(self, item: Dispatch | Parts) -> Parts:
+        if not isinstance(item, Dispatch):
+            return item
+        if self._dispatches.get(item.key) is not item:
+            return ()  # it was settled meanwhile
+        self._records.sent(item)
+        return item.entry()
+
+    # Entries of processes
+
+    def _take(self, session: Session, found: Entry) -> None:
+        letter, values, body, _ = found
+        match letter:
+            case "k":
+                session.is_ready = True
+                for question in self._questions.values():
+                    if question.client in session.clients:
+                        session.say(question.entry())
+                self._changed()
+            case "c":
+                self._confirm(session, values[:2])
+            case "r" | "u":
+                dispatch = self._asked(session, values[:2])
+                if dispatch is not None:
+                    self._take_reply(dispatch, found)
+                session.say(entry("t", *values[:2]))
+            case "s":
+                number, is_answer = values
+                asked = self._questions.get(number)
+                if asked is not None and asked.client in session.clients and not asked.answer.done():
+                    self._take_answer(asked, is_answer, bytes(body or b""))
+            case "l":
+                session.has_left = True
+                why = shortened(values[0], MOST_SAID)
+                self._log.info("process left", clients=shortened(session.clients), why=why)
+            case "j" | "o":
+                raise ProtocolError(f"{letter}: it has joined already")
+
+    def _confirm(self, session: Session, key: Key) -> None:
+        """Record that the frame of a dispatch has arrived."""
+        dispatch = self._dispatches.get(key)
+        if dispatch is not None and key[0] in session.clients and dispatch.began_ns >= 0:
             self._records.ended(dispatch, Outcome.DELIVERED)
-            dispatch.released()
-        self._readied(session, is_ready)
 
-    def asked(self, session: Session, key: Key) -> Dispatch | Question | None:
-        """Return the dispatch or question of a key; None, and counted, if this session has none."""
-        if len(key) == 1:
-            question = self._questions.get(key[0])
-            return question if question is not None and question.awaits(session) else None
+    def _asked(self, session: Session, key: Key) -> Dispatch | None:
+        """Return the dispatch of a key; None, and counted, if this session is not to reply to any."""
         client, number = key
-        dispatch = self._sessions.dispatches.get(key)
-        if dispatch is not None and dispatch.session is session and dispatch.began_ns >= 0:
-            return dispatch
+        dispatch = self._dispatches.get(key)
         if client not in session.clients:
             cause = "client"
-        elif number <= self._newest.get(client, -1) and dispatch is None:
+        elif dispatch is not None and dispatch.began_ns >= 0:
+            return dispatch
+        elif dispatch is None and number <= self._newest.get(client, -1):
             cause = "repeated"  # normal after a break: a process cannot know what has arrived
         else:
             cause = "unasked"
         self._records.reject(cause, f"{client}-{number}")
         return None
 
-    def take(self, session: Session, reply: Entry, sharing: int = 1, first_ns: int = -1) -> bool:
-        """Take a reply or an answer; return whether it was asked for.
-
-        ``sharing`` entries came in its request; ``first_ns`` is when a large one began, negative for a small
-        one.
-        """
-        asked = self.asked(session, reply.key)
-        if isinstance(asked, Dispatch):
-            self._take_reply(asked, reply, sharing, first_ns)
-        elif asked is not None and reply.values[1]:
-            asked.answer.set_result(bytes(reply.body))
-        elif asked is not None:
-            why = shortened(sendable(bytes(reply.body).decode("utf-8", "replace")), MOST_SAID)
-            asked.answer.set_exception(RunError(f"the process of client {asked.client} cannot answer: {why}"))
-        return asked is not None
-
-    # Internals
-
-    def _take_reply(self, dispatch: Dispatch, reply: Entry, sharing: int, first_ns: int) -> None:
+    def _take_reply(self, dispatch: Dispatch, reply: Entry) -> None:
         if reply.letter == "u":
             why = reply.values[2]
             self._records.reject("unusable", why)
@@ -274,67 +443,82 @@ class HttpServer:
             return
         self._records.ended(dispatch, Outcome.DELIVERED)
         _, _, spent_s, notes = reply.values
-        self._records.reported(dispatch, spent_s, notes, first_ns)
+        self._records.reported(dispatch, spent_s, notes, reply.first_ns)
         self._forget(dispatch)
-        header, message, num_bytes = dispatch.header.reply(), None, len(reply.body)
-        if num_bytes:
+        header, message = dispatch.header.reply(), None
+        if reply.body is not None:
+            num_bytes = len(reply.body)
             try:
                 message = read_frame(header, reply.body, self._kinds, self.limits.frame)
             except DecodeError as error:
                 self._records.reject("decode", str(error))
-                self._records.received(header, None, num_bytes, sharing, shortened(error, MOST_SAID))
+                self._records.received(header, None, num_bytes, shortened(error, MOST_SAID))
                 return
-            self._records.received(header, message, num_bytes, sharing)
-        self._inbox.put(Delivery(header, message), num_bytes)
+            self._records.received(header, message, num_bytes)
+        self._hand_over(Delivery(header, message))
 
-    def _readied(self, session: Session, is_ready: bool) -> None:
-        """Note whether a process understands messages, and ask it the open questions."""
-        if is_ready and not session.is_ready:
-            for question in self._questions.values():
-                if question.awaits(session):
-                    session.say(question.entry)
-        if is_ready != session.is_ready:
-            session.is_ready = is_ready
-            self._changed()
+    def _take_answer(self, asked: Question, is_answer: bool, body: bytes) -> None:
+        if is_answer:
+            asked.answer.set_result(body)
+        else:
+            why = shortened(sendable(body.decode("utf-8", "replace")), MOST_SAID)
+            asked.answer.set_exception(RunError(f"the process of client {asked.client} cannot answer: {why}"))
 
-    def _tell_all(self, end: bytes) -> None:
+    # Internals
+
+    def _tell_all(self, end: Parts) -> None:
         self._end = end
-        for session in self._sessions:
+        for session in self._sessions.values():
             session.say(end)
         self._changed()
 
     def _may_hear(self, session: Session, since_s: float) -> bool:
         """Whether a process is connected, or may come back to hear of the end."""
-        if session.abort is not None:
+        if session.channel is not None:
             return True
         return self._is_over and not session.has_left and session.gone_s >= since_s
+
+    def _lapse(self) -> None:
+        """Drop dispatches that no process has hosted for long, now and for ever."""
+        loop, ttl_s = asyncio.get_running_loop(), self.limits.dispatch_ttl_s
+        for dispatch in list(self._dispatches.values()):
+            session, since_s = self._hosts.get(dispatch.header.client), dispatch.at_s
+            if session is not None:
+                since_s = loop.time() if session.channel is not None else max(since_s, session.gone_s)
+            if since_s < loop.time() - ttl_s:
+                self._lost(dispatch, "nobody hosts the client")
+        self._lapsing = loop.call_later(ttl_s / 4, self._lapse)
 
     def _lost(self, dispatch: Dispatch, cause: str) -> None:
         self._records.ended(dispatch, Outcome.LOST, cause)
         self._forget(dispatch)
 
     def _forget(self, dispatch: Dispatch) -> None:
-        self._sessions.dispatches.pop(dispatch.key, None)
-        dispatch.frame = dispatch.packed = None
-        dispatch.released()
-
-    def _retired(self, session: Session, why: str) -> None:
-        self._log.info("process retired", clients=shortened(session.clients), why=why)
+        self._dispatches.pop(dispatch.key, None)
+        if (session := self._hosts.get(dispatch.header.client)) is not None:
+            session.settled(dispatch, self.limits.window_bytes)
+        dispatch.frame, dispatch.packed, dispatch.num_bytes = None, None, 0
 
     def _changed(self) -> None:
         """Wake those that wait for attendance or for processes to leave."""
         self._change.set()
         self._change = asyncio.Event()
 
-    async def _tend(self) -> None:
-        """End silent and forgotten sessions, for ever."""
-        limits, loop = self.limits, asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(limits.heartbeat_s / 4)
-            for session in self._sessions:
-                is_silent = loop.time() - session.heard_s > limits.silence_s
-                if session.abort is not None and is_silent and not session.num_waiting:
-                    self._records.reject("silent")
-                    session.abort()
-            for dispatch in self._sessions.lapse(loop.time() - limits.session_ttl_s):
-                self._lost(dispatch, "nobody hosts the client")
+
+class _Counting(logging.Handler):
+    """Counts the log lines of aiohttp and shows none: they may quote a peer or a secret."""
+
+    def __init__(self, reject: Callable[..., None]) -> None:
+        super().__init__()
+        self._reject = reject
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.WARNING or record.exc_info:
+            self._reject("http", type(record.exc_info[1]).__name__ if record.exc_info else "")
+
+
+def _counted(reject: Callable[..., None]) -> logging.Logger:
+    """Return a logger of the server's own, outside the tree of loggers."""
+    logger = logging.Logger("fedsim.bus.http")
+    logger.addHandler(_Counting(reject))
+    return logger

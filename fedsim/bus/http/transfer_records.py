@@ -4,7 +4,7 @@ A client process also reports with a reply (:mod:`fedsim.bus.reply_report`). Its
 as the client's. Its times go to the trace as a ``spent`` record. Of the time since the dispatch was last
 sent,
 
-- *upload* begins with the request that brings a large reply; a small reply takes none;
+- *upload* begins with the first message that brings a large reply; a small reply takes none;
 - *download* ends when the process confirms the dispatch; it excludes the time for which the process held it;
 - *compute* is the time in which a job of the client ran or waited for a worker.
 
@@ -54,12 +54,12 @@ class TransferRecords:
         if not count & (count - 1) and cause != "repeated":
             self._log.warning(event, cause=cause, count=count, why=shortened(why, MOST_SAID))
 
-    def sent(self, dispatch: Dispatch, sharing: int) -> None:
-        """Record that a dispatch is sent, in a piece with others; a repeated one has a record."""
+    def sent(self, dispatch: Dispatch) -> None:
+        """Record that a dispatch is sent; a repeated one has a record."""
         packed, frame = dispatch.packed, dispatch.frame
         if frame is not None and packed is not None and dispatch.began_ns < 0 and not self._is_sealed:
             dispatch.row = self._enter(
-                dispatch.header, packed.kind, len(frame), packed.num_parameters, packed.is_data, sharing
+                dispatch.header, packed.kind, len(frame), packed.num_parameters, packed.is_data
             )
         # After the record, so that times are measured from it, and again after a break.
         dispatch.began_ns, dispatch.had_ns = now_ns(), -1
@@ -87,16 +87,14 @@ class TransferRecords:
         if any(spent_ns := _spent_ns(dispatch, spent_s, first_ns)):
             self._trace.record(SPENT, header.client, header.dispatch, *spent_ns)
 
-    def received(
-        self, header: Header, message: Message | None, num_bytes: int, sharing: int, why: str = ""
-    ) -> None:
+    def received(self, header: Header, message: Message | None, num_bytes: int, why: str = "") -> None:
         """Record a reply that has arrived; the message of one that cannot be decoded is None."""
         if self._is_sealed:
             return
         if message is None:
-            entered, outcome = (UNREADABLE, num_bytes, 0, False, sharing), Outcome.UNDECODABLE
+            entered, outcome = (UNREADABLE, num_bytes, 0, False), Outcome.UNDECODABLE
         else:
-            entered = (message.KIND, num_bytes, num_parameters(message), message.IS_DATA, sharing)
+            entered = (message.KIND, num_bytes, num_parameters(message), message.IS_DATA)
             outcome = Outcome.DELIVERED
         self._end(header, self._enter(header, *entered), outcome, why)
 
@@ -110,11 +108,9 @@ class TransferRecords:
             say = self._log.warning if level == "warning" else self._log.info
             say(event, client=client, **values, told_by="client")
 
-    def _enter(
-        self, header: Header, kind: str, num_bytes: int, parameters: int, is_data: bool, sharing: int
-    ) -> int:
+    def _enter(self, header: Header, kind: str, num_bytes: int, parameters: int, is_data: bool) -> int:
         up = header.sender >= 0
-        added = self._overhead.wire_bytes(num_bytes, "up" if up else "down", sharing) - num_bytes
+        added = self._overhead.wire_bytes(num_bytes, "up" if up else "down") - num_bytes
         row = self._ledger.sent(now_ns(), header, kind, num_bytes, parameters, is_data, added)
         self._trace.record(
             *(TRANSFER_START, header.client, header.dispatch),

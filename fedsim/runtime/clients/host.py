@@ -62,10 +62,13 @@ class Store(Protocol):
         """Return what was saved last, if anything."""
 
     def save(self, client: int, held: Held) -> None:
-        """Keep this from now on, as soon as the reply that is sent next is safe, and not before.
+        """Keep this durably, beside what was saved after earlier dispatches."""
 
-        So a process that ends in between replies once more from the state before, and the second reply is
-        the first one.
+    def rewind(self, client: int, dispatch: int) -> None:
+        """Forget what was saved after this dispatch and later ones.
+
+        So a process that ends before the server has a reply replies once more from the state before, and the
+        second reply is the first one.
         """
 
 
@@ -80,7 +83,7 @@ class ClientHost:
     Attributes:
         parts: What the run is made of.
         contexts: Makes what hooks are given.
-        endpoint: Where deliveries come from and replies go.
+        endpoint: Where replies go.
         tasks: Where clients at work live.
         store: Where what they hold outlives the process; without it, nowhere.
         serve: Starts the drivers of clients.
@@ -105,11 +108,6 @@ class ClientHost:
         """The algorithm's exchanges as clients hold them, by name."""
         exchanges = told_losses.at_clients(self.parts.algorithm, self.parts.selector)
         return {exchange.name: exchange for exchange in exchanges}
-
-    async def run(self) -> None:
-        """Take deliveries for ever."""
-        while True:
-            self.take(await self.endpoint.receive())
 
     @property
     def is_idle(self) -> bool:
@@ -164,6 +162,10 @@ class ClientHost:
         if (turn := self.ahead.pop((header.receiver, header.dispatch), None)) is not None:
             return turn
         client = header.receiver
+        if self.store is not None and (held := self.held(client)) and held.dispatch >= header.dispatch:
+            # An earlier process has replied, and the reply has not arrived.
+            del self._held[client]
+            self.store.rewind(client, header.dispatch)
         return self._turn(delivery, self.state_of(client, header.merged), self._keeping_of(client))
 
     def copied_turn(self, delivery: Delivery) -> Turn:

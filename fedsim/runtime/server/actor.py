@@ -118,11 +118,6 @@ class ServerActor:
         self._unmerged = False
         await self._finish(is_measured, is_last=True)
 
-    async def listen(self) -> None:
-        """Take replies for ever."""
-        while True:
-            self.take(await self.endpoint.receive())
-
     def take(self, delivery: Delivery) -> None:
         """Take a reply."""
         self._dispatches.take(delivery)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from fedsim.runtime.clients.contexts import Contexts
 from fedsim.runtime.clients.host import ClientHost, Held, in_task
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.invariants import check_trace
-from fedsim.runtime.run import open_engine
+from fedsim.runtime.run import kinds_of, open_engine
 from fedsim.runtime.sockets import state_encoding
 from fedsim.runtime.sockets.serve import QUESTION
 from fedsim.runtime.tasks import Tasks
@@ -105,8 +104,12 @@ class FolderStore:
             ) from None
 
     def save(self, client: int, held: Held) -> None:
-        """Keep what a client holds, as soon as its next reply is safe."""
-        self._folder.put(client, _encoded(client, held))
+        """Keep what a client holds after a dispatch."""
+        self._folder.put(client, held.dispatch, _encoded(client, held))
+
+    def rewind(self, client: int, dispatch: int) -> None:
+        """Forget what a client holds after this dispatch and later ones."""
+        self._folder.rewind(client, dispatch)
 
 
 async def host(
@@ -135,17 +138,13 @@ async def host(
                 return b"" if held is None else _encoded(number, replace(held, optimisers={}))
             except FedsimError as error:
                 # The observer would take the client for one that has just joined, and nobody here would know.
-                tasks.start(_fail(error), "observer's question")
+                tasks.fail(error)
                 raise
-
-        async def take() -> None:
-            with suppress(ConnectionError):  # why there is nothing to receive any more, over() says
-                await hosted.run()
 
         client.on_probe(answer)
         client.on_reply(reports.of)
         with unwarned():
-            tasks.start(take(), "client host")
+            client.feed(tasks.guarded(hosted.take), kinds_of(parts))
             await tasks.until(client.over())
         if parts.verify:
             check_trace(trace, Ledger())  # of jobs alone: no frame is entered here
@@ -158,7 +157,3 @@ def _encoded(client: int, held: Held) -> bytes:
         return state_encoding.encode(held)
     except (TypeError, ValueError) as error:
         raise RunError(f"client {client}: {error}") from None
-
-
-async def _fail(error: FedsimError) -> None:
-    raise error

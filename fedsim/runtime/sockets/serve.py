@@ -163,7 +163,7 @@ async def serve(
             server.seal()
             return recorder.close(verify=parts.verify, is_going_on=True)
 
-        tasks.start(actor.listen(), "server inbox")
+        server.feed(tasks.guarded(actor.take))
         with unwarned():
             result = await tasks.until(conduct())
             models = await observer.final_models(actor.state, actor.merged, recorder.num_rounds)

@@ -30,10 +30,11 @@ from fedsim.params import Array, Model
 from fedsim.quoting import quoted, shortened
 from fedsim.runtime.clients.host import Held
 from fedsim.walk import field_names, parts
-from fedsim.wire import Limits, Message, unpack
+from fedsim.wire import Limits, Message
 from fedsim.wire.binary_arrays import Bins, arrays_of_bytes, described, lead
 from fedsim.wire.contents import plain
 from fedsim.wire.field_types import without_alias
+from fedsim.wire.unpack import unpack
 
 WORD = "fedsim state"
 """The first thing in every state."""
@@ -55,9 +56,9 @@ class StateLimits(Limits):
     """
 
     frame_bytes: int = 2**32
-    envelope_bytes: int = 2**24
+    envelope_bytes: int = 2**22
     arrays: int = 100_000
-    string_bytes: int = 2**24
+    string_bytes: int = 2**22
     values: int = 1_000_000
     depth: int = 32
 
@@ -93,7 +94,7 @@ def encode(value: Any, limits: StateLimits = DEFAULT) -> bytes:
         ) from None
     gap = lead(bins.first, len(head))
     size = len(head) + len(gap) + bins.num_bytes
-    if size > limits.frame_bytes or len(head) > limits.envelope_bytes or not unpack.fits(head, size):
+    if size > limits.frame_bytes or len(head) > limits.envelope_bytes:
         raise ValueError(f"state: {size} bytes, {len(head)} of them structure: more than {limits}")
     return b"".join((head, gap, *bins.parts))
 
@@ -104,10 +105,9 @@ def decode(data: bytes, classes: Collection[type], limits: StateLimits = DEFAULT
         raise DecodeError(f"state: {len(data)} bytes, the limit is {limits.frame_bytes}")
     if not data.startswith(_HEAD):
         raise DecodeError("state: these bytes are no state of a client, or of another format")
-    (_, tree, arrays), position = unpack.unpack(
+    (_, tree, arrays), position = unpack(
         data,
         where="state: the structure is damaged",
-        whole_bytes=len(data),
         max_bytes=limits.envelope_bytes,
         str_bytes=limits.string_bytes,
         array_items=limits.values,

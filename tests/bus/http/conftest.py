@@ -141,15 +141,23 @@ class World:
             num_clients=num_clients,
             log=self.log,
         )
+        self.inbox = asyncio.Queue[Delivery]()
+        self.server.feed(self.inbox.put_nowait)
+        self._inboxes: dict[HttpClient, asyncio.Queue[Delivery]] = {}
         self._ends: list[Callable[[], Awaitable[None]]] = []
 
     async def start(self, encrypt: tls.SSLContext | None) -> None:
         self.port = await self.server.start("127.0.0.1", 0, encrypt)
         self.url = f"{'http' if encrypt is None else 'https'}://127.0.0.1:{self.port}"
 
-    def client(self, clients: str = "0-9", url: str | None = None, **options: Any) -> HttpClient:
-        options = {"kinds": self.kinds, "limits": self.limits, **options}
+    def client(
+        self, clients: str = "0-9", url: str | None = None, *, is_ready: bool = True, **options: Any
+    ) -> HttpClient:
+        options = {"limits": self.limits, **options}
         made = HttpClient(url or self.url, clients=ClientRanges.parse(clients), **options)
+        self._inboxes[made] = asyncio.Queue()
+        if is_ready:
+            self.make_ready(made)
         self._ends.append(lambda: made.close(0.2))
         return made
 
@@ -157,6 +165,9 @@ class World:
         made = self.client(clients, url, **options)
         await within(made.connect())
         return made
+
+    def make_ready(self, client: HttpClient) -> None:
+        client.feed(self._inboxes[client].put_nowait, self.kinds)
 
     async def proxy(self, **harm: Any) -> Proxy:
         made = await Proxy(self.port, **harm).start()
@@ -174,10 +185,10 @@ class World:
     def down(client: int, dispatch: int = 0) -> Header:
         return Header(-1, client, 1, "train", dispatch, dispatch)
 
-    def ask(self, client: int, dispatch: int = 0, num: int = 10) -> Awaitable[None]:
+    def ask(self, client: int, dispatch: int = 0, num: int = 10) -> None:
         """Send a model of so many floats, whose value tells client and dispatch; for 0 a header alone."""
         message = ModelBroadcast.of(self.model(num, client + dispatch / 8)) if num else None
-        return self.server.send(self.down(client, dispatch), message)
+        self.server.send(self.down(client, dispatch), message)
 
     @staticmethod
     def reply(client: HttpClient, delivery: Delivery) -> Awaitable[None]:
@@ -188,7 +199,7 @@ class World:
 
     async def got(self, client: HttpClient) -> Delivery:
         """Return the next dispatch of a process."""
-        found: Delivery = await within(client.receive())
+        found: Delivery = await within(self._inboxes[client].get())
         return found
 
     async def asked(self, client: HttpClient, number: int = 0, dispatch: int = 0, num: int = 10) -> Delivery:
@@ -207,7 +218,7 @@ class World:
 
         async def echo() -> None:
             while True:
-                self.reply(client, await client.receive())
+                self.reply(client, await self._inboxes[client].get())
 
         task = asyncio.ensure_future(echo())
         try:
@@ -218,7 +229,7 @@ class World:
 
     async def taken(self) -> Delivery:
         """Return the next reply at the server, which must be what :meth:`ask` has sent."""
-        found: Any = await within(self.server.receive())
+        found: Any = await within(self.inbox.get())
         if found.message is not None:
             values = found.message.params["w"]
             assert set(values.tolist()) == {found.header.sender + found.header.dispatch / 8}
@@ -242,17 +253,7 @@ class World:
     @property
     def num_open(self) -> int:
         """Dispatches whose replies are not taken."""
-        return len(self.server._sessions.dispatches)
-
-    @property
-    def upload_bytes(self) -> int:
-        """Bytes of large replies that are being read."""
-        return sum(session.upload_bytes for session in self.server._sessions)
-
-    @property
-    def waiting_bytes(self) -> int:
-        """Bytes of replies that nobody has received."""
-        return self.server._inbox.num_bytes
+        return len(self.server._dispatches)
 
     async def close(self) -> None:
         for end in reversed(self._ends):

@@ -7,6 +7,7 @@ import asyncio
 import sys
 from typing import Any
 
+from fedsim.bus import Delivery
 from fedsim.bus.http.access import ClientRanges
 from fedsim.bus.http.client import HttpClient
 from fedsim.bus.http.limits import HttpLimits
@@ -16,15 +17,17 @@ from fedsim.wire import COMMON, Kinds, ModelUpdate
 
 async def main(url: str, clients: str, folder: str) -> None:
     state, hosted = StateFolder(folder), ClientRanges.parse(clients)
-    limits = HttpLimits(backoff_first_s=0.005, backoff_cap_s=0.02, chunk_bytes=1 << 16)
-    client = HttpClient(url, clients=hosted, kinds=Kinds(COMMON), limits=limits, state=state)
+    limits = HttpLimits(backoff_first_s=0.005, backoff_cap_s=0.02)
+    client, inbox = HttpClient(url, clients=hosted, limits=limits, state=state), asyncio.Queue[Delivery]()
+    client.feed(inbox.put_nowait, Kinds(COMMON))
     await client.connect()
     print("joined", flush=True)  # noqa: T201
     while True:
-        delivery = await client.receive()
-        number, message = delivery.header.receiver, delivery.message
+        delivery = await inbox.get()
+        number, dispatch, message = delivery.header.receiver, delivery.header.dispatch, delivery.message
+        state.rewind(number, dispatch)
         count = int(state.get(number) or b"0") + 1
-        state.put(number, b"%d" % count)
+        state.put(number, dispatch, b"%d" % count)
         model: Any = getattr(message, "model", None)
         client.send(delivery.header.reply(), ModelUpdate.of(model, num_samples=count))
 

@@ -1,25 +1,19 @@
-"""A peer of the bus that makes requests by hand, and says in them what it likes."""
+"""A peer of the bus that says by hand what it likes."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from hashlib import sha256
 from typing import Any
 
 import aiohttp
 
-from fedsim.bus.http.messages import FROM_SERVER, PROTOCOL, Entry, Reader, Reply, entry
-from fedsim.wire import Frame, ModelUpdate, pack
+from fedsim.bus.http.messages import FROM_SERVER, PROTOCOL, Entry, entry, keys_entry, read_head
+from fedsim.wire import ModelUpdate, pack
 
 NAME = "0123456789abcdef" * 2
 """The secret of its session."""
-LARGE = 40_000  # floats
 SPENT = (0.0, 0.0)
-
-
-def hello(**values: Any) -> bytes:
-    return json.dumps({"protocol": PROTOCOL, "clients": "0-9", **values}).encode()
+HAS_NOTHING = b"".join(keys_entry([]))
 
 
 def up(world: Any, client: int, num: int = 10) -> bytes:
@@ -28,51 +22,36 @@ def up(world: Any, client: int, num: int = 10) -> bytes:
     return pack(update).frame(sender=client, receiver=-1, round=1, exchange="train").join()
 
 
-def small(world: Any, client: int, dispatch: int = 0, frame: bytes | None = None) -> bytes:
-    frame = up(world, client) if frame is None else frame
-    return entry("r", client, dispatch, SPENT, None, body=frame)
+def whole(letter: str, *values: Any, body: bytes | None = None) -> bytes:
+    """Return an entry as one message."""
+    return b"".join(entry(letter, *values, body=None if body is None else (body,)))
 
 
-def large(world: Any, client: int) -> bytes:
-    frame = up(world, client, LARGE)
-    whole = b"".join(Reply((client, 0), Frame(frame, len(frame)), SPENT).parts())
-    return whole + sha256(whole).digest()
+def joining(clients: str = "0-9", secret: str = NAME) -> bytes:
+    return whole("j", secret, body=clients.encode())
+
+
+def reply(world: Any, client: int, dispatch: int = 0, frame: bytes | None = None) -> bytes:
+    return whole("r", client, dispatch, SPENT, None, body=up(world, client) if frame is None else frame)
 
 
 class Peer:
-    """Makes requests by hand."""
+    """One connection."""
 
-    def __init__(self, world: Any, http: aiohttp.ClientSession) -> None:
-        self.world, self.http = world, http
-        self.headers = {"Fedsim-Session": NAME}
-        self.reader = Reader(FROM_SERVER, 1 << 20)
-        self.entries: list[Entry] = []
-        self.outbox: aiohttp.ClientResponse
+    def __init__(self, world: Any, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self.world, self.socket = world, socket
 
-    async def request(self, method: str, path: str, body: Any = b"", **headers: str) -> int:
-        """Return the status of an answer, 0 where there is none."""
-        try:
-            async with self.http.request(
-                method, self.world.url + path, data=body, headers={**self.headers, **headers}
-            ) as response:
-                await response.read()
-                return response.status
-        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-            return 0
+    async def say(self, *messages: bytes) -> None:
+        for message in messages:
+            await self.socket.send_bytes(message)
 
-    async def replies(self, body: bytes, query: str = "had=0&ready=1") -> int:
-        return await self.request("POST", f"/replies?{query}", body)
-
-    async def put(self, body: bytes, client: int = 0) -> int:
-        """Send a large reply."""
-        return await self.request("PUT", f"/dispatch/{client}/0", body)
-
-    async def begin_put(self, total: int, client: int = 0) -> asyncio.StreamWriter:
-        """Begin a large reply that does not go on."""
-        _, writer = await asyncio.open_connection("127.0.0.1", self.world.port)
-        head = f"PUT /dispatch/{client}/0 HTTP/1.1\r\nHost: localhost\r\nFedsim-Session: {NAME}\r\n"
-        writer.write(f"{head}Content-Length: {total}\r\n\r\nabc".encode())
-        return writer
+    async def heard(self, letter: str) -> Entry:
+        """Return the next short entry with this letter."""
+        while True:
+            message = await self.world.within(self.socket.receive_bytes())
+            found, _, body = read_head(message, FROM_SERVER)
+            if found.letter == letter:
+                return found._replace(body=body)
 
     async def asked(self, *clients: int) -> None:
         """Let the server ask clients, and wait until that has come."""
@@ -80,26 +59,27 @@ class Peer:
             self.world.ask(client)
             await self.heard("d")
 
-    async def heard(self, letter: str) -> Entry:
-        """Return the next entry of the outbox with this letter."""
-        while True:
-            while self.entries:
-                if (found := self.entries.pop(0)).letter == letter:
-                    return found
-            self.entries += self.reader.feed(await self.world.within(self.outbox.content.readany()))
+    async def is_cut(self) -> bool:
+        """Whether the server ends the connection."""
+        while (await self.world.within(self.socket.receive())).type is aiohttp.WSMsgType.BINARY:
+            pass
+        return True
 
 
 @asynccontextmanager
-async def peer(world: Any, *, joins: bool = True, token: str = "") -> AsyncIterator[Peer]:
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    async with aiohttp.ClientSession(headers=headers) as http:
-        made = Peer(world, http)
-        if not joins:
-            yield made
-            return
-        assert await made.request("POST", "/join", hello()) == 200
-        async with http.get(f"{world.url}/outbox?after=0&ready=1", headers=made.headers) as made.outbox:
-            yield made
+async def peer(
+    world: Any, *, clients: str = "0-9", joins: bool = True, token: str = ""
+) -> AsyncIterator[Peer]:
+    headers = {"Fedsim-Protocol": str(PROTOCOL)} | ({"Authorization": f"Bearer {token}"} if token else {})
+    async with (
+        aiohttp.ClientSession() as http,
+        http.ws_connect(f"{world.url}/session", headers=headers) as socket,
+    ):
+        made = Peer(world, socket)
+        if joins:
+            await made.say(joining(clients), HAS_NOTHING, whole("k"))
+            await made.heard("h")
+        yield made
 
 
 async def say(world: Any, said: bytes) -> bytes:

@@ -1,10 +1,9 @@
-"""A TCP proxy between two sides of the bus that does harm: delays, cuts, stalls, repeats."""
+"""A TCP proxy between two sides of the bus that does harm: delays, cuts, stalls."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-import re
 import socket
 import struct
 from contextlib import suppress
@@ -23,12 +22,9 @@ class Proxy:
     reset_again: float = math.inf  # and again each time that so many more have passed
     stall_after: float = math.inf  # after so many, upwards, one direction of a connection moves no more, once
     stall_down_after: float = math.inf  # the same, downwards
-    repeat_up: int = 0  # so many of the next requests with small replies reach the server twice
-    repeat_down: int = 0  # so many of the next outboxes begin with the first dispatch again
     up: int = 0  # bytes passed on, upwards
     down: int = 0  # the same, downwards
     accepted: int = 0  # connections
-    repeated: int = 0  # requests repeated so far
     url: str = ""
     _open: asyncio.Event = field(default_factory=asyncio.Event)
     _open_down: asyncio.Event = field(default_factory=asyncio.Event)
@@ -98,7 +94,6 @@ class Proxy:
                 await asyncio.sleep(pause_s)
             if up:
                 self.up += len(data)
-                data = await self._repeated(data)
             else:
                 self.down += len(data)
             if self.up >= self.reset_after:
@@ -117,22 +112,6 @@ class Proxy:
         await self._open.wait()
         with suppress(OSError):
             writer.write_eof()
-
-    async def _repeated(self, data: bytes) -> bytes:
-        if data.startswith(b"POST /replies") and self.repeat_up and len(data) < self.slice_bytes:
-            self.repeat_up -= 1
-            self.repeated += 1
-            reader, writer = await asyncio.open_connection("127.0.0.1", self.target)
-            try:
-                writer.write(data)
-                await reader.readline()  # it has been answered before the first copy comes
-            finally:
-                writer.transport.abort()
-        if data.startswith(b"GET /outbox") and self.repeat_down:
-            self.repeat_down -= 1
-            self.repeated += 1
-            return re.sub(rb"after=\d+", b"after=0", data)
-        return data
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:

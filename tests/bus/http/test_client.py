@@ -1,14 +1,12 @@
 """What a client process says to a person, and what it does not send."""
 
-from contextlib import closing
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 
-from fedsim.bus.http.state_folder import StateFolder
-from fedsim.errors import FileError, RunError, UserError
+from fedsim.bus.http.messages import entry
+from fedsim.errors import DecodeError, FileError, RunError
 from fedsim.wire import Limits
 
 
@@ -41,9 +39,10 @@ async def test_a_short_break_is_not_told(world: Any) -> None:
     assert told == []
 
 
-async def test_who_names_more_ranges_of_clients_than_fit_is_told(world: Any) -> None:
-    with pytest.raises(UserError, match=r"so many ranges of clients \(a request of 234474 bytes, the limit"):
-        await world.join(",".join(str(2 * number) for number in range(40_000)))
+async def test_many_ranges_of_clients(make_world: Any) -> None:
+    world = await make_world(num_clients=80_000)
+    await world.join(",".join(str(2 * number) for number in range(40_000)))
+    await world.within(world.server.attendance([0, 79_998]))
 
 
 async def test_an_answer_that_is_longer_than_a_frame_may_be_is_not_sent(make_world: Any) -> None:
@@ -60,42 +59,36 @@ async def test_an_answer_that_is_longer_than_a_frame_may_be_is_not_sent(make_wor
         await world.server.probe(0, b"?", 60.0)
 
 
-async def test_a_process_that_fails_says_why_before_its_connection_ends(world: Any, tmp_path: Path) -> None:
-    with closing(StateFolder(tmp_path)) as state:
-        client = await world.join(state=state)
-        with patch.object(state, "keep", side_effect=FileError("the disk is full")):
-            world.ask(0)
-            left = world.reply(client, await world.got(client))
-            with pytest.raises(FileError):
-                await world.within(client.over())
-            await world.within(left)  # though it never will
-            await client.close(why="the disk is full")
-    await world.until(lambda: world.log.of("process left"))
-    assert world.log.of("process left")[0]["why"] == "the disk is full"
+async def test_a_process_that_fails_says_why_before_its_connection_ends(world: Any) -> None:
+    client = await world.join()
+    client._fail(FileError("the disk is full"))
+    with pytest.raises(FileError):
+        await world.within(client.over())
+    await world.within(client.send(world.down(0).reply(), None))  # though it never will
+    await client.close(why="the disk is full")
+    assert [line["why"] for line in world.log.of("process left")] == ["the disk is full"]
     assert not world.log.of("process gone")
 
 
-async def test_a_session_that_turns_out_unknown_while_the_outbox_is_being_opened_is_joined_anew(
-    world: Any,
-) -> None:
-    """The answer to an older request may come later than the one to the join."""
+async def test_the_server_hears_of_a_frame_that_cannot_be_used(world: Any) -> None:
     client = await world.join()
-    client._requests.joined.clear()
-    client._gone()
-    async with world.echoing(client):
+    with patch("fedsim.bus.http.client.read_frame", side_effect=DecodeError("spoilt")):
         world.ask(0)
-        await world.within(world.taken(), world.limits.silence_s / 2)
-    assert not world.server.rejected
-
-
-async def test_the_server_hears_of_a_frame_that_comes_spoilt_each_time(world: Any) -> None:
-    client = await world.join()
-    with patch("fedsim.bus.http.messages.compare_digest", lambda *_: False):
-        world.ask(0, 0, num=40_000)
-        await world.until(lambda: world.ledger.outcomes()["undecodable"])
+        await world.until(lambda: world.ledger.outcomes()["undecodable"] or world.server.rejected)
     assert world.server.rejected == {"unusable": 1}
-    assert "bytes came 3 times with another SHA-256" in world.log.of("peer rejected")[0]["why"]
+    assert world.log.of("peer rejected")[0]["why"] == "spoilt"
     assert not world.num_open
     async with world.echoing(client):
-        world.ask(0, 1, num=40_000)
+        world.ask(0, 1)
         assert (await world.taken()).header.dispatch == 1
+
+
+async def test_what_a_server_must_not_say_is_not_taken(world: Any) -> None:
+    """The connection is made anew."""
+    client = await world.join("0-4")
+    session = world.server._sessions[client._secret]
+    for bad in (entry("x", "no"), entry("h", "run", body=(b"",)), entry("d", 9, 0, 1, "train", 0, -1)):
+        await world.within(world.server.attendance([0]))
+        session.say(bad)
+        await world.until(lambda: not world.server.attended(0))
+    await world.within(world.server.attendance([0]))

@@ -14,7 +14,7 @@ from fedsim.processes.addresses_and_tls import client_tls, server_tls
 from tests.bus.http.peer import say
 from tests.conftest import Certify
 
-LARGE = 100_000  # floats: 400 kB, fetched apart
+LARGE = 100_000  # floats: 400 kB, in several messages
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def trusted(certify: Certify) -> ssl.SSLContext | None:
 
 async def test_a_break_in_the_middle_is_mended(make_encrypted: Any, trusted: Any) -> None:
     secret, line = new_token(ClientRanges.parse("0-9"))
-    world = await make_encrypted(access=Access.from_lines([line]), chunk_bytes=1 << 16)
+    world = await make_encrypted(access=Access.from_lines([line]))
     proxy = await world.proxy(slice_bytes=1 << 14)
     client = await world.join(url=proxy.url.replace("http", "https"), ssl=trusted, token=secret)
     for number, num in enumerate((10, LARGE)):
@@ -77,5 +77,4 @@ async def test_who_does_not_agree_about_encryption_is_told(
 async def test_a_handshake_that_fails_is_forgotten_at_once(make_encrypted: Any) -> None:
     world = await make_encrypted()
     assert await say(world, b"GET /health HTTP/1.1\r\n\r\n") == b""
-    await world.until(lambda: world.server.connections.num_connections == 0)
-    assert world.server.rejected["slow"] == 0
+    assert not world.server.rejected

@@ -60,9 +60,9 @@ def test_where_time_went(
         nonlocal now_s
         packed = pack(PublicBatch(np.arange(3))) if has_frame else None
         frame = packed.frame(sender=-1, receiver=3, round=1, exchange="train") if packed else None
-        dispatch = Dispatch(DOWN, packed, frame, asyncio.get_running_loop().create_future(), 99.0)
+        dispatch = Dispatch(DOWN, packed, frame, 99.0, 0)
         for now_s in options.get("sent_at_s", (100.0,)):  # noqa: B007 - it is what the clock says
-            books.sent(dispatch, 1)
+            books.sent(dispatch)
         if had_at_s is not None:
             now_s = had_at_s
             books.ended(dispatch, Outcome.DELIVERED)

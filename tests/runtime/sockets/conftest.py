@@ -86,7 +86,7 @@ def hosted(
             hosting = []
             for share in shares:
                 state = None if folder is None else ends.enter_context(closing(StateFolder(folder / share)))
-                client = await world.join(share, url, state=state)
+                client = await world.join(share, url, is_ready=False, state=state)
                 change(client)
                 work = host(make(), client, folder=state or shelf, warn=warn)
                 hosting.append(tasks.start(work, share))

@@ -13,6 +13,7 @@ from fedsim.algorithms.base import Algorithm
 from fedsim.bus.http.state_folder import StateFolder
 from fedsim.data.federated import Holdings
 from fedsim.engine.training_config import TrainingConfig
+from fedsim.network.overhead import CHUNK_BYTES
 from fedsim.plugins import available
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.dispatch_phases import PHASES
@@ -75,7 +76,7 @@ def test_models_and_bytes_are_those_of_memory(name: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["fedavg", pytest.param("fedme", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("width", [8, 400], ids=["small frames", "frames that travel apart"])
+@pytest.mark.parametrize("width", [8, 1200], ids=["short frames", "long frames"])
 def test_kept_optimisers_and_phases(name: str, width: int, tmp_path: Path) -> None:
     """Optimisers are those of memory, and the dispatch table says what the processes have seen."""
     training = TrainingConfig(lr=0.1, batch_size=16, momentum=0.9, keep_optimiser=True)
@@ -84,7 +85,7 @@ def test_kept_optimisers_and_phases(name: str, width: int, tmp_path: Path) -> No
     here, there, world = in_memory_and_over_http(name, folder=tmp_path, training=training, **changes)
     if width == 8:
         assert here.model_hash != run(parts(name, training=anew, **changes)).model_hash
-    assert (max(there.ledger.columns()["bytes"]) > 100_000) == (width == 400)
+    assert (max(there.ledger.columns()["bytes"]) > CHUNK_BYTES) == (width == 1200)
     if name == "fedme":
         return  # some of its dispatches take no time that is told
     told = {(one[2], one[3]): one[4:] for one in world.trace.kept if one[1] == "spent"}
@@ -93,8 +94,8 @@ def test_kept_optimisers_and_phases(name: str, width: int, tmp_path: Path) -> No
     assert sorted(told) == sorted(of)
     assert (columns["download_s"] > 0).all()
     assert (columns["compute_s"] > 0).all()
-    # A small frame is there at once.
-    assert {upload_ns > 0 for _, _, upload_ns in told.values()} == {width == 400}
+    # A short frame is there at once.
+    assert {upload_ns > 0 for _, _, upload_ns in told.values()} == {width == 1200}
     passed = columns["ended_at_s"] - columns["asked_at_s"]
     np.testing.assert_allclose(sum(columns[f"{phase}_s"] for phase in PHASES), passed, atol=1e-6)
 
@@ -107,7 +108,6 @@ FAULTS: dict[str, dict[str, Any]] = {
     "slicing": {"slice_bytes": 700},
     "a stall": {"stall_after": 600_000},
     "a stall downwards": {"stall_down_after": 600_000},
-    "repeats": {"repeat_up": 100, "repeat_down": 100},
 }
 """Of which all but the first are slow tests: tests/bus/http/test_faults.py has each for single replies."""
 
