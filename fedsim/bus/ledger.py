@@ -125,15 +125,18 @@ class Ledger:
         self,
         at_ns: int,
         header: Header,
+        up: bool,
         kind: str,
         num_bytes: int,
         num_parameters: int,
         is_data: bool,
         overhead_bytes: int = 0,
     ) -> int:
-        """Enter a frame that is being put on a link at an instant; return its row."""
-        row = len(self._outcome)
-        sender, words, up = header.sender, self._words, header.sender >= 0
+        """Enter a frame that is being put on a link at an instant; return its row.
+
+        The header is that of the frame or of its dispatch.
+        """
+        row, words = len(self._outcome), self._words
         totals = self._totals[up]
         totals[0] += 1
         totals[4] += overhead_bytes
@@ -147,7 +150,7 @@ class Ledger:
                 at_ns,
                 num_bytes,
                 num_parameters,
-                sender if up else header.receiver,
+                header.client,
                 header.round,
                 header.dispatch,
                 overhead_bytes,

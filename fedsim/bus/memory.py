@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from fedsim.bus.base import Delivery, Header, Presence
 from fedsim.bus.ledger import OUTCOME_WORDS, Ledger, Outcome
 from fedsim.clock import RecordKind, Trace, now_ns, running_loop
+from fedsim.clock.event_trace import Record
 from fedsim.errors import DecodeError, InvariantError
 from fedsim.network import NO_OVERHEAD, Carrier, OverheadConfig, Parcel, Passage
 from fedsim.wire import SERVER, Envelope, Frame, Kinds, Message, Packed, decode, pack, same
@@ -46,6 +47,16 @@ class OnLink(NamedTuple):
 
     what: tuple[str, int, int, bool, int]
     link_bytes: int
+
+
+def transfer_start(header: Header, up: bool, on_link: OnLink) -> Record:
+    """Return the record of a frame that is put on its link; the header may be that of the dispatch."""
+    return TRANSFER_START, header.client, header.dispatch, up, *on_link.what
+
+
+def transfer_end(header: Header, up: bool, outcome: Outcome, cause: str = "") -> Record:
+    """Return the record of the first end of a frame; the header may be that of the dispatch."""
+    return TRANSFER_END, header.client, header.dispatch, up, OUTCOME_WORDS[outcome], cause
 
 
 # To ask the class for a member takes longer than to read a name.
@@ -127,25 +138,19 @@ class MemoryBus:
         """Put a frame on its link, as one more row of the ledger."""
         header, frame, client, up = transfer.header, transfer.frame, transfer.client, transfer.up
         on_link = self._on_link(transfer.packed, frame.num_bytes, up)
-        transfer.row = row = self.record_start(header, on_link)
+        transfer.row = row = self.ledger.sent(now_ns(), header, up, *on_link.what)
+        self.trace.record(*transfer_start(header, up, on_link))
         parcel = Parcel(header.sender, header.receiver, on_link.link_bytes, frame)
         transfer.passage = passage = self.carrier.carry(parcel, transfer)
         self._under_way.setdefault(client, {})[row] = transfer
         if client in self._away:
             passage.pause()
 
-    def record_start(self, header: Header, on_link: OnLink) -> int:
-        """Enter a frame that is put on its link now in ledger and trace; return its row in the ledger."""
-        what, up = on_link.what, header.sender >= 0
-        row = self.ledger.sent(now_ns(), header, *what)
-        self.trace.record(TRANSFER_START, header.client, header.dispatch, up, *what)
-        return row
-
     def record_end(self, header: Header, row: int, outcome: Outcome, cause: str = "") -> None:
         """Enter the end of a frame, or of a further copy of it, in ledger and trace."""
-        kind = TRANSFER_END if self.ledger.ended(now_ns(), row, outcome) else TRANSFER_COPY
-        up, word = header.sender >= 0, OUTCOME_WORDS[outcome]
-        self.trace.record(kind, header.client, header.dispatch, up, word, cause)
+        is_first = self.ledger.ended(now_ns(), row, outcome)
+        kind, *values = transfer_end(header, header.sender >= 0, outcome, cause)
+        self.trace.record(kind if is_first else TRANSFER_COPY, *values)
 
     def on_link(self, packed: Packed, exchange: str, *, up: bool) -> OnLink:
         """Return what the frames of a message of an exchange are on a link."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol
 
@@ -54,6 +54,10 @@ class RecordKind:
             )
 
 
+Record = tuple[Any, ...]
+"""A kind of record and its values."""
+
+
 class Records(Protocol):
     """Records that can be listened to: as they are made, or as they were stored."""
 
@@ -91,6 +95,15 @@ class Trace:
 
     def record(self, kind: RecordKind, *values: Value) -> None:
         """Add a record at the current instant."""
+        virtual = of_thread.loop
+        self._add(now_ns() if virtual is None else virtual.now_ns, kind, values)
+
+    def record_at(self, records: Iterable[tuple[int, Record]]) -> None:
+        """Add records at their instants, ns, none before the last one so far."""
+        for at_ns, record in records:
+            self._add(at_ns, record[0], record[1:])
+
+    def _add(self, at_ns: int, kind: RecordKind, values: tuple[Value, ...]) -> None:
         # Kinds are constants, so identity is enough here; comparing their fields would cost more.
         known = self._kinds.get(kind.name)
         if known is None or known[0] is not kind:
@@ -100,8 +113,6 @@ class Trace:
             raise ValueError(
                 f"{kind.name!r} has the fields {kind.fields}, but {len(values)} value(s) were given"
             )
-        virtual = of_thread.loop
-        at_ns = now_ns() if virtual is None else virtual.now_ns
         if at_ns > _LAST_NS:
             raise RunError(
                 "virtual time has passed 292 years, and no record holds a later instant: give shorter "

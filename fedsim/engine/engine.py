@@ -18,6 +18,7 @@ from math import inf
 from typing import Any, TypeAlias, cast
 
 from fedsim.clock import EventClass, RecordKind, Trace, VirtualTimeLoop, now_ns, running_loop
+from fedsim.clock.event_trace import Record
 from fedsim.engine.cost import Costs
 from fedsim.engine.executors.base import Executor, Promise
 from fedsim.engine.fit_cache import FitCache
@@ -34,8 +35,8 @@ Ended: TypeAlias = Callable[[list[Any] | None, Exception | None], object]
 """Called when the jobs of a request have ended, with their results, or with what the first to fail raised."""
 
 
-def record_start(trace: Trace, request: JobRequest, timed: TimedJob) -> None:
-    """Record that a job of a request starts.
+def job_start(request: JobRequest, timed: TimedJob) -> Record:
+    """Return the record of the start of a job of a request.
 
     Raises:
         ValueError: A duration that is negative or not finite.
@@ -43,13 +44,12 @@ def record_start(trace: Trace, request: JobRequest, timed: TimedJob) -> None:
     job, effort, duration_s = timed
     if not 0 <= duration_s < inf:
         raise ValueError(f"a job of {duration_s!r} s: a duration is finite and not negative")
-    flops = effort.total.flops
-    trace.record(JOB_START, request.client, request.dispatch, _name(job), flops, duration_s)
+    return JOB_START, request.client, request.dispatch, _name(job), effort.total.flops, duration_s
 
 
-def record_end(trace: Trace, request: JobRequest, job: Job, outcome: str = "done") -> None:
-    """Record that a job of a request ends."""
-    trace.record(JOB_END, request.client, request.dispatch, _name(job), outcome)
+def job_end(request: JobRequest, job: Job, outcome: str = "done") -> Record:
+    """Return the record of the end of a job of a request."""
+    return JOB_END, request.client, request.dispatch, _name(job), outcome
 
 
 def _name(job: Job) -> str:
@@ -190,7 +190,7 @@ class Engine:
 
     async def _run_really(self, request: JobRequest, timed: TimedJob) -> Any:
         """Do a job on a real-time loop."""
-        record_start(self.trace, request, timed)
+        self.trace.record(*job_start(request, timed))
         outcome = "cancelled"
         try:
             promise = self._submit(timed.job, 0, timed.effort.total.flops)
@@ -201,7 +201,7 @@ class Engine:
             outcome = "failed"
             raise
         finally:
-            record_end(self.trace, request, timed.job, outcome)
+            self.trace.record(*job_end(request, timed.job, outcome))
 
     async def _outcome_in_thread(self, promise: Promise, job: Job, place: Callable[[], str]) -> Any:
         if self._waiters is None:
@@ -240,7 +240,7 @@ class RunningRequest:
         self._number = 0  # of the next job to end
         self._spent_ns = 0  # until the client went away
         for timed in request.jobs:
-            record_start(engine.trace, request, timed)
+            engine.trace.record(*job_start(request, timed))
         now_ns, self._ends_ns = _virtual_loop().now_ns, request.ends_ns()
         self._results: list[Any] = [] if results is None else list(results)
         self._promises = None
@@ -279,7 +279,7 @@ class RunningRequest:
         for number in range(self._number, len(jobs)):
             if self._promises is not None:
                 self._promises[number].cancel()
-            record_end(self._engine.trace, self._request, jobs[number].job, "cancelled")
+            self._engine.trace.record(*job_end(self._request, jobs[number].job, "cancelled"))
         self._promises = None  # of which a pending result holds what it needs
 
     def _go_on(self) -> None:
@@ -301,13 +301,12 @@ class RunningRequest:
             if self._promises is not None:
                 self._results.append(engine._result(job, self._promises[number], request.place))
         except Exception as error:
-            record_end(
-                engine.trace, request, job, "failed" if isinstance(error, FedsimError) else "cancelled"
-            )
+            outcome = "failed" if isinstance(error, FedsimError) else "cancelled"
+            engine.trace.record(*job_end(request, job, outcome))
             self.stop()
             self._ended(None, error)
             return
-        record_end(engine.trace, request, job)
+        engine.trace.record(*job_end(request, job))
         if self._number < len(request.jobs):
             self._set_timer(_virtual_loop())
         else:

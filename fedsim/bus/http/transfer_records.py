@@ -115,7 +115,7 @@ class TransferRecords:
     ) -> int:
         up = header.sender >= 0
         added = self._overhead.wire_bytes(num_bytes, "up" if up else "down", sharing) - num_bytes
-        row = self._ledger.sent(now_ns(), header, kind, num_bytes, parameters, is_data, added)
+        row = self._ledger.sent(now_ns(), header, up, kind, num_bytes, parameters, is_data, added)
         self._trace.record(
             *(TRANSFER_START, header.client, header.dispatch),
             *(up, kind, num_bytes, parameters, is_data, added),

@@ -1,38 +1,41 @@
-"""A cohort whose hooks run beforehand; its events are recorded at their instants."""
+"""A cohort whose hooks run beforehand; what happens is recorded at its instants."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING, TypeAlias, cast
+from operator import itemgetter
+from typing import TYPE_CHECKING, TypeAlias
 
-from fedsim.bus import Delivery, Header, MemoryBus
-from fedsim.bus.ledger import Outcome
-from fedsim.bus.memory import OnLink
+from fedsim.bus import Delivery, Header
+from fedsim.bus.ledger import Ledger, Outcome
+from fedsim.bus.memory import OnLink, transfer_end, transfer_start
 from fedsim.clock import EventClass, Trace, VirtualTimeLoop
+from fedsim.clock.event_trace import Record
 from fedsim.clock.loop import to_ns
-from fedsim.engine.engine import record_end, record_start
+from fedsim.engine.engine import job_end, job_start
 from fedsim.engine.executors.base import Promise
 from fedsim.engine.requests import JobRequest
 from fedsim.runtime.clients.hook_steps import Turn
+from fedsim.runtime.server.open_dispatches import dispatch_record
 from fedsim.wire import Message, Packed, pack
 
 if TYPE_CHECKING:
     from fedsim.runtime.clients.cohort_driver import CohortDrivers
 
-Take: TypeAlias = Callable[[Iterable[tuple[int, int, Message | None]]], object]
+Arrived: TypeAlias = tuple[int, int, Message | None]
+"""A reply: the place of its dispatch, its instant in ns, the message."""
 
 MAX_TILE = 256
 """Clients whose hooks go on side by side. It bounds the memory of hooks at work."""
 
-_BEGUN, _ORDINARY, _JOIN = -1, int(EventClass.ORDINARY), int(EventClass.JOIN)
-_ARRIVED, _JOB_ENDED, _REPLIED = range(3)
-
-_Event: TypeAlias = tuple[int, int, int, int, Sequence[int], int]
-"""Instant in ns, class, number within the class, what happens, places of dispatches, number of a job."""
+# Classes of what happens at an instant: those of the loop's events, and two before.
+_SENT, _BEGUN, _ORDINARY, _JOIN = -2, -1, int(EventClass.ORDINARY), int(EventClass.JOIN)
+_WHEN = itemgetter(0, 1)
 
 
 @dataclass(eq=False, slots=True)
@@ -44,7 +47,7 @@ class Cohort:
         headers: Those of the dispatches, in the order of sending.
         loop: The loop.
         num_runnable: Tasks of the server that have not started yet.
-        bus: Where frames are entered.
+        ledger: Where frames are entered.
         trace: Where everything is recorded.
     """
 
@@ -52,17 +55,21 @@ class Cohort:
     headers: Sequence[Header]
     loop: VirtualTimeLoop
     num_runnable: int
-    bus: MemoryBus
+    ledger: Ledger
     trace: Trace
     _down: list[OnLink | None] = field(default_factory=list, init=False)
     _turns: list[Turn] = field(default_factory=list, init=False)
     _requests: list[list[tuple[JobRequest, Sequence[int]]]] = field(default_factory=list, init=False)
-    _ended_ns: dict[int, int] = field(default_factory=dict, init=False)
-    _up: dict[int, tuple[OnLink, Message] | None] = field(default_factory=dict, init=False)
-    _events: list[_Event] = field(default_factory=list, init=False)
-    _next_event: int = field(default=0, init=False)
-    _rows: dict[int, int] = field(default_factory=dict, init=False)
-    _replies: list[tuple[int, int, Message | None]] = field(default_factory=list, init=False)
+    _up: list[tuple[OnLink, Message] | None] = field(default_factory=list, init=False)
+    _start_ns: int = field(default=0, init=False)
+    _arrived_down_ns: dict[int, int] = field(default_factory=dict, init=False)  # by place
+    _arrived_up_ns: dict[int, int] = field(default_factory=dict, init=False)
+    # What happens, in order, each with its instant in ns and its class: records; which step of whose hook
+    # leaves lines for the log; whose reply leaves.
+    _records: list[tuple[int, int, Record]] = field(default_factory=list, init=False)
+    _notes: list[tuple[int, int, tuple[int, int]]] = field(default_factory=list, init=False)
+    _departures: list[tuple[int, int, int]] = field(default_factory=list, init=False)
+    _num_recorded: int = field(default=0, init=False)
 
     def is_quiet_until(self, at_ns: int) -> bool:
         """Return whether up to an instant nothing happens but the ends of the server's jobs."""
@@ -88,31 +95,32 @@ class Cohort:
             sent: What each dispatch carries.
             turn: Makes the turns of clients.
         """
-        start_ns, by = self.loop.now_ns, self.drivers
-        by_ns = start_ns + to_ns(by.parts.client_timeout_s)
-        down_bytes = {place: on_link.link_bytes for place, on_link in enumerate(self._down) if on_link}
-        departures = [(start_ns, place) for place in down_bytes]
-        downloads = self._arrivals(departures, down_bytes, up=False, by_ns=by_ns)
-        arrived_ns = {place: at_ns for at_ns, places in downloads for place in places}
+        self._start_ns = start_ns = self.loop.now_ns
+        by_ns = start_ns + to_ns(self.drivers.parts.client_timeout_s)
+        down = [(start_ns, place, frame.link_bytes) for place, frame in enumerate(self._down) if frame]
+        downloads = self._arrivals(down, up=False, by_ns=by_ns)
+        self._arrived_down_ns = {place: at_ns for at_ns, places in downloads for place in places}
         begun = [place for place, frame in enumerate(self._down) if frame is None]
-        arrived_ns = dict.fromkeys(begun, start_ns) | arrived_ns
-        if len(arrived_ns) < len(self.headers) or not self.is_quiet_until(max(arrived_ns.values())):
+        begins_ns = dict.fromkeys(begun, start_ns) | self._arrived_down_ns
+        if len(begins_ns) < len(self.headers) or not self.is_quiet_until(max(begins_ns.values())):
             return False
         try:
             for header, packed in zip(self.headers, sent, strict=True):
                 self._turns.append(turn(Delivery(header, None if packed is None else packed.received)))
         except Exception:
             return False  # the loop raises it at its instant
-        self._requests = [[] for _ in self.headers]
-        places = list(arrived_ns)
+        self._requests, self._up = [[] for _ in self.headers], [None] * len(self.headers)
+        places = list(begins_ns)
         for first in range(0, len(places), MAX_TILE):
-            if not self._run_tile({place: arrived_ns[place] for place in places[first : first + MAX_TILE]}):
+            if not self._run_tile({place: begins_ns[place] for place in places[first : first + MAX_TILE]}):
                 return False
-        self._order(start_ns, begun, downloads)
-        up_bytes = {place: reply[0].link_bytes for place, reply in self._up.items() if reply is not None}
-        departures = [(at_ns, place) for at_ns, place in self._departures() if place in up_bytes]
-        uploads = self._arrivals(departures, up_bytes, up=True, by_ns=by_ns)
-        return self._is_certain(uploads, by_ns)
+        self._order(begun, downloads)
+        up = [
+            (at_ns, place, reply[0].link_bytes)
+            for at_ns, _, place in self._departures
+            if (reply := self._up[place]) is not None
+        ]
+        return self._is_certain(self._arrivals(up, up=True, by_ns=by_ns), by_ns)
 
     def _run_tile(self, at_ns: dict[int, int]) -> bool:
         """Run hooks to their ends, all one request at a time; return whether all have ended well.
@@ -128,7 +136,6 @@ class Cohort:
                     loop.now_ns = goes_on_ns  # what a hook reads of the clock
                     request = self._turns[place].go_on_ahead()
                     if request is None:
-                        self._ended_ns[place] = goes_on_ns
                         self._up[place] = self._framed(place, self._turns[place].reply)
                         continue
                     ends_ns = [goes_on_ns + end_ns for end_ns in request.ends_ns()]
@@ -156,66 +163,85 @@ class Cohort:
         return bus.on_link(packed, self.headers[place].exchange, up=True), packed.received
 
     def _arrivals(
-        self, departures: Sequence[tuple[int, int]], num_bytes: Mapping[int, int], *, up: bool, by_ns: int
+        self, departures: Sequence[tuple[int, int, int]], *, up: bool, by_ns: int
     ) -> list[tuple[int, list[int]]]:
         """Return when frames arrive: instants in ns, and the places of the dispatches.
 
         Args:
-            departures: Instant in ns and place, in order.
-            num_bytes: The length of each frame on its link, by place.
+            departures: Instant in ns, place, and length on the link of each frame, in order.
             up: Whether they go to the server.
             by_ns: Those that arrive later are left out.
         """
-        parcels = [(at_ns, self.headers[place].receiver, num_bytes[place]) for at_ns, place in departures]
+        parcels = [(at_ns, self.headers[place].receiver, num_bytes) for at_ns, place, num_bytes in departures]
         arrivals = self.drivers.carrier.arrivals(parcels, up=up, all_at_once=not up, by_ns=by_ns)
         return [(at_ns, [departures[number][1] for number in numbers]) for at_ns, numbers in arrivals]
 
-    def _order(self, start_ns: int, begun: Sequence[int], downloads: Sequence[tuple[int, list[int]]]) -> None:
-        """Bring all events but the arrivals of replies into the order in which the loop would run them."""
-        heap: list[_Event] = []
+    def _order(self, begun: Sequence[int], downloads: Sequence[tuple[int, list[int]]]) -> None:
+        """Bring all but the arrivals of replies into the order in which it would happen on the loop."""
+        start_ns, records, num_asked = self._start_ns, self._records, [0] * len(self.headers)
+        # Instant, class, number within the class, places of dispatches, number of the job that ends.
+        heap: list[tuple[int, int, int, Sequence[int], int]] = []
         turns = count()
 
-        def add(at_ns: int, event_class: int, what: int, places: Sequence[int], job: int = 0) -> None:
-            heappush(heap, (at_ns, event_class, next(turns), what, places, job))
+        def go_on(at_ns: int, event_class: int, place: int) -> None:
+            number, requests = num_asked[place], self._requests[place]
+            num_asked[place] += 1
+            if self._turns[place].notes_ahead(number):
+                self._notes.append((at_ns, event_class, (place, number)))
+            if number < len(requests):
+                request, ends_ns = requests[number]
+                for timed in request.jobs:
+                    records.append((at_ns, event_class, job_start(request, timed)))
+                for job, end_ns in enumerate(ends_ns):
+                    heappush(heap, (end_ns, _JOIN, next(turns), (place,), job))
+                return
+            self._departures.append((at_ns, event_class, place))
+            if (reply := self._up[place]) is not None:
+                start = transfer_start(self.headers[place], True, reply[0])
+                records.append((at_ns, event_class, start))
 
+        for header, frame in zip(self.headers, self._down, strict=True):
+            records.append((start_ns, _SENT, dispatch_record(header)))
+            if frame is not None:
+                records.append((start_ns, _SENT, transfer_start(header, False, frame)))
         for place in begun:
-            add(start_ns, _BEGUN, _ARRIVED, (place,))
+            heappush(heap, (start_ns, _BEGUN, next(turns), (place,), 0))
         for at_ns, places in downloads:
-            add(at_ns, _ORDINARY, _ARRIVED, places)
-        num_asked = [0] * len(self.headers)
+            heappush(heap, (at_ns, _ORDINARY, next(turns), places, 0))
         while heap:
-            event = heappop(heap)
-            self._events.append(event)
-            what, job = event[3], event[5]
-            for place in event[4]:
-                requests, number = self._requests[place], num_asked[place]
-                if what == _JOB_ENDED and job < len(requests[number - 1][1]) - 1:
+            at_ns, event_class, _, its_places, job = heappop(heap)
+            if event_class == _JOIN:
+                request, ends_ns = self._requests[its_places[0]][num_asked[its_places[0]] - 1]
+                records.append((at_ns, event_class, job_end(request, request.jobs[job].job)))
+                if job < len(ends_ns) - 1:
                     continue
-                if number < len(requests):
-                    num_asked[place] += 1
-                    for index, end_ns in enumerate(requests[number][1]):
-                        add(end_ns, _JOIN, _JOB_ENDED, (place,), index)
+            elif event_class == _ORDINARY:
+                self._end_transfers(at_ns, its_places, up=False)
+            for place in its_places:
+                go_on(at_ns, event_class, place)
 
-    def _departures(self) -> list[tuple[int, int]]:
-        """Return when replies leave, in order: instant in ns, place."""
-        last = {place: number for number, event in enumerate(self._events) for place in event[4]}
-        return [(self._ended_ns[place], place) for place in sorted(last, key=last.__getitem__)]
+    def _end_transfers(self, at_ns: int, places: Sequence[int], *, up: bool) -> None:
+        for place in places:
+            end = transfer_end(self.headers[place], up, Outcome.DELIVERED)
+            self._records.append((at_ns, _ORDINARY, end))
 
     def _is_certain(self, uploads: Sequence[tuple[int, list[int]]], by_ns: int) -> bool:
-        """Add the arrivals of replies to the events; return whether the order of events is certain."""
-        up = self._up
-        replied_ns = {place: at_ns for at_ns, places in uploads for place in places}
-        replied_ns |= {place: at_ns for place, at_ns in self._ended_ns.items() if up[place] is None}
-        if len(replied_ns) < len(self.headers) or max(replied_ns.values()) > by_ns:
+        """Add the arrivals of replies; return whether the order of events is certain."""
+        self._arrived_up_ns = {place: at_ns for at_ns, places in uploads for place in places}
+        replied_ns = {place: at_ns for at_ns, _, place in self._departures if self._up[place] is None}
+        replied_ns |= self._arrived_up_ns
+        if len(replied_ns) < len(self.headers) or (end_ns := max(replied_ns.values())) > by_ns:
             return False
         # Which of two events at one instant came first would depend on when the loop was told of each.
-        instants = {event[0] for event in self._events}
+        instants = {at_ns for at_ns, event_class, _ in self._records if event_class != _SENT}
+        instants.update(at_ns for at_ns, *_ in self._departures)
         if any(at_ns in instants for at_ns, _ in uploads):
             return False
-        self._events += [(at_ns, _ORDINARY, 0, _REPLIED, places, 0) for at_ns, places in uploads]
-        self._events.sort(key=lambda event: event[0])
+        for at_ns, places in uploads:
+            self._end_transfers(at_ns, places, up=True)
+        self._records.sort(key=itemgetter(0))
         presence = self.drivers.presence
-        return self.is_quiet_until(self._events[-1][0]) and (
+        return self.is_quiet_until(end_ns) and (
             presence is None
             or all(
                 presence.stays(self.headers[place].receiver, self.headers[place].dispatch, at_ns)
@@ -225,75 +251,55 @@ class Cohort:
 
     # In its time
 
-    def record_sent(self, place: int) -> None:
-        """Record that a dispatch is sent now."""
-        frame = self._down[place]
-        if frame is not None:
-            self._rows[place] = self.bus.record_start(self.headers[place], frame)
-
-    def finish_with(self, take: Take) -> None:
-        """Call a function with the replies when the last has come."""
-        end_ns, event_class, *_ = self._events[-1]
+    def finish_with(self, take: Callable[[Iterable[Arrived]], object]) -> None:
+        """Record all in its time; call a function with the replies when the last has come."""
+        self._record_before(self._start_ns, _BEGUN)
         self.loop.before = self._record_before
-        self.loop.call_at_ns(
-            end_ns, self._finish, take, event_class=EventClass(max(event_class, EventClass.ORDINARY))
-        )
+        last = max(self._departures[-1][:2], self._records[-1][:2])
+        event_class = EventClass(max(last[1], EventClass.ORDINARY))
+        self.loop.call_at_ns(last[0], self._finish, take, event_class=event_class)
 
-    def _finish(self, take: Take) -> None:
+    def _finish(self, take: Callable[[Iterable[Arrived]], object]) -> None:
         self.loop.before = None
         take(self.record_all())
 
-    def record_all(self) -> list[tuple[int, int, Message | None]]:
-        """Record all that is left; return the replies: place, instant in ns, message."""
-        self._record_before(self._events[-1][0] + 1, _ORDINARY)
-        return self._replies
+    def record_all(self) -> list[Arrived]:
+        """Record all that is left; return the replies in the order of their arrival."""
+        self._record_before(max(self._departures[-1][0], self._records[-1][0]) + 1, _SENT)
+        self._enter_frames()
+        replies = list[Arrived]()
+        for at_ns, _, place in self._departures:
+            turn = self._turns[place]
+            turn.forget_ahead()
+            if not turn.is_copy:
+                self.drivers.host.keep(turn)
+            if (reply := self._up[place]) is None:
+                replies.append((place, at_ns, None))
+            else:
+                replies.append((place, self._arrived_up_ns[place], reply[1]))
+        replies.sort(key=itemgetter(1))
+        return replies
 
     def _record_before(self, at_ns: int, event_class: int) -> None:
-        """Record the events before an instant, and those at the instant that come before a class."""
+        """Record what happens before an instant, or at the instant in a class before this one."""
+        first, end = self._num_recorded, bisect_left(self._records, (at_ns, event_class), key=_WHEN)
+        self._num_recorded = end
+        self.trace.record_at((record[0], record[2]) for record in self._records[first:end])
         now_ns = self.loop.now_ns
-        while self._next_event < len(self._events):
-            event = self._events[self._next_event]
-            if event[:2] >= (at_ns, event_class):
-                break
-            self._next_event += 1
-            self.loop.now_ns = event[0]
-            self._record(event)
+        while self._notes and self._notes[0][:2] < (at_ns, event_class):
+            self.loop.now_ns, _, (place, number) = self._notes.pop(0)
+            self._turns[place].write_ahead(number)
         self.loop.now_ns = now_ns
 
-    def _record(self, event: _Event) -> None:
-        """Record an event, now."""
-        at_ns, _, _, what, places, job = event
-        bus, headers = self.bus, self.headers
-        if what == _JOB_ENDED:
-            (place,) = places
-            request, ends_ns = self._requests[place][0]
-            record_end(self.trace, request, request.jobs[job].job)
-            if job == len(ends_ns) - 1:
-                del self._requests[place][0]
-                self._go_on(place, at_ns)
-        elif what == _ARRIVED:
-            for place in places:
-                if self._down[place] is not None:
-                    bus.record_end(headers[place], self._rows[place], Outcome.DELIVERED)
-            for place in places:
-                self._go_on(place, at_ns)
-        else:
-            for place in places:
-                bus.record_end(headers[place].reply(), self._rows[place], Outcome.DELIVERED)
-                self._replies.append((place, at_ns, cast("tuple[OnLink, Message]", self._up.pop(place))[1]))
+    def _enter_frames(self) -> None:
+        """Enter all frames in the ledger, in the order of sending."""
+        for place, frame in enumerate(self._down):
+            if frame is not None:
+                self._enter(place, False, frame, self._start_ns, self._arrived_down_ns[place])
+        for at_ns, _, place in self._departures:
+            if (reply := self._up[place]) is not None:
+                self._enter(place, True, reply[0], at_ns, self._arrived_up_ns[place])
 
-    def _go_on(self, place: int, at_ns: int) -> None:
-        """Record what a hook does when it goes on: it starts jobs, or it replies."""
-        turn = self._turns[place]
-        request = turn.go_on()
-        if request is not None:
-            for timed in request.jobs:
-                record_start(self.trace, request, timed)
-            return
-        if not self.drivers.parts.verify:  # else these are copies
-            self.drivers.host.keep(turn)
-        reply = self._up[place]
-        if reply is None:
-            self._replies.append((place, at_ns, None))
-        else:
-            self._rows[place] = self.bus.record_start(self.headers[place].reply(), reply[0])
+    def _enter(self, place: int, up: bool, frame: OnLink, sent_ns: int, arrived_ns: int) -> None:
+        row = self.ledger.sent(sent_ns, self.headers[place], up, *frame.what)
+        self.ledger.ended(arrived_ns, row, Outcome.DELIVERED)

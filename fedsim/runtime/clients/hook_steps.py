@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -186,6 +186,19 @@ class Turn:
             step.error = error
             raise
         return step.request
+
+    def notes_ahead(self, number: int) -> Sequence[Note]:
+        """Return the lines for the log of a step that was done beforehand."""
+        return self._ahead[number].notes
+
+    def write_ahead(self, number: int) -> None:
+        """Write them now."""
+        for log, event, values in self._ahead[number].notes:
+            log(event, client=self.header.receiver, **values)
+
+    def forget_ahead(self) -> None:
+        """Forget the steps that were done beforehand, which hold the client's context and by it this object."""
+        self._ahead.clear()
 
     def take_ahead(self, results: list[Any]) -> None:
         """Take the results of the request that was returned last by :meth:`go_on_ahead`."""

@@ -23,6 +23,7 @@ import numpy as np
 from fedsim.algorithms.base import Exchange, Reply
 from fedsim.bus import Delivery, Endpoint, Header
 from fedsim.clock import RecordKind, Timeout, Timeouts, Trace, now_s, running_loop
+from fedsim.clock.event_trace import Record
 from fedsim.errors import InvariantError
 from fedsim.params import Array
 from fedsim.wire import SERVER, Message, Packed
@@ -30,6 +31,12 @@ from fedsim.wire import SERVER, Message, Packed
 DISPATCH = RecordKind("dispatch", ("client", "dispatch", "round", "exchange", "turn"))
 DROP = RecordKind("drop", ("client", "dispatch", "cause"))
 LATE = RecordKind("late", ("client", "dispatch"))
+
+
+def dispatch_record(header: Header) -> Record:
+    """Return the record of a dispatch that is sent."""
+    return DISPATCH, header.receiver, header.dispatch, header.round, header.exchange, header.turn
+
 
 RUN_ENDED = "the run ended"
 """Why a dispatch is dropped that is open when the run ends."""
@@ -70,11 +77,11 @@ class DrivenCohort(Protocol):
     def headers(self) -> Sequence[Header]:
         """Those of the dispatches, in the order of sending."""
 
-    def record_sent(self, place: int) -> None:
-        """Record that a dispatch is sent now, by its place in ``headers``."""
-
     def finish_with(self, take: Callable[[Iterable[tuple[int, int, Message | None]]], object]) -> None:
-        """Call a function with the replies, (place in ``headers``, ns, message), when the last has come."""
+        """Record all in its time; call a function with the replies when the last has come.
+
+        A reply is (place of the dispatch in ``headers``, ns, message).
+        """
 
 
 class CohortDrivers(Protocol):
@@ -163,6 +170,7 @@ class OpenDispatches:
             version: The server's.
         """
         dispatch = self._opened(header, version)
+        self._trace.record(*dispatch_record(header))
         dispatch.lease = self._leases.start(dispatch)
         self._endpoint.send(header, message)
         return dispatch
@@ -172,15 +180,11 @@ class OpenDispatches:
         dispatch = OpenDispatch(header, version, now_s(), asyncio.Future(loop=running_loop()))
         self._open[client, number] = dispatch
         self._busy[client] += 1
-        self._trace.record(DISPATCH, client, number, header.round, header.exchange, header.turn)
         return dispatch
 
     def send_together(self, cohort: DrivenCohort, version: int) -> list[OpenDispatch]:
         """Send dispatches to a cohort whose replies all come before a lease ends."""
-        dispatches = []
-        for place, header in enumerate(cohort.headers):
-            dispatches.append(self._opened(header, version))
-            cohort.record_sent(place)
+        dispatches = [self._opened(header, version) for header in cohort.headers]
         cohort.finish_with(partial(self._take_all, dispatches))
         return dispatches
 
