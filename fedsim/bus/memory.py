@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 from fedsim.bus.base import Delivery, Header, Presence
 from fedsim.bus.ledger import OUTCOME_WORDS, Ledger, Outcome
 from fedsim.clock import RecordKind, Trace, now_ns, running_loop
-from fedsim.clock.event_trace import Record
 from fedsim.errors import DecodeError, InvariantError
 from fedsim.network import NO_OVERHEAD, Carrier, OverheadConfig, Parcel, Passage
 from fedsim.wire import SERVER, Envelope, Frame, Kinds, Message, Packed, decode, pack, same
@@ -49,14 +48,17 @@ class OnLink(NamedTuple):
     link_bytes: int
 
 
-def transfer_start(header: Header, up: bool, on_link: OnLink) -> Record:
-    """Return the record of a frame that is put on its link; the header may be that of the dispatch."""
-    return TRANSFER_START, header.client, header.dispatch, up, *on_link.what
+def start_values(header: Header, up: bool, on_link: OnLink) -> tuple[Any, ...]:
+    """Return the values of the record of a frame that is put on its link.
+
+    The header is that of the frame or of its dispatch.
+    """
+    return header.client, header.dispatch, up, *on_link.what
 
 
-def transfer_end(header: Header, up: bool, outcome: Outcome, cause: str = "") -> Record:
-    """Return the record of the first end of a frame; the header may be that of the dispatch."""
-    return TRANSFER_END, header.client, header.dispatch, up, OUTCOME_WORDS[outcome], cause
+def end_values(header: Header, up: bool, outcome: Outcome, cause: str = "") -> tuple[Any, ...]:
+    """Return the values of the record of the end of a frame, whose header may be that of its dispatch."""
+    return header.client, header.dispatch, up, OUTCOME_WORDS[outcome], cause
 
 
 # To ask the class for a member takes longer than to read a name.
@@ -139,7 +141,7 @@ class MemoryBus:
         header, frame, client, up = transfer.header, transfer.frame, transfer.client, transfer.up
         on_link = self._on_link(transfer.packed, frame.num_bytes, up)
         transfer.row = row = self.ledger.sent(now_ns(), header, up, *on_link.what)
-        self.trace.record(*transfer_start(header, up, on_link))
+        self.trace.record(TRANSFER_START, *start_values(header, up, on_link))
         parcel = Parcel(header.sender, header.receiver, on_link.link_bytes, frame)
         transfer.passage = passage = self.carrier.carry(parcel, transfer)
         self._under_way.setdefault(client, {})[row] = transfer
@@ -149,8 +151,8 @@ class MemoryBus:
     def record_end(self, header: Header, row: int, outcome: Outcome, cause: str = "") -> None:
         """Enter the end of a frame, or of a further copy of it, in ledger and trace."""
         is_first = self.ledger.ended(now_ns(), row, outcome)
-        kind, *values = transfer_end(header, header.sender >= 0, outcome, cause)
-        self.trace.record(kind if is_first else TRANSFER_COPY, *values)
+        kind = TRANSFER_END if is_first else TRANSFER_COPY
+        self.trace.record(kind, *end_values(header, header.sender >= 0, outcome, cause))
 
     def on_link(self, packed: Packed, exchange: str, *, up: bool) -> OnLink:
         """Return what the frames of a message of an exchange are on a link."""

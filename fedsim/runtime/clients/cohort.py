@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
-from itertools import count
-from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
 
 from fedsim.bus import Delivery, Header
 from fedsim.bus.ledger import Ledger, Outcome
-from fedsim.bus.memory import OnLink, transfer_end, transfer_start
+from fedsim.bus.memory import TRANSFER_END, TRANSFER_START, OnLink, end_values, start_values
 from fedsim.clock import EventClass, Trace, VirtualTimeLoop
-from fedsim.clock.event_trace import Record
+from fedsim.clock.event_trace import LAST_NS, Row
 from fedsim.clock.loop import to_ns
-from fedsim.engine.engine import job_end, job_start
+from fedsim.engine.engine import JOB_END, JOB_START, job_end_values, job_start_values
 from fedsim.engine.executors.base import Promise
-from fedsim.engine.requests import JobRequest
+from fedsim.engine.requests import JobRequest, TimedJob
+from fedsim.params import Array
+from fedsim.runtime.clients.cohort_records import (
+    BEGUN,
+    NO_EVENT,
+    SENT,
+    Cause,
+    CohortEvents,
+    CohortRecords,
+)
 from fedsim.runtime.clients.hook_steps import Turn
-from fedsim.runtime.server.open_dispatches import dispatch_record
+from fedsim.runtime.server.open_dispatches import DISPATCH, dispatch_values
 from fedsim.wire import Message, Packed, pack
 
 if TYPE_CHECKING:
@@ -33,9 +40,7 @@ Arrived: TypeAlias = tuple[int, int, Message | None]
 MAX_TILE = 256
 """Clients whose hooks go on side by side. It bounds the memory of hooks at work."""
 
-# Classes of what happens at an instant: those of the loop's events, and two before.
-_SENT, _BEGUN, _ORDINARY, _JOIN = -2, -1, int(EventClass.ORDINARY), int(EventClass.JOIN)
-_WHEN = itemgetter(0, 1)
+_ORDINARY, _JOIN, _DELIVERED = int(EventClass.ORDINARY), int(EventClass.JOIN), Outcome.DELIVERED
 
 
 @dataclass(eq=False, slots=True)
@@ -57,19 +62,24 @@ class Cohort:
     num_runnable: int
     ledger: Ledger
     trace: Trace
-    _down: list[OnLink | None] = field(default_factory=list, init=False)
-    _turns: list[Turn] = field(default_factory=list, init=False)
-    _requests: list[list[tuple[JobRequest, Sequence[int]]]] = field(default_factory=list, init=False)
-    _up: list[tuple[OnLink, Message] | None] = field(default_factory=list, init=False)
     _start_ns: int = field(default=0, init=False)
-    _arrived_down_ns: dict[int, int] = field(default_factory=dict, init=False)  # by place
-    _arrived_up_ns: dict[int, int] = field(default_factory=dict, init=False)
-    # What happens, in order, each with its instant in ns and its class: records; which step of whose hook
-    # leaves lines for the log; whose reply leaves.
-    _records: list[tuple[int, int, Record]] = field(default_factory=list, init=False)
-    _notes: list[tuple[int, int, tuple[int, int]]] = field(default_factory=list, init=False)
-    _departures: list[tuple[int, int, int]] = field(default_factory=list, init=False)
-    _num_recorded: int = field(default=0, init=False)
+    _turns: list[Turn] = field(default_factory=list, init=False)
+    _events: CohortEvents = field(default_factory=CohortEvents, init=False)
+    _records: CohortRecords = field(default_factory=CohortRecords, init=False)
+    # Of each dispatch, by its place: its frames and when they arrive, and when and why its hook goes on next.
+    _down: list[OnLink | None] = field(default_factory=list, init=False)
+    _up: list[OnLink | None] = field(default_factory=list, init=False)
+    _replies: list[Message | None] = field(default_factory=list, init=False)
+    _arrived_ns: list[int] = field(default_factory=list, init=False)
+    _replied_ns: list[int] = field(default_factory=list, init=False)
+    _goes_on_ns: list[int] = field(default_factory=list, init=False)
+    _causes: list[Cause] = field(default_factory=list, init=False)
+    # Of each job that a hook asks for: place and cause, when it starts and when it ends.
+    _jobs: list[tuple[int, Cause, int, int]] = field(default_factory=list, init=False)
+    _timed: list[TimedJob] = field(default_factory=list, init=False)
+    # Of each step that leaves lines for the log: when and why it comes, place, and number of the step.
+    _notes: list[tuple[int, Cause, int, int]] = field(default_factory=list, init=False)
+    _departures: list[int] = field(default_factory=list, init=False)  # places, in order
 
     def is_quiet_until(self, at_ns: int) -> bool:
         """Return whether up to an instant nothing happens but the ends of the server's jobs."""
@@ -95,72 +105,100 @@ class Cohort:
             sent: What each dispatch carries.
             turn: Makes the turns of clients.
         """
-        self._start_ns = start_ns = self.loop.now_ns
-        by_ns = start_ns + to_ns(self.drivers.parts.client_timeout_s)
-        down = [(start_ns, place, frame.link_bytes) for place, frame in enumerate(self._down) if frame]
+        self._start_ns, num_clients = self.loop.now_ns, len(self.headers)
+        by_ns = self._start_ns + to_ns(self.drivers.parts.client_timeout_s)
+        down = [(self._start_ns, place, frame.link_bytes) for place, frame in enumerate(self._down) if frame]
         downloads = self._arrivals(down, up=False, by_ns=by_ns)
-        self._arrived_down_ns = {place: at_ns for at_ns, places in downloads for place in places}
-        begun = [place for place, frame in enumerate(self._down) if frame is None]
-        begins_ns = dict.fromkeys(begun, start_ns) | self._arrived_down_ns
-        if len(begins_ns) < len(self.headers) or not self.is_quiet_until(max(begins_ns.values())):
+        places = self._begin(downloads)
+        if len(places) < num_clients or not self.is_quiet_until(max(self._arrived_ns)):
             return False
         try:
             for header, packed in zip(self.headers, sent, strict=True):
                 self._turns.append(turn(Delivery(header, None if packed is None else packed.received)))
         except Exception:
             return False  # the loop raises it at its instant
-        self._requests, self._up = [[] for _ in self.headers], [None] * len(self.headers)
-        places = list(begins_ns)
-        for first in range(0, len(places), MAX_TILE):
-            if not self._run_tile({place: begins_ns[place] for place in places[first : first + MAX_TILE]}):
+        self._up, self._replies = [None] * num_clients, [None] * num_clients
+        for first in range(0, num_clients, MAX_TILE):
+            if not self._run_tile(places[first : first + MAX_TILE]):
                 return False
-        self._order(begun, downloads)
+        ranks = self._events.ranks()
+        self._departures = self._in_order(ranks, self._goes_on_ns, self._causes)
         up = [
-            (at_ns, place, reply[0].link_bytes)
-            for at_ns, _, place in self._departures
-            if (reply := self._up[place]) is not None
+            (self._goes_on_ns[place], place, frame.link_bytes)
+            for place in self._departures
+            if (frame := self._up[place]) is not None
         ]
-        return self._is_certain(self._arrivals(up, up=True, by_ns=by_ns), by_ns)
+        uploads = self._arrivals(up, up=True, by_ns=by_ns)
+        self._replied_ns = self._goes_on_ns.copy()
+        for at_ns, its_places in uploads:
+            for place in its_places:
+                self._replied_ns[place] = at_ns
+        if sum(len(its_places) for _, its_places in uploads) < len(up) or not self._is_certain(
+            uploads, by_ns
+        ):
+            return False
+        self._record(ranks, downloads, uploads)
+        return True
 
-    def _run_tile(self, at_ns: dict[int, int]) -> bool:
-        """Run hooks to their ends, all one request at a time; return whether all have ended well.
+    def _begin(self, downloads: Sequence[tuple[int, list[int]]]) -> list[int]:
+        """Add the events by which hooks begin; return the places of those that do, in order."""
+        begun = [place for place, frame in enumerate(self._down) if frame is None]
+        self._arrived_ns = [self._start_ns] * len(self.headers)
+        self._causes = [Cause(NO_EVENT, 0)] * len(self.headers)
+        for place in begun:
+            self._causes[place] = Cause(self._events.begin(self._start_ns, BEGUN), 1)
+        for at_ns, places in downloads:
+            event = self._events.begin(at_ns, _ORDINARY)
+            for number, place in enumerate(places, len(places)):
+                self._arrived_ns[place] = at_ns
+                self._causes[place] = Cause(event, number)
+        self._goes_on_ns = self._arrived_ns.copy()
+        return [*begun, *(place for _, places in downloads for place in places)]
 
-        Args:
-            at_ns: Places, and when each hook begins.
-        """
+    def _run_tile(self, places: Sequence[int]) -> bool:
+        """Run hooks to their ends, all one request at a time; return whether all have ended well."""
         engine, loop, now_ns = self.drivers.engine, self.loop, self.loop.now_ns
+        number = 0  # of the step
         try:
-            while at_ns:
-                promises = dict[int, Sequence[Promise]]()
-                for place, goes_on_ns in at_ns.items():
-                    loop.now_ns = goes_on_ns  # what a hook reads of the clock
-                    request = self._turns[place].go_on_ahead()
+            while places:
+                submitted = list[tuple[int, JobRequest, Sequence[Promise]]]()
+                for place in places:
+                    turn = self._turns[place]
+                    loop.now_ns = goes_on_ns = self._goes_on_ns[place]  # what a hook reads of the clock
+                    request = turn.go_on_ahead()
+                    if turn.notes_ahead(number):
+                        self._notes.append((goes_on_ns, self._causes[place], place, number))
                     if request is None:
-                        self._up[place] = self._framed(place, self._turns[place].reply)
+                        self._keep_reply(place, turn.reply)
                         continue
                     ends_ns = [goes_on_ns + end_ns for end_ns in request.ends_ns()]
                     if min(ends_ns) < goes_on_ns:
                         return False
-                    self._requests[place].append((request, ends_ns))
-                    promises[place] = engine.submit_ahead(request, ends_ns)
-                for place, submitted in promises.items():
-                    request, _ = self._requests[place][-1]
-                    self._turns[place].take_ahead(engine.results_ahead(request, submitted))
-                at_ns = {place: self._requests[place][-1][1][-1] for place in promises}
+                    cause = self._causes[place]
+                    self._timed += request.jobs
+                    self._jobs += [(place, cause, goes_on_ns, end_ns) for end_ns in ends_ns]
+                    self._goes_on_ns[place] = ends_ns[-1]
+                    self._causes[place] = self._events.end_jobs(ends_ns, cause)
+                    submitted.append((place, request, engine.submit_ahead(request, ends_ns)))
+                for place, request, promises in submitted:
+                    self._turns[place].take_ahead(engine.results_ahead(request, promises))
+                places = [place for place, *_ in submitted]
+                number += 1
         except (Exception, asyncio.CancelledError):
             return False  # as above
         finally:
             loop.now_ns = now_ns
         return True
 
-    def _framed(self, place: int, reply: Message | None) -> tuple[OnLink, Message] | None:
-        """Return the frame of a reply on its link, and the reply as the server receives it."""
+    def _keep_reply(self, place: int, reply: Message | None) -> None:
+        """Keep a reply as the server receives it, and the length of its frame."""
         if reply is None:
-            return None
+            return
         bus, packed = self.drivers.bus, pack(reply)
         if not bus.knows(packed):
             raise TypeError(f"{packed.kind} may not travel")
-        return bus.on_link(packed, self.headers[place].exchange, up=True), packed.received
+        self._up[place] = bus.on_link(packed, self.headers[place].exchange, up=True)
+        self._replies[place] = packed.received
 
     def _arrivals(
         self, departures: Sequence[tuple[int, int, int]], *, up: bool, by_ns: int
@@ -176,88 +214,97 @@ class Cohort:
         arrivals = self.drivers.carrier.arrivals(parcels, up=up, all_at_once=not up, by_ns=by_ns)
         return [(at_ns, [departures[number][1] for number in numbers]) for at_ns, numbers in arrivals]
 
-    def _order(self, begun: Sequence[int], downloads: Sequence[tuple[int, list[int]]]) -> None:
-        """Bring all but the arrivals of replies into the order in which it would happen on the loop."""
-        start_ns, records, num_asked = self._start_ns, self._records, [0] * len(self.headers)
-        # Instant, class, number within the class, places of dispatches, number of the job that ends.
-        heap: list[tuple[int, int, int, Sequence[int], int]] = []
-        turns = count()
-
-        def go_on(at_ns: int, event_class: int, place: int) -> None:
-            number, requests = num_asked[place], self._requests[place]
-            num_asked[place] += 1
-            if self._turns[place].notes_ahead(number):
-                self._notes.append((at_ns, event_class, (place, number)))
-            if number < len(requests):
-                request, ends_ns = requests[number]
-                for timed in request.jobs:
-                    records.append((at_ns, event_class, job_start(request, timed)))
-                for job, end_ns in enumerate(ends_ns):
-                    heappush(heap, (end_ns, _JOIN, next(turns), (place,), job))
-                return
-            self._departures.append((at_ns, event_class, place))
-            if (reply := self._up[place]) is not None:
-                start = transfer_start(self.headers[place], True, reply[0])
-                records.append((at_ns, event_class, start))
-
-        for header, frame in zip(self.headers, self._down, strict=True):
-            records.append((start_ns, _SENT, dispatch_record(header)))
-            if frame is not None:
-                records.append((start_ns, _SENT, transfer_start(header, False, frame)))
-        for place in begun:
-            heappush(heap, (start_ns, _BEGUN, next(turns), (place,), 0))
-        for at_ns, places in downloads:
-            heappush(heap, (at_ns, _ORDINARY, next(turns), places, 0))
-        while heap:
-            at_ns, event_class, _, its_places, job = heappop(heap)
-            if event_class == _JOIN:
-                request, ends_ns = self._requests[its_places[0]][num_asked[its_places[0]] - 1]
-                records.append((at_ns, event_class, job_end(request, request.jobs[job].job)))
-                if job < len(ends_ns) - 1:
-                    continue
-            elif event_class == _ORDINARY:
-                self._end_transfers(at_ns, its_places, up=False)
-            for place in its_places:
-                go_on(at_ns, event_class, place)
-
-    def _end_transfers(self, at_ns: int, places: Sequence[int], *, up: bool) -> None:
-        for place in places:
-            end = transfer_end(self.headers[place], up, Outcome.DELIVERED)
-            self._records.append((at_ns, _ORDINARY, end))
+    def _in_order(self, ranks: Array, at_ns: Sequence[int], causes: Sequence[Cause]) -> list[int]:
+        """Return the order of what happens by some causes."""
+        event, place = np.array(causes, np.int64).reshape(-1, 2).T
+        event_class = np.array(self._events.event_class, np.int64)[event]
+        order: list[int] = np.lexsort((place, ranks[event], event_class, np.array(at_ns, np.int64))).tolist()
+        return order
 
     def _is_certain(self, uploads: Sequence[tuple[int, list[int]]], by_ns: int) -> bool:
-        """Add the arrivals of replies; return whether the order of events is certain."""
-        self._arrived_up_ns = {place: at_ns for at_ns, places in uploads for place in places}
-        replied_ns = {place: at_ns for at_ns, _, place in self._departures if self._up[place] is None}
-        replied_ns |= self._arrived_up_ns
-        if len(replied_ns) < len(self.headers) or (end_ns := max(replied_ns.values())) > by_ns:
+        """Return whether the order of events is certain."""
+        if (end_ns := max(self._replied_ns)) > by_ns:
             return False
         # Which of two events at one instant came first would depend on when the loop was told of each.
-        instants = {at_ns for at_ns, event_class, _ in self._records if event_class != _SENT}
-        instants.update(at_ns for at_ns, *_ in self._departures)
-        if any(at_ns in instants for at_ns, _ in uploads):
+        if not set(self._events.at_ns).isdisjoint(at_ns for at_ns, _ in uploads):
             return False
-        for at_ns, places in uploads:
-            self._end_transfers(at_ns, places, up=True)
-        self._records.sort(key=itemgetter(0))
         presence = self.drivers.presence
         return self.is_quiet_until(end_ns) and (
             presence is None
             or all(
-                presence.stays(self.headers[place].receiver, self.headers[place].dispatch, at_ns)
-                for place, at_ns in replied_ns.items()
+                presence.stays(header.receiver, header.dispatch, at_ns)
+                for header, at_ns in zip(self.headers, self._replied_ns, strict=True)
             )
         )
+
+    def _record(
+        self,
+        ranks: Array,
+        downloads: Sequence[tuple[int, list[int]]],
+        uploads: Sequence[tuple[int, list[int]]],
+    ) -> None:
+        """Make the records of all that happens."""
+        start_ns, headers, add = self._start_ns, self.headers, self._records.add
+        places = range(len(headers))
+        add(DISPATCH, [(start_ns, *dispatch_values(header)) for header in headers], SENT, NO_EVENT, places)
+        frames = [(place, frame) for place, frame in enumerate(self._down) if frame is not None]
+        rows = [(start_ns, *start_values(headers[place], False, frame)) for place, frame in frames]
+        add(TRANSFER_START, rows, SENT, NO_EVENT, [place for place, _ in frames])
+        first_event = len(places) - len(frames)  # behind those of hooks that are sent no frame
+        arrivals = [
+            (at_ns, event, number, headers[place])
+            for event, (at_ns, its_places) in enumerate(downloads, first_event)
+            for number, place in enumerate(its_places)
+        ]
+        rows = [(at_ns, *end_values(header, False, _DELIVERED)) for at_ns, _, _, header in arrivals]
+        _, events, numbers, _ = zip(*arrivals, strict=True) if arrivals else ((),) * 4
+        add(TRANSFER_END, rows, _ORDINARY, events, numbers)
+        self._add_jobs(first_event + len(downloads))
+        leaving = [(place, frame) for place in self._departures if (frame := self._up[place]) is not None]
+        rows = [
+            (self._goes_on_ns[place], *start_values(headers[place], True, frame)) for place, frame in leaving
+        ]
+        add(TRANSFER_START, rows, *self._why([self._causes[place] for place, _ in leaving]))
+        rows = [
+            (at_ns, *end_values(headers[place], True, _DELIVERED))
+            for at_ns, its_places in uploads
+            for place in its_places
+        ]
+        add(TRANSFER_END, rows, _ORDINARY, NO_EVENT, range(len(rows)))
+        self._records.sort(ranks)
+        order = self._in_order(
+            ranks, [at_ns for at_ns, *_ in self._notes], [cause for _, cause, *_ in self._notes]
+        )
+        self._notes = [self._notes[number] for number in order]
+
+    def _add_jobs(self, first_event: int) -> None:
+        """Add the records of jobs, whose ends are events from a number on."""
+        headers, starts, ends = self.headers, list[Row](), list[Row]()
+        for (place, _, start_ns, end_ns), timed in zip(self._jobs, self._timed, strict=True):
+            header = headers[place]
+            starts.append((start_ns, *job_start_values(header.receiver, header.dispatch, timed)))
+            ends.append((end_ns, *job_end_values(header.receiver, header.dispatch, timed.job)))
+        self._records.add(JOB_START, starts, *self._why([cause for _, cause, *_ in self._jobs]))
+        events = range(first_event, first_event + len(ends))
+        self._records.add(JOB_END, ends, _JOIN, events, [0] * len(ends))
+
+    def _why(self, causes: Sequence[Cause]) -> tuple[list[int], list[int], list[int]]:
+        """Return class, event and place of what happens by some causes."""
+        class_of = self._events.event_class
+        events = [cause.event for cause in causes]
+        return [class_of[event] for event in events], events, [cause.place for cause in causes]
 
     # In its time
 
     def finish_with(self, take: Callable[[Iterable[Arrived]], object]) -> None:
         """Record all in its time; call a function with the replies when the last has come."""
-        self._record_before(self._start_ns, _BEGUN)
+        self._record_before(self._start_ns, BEGUN)
         self.loop.before = self._record_before
-        last = max(self._departures[-1][:2], self._records[-1][:2])
-        event_class = EventClass(max(last[1], EventClass.ORDINARY))
-        self.loop.call_at_ns(last[0], self._finish, take, event_class=event_class)
+        end_ns, last = max(self._replied_ns), self._departures[-1]
+        event_class = EventClass.ORDINARY
+        if self._up[last] is None and self._replied_ns[last] == end_ns:
+            event_class = EventClass(max(event_class, self._events.event_class[self._causes[last].event]))
+        self.loop.call_at_ns(end_ns, self._finish, take, event_class=event_class)
 
     def _finish(self, take: Callable[[Iterable[Arrived]], object]) -> None:
         self.loop.before = None
@@ -265,29 +312,21 @@ class Cohort:
 
     def record_all(self) -> list[Arrived]:
         """Record all that is left; return the replies in the order of their arrival."""
-        self._record_before(max(self._departures[-1][0], self._records[-1][0]) + 1, _SENT)
+        self._record_before(LAST_NS, SENT)
         self._enter_frames()
-        replies = list[Arrived]()
-        for at_ns, _, place in self._departures:
-            turn = self._turns[place]
+        for turn in (self._turns[place] for place in self._departures):
             turn.forget_ahead()
             if not turn.is_copy:
                 self.drivers.host.keep(turn)
-            if (reply := self._up[place]) is None:
-                replies.append((place, at_ns, None))
-            else:
-                replies.append((place, self._arrived_up_ns[place], reply[1]))
-        replies.sort(key=itemgetter(1))
-        return replies
+        order = sorted(self._departures, key=self._replied_ns.__getitem__)
+        return [(place, self._replied_ns[place], self._replies[place]) for place in order]
 
     def _record_before(self, at_ns: int, event_class: int) -> None:
         """Record what happens before an instant, or at the instant in a class before this one."""
-        first, end = self._num_recorded, bisect_left(self._records, (at_ns, event_class), key=_WHEN)
-        self._num_recorded = end
-        self.trace.record_at((record[0], record[2]) for record in self._records[first:end])
-        now_ns = self.loop.now_ns
-        while self._notes and self._notes[0][:2] < (at_ns, event_class):
-            self.loop.now_ns, _, (place, number) = self._notes.pop(0)
+        self._records.make_before(self.trace, at_ns, event_class)
+        class_of, now_ns = self._events.event_class, self.loop.now_ns
+        while self._notes and (self._notes[0][0], class_of[self._notes[0][1].event]) < (at_ns, event_class):
+            self.loop.now_ns, _, place, number = self._notes.pop(0)
             self._turns[place].write_ahead(number)
         self.loop.now_ns = now_ns
 
@@ -295,11 +334,11 @@ class Cohort:
         """Enter all frames in the ledger, in the order of sending."""
         for place, frame in enumerate(self._down):
             if frame is not None:
-                self._enter(place, False, frame, self._start_ns, self._arrived_down_ns[place])
-        for at_ns, _, place in self._departures:
-            if (reply := self._up[place]) is not None:
-                self._enter(place, True, reply[0], at_ns, self._arrived_up_ns[place])
+                self._enter(place, False, frame, self._start_ns, self._arrived_ns[place])
+        for place in self._departures:
+            if (frame := self._up[place]) is not None:
+                self._enter(place, True, frame, self._goes_on_ns[place], self._replied_ns[place])
 
     def _enter(self, place: int, up: bool, frame: OnLink, sent_ns: int, arrived_ns: int) -> None:
         row = self.ledger.sent(sent_ns, self.headers[place], up, *frame.what)
-        self.ledger.ended(arrived_ns, row, Outcome.DELIVERED)
+        self.ledger.ended(arrived_ns, row, _DELIVERED)

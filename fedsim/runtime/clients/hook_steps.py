@@ -197,7 +197,7 @@ class Turn:
             log(event, client=self.header.receiver, **values)
 
     def forget_ahead(self) -> None:
-        """Forget the steps that were done beforehand, which hold the client's context and by it this object."""
+        """Forget the steps that were done beforehand: by the client's context they hold this object."""
         self._ahead.clear()
 
     def take_ahead(self, results: list[Any]) -> None:

@@ -51,7 +51,7 @@ class Report(NamedTuple):
 
 
 class PhaseLog:
-    """What begins and ends in dispatches, in the order of time."""
+    """What begins and ends in dispatches."""
 
     def __init__(self) -> None:
         self._entries, self._at_ns = array("q"), array("q")
@@ -67,6 +67,11 @@ class PhaseLog:
         """
         self._entries.append(row * _SHIFT + event + _ZERO)
         self._at_ns.append(at_ns)
+
+    def extend(self, rows: Sequence[int], at_ns: Sequence[int], events: Sequence[int]) -> None:
+        """Add events of several dispatches."""
+        self._entries.extend([row * _SHIFT + event + _ZERO for row, event in zip(rows, events, strict=True)])
+        self._at_ns.extend(at_ns)
 
     def report(self, row: int, report: Report) -> None:
         """Put a report in the place of what events have shown until now."""
@@ -97,7 +102,7 @@ class PhaseLog:
         is_open = np.isin(row, np.array(still_open, np.int64))
         self._entries = array("q", entries[is_open].tobytes())
         self._at_ns = array("q", at_ns[is_open].tobytes())
-        order = np.argsort(row, kind="stable")
+        order = np.lexsort((at_ns, row))
         order = order[~is_open[order]]
         spans = _spans(row[order], at_ns[order], event[order])
         over = sorted(self._reports.keys() - set(still_open))

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from fedsim.clock import Records
+from fedsim.clock.event_trace import Listener, Row, TogetherListener
 from fedsim.params import Array
 from fedsim.runtime.records.dispatch_phases import (
     AWAY,
@@ -104,7 +105,14 @@ class DispatchTable(DispatchRows):
             "reject": self._rejected,
             "merge": self._merged,
         }
-        self._stop = trace.listen(self._handlers)
+        together: dict[Listener, TogetherListener] = {
+            self._dispatched: self._dispatched_together,
+            self._transfer_began: self._transfers_began,
+            self._transfer_ended: self._transfers_ended,
+            self._job_began: self._jobs_began,
+            self._job_ended: self._jobs_ended,
+        }
+        self._stop = trace.listen(self._handlers, together)
 
     def finish(self, at_ns: int) -> None:
         """End the table with the run; what is under way counts until now."""
@@ -207,6 +215,35 @@ class DispatchTable(DispatchRows):
         one = self._find(client, dispatch)
         if one is not None:
             self._log.report(one.row, Report(at_ns, *spent_ns))
+
+    # The same for records of dispatches that are open, have not ended, and whose frames are all delivered.
+
+    def _dispatched_together(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            self._dispatched(*row)
+
+    def _transfers_began(self, rows: Sequence[Row]) -> None:
+        self._log_together(rows, [UPLOAD if up else DOWNLOAD for _, _, _, up, *_ in rows], 1)
+
+    def _transfers_ended(self, rows: Sequence[Row]) -> None:
+        self._log_together(rows, [UPLOAD if up else DOWNLOAD for _, _, _, up, *_ in rows], -1)
+        for _, client, dispatch, up, *_ in rows:
+            self._open[client][dispatch].has_replied = up
+
+    def _jobs_began(self, rows: Sequence[Row]) -> None:
+        self._log_together(rows, [COMPUTE] * len(rows), 1)
+
+    def _jobs_ended(self, rows: Sequence[Row]) -> None:
+        self._log_together(rows, [COMPUTE] * len(rows), -1)
+
+    def _log_together(self, rows: Sequence[Row], phases: Sequence[int], change: int) -> None:
+        """Note that something of a phase begins (1) or ends (-1) in each of some dispatches."""
+        ones = [self._open[row[1]][row[2]] for row in rows]
+        for one, phase in zip(ones, phases, strict=True):
+            one.active[phase] += change
+        self._log.extend(
+            [one.row for one in ones], [row[0] for row in rows], [change * phase for phase in phases]
+        )
 
     def _left(self, at_ns: int, client: int, *_: Any) -> None:
         if client not in self._away:

@@ -16,14 +16,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from fedsim.algorithms.base import Exchange, Reply
 from fedsim.bus import Delivery, Endpoint, Header
 from fedsim.clock import RecordKind, Timeout, Timeouts, Trace, now_s, running_loop
-from fedsim.clock.event_trace import Record
 from fedsim.errors import InvariantError
 from fedsim.params import Array
 from fedsim.wire import SERVER, Message, Packed
@@ -33,9 +32,9 @@ DROP = RecordKind("drop", ("client", "dispatch", "cause"))
 LATE = RecordKind("late", ("client", "dispatch"))
 
 
-def dispatch_record(header: Header) -> Record:
-    """Return the record of a dispatch that is sent."""
-    return DISPATCH, header.receiver, header.dispatch, header.round, header.exchange, header.turn
+def dispatch_values(header: Header) -> tuple[Any, ...]:
+    """Return the values of the record of a dispatch that is sent."""
+    return header.receiver, header.dispatch, header.round, header.exchange, header.turn
 
 
 RUN_ENDED = "the run ended"
@@ -170,7 +169,7 @@ class OpenDispatches:
             version: The server's.
         """
         dispatch = self._opened(header, version)
-        self._trace.record(*dispatch_record(header))
+        self._trace.record(DISPATCH, *dispatch_values(header))
         dispatch.lease = self._leases.start(dispatch)
         self._endpoint.send(header, message)
         return dispatch

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from fedsim.algorithms.common.model_rounds import ModelTraining
 from fedsim.bus import Ledger
 from fedsim.clock import Trace, now_s
-from fedsim.engine.engine import job_end
+from fedsim.engine.engine import job_end_values
 from fedsim.errors import InvariantError, JobError
 from fedsim.runtime.clients.cohort import Cohort
 from fedsim.runtime.records.result import RunResult
@@ -329,8 +329,8 @@ def test_what_was_done_beforehand_is_not_done_again_by_the_loop() -> None:
     assert done[1]
 
 
-def _other_end(request: Any, job: Any) -> Any:
-    return job_end(request, job, "late" if request.client == 3 else "done")
+def _other_end(client: int, dispatch: int, job: Any) -> Any:
+    return job_end_values(client, dispatch, job, "late" if client == 3 else "done")
 
 
 _digests = itertools.count()
@@ -344,7 +344,7 @@ class _OtherLedger(Ledger):
 @pytest.mark.parametrize(
     ("planted", "instead", "told"),
     [
-        ("cohort.job_end", _other_end, "record"),
+        ("cohort.job_end_values", _other_end, "record"),
         ("cohort_driver.fingerprint", lambda _: next(_digests), "the reply of client"),
         ("cohort_driver.Ledger", _OtherLedger, "column 'bytes'"),
     ],
