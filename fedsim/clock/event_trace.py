@@ -118,60 +118,57 @@ class Trace:
         """
         if any(kind.name not in self._kinds for kind, _ in groups):
             # Each kind is described before its first record.
-            rows = [(kind, row) for kind, its_rows in groups for row in its_rows]
+            together = [(kind, row) for kind, rows in groups for row in rows]
             for place in order:
-                self._add(*rows[place])
+                self._add(*together[place])
             return
-        packed = [one for kind, its_rows in groups for one in self._packed(self._known(kind), its_rows)]
-        self._store([packed[place] for place in order])
+        packed, pack = list[bytes](), self._pack
+        for kind, rows in groups:
+            _, num_fields, number, _ = self._kinds[kind.name]
+            for row in rows:
+                if len(row) != num_fields + 1 or row[0] > LAST_NS:
+                    raise _unfit(kind, row)
+            try:
+                packed += [pack((number, *row)) for row in rows]
+            except (TypeError, OverflowError) as error:
+                raise _unstorable(kind, error) from error
+        self._undigested += [packed[place] for place in order]
+        if self._sink is not None:
+            self._sink.write(b"".join(self._undigested[-len(order) :]))
+        self._catch_up()
         if self.keep:
-            kept = [plain for kind, its_rows in groups for plain in _plain(kind, its_rows)]
+            kept = [plain for kind, rows in groups for plain in _plain(kind, rows)]
             self.kept += [kept[place] for place in order]
-        for kind, its_rows in groups:
+        for kind, rows in groups:
             for listener in self._listeners[kind.name]:
-                if (together := self._together.get(listener)) is not None:
-                    together(its_rows)
-                else:
-                    for row in its_rows:
-                        listener(*row)
+                if listener in self._together:
+                    self._together[listener](rows)
+                    continue
+                for row in rows:
+                    listener(*row)
 
     def _add(self, kind: RecordKind, row: Row) -> None:
-        known = self._known(kind)
-        self._store(self._packed(known, (row,)))
-        if self.keep:
-            self.kept += _plain(kind, (row,))
-        for listener in known[3]:
-            listener(*row)
-
-    def _packed(self, known: _Known, rows: Sequence[Row]) -> list[bytes]:
-        """Return records of a kind as they are stored."""
-        kind, num_fields, number, _ = known
-        packed, pack = [], self._pack
-        for row in rows:
-            if len(row) != num_fields + 1:
-                raise ValueError(
-                    f"{kind.name!r} has the fields {kind.fields}, but {len(row) - 1} value(s) were given"
-                )
-            if row[0] > LAST_NS:
-                raise RunError(
-                    "virtual time has passed 292 years, and no record holds a later instant: give shorter "
-                    "durations, faster links and devices, or fewer rounds"
-                )
-            try:
-                packed.append(pack((number, *row)))
-            except (TypeError, OverflowError) as error:
-                raise TypeError(
-                    f"a record of {kind.name!r} has a value that no trace holds ({error}): write int(value) "
-                    "or float(value)"
-                ) from error
-        return packed
-
-    def _store(self, packed: list[bytes]) -> None:
-        self._undigested += packed
-        if len(self._undigested) > _DIGESTED_AT_ONCE:
+        # Kinds are constants, so identity is enough here; comparing their fields would cost more.
+        known = self._kinds.get(kind.name)
+        if known is None or known[0] is not kind:
+            known = self._introduce(kind)
+        _, num_fields, number, listeners = known
+        if len(row) != num_fields + 1 or row[0] > LAST_NS:
+            raise _unfit(kind, row)
+        try:
+            packed = self._pack((number, *row))
+        except (TypeError, OverflowError) as error:
+            raise _unstorable(kind, error) from error
+        undigested = self._undigested
+        undigested.append(packed)
+        if len(undigested) > _DIGESTED_AT_ONCE:
             self._catch_up()
         if self._sink is not None:
-            self._sink.write(b"".join(packed))
+            self._sink.write(packed)
+        if self.keep:
+            self.kept += _plain(kind, (row,))
+        for listener in listeners:
+            listener(*row)
 
     def listen(
         self, listeners: Mapping[str, Listener], together: Mapping[Listener, TogetherListener] | None = None
@@ -204,11 +201,6 @@ class Trace:
         self._num_digested += len(self._undigested)
         self._undigested.clear()
 
-    def _known(self, kind: RecordKind) -> _Known:
-        # Kinds are constants, so identity is enough here; comparing their fields would cost more.
-        known = self._kinds.get(kind.name)
-        return known if known is not None and known[0] is kind else self._introduce(kind)
-
     def _introduce(self, kind: RecordKind) -> _Known:
         """Return the entry of a kind; the stream describes it before its first record."""
         if kind.name not in self._kinds:
@@ -226,6 +218,24 @@ class Trace:
                 f"{kind.fields}: rename one"
             )
         return known
+
+
+def _unfit(kind: RecordKind, row: Row) -> Exception:
+    if row[0] <= LAST_NS:
+        return ValueError(
+            f"{kind.name!r} has the fields {kind.fields}, but {len(row) - 1} value(s) were given"
+        )
+    return RunError(
+        "virtual time has passed 292 years, and no record holds a later instant: give shorter durations, "
+        "faster links and devices, or fewer rounds"
+    )
+
+
+def _unstorable(kind: RecordKind, error: Exception) -> TypeError:
+    return TypeError(
+        f"a record of {kind.name!r} has a value that no trace holds ({error}): write int(value) or "
+        "float(value)"
+    )
 
 
 def _plain(kind: RecordKind, rows: Sequence[Row]) -> list[tuple[Any, ...]]:

@@ -13,7 +13,7 @@ from fedsim.bus import Delivery, Header
 from fedsim.bus.ledger import Ledger, Outcome
 from fedsim.bus.memory import TRANSFER_END, TRANSFER_START, OnLink, end_values, start_values
 from fedsim.clock import EventClass, Trace, VirtualTimeLoop
-from fedsim.clock.event_trace import LAST_NS, Row
+from fedsim.clock.event_trace import LAST_NS
 from fedsim.clock.loop import to_ns
 from fedsim.engine.engine import JOB_END, JOB_START, job_end_values, job_start_values
 from fedsim.engine.executors.base import Promise
@@ -166,7 +166,7 @@ class Cohort:
                     turn = self._turns[place]
                     loop.now_ns = goes_on_ns = self._goes_on_ns[place]  # what a hook reads of the clock
                     request = turn.go_on_ahead()
-                    if turn.notes_ahead(number):
+                    if turn.ahead[-1].notes:
                         self._notes.append((goes_on_ns, self._causes[place], place, number))
                     if request is None:
                         self._keep_reply(place, turn.reply)
@@ -181,7 +181,7 @@ class Cohort:
                     self._causes[place] = self._events.end_jobs(ends_ns, cause)
                     submitted.append((place, request, engine.submit_ahead(request, ends_ns)))
                 for place, request, promises in submitted:
-                    self._turns[place].take_ahead(engine.results_ahead(request, promises))
+                    self._turns[place].ahead[-1].results = engine.results_ahead(request, promises)
                 places = [place for place, *_ in submitted]
                 number += 1
         except (Exception, asyncio.CancelledError):
@@ -279,11 +279,10 @@ class Cohort:
 
     def _add_jobs(self, first_event: int) -> None:
         """Add the records of jobs, whose ends are events from a number on."""
-        headers, starts, ends = self.headers, list[Row](), list[Row]()
-        for (place, _, start_ns, end_ns), timed in zip(self._jobs, self._timed, strict=True):
-            header = headers[place]
-            starts.append((start_ns, *job_start_values(header.receiver, header.dispatch, timed)))
-            ends.append((end_ns, *job_end_values(header.receiver, header.dispatch, timed.job)))
+        headers, jobs = self.headers, list(zip(self._jobs, self._timed, strict=True))
+        of = [(headers[place].receiver, headers[place].dispatch) for place, *_ in self._jobs]
+        starts = [(job[2], *job_start_values(*of[n], timed)) for n, (job, timed) in enumerate(jobs)]
+        ends = [(job[3], *job_end_values(*of[n], timed.job)) for n, (job, timed) in enumerate(jobs)]
         self._records.add(JOB_START, starts, *self._why([cause for _, cause, *_ in self._jobs]))
         events = range(first_event, first_event + len(ends))
         self._records.add(JOB_END, ends, _JOIN, events, [0] * len(ends))
@@ -332,13 +331,16 @@ class Cohort:
 
     def _enter_frames(self) -> None:
         """Enter all frames in the ledger, in the order of sending."""
-        for place, frame in enumerate(self._down):
-            if frame is not None:
-                self._enter(place, False, frame, self._start_ns, self._arrived_ns[place])
-        for place in self._departures:
-            if (frame := self._up[place]) is not None:
-                self._enter(place, True, frame, self._goes_on_ns[place], self._replied_ns[place])
-
-    def _enter(self, place: int, up: bool, frame: OnLink, sent_ns: int, arrived_ns: int) -> None:
-        row = self.ledger.sent(sent_ns, self.headers[place], up, *frame.what)
-        self.ledger.ended(arrived_ns, row, _DELIVERED)
+        headers = self.headers
+        frames = [
+            (self._arrived_ns[place], (self._start_ns, headers[place], False, *frame.what))
+            for place, frame in enumerate(self._down)
+            if frame is not None
+        ]
+        frames += [
+            (self._replied_ns[place], (self._goes_on_ns[place], headers[place], True, *frame.what))
+            for place in self._departures
+            if (frame := self._up[place]) is not None
+        ]
+        if frames:
+            self.ledger.delivered(frames)

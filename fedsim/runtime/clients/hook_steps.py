@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -130,6 +130,7 @@ class Turn:
         is_copy: Whether it runs on copies, under ``verify``; then it writes nothing to the log.
         steps: The hook.
         results: Of the request that :meth:`go_on` has returned, if its jobs have been done beforehand.
+        ahead: The steps that were done beforehand; whoever lets the hook go on sets their results.
     """
 
     header: Header
@@ -138,7 +139,7 @@ class Turn:
     is_copy: bool = False
     steps: HookSteps = field(init=False)
     results: list[Any] | None = field(default=None, init=False)
-    _ahead: deque[_Step] = field(default_factory=deque, init=False)
+    ahead: deque[_Step] = field(default_factory=deque, init=False)
     _notes: list[Note] | None = field(default=None, init=False)
 
     @property
@@ -159,10 +160,10 @@ class Turn:
         self, results: list[Any] | None = None, error: BaseException | None = None
     ) -> JobRequest | None:
         """Do what :meth:`HookSteps.go_on` does."""
-        if not self._ahead:
+        if not self.ahead:
             self._notes = self.results = None
             return self.steps.go_on(results, error)
-        step = self._ahead.popleft()
+        step = self.ahead.popleft()
         for log, event, values in step.notes:
             log(event, client=self.header.receiver, **values)
         if step.error is not None:
@@ -171,14 +172,14 @@ class Turn:
         return step.request
 
     def go_on_ahead(self) -> JobRequest | None:
-        """Let the hook go on before its time.
+        """Let the hook go on before its time, with the results of the last step in ``ahead``.
 
         Raises:
             Exception: As :meth:`go_on`, which raises it again.
         """
-        last = self._ahead[-1].results if self._ahead else None
+        last = self.ahead[-1].results if self.ahead else None
         step = _Step([])
-        self._ahead.append(step)
+        self.ahead.append(step)
         self._notes = step.notes
         try:
             step.request = self.steps.go_on(last)
@@ -187,24 +188,16 @@ class Turn:
             raise
         return step.request
 
-    def notes_ahead(self, number: int) -> Sequence[Note]:
-        """Return the lines for the log of a step that was done beforehand."""
-        return self._ahead[number].notes
-
     def write_ahead(self, number: int) -> None:
-        """Write them now."""
-        for log, event, values in self._ahead[number].notes:
+        """Write the lines of a step that was done beforehand now."""
+        for log, event, values in self.ahead[number].notes:
             log(event, client=self.header.receiver, **values)
 
     def forget_ahead(self) -> None:
         """Forget the steps that were done beforehand: by the client's context they hold this object."""
-        self._ahead.clear()
-
-    def take_ahead(self, results: list[Any]) -> None:
-        """Take the results of the request that was returned last by :meth:`go_on_ahead`."""
-        self._ahead[-1].results = results
+        self.ahead.clear()
 
     def cancel(self) -> None:
         """Give the work up."""
-        self._ahead.clear()
+        self.ahead.clear()
         self.steps.cancel()

@@ -337,8 +337,8 @@ _digests = itertools.count()
 
 
 class _OtherLedger(Ledger):
-    def sent(self, at_ns: int, header: Any, up: bool, kind: str, num_bytes: int, *others: Any) -> int:
-        return super().sent(at_ns, header, up, kind, num_bytes + 1, *others)
+    def _sent_row(self, at_ns: int, header: Any, up: bool, kind: str, num_bytes: int, *others: Any) -> bytes:
+        return super()._sent_row(at_ns, header, up, kind, num_bytes + 1, *others)
 
 
 @pytest.mark.parametrize(

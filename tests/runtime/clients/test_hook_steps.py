@@ -88,7 +88,7 @@ def test_what_has_ended_beforehand_or_not_begun_can_be_given_up() -> None:
     turn = turn_of(hook)
     turn_of(hook).cancel()
     turn.go_on_ahead()
-    turn.take_ahead([1])
+    turn.ahead[-1].results = [1]
     assert turn.go_on_ahead() is None
     turn.go_on()
     turn.cancel()
@@ -109,7 +109,7 @@ def test_what_went_on_beforehand_is_repeated_step_by_step() -> None:
 
     turn = turn_of(hook)
     assert turn.go_on_ahead() is not None
-    turn.take_ahead(["a"])
+    turn.ahead[-1].results = ["a"]
     assert turn.go_on_ahead() is not None
     assert lines == []
     first = turn.go_on()
@@ -132,7 +132,7 @@ def test_an_error_is_raised_again_when_its_time_has_come() -> None:
 
     turn = turn_of(hook)
     turn.go_on_ahead()
-    turn.take_ahead([1])
+    turn.ahead[-1].results = [1]
     with pytest.raises(LookupError):
         turn.go_on_ahead()
     assert turn.go_on() is not None
