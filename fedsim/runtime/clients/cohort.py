@@ -144,14 +144,14 @@ class Cohort:
         """Add the events by which hooks begin; return the places of those that do, in order."""
         begun = [place for place, frame in enumerate(self._down) if frame is None]
         self._arrived_ns = [self._start_ns] * len(self.headers)
-        self._causes = [Cause(NO_EVENT, 0)] * len(self.headers)
+        self._causes = [(NO_EVENT, 0)] * len(self.headers)
         for place in begun:
-            self._causes[place] = Cause(self._events.begin(self._start_ns, BEGUN), 1)
+            self._causes[place] = self._events.begin(self._start_ns, BEGUN), 1
         for at_ns, places in downloads:
             event = self._events.begin(at_ns, _ORDINARY)
             for number, place in enumerate(places, len(places)):
                 self._arrived_ns[place] = at_ns
-                self._causes[place] = Cause(event, number)
+                self._causes[place] = event, number
         self._goes_on_ns = self._arrived_ns.copy()
         return [*begun, *(place for _, places in downloads for place in places)]
 
@@ -290,8 +290,8 @@ class Cohort:
     def _why(self, causes: Sequence[Cause]) -> tuple[list[int], list[int], list[int]]:
         """Return class, event and place of what happens by some causes."""
         class_of = self._events.event_class
-        events = [cause.event for cause in causes]
-        return [class_of[event] for event in events], events, [cause.place for cause in causes]
+        events = [event for event, _ in causes]
+        return [class_of[event] for event in events], events, [place for _, place in causes]
 
     # In its time
 
@@ -302,7 +302,7 @@ class Cohort:
         end_ns, last = max(self._replied_ns), self._departures[-1]
         event_class = EventClass.ORDINARY
         if self._up[last] is None and self._replied_ns[last] == end_ns:
-            event_class = EventClass(max(event_class, self._events.event_class[self._causes[last].event]))
+            event_class = EventClass(max(event_class, self._events.event_class[self._causes[last][0]]))
         self.loop.call_at_ns(end_ns, self._finish, take, event_class=event_class)
 
     def _finish(self, take: Callable[[Iterable[Arrived]], object]) -> None:
@@ -324,7 +324,7 @@ class Cohort:
         """Record what happens before an instant, or at the instant in a class before this one."""
         self._records.make_before(self.trace, at_ns, event_class)
         class_of, now_ns = self._events.event_class, self.loop.now_ns
-        while self._notes and (self._notes[0][0], class_of[self._notes[0][1].event]) < (at_ns, event_class):
+        while self._notes and (self._notes[0][0], class_of[self._notes[0][1][0]]) < (at_ns, event_class):
             self.loop.now_ns, _, place, number = self._notes.pop(0)
             self._turns[place].write_ahead(number)
         self.loop.now_ns = now_ns

@@ -8,7 +8,7 @@ ordered by instant, then by class, then by which of them was scheduled first.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TypeAlias
 
 import numpy as np
 
@@ -22,11 +22,8 @@ SENT, BEGUN = -2, -1
 NO_EVENT = -1
 
 
-class Cause(NamedTuple):
-    """Why a hook goes on: an event, and its place among what happens by the event."""
-
-    event: int
-    place: int
+Cause: TypeAlias = tuple[int, int]
+"""Why a hook goes on: an event, and its place among what happens by the event."""
 
 
 class CohortEvents:
@@ -35,24 +32,22 @@ class CohortEvents:
     def __init__(self) -> None:
         self.at_ns: list[int] = []
         self.event_class: list[int] = []
-        self._causes: list[tuple[int, int, int]] = []
+        self._causes: list[tuple[int, int, int]] = []  # and the number of the job
 
     def begin(self, at_ns: int, event_class: int) -> int:
         """Add an event that is scheduled when dispatches are sent; return its number."""
         number = len(self.at_ns)
-        self._add(at_ns, event_class, (number, 0, 0))
+        self.at_ns.append(at_ns)
+        self.event_class.append(event_class)
+        self._causes.append((number, 0, 0))
         return number
 
     def end_jobs(self, ends_ns: Sequence[int], cause: Cause) -> Cause:
         """Add the ends of jobs that a hook asks for; return why it goes on when the last has ended."""
-        for job, end_ns in enumerate(ends_ns):
-            self._add(end_ns, EventClass.JOIN, (*cause, job))
-        return Cause(len(self.at_ns) - 1, 1)
-
-    def _add(self, at_ns: int, event_class: int, cause: tuple[int, int, int]) -> None:
-        self.at_ns.append(at_ns)
-        self.event_class.append(event_class)
-        self._causes.append(cause)
+        self.at_ns += ends_ns
+        self.event_class += [EventClass.JOIN] * len(ends_ns)
+        self._causes += [(*cause, job) for job in range(len(ends_ns))]
+        return len(self.at_ns) - 1, 1
 
     def ranks(self) -> Array:
         """Return the place of each event in the order of all, int64 ``[events]``."""

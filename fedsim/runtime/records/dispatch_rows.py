@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from enum import IntEnum
 from struct import Struct
 
 import numpy as np
 
 from fedsim.bus.ledger import Numbers
+from fedsim.clock.event_trace import Row
 from fedsim.params import Array
 from fedsim.runtime.records.dispatch_phases import PHASES, PLACES, WORK, Phase
 
@@ -52,22 +54,18 @@ class DispatchRows:
     def __len__(self) -> int:
         return len(self._fate)
 
-    def _add(
-        self,
-        client: int,
-        dispatch: int,
-        round: int,  # noqa: A002
-        exchange: str,
-        version: int,
-        asked_ns: int,
-    ) -> None:
-        """Add a dispatch that is asked."""
-        number = self._words[exchange]
-        self._asked.frombytes(_ASKED_ROW.pack(client, dispatch, round, number, version, asked_ns))
-        self._times.frombytes(_NO_TIMES)
-        self._fate.append(_OPEN)
-        self._cause.append(0)
-        self._staleness.append(_NOT_MERGED)
+    def _add(self, asked: Sequence[Row], version: int) -> None:
+        """Add dispatches that are asked: the instant in ns, client, number, round, exchange and more."""
+        words, pack, count = self._words, _ASKED_ROW.pack, len(asked)
+        rows = [
+            pack(client, dispatch, round, words[exchange], version, asked_ns)
+            for asked_ns, client, dispatch, round, exchange, *_ in asked  # noqa: A001
+        ]
+        self._asked.frombytes(b"".join(rows))
+        self._times.frombytes(_NO_TIMES * count)
+        self._fate.extend([_OPEN] * count)
+        self._cause.extend([0] * count)
+        self._staleness.extend([_NOT_MERGED] * count)
 
     def _copied(self, first: int, end: int) -> tuple[Array, Array]:
         """Return when dispatches were asked and how long they were in each phase, copied in one step each."""

@@ -158,22 +158,19 @@ class DispatchTable(DispatchRows):
 
     # What the trace says
 
-    def _dispatched(
-        self,
-        at_ns: int,
-        client: int,
-        dispatch: int,
-        round: int,  # noqa: A002
-        exchange: str,
-        *_: Any,
-    ) -> None:
-        row, version = len(self._fate), len(self._rounds_of_merges)
-        self._open.setdefault(client, {})[dispatch] = _Open(row, version)
-        self._add(client, dispatch, round, exchange, version, at_ns)
-        self._log.add(row, at_ns, PASSED)
-        if client in self._away:
-            self._log.add(row, at_ns, AWAY)
-        self.counts["asked"] += 1
+    def _dispatched(self, *row: Any) -> None:
+        self._dispatched_together([row])
+
+    def _dispatched_together(self, rows: Sequence[Row]) -> None:
+        version, places = len(self._rounds_of_merges), range(len(self), len(self) + len(rows))
+        for place, (_, client, dispatch, *_) in zip(places, rows, strict=True):
+            self._open.setdefault(client, {})[dispatch] = _Open(place, version)
+        self._add(rows, version)
+        self._log.extend(places, [row[0] for row in rows], [PASSED] * len(rows))
+        for place, (at_ns, client, *_) in zip(places, rows, strict=True):
+            if client in self._away:
+                self._log.add(place, at_ns, AWAY)
+        self.counts["asked"] += len(rows)
 
     def _transfer_began(self, at_ns: int, client: int, dispatch: int, up: bool, *_: Any) -> None:
         self._begin(at_ns, client, dispatch, UPLOAD if up else DOWNLOAD)
@@ -217,10 +214,6 @@ class DispatchTable(DispatchRows):
             self._log.report(one.row, Report(at_ns, *spent_ns))
 
     # The same for records of dispatches that are open, have not ended, and whose frames are all delivered.
-
-    def _dispatched_together(self, rows: Sequence[Row]) -> None:
-        for row in rows:
-            self._dispatched(*row)
 
     def _transfers_began(self, rows: Sequence[Row]) -> None:
         self._log_together(rows, [UPLOAD if up else DOWNLOAD for _, _, _, up, *_ in rows], 1)
