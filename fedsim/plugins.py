@@ -13,7 +13,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar, cast, get_args
 
 from fedsim.config import Config
 from fedsim.errors import UnknownPluginError
@@ -21,7 +21,7 @@ from fedsim.plugin_listing import PluginInfo as PluginInfo
 from fedsim.plugin_listing import available as available
 from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
 
-C = TypeVar("C", bound=Config)
+C = TypeVar("C", bound=Config, covariant=True)
 ConfigClass: TypeAlias = type[Config]
 
 DISTRIBUTION = "fedsim-des"
@@ -30,10 +30,24 @@ DISTRIBUTION = "fedsim-des"
 _PACKAGE = Path(__file__).parent
 
 
+class _TypeArgument:
+    """The settings class that a plugin's base has as its type argument, as in ``Algorithm[MyConfig]``."""
+
+    def __get__(self, plugin: Plugin[C] | None, owner: type[Plugin[C]]) -> type[C]:
+        bases = [base for cls in owner.__mro__ for base in vars(cls).get("__orig_bases__", ())]
+        arguments = [kind for base in bases for kind in get_args(base)]
+        classes = [getattr(kind, "__bound__", kind) for kind in arguments]
+        return cast(type[C], next(kind for kind in classes if _is_settings(kind)))
+
+
+def _is_settings(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Config)
+
+
 class Plugin(Generic[C]):
     """Base of all plugins: made from its settings, and without other state."""
 
-    Config: ClassVar[type[Config]] = Config
+    Config = _TypeArgument()
 
     def __init__(self, config: C) -> None:
         self.config = config

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
+from typing import TypeVar
 
 import pytest
 
@@ -228,6 +229,31 @@ def test_any_other_error_of_a_plugin_is_its_authors_to_see(root: Path) -> None:
 def test_a_plugin_is_made_from_its_settings() -> None:
     config = Config()
     assert Plugin(config).config is config
+
+
+def test_the_settings_are_the_type_argument_of_the_base_unless_the_class_names_others() -> None:
+    class Speed(Config):
+        pass
+
+    class Fast(Plugin[Speed]):
+        pass
+
+    class Derived(Fast):
+        pass
+
+    class Other(Speed):
+        pass
+
+    class Named(Plugin[Speed]):
+        Config = Other
+
+    bounded = TypeVar("bounded", bound=Other)
+
+    class Base(Plugin[bounded]):
+        pass
+
+    settings = [cls.Config for cls in (Plugin, Fast, Derived, Named, Base)]
+    assert settings == [Config, Speed, Speed, Other, Other]
 
 
 def test_a_dotted_path_leads_to_a_module_or_to_what_is_in_one(root: Path) -> None:

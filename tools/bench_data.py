@@ -23,8 +23,6 @@ class GeneratedConfig(Config):
 class Generated(DatasetPlugin[GeneratedConfig]):
     """Random samples of ten classes."""
 
-    Config = GeneratedConfig
-
     def load(self, context: LoadContext) -> Dataset:
         """Return equally many samples for every client."""
         count, shape = context.num_clients * self.config.each, self.config.shape

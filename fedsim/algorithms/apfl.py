@@ -114,8 +114,6 @@ class APFL(FedAvg[APFLConfig]):
         server="the global model",
     )
 
-    Config = APFLConfig
-
     def join(self, client: ClientContext) -> ClientState:
         """Begin with the start values for both models."""
         model, alpha = client.initial_model(), np.array(self.config.alpha, np.float32)

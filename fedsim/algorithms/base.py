@@ -277,9 +277,8 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
         """
         return cast(P, None)
 
-    @abstractmethod
     async def models_of(self, observer: ClientContext, server_state: S, client_state: P) -> Predictors:
-        """Return the models by which a client's accuracy is measured.
+        """Return the models by which a client's accuracy is measured; by default its own, as ``personal``.
 
         ``personal`` is measured on the client's own test samples; ``global`` on the global test set, and on
         the client's own if there is no ``personal``. Models under other names, such as a personal one before
@@ -287,6 +286,7 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
         with its other model, so that all means are over the same clients; or on the global test set
         (:class:`Predictor`). Work done through ``observer`` takes no virtual time.
         """
+        return {"personal": Predictor(await self.own_model(observer, client_state, None))}
 
     async def own_model(self, client: ClientContext, state: P, message: Any) -> Model:
         """Return the client's model, from its state and from what :meth:`send_last` sent it.

@@ -76,7 +76,6 @@ class ServerState:
 class Centralized(ModelTraining[CentralizedConfig, ServerState]):
     """Training on the pooled samples."""
 
-    Config = CentralizedConfig
     messages = (SamplesUp,)
     work_is_given = "it is the server that trains"
 

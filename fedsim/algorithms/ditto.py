@@ -14,11 +14,9 @@ from __future__ import annotations
 
 from fedsim.algorithms.base import About, Algorithm, Predictor, Predictors
 from fedsim.algorithms.common.model_rounds import Weighting
-from fedsim.algorithms.common.proximal import Proximal
+from fedsim.algorithms.common.proximal import held_near
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
-from fedsim.engine.jobs import Extra
-from fedsim.engine.steps import Descent
 from fedsim.params import Model
 from fedsim.ranges import Coefficient, PositiveEpochs
 from fedsim.wire import ModelBroadcast, ModelUpdate
@@ -42,8 +40,6 @@ class Ditto(FedAvg[DittoConfig]):
 
     about = About(kind="personal models", down="S", up="S", client="its own model", server="the global model")
 
-    Config = DittoConfig
-
     # A client goes on with the model that it has, so nothing is sent after the last round.
     own_model, send_last = Algorithm.own_model, Algorithm.send_last
 
@@ -56,13 +52,8 @@ class Ditto(FedAvg[DittoConfig]):
     ) -> tuple[Model, ModelUpdate]:
         """Train the global model and send it back; train the client's own near the one that came."""
         _, update = await super().train(client, None, message)
-        own = await client.fit(
-            state,
-            step=Descent(correct=Proximal(self.config.lam)),
-            extras={"anchor": Extra(message.model.params)},
-            epochs=self.config.personal_epochs,
-            name="personal",
-        )
+        near = held_near(message.model, self.config.lam)
+        own = await client.fit(state, **near, epochs=self.config.personal_epochs, name="personal")
         return own.model, update
 
     async def models_of(

@@ -103,7 +103,6 @@ class DSFL(PublicSetDelivery[DSFLConfig, ServerState, ClientState]):
         own_models=True,
     )
 
-    Config = DSFLConfig
     server_model = True
     needs_classes = True
 

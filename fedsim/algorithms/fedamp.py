@@ -156,7 +156,6 @@ class ImplicitProximal:
 class FedAMP(OwnModelRounds[FedAMPConfig, Models, Model]):
     """Attentive message passing; a client's state is its own model."""
 
-    Config = FedAMPConfig
     about = About(
         kind="personal models", down="S", up="S", client="its model", server="every client's last model"
     )

@@ -11,19 +11,18 @@ Xie, Koyejo, Gupta: Asynchronous Federated Optimization, OPT 2020 (arXiv 1903.03
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from fedsim.algorithms.base import About, Replies
 from fedsim.algorithms.common.interpolation import between
 from fedsim.algorithms.common.model_rounds import ModelTraining
-from fedsim.algorithms.common.proximal import Proximal
+from fedsim.algorithms.common.proximal import held_near
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
-from fedsim.engine.jobs import Extra
-from fedsim.engine.steps import Descent
 from fedsim.params import Model
 from fedsim.ranges import Coefficient, Share
-from fedsim.wire import ModelBroadcast, ModelUpdate
+from fedsim.wire import ModelUpdate
 
 
 class FedAsyncConfig(Config):
@@ -41,19 +40,11 @@ class FedAsync(ModelTraining[FedAsyncConfig, Model]):
 
     about = About(kind="one global model", down="S", up="S", server="the global model")
 
-    Config = FedAsyncConfig
     discounted = "steps"
 
-    async def train(
-        self, client: ClientContext, state: Any, message: ModelBroadcast
-    ) -> tuple[Any, ModelUpdate]:
+    def training_options(self, client: ClientContext, model: Model) -> Mapping[str, Any]:
         """Train with the proximal term towards the model that came down."""
-        fitted = await client.fit(
-            message.model,
-            step=Descent(correct=Proximal(self.config.rho)),
-            extras={"anchor": Extra(message.model.params)},
-        )
-        return state, ModelUpdate.of(fitted.model, num_samples=client.num_samples())
+        return held_near(model, self.config.rho)
 
     async def merge(self, server: ServerContext, state: Model, replies: Replies[ModelUpdate]) -> Model:
         """``w <- (1 - alpha_t) w + alpha_t w_k``; alpha_t is at most 1, if fresh replies count more."""

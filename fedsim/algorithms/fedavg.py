@@ -31,7 +31,6 @@ class FedAvg(ModelTraining[G, Model]):
 
     about = About(kind="one global model", down="S", up="S", server="the global model")
 
-    Config = FedAvgConfig
     discounted: ClassVar[Discounted] = "shares"
 
     async def merge(self, server: ServerContext, state: Model, replies: Replies[ModelUpdate]) -> Model:

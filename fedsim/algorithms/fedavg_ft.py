@@ -33,7 +33,5 @@ class FedAvgFT(FineTuning[FedAvgFTConfig, Model], FedAvg[FedAvgFTConfig]):
         server="the global model",
     )
 
-    Config = FedAvgFTConfig
-
 
 PLUGIN = FedAvgFT

@@ -49,7 +49,6 @@ class FedBuff(ModelTraining[FedBuffConfig, ServerState]):
 
     about = About(kind="one global model", down="S", up="S", server="the global model and its velocity")
 
-    Config = FedBuffConfig
     discounted = "steps"
 
     def start(self, server: ServerContext) -> ServerState:

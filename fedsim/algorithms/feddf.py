@@ -77,7 +77,6 @@ class FedDF(ModelTraining[FedDFConfig, Mapping[str, Model]]):
 
     about = About(kind="distillation", down="S", up="S", server="one model of each architecture")
 
-    Config = FedDFConfig
     mixed_architectures = True
     needs_public = True
     needs_classes = True

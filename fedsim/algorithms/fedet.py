@@ -125,7 +125,6 @@ class FedET(ModelTraining[FedETConfig, ServerState]):
         kind="distillation", down="S", up="S", server="one small model of each architecture and a large one"
     )
 
-    Config = FedETConfig
     mixed_architectures = True
     server_model = True
     needs_public = True

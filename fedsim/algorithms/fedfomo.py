@@ -104,7 +104,6 @@ def moved(previous: Model, models: Sequence[Model], gains: Sequence[float]) -> t
 class FedFomo(OwnModelRounds[FedFomoConfig, ServerState, ClientState]):
     """First-order model optimisation."""
 
-    Config = FedFomoConfig
     about = About(
         kind="personal models",
         down="M S",

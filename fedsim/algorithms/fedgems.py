@@ -137,7 +137,6 @@ def fused(values: Array, given: Array, labels: Array) -> tuple[Array, Array]:
 class FedGEMS(PublicSetDelivery[FedGEMSConfig, ServerState, ClientState]):
     """Selective knowledge fusion."""
 
-    Config = FedGEMSConfig
     about = About(
         kind="distillation",
         down="4pN + 8q",

@@ -191,7 +191,6 @@ class ServerState:
 class FedGKT(TrainingRounds[FedGKTConfig, ServerState, Model]):
     """Group knowledge transfer; a client's state is its small model."""
 
-    Config = FedGKTConfig
     about = About(
         kind="distillation",
         down="4nN + 8n",

@@ -102,8 +102,6 @@ class FedMD(ShareAndDistil[FedMDConfig, ServerState]):
         own_models=True,
     )
 
-    Config = FedMDConfig
-
     @property
     def exchanges(self) -> Exchanges[ServerState, ClientState]:
         """Pretrain once; then share and distil in every round."""

@@ -30,17 +30,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor
 
-from fedsim.algorithms.base import (
-    About,
-    Algorithm,
-    Exchange,
-    Exchanges,
-    Predictor,
-    Predictors,
-    Replies,
-    Reply,
-    Setting,
-)
+from fedsim.algorithms.base import About, Algorithm, Exchange, Exchanges, Replies, Reply, Setting
 from fedsim.algorithms.common.distillation import kl_of_logits, softmax
 from fedsim.algorithms.common.fine_tuning import FineTuning, FineTuningConfig, validation_loss
 from fedsim.algorithms.common.finite_outputs import logits_of_finite
@@ -272,7 +262,6 @@ class ServerState:
 class FedMe(Algorithm[FedMeConfig, ServerState, Model]):
     """Personalised models by exchange; a client's state is its own model."""
 
-    Config = FedMeConfig
     messages = (Enrolment, ExchangedModel, ModelPair)
     mixed_architectures = True
     needs_public = True
@@ -485,12 +474,6 @@ class FedMe(Algorithm[FedMeConfig, ServerState, Model]):
             problem = f"no model of the run is labelled {' or '.join(map(repr, absent))}"
             mend = f"name some of {', '.join(setting.architectures)}"
             yield Fault("algorithm.params.candidates", problem, mend)
-
-    async def models_of(
-        self, observer: ClientContext, server_state: ServerState, client_state: Model
-    ) -> Predictors:
-        """Return the client's own model."""
-        return {"personal": Predictor(client_state)}
 
 
 class FineTunedFedMe(FineTuning[FedMeConfig, ServerState], FedMe):

@@ -41,7 +41,6 @@ class FedPer(FedAvg[FedPerConfig]):
         kind="personal models", down="S of the base", up="S of the base", client="its head", server="the base"
     )
 
-    Config = FedPerConfig
     mixed_architectures = True
     server_model = True
 

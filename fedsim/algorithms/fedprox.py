@@ -10,19 +10,15 @@ Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: Federated Optimization in Heterogen
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from math import ceil
 from typing import Any
 
-from fedsim.algorithms.base import About, Exchanges
-from fedsim.algorithms.common.proximal import Proximal
+from fedsim.algorithms.base import About
+from fedsim.algorithms.common.proximal import held_near
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
-from fedsim.engine.jobs import Extra
-from fedsim.engine.steps import Descent, Step
 from fedsim.params import Model
 from fedsim.ranges import Coefficient, PositiveShare
-from fedsim.wire import ModelBroadcast, ModelUpdate
 
 
 class FedProxConfig(FedAvgConfig):
@@ -39,33 +35,13 @@ class FedProx(FedAvg[FedProxConfig]):
 
     about = About(kind="one global model", down="S", up="S", server="the global model")
 
-    Config = FedProxConfig
-
-    @property
-    def exchanges(self) -> Exchanges[Model, Any]:
-        """One: train, or a share of it."""
-        (train,) = super().exchanges
-        return (train if self.config.gamma == 1 else replace(train, local=self.train_share),)
-
-    @property
-    def training_step(self) -> Step:
-        """Descent with the proximal term."""
-        return Descent(correct=Proximal(self.config.mu))
-
-    def training_extras(self, model: Model) -> Mapping[str, Extra]:
-        """Return the anchor of the term: the model that came."""
-        return {"anchor": Extra(model.params)}
-
-    async def train_share(
-        self, client: ClientContext, state: Any, message: ModelBroadcast
-    ) -> tuple[Any, ModelUpdate]:
-        """Train on a random share of the mini-batches."""
-        model = message.model
-        share = client.key.child("work").numpy().uniform(self.config.gamma, 1)
-        steps = ceil(share * client.usual_steps(model.architecture))
-        extras = self.training_extras(model)
-        fitted = await client.fit(model, step=self.training_step, extras=extras, steps=steps)
-        return state, ModelUpdate.of(fitted.model, num_samples=client.num_samples())
+    def training_options(self, client: ClientContext, model: Model) -> Mapping[str, Any]:
+        """Train with the proximal term towards the model that came, on a share of the mini-batches."""
+        options = held_near(model, self.config.mu)
+        if self.config.gamma < 1:
+            share = client.key.child("work").numpy().uniform(self.config.gamma, 1)
+            options["steps"] = ceil(share * client.usual_steps(model.architecture))
+        return options
 
 
 PLUGIN = FedProx

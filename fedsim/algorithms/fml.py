@@ -82,7 +82,6 @@ class FML(FedAvg[FMLConfig]):
         server="the meme",
     )
 
-    Config = FMLConfig
     mixed_architectures = True
     server_model = True
     needs_classes = True

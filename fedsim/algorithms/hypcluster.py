@@ -88,7 +88,6 @@ class Choosing:
 class HypCluster(FineTuning[HypClusterConfig, Models], ModelClusters[HypClusterConfig]):
     """Hypothesis-based clustering; the server's state are its models."""
 
-    Config = HypClusterConfig
     about = About(kind="personal models", down="q S", up="S + 4", server="q models")
     messages = (*ModelClusters.messages, ModelLoss)
     discounted = "shares"

@@ -76,7 +76,6 @@ class ModelsOnBase(ModelSet):
 class IFCA(ModelClusters[IFCAConfig]):
     """The iterative federated clustering algorithm; the server's state are the models."""
 
-    Config = IFCAConfig
     about = About(
         kind="personal models",
         down="q S; with a shared base S of the base and q times S of the head",

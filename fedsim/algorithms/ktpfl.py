@@ -67,7 +67,6 @@ class KTpFL(Codistillation[KTpFLConfig, State]):
         own_models=True,
     )
 
-    Config = KTpFLConfig
     messages = (SizedLogitsUp,)
 
     @property

@@ -102,8 +102,6 @@ class KTpFLW(OwnModelRounds[KTpFLWConfig, ServerState, Model]):
         server="every client's last model and the coefficient matrix",
     )
 
-    Config = KTpFLWConfig
-
     def start(self, server: ServerContext) -> ServerState:
         """Begin with equal weights and no model."""
         return ServerState({}, np.full((server.num_clients,) * 2, 1 / server.num_clients))

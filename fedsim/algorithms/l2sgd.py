@@ -65,7 +65,6 @@ class L2SGD(OwnModelRounds[L2SGDConfig, Model, Model]):
         server="the last mean",
     )
 
-    Config = L2SGDConfig
     messages = (LocalSteps, Moves)
     work_is_given = "the server draws how many steps all clients take"
 

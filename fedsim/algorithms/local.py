@@ -6,7 +6,7 @@ samples. "Local Training" in table 1 of PerFed-CKT (arXiv 2109.08119), "Local Da
 
 from __future__ import annotations
 
-from fedsim.algorithms.base import About, Algorithm, Exchange, Exchanges, Predictor, Predictors, Who
+from fedsim.algorithms.base import About, Algorithm, Exchange, Exchanges, Who
 from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.params import Model
@@ -25,7 +25,6 @@ class Local(Algorithm[LocalConfig, None, Model]):
 
     about = About(kind="reference", down="0", up="0", client="its model", own_models=True)
 
-    Config = LocalConfig
     mixed_architectures = True
     discounted = "nothing"
 
@@ -45,10 +44,6 @@ class Local(Algorithm[LocalConfig, None, Model]):
     async def train(self, client: ClientContext, state: Model, message: None) -> tuple[Model, None]:
         """Train the client's own model on its own samples."""
         return (await client.fit(state)).model, None
-
-    async def models_of(self, observer: ClientContext, server_state: None, client_state: Model) -> Predictors:
-        """Return the client's own model."""
-        return {"personal": Predictor(client_state)}
 
 
 PLUGIN = Local

@@ -98,8 +98,6 @@ class Mapper(FedAvg[MapperConfig]):
         kind="personal models", down="S", up="S", client="its own model and weight", server="the global model"
     )
 
-    Config = MapperConfig
-
     def join(self, client: ClientContext) -> ClientState:
         """Begin with the start values and the middle weight."""
         lambdas = self.config.lambdas

@@ -80,8 +80,6 @@ class Moon(FedAvg[MoonConfig]):
         kind="one global model", down="S", up="S", client="its last model", server="the global model"
     )
 
-    Config = MoonConfig
-
     def join(self, client: ClientContext) -> ClientState:
         """Begin without a previous model."""
         return ClientState()

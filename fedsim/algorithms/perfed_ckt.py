@@ -125,7 +125,6 @@ class PerFedCKT(PublicSetDelivery[PerFedCKTConfig, Clusters | None, ClientState]
         own_models=True,
     )
 
-    Config = PerFedCKTConfig
     messages = (Centroids,)
 
     @property

@@ -110,8 +110,6 @@ class PerFedAvg(FedAvg[PerFedAvgConfig]):
 
     about = About(kind="personal models", down="S", up="S", server="the global model")
 
-    Config = PerFedAvgConfig
-
     async def train(
         self, client: ClientContext, state: Any, message: ModelBroadcast
     ) -> tuple[Any, ModelUpdate]:

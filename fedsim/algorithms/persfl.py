@@ -20,7 +20,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from torch import Tensor
@@ -134,11 +134,12 @@ class ClientState:
     pair: tuple[float, float] | None = None  # imitation weight and temperature of its training
 
 
-class Distilling(FedAvg):
+G = TypeVar("G", bound=DistillingConfig)
+
+
+class Distilling(FedAvg[G]):
     """FedAvg, then distillation from each client's best teacher; a subclass gives the loss."""
 
-    Config = DistillingConfig
-    config: DistillingConfig
     needs_classes = True
 
     @abstractmethod
@@ -229,7 +230,7 @@ async def considered(client: ClientContext, state: ClientState, model: Model) ->
     return state
 
 
-class PersFL(Distilling):
+class PersFL(Distilling[PersFLConfig]):
     """Distillation by KL divergence."""
 
     about = About(
@@ -239,9 +240,6 @@ class PersFL(Distilling):
         client="its best teacher, then its student",
         server="the global model",
     )
-
-    Config = PersFLConfig
-    config: PersFLConfig
 
     def loss(self, weight: float, temperature: float) -> Imitating:
         """Return the loss with the KL divergence of the settings."""

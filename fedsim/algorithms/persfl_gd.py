@@ -12,7 +12,7 @@ from fedsim.algorithms.base import About
 from fedsim.algorithms.persfl import Distilling, DistillingConfig, Imitating
 
 
-class PersFLGD(Distilling):
+class PersFLGD(Distilling[DistillingConfig]):
     """Distillation by cross-entropy to soft labels."""
 
     about = About(
@@ -22,8 +22,6 @@ class PersFLGD(Distilling):
         client="its best teacher, then its student",
         server="the global model",
     )
-
-    Config = DistillingConfig
 
     def loss(self, weight: float, temperature: float) -> Imitating:
         """Return the loss."""

@@ -31,7 +31,6 @@ class PFedDF(FineTuning[PFedDFConfig, Mapping[str, Model]], FedDF):
         own_models=True,
     )
 
-    Config = PFedDFConfig
     config: PFedDFConfig
 
 

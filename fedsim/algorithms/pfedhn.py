@@ -180,7 +180,6 @@ def _tree(tensors: Mapping[str, Tensor]) -> Tree:
 class PFedHN(TrainingRounds[PFedHNConfig, Hypernetwork, Tree]):
     """Personalised models by a hypernetwork; a client's state are the buffers of its model."""
 
-    Config = PFedHNConfig
     about = About(
         kind="personal models",
         down="4d",

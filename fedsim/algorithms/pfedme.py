@@ -114,8 +114,6 @@ class PFedMe(FedAvg[PFedMeConfig]):
 
     about = About(kind="personal models", down="S", up="S", client="its model", server="the global model")
 
-    Config = PFedMeConfig
-
     def start(self, server: ServerContext) -> Model:
         """Begin with the start values; warn of momentum, which no step has."""
         if server.training.momentum:

@@ -93,7 +93,6 @@ class Scaffold(ModelTraining[ScaffoldConfig, ServerState]):
         server="the global model and a control",
     )
 
-    Config = ScaffoldConfig
     messages = (ControlledModel, ControlledChange)
     reply = ControlledChange
     new_replies_only = "one that is merged rounds later changes a control that the client has taken back"

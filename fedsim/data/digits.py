@@ -18,7 +18,6 @@ class DigitsConfig(Config):
 class Digits(DatasetPlugin[DigitsConfig]):
     """The digits, scaled from 0..16 to [0, 1]."""
 
-    Config = DigitsConfig
     origin = ()
 
     def load(self, context: LoadContext) -> Dataset:

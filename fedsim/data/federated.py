@@ -123,8 +123,8 @@ def federate(
 ) -> FederatedData:
     """Spread a data set over clients.
 
-    A data set of counts only has no samples to spread: it takes no partition, no limit and no global test
-    set; its counts are training samples, and there are no validation and test samples.
+    A data set of counts only takes no partition: its counts are training samples, and there are no validation
+    and test samples.
     """
     check_images(spreading.augmentations, dataset.task)
     if dataset.sizes is not None:
@@ -239,12 +239,8 @@ def _subset(labels: Labels, size: int, num_classes: int, generator: np.random.Ge
 def _counts_only(
     task: Task, sizes: Counts, partition: PartitionPlugin[Any] | None, spreading: Spreading
 ) -> FederatedData:
-    wants_samples = partition or spreading.limit or spreading.global_test_share or spreading.takes_users
-    if wants_samples or spreading.public_source or spreading.public_augment != "none":
-        raise DataError(
-            "a data set of counts only has no samples and no users: leave out the partition, the limit, the "
-            "share of the global test set and those of users, and the public set's source and transformation"
-        )
+    if partition is not None:
+        raise DataError("a data set of counts only has no samples to spread: leave out the partition")
     num_clients = spreading.num_clients
     if len(sizes) != num_clients:
         raise DataError(f"the data set has counts for {len(sizes)} clients, but the run has {num_clients}")

@@ -64,7 +64,6 @@ class FilesConfig(Config):
 class Files(DatasetPlugin[FilesConfig]):
     """Images and labels from files."""
 
-    Config = FilesConfig
     origin = ("images",)
 
     def load(self, context: LoadContext) -> Dataset:

@@ -1,16 +1,13 @@
 """Fingerprints of federated data sets, by which two processes tell whether they have the same one.
 
-Each part is described by its counts and a digest of its arrays' bytes. An array of up to 256 MiB is digested
-whole, in about a second per GB. Of a larger array, 1024 pieces are digested, 256 MiB together, spread evenly
-from its first byte to its last. Different files, library versions or settings change samples throughout, so
-they are noticed; a few samples edited by hand in an array of that size may not be. A data set of counts only
-is described by its counts.
+Each part is described by its counts and a digest of its arrays' bytes, which takes about a second per GB. A
+data set of counts only is described by its counts.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,10 +18,6 @@ from fedsim.walk import little_endian, octets
 
 Fingerprint: TypeAlias = Mapping[str, str]
 """A description of each part, by its name: in words, with the digest after ``#``."""
-
-MAX_BYTES = 256 << 20
-"""Most bytes of an array that are digested."""
-_NUM_PIECES = 1024
 
 
 def fingerprint(data: FederatedData) -> Fingerprint:
@@ -65,18 +58,5 @@ def _digest(*arrays: np.ndarray[Any, Any]) -> str:
     for array in arrays:
         little = little_endian(array)
         state.update(f"{little.dtype.str}{little.shape};".encode())
-        flat = octets(little)
-        for start, end in _spans(len(flat)):
-            state.update(flat[start:end])
+        state.update(octets(little))
     return state.hexdigest()
-
-
-def _spans(num_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of each piece of ``num_bytes`` bytes that is digested, in order."""
-    if num_bytes <= MAX_BYTES:
-        yield 0, num_bytes
-        return
-    piece = MAX_BYTES // _NUM_PIECES
-    for place in range(_NUM_PIECES):
-        start = (num_bytes - piece) * place // (_NUM_PIECES - 1)
-        yield start, start + piece

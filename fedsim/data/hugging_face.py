@@ -65,7 +65,6 @@ class HuggingFaceConfig(Config):
 class HuggingFace(DatasetPlugin[HuggingFaceConfig]):
     """All rows of a split, in their order."""
 
-    Config = HuggingFaceConfig
     origin = ("name", "files", "subset", "split")
 
     def load(self, context: LoadContext) -> Dataset:

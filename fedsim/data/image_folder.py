@@ -46,7 +46,6 @@ class ImageFolderConfig(Config):
 class ImageFolder(DatasetPlugin[ImageFolderConfig]):
     """Images, class by class, in the order of their sorted paths."""
 
-    Config = ImageFolderConfig
     origin = ("folder",)
 
     def load(self, context: LoadContext) -> Dataset:

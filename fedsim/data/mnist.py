@@ -34,7 +34,6 @@ class IdxConfig(Config):
 class Idx(DatasetPlugin[IdxConfig]):
     """Base of the sets of ten classes in this form."""
 
-    Config = IdxConfig
     origin = ()
     name: ClassVar[str]
     class_names: ClassVar[tuple[str, ...] | None] = None
@@ -124,7 +123,6 @@ class Emnist(DatasetPlugin[EmnistConfig]):
     The files store images with rows and columns exchanged; loading turns them upright.
     """
 
-    Config = EmnistConfig
     origin = ()  # its splits share images, and a class may be in several of them under other names
 
     def load(self, context: LoadContext) -> Dataset:

@@ -48,7 +48,6 @@ class ShakespeareConfig(Config):
 class Shakespeare(DatasetPlugin[ShakespeareConfig]):
     """A play's speakers, numbered in the order of their names."""
 
-    Config = ShakespeareConfig
     origin = ("file",)
 
     def load(self, context: LoadContext) -> Dataset:

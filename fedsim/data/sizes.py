@@ -97,7 +97,6 @@ class SizesConfig(Config):
 class Sizes(DatasetPlugin[SizesConfig]):
     """Sample counts without samples."""
 
-    Config = SizesConfig
     has_samples = False
 
     def load(self, context: LoadContext) -> Dataset:

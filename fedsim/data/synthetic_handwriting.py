@@ -71,8 +71,6 @@ class Writers(DatasetPlugin[WritersConfig]):
     computed at once.
     """
 
-    Config = WritersConfig
-
     def load(self, context: LoadContext) -> Dataset:
         """Draw all images, of shape (1, size, size); there is no test part."""
         config, key = self.config, context.key

@@ -54,8 +54,6 @@ class SyntheticRegressionConfig(Config):
 class SyntheticRegression(DatasetPlugin[SyntheticRegressionConfig]):
     """Equally many samples for each client, client after client; users are the clients of the run."""
 
-    Config = SyntheticRegressionConfig
-
     def load(self, context: LoadContext) -> Dataset:
         """Draw the samples; there is no test part."""
         config, num_clients = self.config, context.num_clients

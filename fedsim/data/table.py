@@ -59,7 +59,6 @@ _NAMED = {"label": "class", "user": "user"}
 class Table(DatasetPlugin[TableConfig]):
     """Features float32 (n, columns); classes and users are numbered in the order of their sorted names."""
 
-    Config = TableConfig
     origin = ("file",)
 
     def load(self, context: LoadContext) -> Dataset:

@@ -61,7 +61,6 @@ Row = tuple[str, str, str]
 class Texts(DatasetPlugin[TextsConfig]):
     """Texts, in the order of the file; users and labels are numbered in the order of their sorted names."""
 
-    Config = TextsConfig
     origin = ("file",)
 
     def load(self, context: LoadContext) -> Dataset:

@@ -70,7 +70,6 @@ class TorchDatasetConfig(Config):
 class TorchDataset(DatasetPlugin[TorchDatasetConfig]):
     """All items, in their order."""
 
-    Config = TorchDatasetConfig
     origin = ("dataset", "params")
 
     def load(self, context: LoadContext) -> Dataset:

@@ -86,8 +86,6 @@ class Cosine(Schedule[CosineConfig]):
     equation 5, without restarts.
     """
 
-    Config = CosineConfig
-
     def factor(self, position: int, length: int) -> float:
         """``min_factor + (1 - min_factor) (1 + cos(pi min(t, T) / T)) / 2``."""
         total, least = self.config.total_iters or length, self.config.min_factor
@@ -113,8 +111,6 @@ class Exponential(Schedule[ExponentialConfig]):
     Decentralized Data, AISTATS 2017 (arXiv 1602.05629), section 3: 0.99 a round, for FedAvg on CIFAR-10.
     """
 
-    Config = ExponentialConfig
-
     def factor(self, position: int, length: int) -> float:
         """``gamma ** t``."""
         power: float = self.config.gamma**position
@@ -135,8 +131,6 @@ class InverseTime(Schedule[InverseTimeConfig]):
     theorem 1: ``2 / (mu (gamma + t))``, which is a first rate times ``1 / (1 + t / gamma)``. With a rate that
     does not decay FedAvg ends beside the optimum (theorem 4).
     """
-
-    Config = InverseTimeConfig
 
     def factor(self, position: int, length: int) -> float:
         """``1 / (1 + decay t)``."""
@@ -161,8 +155,6 @@ class Linear(Schedule[LinearConfig]):
     Hour, 2017 (arXiv 1706.02677), section 2.2: a gradual warm-up.
     """
 
-    Config = LinearConfig
-
     def factor(self, position: int, length: int) -> float:
         """``start_factor + (end_factor - start_factor) min(t, T) / T``, exact at the end."""
         start, end, total = self.config.start_factor, self.config.end_factor, self.config.total_iters
@@ -183,8 +175,6 @@ class MultiStepConfig(Config):
 class MultiStep(Schedule[MultiStepConfig]):
     """The rate falls by a factor at each of some rounds (torch's MultiStepLR)."""
 
-    Config = MultiStepConfig
-
     def factor(self, position: int, length: int) -> float:
         """``gamma ** (number of milestones that are at most t)``."""
         power: float = self.config.gamma ** bisect_right(self.config.milestones, position)
@@ -203,8 +193,6 @@ class PolynomialConfig(Config):
 
 class Polynomial(Schedule[PolynomialConfig]):
     """The rate falls to 0 along a power; with a power of 1, in even steps (torch's PolynomialLR)."""
-
-    Config = PolynomialConfig
 
     def factor(self, position: int, length: int) -> float:
         """``(1 - min(t, T) / T) ** power``."""
@@ -229,8 +217,6 @@ class StepConfig(Config):
 
 class Step(Schedule[StepConfig]):
     """The rate falls by a factor every so many rounds (torch's StepLR)."""
-
-    Config = StepConfig
 
     def factor(self, position: int, length: int) -> float:
         """``gamma ** (t // step_size)``."""

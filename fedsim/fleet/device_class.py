@@ -7,7 +7,7 @@ A device class has its own values of the quantities, written as in a scenario; t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from pydantic import Field, create_model
@@ -64,7 +64,7 @@ def quantities(**values: Any) -> type[Config]:
 class DevicePlugin(Plugin[Config]):
     """Base of the device classes, which set ``Config``."""
 
-    Config: ClassVar[type[Config]] = quantities()
+    Config = quantities()
 
     def draw(self, num: int, key: Key) -> Mapping[str, float | Values]:
         """Return each of :data:`QUANTITIES`, in base units: one value for all, or an array ``[num]``.

@@ -27,7 +27,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -40,6 +40,7 @@ from fedsim.fleet.distributions import Values
 from fedsim.fleet.load import LOADS, MEANS, SIGMAS, Load
 from fedsim.input_paths import located
 from fedsim.params import Array
+from fedsim.plugins import ConfigClass
 from fedsim.quoting import nearest, quoted
 from fedsim.ranges import MAX_WEIGHT
 from fedsim.rng import Key
@@ -173,7 +174,7 @@ class TableConfig(Config):
 class TableDevices(DevicePlugin, ABC):
     """Base of the device classes that are a file."""
 
-    Config: ClassVar[type[Config]] = TableConfig
+    Config: ConfigClass = TableConfig
 
     @abstractmethod
     def table(self) -> Table:

@@ -243,12 +243,6 @@ def build_fleet(
     sizes: NDArray[np.int64] | None = None,
 ) -> Fleet:
     """Draw every device; a group's draws depend on its place, not on other groups."""
-    if not groups:
-        raise ValueError("a fleet needs at least one group")
-    if availability is not None and len(availability) != len(groups):
-        raise ValueError(
-            f"{len(groups)} groups and {len(availability)} availability models: give one for each"
-        )
     built: list[Group] = []
     start = 0
     for index, group in enumerate(groups):
@@ -257,8 +251,8 @@ def build_fleet(
         start += group.count
     models = availability or ()
     presence = [
-        model.bind(group.count, key.child("fleet", index, "availability"))
-        for index, (group, model) in enumerate(zip(groups, models, strict=False))
+        model.bind(groups[index].count, key.child("fleet", index, "availability"))
+        for index, model in enumerate(models)
     ]
     scales = [
         (name_of(model), bound.time_scale_s)

@@ -26,8 +26,6 @@ class AlexNetConfig(HeadConfig):
 class AlexNet(ModelPlugin[AlexNetConfig]):
     """20 125 386 parameters for 28 x 28 x 1 and 10 classes, 23 272 266 for 32 x 32 x 3."""
 
-    Config = AlexNetConfig
-
     def build(self, task: Task) -> Net:
         """Return a net for images of 15 pixels or more."""
         channels, height, width = image_shape(self, task, smallest=15)

@@ -20,8 +20,6 @@ class Cnn(ModelPlugin[HeadConfig]):
     1 663 370 parameters for 28 x 28 x 1 and 10 classes, 2 156 490 for 32 x 32 x 3.
     """
 
-    Config = HeadConfig
-
     def build(self, task: Task) -> Net:
         """Return a net for images."""
         channels, height, width = image_shape(self, task, smallest=4)
@@ -54,8 +52,6 @@ class CnnFemnist(ModelPlugin[CnnFemnistConfig]):
     state their channels: here every convolution after the first has 64, and the pooling follows the last
     (specification 7.5). 1 206 590 parameters for 28 x 28 x 1 and 62 classes with two convolutions.
     """
-
-    Config = CnnFemnistConfig
 
     def build(self, task: Task) -> Net:
         """Return a net for images of ``2 * layers + 2`` pixels or more."""

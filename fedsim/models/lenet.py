@@ -30,8 +30,6 @@ class LeNet(ModelPlugin[HeadConfig]):
     44 426 parameters for 28 x 28 x 1 and 10 classes, 62 006 for 32 x 32 x 3.
     """
 
-    Config = HeadConfig
-
     def build(self, task: Task) -> Net:
         """Return a net for images."""
         blocks, flat = _convolutions(self, task)
@@ -53,8 +51,6 @@ class CnnCkt(ModelPlugin[HeadConfig]):
     those of LeNet, because the papers' layers start from its flattened size of 400; specification 7.2 and
     7.4). 75 826 parameters below the head for 32 x 32 x 3, and 510 in it for 10 classes.
     """
-
-    Config = HeadConfig
 
     def build(self, task: Task) -> Net:
         """Return a net for images of 16 pixels or more."""

@@ -117,8 +117,6 @@ class LstmChars(ModelPlugin[LstmCharsConfig]):
     specification 7.5).
     """
 
-    Config = LstmCharsConfig
-
     def build(self, task: Task) -> Net:
         """Return a net for texts; its outputs are the task's, one for each character."""
         config = self.config
@@ -148,8 +146,6 @@ class LstmText(ModelPlugin[LstmTextConfig]):
     2022, "Heterogeneous ensemble knowledge transfer for training large models in federated learning";
     specification 7.4).
     """
-
-    Config = LstmTextConfig
 
     def build(self, task: Task) -> Net:
         """Return a net for texts."""

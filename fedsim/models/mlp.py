@@ -18,8 +18,6 @@ class MlpConfig(HeadConfig):
 class Mlp(ModelPlugin[MlpConfig]):
     """Blocks ``flatten``, ``fc1``, ``fc2``, ...; 26 122 parameters for 64 inputs and 10 outputs."""
 
-    Config = MlpConfig
-
     def build(self, task: Task) -> Net:
         """Return a net for samples of any shape, except texts."""
         refuse_texts(self, task)

@@ -70,7 +70,6 @@ class WholeNet(Net):
 class ModuleByPath(ModelPlugin[Arguments]):
     """Base of the plugins that are made of a module's class or function."""
 
-    Config = Arguments
     made_by: ClassVar[Callable[..., Any]]
 
     def build(self, task: Task) -> Net:

@@ -78,8 +78,6 @@ class ResNet18(ModelPlugin[ResidualConfig]):
     With ``norm = "none"`` and ``representation = {}`` it is Fed-ET's ResNet-18 (specification 7.1 and 7.4).
     """
 
-    Config = ResidualConfig
-
     def build(self, task: Task) -> Net:
         """Return a net for images of 8 pixels or more."""
         return build_residual(self, self.config, 2, task)
@@ -99,8 +97,6 @@ class ResNet8(ModelPlugin[ResNet8Config]):
     Despite its name the net has ten layers with weights: this form has the size in the paper's table
     (specification 7.4, D-003-07). With ``representation = {}`` the head is the paper's.
     """
-
-    Config = ResNet8Config
 
     def build(self, task: Task) -> Net:
         """Return a net for images of 8 pixels or more."""

@@ -22,8 +22,6 @@ FIRST, LAST = 24, 1024
 class ShuffleNet(ModelPlugin[HeadConfig]):
     """1 268 214 parameters for one channel and 10 classes, 1 268 646 for three; 16 100 buffer values."""
 
-    Config = HeadConfig
-
     def build(self, task: Task) -> Net:
         """Return a net for images of 8 pixels or more."""
         channels, _, _ = image_shape(self, task, smallest=8)

@@ -39,8 +39,6 @@ class VggConfig(HeadConfig):
 class Vgg(ModelPlugin[VggConfig]):
     """For 32 x 32 x 3 and 10 classes 9 231 114 parameters in the default form with 11 layers."""
 
-    Config = VggConfig
-
     def build(self, task: Task) -> Net:
         """Return a net for images of 32 pixels or more."""
         config = self.config

@@ -7,7 +7,7 @@ rates have left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from sys import float_info
 
@@ -21,21 +21,13 @@ ROUNDING_S = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """The rate of a flow until the next change, and the links that it crosses."""
-
-    flow: Hashable
-    rate_bps: float
-    route: Sequence[Hashable]
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """A link's name, its capacity, and the bits that it lets pass in a span."""
+class Link:
+    """A link's name, its capacity, the bits that it lets pass in a span, and the flows that cross it."""
 
     name: str
     capacity_bps: float
     bits: float
+    flows: Sequence[Hashable]
 
 
 @dataclass(slots=True)
@@ -49,7 +41,7 @@ class _Account:
 
 
 class LoadCheck:
-    """The accounts of one solver's flows; flows and links have hashable names."""
+    """The accounts of one solver's flows."""
 
     def __init__(self) -> None:
         self._accounts: dict[Hashable, _Account] = {}
@@ -69,37 +61,35 @@ class LoadCheck:
         return 4 * float_info.epsilon * min(self._clock_bits, FAR_BITS)
 
     def span(
-        self, from_s: float, to_s: float, moves: Sequence[Move], room: Callable[[Hashable], Room]
+        self, from_s: float, to_s: float, rates_bps: Mapping[Hashable, float], links: Sequence[Link]
     ) -> None:
-        """Note that time passes without a change of rates; ``moves`` has every flow."""
+        """Note that time passes without a change of rates; ``rates_bps`` has every flow."""
         lasted_s = to_s - from_s
         off_s = ROUNDING_S + noise_s(to_s)
-        if len(moves) != len(self._accounts):
-            raise InvariantError(f"{len(self._accounts)} flows are under way, the solver moves {len(moves)}")
-        self._clock_bits += lasted_s * max((move.rate_bps for move in moves), default=0.0)
+        if len(rates_bps) != len(self._accounts):
+            num_moved = len(rates_bps)
+            raise InvariantError(f"{len(self._accounts)} flows are under way, the solver moves {num_moved}")
+        self._clock_bits += lasted_s * max(rates_bps.values(), default=0.0)
         rounding_bits = self._rounding_bits()
-        loads: dict[Hashable, list[float]] = {}
-        for move in moves:
-            account = self._accounts[move.flow]
-            bits = min(account.left_bits, move.rate_bps * lasted_s)
-            account.left_bits -= bits
-            account.instant_bits = max(account.instant_bits, move.rate_bps * off_s)
+        moved_bits: dict[Hashable, float] = {}
+        for flow, rate_bps in rates_bps.items():
+            account = self._accounts[flow]
+            moved_bits[flow] = min(account.left_bits, rate_bps * lasted_s)
+            account.left_bits -= moved_bits[flow]
+            account.instant_bits = max(account.instant_bits, rate_bps * off_s)
             account.sum_bits += rounding_bits
-            for link in move.route:
-                load = loads.setdefault(link, [0.0, 0.0])
-                load[0] += move.rate_bps
-                load[1] += bits
-        for link, (rate_bps, bits) in loads.items():
-            has = room(link)
-            if not rate_bps <= has.capacity_bps * (1 + RELATIVE):
+        for link in links:
+            rate_bps = sum(rates_bps[flow] for flow in link.flows)
+            bits = sum(moved_bits[flow] for flow in link.flows)
+            if not rate_bps <= link.capacity_bps * (1 + RELATIVE):
                 raise InvariantError(
-                    f"{has.name} carries {rate_bps!r} bit/s at {from_s!r} s, "
-                    f"its capacity is {has.capacity_bps!r}"
+                    f"{link.name} carries {rate_bps!r} bit/s at {from_s!r} s, "
+                    f"its capacity is {link.capacity_bps!r}"
                 )
-            if not bits <= has.bits * (1 + RELATIVE) + has.capacity_bps * off_s:
+            if not bits <= link.bits * (1 + RELATIVE) + link.capacity_bps * off_s:
                 raise InvariantError(
-                    f"{has.name} carried {bits!r} bits from {from_s!r} to {to_s!r} s, "
-                    f"and can carry {has.bits!r}"
+                    f"{link.name} carried {bits!r} bits from {from_s!r} to {to_s!r} s, "
+                    f"and can carry {link.bits!r}"
                 )
 
     def compare(self, flow: Hashable, bits: float, noise_bits: float = 0.0) -> None:

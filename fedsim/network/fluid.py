@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from heapq import heappop, heappush
+from typing import cast
 
 from fedsim.clock import VirtualTimeLoop, running_loop
 from fedsim.config import Config
-from fedsim.errors import VirtualTimeError
 from fedsim.input_paths import InputPath
 from fedsim.network.base import (
     Arrivals,
@@ -138,15 +138,11 @@ class FluidCarrier:
 
     def carry(self, parcel: Parcel, listener: Listener) -> Passage:
         """Start the transfer; its last byte leaves and arrives at one instant."""
-        sender, receiver = parcel.sender, parcel.receiver
-        if (sender < 0) == (receiver < 0):
-            raise ValueError(
-                f"a parcel from {sender} to {receiver}: the fluid network joins the server (-1) with clients"
-            )
         if self._loop is None:
-            self._loop = self._down.loop = self._up.loop = _loop()
+            self._loop = self._down.loop = self._up.loop = cast(VirtualTimeLoop, running_loop())
         self._carried += 1
-        client, link = (sender, self._up) if receiver < 0 else (receiver, self._down)
+        up = parcel.receiver < 0
+        client, link = (parcel.sender, self._up) if up else (parcel.receiver, self._down)
         return FluidPassage(self._carried, link, client, self._latency_ns(client), parcel, listener)
 
     def arrivals(self, parcels: Departures, *, up: bool, all_at_once: bool, by_ns: int) -> Arrivals:
@@ -181,7 +177,6 @@ class FluidConfig(Config):
 class Fluid(NetworkPlugin[FluidConfig]):
     """Links shared fairly."""
 
-    Config = FluidConfig
     follows_traces = True
 
     def __init__(self, config: FluidConfig) -> None:
@@ -202,13 +197,6 @@ class Fluid(NetworkPlugin[FluidConfig]):
         if down is not None:
             links = replace(links, server_down_bps=down.mean_bps)
         return super().alone_s(links, sender, receiver, num_bytes)
-
-
-def _loop() -> VirtualTimeLoop:
-    loop = running_loop()
-    if not isinstance(loop, VirtualTimeLoop):
-        raise VirtualTimeError("the fluid network moves simulated bytes through virtual time: use clock.run")
-    return loop
 
 
 PLUGIN = Fluid

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Hashable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
 from fedsim.clock import VirtualTimeLoop
 from fedsim.network.base import Listener, Parcel, PerClient, TraceOf
 from fedsim.network.capacity import Capacity
-from fedsim.network.capacity_audit import LoadCheck, Move, Room
+from fedsim.network.capacity_audit import Link, LoadCheck
 from fedsim.network.max_min_star import Flow, MaxMinStar, noise_s
 
 _NEVER_S = 1e18  # an end this far away is not worth a timer
@@ -245,20 +245,19 @@ class ServerLink:
     def _account(self, check: LoadCheck, now_s: float, now_ns: int) -> None:
         """Let time pass, and check what it moves; the solver does just what it does unchecked."""
         star, since_s, since_ns = self._star, self._star.now_s, self._now_ns
-        lasted_s = now_s - since_s
-
-        def room(client: Hashable) -> Room:
-            link = None if client is None else self._busy[cast(int, client)]
-            name = "the server's link" if link is None else f"the link of client {client}"
-            trace = self._trace if link is None else link.trace
-            if trace is not None:
-                return Room(name, trace.rate_at(since_ns), 8 * trace.bytes_between(since_ns, now_ns))
-            capacity_bps = star.capacity_bps if link is None else link.rate_bps
-            return Room(name, capacity_bps, capacity_bps * lasted_s)
-
         under_way = self._under_way()
-        moves = [Move(flow, star.rate_bps(flow), (None, flow.client)) for flow in under_way]
-        check.span(since_s, now_s, moves, room)
+
+        def link(
+            name: str, capacity_bps: float, trace: Capacity | None, flows: Sequence[FluidPassage]
+        ) -> Link:
+            if trace is None:
+                return Link(name, capacity_bps, capacity_bps * (now_s - since_s), flows)
+            return Link(name, trace.rate_at(since_ns), 8 * trace.bytes_between(since_ns, now_ns), flows)
+
+        links = [link("the server's link", star.capacity_bps, self._trace, under_way)]
+        for client, own in self._busy.items():
+            links.append(link(f"the link of client {client}", own.rate_bps, own.trace, own.flows))
+        check.span(since_s, now_s, {flow: star.rate_bps(flow) for flow in under_way}, links)
         star.advance(now_s)
         for flow in under_way:
             check.compare(flow, star.remaining_bits(flow))

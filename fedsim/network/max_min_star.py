@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
-from itertools import chain
 from operator import attrgetter
 
 FAR_BITS = 2.0**43
@@ -70,17 +69,12 @@ class MaxMinStar:
         self._stamp = 0
         self._moves = 0  # since the last tidying
         # Nothing is taken out of the middle of a heap, which would cost O(n): an entry whose stamp is not its
-        # flow's is stale, and skipped when it surfaces. From the first solving on, every flow with a
-        # finite cap has one that counts in either of the first two, and one or more in the other two.
+        # flow's is stale, and skipped when it surfaces. Every flow with a finite cap has one that counts in
+        # either of the first two, and one or more in the other two.
         self._largest: Heap = []  # capped flows by -cap
         self._smallest: Heap = []  # sharing flows by cap
         self._ends: Heap = []  # flows by an instant that is not after their end
         self._targets: Heap = []  # sharing flows by V at their end; stale if that is not the flow's any more
-        # Capped flows that were added since anybody shared, in no order: while nobody does, the largest cap
-        # is of no interest. Of those that begin when there is too little for the caps, most come to share, so
-        # the heap of ends gets what solving leaves.
-        self._unranked: Heap = []  # for the heap of largest caps
-        self._begun: Heap = []  # for both
 
     def __len__(self) -> int:
         return self._num_capped + self._num_sharing
@@ -91,7 +85,7 @@ class MaxMinStar:
         self._virtual_bits = 0.0
         self._theta_bps = math.inf
         self._moves = 0
-        for heap in (self._largest, self._smallest, self._ends, self._targets, self._unranked, self._begun):
+        for heap in (self._largest, self._smallest, self._ends, self._targets):
             heap.clear()
 
     def advance(self, at_s: float) -> None:
@@ -121,12 +115,6 @@ class MaxMinStar:
         # between heaps; solving corrects the rest.
         if cap_bps <= self._theta_bps and cap_bps != math.inf:
             self._put_capped(flow, size_bits)
-            entry = (-cap_bps, flow._stamp, flow)
-            if self._spare_units >= 0 and not self._num_sharing:
-                self._unranked.append(entry)
-                self._expect_end(flow)
-            else:
-                self._begun.append(entry)
         else:
             self._put_sharing(flow, size_bits)
 
@@ -237,9 +225,7 @@ class MaxMinStar:
         self._moves += 1
         self._num_capped += 1
         self._spare_units -= flow._cap_units
-
-    def _expect_end(self, flow: Flow) -> None:
-        """Enter a capped flow into the heap of ends."""
+        heappush(self._largest, (-flow._cap_bps, flow._stamp, flow))
         # Sharing only ever delays an end, so an entry that it had before it shared is early enough.
         if not flow._in_ends:
             flow._in_ends = True
@@ -275,15 +261,7 @@ class MaxMinStar:
         if self._moves > 4 * (self._num_capped + self._num_sharing) + _FEW_MOVES:
             self._tidy()
         theta_bps = self._fair_bps()
-        if theta_bps == math.inf and not self._begun:  # the caps fit: all flows are capped already
-            self._theta_bps = theta_bps
-            self._is_solved = True
-            return
-        largest, smallest, begun = self._largest, self._smallest, self._begun
-        for entry in chain(self._unranked, begun):
-            if entry[1] == entry[2]._stamp:
-                heappush(largest, entry)
-        self._unranked.clear()
+        largest, smallest = self._largest, self._smallest
         while largest:
             negative_bps, stamp, flow = largest[0]
             if stamp == flow._stamp:
@@ -303,15 +281,8 @@ class MaxMinStar:
                 bits = self.remaining_bits(flow)
                 self._num_sharing -= 1
                 self._put_capped(flow, bits)
-                self._expect_end(flow)
-                heappush(largest, (-cap_bps, stamp, flow))
                 theta_bps = self._fair_bps()
             heappop(smallest)
-        # Only now: most of a cohort that begins at one instant may have come to share.
-        for _, stamp, flow in begun:
-            if stamp == flow._stamp and flow._is_capped:
-                self._expect_end(flow)
-        begun.clear()
         self._theta_bps = theta_bps if self._num_sharing else math.inf
         self._is_solved = True
 
@@ -329,7 +300,6 @@ class MaxMinStar:
         """
         self._moves = 0
         base_bits, self._virtual_bits = self._virtual_bits, 0.0
-        self._unranked[:] = [entry for entry in self._unranked if entry[1] == entry[2]._stamp]
         for heap in (self._largest, self._smallest, self._ends):
             heap[:] = [entry for entry in heap if entry[1] == entry[2]._stamp]
             heapify(heap)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import Field
 
@@ -97,8 +97,6 @@ C = TypeVar("C", bound=TrackerConfig)
 
 class Tracker(Plugin[C], ABC):
     """A program that shows runs."""
-
-    Config: ClassVar[type[Config]] = TrackerConfig
 
     @abstractmethod
     def open(self, run: TrackedRun) -> Follower:

@@ -38,8 +38,6 @@ class MlflowConfig(TrackerConfig):
 class Mlflow(Tracker[MlflowConfig]):
     """Writes a run of MLflow's."""
 
-    Config = MlflowConfig
-
     def open(self, run: TrackedRun) -> Follower:
         """Make the run, with the scenario as its parameters and as a file."""
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # nothing here asks for a network

@@ -31,8 +31,6 @@ class WandbConfig(TrackerConfig):
 class Wandb(Tracker[WandbConfig]):
     """Writes a run of Weights & Biases'."""
 
-    Config = WandbConfig
-
     def open(self, run: TrackedRun) -> Follower:
         """Make the run, with the scenario as its configuration."""
         if self.config.mode == "offline":

@@ -199,31 +199,6 @@ def test_a_public_set_for_a_regression_has_no_targets() -> None:
     assert np.isfinite(data.y[:40]).all()
 
 
-@pytest.mark.parametrize(
-    ("settings", "problem", "blamed"),
-    [
-        (
-            {"public_size": 61, "public_source": dataset()},
-            "61 public samples, but their source has 60",
-            "public_size",
-        ),
-        (
-            {
-                "public_size": 1,
-                "public_source": Dataset(Task((2,), 2), np.zeros((1, 2), np.float32), np.zeros(1, np.int64)),
-            },
-            "the shape 2, but the task's have 1",
-            "public_source",
-        ),
-        ({"public_size": 1, "public_augment": "fedet"}, "only images with values", "public_augment"),
-    ],
-)
-def test_public_sets_that_cannot_be(settings: dict[str, Any], problem: str, blamed: str) -> None:
-    with pytest.raises(DataError, match=problem) as caught:
-        spread(**settings)
-    assert caught.value.setting == blamed
-
-
 def test_only_the_public_images_are_transformed() -> None:
     x = KEY.numpy().random((40, 1, 8, 8), np.float32)
 
@@ -329,11 +304,6 @@ def test_one_split_in_a_list_is_the_split_itself() -> None:
     assert everything(spread(shares=((0.6, 0.2, 0.2),))) == everything(spread())
 
 
-def test_each_of_several_splits_is_checked() -> None:
-    with pytest.raises(DataError, match=r"0.5, 0.2, 0.2 sum to 0.9"):
-        spread(shares=((0.6, 0.2, 0.2), (0.5, 0.2, 0.2)))
-
-
 def test_a_client_may_have_nothing() -> None:
     data = federated(dataset(4), Fixed([], [0, 1]), num_clients=2, shares=(0.5, 0.0, 0.5))
     assert data.sizes("train").tolist() == [0, 1]
@@ -356,42 +326,25 @@ def test_a_partition_that_breaks_its_promise(parts: tuple[list[int], ...], probl
 
 
 @pytest.mark.parametrize(
-    ("settings", "problem"),
+    ("settings", "blamed", "problem"),
     [
         (
             {"public_size": 58},
-            "58 are for the public set and 0 for the global test set, which leaves 2 for 3 clients",
+            "public_size",
+            "58 are .* 0 for the global test set, which leaves 2 for 3",
         ),
-        ({"public_size": 100}, "leaves 0 for 3 clients"),
-        ({"global_test_share": 0.99}, "59 for the global test set"),
-        ({"num_clients": 61}, "leaves 60 for 61 clients"),
-        ({"num_clients": 0}, "num_clients = 0: give at least 1"),
-        ({"public_size": -1}, "public_size = -1: give at least 0"),
-        ({"global_test_share": 1.0}, "from 0 to below 1"),
-        ({"limit": 0}, "limit = 0: give at least 1"),
-        ({"limit": 2}, "of 2 samples"),
-        ({"shares": (0.5, 0.2, 0.2)}, "sum to 0.9"),
+        ({"public_size": 100}, "public_size", "leaves 0 for 3 clients"),
+        ({"public_size": 30, "global_test_share": 0.5}, "public_size", "leaves 0"),
+        ({"public_size": 1, "global_test_share": 0.95}, "global_test_share", "57 for the global test set"),
+        ({"limit": 2, "public_size": 2}, "limit", "of 2 samples"),
+        ({"num_clients": 61}, "num_clients", "leaves 60 for 61 clients"),
+        ({"num_clients": 61, "limit": 1000}, "num_clients", "leaves 60"),
     ],
 )
-def test_impossible_requests_teach(settings: dict[str, Any], problem: str) -> None:
-    with pytest.raises(DataError, match=problem):
-        spread(**settings)
-
-
-@pytest.mark.parametrize(
-    ("settings", "blamed"),
-    [
-        ({"public_size": 58}, "public_size"),
-        ({"public_size": 30, "global_test_share": 0.5}, "public_size"),
-        ({"public_size": 1, "global_test_share": 0.95}, "global_test_share"),
-        ({"limit": 2, "public_size": 2}, "limit"),
-        ({"num_clients": 61}, "num_clients"),
-        ({"num_clients": 61, "limit": 1000}, "num_clients"),
-        ({"shares": (0.5, 0.2, 0.2)}, ""),
-    ],
-)
-def test_the_setting_that_leaves_too_few_is_named(settings: dict[str, Any], blamed: str) -> None:
-    with pytest.raises(DataError) as caught:
+def test_the_setting_that_leaves_too_few_samples_is_named(
+    settings: dict[str, Any], blamed: str, problem: str
+) -> None:
+    with pytest.raises(DataError, match=problem) as caught:
         spread(**settings)
     assert caught.value.setting == blamed
 
@@ -431,12 +384,7 @@ def test_counts_have_no_samples() -> None:
     ("settings", "problem"),
     [
         ({"partition": IID}, "leave out the partition"),
-        ({"global_test_share": 0.1}, "leave out the partition"),
-        ({"limit": 3}, "leave out the partition"),
         ({"num_clients": 3}, "has counts for 2 clients, but the run has 3"),
-        ({"public_users": 0.1}, "leave out the partition"),
-        ({"public_source": dataset()}, "leave out .* source and transformation"),
-        ({"public_augment": "fedet"}, "leave out .* source and transformation"),
     ],
 )
 def test_counts_are_not_spread(settings: dict[str, Any], problem: str) -> None:

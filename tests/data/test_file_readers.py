@@ -52,12 +52,6 @@ def test_room() -> None:
             room((num, 2), np.float64, "size")
 
 
-def test_the_setting_of_a_missing_name(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", one=np.arange(1))
-    with pytest.raises(DataError, match="no array 'two', it has: one; name the one you mean with two_key"):
-        read_array(tmp_path / "a.npz", "two", "two_key")
-
-
 def test_blame_keeps_the_cause(tmp_path: Path) -> None:
     (tmp_path / "a.npy").write_bytes(b"nothing")
     with pytest.raises(DataError) as caught, blamed("mine"):

@@ -1,12 +1,11 @@
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fedsim.data import Dataset, FederatedData, Spreading, federate, fingerprints
+from fedsim.data import Dataset, FederatedData, Spreading, federate
 from fedsim.data.federated import Holdings
 from fedsim.data.fingerprints import differences, fingerprint
 from fedsim.data.partitions.iid import PLUGIN as IID
@@ -118,24 +117,3 @@ def test_what_one_side_does_not_know_differs() -> None:
         "task (a here, unknown there)",
         "labels (unknown here, b there)",
     ]
-
-
-def test_of_a_huge_array_pieces_are_digested(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = spread()
-    whole = fingerprint(data)["samples"]
-    monkeypatch.setattr(fingerprints, "MAX_BYTES", 1 << 18)
-    big = np.arange(1 << 18, dtype=np.float32)  # 1 MiB, of which a quarter is looked at
-    data = replace(data, x=big)
-    before = fingerprint(data)["samples"]
-    assert before != whole
-    for place in (0, -1):  # the first and the last are among it
-        changed = big.copy()
-        changed[place] += 1
-        assert fingerprint(replace(data, x=changed))["samples"] != before
-    assert fingerprint(replace(data, x=big + np.float32(0.5)))["samples"] != before
-    assert fingerprint(replace(data, x=big.copy()))["samples"] == before
-    spans = list(fingerprints._spans(1 << 20))
-    assert sum(end - start for start, end in spans) == 1 << 18
-    assert spans[0][0] == 0
-    assert spans[-1][1] == 1 << 20
-    assert all(one[1] <= other[0] for one, other in pairwise(spans))

@@ -1,6 +1,5 @@
 """What is taken out of the pool: samples, or whole users."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,17 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim.data.base import Dataset, Indices, LoadContext
-from fedsim.data.client_split import SPLITS
+from fedsim.data.base import Dataset, Indices
 from fedsim.data.federated import FederatedData, federate
-from fedsim.data.files import Files, FilesConfig
 from fedsim.data.held_out_sets import Drawn, hold_out
 from fedsim.data.partitions.by_user import ByUser, ByUserConfig
-from fedsim.data.partitions.iid import Iid
-from fedsim.data.shakespeare import Shakespeare, ShakespeareConfig
 from fedsim.data.spreading_settings import Spreading
-from fedsim.data.synthetic_handwriting import Writers, WritersConfig
-from fedsim.data.texts import Texts, TextsConfig
 from fedsim.errors import DataError
 from fedsim.rng import Key
 from fedsim.task import Task
@@ -127,35 +120,10 @@ def spread(held: Dataset, **settings: Any) -> FederatedData:
         ),
         (dataset(PEOPLE.copy()), {"public_users": 0.5, "num_clients": 6}, "use fewer clients", "partition"),
         (
-            dataset(PEOPLE.copy()),
-            {"public_users": 0.5, "public_size": 3},
-            "a number of samples, .* or whole users",
-            "public_users",
-        ),
-        (
-            dataset(PEOPLE.copy()),
-            {"global_test_users": 0.5, "global_test_share": 0.1},
-            "of samples or of users: give one",
-            "",
-        ),
-        (dataset(PEOPLE.copy()), {"public_users": 1.0}, "public_users = 1: .*below 1", ""),
-        (
-            dataset(PEOPLE.copy()),
-            {"public_users": 0.1, "public_source": dataset(None)},
-            "or another, or whole users of this one",
-            "public_users",
-        ),
-        (
             dataset(PEOPLE.copy(), tested=True),
             {"global_test_users": 0.1},
             "has a test part of its own",
             "global_test_users",
-        ),
-        (
-            Dataset(Task((1,), 2), sizes=np.array([3, 4])),
-            {"global_test_users": 0.1},
-            "leave out the partition",
-            "",
         ),
     ],
 )
@@ -172,51 +140,3 @@ def test_a_data_set_with_a_test_part_can_still_give_users_to_the_public_set() ->
     assert data.global_test.tolist() == [40, 41, 42, 43]
     assert len(data.public) == 10
     assert data.public_labelled
-
-
-def a_csv(root: Path) -> Dataset:
-    rows = [f"{user},{n % 2},word{n % 7} and word{n % 5}" for n in range(60) for user in ("ann", "bob")]
-    rows += [f"{user},{n % 2},some text {n}" for n in range(12) for user in ("cal", "dee", "eve")]
-    rows += ["rare,0,one text alone"]
-    (root / "texts.csv").write_text("user,label,text\n" + "\n".join(rows) + "\n", "utf-8")
-    return Texts(TextsConfig(file="texts.csv", min_samples=10)).load(LoadContext(root, 2, KEY))
-
-
-def a_play(root: Path) -> Dataset:
-    speech = "To be, or not to be, that is the question. " * 3
-    (root / "play.txt").write_text("\n\n".join(f"{name}:\n{speech}" for name in "ABCDE"), "utf-8")
-    return Shakespeare(ShakespeareConfig(file="play.txt")).load(LoadContext(root, 2, KEY))
-
-
-def some_writers(root: Path) -> Dataset:
-    config = WritersConfig(num_writers=5, samples_per_writer=20, size=8)
-    return Writers(config).load(LoadContext(root, 2, KEY))
-
-
-def some_files(root: Path) -> Dataset:
-    np.save(root / "images.npy", np.arange(30 * 4, dtype=np.uint8).reshape(30, 2, 2))
-    np.save(root / "labels.npy", np.arange(30) % 3)
-    np.save(root / "ids.npy", np.repeat([2, 3, 5, 7, 11], 6))
-    config = FilesConfig(images="images.npy", labels="labels.npy", users="ids.npy")
-    return Files(config).load(LoadContext(root, 2, KEY))
-
-
-@pytest.mark.parametrize("make", [a_csv, a_play, some_writers, some_files])
-@pytest.mark.parametrize("partition", [ByUser(ByUserConfig()), Iid(Iid.Config())])
-def test_every_data_set_whose_samples_have_users(tmp_path: Path, make: Any, partition: Any) -> None:
-    held = make(tmp_path)
-    assert held.users is not None
-    assert len(np.unique(held.users)) == 5
-    data = federate(
-        held,
-        partition,
-        Spreading(num_clients=2, shares=(0.8, 0.0, 0.2), public_users=0.25, global_test_users=0.2),
-        KEY,
-    )
-    trained = np.concatenate([data.pooled(split) for split in SPLITS])
-    people = [set(held.users[part].tolist()) for part in (data.global_test, data.public, trained)]
-    assert [len(group) for group in people][:2] == [1, 1]
-    assert sum(map(len, people)) == len(set.union(*people))
-    # All samples of who is held out.
-    for part, group in zip((data.global_test, data.public), people, strict=False):
-        assert sorted(part.tolist()) == np.flatnonzero(np.isin(held.users, list(group))).tolist()

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
 from fedsim.data.base import Dataset, LoadContext
 from fedsim.data.mnist import Emnist, EmnistConfig, FashionMnist, IdxConfig, Mnist
@@ -72,11 +71,6 @@ def test_each_set_has_its_own_folder(tmp_path: Path) -> None:
         Mnist(Mnist.Config()).load(context(tmp_path))
 
 
-def test_without_a_root() -> None:
-    with pytest.raises(DataError, match=r"data.root in the scenario, or set FEDSIM_DATA"):
-        Mnist(Mnist.Config()).load(context(None))
-
-
 def test_only_what_is_missing_is_named(tmp_path: Path) -> None:
     raw = fill(tmp_path)
     (raw / f"{FILES[3]}.gz").unlink()
@@ -89,10 +83,7 @@ def test_only_what_is_missing_is_named(tmp_path: Path) -> None:
     [
         (0, b"not packed at all", r"train-images-idx3-ubyte.gz cannot be read .*: fetch it again"),
         (0, zipped(idx(TRAIN))[:20], r"train-images-idx3-ubyte.gz cannot be read .*: fetch it again"),
-        *(
-            (2, zipped(content), r"t10k-images-idx3-ubyte.gz .*: fetch it again")
-            for content in (b"", b"\x00" * 16, idx(TRAIN)[:-1], idx(TRAIN[0]))
-        ),
+        (2, zipped(idx(TRAIN[0])), r"t10k-images-idx3-ubyte.gz .*: fetch it again"),
         (1, zipped(idx(ARRAYS[3])), "hold 5 images and 2 labels"),
     ],
 )
@@ -110,14 +101,6 @@ def test_writers_come_from_a_file_of_their_own(tmp_path: Path) -> None:
     assert users.dtype == np.int64
     assert users.tolist() == [7, 7, 0, 2, 7]
     assert Mnist(Mnist.Config()).load(context(tmp_path)).users is None
-
-
-def test_writers_that_do_not_fit_the_images(tmp_path: Path) -> None:
-    fill(tmp_path)
-    np.save(tmp_path / "writers.npy", np.arange(4))
-    with pytest.raises(DataError, match="4 users for 5 samples") as caught:
-        Mnist(IdxConfig(users="writers.npy")).load(context(tmp_path))
-    assert caught.value.setting == "users"
 
 
 LETTERS = np.array([1, 26, 2, 3, 1], np.uint8)
@@ -214,12 +197,6 @@ def test_classes_that_are_not_there(tmp_path: Path, classes: Any, problem: str) 
     with pytest.raises(DataError, match=problem) as caught:
         load(tmp_path, classes=classes)
     assert caught.value.setting == "classes"
-
-
-@pytest.mark.parametrize("classes", [0, []])
-def test_no_classes_at_all(classes: Any) -> None:
-    with pytest.raises(ValidationError, match="classes"):
-        EmnistConfig.model_validate({"classes": classes})
 
 
 def test_a_missing_split_says_how_to_get_it(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
 from fedsim.data.base import Dataset, LoadContext
 from fedsim.data.shakespeare import Shakespeare, ShakespeareConfig
@@ -94,9 +93,3 @@ def test_files_that_are_no_text(tmp_path: Path) -> None:
         load(tmp_path, file="latin.txt")
     with pytest.raises(DataError, match="no speaker"):
         load(tmp_path, "")
-
-
-@pytest.mark.parametrize("setting", ["length", "stride", "vocabulary", "min_samples"])
-def test_numbers_start_at_one(setting: str) -> None:
-    with pytest.raises(ValidationError, match=setting):
-        ShakespeareConfig.model_validate({setting: 0})

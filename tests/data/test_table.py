@@ -10,7 +10,6 @@ from pyarrow import parquet
 
 from fedsim.data import Spreading, federate
 from fedsim.data.base import Dataset, LoadContext
-from fedsim.data.partitions.by_user import ByUser, ByUserConfig
 from fedsim.data.partitions.iid import PLUGIN as IID
 from fedsim.data.table import Table, TableConfig
 from fedsim.errors import DataError
@@ -164,12 +163,6 @@ def test_a_npz_has_one_array_of_features(tmp_path: Path) -> None:
     assert load(tmp_path, "t.npz", features=["x"]).task.input_shape == (3,)
     with pytest.raises(DataError, match="its features in one array: name that alone"):
         load(tmp_path, "t.npz", features=["x", "y"])
-
-
-def test_each_client_has_the_rows_of_one_user(tmp_path: Path) -> None:
-    dataset = load(written(tmp_path, CSV), user="who")
-    data = federate(dataset, ByUser(ByUserConfig()), Spreading(2, (1.0, 0.0, 0.0)), Key.root(1))
-    assert [data.indices(client, "train").tolist() for client in (0, 1)] == [[0, 2], [1]]
 
 
 def test_features_are_standardised_over_the_training_samples_alone(tmp_path: Path) -> None:

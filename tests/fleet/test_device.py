@@ -1,7 +1,3 @@
-import json
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from pydantic import ValidationError
@@ -25,47 +21,6 @@ CLASSES = [
     "server",
     "table",
 ]
-
-
-ANOTHER_QUANTITY = """
-import importlib.util, json, sys, tempfile
-from pathlib import Path
-
-import fedsim
-
-folder = Path(fedsim.__file__).parent / "fleet"
-source = (folder / "device.py").read_text()
-field = "    battery_j: Annotated[float, Quantity('battery', Spread('energy'), {'kj': 1e3})] = 0\\n"
-doc = "    'Energy. At first.'\\n"
-changed = source.replace("    drop_out_per_s:", field + doc + "    drop_out_per_s:")
-assert changed != source
-own = Path(tempfile.mkdtemp())
-(own / "device.py").write_text(changed)
-class Finder:
-    def find_spec(self, name, path=None, target=None):
-        if name == "fedsim.fleet.device":
-            return importlib.util.spec_from_file_location(name, own / "device.py")
-sys.meta_path.insert(0, Finder())
-
-from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
-from fedsim.plugins import load
-from fedsim.planning import preview
-from fedsim.rng import Key
-
-file = own / "phones.csv"
-file.write_text("speed_gflops,memory_gb,up_mbps,down_mbps,latency_ms,battery_kj\\n1,1,1,1,1,0.009\\n")
-entries = [{"battery": "5 J"}, {"battery": "2 Wh"}, {"file": str(file)}]
-groups = [GroupConfig.model_validate({"count": 1, **entry}) for entry in entries]
-fleet = build_fleet(groups, ServerConfig(), Key.root(0))
-print(json.dumps({
-    "battery_j": fleet.values("battery").tolist(),
-    "device": fleet.device(1).battery_j,
-    "server": fleet.server.battery_j,
-    "default": load("fedsim.fleet.devices", "mid").Config.model_fields["battery"].default,
-    "doc": GroupConfig.model_fields["battery"].description,
-    "quantiles": preview.fleet(fleet).rows[-2][0],
-}))
-"""
 
 
 def test_the_folder_holds_the_built_in_classes() -> None:
@@ -140,22 +95,6 @@ def test_a_quantity_s_default_is_that_of_a_device() -> None:
         assert quantity.default is None or quantity.default == getattr(plain, quantity.attribute)
         assert (quantity.written_default is ...) is (quantity.default is None)
     assert QUANTITIES["memory_bandwidth"].written_default == "1 EB/s"
-
-
-@pytest.mark.slow
-def test_a_new_quantity_is_a_new_field_and_nothing_else() -> None:
-    # In a process of its own, whose device.py has one field more.
-    answer = subprocess.run(  # noqa: S603 - our own program
-        [sys.executable, "-c", ANOTHER_QUANTITY], capture_output=True, text=True, check=True
-    )
-    assert json.loads(answer.stdout) == {
-        "battery_j": [5.0, 7200.0, 9.0],
-        "device": 7200.0,
-        "server": 0.0,
-        "default": "0 J",
-        "doc": "Energy, instead of the class's.",
-        "quantiles": "battery",
-    }
 
 
 def test_a_class_names_quantities_and_gives_those_without_a_default() -> None:

@@ -1,7 +1,7 @@
 import sys
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import pytest
 
@@ -46,7 +46,7 @@ class Absent(PHONE):  # type: ignore[misc]
 class Measured(DevicePlugin):
     """A class that draws what its settings leave open."""
 
-    Config: ClassVar[type[Config]] = Absent
+    Config = Absent
 
     def draw(self, num: int, key: Key) -> Mapping[str, float | Values]:
         return {"speed": 1e9, "memory": 4e9, "up": 1e6, "down": 1e6, "latency": 0.0}

@@ -108,30 +108,8 @@ def test_an_entry_with_a_file_is_written_back_and_read_again(phones: str) -> Non
         ("share,share\n1,1\n", "line 1, column 'share': column 'share' gives the share already"),
         ("up_mbps,down_mbps\n1\n", "line 2: 1 cells, but the header has 2 columns"),
         ("up_mbps\n1\n# no\nfast\n", "line 4, column 'up_mbps': 'fast' is not a number"),
-        ("up_mbps\n-1\n", "line 2, column 'up_mbps': '-1' is negative: write a number above zero"),
         ("up_mbps\n0\n", "line 2, column 'up_mbps': '0' is zero: write a number above zero"),
-        ("up_mbps\ninf\n", "line 2, column 'up_mbps': 'inf' is not finite"),
         ("label,up_mbps\n,1\n", "line 2, column 'label': the cell is empty"),
-        (
-            "efficiency\n0.5\n5\n",
-            "line 3, column 'efficiency': '5' is too large: write a number from 1e-06 to 1",
-        ),
-        (
-            "variation\n1000\n",
-            "line 2, column 'variation': '1000' is too large: write zero or a number from 0 to 3",
-        ),
-        (
-            "latency_ms\n1e300\n",
-            "line 2, column 'latency_ms': '1e300' is too large: write zero or a number from 1e-06 to 8.64e",
-        ),
-        (
-            "speed_flops\n1e-300\n",
-            "line 2, column 'speed_flops': '1e-300' is too small: write a number from 1 to",
-        ),
-        (
-            "up_mbps\n1e-300\n",
-            "line 2, column 'up_mbps': '1e-300' is too small: write a number from 1e-09 to 1e+09",
-        ),
         ("share,up_mbps\n1e308,1\n1e308,1\n", "line 2, column 'share': '1e308' is too large"),
         ("share,up_mbps\n0,1\n", "line 1, column 'share': all shares are zero"),
     ],

@@ -2,7 +2,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from torch import nn
 
 from fedsim.config import Config
@@ -25,39 +24,6 @@ class Normed(ModelPlugin[Config]):
         return Net(
             named(norm=nn.BatchNorm1d(task.num_inputs), both=nn.ModuleList([first, second])), nn.Identity()
         )
-
-
-def mlp() -> Architecture:
-    return Architecture("small", MLP(MLP.Config()), TASK)
-
-
-def test_a_skeleton_is_new_each_time_and_without_memory() -> None:
-    architecture = mlp()
-    first, second = architecture.skeleton(), architecture.skeleton()
-    assert first is not second
-    assert {p.device.type for p in first.parameters()} == {"meta"}
-
-
-def test_start_values_are_frozen_float32_in_module_order_and_fit_the_skeleton() -> None:
-    architecture = mlp()
-    model = architecture.initial(Key.root(0))
-    assert model.architecture == "small"
-    assert list(model.params) == [name for name, _ in architecture.skeleton().named_parameters()]
-    for name, parameter in architecture.skeleton().named_parameters():
-        array = model.params[name]
-        assert array.shape == tuple(parameter.shape)
-        assert array.dtype == np.float32
-        assert not array.flags.writeable
-    bound = 1 / 64**0.5
-    assert 0.99 * bound < np.abs(model.params["body.fc1.linear.weight"]).max() <= bound
-
-
-def test_the_values_make_a_net_that_predicts() -> None:
-    model = mlp().initial(Key.root(0))
-    values = {name: torch.from_numpy(array.copy()) for name, array in model.params.items()}
-    logits = torch.func.functional_call(mlp().skeleton(), values, torch.ones(3, 64))
-    assert logits.shape == (3, 10)
-    assert torch.isfinite(logits).all()
 
 
 def test_buffers_and_tied_weights() -> None:

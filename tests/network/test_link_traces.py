@@ -116,12 +116,10 @@ def test_a_file_of_many_traces(tmp_path: Path) -> None:
             None,
             "trace 'bus': a step lasts from 1000000 ns to 1000000 ns: each step is at least 1 ms long",
         ),
-        ({"duration_ms": np.array([1, 0.9, 1, 1, 1])}, None, "trace 'bus': a step lasts .* to 1900000 ns"),
         ({"duration_ms": np.array([1, 1, 1e-6, 1, 1])}, None, "trace 'tram': a step lasts from 0 ns to 1 ns"),
         ({"kbps": np.array([1, np.nan, 1, 1, 1])}, None, "trace 'bus': a rate of nan bit/s"),
         ({"offset": np.array([1, 2, 5])}, None, "do not fit together: .* begins with 0, rises"),
         ({"offset": np.array([0, 6, 5])}, None, "do not fit together"),
-        ({"offset": np.array([0, -2, 5])}, None, "do not fit together"),
         (
             {"offset": np.array([0.0, 2, 5])},
             None,

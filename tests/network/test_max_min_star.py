@@ -169,32 +169,14 @@ def test_equal_flows_end_together_when_the_link_has_moved_them_all(num_flows: in
     assert ends_s(8.0, *[(0, 3.0, INF)] * num_flows) == exactly(*[num_flows * 3 / 8] * num_flows)
 
 
-def test_sizes_one_two_three() -> None:
-    # 3 share until the first has 1; 2 share until the second has 2, 2 more; the last goes on alone.
-    assert ends_s(1.0, (0, 1, INF), (0, 2, INF), (0, 3, INF)) == exactly(3, 5, 6)
-
-
-def test_a_second_flow_halfway_through_the_first() -> None:
-    assert ends_s(4.0, (0, 8, INF), (1, 8, INF)) == exactly(3, 4)  # 1.5 and 2 times 8 / 4
-
-
 def test_caps_leave_the_rest_to_the_others() -> None:
     # The first keeps its 1; 9 are left for two, 4.5 each until 1.0; then 5 each for what is left, 4.5.
     assert ends_s(10.0, (0, 1, 1), (0, 9, 20), (0, 9, 20)) == exactly(1.0, 1.9, 1.9)
 
 
-def test_a_flow_below_its_share_is_not_delayed() -> None:
-    assert ends_s(10.0, (0, 6, 2), (0, 6, 3), (1, 6, INF)) == exactly(3, 2, 1 + 1 / 5 * 5 + 1 / 8)
-
-
 def test_caps_that_all_start_at_once_and_are_too_much_together() -> None:
     # Nobody shares before the first solving, and the caps exceed the link: 100 flows with 0.1 each.
     assert ends_s(10.0, *[(0, 1, 5)] * 100) == exactly(*[10.0] * 100)
-
-
-def test_an_uncapped_link_is_busy_for_as_long_as_its_bits_take() -> None:
-    flows = [(0.0, 5.0, INF), (0.5, 1.0, INF), (0.7, 2.5, INF), (2.0, 4.0, INF)]
-    assert max(ends_s(2.0, *flows)) == pytest.approx(12.5 / 2, rel=1e-12)
 
 
 def test_the_capacity_steps() -> None:

@@ -504,4 +504,4 @@ def test_parameters_of_an_executor_are_checked_by_its_own_class(
 
 
 def test_threads_have_no_parameters(faults: Faults) -> None:
-    assert "engine.params.actors" in faults("[engine]\nparams.actors = 2\n")
+    assert "engine.params.workers" in faults("[engine]\nparams.workers = 2\n")

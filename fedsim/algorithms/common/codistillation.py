@@ -78,7 +78,6 @@ S = TypeVar("S", bound=ServerState)
 class Codistillation(ShareAndDistil[G, S]):
     """The round, in the order of its steps; a subclass gives the weights of teachers."""
 
-    Config = CodistillationConfig
     needs_classes = True
 
     def start(self, server: ServerContext) -> S:

@@ -110,7 +110,7 @@ class FineTuning(Algorithm[C, S, Any]):
         """Return the algorithm's models; after fine-tuning also the tuned and the untuned one."""
         is_tuned = isinstance(client_state, Tuned)
         before = client_state.before if is_tuned else client_state
-        models = await super().models_of(observer, server_state, before)  # type: ignore[safe-super]
+        models = await super().models_of(observer, server_state, before)
         if not is_tuned:
             return models
         untuned = models.get("personal") or models["global"]

@@ -8,8 +8,6 @@ from typing import Any, Literal, cast
 from fedsim.algorithms.base import C, Predictor, Predictors, Replies, Reply, S
 from fedsim.algorithms.common.training_rounds import TrainingRounds
 from fedsim.algorithms.contexts import ClientContext, ServerContext
-from fedsim.engine.jobs import Extra
-from fedsim.engine.steps import Step
 from fedsim.params import Model, mean_model
 from fedsim.wire import ModelBroadcast, ModelUpdate
 
@@ -36,21 +34,16 @@ class ModelTraining(TrainingRounds[C, S, Any]):
         """Send its model to every client."""
         return state, broadcasts({client: self.model_for(server, state, client) for client in cohort})
 
-    @property
-    def training_step(self) -> Step | None:
-        """The step of training; None for descent on the loss, the default."""
-        return None
-
-    def training_extras(self, model: Model) -> Mapping[str, Extra] | None:
-        """Return the extras of a fit that begins from a model; none by default."""
-        return None
+    def training_options(self, client: ClientContext, model: Model) -> Mapping[str, Any]:
+        """Return further arguments of the fit of a received model; none by default."""
+        return {}
 
     async def train(
         self, client: ClientContext, state: Any, message: ModelBroadcast
     ) -> tuple[Any, ModelUpdate]:
         """Train the model on the client's own samples and send it back (ClientUpdate of FedAvg)."""
         model = message.model
-        fitted = await client.fit(model, step=self.training_step, extras=self.training_extras(model))
+        fitted = await client.fit(model, **self.training_options(client, model))
         return state, ModelUpdate.of(fitted.model, num_samples=client.num_samples())
 
     async def own_model(self, client: ClientContext, state: Any, message: ModelBroadcast) -> Model:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
+from fedsim.engine.jobs import Extra
 from fedsim.engine.losses import Extras, LiveModel
+from fedsim.engine.steps import Descent
+from fedsim.params import Model
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,3 +27,8 @@ class Proximal:
             gradient + self.mu * (param - anchor[name])
             for gradient, (name, param) in zip(gradients, model.params.items(), strict=True)
         ]
+
+
+def held_near(anchor: Model, mu: float) -> dict[str, Any]:
+    """Return the arguments of a fit with the proximal term ``mu/2 ||w - anchor||^2``."""
+    return {"step": Descent(correct=Proximal(mu)), "extras": {"anchor": Extra(anchor.params)}}

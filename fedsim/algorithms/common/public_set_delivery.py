@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import TypeVar
 
-from fedsim.algorithms.base import Algorithm, C, Exchange, Exchanges, Predictor, Predictors, S, broadcast
+from fedsim.algorithms.base import Algorithm, C, Exchange, Exchanges, S, broadcast
 from fedsim.algorithms.common.public_predictions import Announced, announce, restored
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.engine.compute_context import ComputeContext
@@ -74,10 +74,6 @@ class PublicSetDelivery(Algorithm[C, S, P]):
     ) -> tuple[P, None]:
         """Store the samples as they came: one byte a number for images of eight bits."""
         return replace(state, received=Announced.of(message).values), None
-
-    async def models_of(self, observer: ClientContext, server_state: S, client_state: P) -> Predictors:
-        """Return the client's own model."""
-        return {"personal": Predictor(client_state.model)}
 
 
 def held(client: ClientContext, state: ClientState, positions: Array) -> tuple[Samples, Array]:

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 from typing_extensions import TypeVar
 
-from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Predictor, Predictors, Replies, broadcast
+from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Replies, broadcast
 from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
 from fedsim.algorithms.common.public_predictions import Announced, announce
 from fedsim.algorithms.contexts import ClientContext, ServerContext
@@ -146,9 +146,3 @@ class ShareAndDistil(Algorithm[G, S, ClientState]):
         if self.config.order == "distill_first":
             model = await self.trained(client, model)
         return ClientState(model), None
-
-    async def models_of(
-        self, observer: ClientContext, server_state: S, client_state: ClientState
-    ) -> Predictors:
-        """Return the client's own model."""
-        return {"personal": Predictor(client_state.model)}

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, cast
 
-from fedsim.algorithms.base import Algorithm, C, Exchange, Exchanges, P, Predictor, Predictors, Replies, S
+from fedsim.algorithms.base import Algorithm, C, Exchange, Exchanges, P, Replies, S
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.wire import Message, ModelUpdate
 
@@ -46,7 +46,3 @@ class OwnModelRounds(TrainingRounds[C, S, P]):
     def join(self, client: ClientContext) -> P:
         """Begin with the start values of the client's architecture, where the state is a model."""
         return cast(P, client.initial_model())
-
-    async def models_of(self, observer: ClientContext, server_state: S, client_state: P) -> Predictors:
-        """Return the client's own model."""
-        return {"personal": Predictor(await self.own_model(observer, client_state, None))}

@@ -29,8 +29,6 @@ class Crop(Augmentation[CropConfig]):
     4.2: 4 pixels for CIFAR-10.
     """
 
-    Config = CropConfig
-
     def transformed(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Return the images, each moved by its own two draws."""
         padding, device = self.config.padding, images.device
@@ -64,8 +62,6 @@ class Cutout(Augmentation[CutoutConfig]):
     1708.04552): the square's centre is anywhere in the image, so a part of it may lie beyond the border.
     """
 
-    Config = CutoutConfig
-
     def transformed(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Return the images, each without the pixels around a centre of its own."""
         number, _, height, width = images.shape
@@ -96,8 +92,6 @@ class FlipConfig(Config):
 
 class Flip(Augmentation[FlipConfig]):
     """Some images are mirrored, left to right (torchvision's RandomHorizontalFlip)."""
-
-    Config = FlipConfig
 
     def transformed(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Return the images, some of them mirrored."""

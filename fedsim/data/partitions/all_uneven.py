@@ -24,7 +24,6 @@ class AllUnevenConfig(Config):
 class AllUneven(ClassPartition[AllUnevenConfig]):
     """Every class for every client, in uneven parts."""
 
-    Config = AllUnevenConfig
     order_first = True
 
     def counts(self, totals: Counts, num_clients: int, generator: np.random.Generator) -> Counts:

@@ -24,8 +24,6 @@ class ByUserConfig(Config):
 class ByUser(PartitionPlugin[ByUserConfig]):
     """One user for each client."""
 
-    Config = ByUserConfig
-
     def split(self, pool: Pool, num_clients: int, key: Key) -> list[Indices]:
         """Give each client all samples of one user."""
         if pool.users is None:

@@ -32,8 +32,6 @@ class ClassesPerClientConfig(Config):
 class ClassesPerClient(ClassPartition[ClassesPerClientConfig]):
     """Equally many classes and samples for each client, in different parts."""
 
-    Config = ClassesPerClientConfig
-
     def counts(self, totals: Counts, num_clients: int, generator: np.random.Generator) -> Counts:
         """Return counts that give out every class that has a holder, except for what is left over."""
         there = np.flatnonzero(totals)

@@ -53,8 +53,6 @@ class DirichletClass(ClassPartition[DirichletClassConfig]):
     with alpha = 0.9, this is data setup 2 (DS-2) of PersFL.
     """
 
-    Config = DirichletClassConfig
-
     def counts(self, totals: Counts, num_clients: int, generator: np.random.Generator) -> Counts:
         """Return counts that give out all samples."""
         config = self.config
@@ -129,8 +127,6 @@ class DirichletClient(ClassPartition[DirichletClientConfig]):
     key, so that low numbers have no advantage.
     """
 
-    Config = DirichletClientConfig
-
     def counts(self, totals: Counts, num_clients: int, generator: np.random.Generator) -> Counts:
         """Return counts with equal sums; the first clients get one more if samples do not divide evenly."""
         total, left, present = int(totals.sum()), totals, np.flatnonzero(totals)
@@ -193,8 +189,6 @@ class DirichletTwoLevel(ClassPartition[DirichletTwoLevelConfig]):
     That of the law with the paper's alpha_size = 10 is 753, and about one draw in forty is as uneven as the
     example.
     """
-
-    Config = DirichletTwoLevelConfig
 
     def counts(self, totals: Counts, num_clients: int, generator: np.random.Generator) -> Counts:
         """Return counts that give out all samples."""

@@ -28,7 +28,6 @@ class LabelGroupsConfig(Config):
 class LabelGroups(ClassPartition[LabelGroupsConfig]):
     """Groups of clients with classes of their own."""
 
-    Config = LabelGroupsConfig
     order_first = True
 
     def counts(self, totals: Counts, num_clients: int, generator: np.random.Generator) -> Counts:

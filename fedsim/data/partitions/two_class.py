@@ -32,7 +32,6 @@ class TwoClass(ClassPartition[TwoClassConfig]):
     Clients k and k + N hold the same two classes, so with more clients than classes there are hidden groups.
     """
 
-    Config = TwoClassConfig
     order_first = True
 
     def counts(self, totals: Counts, num_clients: int, generator: np.random.Generator) -> Counts:
@@ -69,7 +68,6 @@ class TwoClassLogNormal(ClassPartition[TwoClassLogNormalConfig]):
     does not say how they are spread; its public code deals neighbouring classes with log-normal sizes.
     """
 
-    Config = TwoClassLogNormalConfig
     order_first = True
 
     def counts(self, totals: Counts, num_clients: int, generator: np.random.Generator) -> Counts:

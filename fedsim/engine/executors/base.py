@@ -50,7 +50,6 @@ class ExecutorConfig(Config):
 class Executor(Plugin[ExecutorConfig], ABC):
     """Runs jobs."""
 
-    Config = ExecutorConfig
     Params: ClassVar[ConfigClass] = Config
     """What ``engine.params`` may say."""
     learns: ClassVar[bool] = True

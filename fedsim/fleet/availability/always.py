@@ -7,14 +7,8 @@ from fedsim.fleet.availability.base import Availability, AvailabilityPlugin, Eve
 from fedsim.rng import Key
 
 
-class AlwaysConfig(Config):
-    """There is nothing to set."""
-
-
-class Always(AvailabilityPlugin[AlwaysConfig]):
+class Always(AvailabilityPlugin[Config]):
     """Never away."""
-
-    Config = AlwaysConfig
 
     def bind(self, num: int, key: Key) -> Availability:
         """Return clients that are always there; nothing is drawn."""

@@ -31,8 +31,6 @@ def sample_available(eligible: Array, count: int, are_there: Callable[[Array], A
     once, and the ones that are there are put in random order: the same law, since the order of the unseen
     does not depend on what was seen.
     """
-    if count < 0:
-        raise ValueError(f"{count} clients are wanted: give zero or more")
     generator = key.numpy()
     num = len(eligible)
     drawn: list[Array] = []

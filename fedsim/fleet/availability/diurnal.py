@@ -97,8 +97,6 @@ class DiurnalConfig(Config):
 class Diurnal(AvailabilityPlugin[DiurnalConfig]):
     """A probability that follows the local time of day."""
 
-    Config = DiurnalConfig
-
     def bind(self, num: int, key: Key) -> Availability:
         """Return clients whose zones and willingness are drawn from ``key``."""
         return _Days(self.config, num, key)

@@ -36,8 +36,6 @@ class DutyCycle(AvailabilityPlugin[DutyCycleConfig]):
     once and uniformly. So at every instant, and over a period, the expected share of clients is ``on_share``.
     """
 
-    Config = DutyCycleConfig
-
     def bind(self, num: int, key: Key) -> Availability:
         """Return clients whose phases are drawn from ``key``."""
         return _Rhythm(self.config, num, key)
@@ -84,8 +82,6 @@ class Renewal(AvailabilityPlugin[RenewalConfig]):
     a source; that durations are heavy-tailed is what the traces of phones behind FLASH (WWW 2021) and
     FedScale (ICML 2022) show.
     """
-
-    Config = RenewalConfig
 
     def bind(self, num: int, key: Key) -> Availability:
         """Return clients whose comings and goings are drawn from ``key``."""

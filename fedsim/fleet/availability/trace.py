@@ -66,8 +66,6 @@ Recording = tuple[Sequence[Array], int]
 class AvailabilityTrace(AvailabilityPlugin[TraceConfig]):
     """A recording that repeats itself."""
 
-    Config = TraceConfig
-
     def bind(self, num: int, key: Key) -> Availability:
         """Return clients that repeat what the file says; ``key`` decides whom each of them repeats."""
         intervals, length = self.read()

@@ -62,8 +62,6 @@ class Hinge(Staleness[HingeConfig]):
     values are the defaults. The ``+ 1`` makes it continuous at b.
     """
 
-    Config = HingeConfig
-
     def discount(self, staleness: float) -> float:
         """Return 1, or less beyond the bend."""
         a, b = self.config.a, self.config.b
@@ -84,8 +82,6 @@ class Polynomial(Staleness[PolynomialConfig]):
     = 0.5 it is ``1 / sqrt(1 + t)``, which FedBuff uses: Nguyen, Malik, Zhan, Yousefpour, Rabbat, Malek, Huba:
     Federated Learning with Buffered Asynchronous Aggregation, AISTATS 2022 (arXiv 2106.06639), section 5.
     """
-
-    Config = PolynomialConfig
 
     def discount(self, staleness: float) -> float:
         """Return the power."""

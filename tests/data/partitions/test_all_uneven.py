@@ -1,23 +1,16 @@
 """Every class for every client, in uneven parts."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim.data.base import Counts
-from fedsim.data.partitions.all_uneven import AllUneven, AllUnevenConfig
-from fedsim.data.partitions.base import Pool
 from fedsim.errors import DataError
-from fedsim.rng import Key
+from tests.data.conftest import counted
 
-
-def counts_of(num_clients: int, *sizes: int, seed: int = 0, **settings: float) -> Counts:
-    labels = np.repeat(np.arange(len(sizes)), sizes)
-    parts = AllUneven(AllUnevenConfig(**settings)).split(
-        Pool(labels, len(sizes)), num_clients, Key.root(seed)
-    )
-    return np.array([np.bincount(labels[part], minlength=len(sizes)) for part in parts])
+counts_of = partial(counted, "all_uneven")
 
 
 def test_all_of_it_even() -> None:

@@ -1,22 +1,18 @@
 """A few classes for each client, and equal totals."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim.data.base import Counts
-from fedsim.data.partitions.base import Pool
-from fedsim.data.partitions.classes_per_client import ClassesPerClient, ClassesPerClientConfig, _whole, deal
+from fedsim.data.partitions.classes_per_client import _whole, deal
 from fedsim.errors import DataError
 from fedsim.rng import Key
+from tests.data.conftest import counted
 
-
-def counts_of(num_clients: int, *sizes: int, classes: int = 4, seed: int = 0) -> Counts:
-    labels = np.repeat(np.arange(len(sizes)), sizes)
-    partition = ClassesPerClient(ClassesPerClientConfig(classes=classes))
-    parts = partition.split(Pool(labels, len(sizes)), num_clients, Key.root(seed))
-    return np.array([np.bincount(labels[part], minlength=len(sizes)) for part in parts])
+counts_of = partial(counted, "classes_per_client")
 
 
 @given(st.data(), st.integers(1, 12), st.integers(1, 10), st.integers(0, 2**32))

@@ -1,34 +1,23 @@
-from typing import Any
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from fedsim.data.base import Counts, Indices
+from fedsim.data.base import Counts
 from fedsim.data.partitions import dirichlet
-from fedsim.data.partitions.base import Pool
-from fedsim.data.partitions.dirichlet import (
-    DirichletClass,
-    DirichletClassConfig,
-    DirichletClient,
-    DirichletClientConfig,
-    DirichletTwoLevel,
-    DirichletTwoLevelConfig,
-    _serve,
-)
+from fedsim.data.partitions.dirichlet import DirichletClassConfig, _serve
 from fedsim.errors import DataError
 from fedsim.rng import Key
+from tests.data.conftest import counted
 
-LABELS = np.arange(2000) % 10
+EQUAL = (200,) * 10
+by_class, two_level = partial(counted, "dirichlet_class"), partial(counted, "dirichlet_two_level")
 
 
-def by_class(
-    config: DirichletClassConfig, num_clients: int, seed: int = 0, labels: Indices = LABELS
-) -> Counts:
-    parts = DirichletClass(config).split(Pool(labels, 10), num_clients, Key.root(seed))
-    return np.array([np.bincount(labels[part], minlength=10) for part in parts])
+def by_client(alpha: float, num_clients: int, seed: int = 0) -> Counts:
+    return counted("dirichlet_client", num_clients, *EQUAL, seed=seed, alpha=alpha)
 
 
 def test_a_class_is_cut_at_the_running_sums_of_its_shares() -> None:
@@ -52,36 +41,22 @@ def test_cap_when_all_with_a_share_are_full() -> None:
 
 @given(st.integers(0, 2**32), st.sampled_from([0.1, 0.5, 10.0]))
 def test_cap_as_a_law(seed: int, alpha: float) -> None:
-    counts = by_class(DirichletClassConfig(alpha=alpha, cap=True, min_size=0), 5, seed)
+    counts = by_class(5, *EQUAL, seed=seed, alpha=alpha, cap=True, min_size=0)
     before = np.cumsum(counts, axis=1) - counts
-    assert (counts[before >= len(LABELS) / 5] == 0).all()
+    assert (counts[before >= sum(EQUAL) / 5] == 0).all()
 
 
 @given(st.integers(0, 2**32), st.sampled_from([0.3, 0.5, 10.0]), st.booleans())
 def test_everybody_has_min_size(seed: int, alpha: float, cap: bool) -> None:
-    counts = by_class(DirichletClassConfig(alpha=alpha, cap=cap), 10, seed)
+    counts = by_class(10, *EQUAL, seed=seed, alpha=alpha, cap=cap)
     assert counts.sum(axis=1).min() >= 10
     assert counts.sum(axis=0).tolist() == [200] * 10
 
 
-def test_a_smaller_alpha_means_more_skew_of_labels_and_of_sizes() -> None:
-    def skew(alpha: float) -> tuple[float, float]:
-        draws = [by_class(DirichletClassConfig(alpha=alpha, min_size=1), 10, seed) for seed in range(20)]
-        largest_class = np.mean([(c.max(axis=1) / c.sum(axis=1)).mean() for c in draws])
-        return float(largest_class), float(np.mean([c.sum(axis=1).std() for c in draws]))
-
-    strong, weak, even = skew(0.1), skew(0.5), skew(100.0)
-    assert strong[0] > weak[0] > even[0]
-    assert strong[1] > weak[1] > even[1]
-
-
 def test_shares_follow_the_dirichlet_law() -> None:
     # A share of Dir(alpha * 1_K) has mean 1/K and variance (K - 1) / (K^2 (K alpha + 1)).
-    labels = np.arange(20_000) % 10
-    config = DirichletClassConfig(alpha=0.5, min_size=0)
-    shares: NDArray[np.float64] = np.concatenate(
-        [by_class(config, 4, seed, labels).T / 2000 for seed in range(40)]
-    )
+    draws = [by_class(4, *[2000] * 10, seed=seed, alpha=0.5, min_size=0) for seed in range(40)]
+    shares = np.concatenate([counts.T for counts in draws]) / 2000
     assert shares.mean(axis=0) == pytest.approx(0.25, abs=0.06)
     assert shares.var(axis=0) == pytest.approx(3 / (16 * 3), rel=0.25)
 
@@ -91,40 +66,32 @@ def test_a_request_that_never_succeeds_says_what_to_change(monkeypatch: pytest.M
     with pytest.raises(
         DataError, match=r"5 draws .* alpha = 0.001 over 20 clients and 2000 samples.*Raise alpha"
     ):
-        by_class(DirichletClassConfig(alpha=0.001), 20)
+        by_class(20, *EQUAL, alpha=0.001)
 
 
 def test_too_few_samples_for_min_size_are_refused_at_once() -> None:
     with pytest.raises(DataError, match="2000 samples cannot give at least 10 to each of 201 clients"):
-        by_class(DirichletClassConfig(), 201)
+        by_class(201, *EQUAL)
 
 
 @given(st.integers(0, 2**32))
 def test_everybody_has_every_class(seed: int) -> None:
-    labels = np.repeat([0, 1, 3], [12, 40, 300])  # class 2 has no samples, and nobody wants one
-    config = DirichletClassConfig(alpha=0.9, min_size=4, every_class=True)
-    counts = by_class(config, 6, seed, labels)
+    # Class 2 has no samples, and nobody wants one.
+    counts = by_class(6, 12, 40, 0, 300, seed=seed, alpha=0.9, min_size=4, every_class=True)
     assert counts[:, [0, 1, 3]].min() >= 1
-    assert counts.sum(axis=0)[:4].tolist() == [12, 40, 0, 300]
+    assert counts.sum(axis=0).tolist() == [12, 40, 0, 300]
     assert counts.sum(axis=1).min() >= 4
 
 
 def test_every_class_where_it_is_all_but_impossible(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dirichlet, "MAX_DRAWS", 5)
-    labels = np.repeat([0, 1], [500, 5])
     with pytest.raises(DataError, match=r"none of .* gave each of .* one of the 5 samples of class 1: raise"):
-        by_class(DirichletClassConfig(alpha=0.5, min_size=0, every_class=True), 6, labels=labels)
+        by_class(6, 500, 5, alpha=0.5, min_size=0, every_class=True)
 
 
 def test_cap_and_every_class_contradict_each_other() -> None:
     with pytest.raises(ValueError, match="choose one of the two"):
         DirichletClassConfig(cap=True, every_class=True)
-
-
-def by_client(alpha: float, num_clients: int, seed: int = 0) -> Counts:
-    partition = DirichletClient(DirichletClientConfig(alpha=alpha))
-    parts = partition.split(Pool(LABELS, 10), num_clients, Key.root(seed))
-    return np.array([np.bincount(LABELS[part], minlength=10) for part in parts])
 
 
 @given(st.sampled_from([1e-6, 0.1, 1.0, 1e6]), st.integers(1, 60), st.integers(0, 2**32))
@@ -145,14 +112,6 @@ def test_a_small_alpha_gives_most_clients_one_class() -> None:
     assert (largest == 40).mean() > 0.5
 
 
-def test_skew_grows_as_alpha_falls() -> None:
-    largest = [
-        np.mean([by_client(alpha, 20, seed).max(axis=1).mean() for seed in range(5)])
-        for alpha in (0.1, 1, 10)
-    ]
-    assert largest[0] > largest[1] > largest[2]
-
-
 def test_the_late_are_not_always_the_last() -> None:
     # Those served last take the leftovers; were they always the highest numbers, their skew would stand out.
     skew = np.mean([by_client(0.1, 20, seed).max(axis=1) for seed in range(40)], axis=0)
@@ -167,13 +126,6 @@ def test_a_class_that_ran_out_is_replaced_by_the_others_wished_for() -> None:
 def test_when_no_wish_is_left_the_rest_is_taken_as_it_is() -> None:
     wish, left = np.array([1.0, 0.0, 0.0]), np.array([2, 3, 0])
     assert _serve(wish, 5, left, Key.root(0).numpy()).tolist() == [2, 3, 0]
-
-
-def two_level(num_clients: int, *sizes: int, seed: int = 0, **settings: Any) -> Counts:
-    labels = np.repeat(np.arange(len(sizes)), sizes)
-    partition = DirichletTwoLevel(DirichletTwoLevelConfig(**settings))
-    parts = partition.split(Pool(labels, len(sizes)), num_clients, Key.root(seed))
-    return np.array([np.bincount(labels[part], minlength=len(sizes)) for part in parts])
 
 
 @given(st.integers(1, 12), st.integers(0, 2**32), st.sampled_from([0.05, 0.5, 100.0]))

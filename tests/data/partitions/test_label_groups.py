@@ -1,22 +1,16 @@
 """Groups of clients with classes of their own."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim.data.base import Counts
-from fedsim.data.partitions.base import Pool
-from fedsim.data.partitions.label_groups import LabelGroups, LabelGroupsConfig
 from fedsim.errors import DataError
-from fedsim.rng import Key
+from tests.data.conftest import counted
 
-
-def counts_of(num_clients: int, *sizes: int, groups: int = 2, leak: float = 0.0, seed: int = 0) -> Counts:
-    labels = np.repeat(np.arange(len(sizes)), sizes)
-    partition = LabelGroups(LabelGroupsConfig(groups=groups, leak=leak))
-    parts = partition.split(Pool(labels, len(sizes)), num_clients, Key.root(seed))
-    return np.array([np.bincount(labels[part], minlength=len(sizes)) for part in parts])
+counts_of = partial(counted, "label_groups")
 
 
 @given(st.integers(3, 12), st.integers(1, 3), st.integers(0, 2**32))

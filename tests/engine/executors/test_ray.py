@@ -169,10 +169,11 @@ def test_results_are_those_of_threads_also_when_actors_die(cluster: Any) -> None
 def test_a_job_that_fails_says_so_as_in_threads(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from ray_lab import shifted  # type: ignore[import-not-found]
 
+    failing = {"step": Descent(shifted.failing)}
+    monkeypatch.setattr(ModelTraining, "training_options", lambda *_: failing)
     said = []
     for params in ({}, {"address": cluster.address, "actors": 1}):
         parts = parts_of(SMALL, {"engine.workers": 1}, **params)
-        monkeypatch.setattr(ModelTraining, "training_step", Descent(shifted.failing))
         with pytest.raises(JobError) as caught:
             run(parts)
         said.append((str(caught.value), type(caught.value.__cause__).__name__))

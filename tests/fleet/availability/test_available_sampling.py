@@ -83,11 +83,6 @@ def test_few_are_asked_where_many_are_there_and_nobody_twice() -> None:
     assert nobody.asked == 100_000
 
 
-def test_a_negative_number_is_refused() -> None:
-    with pytest.raises(ValueError, match="-1 clients are wanted"):
-        sample_available(np.arange(3), -1, Known(np.ones(3, np.bool_)).now, Key.root(0))
-
-
 def test_nobody_is_wanted_or_eligible() -> None:
     presence = Known(np.ones(3, np.bool_))
     assert sample_available(np.arange(3), 0, presence.now, Key.root(0)).tolist() == []

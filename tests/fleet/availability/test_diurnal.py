@@ -49,11 +49,6 @@ def test_zones_are_drawn_by_their_weights() -> None:
     assert share(mixed, 2) == pytest.approx(0.75 * 0.4 + 0.25 * 0.1, abs=0.01)
 
 
-def test_the_average_over_a_day_is_the_share() -> None:
-    presence = bound(share=0.3)
-    assert np.mean([share(presence, at_h) for at_h in np.arange(0.1, 24, 1)]) == pytest.approx(0.3, abs=0.005)
-
-
 def test_willingness_lasts() -> None:
     presence = bound(keeps="4 h", swing=1, share=0.5)
     now, soon, late = (presence.available(EVERYBODY, at_h * 3600) for at_h in (0, 0.25, 400))

@@ -71,15 +71,6 @@ def test_a_plain_grid(tmp_path: Path) -> None:
     assert patterns == {"101101", "000000"}
 
 
-def test_a_grid_written_by_numpy_is_read_as_it_is(tmp_path: Path) -> None:
-    grid = Key.root(3).numpy().integers(0, 2, (30, 7))
-    np.savetxt(tmp_path / "grid.csv", grid, fmt="%d", delimiter=",")
-    presence = PLUGIN(TraceConfig.model_validate({"file": str(tmp_path / "grid.csv"), "step": "5 s"}))
-    bound_to_all = presence.bind(30, Key.root(0))
-    read = [[bound_to_all.look(client, 5.0 * i)[0] for i in range(7)] for client in range(30)]
-    assert sorted(read) == sorted(grid.astype(bool).tolist())
-
-
 @given(st.lists(st.text("01", min_size=5, max_size=5), min_size=1, max_size=4), st.integers(1, 30))
 def test_a_grid_is_replayed_state_by_state(
     tmp_path_factory: pytest.TempPathFactory, lines: list[str], num: int
@@ -108,15 +99,8 @@ def test_many_clients_share_few_recordings_in_a_drawn_order(tmp_path: Path) -> N
         ("client,on,off\na,0,1\n", {}, "line 1: the first line is 'client,on,off': write"),
         ("client,on_at_s,off_at_s\n", {}, "line 1: no interval follows"),
         ("client,on_at_s,off_at_s\na,0\n", {}, "line 2: 2 cells, but the header has 3 columns"),
-        ("client,on_at_s,off_at_s\na,x,1\n", {}, "line 2, column 'on_at_s': 'x' is not a number"),
-        ("client,on_at_s,off_at_s\na,-1,1\n", {}, "line 2, column 'on_at_s': '-1' is negative"),
         ("client,on_at_s,off_at_s\na,0,1e10\n", {}, "line 2, column 'off_at_s': '1e10' is too large"),
         ("client,on_at_s,off_at_s\na,3,3\n", {}, "line 2, column 'off_at_s': 3 s does not come after 3 s"),
-        (
-            "client,on_at_s,off_at_s\na,50,10\n",
-            {},
-            "line 2, column 'off_at_s': 10 s does not come after 50 s",
-        ),
         (
             "client,on_at_s,off_at_s\na,3,3.0001\n",
             {},

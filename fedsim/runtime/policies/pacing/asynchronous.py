@@ -166,7 +166,6 @@ class Buffered(Asynchronous[BufferedConfig]):
     algorithm that can merge stale replies runs under this pacing.
     """
 
-    Config = BufferedConfig
     merges_per_round = 1
 
     def merge_size(self, cohort_size: int) -> int:
@@ -184,7 +183,6 @@ class Immediate(Asynchronous[AsynchronousConfig]):
     merge is that of ``fedasync``; any algorithm that can merge stale replies runs under this pacing.
     """
 
-    Config = AsynchronousConfig
     merges_per_round = None
 
     def merge_size(self, cohort_size: int) -> int:

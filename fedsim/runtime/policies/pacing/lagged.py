@@ -46,8 +46,6 @@ class LaggedConfig(OverlappingConfig):
 class Lagged(Overlapping[LaggedConfig]):
     """Rounds that close with the first replies, and leave the other clients at work."""
 
-    Config = LaggedConfig
-
     def merge_size(self, cohort_size: int) -> int:
         """Return the number of replies that are wanted in a round."""
         return cohort_size

@@ -157,8 +157,6 @@ class SynchronousRounds(Pacing[S]):
 class Synchronous(SynchronousRounds[SynchronousConfig]):
     """One round after the other, each with a cohort of all clients."""
 
-    Config = SynchronousConfig
-
 
 def _all(carried: Dispatches) -> list[OpenDispatch]:
     return [dispatch for dispatches in carried.values() for dispatch in dispatches]

@@ -50,8 +50,6 @@ class TieredConfig(SynchronousConfig):
 class Tiered(SynchronousRounds[TieredConfig]):
     """Synchronous rounds, each with clients of one tier."""
 
-    Config = TieredConfig
-
     def misfits(self, cohort_size: int, num_eligible: int) -> Iterator[Fault]:
         """Yield that there are more tiers than clients."""
         if self.config.tiers > num_eligible:

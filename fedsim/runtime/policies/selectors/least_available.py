@@ -67,8 +67,6 @@ class Durations:
 class LeastAvailable(Selector[LeastAvailableConfig]):
     """Asks those first who are likely to be away soon."""
 
-    Config = LeastAvailableConfig
-
     @property
     def wants(self) -> tuple[Fact, ...]:
         """Who rests, and where nobody tells it, who was there."""

@@ -130,8 +130,6 @@ def utilities(
 class Oort(Selector[OortConfig]):
     """Exploits utility, and explores."""
 
-    Config = OortConfig
-
     @property
     def wants(self) -> tuple[Fact, ...]:
         """What utility is made of, and who was asked too often."""

@@ -58,8 +58,6 @@ class PowerOfChoiceConfig(Config):
 class PowerOfChoice(Selector[PowerOfChoiceConfig]):
     """The largest losses of a draw by data size."""
 
-    Config = PowerOfChoiceConfig
-
     @property
     def wants(self) -> tuple[Fact, ...]:
         """Losses alone."""

@@ -35,8 +35,6 @@ class DeadlineFittedConfig(Config):
 class DeadlineFitted(Workload[DeadlineFittedConfig]):
     """As much as fits into a deadline."""
 
-    Config = DeadlineFittedConfig
-
     async def training(self, work: Work) -> TrainingConfig:
         """Return the training as it is if it fits, else with the most mini-batches that do."""
         usual = work.usual_steps

@@ -32,8 +32,6 @@ class VariableEpochs(Workload[VariableEpochsConfig]):
     one.
     """
 
-    Config = VariableEpochsConfig
-
     async def training(self, work: Work) -> TrainingConfig:
         """Draw whether the client is one of them, and its epochs."""
         most = work.training.epochs

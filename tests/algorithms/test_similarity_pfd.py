@@ -1,4 +1,4 @@
-"""Sim-pFD: the specification's sanity checks (5.E.3); what it shares with KT-pFL is tested there."""
+"""Sim-pFD and TopK-pFD: the specification's sanity checks (5.E.3, 5.E.4); the rest is tested with KT-pFL."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedsim.algorithms.common.codistillation import ServerState
-from fedsim.params import Array
+from fedsim.params import Array, Model
 from fedsim.rng import Key
 from tests.algorithms.stand_ins import Server
 
@@ -67,3 +67,47 @@ def test_similarity_is_charged_to_the_server(world: Any) -> None:
 def test_only_those_who_answered_are_compared(world: Any) -> None:
     result = world.run(world.algorithm("sim_pfd"), clients_per_round=2)
     assert result.totals.parameters_up == 40 * 10 * 2 * 3
+
+
+def _distance(left: dict[int, Model], right: dict[int, Model]) -> float:
+    return max(
+        float(np.abs(array - right[client].params[name]).max())
+        for client, model in left.items()
+        for name, array in model.params.items()
+    )
+
+
+def test_five_neighbours_by_default(world: Any) -> None:
+    weights = _weights(world.algorithm("topk_pfd"), _predictions(9))
+    assert ((weights > 0).sum(axis=1) == 5).all()
+    assert set(weights.ravel().tolist()) == {0.0, 0.2}
+    assert (np.diagonal(weights) > 0).all()
+
+
+@pytest.mark.parametrize(("num_clients", "expected"), [(1, 1), (2, 1), (3, 2), (8, 4), (9, 5)])
+def test_half_of_those_who_answered(num_clients: int, expected: int, world: Any) -> None:
+    weights = _weights(world.algorithm("topk_pfd", half=True), _predictions(num_clients))
+    assert ((weights > 0).sum(axis=1) == expected).all()
+    np.testing.assert_allclose(weights.sum(axis=1), 1)
+
+
+def test_all_neighbours_are_codistillation_to_the_mean(world: Any) -> None:
+    everyone = world.personal(world.algorithm("topk_pfd", neighbours=4))
+    more = world.personal(world.algorithm("topk_pfd"))
+    mean = world.personal(world.algorithm("ktpfl", c_lr=0.0))
+    assert _distance(everyone, mean) < 1e-5
+    assert _distance(everyone, more) == 0.0
+
+
+@pytest.mark.parametrize("order", ["train_first", "distill_first"])
+def test_one_neighbour_is_local(order: str, world: Any) -> None:
+    # The teacher is the student itself: the gradient is zero but for rounding.
+    alone = world.personal(world.algorithm("topk_pfd", neighbours=1, order=order))
+    assert _distance(alone, world.personal(world.algorithm("local"))) < 1e-5
+    assert _distance(alone, world.personal(world.algorithm("topk_pfd", neighbours=2, order=order))) > 1e-3
+
+
+def test_neighbours_are_among_those_who_answered(world: Any) -> None:
+    two = world.personal(world.algorithm("topk_pfd"), clients_per_round=2)
+    mean = world.personal(world.algorithm("ktpfl", c_lr=0.0), clients_per_round=2)
+    assert _distance(two, mean) < 1e-5

@@ -4,9 +4,6 @@ Clients train as in FedAvg. The server forms the mean change ``D = sum_k p_k (w_
 optimiser of its own, which remembers moments of it (specification 5.B.4). Running statistics are averaged. A
 client's change has the dtype of its model, as if the client had sent it; the mean, the moments and the step
 are in float64, so that squares of large changes do not overflow.
-
-Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan: Adaptive Federated Optimization, ICLR 2021
-(arXiv 2003.00295), algorithms 1 and 2.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from fedsim.algorithms.base import Replies
+from fedsim.algorithms.base import About, Replies
 from fedsim.algorithms.common.model_rounds import ModelTraining, Weighting, mean_weights
 from fedsim.algorithms.contexts import ServerContext
 from fedsim.config import Config
@@ -85,6 +82,39 @@ class ServerOptimisation(ModelTraining[G, ServerState]):
         return ServerState(Model(model.architecture, params, buffers), moments)
 
 
+class FedAvgMConfig(ServerOptimiserConfig):
+    """FedAvgM's own parameters."""
+
+    momentum: PartialShare = 0.9
+    """How much of the velocity stays from round to round, beta (the paper tries 0 to 0.997)."""
+    nesterov: bool = False
+    """Move by ``D + beta u`` instead of u: Nesterov's momentum, which the paper uses."""
+
+
+class FedAvgM(ServerOptimisation[FedAvgMConfig]):
+    """FedAvgM: FedAvg with momentum at the server.
+
+    The mean change D of the clients' models moves a velocity, ``u <- beta u + D``, and that moves the global
+    model, ``w <- w + server_lr u``. Changes of earlier rounds so stand in for the clients that a round does
+    not ask.
+
+    Hsu, Qi, Brown: Measuring the Effects of Non-Identical Data Distribution for Federated Visual
+    Classification, 2019 (arXiv 1909.06335), section 4.3.
+    """
+
+    about = About(kind="one global model", down="S", up="S", server="the global model and its velocity")
+
+    def first_moments(self, like: Array) -> tuple[Array, ...]:
+        """Return a velocity of 0."""
+        return (np.zeros(like.shape),)
+
+    def step(self, change: Array, *moments: Array) -> tuple[Array, ...]:
+        """Return how a parameter moves, and its new velocity."""
+        momentum, (u,) = self.config.momentum, moments
+        u = momentum * u + change
+        return change + momentum * u if self.config.nesterov else u, u
+
+
 class AdaptiveConfig(ServerOptimiserConfig):
     """Parameters of the adaptive optimisers."""
 
@@ -100,7 +130,10 @@ A = TypeVar("A", bound=AdaptiveConfig)
 
 
 class AdaptiveOptimisation(ServerOptimisation[A]):
-    """Steps ``u / (sqrt(v) + epsilon)`` without bias correction; a subclass computes v."""
+    """Steps ``u / (sqrt(v) + epsilon)`` without bias correction; a subclass computes v.
+
+    The first moment is ``u <- beta1 u + (1 - beta1) D``, and the model moves by ``server_lr`` times the step.
+    """
 
     @abstractmethod
     def second_moment(self, v: Array, squared: Array) -> Array:
@@ -116,3 +149,80 @@ class AdaptiveOptimisation(ServerOptimisation[A]):
         u = self.config.beta1 * u + (1 - self.config.beta1) * change
         v = self.second_moment(v, np.square(change))
         return u / (np.sqrt(v) + self.config.epsilon), u, v
+
+
+class FedAdagradConfig(AdaptiveConfig):
+    """FedAdagrad's own parameters."""
+
+    beta1: PartialShare = 0.0
+    """Decay of the first moment. The paper sets it to 0 for FedAdagrad, as Adagrad has no momentum; 0.9 is
+    what it takes for FedAdam and FedYogi."""
+
+
+class FedAdagrad(AdaptiveOptimisation[FedAdagradConfig]):
+    """FedAdagrad: FedAvg whose server moves the global model as Adagrad would.
+
+    The second moment is the sum of all squared mean changes, ``v <- v + D^2``, so the steps become shorter
+    from round to round. By default, as in the paper's runs, the first moment is the change itself.
+
+    Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan: Adaptive Federated Optimization, ICLR 2021
+    (arXiv 2003.00295), algorithm 2.
+    """
+
+    about = About(kind="one global model", down="S", up="S", server="the global model and two moments")
+
+    def second_moment(self, v: Array, squared: Array) -> Array:
+        """Return the sum of the squares."""
+        return v + squared
+
+
+class FedAdamConfig(AdaptiveConfig):
+    """FedAdam's own parameters."""
+
+    beta2: PartialShare = 0.99
+    """Decay of the second moment (the paper: 0.99)."""
+
+
+class FedAdam(AdaptiveOptimisation[FedAdamConfig]):
+    """FedAdam: FedAvg whose server moves the global model as Adam would.
+
+    The second moment is ``v <- beta2 v + (1 - beta2) D^2``.
+
+    Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan: Adaptive Federated Optimization, ICLR 2021
+    (arXiv 2003.00295), algorithm 2.
+    """
+
+    about = About(kind="one global model", down="S", up="S", server="the global model and two moments")
+
+    def second_moment(self, v: Array, squared: Array) -> Array:
+        """Return a moving average of the squares."""
+        return self.config.beta2 * v + (1 - self.config.beta2) * squared
+
+
+class FedYogiConfig(AdaptiveConfig):
+    """FedYogi's own parameters."""
+
+    beta2: PartialShare = 0.99
+    """One minus the length of the second moment's steps (the paper: 0.99)."""
+
+
+class FedYogi(AdaptiveOptimisation[FedYogiConfig]):
+    """FedYogi: FedAvg whose server moves the global model as Yogi would.
+
+    As FedAdam, but the second moment moves towards the squares by a step that does not grow with their
+    distance: ``v <- v - (1 - beta2) D^2 sign(v - D^2)``. So it falls slowly where changes become small, and
+    the steps stay short.
+
+    Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan: Adaptive Federated Optimization, ICLR 2021
+    (arXiv 2003.00295), algorithm 2.
+    """
+
+    about = About(kind="one global model", down="S", up="S", server="the global model and two moments")
+
+    def second_moment(self, v: Array, squared: Array) -> Array:
+        """Return the second moment, moved towards the squares."""
+        moved: Array = v - (1 - self.config.beta2) * squared * np.sign(v - squared)
+        return moved
+
+
+PLUGINS = {"fedadagrad": FedAdagrad, "fedadam": FedAdam, "fedavgm": FedAvgM, "fedyogi": FedYogi}
