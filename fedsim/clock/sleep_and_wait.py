@@ -113,7 +113,7 @@ async def wait(
     A timeout cancels nothing, and what ends exactly at the timeout is done. ``asyncio.wait`` keeps futures in
     sets, which are ordered by memory address, and decides such ties by order of submission.
     """
-    if timeout is None and wanted == inf:
+    if timeout is None and wanted >= len(futures):  # wait for all
         # One after the other: the later ones are mostly done by then.
         for future in futures:
             if not future.done():
