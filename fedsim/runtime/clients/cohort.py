@@ -166,7 +166,7 @@ class Cohort:
                     turn = self._turns[place]
                     loop.now_ns = goes_on_ns = self._goes_on_ns[place]  # what a hook reads of the clock
                     request = turn.go_on_ahead()
-                    if turn.ahead[-1].notes:
+                    if turn.has_notes(number):
                         self._notes.append((goes_on_ns, self._causes[place], place, number))
                     if request is None:
                         self._keep_reply(place, turn.reply)
@@ -181,7 +181,7 @@ class Cohort:
                     self._causes[place] = self._events.end_jobs(ends_ns, cause)
                     submitted.append((place, request, engine.submit_ahead(request, ends_ns)))
                 for place, request, promises in submitted:
-                    self._turns[place].ahead[-1].results = engine.results_ahead(request, promises)
+                    self._turns[place].done.append(engine.results_ahead(request, promises))
                 places = [place for place, *_ in submitted]
                 number += 1
         except (Exception, asyncio.CancelledError):
@@ -326,7 +326,7 @@ class Cohort:
         class_of, now_ns = self._events.event_class, self.loop.now_ns
         while self._notes and (self._notes[0][0], class_of[self._notes[0][1][0]]) < (at_ns, event_class):
             self.loop.now_ns, _, place, number = self._notes.pop(0)
-            self._turns[place].write_ahead(number)
+            self._turns[place].write_notes(number)
         self.loop.now_ns = now_ns
 
     def _enter_frames(self) -> None:
