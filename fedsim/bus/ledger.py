@@ -9,10 +9,12 @@ a frame on the link is ``overhead``, apart from all of these. A row costs 59 byt
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from operator import add, attrgetter, sub
 from struct import Struct
+from typing import Any
 
 import numpy as np
 
@@ -125,16 +127,47 @@ class Ledger:
         self,
         at_ns: int,
         header: Header,
+        up: bool,
         kind: str,
         num_bytes: int,
         num_parameters: int,
         is_data: bool,
         overhead_bytes: int = 0,
     ) -> int:
-        """Enter a frame that is being put on a link at an instant; return its row."""
+        """Enter a frame that is being put on a link at an instant; return its row.
+
+        The header is that of the frame or of its dispatch.
+        """
         row = len(self._outcome)
-        sender, words, up = header.sender, self._words, header.sender >= 0
-        totals = self._totals[up]
+        self._sent.frombytes(
+            self._sent_row(at_ns, header, up, kind, num_bytes, num_parameters, is_data, overhead_bytes)
+        )
+        self._outcome.append(_IN_FLIGHT)
+        self._arrivals.append(0)
+        self._arrived_ns.append(_NEVER)
+        return row
+
+    def delivered(self, frames: Iterable[tuple[int, tuple[Any, ...]]]) -> None:
+        """Enter frames that are delivered: each with its arrival, ns, and what :meth:`sent` is given."""
+        arrived_ns, sent = zip(*frames, strict=True)
+        self._sent.frombytes(b"".join([self._sent_row(*values) for values in sent]))
+        self._outcome.extend([_DELIVERED] * len(sent))
+        self._arrivals.extend([1] * len(sent))
+        self._arrived_ns.extend(arrived_ns)
+
+    def _sent_row(
+        self,
+        at_ns: int,
+        header: Header,
+        up: bool,
+        kind: str,
+        num_bytes: int,
+        num_parameters: int,
+        is_data: bool,
+        overhead_bytes: int,
+    ) -> bytes:
+        """Return the row of a frame, which counts in the totals from now on."""
+        words, totals, sender = self._words, self._totals[up], header.sender
         totals[0] += 1
         totals[4] += overhead_bytes
         if is_data:
@@ -142,25 +175,19 @@ class Ledger:
         else:
             totals[1] += num_bytes
             totals[2] += num_parameters
-        self._sent.frombytes(
-            _SENT_ROW.pack(
-                at_ns,
-                num_bytes,
-                num_parameters,
-                sender if up else header.receiver,
-                header.round,
-                header.dispatch,
-                overhead_bytes,
-                words[kind],
-                words[header.exchange],
-                up,
-                is_data,
-            )
+        return _SENT_ROW.pack(
+            at_ns,
+            num_bytes,
+            num_parameters,
+            sender if sender >= 0 else header.receiver,
+            header.round,
+            header.dispatch,
+            overhead_bytes,
+            words[kind],
+            words[header.exchange],
+            up,
+            is_data,
         )
-        self._outcome.append(_IN_FLIGHT)
-        self._arrivals.append(0)
-        self._arrived_ns.append(_NEVER)
-        return row
 
     def ended(self, at_ns: int, row: int, outcome: Outcome) -> bool:
         """Enter what became of a copy of a frame, and when; say whether it is the frame's first end."""

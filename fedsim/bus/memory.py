@@ -48,6 +48,19 @@ class OnLink(NamedTuple):
     link_bytes: int
 
 
+def start_values(header: Header, up: bool, on_link: OnLink) -> tuple[Any, ...]:
+    """Return the values of the record of a frame that is put on its link.
+
+    The header is that of the frame or of its dispatch.
+    """
+    return header.client, header.dispatch, up, *on_link.what
+
+
+def end_values(header: Header, up: bool, outcome: Outcome, cause: str = "") -> tuple[Any, ...]:
+    """Return the values of the record of the end of a frame, whose header may be that of its dispatch."""
+    return header.client, header.dispatch, up, OUTCOME_WORDS[outcome], cause
+
+
 # To ask the class for a member takes longer than to read a name.
 _DELIVERED, _UNDECODABLE = Outcome.DELIVERED, Outcome.UNDECODABLE
 
@@ -127,25 +140,19 @@ class MemoryBus:
         """Put a frame on its link, as one more row of the ledger."""
         header, frame, client, up = transfer.header, transfer.frame, transfer.client, transfer.up
         on_link = self._on_link(transfer.packed, frame.num_bytes, up)
-        transfer.row = row = self.record_start(header, on_link)
+        transfer.row = row = self.ledger.sent(now_ns(), header, up, *on_link.what)
+        self.trace.record(TRANSFER_START, *start_values(header, up, on_link))
         parcel = Parcel(header.sender, header.receiver, on_link.link_bytes, frame)
         transfer.passage = passage = self.carrier.carry(parcel, transfer)
         self._under_way.setdefault(client, {})[row] = transfer
         if client in self._away:
             passage.pause()
 
-    def record_start(self, header: Header, on_link: OnLink) -> int:
-        """Enter a frame that is put on its link now in ledger and trace; return its row in the ledger."""
-        what, up = on_link.what, header.sender >= 0
-        row = self.ledger.sent(now_ns(), header, *what)
-        self.trace.record(TRANSFER_START, header.client, header.dispatch, up, *what)
-        return row
-
     def record_end(self, header: Header, row: int, outcome: Outcome, cause: str = "") -> None:
         """Enter the end of a frame, or of a further copy of it, in ledger and trace."""
-        kind = TRANSFER_END if self.ledger.ended(now_ns(), row, outcome) else TRANSFER_COPY
-        up, word = header.sender >= 0, OUTCOME_WORDS[outcome]
-        self.trace.record(kind, header.client, header.dispatch, up, word, cause)
+        is_first = self.ledger.ended(now_ns(), row, outcome)
+        kind = TRANSFER_END if is_first else TRANSFER_COPY
+        self.trace.record(kind, *end_values(header, header.sender >= 0, outcome, cause))
 
     def on_link(self, packed: Packed, exchange: str, *, up: bool) -> OnLink:
         """Return what the frames of a message of an exchange are on a link."""

@@ -34,7 +34,7 @@ _DIGESTED_AT_ONCE = 512
 
 _READ_AT_ONCE = 1 << 20
 
-_LAST_NS = 2**63 - 1
+LAST_NS = 2**63 - 1
 """The latest instant, 292 years: tables of records hold instants as signed 64-bit integers."""
 
 _STAMPED = ("kind", "at_ns")
@@ -54,10 +54,22 @@ class RecordKind:
             )
 
 
+Record = tuple[Any, ...]
+"""A kind of record and its values."""
+
+Row = tuple[Any, ...]
+"""The instant of a record in ns, and its values: what a listener is called with."""
+
+TogetherListener = Callable[[Sequence[Row]], object]
+"""Called with records of one kind that are added together."""
+
+
 class Records(Protocol):
     """Records that can be listened to: as they are made, or as they were stored."""
 
-    def listen(self, listeners: Mapping[str, Listener]) -> Callable[[], None]:
+    def listen(
+        self, listeners: Mapping[str, Listener], together: Mapping[Listener, TogetherListener] | None = None
+    ) -> Callable[[], None]:
         """Call functions with the records of some kinds; see :meth:`Trace.listen`."""
 
 
@@ -81,6 +93,7 @@ class Trace:
         self._num_digested = 0
         self._kinds: dict[str, _Known] = {}
         self._listeners: defaultdict[str, list[Listener]] = defaultdict(list)
+        self._together: dict[Listener, TogetherListener] = {}
         if sink is not None:
             sink.write(_HEADER)
 
@@ -91,29 +104,61 @@ class Trace:
 
     def record(self, kind: RecordKind, *values: Value) -> None:
         """Add a record at the current instant."""
+        virtual = of_thread.loop
+        self._add(kind, (now_ns() if virtual is None else virtual.now_ns, *values))
+
+    def record_together(
+        self, groups: Sequence[tuple[RecordKind, Sequence[Row]]], order: Sequence[int]
+    ) -> None:
+        """Add records at instants that are not before those so far.
+
+        Args:
+            groups: Each kind with its records.
+            order: The place of each record among those of all groups, in the order of the trace.
+        """
+        if any(kind.name not in self._kinds for kind, _ in groups):
+            # Each kind is described before its first record.
+            together = [(kind, row) for kind, rows in groups for row in rows]
+            for place in order:
+                self._add(*together[place])
+            return
+        packed, pack = list[bytes](), self._pack
+        for kind, rows in groups:
+            _, num_fields, number, _ = self._kinds[kind.name]
+            for row in rows:
+                if len(row) != num_fields + 1 or row[0] > LAST_NS:
+                    raise _unfit(kind, row)
+            try:
+                packed += [pack((number, *row)) for row in rows]
+            except (TypeError, OverflowError) as error:
+                raise _unstorable(kind, error) from error
+        self._undigested += [packed[place] for place in order]
+        if self._sink is not None:
+            self._sink.write(b"".join(self._undigested[-len(order) :]))
+        self._catch_up()
+        if self.keep:
+            kept = [plain for kind, rows in groups for plain in _plain(kind, rows)]
+            self.kept += [kept[place] for place in order]
+        for kind, rows in groups:
+            for listener in self._listeners[kind.name]:
+                if listener in self._together:
+                    self._together[listener](rows)
+                    continue
+                for row in rows:
+                    listener(*row)
+
+    def _add(self, kind: RecordKind, row: Row) -> None:
         # Kinds are constants, so identity is enough here; comparing their fields would cost more.
         known = self._kinds.get(kind.name)
         if known is None or known[0] is not kind:
             known = self._introduce(kind)
         _, num_fields, number, listeners = known
-        if len(values) != num_fields:
-            raise ValueError(
-                f"{kind.name!r} has the fields {kind.fields}, but {len(values)} value(s) were given"
-            )
-        virtual = of_thread.loop
-        at_ns = now_ns() if virtual is None else virtual.now_ns
-        if at_ns > _LAST_NS:
-            raise RunError(
-                "virtual time has passed 292 years, and no record holds a later instant: give shorter "
-                "durations, faster links and devices, or fewer rounds"
-            )
+        if len(row) != num_fields + 1 or row[0] > LAST_NS:
+            raise _unfit(kind, row)
         try:
-            packed = self._pack((number, at_ns) + values)  # noqa: RUF005 - a sum is faster than a display
+            packed = self._pack((number, *row))
         except (TypeError, OverflowError) as error:
-            raise TypeError(
-                f"a record of {kind.name!r} has a value that no trace holds ({error}): write int(value) or "
-                "float(value)"
-            ) from error
+            raise _unstorable(kind, error) from error
         undigested = self._undigested
         undigested.append(packed)
         if len(undigested) > _DIGESTED_AT_ONCE:
@@ -121,16 +166,30 @@ class Trace:
         if self._sink is not None:
             self._sink.write(packed)
         if self.keep:
-            self._keep(at_ns, kind, values)
+            self.kept += _plain(kind, (row,))
         for listener in listeners:
-            listener(at_ns, *values)
+            listener(*row)
 
-    def listen(self, listeners: Mapping[str, Listener]) -> Callable[[], None]:
+    def listen(
+        self, listeners: Mapping[str, Listener], together: Mapping[Listener, TogetherListener] | None = None
+    ) -> Callable[[], None]:
         """Call functions with the records of kinds; return a function that removes them.
 
         A listener copies the sequences that it keeps, since the recorder may change them later.
+
+        Args:
+            listeners: What to call, by kind.
+            together: What to call instead of some of them with records that are added together.
         """
-        return _listen(self._listeners, listeners)
+        stop, its = _listen(self._listeners, listeners), together or {}
+        self._together |= its
+
+        def stop_all() -> None:
+            stop()
+            for listener in its:
+                del self._together[listener]
+
+        return stop_all
 
     def hash(self) -> str:
         """Return the hash of all records so far: 32 hexadecimal characters."""
@@ -141,10 +200,6 @@ class Trace:
         self._digest.update(b"".join(self._undigested))
         self._num_digested += len(self._undigested)
         self._undigested.clear()
-
-    def _keep(self, at_ns: int, kind: RecordKind, values: Sequence[Value]) -> None:
-        plain = (tuple(value) if isinstance(value, list) else value for value in values)
-        self.kept.append((at_ns, kind.name, *plain))
 
     def _introduce(self, kind: RecordKind) -> _Known:
         """Return the entry of a kind; the stream describes it before its first record."""
@@ -163,6 +218,32 @@ class Trace:
                 f"{kind.fields}: rename one"
             )
         return known
+
+
+def _unfit(kind: RecordKind, row: Row) -> Exception:
+    if row[0] <= LAST_NS:
+        return ValueError(
+            f"{kind.name!r} has the fields {kind.fields}, but {len(row) - 1} value(s) were given"
+        )
+    return RunError(
+        "virtual time has passed 292 years, and no record holds a later instant: give shorter durations, "
+        "faster links and devices, or fewer rounds"
+    )
+
+
+def _unstorable(kind: RecordKind, error: Exception) -> TypeError:
+    return TypeError(
+        f"a record of {kind.name!r} has a value that no trace holds ({error}): write int(value) or "
+        "float(value)"
+    )
+
+
+def _plain(kind: RecordKind, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
+    """Return records as they are kept."""
+    return [
+        (row[0], kind.name, *(tuple(value) if isinstance(value, list) else value for value in row[1:]))
+        for row in rows
+    ]
 
 
 def _new_digest() -> hashlib.blake2b:
@@ -189,8 +270,10 @@ class StoredTrace:
         self._file = file
         self._listeners: defaultdict[str, list[Listener]] = defaultdict(list)
 
-    def listen(self, listeners: Mapping[str, Listener]) -> Callable[[], None]:
-        """Call functions with the records of some kinds; see :meth:`Trace.listen`."""
+    def listen(
+        self, listeners: Mapping[str, Listener], together: Mapping[Listener, TogetherListener] | None = None
+    ) -> Callable[[], None]:
+        """Call functions with the records of some kinds, one by one; see :meth:`Trace.listen`."""
         return _listen(self._listeners, listeners)
 
     def play(self) -> None:

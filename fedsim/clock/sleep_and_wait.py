@@ -113,6 +113,12 @@ async def wait(
     A timeout cancels nothing, and what ends exactly at the timeout is done. ``asyncio.wait`` keeps futures in
     sets, which are ordered by memory address, and decides such ties by order of submission.
     """
+    if timeout is None and wanted >= len(futures):  # wait for all
+        # One after the other: the later ones are mostly done by then.
+        for future in futures:
+            if not future.done():
+                await _wait_for(future)
+        return True
     watched = [future for future in futures if not future.done()]
     num_pending = len(watched)
     missing = wanted - sum(counts(future) for future in futures if future.done())
@@ -141,3 +147,18 @@ async def wait(
             timer.cancel()
         for future in watched:
             future.remove_done_callback(one_is_done)
+
+
+async def _wait_for(future: asyncio.Future[Any]) -> None:
+    """Wait until a future is done, whatever it holds."""
+    waiter: asyncio.Future[None] = running_loop().create_future()
+
+    def end(_: object) -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    future.add_done_callback(end)
+    try:
+        await waiter
+    finally:
+        future.remove_done_callback(end)

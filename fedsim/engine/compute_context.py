@@ -160,8 +160,8 @@ class ComputeContext:
                 optimiser=optimiser,
                 public_buffers=public_buffers,
             )
-            usual: Fitted = await self._do(like.of(models, self.client, seed), like.work)
-            return usual
+            usual: list[Fitted] = await self._do(like.of(models, self.client, seed), like.work)
+            return usual[0]
         if epochs is None and steps is None:
             epochs, steps = self.training.epochs, self.training.steps
         by_name = {MODEL: models} if isinstance(models, Model) else models
@@ -186,7 +186,7 @@ class ComputeContext:
         num_steps = fit_work.num_steps
         optimisers = self._lasting(job.optimisers, num_steps * getattr(job.step, "moves", 1))
         job = replace(job, num_steps=num_steps, optimisers=optimisers)
-        fitted: Fitted = await self._do(job, fit_work)
+        fitted: Fitted = (await self._do(job, fit_work))[0]
         if keeping is not None and keeps:
             keeping.after(kept_as, by_name, fitted)
         return fitted
@@ -242,7 +242,7 @@ class ComputeContext:
             outputs=nothing,
             public_buffers=self.training.public_buffers,
         )
-        fitted: Fitted = await self._do(job)
+        fitted: Fitted = (await self._do(job))[0]
         return fitted.outputs
 
     async def predict(self, model: Model, samples: Samples, *, batch_size: int = PREDICT_BATCH_SIZE) -> Array:
@@ -252,8 +252,8 @@ class ComputeContext:
         at the cut, ``[n, ...]``. To get the logits too, predict with the layers above the cut on
         :class:`fedsim.engine.jobs.InlineSamples` of the features: the lower layers then run once.
         """
-        logits: Array = await self._do(jobs.Predict(model, samples, batch_size))
-        return logits
+        logits: list[Array] = await self._do(jobs.Predict(model, samples, batch_size))
+        return logits[0]
 
     async def predict_each(
         self, models: Sequence[Model], samples: Samples, *, batch_size: int = PREDICT_BATCH_SIZE
@@ -263,19 +263,22 @@ class ComputeContext:
         The real work may be done side by side; the time that passes is the sum.
         """
         predictions = [self._timed(jobs.Predict(model, samples, batch_size)) for model in models]
-        logits: list[Array] = await self._perform(self._request(predictions)) if predictions else []
+        if not predictions:
+            return []
+        request = JobRequest(self.client, self.dispatch, predictions, self._place)
+        logits: list[Array] = await self._perform(request)
         return logits
 
     async def evaluate(
         self, model: Model, samples: Samples, *, batch_size: int = PREDICT_BATCH_SIZE
     ) -> Score:
         """Return hits and loss of a model in eval mode on labelled samples."""
-        scores: list[Score] = await self._do(jobs.Evaluate(model, (samples,), batch_size))
-        return scores[0]
+        scores: list[list[Score]] = await self._do(jobs.Evaluate(model, (samples,), batch_size))
+        return scores[0][0]
 
     async def call(self, function: Callable[..., Any], *arguments: Any, flops: float) -> Any:
         """Return ``function(*arguments)``, which costs ``flops`` operations (more than zero)."""
-        return await self._do(jobs.Call(function, arguments, flops))
+        return (await self._do(jobs.Call(function, arguments, flops)))[0]
 
     def usual_steps(self, architecture: str) -> int:
         """Return how many mini-batches of own samples the work of ``training`` is for an architecture."""
@@ -335,9 +338,10 @@ class ComputeContext:
         """Return whose job it is, in words behind what is said of the job."""
         return " at the server" if self.client < 0 else f" at client {self.client}"
 
-    async def _do(self, job: Job, fit_work: FitWork | None = None) -> Any:
-        """Do one job and return its result."""
-        return (await self._perform(self._request([self._timed(job, fit_work)])))[0]
+    def _do(self, job: Job, fit_work: FitWork | None = None) -> Awaitable[list[Any]]:
+        """Have one job done; return what gives its result, in a list, when it is awaited."""
+        timed = (self._timed(job, fit_work),)
+        return self._perform(JobRequest(self.client, self.dispatch, timed, self._place))
 
     def _timed(self, job: Job, fit_work: FitWork | None = None) -> TimedJob:
         """Return the party's next job with its cost."""
@@ -347,9 +351,6 @@ class ComputeContext:
         varies = device.variation or device.load is not None
         key = self.key.child("load", self.dispatch, self._calls) if varies else self.key
         return TimedJob(job, effort, duration_s(device, effort, key))
-
-    def _request(self, timed: Sequence[TimedJob]) -> JobRequest:
-        return JobRequest(self.client, self.dispatch, timed, self._place)
 
     def _perform(self, request: JobRequest) -> Awaitable[list[Any]]:
         """Have a request done; return what gives its results when it is awaited."""

@@ -34,8 +34,8 @@ Ended: TypeAlias = Callable[[list[Any] | None, Exception | None], object]
 """Called when the jobs of a request have ended, with their results, or with what the first to fail raised."""
 
 
-def record_start(trace: Trace, request: JobRequest, timed: TimedJob) -> None:
-    """Record that a job of a request starts.
+def job_start_values(client: int, dispatch: int, timed: TimedJob) -> tuple[Any, ...]:
+    """Return the values of the record of a job that starts.
 
     Raises:
         ValueError: A duration that is negative or not finite.
@@ -43,13 +43,12 @@ def record_start(trace: Trace, request: JobRequest, timed: TimedJob) -> None:
     job, effort, duration_s = timed
     if not 0 <= duration_s < inf:
         raise ValueError(f"a job of {duration_s!r} s: a duration is finite and not negative")
-    flops = effort.total.flops
-    trace.record(JOB_START, request.client, request.dispatch, _name(job), flops, duration_s)
+    return client, dispatch, _name(job), effort.total.flops, duration_s
 
 
-def record_end(trace: Trace, request: JobRequest, job: Job, outcome: str = "done") -> None:
-    """Record that a job of a request ends."""
-    trace.record(JOB_END, request.client, request.dispatch, _name(job), outcome)
+def job_end_values(client: int, dispatch: int, job: Job, outcome: str = "done") -> tuple[Any, ...]:
+    """Return the values of the record of a job that ends."""
+    return client, dispatch, _name(job), outcome
 
 
 def _name(job: Job) -> str:
@@ -154,6 +153,14 @@ class Engine:
         pairs = zip(request.jobs, promises, strict=True)
         return [self._result(timed.job, promise, request.place) for timed, promise in pairs]
 
+    def record_start(self, request: JobRequest, timed: TimedJob) -> None:
+        """Record that a job of a request starts; a ValueError if its duration is negative or not finite."""
+        self.trace.record(JOB_START, *job_start_values(request.client, request.dispatch, timed))
+
+    def record_end(self, request: JobRequest, job: Job, outcome: str = "done") -> None:
+        """Record that a job of a request ends."""
+        self.trace.record(JOB_END, *job_end_values(request.client, request.dispatch, job, outcome))
+
     def pause(self, client: int) -> None:
         """Stop the virtual time of a client's jobs, those that begin from now on too; real work goes on."""
         self._away.add(client)
@@ -190,7 +197,7 @@ class Engine:
 
     async def _run_really(self, request: JobRequest, timed: TimedJob) -> Any:
         """Do a job on a real-time loop."""
-        record_start(self.trace, request, timed)
+        self.record_start(request, timed)
         outcome = "cancelled"
         try:
             promise = self._submit(timed.job, 0, timed.effort.total.flops)
@@ -201,7 +208,7 @@ class Engine:
             outcome = "failed"
             raise
         finally:
-            record_end(self.trace, request, timed.job, outcome)
+            self.record_end(request, timed.job, outcome)
 
     async def _outcome_in_thread(self, promise: Promise, job: Job, place: Callable[[], str]) -> Any:
         if self._waiters is None:
@@ -240,7 +247,7 @@ class RunningRequest:
         self._number = 0  # of the next job to end
         self._spent_ns = 0  # until the client went away
         for timed in request.jobs:
-            record_start(engine.trace, request, timed)
+            engine.record_start(request, timed)
         now_ns, self._ends_ns = _virtual_loop().now_ns, request.ends_ns()
         self._results: list[Any] = [] if results is None else list(results)
         self._promises = None
@@ -279,7 +286,7 @@ class RunningRequest:
         for number in range(self._number, len(jobs)):
             if self._promises is not None:
                 self._promises[number].cancel()
-            record_end(self._engine.trace, self._request, jobs[number].job, "cancelled")
+            self._engine.record_end(self._request, jobs[number].job, "cancelled")
         self._promises = None  # of which a pending result holds what it needs
 
     def _go_on(self) -> None:
@@ -301,13 +308,12 @@ class RunningRequest:
             if self._promises is not None:
                 self._results.append(engine._result(job, self._promises[number], request.place))
         except Exception as error:
-            record_end(
-                engine.trace, request, job, "failed" if isinstance(error, FedsimError) else "cancelled"
-            )
+            outcome = "failed" if isinstance(error, FedsimError) else "cancelled"
+            engine.record_end(request, job, outcome)
             self.stop()
             self._ended(None, error)
             return
-        record_end(engine.trace, request, job)
+        engine.record_end(request, job)
         if self._number < len(request.jobs):
             self._set_timer(_virtual_loop())
         else:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from fedsim.engine.cost import Effort
 from fedsim.engine.jobs import Job
+from fedsim.frozen import made_fast
 
 
 class TimedJob(NamedTuple):
@@ -25,6 +26,7 @@ class TimedJob(NamedTuple):
     duration_s: float
 
 
+@made_fast
 @dataclass(frozen=True, slots=True, eq=False)
 class JobRequest:
     """Jobs that a party's device does one after the other; the real work may be done side by side.

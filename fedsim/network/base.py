@@ -14,12 +14,16 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeGuard
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeGuard, TypeVar
+
+import numpy as np
 
 from fedsim.clock import call_after, now_ns
 from fedsim.network.capacity import Capacity
 from fedsim.params import Array
 from fedsim.plugins import C, Plugin
+
+T = TypeVar("T", float, Array)
 
 TraceOf = Callable[[int], Capacity | None]
 """Returns the trace of a client's link; None if it is constant."""
@@ -36,6 +40,7 @@ class InGroups:
     """A number for each client, given by groups of consecutive clients: a count, and a number or array."""
 
     def __init__(self, groups: Sequence[tuple[int, float | Array]]) -> None:
+        self._values = [column for _, column in groups]
         # A constant, or a function of the place in the group.
         self._columns = [column if isinstance(column, float) else column.item for _, column in groups]
         self._starts = list(accumulate((num for num, _ in groups), initial=0))
@@ -44,6 +49,22 @@ class InGroups:
         place = bisect_right(self._starts, client) - 1
         column = self._columns[place]
         return column if isinstance(column, float) else column(client - self._starts[place])
+
+    def take(self, clients: Array) -> Array:
+        """Return the numbers of clients."""
+        groups, numbers = np.searchsorted(self._starts, clients, "right") - 1, np.empty(len(clients))
+        for group in np.unique(groups):
+            its = groups == group
+            values = self._values[group]
+            numbers[its] = values if isinstance(values, float) else values[clients[its] - self._starts[group]]
+        return numbers
+
+
+def numbers_of(clients: Array, numbers: PerClient) -> Array:
+    """Return the numbers of clients, float64 ``[clients]``."""
+    if isinstance(numbers, InGroups):
+        return numbers.take(clients)
+    return np.asarray([numbers[client] for client in clients.tolist()], float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +218,8 @@ class NetworkPlugin(Plugin[C], ABC):
         return links.between_s(sender, receiver) + 8 * num_bytes / rate_bps
 
 
-def lone_s(latency_s: float, num_bytes: float, bps: float) -> float:
-    """Return how long a parcel takes alone, s."""
+def lone_s(latency_s: T, num_bytes: T, bps: T) -> T:
+    """Return how long a parcel takes alone, s; or each of several."""
     return latency_s + 8 * num_bytes / bps
 
 

@@ -8,10 +8,12 @@ begins or ends, or a capacity steps; all changes of one instant are solved toget
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
 from typing import cast
+
+import numpy as np
 
 from fedsim.clock import VirtualTimeLoop, running_loop
 from fedsim.config import Config
@@ -25,7 +27,7 @@ from fedsim.network.base import (
     NetworkPlugin,
     Parcel,
     Passage,
-    PerClient,
+    numbers_of,
 )
 from fedsim.network.capacity import Capacity, read_capacity
 from fedsim.network.capacity_audit import LoadCheck
@@ -39,8 +41,8 @@ def arrivals(
     parcels: Departures,
     *,
     capacity_bps: float,
-    link_bps: PerClient,
-    latency_ns: Callable[[int], int],
+    links_bps: Sequence[float],
+    latencies_ns: Sequence[int],
     all_at_once: bool,
     by_ns: int,
 ) -> Arrivals:
@@ -63,15 +65,15 @@ def arrivals(
         ):
             parcel = next_parcel
             next_parcel += 1
-            now_ns, client, num_bytes = parcels[parcel]
-            if (wait_ns := latency_ns(client)) > 0:
+            now_ns, _, num_bytes = parcels[parcel]
+            if (wait_ns := latencies_ns[parcel]) > 0:
                 turn += 1
                 heappush(heap, (now_ns + wait_ns, turn, parcel))
                 continue
         elif heap:
             now_ns, its_turn, parcel = heappop(heap)
             if parcel != _TICK:
-                _, client, num_bytes = parcels[parcel]
+                _, _, num_bytes = parcels[parcel]
         else:
             return result
         if parcel == _TICK:
@@ -96,7 +98,7 @@ def arrivals(
                 origin_ns = now_ns
                 star.restart()
             num_flowing += 1
-            bits, cap_bps = 8.0 * num_bytes, float(link_bps[client])
+            bits, cap_bps = 8.0 * num_bytes, links_bps[parcel]
             add(Flow(parcel), bits, cap_bps)
             # As if nobody else were there; what comes later only delays it.
             fastest_bps = cap_bps if cap_bps < capacity_bps else capacity_bps
@@ -150,11 +152,13 @@ class FluidCarrier:
         if (constant := self._constant[up]) is None:
             return []
         capacity_bps, link_bps = constant
+        clients = np.array([client for _, client, _ in parcels], np.int64)
+        latencies_s = numbers_of(clients, self._latency_s) + self._server_latency_s
         return arrivals(
             parcels,
             capacity_bps=capacity_bps,
-            link_bps=link_bps,
-            latency_ns=self._latency_ns,
+            links_bps=numbers_of(clients, link_bps).tolist(),
+            latencies_ns=np.rint(latencies_s * 1e9).astype(np.int64).tolist(),
             all_at_once=all_at_once,
             by_ns=by_ns,
         )

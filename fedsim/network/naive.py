@@ -7,7 +7,8 @@ is here to be compared with.
 
 from __future__ import annotations
 
-from fedsim.clock.loop import to_ns
+import numpy as np
+
 from fedsim.config import Config
 from fedsim.network.base import (
     Arrivals,
@@ -20,6 +21,7 @@ from fedsim.network.base import (
     Parcel,
     Passage,
     lone_s,
+    numbers_of,
 )
 
 
@@ -36,12 +38,22 @@ class NaiveCarrier:
 
     def arrivals(self, parcels: Departures, *, up: bool, all_at_once: bool, by_ns: int) -> Arrivals:
         """Return when parcels would arrive; see :class:`fedsim.network.base.TimetableCarrier`."""
-        ends_ns = list[int]()
-        for start_ns, client, num_bytes in parcels:
-            latency_s, rate_bps = self._path(client, -1) if up else self._path(-1, client)
-            ends_ns.append(start_ns + to_ns(lone_s(latency_s, num_bytes, rate_bps)))
-        order = sorted(range(len(ends_ns)), key=ends_ns.__getitem__)
-        return [(ends_ns[place], [place]) for place in order if ends_ns[place] <= by_ns]
+        if not parcels:
+            return []
+        links = self._links
+        start_ns, clients, num_bytes = np.array(parcels, np.int64).T
+        server_bps, client_bps = (
+            (links.server_down_bps, links.up_bps) if up else (links.server_up_bps, links.down_bps)
+        )
+        rate_bps = np.minimum(server_bps, numbers_of(clients, client_bps))
+        latency_s = links.server_latency_s + numbers_of(clients, links.latency_s)
+        passed_ns = np.rint(lone_s(latency_s, num_bytes, rate_bps) * 1e9)
+        ends_ns = start_ns + np.minimum(passed_ns, 2.0**62).astype(np.int64)  # which is never in time
+        order = np.argsort(ends_ns, kind="stable")
+        order = order[ends_ns[order] <= by_ns]
+        return [
+            (at_ns, [place]) for at_ns, place in zip(ends_ns[order].tolist(), order.tolist(), strict=True)
+        ]
 
     def _path(self, sender: int, receiver: int) -> tuple[float, float]:
         """Return latency, s, and rate, bit/s."""

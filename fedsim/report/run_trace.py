@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from fedsim.report.cost_breakdown import Columns
 from fedsim.report.number_format import several
 from fedsim.report.read_whole import read_whole
 from fedsim.report.summary import read_summary
-from fedsim.runtime.records.dispatch_phases import PLACES, UnderwayInSpans
+from fedsim.runtime.records.dispatch_phases import PLACES
 from fedsim.runtime.records.dispatch_table import DispatchTable
 
 TRACE = "trace.msgpack"
@@ -66,20 +65,14 @@ def opened(folder: Path) -> Iterator[BinaryIO]:
 
 def replay(folder: Path, listeners: Mapping[str, Listener] | None = None) -> Replayed:
     """Replay the trace of a run into its dispatches."""
-    cells = array("q")
-
-    def add_spans(dispatch: UnderwayInSpans) -> None:
-        for span in dispatch.spans:
-            cells.extend((dispatch.row, *span, dispatch.are_exact))
-
     with opened(folder) as file:
         trace = StoredTrace(file)
-        dispatches = DispatchTable(trace, add_spans)
+        dispatches = DispatchTable(trace, keep_spans=True)
         trace.listen(listeners or {})
         trace.play()
     dispatches.finish(round(read_summary(folder)["simulated_s"] * 1e9))
-    spans = np.frombuffer(cells, np.int64).reshape(-1, 5)
-    return Replayed(dispatches, spans[np.lexsort((spans[:, 2], spans[:, 0]))])
+    spans = dispatches.spans
+    return Replayed(dispatches, spans[np.argsort(spans[:, 0], kind="stable")])
 
 
 def _hash(file: Path) -> str:

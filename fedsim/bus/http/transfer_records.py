@@ -111,7 +111,7 @@ class TransferRecords:
     def _enter(self, header: Header, kind: str, num_bytes: int, parameters: int, is_data: bool) -> int:
         up = header.sender >= 0
         added = self._overhead.wire_bytes(num_bytes, "up" if up else "down") - num_bytes
-        row = self._ledger.sent(now_ns(), header, kind, num_bytes, parameters, is_data, added)
+        row = self._ledger.sent(now_ns(), header, up, kind, num_bytes, parameters, is_data, added)
         self._trace.record(
             *(TRANSFER_START, header.client, header.dispatch),
             *(up, kind, num_bytes, parameters, is_data, added),

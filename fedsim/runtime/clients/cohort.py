@@ -1,38 +1,46 @@
-"""A cohort whose hooks run beforehand; its events are recorded at their instants."""
+"""A cohort whose hooks run beforehand; what happens is recorded at its instants."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
-from itertools import count
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias
 
-from fedsim.bus import Delivery, Header, MemoryBus
-from fedsim.bus.ledger import Outcome
-from fedsim.bus.memory import OnLink
+import numpy as np
+
+from fedsim.bus import Delivery, Header
+from fedsim.bus.ledger import Ledger, Outcome
+from fedsim.bus.memory import TRANSFER_END, TRANSFER_START, OnLink, end_values, start_values
 from fedsim.clock import EventClass, Trace, VirtualTimeLoop
+from fedsim.clock.event_trace import LAST_NS
 from fedsim.clock.loop import to_ns
-from fedsim.engine.engine import record_end, record_start
+from fedsim.engine.engine import JOB_END, JOB_START, job_end_values, job_start_values
 from fedsim.engine.executors.base import Promise
-from fedsim.engine.requests import JobRequest
+from fedsim.engine.requests import JobRequest, TimedJob
+from fedsim.params import Array
+from fedsim.runtime.clients.cohort_records import (
+    BEGUN,
+    NO_EVENT,
+    SENT,
+    Cause,
+    CohortEvents,
+    CohortRecords,
+)
 from fedsim.runtime.clients.hook_steps import Turn
+from fedsim.runtime.server.open_dispatches import DISPATCH, dispatch_values
 from fedsim.wire import Message, Packed, pack
 
 if TYPE_CHECKING:
     from fedsim.runtime.clients.cohort_driver import CohortDrivers
 
-Take: TypeAlias = Callable[[Iterable[tuple[int, int, Message | None]]], object]
+Arrived: TypeAlias = tuple[int, int, Message | None]
+"""A reply: the place of its dispatch, its instant in ns, the message."""
 
 MAX_TILE = 256
 """Clients whose hooks go on side by side. It bounds the memory of hooks at work."""
 
-_BEGUN, _ORDINARY, _JOIN = -1, int(EventClass.ORDINARY), int(EventClass.JOIN)
-_ARRIVED, _JOB_ENDED, _REPLIED = range(3)
-
-_Event: TypeAlias = tuple[int, int, int, int, Sequence[int], int]
-"""Instant in ns, class, number within the class, what happens, places of dispatches, number of a job."""
+_ORDINARY, _JOIN, _DELIVERED = int(EventClass.ORDINARY), int(EventClass.JOIN), Outcome.DELIVERED
 
 
 @dataclass(eq=False, slots=True)
@@ -44,7 +52,7 @@ class Cohort:
         headers: Those of the dispatches, in the order of sending.
         loop: The loop.
         num_runnable: Tasks of the server that have not started yet.
-        bus: Where frames are entered.
+        ledger: Where frames are entered.
         trace: Where everything is recorded.
     """
 
@@ -52,17 +60,26 @@ class Cohort:
     headers: Sequence[Header]
     loop: VirtualTimeLoop
     num_runnable: int
-    bus: MemoryBus
+    ledger: Ledger
     trace: Trace
-    _down: list[OnLink | None] = field(default_factory=list, init=False)
+    _start_ns: int = field(default=0, init=False)
     _turns: list[Turn] = field(default_factory=list, init=False)
-    _requests: list[list[tuple[JobRequest, Sequence[int]]]] = field(default_factory=list, init=False)
-    _ended_ns: dict[int, int] = field(default_factory=dict, init=False)
-    _up: dict[int, tuple[OnLink, Message] | None] = field(default_factory=dict, init=False)
-    _events: list[_Event] = field(default_factory=list, init=False)
-    _next_event: int = field(default=0, init=False)
-    _rows: dict[int, int] = field(default_factory=dict, init=False)
-    _replies: list[tuple[int, int, Message | None]] = field(default_factory=list, init=False)
+    _events: CohortEvents = field(default_factory=CohortEvents, init=False)
+    _records: CohortRecords = field(default_factory=CohortRecords, init=False)
+    # Of each dispatch, by its place: its frames and when they arrive, and when and why its hook goes on next.
+    _down: list[OnLink | None] = field(default_factory=list, init=False)
+    _up: list[OnLink | None] = field(default_factory=list, init=False)
+    _replies: list[Message | None] = field(default_factory=list, init=False)
+    _arrived_ns: list[int] = field(default_factory=list, init=False)
+    _replied_ns: list[int] = field(default_factory=list, init=False)
+    _goes_on_ns: list[int] = field(default_factory=list, init=False)
+    _causes: list[Cause] = field(default_factory=list, init=False)
+    # Of each job that a hook asks for: place and cause, when it starts and when it ends.
+    _jobs: list[tuple[int, Cause, int, int]] = field(default_factory=list, init=False)
+    _timed: list[TimedJob] = field(default_factory=list, init=False)
+    # Of each step that leaves lines for the log: when and why it comes, place, and number of the step.
+    _notes: list[tuple[int, Cause, int, int]] = field(default_factory=list, init=False)
+    _departures: list[int] = field(default_factory=list, init=False)  # places, in order
 
     def is_quiet_until(self, at_ns: int) -> bool:
         """Return whether up to an instant nothing happens but the ends of the server's jobs."""
@@ -88,212 +105,242 @@ class Cohort:
             sent: What each dispatch carries.
             turn: Makes the turns of clients.
         """
-        start_ns, by = self.loop.now_ns, self.drivers
-        by_ns = start_ns + to_ns(by.parts.client_timeout_s)
-        down_bytes = {place: on_link.link_bytes for place, on_link in enumerate(self._down) if on_link}
-        departures = [(start_ns, place) for place in down_bytes]
-        downloads = self._arrivals(departures, down_bytes, up=False, by_ns=by_ns)
-        arrived_ns = {place: at_ns for at_ns, places in downloads for place in places}
-        begun = [place for place, frame in enumerate(self._down) if frame is None]
-        arrived_ns = dict.fromkeys(begun, start_ns) | arrived_ns
-        if len(arrived_ns) < len(self.headers) or not self.is_quiet_until(max(arrived_ns.values())):
+        self._start_ns, num_clients = self.loop.now_ns, len(self.headers)
+        by_ns = self._start_ns + to_ns(self.drivers.parts.client_timeout_s)
+        down = [(self._start_ns, place, frame.link_bytes) for place, frame in enumerate(self._down) if frame]
+        downloads = self._arrivals(down, up=False, by_ns=by_ns)
+        places = self._begin(downloads)
+        if len(places) < num_clients or not self.is_quiet_until(max(self._arrived_ns)):
             return False
         try:
             for header, packed in zip(self.headers, sent, strict=True):
                 self._turns.append(turn(Delivery(header, None if packed is None else packed.received)))
         except Exception:
             return False  # the loop raises it at its instant
-        self._requests = [[] for _ in self.headers]
-        places = list(arrived_ns)
-        for first in range(0, len(places), MAX_TILE):
-            if not self._run_tile({place: arrived_ns[place] for place in places[first : first + MAX_TILE]}):
+        self._up, self._replies = [None] * num_clients, [None] * num_clients
+        for first in range(0, num_clients, MAX_TILE):
+            if not self._run_tile(places[first : first + MAX_TILE]):
                 return False
-        self._order(start_ns, begun, downloads)
-        up_bytes = {place: reply[0].link_bytes for place, reply in self._up.items() if reply is not None}
-        departures = [(at_ns, place) for at_ns, place in self._departures() if place in up_bytes]
-        uploads = self._arrivals(departures, up_bytes, up=True, by_ns=by_ns)
-        return self._is_certain(uploads, by_ns)
+        ranks = self._events.ranks()
+        self._departures = self._in_order(ranks, self._goes_on_ns, self._causes)
+        up = [
+            (self._goes_on_ns[place], place, frame.link_bytes)
+            for place in self._departures
+            if (frame := self._up[place]) is not None
+        ]
+        uploads = self._arrivals(up, up=True, by_ns=by_ns)
+        self._replied_ns = self._goes_on_ns.copy()
+        for at_ns, its_places in uploads:
+            for place in its_places:
+                self._replied_ns[place] = at_ns
+        if sum(len(its_places) for _, its_places in uploads) < len(up) or not self._is_certain(
+            uploads, by_ns
+        ):
+            return False
+        self._record(ranks, downloads, uploads)
+        return True
 
-    def _run_tile(self, at_ns: dict[int, int]) -> bool:
-        """Run hooks to their ends, all one request at a time; return whether all have ended well.
+    def _begin(self, downloads: Sequence[tuple[int, list[int]]]) -> list[int]:
+        """Add the events by which hooks begin; return the places of those that do, in order."""
+        begun = [place for place, frame in enumerate(self._down) if frame is None]
+        self._arrived_ns = [self._start_ns] * len(self.headers)
+        self._causes = [(NO_EVENT, 0)] * len(self.headers)
+        for place in begun:
+            self._causes[place] = self._events.begin(self._start_ns, BEGUN), 1
+        for at_ns, places in downloads:
+            event = self._events.begin(at_ns, _ORDINARY)
+            for number, place in enumerate(places, len(places)):
+                self._arrived_ns[place] = at_ns
+                self._causes[place] = event, number
+        self._goes_on_ns = self._arrived_ns.copy()
+        return [*begun, *(place for _, places in downloads for place in places)]
 
-        Args:
-            at_ns: Places, and when each hook begins.
-        """
+    def _run_tile(self, places: Sequence[int]) -> bool:
+        """Run hooks to their ends, all one request at a time; return whether all have ended well."""
         engine, loop, now_ns = self.drivers.engine, self.loop, self.loop.now_ns
+        number = 0  # of the step
         try:
-            while at_ns:
-                promises = dict[int, Sequence[Promise]]()
-                for place, goes_on_ns in at_ns.items():
-                    loop.now_ns = goes_on_ns  # what a hook reads of the clock
-                    request = self._turns[place].go_on_ahead()
+            while places:
+                submitted = list[tuple[int, JobRequest, Sequence[Promise]]]()
+                for place in places:
+                    turn = self._turns[place]
+                    loop.now_ns = goes_on_ns = self._goes_on_ns[place]  # what a hook reads of the clock
+                    request = turn.go_on_ahead()
+                    if turn.has_notes(number):
+                        self._notes.append((goes_on_ns, self._causes[place], place, number))
                     if request is None:
-                        self._ended_ns[place] = goes_on_ns
-                        self._up[place] = self._framed(place, self._turns[place].reply)
+                        self._keep_reply(place, turn.reply)
                         continue
                     ends_ns = [goes_on_ns + end_ns for end_ns in request.ends_ns()]
                     if min(ends_ns) < goes_on_ns:
                         return False
-                    self._requests[place].append((request, ends_ns))
-                    promises[place] = engine.submit_ahead(request, ends_ns)
-                for place, submitted in promises.items():
-                    request, _ = self._requests[place][-1]
-                    self._turns[place].take_ahead(engine.results_ahead(request, submitted))
-                at_ns = {place: self._requests[place][-1][1][-1] for place in promises}
+                    cause = self._causes[place]
+                    self._timed += request.jobs
+                    self._jobs += [(place, cause, goes_on_ns, end_ns) for end_ns in ends_ns]
+                    self._goes_on_ns[place] = ends_ns[-1]
+                    self._causes[place] = self._events.end_jobs(ends_ns, cause)
+                    submitted.append((place, request, engine.submit_ahead(request, ends_ns)))
+                for place, request, promises in submitted:
+                    self._turns[place].done.append(engine.results_ahead(request, promises))
+                places = [place for place, *_ in submitted]
+                number += 1
         except (Exception, asyncio.CancelledError):
             return False  # as above
         finally:
             loop.now_ns = now_ns
         return True
 
-    def _framed(self, place: int, reply: Message | None) -> tuple[OnLink, Message] | None:
-        """Return the frame of a reply on its link, and the reply as the server receives it."""
+    def _keep_reply(self, place: int, reply: Message | None) -> None:
+        """Keep a reply as the server receives it, and the length of its frame."""
         if reply is None:
-            return None
+            return
         bus, packed = self.drivers.bus, pack(reply)
         if not bus.knows(packed):
             raise TypeError(f"{packed.kind} may not travel")
-        return bus.on_link(packed, self.headers[place].exchange, up=True), packed.received
+        self._up[place] = bus.on_link(packed, self.headers[place].exchange, up=True)
+        self._replies[place] = packed.received
 
     def _arrivals(
-        self, departures: Sequence[tuple[int, int]], num_bytes: Mapping[int, int], *, up: bool, by_ns: int
+        self, departures: Sequence[tuple[int, int, int]], *, up: bool, by_ns: int
     ) -> list[tuple[int, list[int]]]:
         """Return when frames arrive: instants in ns, and the places of the dispatches.
 
         Args:
-            departures: Instant in ns and place, in order.
-            num_bytes: The length of each frame on its link, by place.
+            departures: Instant in ns, place, and length on the link of each frame, in order.
             up: Whether they go to the server.
             by_ns: Those that arrive later are left out.
         """
-        parcels = [(at_ns, self.headers[place].receiver, num_bytes[place]) for at_ns, place in departures]
+        parcels = [(at_ns, self.headers[place].receiver, num_bytes) for at_ns, place, num_bytes in departures]
         arrivals = self.drivers.carrier.arrivals(parcels, up=up, all_at_once=not up, by_ns=by_ns)
         return [(at_ns, [departures[number][1] for number in numbers]) for at_ns, numbers in arrivals]
 
-    def _order(self, start_ns: int, begun: Sequence[int], downloads: Sequence[tuple[int, list[int]]]) -> None:
-        """Bring all events but the arrivals of replies into the order in which the loop would run them."""
-        heap: list[_Event] = []
-        turns = count()
-
-        def add(at_ns: int, event_class: int, what: int, places: Sequence[int], job: int = 0) -> None:
-            heappush(heap, (at_ns, event_class, next(turns), what, places, job))
-
-        for place in begun:
-            add(start_ns, _BEGUN, _ARRIVED, (place,))
-        for at_ns, places in downloads:
-            add(at_ns, _ORDINARY, _ARRIVED, places)
-        num_asked = [0] * len(self.headers)
-        while heap:
-            event = heappop(heap)
-            self._events.append(event)
-            what, job = event[3], event[5]
-            for place in event[4]:
-                requests, number = self._requests[place], num_asked[place]
-                if what == _JOB_ENDED and job < len(requests[number - 1][1]) - 1:
-                    continue
-                if number < len(requests):
-                    num_asked[place] += 1
-                    for index, end_ns in enumerate(requests[number][1]):
-                        add(end_ns, _JOIN, _JOB_ENDED, (place,), index)
-
-    def _departures(self) -> list[tuple[int, int]]:
-        """Return when replies leave, in order: instant in ns, place."""
-        last = {place: number for number, event in enumerate(self._events) for place in event[4]}
-        return [(self._ended_ns[place], place) for place in sorted(last, key=last.__getitem__)]
+    def _in_order(self, ranks: Array, at_ns: Sequence[int], causes: Sequence[Cause]) -> list[int]:
+        """Return the order of what happens by some causes."""
+        event, place = np.array(causes, np.int64).reshape(-1, 2).T
+        event_class = np.array(self._events.event_class, np.int64)[event]
+        order: list[int] = np.lexsort((place, ranks[event], event_class, np.array(at_ns, np.int64))).tolist()
+        return order
 
     def _is_certain(self, uploads: Sequence[tuple[int, list[int]]], by_ns: int) -> bool:
-        """Add the arrivals of replies to the events; return whether the order of events is certain."""
-        up = self._up
-        replied_ns = {place: at_ns for at_ns, places in uploads for place in places}
-        replied_ns |= {place: at_ns for place, at_ns in self._ended_ns.items() if up[place] is None}
-        if len(replied_ns) < len(self.headers) or max(replied_ns.values()) > by_ns:
+        """Return whether the order of events is certain."""
+        if (end_ns := max(self._replied_ns)) > by_ns:
             return False
         # Which of two events at one instant came first would depend on when the loop was told of each.
-        instants = {event[0] for event in self._events}
-        if any(at_ns in instants for at_ns, _ in uploads):
+        if not set(self._events.at_ns).isdisjoint(at_ns for at_ns, _ in uploads):
             return False
-        self._events += [(at_ns, _ORDINARY, 0, _REPLIED, places, 0) for at_ns, places in uploads]
-        self._events.sort(key=lambda event: event[0])
         presence = self.drivers.presence
-        return self.is_quiet_until(self._events[-1][0]) and (
+        return self.is_quiet_until(end_ns) and (
             presence is None
             or all(
-                presence.stays(self.headers[place].receiver, self.headers[place].dispatch, at_ns)
-                for place, at_ns in replied_ns.items()
+                presence.stays(header.receiver, header.dispatch, at_ns)
+                for header, at_ns in zip(self.headers, self._replied_ns, strict=True)
             )
         )
 
+    def _record(
+        self,
+        ranks: Array,
+        downloads: Sequence[tuple[int, list[int]]],
+        uploads: Sequence[tuple[int, list[int]]],
+    ) -> None:
+        """Make the records of all that happens."""
+        start_ns, headers, add = self._start_ns, self.headers, self._records.add
+        places = range(len(headers))
+        add(DISPATCH, [(start_ns, *dispatch_values(header)) for header in headers], SENT, NO_EVENT, places)
+        frames = [(place, frame) for place, frame in enumerate(self._down) if frame is not None]
+        rows = [(start_ns, *start_values(headers[place], False, frame)) for place, frame in frames]
+        add(TRANSFER_START, rows, SENT, NO_EVENT, [place for place, _ in frames])
+        first_event = len(places) - len(frames)  # behind those of hooks that are sent no frame
+        arrivals = [
+            (at_ns, event, number, headers[place])
+            for event, (at_ns, its_places) in enumerate(downloads, first_event)
+            for number, place in enumerate(its_places)
+        ]
+        rows = [(at_ns, *end_values(header, False, _DELIVERED)) for at_ns, _, _, header in arrivals]
+        _, events, numbers, _ = zip(*arrivals, strict=True) if arrivals else ((),) * 4
+        add(TRANSFER_END, rows, _ORDINARY, events, numbers)
+        self._add_jobs(first_event + len(downloads))
+        leaving = [(place, frame) for place in self._departures if (frame := self._up[place]) is not None]
+        rows = [
+            (self._goes_on_ns[place], *start_values(headers[place], True, frame)) for place, frame in leaving
+        ]
+        add(TRANSFER_START, rows, *self._why([self._causes[place] for place, _ in leaving]))
+        rows = [
+            (at_ns, *end_values(headers[place], True, _DELIVERED))
+            for at_ns, its_places in uploads
+            for place in its_places
+        ]
+        add(TRANSFER_END, rows, _ORDINARY, NO_EVENT, range(len(rows)))
+        self._records.sort(ranks)
+        order = self._in_order(
+            ranks, [at_ns for at_ns, *_ in self._notes], [cause for _, cause, *_ in self._notes]
+        )
+        self._notes = [self._notes[number] for number in order]
+
+    def _add_jobs(self, first_event: int) -> None:
+        """Add the records of jobs, whose ends are events from a number on."""
+        headers, jobs = self.headers, list(zip(self._jobs, self._timed, strict=True))
+        of = [(headers[place].receiver, headers[place].dispatch) for place, *_ in self._jobs]
+        starts = [(job[2], *job_start_values(*of[n], timed)) for n, (job, timed) in enumerate(jobs)]
+        ends = [(job[3], *job_end_values(*of[n], timed.job)) for n, (job, timed) in enumerate(jobs)]
+        self._records.add(JOB_START, starts, *self._why([cause for _, cause, *_ in self._jobs]))
+        events = range(first_event, first_event + len(ends))
+        self._records.add(JOB_END, ends, _JOIN, events, [0] * len(ends))
+
+    def _why(self, causes: Sequence[Cause]) -> tuple[list[int], list[int], list[int]]:
+        """Return class, event and place of what happens by some causes."""
+        class_of = self._events.event_class
+        events = [event for event, _ in causes]
+        return [class_of[event] for event in events], events, [place for _, place in causes]
+
     # In its time
 
-    def record_sent(self, place: int) -> None:
-        """Record that a dispatch is sent now."""
-        frame = self._down[place]
-        if frame is not None:
-            self._rows[place] = self.bus.record_start(self.headers[place], frame)
-
-    def finish_with(self, take: Take) -> None:
-        """Call a function with the replies when the last has come."""
-        end_ns, event_class, *_ = self._events[-1]
+    def finish_with(self, take: Callable[[Iterable[Arrived]], object]) -> None:
+        """Record all in its time; call a function with the replies when the last has come."""
+        self._record_before(self._start_ns, BEGUN)
         self.loop.before = self._record_before
-        self.loop.call_at_ns(
-            end_ns, self._finish, take, event_class=EventClass(max(event_class, EventClass.ORDINARY))
-        )
+        end_ns, last = max(self._replied_ns), self._departures[-1]
+        event_class = EventClass.ORDINARY
+        if self._up[last] is None and self._replied_ns[last] == end_ns:
+            event_class = EventClass(max(event_class, self._events.event_class[self._causes[last][0]]))
+        self.loop.call_at_ns(end_ns, self._finish, take, event_class=event_class)
 
-    def _finish(self, take: Take) -> None:
+    def _finish(self, take: Callable[[Iterable[Arrived]], object]) -> None:
         self.loop.before = None
         take(self.record_all())
 
-    def record_all(self) -> list[tuple[int, int, Message | None]]:
-        """Record all that is left; return the replies: place, instant in ns, message."""
-        self._record_before(self._events[-1][0] + 1, _ORDINARY)
-        return self._replies
+    def record_all(self) -> list[Arrived]:
+        """Record all that is left; return the replies in the order of their arrival."""
+        self._record_before(LAST_NS, SENT)
+        self._enter_frames()
+        for turn in (self._turns[place] for place in self._departures):
+            turn.forget_ahead()
+            if not turn.is_copy:
+                self.drivers.host.keep(turn)
+        order = sorted(self._departures, key=self._replied_ns.__getitem__)
+        return [(place, self._replied_ns[place], self._replies[place]) for place in order]
 
     def _record_before(self, at_ns: int, event_class: int) -> None:
-        """Record the events before an instant, and those at the instant that come before a class."""
-        now_ns = self.loop.now_ns
-        while self._next_event < len(self._events):
-            event = self._events[self._next_event]
-            if event[:2] >= (at_ns, event_class):
-                break
-            self._next_event += 1
-            self.loop.now_ns = event[0]
-            self._record(event)
+        """Record what happens before an instant, or at the instant in a class before this one."""
+        self._records.make_before(self.trace, at_ns, event_class)
+        class_of, now_ns = self._events.event_class, self.loop.now_ns
+        while self._notes and (self._notes[0][0], class_of[self._notes[0][1][0]]) < (at_ns, event_class):
+            self.loop.now_ns, _, place, number = self._notes.pop(0)
+            self._turns[place].write_notes(number)
         self.loop.now_ns = now_ns
 
-    def _record(self, event: _Event) -> None:
-        """Record an event, now."""
-        at_ns, _, _, what, places, job = event
-        bus, headers = self.bus, self.headers
-        if what == _JOB_ENDED:
-            (place,) = places
-            request, ends_ns = self._requests[place][0]
-            record_end(self.trace, request, request.jobs[job].job)
-            if job == len(ends_ns) - 1:
-                del self._requests[place][0]
-                self._go_on(place, at_ns)
-        elif what == _ARRIVED:
-            for place in places:
-                if self._down[place] is not None:
-                    bus.record_end(headers[place], self._rows[place], Outcome.DELIVERED)
-            for place in places:
-                self._go_on(place, at_ns)
-        else:
-            for place in places:
-                bus.record_end(headers[place].reply(), self._rows[place], Outcome.DELIVERED)
-                self._replies.append((place, at_ns, cast("tuple[OnLink, Message]", self._up.pop(place))[1]))
-
-    def _go_on(self, place: int, at_ns: int) -> None:
-        """Record what a hook does when it goes on: it starts jobs, or it replies."""
-        turn = self._turns[place]
-        request = turn.go_on()
-        if request is not None:
-            for timed in request.jobs:
-                record_start(self.trace, request, timed)
-            return
-        if not self.drivers.parts.verify:  # else these are copies
-            self.drivers.host.keep(turn)
-        reply = self._up[place]
-        if reply is None:
-            self._replies.append((place, at_ns, None))
-        else:
-            self._rows[place] = self.bus.record_start(self.headers[place].reply(), reply[0])
+    def _enter_frames(self) -> None:
+        """Enter all frames in the ledger, in the order of sending."""
+        headers = self.headers
+        frames = [
+            (self._arrived_ns[place], (self._start_ns, headers[place], False, *frame.what))
+            for place, frame in enumerate(self._down)
+            if frame is not None
+        ]
+        frames += [
+            (self._replied_ns[place], (self._goes_on_ns[place], headers[place], True, *frame.what))
+            for place in self._departures
+            if (frame := self._up[place]) is not None
+        ]
+        if frames:
+            self.ledger.delivered(frames)

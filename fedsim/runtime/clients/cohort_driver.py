@@ -108,7 +108,7 @@ class CohortDrivers:
             return None
         self.num_cohorts += 1
         loop, is_verified = cast(VirtualTimeLoop, running_loop()), self.parts.verify
-        cohort = Cohort(self, headers, loop, num_runnable, self.bus, self.trace)
+        cohort = Cohort(self, headers, loop, num_runnable, self.bus.ledger, self.trace)
         if not self._is_alone(cohort) or not self._is_waited_for(headers[0].exchange):
             return None
         self.host.give_up_ahead()  # what is left of cohorts that the loop took over
@@ -173,15 +173,12 @@ class Rehearsal:
         self._cohort, self._drivers = cohort, cohort.drivers
         bus = self._drivers.bus
         self._first_row, self._first_record = len(bus.ledger), len(self._drivers.trace.kept)
-        cohort.trace = Trace(keep=True)
-        cohort.bus = MemoryBus(self._drivers.carrier, bus.kinds, Ledger(), cohort.trace, bus.overhead)
+        cohort.trace, cohort.ledger = Trace(keep=True), Ledger()
         self._replies: dict[tuple[int, int], Message | None] = {}
 
     def record(self) -> None:
         """Record all events, and keep the replies; from now on keep those of the loop too."""
         headers = self._cohort.headers
-        for place in range(len(headers)):
-            self._cohort.record_sent(place)
         for place, _, message in self._cohort.record_all():
             self._replies[headers[place].receiver, headers[place].dispatch] = message
         self._drivers.host.sent = {}
@@ -192,7 +189,7 @@ class Rehearsal:
         Raises:
             InvariantError: They differ.
         """
-        host, trace, ledger = self._drivers.host, self._cohort.trace, self._cohort.bus.ledger
+        host, trace, ledger = self._drivers.host, self._cohort.trace, self._cohort.ledger
         kinds = {kind for _, kind, *_ in trace.kept}
         kept = self._drivers.trace.kept[self._first_record :]
         of_loop = [record for record in kept if record[1] in kinds and record[2] >= 0]

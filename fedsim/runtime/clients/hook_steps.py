@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from fedsim.algorithms.contexts import Warn
@@ -99,99 +98,124 @@ async def drive(steps: HookSteps, perform: Callable[[JobRequest], Awaitable[list
     return steps.result
 
 
-@dataclass(slots=True)
-class _Step:
-    """What a hook did beforehand when it was let go on.
-
-    Attributes:
-        notes: Lines for the log.
-        request: What it asked for then; None where it ended.
-        error: What it raised instead.
-        results: Of the request, once they are there.
-    """
-
-    notes: list[Note]
-    request: JobRequest | None = None
-    error: BaseException | None = None
-    results: list[Any] | None = None
-
-
-@dataclass(slots=True, eq=False)
-class Turn:
-    """The work of a client for one dispatch.
+class Turn(HookSteps):
+    """The work of a client for one dispatch: a hook.
 
     The hook may go on beforehand (:meth:`go_on_ahead`). Then :meth:`go_on` repeats what it did, step by step:
     no hook runs twice, and the lines of the log are in the order of virtual time.
 
-    Attributes:
+    Args:
         header: Of the dispatch.
         state: What the client holds before.
         keeping: What its optimisers go on from; afterwards what they have come to.
         is_copy: Whether it runs on copies, under ``verify``; then it writes nothing to the log.
-        steps: The hook.
+        begin: Given this object, returns the coroutine; called when the hook begins.
+        name: The hook, for an error.
+
+    Attributes:
         results: Of the request that :meth:`go_on` has returned, if its jobs have been done beforehand.
+        asked: What the hook asked for beforehand, step by step; None where it ended.
+        done: The results of these requests. Whoever lets the hook go on appends them.
     """
 
-    header: Header
-    state: Any
-    keeping: Keeping | None
-    is_copy: bool = False
-    steps: HookSteps = field(init=False)
-    results: list[Any] | None = field(default=None, init=False)
-    _ahead: deque[_Step] = field(default_factory=deque, init=False)
-    _notes: list[Note] | None = field(default=None, init=False)
+    __slots__ = (
+        "_error",
+        "_is_ahead",
+        "_notes",
+        "_num_repeated",
+        "asked",
+        "done",
+        "header",
+        "is_copy",
+        "keeping",
+        "results",
+        "state",
+    )
+
+    def __init__(
+        self,
+        header: Header,
+        state: Any,
+        keeping: Keeping | None,
+        begin: Callable[[Turn], Coroutine[Any, Any, Any]],
+        name: Any,
+        *,
+        is_copy: bool = False,
+    ) -> None:
+        super().__init__(partial(begin, self), name)
+        self.header = header
+        self.state = state
+        self.keeping = keeping
+        self.is_copy = is_copy
+        self.results: list[Any] | None = None
+        self.asked: list[JobRequest | None] = []
+        self.done: list[list[Any]] = []
+        self._error: BaseException | None = None
+        self._is_ahead = False
+        self._notes: dict[int, list[Note]] = {}  # by step
+        self._num_repeated = 0
 
     @property
     def reply(self) -> Any:
         """What the hook sends, once it has ended."""
-        return self.steps.result[1]
+        return self.result[1]
 
     def note(self, log: Warn, event: str, **values: Any) -> None:
         """Write to the log, or keep the line until the hook's work is repeated."""
         if self.is_copy:
             return
-        if self._notes is None:
-            log(event, client=self.header.receiver, **values)
+        if self._is_ahead:
+            self._notes.setdefault(len(self.asked), []).append((log, event, values))
         else:
-            self._notes.append((log, event, values))
+            log(event, client=self.header.receiver, **values)
 
     def go_on(
         self, results: list[Any] | None = None, error: BaseException | None = None
     ) -> JobRequest | None:
         """Do what :meth:`HookSteps.go_on` does."""
-        if not self._ahead:
-            self._notes = self.results = None
-            return self.steps.go_on(results, error)
-        step = self._ahead.popleft()
-        for log, event, values in step.notes:
-            log(event, client=self.header.receiver, **values)
-        if step.error is not None:
-            raise step.error
-        self.results = step.results
-        return step.request
+        number = self._num_repeated
+        if number == len(self.asked):
+            self._is_ahead, self.results = False, None
+            return super().go_on(results, error)
+        self._num_repeated = number + 1
+        self.write_notes(number)
+        if number == len(self.asked) - 1 and self._error is not None:
+            raise self._error
+        self.results = self.done[number] if number < len(self.done) else None
+        return self.asked[number]
 
     def go_on_ahead(self) -> JobRequest | None:
-        """Let the hook go on before its time.
+        """Let the hook go on before its time, with the last results of ``done``.
 
         Raises:
             Exception: As :meth:`go_on`, which raises it again.
         """
-        last = self._ahead[-1].results if self._ahead else None
-        step = _Step([])
-        self._ahead.append(step)
-        self._notes = step.notes
+        self._is_ahead, request = True, None
         try:
-            step.request = self.steps.go_on(last)
+            request = super().go_on(self.done[-1] if self.done else None)
         except (Exception, asyncio.CancelledError) as error:
-            step.error = error
+            self._error = error
             raise
-        return step.request
+        finally:
+            self.asked.append(request)
+        return request
 
-    def take_ahead(self, results: list[Any]) -> None:
-        """Take the results of the request that was returned last by :meth:`go_on_ahead`."""
-        self._ahead[-1].results = results
+    def has_notes(self, number: int) -> bool:
+        """Whether a step that was done beforehand left lines for the log."""
+        return number in self._notes
+
+    def write_notes(self, number: int) -> None:
+        """Write these lines now."""
+        for log, event, values in self._notes.pop(number, ()):
+            log(event, client=self.header.receiver, **values)
+
+    def forget_ahead(self) -> None:
+        """Forget the steps that were done beforehand: by the client's context they hold this object."""
+        self.asked.clear()
+        self.done.clear()
+        self._num_repeated = 0
 
     def cancel(self) -> None:
         """Give the work up."""
-        self._ahead.clear()
-        self.steps.cancel()
+        self.forget_ahead()
+        super().cancel()

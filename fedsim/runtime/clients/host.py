@@ -177,10 +177,9 @@ class ClientHost:
     def _turn(
         self, delivery: Delivery, state: Any, keeping: Keeping | None, *, is_copy: bool = False
     ) -> Turn:
-        turn = Turn(delivery.header, state, keeping, is_copy)
         exchange = self.exchanges[delivery.header.exchange]
-        turn.steps = HookSteps(partial(self._work, turn, exchange, delivery.message), exchange.local)
-        return turn
+        work = partial(self._work, exchange, delivery.message)
+        return Turn(delivery.header, state, keeping, work, exchange.local, is_copy=is_copy)
 
     def reply(self, turn: Turn) -> Any:
         """Keep what a client holds after its hook has ended, and send its reply; return the departure."""
@@ -192,14 +191,14 @@ class ClientHost:
     def keep(self, turn: Turn) -> None:
         """Keep what a client holds after its hook has ended."""
         if not self._is_question(self.exchanges[turn.header.exchange]):
-            self._hold(turn.header, turn.state, turn.steps.result[0], turn.keeping)
+            self._hold(turn.header, turn.state, turn.result[0], turn.keeping)
 
     @staticmethod
     def _is_question(exchange: Exchange) -> bool:
         """Say whether nothing is trained or kept for an exchange."""
         return exchange.reply is told_losses.ToldLoss
 
-    async def _work(self, turn: Turn, exchange: Exchange, message: Message | None) -> tuple[Any, Any]:
+    async def _work(self, exchange: Exchange, message: Message | None, turn: Turn) -> tuple[Any, Any]:
         """Do what a client does for a dispatch; return its state afterwards and its reply."""
         header, state, local = turn.header, turn.state, exchange.local
         if local is None:
@@ -253,7 +252,7 @@ def in_task(host: ClientHost, client: int, waiting: list[Delivery]) -> Work:
         try:
             while waiting:
                 turn = host.turn(waiting[0])
-                await drive(turn.steps, host.contexts.engine.run)
+                await drive(turn, host.contexts.engine.run)
                 await host.reply(turn)
                 del waiting[0]
         finally:

@@ -5,12 +5,19 @@ busy client, or a lease that runs out after a frame was lost. What overlaps coun
 list. While its client is away, what would be computing, uploading or downloading stands still, and that is a
 phase of its own, *away*. Work that begins anew on the return counts twice, as it is done twice. Phases sum to
 the turnaround to the nanosecond.
+
+A :class:`PhaseLog` keeps what begins and ends in dispatches. Phases are computed from it for many at once.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from fedsim.params import Array
 
 WAITING, DOWNLOAD, UPLOAD, COMPUTE, AWAY = range(5)
 
@@ -28,132 +35,148 @@ PLACES: dict[Phase, int] = {
 }
 """Where the time of each phase is counted."""
 
-Span: TypeAlias = tuple[int, int, int]
-"""A phase, one of :data:`PLACES`, and the instants at which it began and ended, in ns."""
+PASSED = 0
+"""An event by which nothing begins or ends: the time until then counts."""
+
+_SHIFT, _ZERO = 16, 8  # row and event of an entry are one number
 
 
-@dataclass(slots=True, eq=False)
-class Underway:
-    """A dispatch of which more may come.
+class Report(NamedTuple):
+    """What a process reports of its work for a dispatch, ns; the rest until the report was waiting."""
 
-    Attributes:
-        client: Whose it is.
-        dispatch: Its number among those to this client.
-        row: Its row in the table.
-        version: The server's when it was asked.
-        since_ns: The last event; at the end, when it ended.
-        is_away: Whether its client is.
-        phase: Of what it is at; while its client is away, it stands still.
-        has_replied: Whether its reply has come.
-        is_lost: Whether its reply will never arrive.
-        spent_ns: How long it was in each phase, by :data:`PLACES`.
-        active: How many things of each phase are under way.
-    """
-
-    client: int
-    dispatch: int
-    row: int
-    version: int
-    since_ns: int
-    is_away: bool
-    phase: int = WAITING
-    has_replied: bool = False
-    is_lost: bool = False
-    spent_ns: list[int] = field(default_factory=[0, 0, 0, 0, 0].copy)
-    active: list[int] = field(default_factory=[0, 0, 0, 0].copy)
-
-    def advance(self, at_ns: int) -> None:
-        """Count the time since the last event."""
-        phase = self.phase
-        self.spent_ns[AWAY if self.is_away and phase else phase] += at_ns - self.since_ns
-        self.since_ns = at_ns
-
-    def begin(self, at_ns: int, phase: int) -> None:
-        """Begin something of a phase."""
-        # As in advance, without a call: this and the next are told of every frame and job.
-        now = self.phase
-        self.spent_ns[AWAY if self.is_away and now else now] += at_ns - self.since_ns
-        self.since_ns = at_ns
-        self.active[phase] += 1
-        if phase > self.phase:
-            self.phase = phase
-
-    def end(self, at_ns: int, phase: int) -> None:
-        """End it."""
-        now = self.phase
-        self.spent_ns[AWAY if self.is_away and now else now] += at_ns - self.since_ns
-        self.since_ns = at_ns
-        active = self.active
-        active[phase] -= 1
-        while self.phase and not active[self.phase]:
-            self.phase -= 1
-
-    def told(self, at_ns: int, download_ns: int, compute_ns: int, upload_ns: int) -> None:
-        """Replace what events have shown by what is told of it; the rest was waiting."""
-        self.advance(at_ns)
-        left_ns = sum(self.spent_ns)
-        for phase, told_ns in ((UPLOAD, upload_ns), (DOWNLOAD, download_ns), (COMPUTE, compute_ns)):
-            self.spent_ns[phase] = min(told_ns, left_ns)
-            left_ns -= self.spent_ns[phase]
-        self.spent_ns[WAITING] = left_ns
+    at_ns: int
+    download_ns: int
+    compute_ns: int
+    upload_ns: int
 
 
-@dataclass(slots=True, eq=False)
-class UnderwayInSpans(Underway):
-    """One that also remembers when it was in which phase.
+class PhaseLog:
+    """What begins and ends in dispatches."""
 
-    Attributes:
-        spans: Without gaps, from its start to the last event; no two in a row are of one phase.
-        are_exact: Whether that is when; else only their lengths are known.
-    """
+    def __init__(self) -> None:
+        self._entries, self._at_ns = array("q"), array("q")
+        self._reports: dict[int, Report] = {}  # by row
 
-    spans: list[Span] = field(default_factory=list)
-    are_exact: bool = True
+    def __len__(self) -> int:
+        return len(self._at_ns)
 
-    def advance(self, at_ns: int) -> None:
-        """Count the time since the last event."""
-        self._pass(at_ns)
-        Underway.advance(self, at_ns)
+    def add(self, row: int, at_ns: int, event: int) -> None:
+        """Add a phase that begins, or, negative, one that ends; or PASSED, as when the dispatch is sent.
 
-    def begin(self, at_ns: int, phase: int) -> None:
-        """Begin something of a phase."""
-        self._pass(at_ns)
-        Underway.begin(self, at_ns, phase)
-
-    def end(self, at_ns: int, phase: int) -> None:
-        """End it."""
-        self._pass(at_ns)
-        Underway.end(self, at_ns, phase)
-
-    def _pass(self, at_ns: int) -> None:
-        """Remember the phase since the last event."""
-        self._add(AWAY if self.is_away and self.phase else self.phase, self.since_ns, at_ns)
-
-    def told(self, at_ns: int, download_ns: int, compute_ns: int, upload_ns: int) -> None:
-        """Replace what events have shown, which knows when the download began; the upload ends now.
-
-        When the client has computed is not known: it is taken to be right before the upload.
+        AWAY begins when the client leaves.
         """
-        Underway.told(self, at_ns, download_ns, compute_ns, upload_ns)
-        began_ns = at_ns - sum(self.spent_ns)
-        first, _, ended_ns = self.spans[0] if self.spans else (WAITING, began_ns, began_ns)
-        before_ns = min(ended_ns - began_ns, self.spent_ns[WAITING]) if first == WAITING else 0
-        after_ns = self.spent_ns[WAITING] - before_ns
-        self.spans.clear()
-        for phase, passed_ns in (
-            (WAITING, before_ns),
-            (DOWNLOAD, self.spent_ns[DOWNLOAD]),
-            (WAITING, after_ns),
-            (COMPUTE, self.spent_ns[COMPUTE]),
-            (UPLOAD, self.spent_ns[UPLOAD]),
-        ):
-            self._add(phase, began_ns, began_ns + passed_ns)
-            began_ns += passed_ns
-        self.are_exact = False
+        self._entries.append(row * _SHIFT + event + _ZERO)
+        self._at_ns.append(at_ns)
 
-    def _add(self, phase: int, began_ns: int, ended_ns: int) -> None:
-        if ended_ns == began_ns:
-            return
-        if self.spans and self.spans[-1][0] == phase:
-            began_ns = self.spans.pop()[1]
-        self.spans.append((phase, began_ns, ended_ns))
+    def extend(self, rows: Sequence[int], at_ns: Sequence[int], events: Sequence[int]) -> None:
+        """Add events of several dispatches."""
+        self._entries.extend([row * _SHIFT + event + _ZERO for row, event in zip(rows, events, strict=True)])
+        self._at_ns.extend(at_ns)
+
+    def report(self, row: int, report: Report) -> None:
+        """Put a report in the place of what events have shown until now."""
+        self.add(row, report.at_ns, PASSED)
+        self._reports[row] = report
+
+    def copy(self) -> PhaseLog:
+        """Return a copy; another thread may be about to add an entry."""
+        copied = PhaseLog()
+        copied._at_ns = self._at_ns[:]
+        copied._entries = self._entries[: len(copied._at_ns)]
+        copied._reports = self._reports.copy()
+        return copied
+
+    def spans(self, still_open: Sequence[int]) -> Array:
+        """Return the spans of all dispatches but those that are open, and forget their events.
+
+        A span is a time in which a dispatch is in one phase. Those of a dispatch follow each other without a
+        gap, and no two in a row are of one phase.
+
+        Returns:
+            int64 ``[spans, 5]``, in the order of rows and of time: row of the dispatch, phase (one of
+            :data:`PLACES`), begin and end in ns, and 1 where these are exact, 0 where only the length is
+            known.
+        """
+        entries, at_ns = np.array(self._entries), np.array(self._at_ns)
+        row, event = entries // _SHIFT, entries % _SHIFT - _ZERO
+        is_open = np.isin(row, np.array(still_open, np.int64))
+        self._entries = array("q", entries[is_open].tobytes())
+        self._at_ns = array("q", at_ns[is_open].tobytes())
+        order = np.lexsort((at_ns, row))
+        order = order[~is_open[order]]
+        spans = _spans(row[order], at_ns[order], event[order])
+        over = sorted(self._reports.keys() - set(still_open))
+        return _with_reports(spans, {row: self._reports.pop(row) for row in over}) if over else spans
+
+
+def _spans(row: Array, at_ns: Array, event: Array) -> Array:
+    """Return the spans of dispatches from their events, which are sorted by row."""
+    first = np.flatnonzero(np.diff(row, prepend=-1))
+    length = np.diff(first, append=len(row))
+
+    def is_under_way(phase: int) -> Array:
+        """Return after which events something of a phase is under way."""
+        running = np.cumsum((event == phase).astype(np.int64) - (event == -phase))
+        running -= np.repeat(running[first], length)  # by its first event nothing begins
+        return running > 0
+
+    phase = np.zeros(len(row), np.int64)
+    for busy in (DOWNLOAD, UPLOAD, COMPUTE):
+        phase[is_under_way(busy)] = busy
+    phase[is_under_way(AWAY) & (phase != WAITING)] = AWAY
+    # A dispatch ends with its last event, unless its client leaves or returns while nothing is under way.
+    before = np.concatenate([[WAITING], phase[:-1]])
+    place = np.arange(len(row))
+    counts = (np.abs(event) != AWAY) | (before != WAITING)
+    last = np.maximum.reduceat(np.where(counts, place, 0), first) if len(row) else first
+    began = np.flatnonzero(place < np.repeat(last, length))
+    return _joined(np.stack([row[began], phase[began], at_ns[began], at_ns[began + 1]]), is_exact=True)
+
+
+def _joined(spans: Array, *, is_exact: bool) -> Array:
+    """Return spans without those that take no time; neighbours of one phase are joined.
+
+    Args:
+        spans: Row, phase, begin and end, ``[4, spans]``.
+        is_exact: Whether that is when.
+    """
+    row, phase, began_ns, ended_ns = spans[:, spans[3] > spans[2]]
+    is_new = (np.diff(row, prepend=-1) != 0) | (np.diff(phase, prepend=-1) != 0)
+    first, last = np.flatnonzero(is_new), np.flatnonzero(np.append(is_new, True)[1:])
+    exact = np.full(len(first), is_exact, np.int64)
+    return np.stack([row[first], phase[first], began_ns[first], ended_ns[last], exact], axis=1)
+
+
+def _with_reports(spans: Array, reports: Mapping[int, Report]) -> Array:
+    """Return spans with those of some dispatches, by row, as they were reported."""
+    rows = np.array(list(reports))
+    bounds = np.searchsorted(spans[:, 0], [rows, rows + 1]).T.tolist()
+    parts = [spans[~np.isin(spans[:, 0], rows)]]
+    parts += [
+        _reported(spans[slice(*its)], report) for its, report in zip(bounds, reports.values(), strict=True)
+    ]
+    together = np.concatenate(parts)
+    return together[np.argsort(together[:, 0], kind="stable")]
+
+
+def _reported(seen: Array, report: Report) -> Array:
+    """Return the spans of a dispatch as it was reported.
+
+    It is known when the download began, and the upload ends with the report. When the client has computed
+    is not known: it is taken to be right before the upload.
+    """
+    if not len(seen):
+        return seen
+    (row, first_phase, asked_ns, first_ended_ns, _), *_ = seen.tolist()
+    upload_ns = min(report.upload_ns, left_ns := report.at_ns - asked_ns)
+    download_ns = min(report.download_ns, left_ns := left_ns - upload_ns)
+    compute_ns = min(report.compute_ns, left_ns := left_ns - download_ns)
+    waiting_ns = left_ns - compute_ns
+    before_ns = min(first_ended_ns - asked_ns, waiting_ns) if first_phase == WAITING else 0
+    parts = (WAITING, DOWNLOAD, WAITING, COMPUTE, UPLOAD)
+    passed_ns = before_ns, download_ns, waiting_ns - before_ns, compute_ns, upload_ns
+    edges_ns = asked_ns + np.cumsum([0, *passed_ns])
+    after = seen[:, :4].T
+    after[2] = np.maximum(after[2], report.at_ns)
+    until = np.stack([np.full(5, row), np.array(parts), edges_ns[:-1], edges_ns[1:]])
+    return _joined(np.concatenate([until, after], axis=1), is_exact=False)

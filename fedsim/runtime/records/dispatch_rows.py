@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Sequence
 from enum import IntEnum
 from struct import Struct
 
 import numpy as np
 
 from fedsim.bus.ledger import Numbers
+from fedsim.clock.event_trace import Row
 from fedsim.params import Array
-from fedsim.runtime.records.dispatch_phases import PHASES, PLACES, WAITING, WORK, Phase
+from fedsim.runtime.records.dispatch_phases import PHASES, PLACES, WORK, Phase
 
 OUTCOMES = ("asked", "merged", "dropped", "rejected", "late")
 """What is counted of dispatches, by round and by client; all were asked."""
@@ -32,17 +33,16 @@ _ASKED = {"client": "i", "dispatch": "i", "round": "i", "exchange": "h", "versio
 
 _ASKED_ROW, _ASKED_DTYPE = Struct("=" + "".join(_ASKED.values())), np.dtype(list(_ASKED.items()))
 
-# When it ended, then how long it was in each phase but waiting, which follows from the others; all in ns.
-_TIMES_ROW, _ENDED = Struct("=5q"), WAITING
 _NOT_MERGED = -1  # in place of a staleness
-_NO_TIMES = bytes(_TIMES_ROW.size)
+_NO_TIMES = bytes(8 * len(PHASES))
 _OPEN = Fate.OPEN  # to ask the class for a member takes longer than to append one
 
 
 class DispatchRows:
     """Rows in the order of sending, 73 bytes each.
 
-    They are written as a whole when a dispatch is asked and when it ends, not value by value.
+    What is known of a dispatch when it is asked is written as a whole, not value by value. How long it was in
+    each phase, ns, is known once it has ended.
     """
 
     def __init__(self) -> None:
@@ -54,46 +54,24 @@ class DispatchRows:
     def __len__(self) -> int:
         return len(self._fate)
 
-    def _add(
-        self,
-        client: int,
-        dispatch: int,
-        round: int,  # noqa: A002
-        exchange: str,
-        version: int,
-        asked_ns: int,
-    ) -> None:
-        """Add a dispatch that is asked."""
-        number = self._words[exchange]
-        self._asked.frombytes(_ASKED_ROW.pack(client, dispatch, round, number, version, asked_ns))
-        self._times.frombytes(_NO_TIMES)
-        self._fate.append(_OPEN)
-        self._cause.append(0)
-        self._staleness.append(_NOT_MERGED)
+    def _add(self, asked: Sequence[Row], version: int) -> None:
+        """Add dispatches that are asked: the instant in ns, client, number, round, exchange and more."""
+        words, pack, count = self._words, _ASKED_ROW.pack, len(asked)
+        rows = [
+            pack(client, dispatch, round, words[exchange], version, asked_ns)
+            for asked_ns, client, dispatch, round, exchange, *_ in asked  # noqa: A001
+        ]
+        self._asked.frombytes(b"".join(rows))
+        self._times.frombytes(_NO_TIMES * count)
+        self._fate.extend([_OPEN] * count)
+        self._cause.extend([0] * count)
+        self._staleness.extend([_NOT_MERGED] * count)
 
-    def _write_times(self, row: int, ended_ns: int, spent_ns: list[int]) -> None:
-        """Say when a dispatch ended, and how long it was in each phase; the place of waiting is taken."""
-        spent_ns[_ENDED] = ended_ns
-        _TIMES_ROW.pack_into(self._times, row * _TIMES_ROW.size, *spent_ns)
-
-    def lately_at_work(self, most: int) -> Mapping[Phase, float]:
-        """Return how many clients were in which phase, on average over the last dispatches that ended.
-
-        Another thread may ask while the run goes on: what it reads is copied in one step of the interpreter.
-        """
-        count = len(self)
-        first = max(0, count - most)
-        rows = slice(first * _ASKED_ROW.size, count * _ASKED_ROW.size)
-        asked_ns = np.frombuffer(self._asked[rows].tobytes(), _ASKED_DTYPE)["asked_ns"]
-        times = np.array(self._times[first * 5 : count * 5]).reshape(-1, 5)
-        has_ended = times[:, _ENDED] > 0
-        asked_ns, times = asked_ns[has_ended], times[has_ended]
-        passed_ns = times[:, _ENDED].max() - asked_ns.min() if len(times) else 0
-        if not passed_ns:
-            return {}
-        times[:, WAITING] = times[:, _ENDED] - asked_ns - times[:, _ENDED + 1 :].sum(axis=1)
-        spent_ns = times.sum(axis=0, dtype=float)
-        return {phase: float(spent_ns[PLACES[phase]] / passed_ns) for phase in PHASES}
+    def _copied(self, first: int, end: int) -> tuple[Array, Array]:
+        """Return when dispatches were asked and how long they were in each phase, copied in one step each."""
+        asked = self._asked[first * _ASKED_ROW.size : end * _ASKED_ROW.size]
+        times_ns = self._times[first * len(PHASES) : end * len(PHASES)]
+        return np.frombuffer(asked, _ASKED_DTYPE)["asked_ns"], np.array(times_ns).reshape(-1, len(PHASES))
 
     # Valid once the table is finished
 
@@ -111,14 +89,11 @@ class DispatchRows:
 
     def turnaround_ns(self) -> Array:
         """Return how long each took, int64 ``[dispatches]``, ns."""
-        turnaround_ns: Array = self._times_rows()[:, _ENDED] - self._asked_rows()["asked_ns"]
+        turnaround_ns: Array = self._times_rows().sum(axis=1)
         return turnaround_ns
 
     def phase_ns(self, phase: Phase) -> Array:
         """Return how long each was in a phase, int64 ``[dispatches]``, ns."""
-        if phase == "waiting":
-            busy_ns: Array = self.work_ns() + self.phase_ns("away")
-            return np.subtract(self.turnaround_ns(), busy_ns)
         return self._times_rows()[:, PLACES[phase]].copy()
 
     def work_ns(self) -> Array:
@@ -158,7 +133,8 @@ class DispatchRows:
 
     def ended_ns(self) -> Array:
         """Return when each ended, int64 ``[dispatches]``, ns."""
-        return self._times_rows()[:, _ENDED].copy()
+        ended_ns: Array = self.asked_ns() + self.turnaround_ns()
+        return ended_ns
 
     def staleness(self) -> Array:
         """Return how stale each reply was that a round merged, ``[merged]``, in the order of sending."""
@@ -193,7 +169,7 @@ class DispatchRows:
             "round": self.round(),
             "exchange": words[asked["exchange"]],
             "asked_at_s": asked["asked_ns"] / 1e9,
-            "ended_at_s": self._times_rows()[:, _ENDED] / 1e9,
+            "ended_at_s": self.ended_ns() / 1e9,
             **{f"{phase}_s": self.phase_ns(phase) / 1e9 for phase in PHASES},
             "outcome": fates[self.fate()],
             "cause": causes[np.array(self._cause)],
@@ -206,5 +182,5 @@ class DispatchRows:
         return np.ndarray(len(self), _ASKED_DTYPE, self._asked)
 
     def _times_rows(self) -> Array:
-        """Return when each ended and how long it was in each phase, int64 ``[dispatches, 5]``: a view too."""
+        """Return how long each was in each phase, by PLACES, int64 ``[dispatches, 5]``, ns: a view too."""
         return np.ndarray((len(self), 5), np.int64, self._times)

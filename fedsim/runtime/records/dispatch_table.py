@@ -18,26 +18,54 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any
 
 import numpy as np
 
 from fedsim.clock import Records
+from fedsim.clock.event_trace import Listener, Row, TogetherListener
+from fedsim.params import Array
 from fedsim.runtime.records.dispatch_phases import (
     AWAY,
     COMPUTE,
     DOWNLOAD,
+    PASSED,
+    PHASES,
     PLACES,
     UPLOAD,
     WAITING,
     Phase,
-    Underway,
-    UnderwayInSpans,
+    PhaseLog,
+    Report,
 )
 from fedsim.runtime.records.dispatch_rows import DispatchRows, Fate
 
+MAX_LOGGED = 1 << 16
+"""Events that are kept until times are computed from them."""
+
 _DROPPED = Fate.DROPPED  # to ask the class for a member takes longer than to compare with one
-_NO_DISPATCHES: dict[int, Underway] = {}
+_NO_DISPATCHES: dict[int, _Open] = {}
+
+
+@dataclass(slots=True, eq=False)
+class _Open:
+    """A dispatch of which more may come.
+
+    Attributes:
+        row: Its row in the table.
+        version: The server's when it was asked.
+        active: How many things of each phase are under way.
+        has_replied: Whether its reply has come.
+        is_lost: Whether its reply will never arrive.
+    """
+
+    row: int
+    version: int
+    active: list[int] = field(default_factory=[0, 0, 0, 0].copy)
+    has_replied: bool = False
+    is_lost: bool = False
 
 
 class DispatchTable(DispatchRows):
@@ -45,26 +73,28 @@ class DispatchTable(DispatchRows):
 
     Args:
         trace: What to listen to, until :meth:`finish`.
-        hear: Told of each dispatch when nothing more is to come of it, with its spans; if left out, none are
-            kept.
+        keep_spans: Whether ``spans`` are kept.
 
     Attributes:
         counts: How many dispatches had which outcome until now, by the names of :meth:`outcomes`.
+        spans: When each dispatch was in which phase, once the table is finished; see :meth:`PhaseLog.spans`.
     """
 
-    def __init__(self, trace: Records, hear: Callable[[UnderwayInSpans], object] | None = None) -> None:
+    def __init__(self, trace: Records, *, keep_spans: bool = False) -> None:
         super().__init__()
         self.counts = Counter[str]()
+        self.spans = np.empty((0, 5), np.int64)
+        self._keep_spans = keep_spans
         self._merges = 0
-        self._underway = Underway if hear is None else UnderwayInSpans
-        self._hear = hear
-        self._open: dict[int, dict[int, Underway]] = {}  # by client, then by number
+        self._log, self._max_logged = PhaseLog(), MAX_LOGGED
+        self._lock = Lock()  # held while times are computed
+        self._open: dict[int, dict[int, _Open]] = {}  # by client, then by number
         self._away: set[int] = set()  # asked for membership only: a set has no order
         self._handlers: dict[str, Callable[..., object]] = {
             "dispatch": self._dispatched,
             "transfer_start": self._transfer_began,
             "transfer_end": self._transfer_ended,
-            "spent": self._told,
+            "spent": self._reported,
             "job_start": self._job_began,
             "job_end": self._job_ended,
             "leave": self._left,
@@ -75,16 +105,23 @@ class DispatchTable(DispatchRows):
             "reject": self._rejected,
             "merge": self._merged,
         }
-        self._stop = trace.listen(self._handlers)
+        together: dict[Listener, TogetherListener] = {
+            self._dispatched: self._dispatched_together,
+            self._transfer_began: self._transfers_began,
+            self._transfer_ended: self._transfers_ended,
+            self._job_began: self._jobs_began,
+            self._job_ended: self._jobs_ended,
+        }
+        self._stop = trace.listen(self._handlers, together)
 
     def finish(self, at_ns: int) -> None:
         """End the table with the run; what is under way counts until now."""
         self._stop()
         for one in (one for mine in self._open.values() for one in mine.values()):
-            if one.phase != WAITING or self._fate[one.row] == Fate.OPEN:
-                one.advance(at_ns)
-            self._write(one)
+            if any(one.active) or self._fate[one.row] == Fate.OPEN:
+                self._log.add(one.row, at_ns, PASSED)
         self._open.clear()
+        self._compute_times()
 
     def at_work(self) -> Counter[Phase]:
         """Return how many clients are in which phase, now; those without a dispatch are in none.
@@ -93,85 +130,134 @@ class DispatchTable(DispatchRows):
         """
         clients, names = Counter[Phase](), {place: name for name, place in PLACES.items()}
         for client, mine in self._open.copy().items():
-            phase = max((one.phase for one in mine.copy().values()), default=WAITING)
+            phase = max((_phase(one) for one in mine.copy().values()), default=WAITING)
             clients[names[AWAY if client in self._away else phase]] += 1
         return clients
 
+    def lately_at_work(self, most: int) -> dict[Phase, float]:
+        """Return how many clients were in which phase, on average over the last dispatches that ended.
+
+        Another thread may ask while the run goes on.
+        """
+        with self._lock:
+            # In this order: of a dispatch that is not open any more, all events are in the log.
+            count, is_open = len(self), self._open_rows()
+            first, log = max(0, count - most), self._log.copy()
+            asked_ns, times_ns = self._copied(first, count)
+        spans = log.spans(is_open)
+        spans = spans[(spans[:, 0] >= first) & (spans[:, 0] < count)]
+        spans[:, 0] -= first
+        _add_spans(times_ns, spans)
+        has_ended = ~np.isin(np.arange(first, count), is_open)
+        asked_ns, times_ns = asked_ns[has_ended], times_ns[has_ended]
+        passed_ns = (asked_ns + times_ns.sum(axis=1)).max() - asked_ns.min() if len(times_ns) else 0
+        if not passed_ns:
+            return {}
+        spent_ns = times_ns.sum(axis=0, dtype=float)
+        return {phase: float(spent_ns[PLACES[phase]] / passed_ns) for phase in PHASES}
+
     # What the trace says
 
-    def _dispatched(
-        self,
-        at_ns: int,
-        client: int,
-        dispatch: int,
-        round: int,  # noqa: A002
-        exchange: str,
-        *_: Any,
-    ) -> None:
-        version = len(self._rounds_of_merges)
-        one = self._underway(client, dispatch, len(self._fate), version, at_ns, client in self._away)
-        self._open.setdefault(client, {})[dispatch] = one
-        self._add(client, dispatch, round, exchange, version, at_ns)
-        self.counts["asked"] += 1
+    def _dispatched(self, *row: Any) -> None:
+        self._dispatched_together([row])
+
+    def _dispatched_together(self, rows: Sequence[Row]) -> None:
+        version, places = len(self._rounds_of_merges), range(len(self), len(self) + len(rows))
+        for place, (_, client, dispatch, *_) in zip(places, rows, strict=True):
+            self._open.setdefault(client, {})[dispatch] = _Open(place, version)
+        self._add(rows, version)
+        self._log.extend(places, [row[0] for row in rows], [PASSED] * len(rows))
+        for place, (at_ns, client, *_) in zip(places, rows, strict=True):
+            if client in self._away:
+                self._log.add(place, at_ns, AWAY)
+        self.counts["asked"] += len(rows)
 
     def _transfer_began(self, at_ns: int, client: int, dispatch: int, up: bool, *_: Any) -> None:
-        one = self._open.get(client, _NO_DISPATCHES).get(dispatch)
-        if one is not None:
-            one.begin(at_ns, UPLOAD if up else DOWNLOAD)
+        self._begin(at_ns, client, dispatch, UPLOAD if up else DOWNLOAD)
 
     def _transfer_ended(
         self, at_ns: int, client: int, dispatch: int, up: bool, outcome: str, cause: str, *_: Any
     ) -> None:
-        one = self._open.get(client, _NO_DISPATCHES).get(dispatch)
+        one = self._end(at_ns, client, dispatch, UPLOAD if up else DOWNLOAD)
         if one is None:
             return
-        one.end(at_ns, UPLOAD if up else DOWNLOAD)
         if outcome == "delivered":
             one.has_replied = up
         elif cause != "restarted":  # then it is under way again at the same instant
             one.is_lost = True
-            self._close_if_over(one)
-
-    def _told(
-        self, at_ns: int, client: int, dispatch: int, download_ns: int, compute_ns: int, upload_ns: int
-    ) -> None:
-        one = self._find(client, dispatch)
-        if one is not None:
-            one.told(at_ns, download_ns, compute_ns, upload_ns)
+            self._close_if_over(client, dispatch, one)
 
     def _job_began(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
-        one = self._open.get(client, _NO_DISPATCHES).get(dispatch)
-        if one is not None:  # else it is the server's own work
-            one.begin(at_ns, COMPUTE)
+        self._begin(at_ns, client, dispatch, COMPUTE)  # or it is the server's own work
 
     def _job_ended(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
+        one = self._end(at_ns, client, dispatch, COMPUTE)
+        if one is not None and one.is_lost:
+            self._close_if_over(client, dispatch, one)
+
+    def _begin(self, at_ns: int, client: int, dispatch: int, phase: int) -> None:
         one = self._open.get(client, _NO_DISPATCHES).get(dispatch)
         if one is not None:
-            one.end(at_ns, COMPUTE)
-            if one.is_lost:
-                self._close_if_over(one)
+            one.active[phase] += 1
+            self._log.add(one.row, at_ns, phase)
+
+    def _end(self, at_ns: int, client: int, dispatch: int, phase: int) -> _Open | None:
+        one = self._open.get(client, _NO_DISPATCHES).get(dispatch)
+        if one is not None:
+            one.active[phase] -= 1
+            self._log.add(one.row, at_ns, -phase)
+        return one
+
+    def _reported(self, at_ns: int, client: int, dispatch: int, *spent_ns: int) -> None:
+        one = self._find(client, dispatch)
+        if one is not None:
+            self._log.report(one.row, Report(at_ns, *spent_ns))
+
+    # The same for records of dispatches that are open, have not ended, and whose frames are all delivered.
+
+    def _transfers_began(self, rows: Sequence[Row]) -> None:
+        self._log_together(rows, [UPLOAD if up else DOWNLOAD for _, _, _, up, *_ in rows], 1)
+
+    def _transfers_ended(self, rows: Sequence[Row]) -> None:
+        self._log_together(rows, [UPLOAD if up else DOWNLOAD for _, _, _, up, *_ in rows], -1)
+        for _, client, dispatch, up, *_ in rows:
+            self._open[client][dispatch].has_replied = up
+
+    def _jobs_began(self, rows: Sequence[Row]) -> None:
+        self._log_together(rows, [COMPUTE] * len(rows), 1)
+
+    def _jobs_ended(self, rows: Sequence[Row]) -> None:
+        self._log_together(rows, [COMPUTE] * len(rows), -1)
+
+    def _log_together(self, rows: Sequence[Row], phases: Sequence[int], change: int) -> None:
+        """Note that something of a phase begins (1) or ends (-1) in each of some dispatches."""
+        ones = [self._open[row[1]][row[2]] for row in rows]
+        for one, phase in zip(ones, phases, strict=True):
+            one.active[phase] += change
+        self._log.extend(
+            [one.row for one in ones], [row[0] for row in rows], [change * phase for phase in phases]
+        )
 
     def _left(self, at_ns: int, client: int, *_: Any) -> None:
-        self._away.add(client)
-        self._stand(at_ns, client, is_away=True)
+        if client not in self._away:
+            self._away.add(client)
+            self._log_all(at_ns, client, AWAY)
 
     def _returned(self, at_ns: int, client: int) -> None:
-        self._away.discard(client)
-        self._stand(at_ns, client, is_away=False)
+        if client in self._away:
+            self._away.discard(client)
+            self._log_all(at_ns, client, -AWAY)
 
-    def _stand(self, at_ns: int, client: int, *, is_away: bool) -> None:
+    def _log_all(self, at_ns: int, client: int, event: int) -> None:
         for one in self._open.get(client, _NO_DISPATCHES).values():
-            if one.phase != WAITING:  # which goes on meanwhile, and has perhaps ended before
-                one.advance(at_ns)
-            one.is_away = is_away
+            self._log.add(one.row, at_ns, event)
 
     def _abandoned(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
-        if client in self._away:  # nobody watches any more whether it returns
-            self._returned(at_ns, client)
+        self._returned(at_ns, client)  # nobody watches any more whether it does
         one = self._find(client, dispatch)
         if one is not None:
             one.is_lost = True
-            self._close_if_over(one)
+            self._close_if_over(client, dispatch, one)
 
     def _dropped(self, at_ns: int, client: int, dispatch: int, cause: str, *_: Any) -> None:
         one = self._open[client][dispatch]
@@ -179,17 +265,17 @@ class DispatchTable(DispatchRows):
         self._cause[one.row] = self._words[cause]
         self.counts["dropped"] += 1
         if one.has_replied:  # but its reply is not wanted
-            self._close(one, Fate.DROPPED)
+            self._close(client, dispatch, Fate.DROPPED)
             return
-        one.advance(at_ns)
-        self._close_if_over(one)
+        self._log.add(one.row, at_ns, PASSED)
+        self._close_if_over(client, dispatch, one)
 
     def _came_late(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
         self.counts["late"] += 1
         one = self._find(client, dispatch)
         if one is not None:
-            one.advance(at_ns)
-            self._close(one, Fate.LATE)
+            self._log.add(one.row, at_ns, PASSED)
+            self._close(client, dispatch, Fate.LATE)
             return
         # A second copy of a frame that had been lost, or a reply at the very instant of the drop: rare.
         asked = self._asked_rows()
@@ -198,7 +284,7 @@ class DispatchTable(DispatchRows):
 
     def _rejected(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
         self.counts["rejected"] += 1
-        self._close(self._open[client][dispatch], Fate.REJECTED)
+        self._close(client, dispatch, Fate.REJECTED)
 
     def _merged(
         self,
@@ -214,29 +300,47 @@ class DispatchTable(DispatchRows):
         counts = round > 0 and version > self._merges
         self._merges = version
         for client, dispatch in zip(clients, dispatches, strict=True):
-            one = self._open[client][dispatch]
+            one = self._close(client, dispatch, Fate.MERGED)
             if counts:
                 self._staleness[one.row] = len(self._rounds_of_merges) - one.version
-            self._close(one, Fate.MERGED)
         if counts:
             self._rounds_of_merges.append(round)
 
-    def _find(self, client: int, dispatch: int) -> Underway | None:
+    def _find(self, client: int, dispatch: int) -> _Open | None:
         return self._open.get(client, _NO_DISPATCHES).get(dispatch)
 
-    def _close_if_over(self, one: Underway) -> None:
-        if one.is_lost and one.phase == WAITING and self._fate[one.row] == _DROPPED:
-            self._close(one, Fate.DROPPED)
+    def _open_rows(self) -> list[int]:
+        return [one.row for mine in self._open.copy().values() for one in mine.copy().values()]
 
-    def _close(self, one: Underway, fate: Fate) -> None:
-        mine = self._open[one.client]
-        del mine[one.dispatch]
+    def _close_if_over(self, client: int, dispatch: int, one: _Open) -> None:
+        if one.is_lost and not any(one.active) and self._fate[one.row] == _DROPPED:
+            self._close(client, dispatch, Fate.DROPPED)
+
+    def _close(self, client: int, dispatch: int, fate: Fate) -> _Open:
+        mine = self._open[client]
+        one = mine.pop(dispatch)
         if not mine:
-            del self._open[one.client]
+            del self._open[client]
         self._fate[one.row] = fate
-        self._write(one)
+        if len(self._log) > self._max_logged:
+            self._compute_times()
+            self._max_logged = max(MAX_LOGGED, 2 * len(self._log))
+        return one
 
-    def _write(self, one: Underway) -> None:
-        self._write_times(one.row, one.since_ns, one.spent_ns)
-        if self._hear is not None and isinstance(one, UnderwayInSpans):
-            self._hear(one)
+    def _compute_times(self) -> None:
+        """Compute how long dispatches that are over were in each phase."""
+        with self._lock:
+            spans = self._log.spans(self._open_rows())
+            _add_spans(self._times_rows(), spans)
+        if self._keep_spans:
+            self.spans = np.concatenate([self.spans, spans])
+
+
+def _phase(one: _Open) -> int:
+    """Return the phase in which a dispatch is while its client is there."""
+    return max((phase for phase in (DOWNLOAD, UPLOAD, COMPUTE) if one.active[phase]), default=WAITING)
+
+
+def _add_spans(times_ns: Array, spans: Array) -> None:
+    """Add spans to the times of dispatches in phases, ``[dispatches, 5]``."""
+    np.add.at(times_ns, (spans[:, 0], spans[:, 1]), spans[:, 3] - spans[:, 2])

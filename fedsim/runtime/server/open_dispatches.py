@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -30,6 +30,12 @@ from fedsim.wire import SERVER, Message, Packed
 DISPATCH = RecordKind("dispatch", ("client", "dispatch", "round", "exchange", "turn"))
 DROP = RecordKind("drop", ("client", "dispatch", "cause"))
 LATE = RecordKind("late", ("client", "dispatch"))
+
+
+def dispatch_values(header: Header) -> tuple[Any, ...]:
+    """Return the values of the record of a dispatch that is sent."""
+    return header.receiver, header.dispatch, header.round, header.exchange, header.turn
+
 
 RUN_ENDED = "the run ended"
 """Why a dispatch is dropped that is open when the run ends."""
@@ -70,11 +76,11 @@ class DrivenCohort(Protocol):
     def headers(self) -> Sequence[Header]:
         """Those of the dispatches, in the order of sending."""
 
-    def record_sent(self, place: int) -> None:
-        """Record that a dispatch is sent now, by its place in ``headers``."""
-
     def finish_with(self, take: Callable[[Iterable[tuple[int, int, Message | None]]], object]) -> None:
-        """Call a function with the replies, (place in ``headers``, ns, message), when the last has come."""
+        """Record all in its time; call a function with the replies when the last has come.
+
+        A reply is (place of the dispatch in ``headers``, ns, message).
+        """
 
 
 class CohortDrivers(Protocol):
@@ -163,6 +169,7 @@ class OpenDispatches:
             version: The server's.
         """
         dispatch = self._opened(header, version)
+        self._trace.record(DISPATCH, *dispatch_values(header))
         dispatch.lease = self._leases.start(dispatch)
         self._endpoint.send(header, message)
         return dispatch
@@ -172,15 +179,11 @@ class OpenDispatches:
         dispatch = OpenDispatch(header, version, now_s(), asyncio.Future(loop=running_loop()))
         self._open[client, number] = dispatch
         self._busy[client] += 1
-        self._trace.record(DISPATCH, client, number, header.round, header.exchange, header.turn)
         return dispatch
 
     def send_together(self, cohort: DrivenCohort, version: int) -> list[OpenDispatch]:
         """Send dispatches to a cohort whose replies all come before a lease ends."""
-        dispatches = []
-        for place, header in enumerate(cohort.headers):
-            dispatches.append(self._opened(header, version))
-            cohort.record_sent(place)
+        dispatches = [self._opened(header, version) for header in cohort.headers]
         cohort.finish_with(partial(self._take_all, dispatches))
         return dispatches
 

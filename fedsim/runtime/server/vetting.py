@@ -37,7 +37,9 @@ def misfit(parts: Parts, server: ServerContext, state: Any, exchange: Exchange, 
         held = parts.data.num_samples(reply.client, "train")
         if not 1 <= stated <= held:
             return f"num_samples is {stated}, not from 1 to the {held} training samples of the client"
-    with unchanged(parts.verify, "vet", state, reply):
+    if not parts.verify:
+        return parts.algorithm.vet(server, state, reply)
+    with unchanged(True, "vet", state, reply):
         return parts.algorithm.vet(server, state, reply)
 
 

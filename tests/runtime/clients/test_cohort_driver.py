@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim.algorithms.common.model_rounds import ModelTraining
-from fedsim.bus import MemoryBus
+from fedsim.bus import Ledger
 from fedsim.clock import Trace, now_s
-from fedsim.engine.engine import record_end
+from fedsim.engine.engine import job_end_values
 from fedsim.errors import InvariantError, JobError
 from fedsim.runtime.clients.cohort import Cohort
 from fedsim.runtime.records.result import RunResult
@@ -333,26 +333,24 @@ def test_what_was_done_beforehand_is_not_done_again_by_the_loop() -> None:
     assert done[1]
 
 
-def _other_end(trace: Any, request: Any, job: Any, outcome: str = "done") -> None:
-    record_end(trace, request, job, "late" if trace.count and request.client == 3 else outcome)
+def _other_end(client: int, dispatch: int, job: Any) -> Any:
+    return job_end_values(client, dispatch, job, "late" if client == 3 else "done")
 
 
 _digests = itertools.count()
 
 
-class _OtherBus(MemoryBus):
-    def record_start(self, header: Any, on_link: Any) -> int:
-        row = super().record_start(header, on_link)
-        self.ledger._rows()["bytes"][row] += 1
-        return row
+class _OtherLedger(Ledger):
+    def _sent_row(self, at_ns: int, header: Any, up: bool, kind: str, num_bytes: int, *others: Any) -> bytes:
+        return super()._sent_row(at_ns, header, up, kind, num_bytes + 1, *others)
 
 
 @pytest.mark.parametrize(
     ("planted", "instead", "told"),
     [
-        ("cohort.record_end", _other_end, "record"),
+        ("cohort.job_end_values", _other_end, "record"),
         ("cohort_driver.fingerprint", lambda _: next(_digests), "the reply of client"),
-        ("cohort_driver.MemoryBus", _OtherBus, "column 'bytes'"),
+        ("cohort_driver.Ledger", _OtherLedger, "column 'bytes'"),
     ],
 )
 def test_verify_finds_a_planted_difference(planted: str, instead: Any, told: str) -> None:

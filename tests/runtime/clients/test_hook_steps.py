@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import Any
 
 import pytest
@@ -19,9 +18,7 @@ def request(number: int) -> JobRequest:
 
 
 def turn_of(hook: Any) -> Turn:
-    turn = Turn(Header(-1, 4, 1, "talk", 0, 0), None, None)
-    turn.steps = HookSteps(partial(hook, turn), hook)
-    return turn
+    return Turn(Header(-1, 4, 1, "talk", 0, 0), None, None, hook, hook)
 
 
 def logged(lines: list[Any]) -> Any:
@@ -88,7 +85,7 @@ def test_what_has_ended_beforehand_or_not_begun_can_be_given_up() -> None:
     turn = turn_of(hook)
     turn_of(hook).cancel()
     turn.go_on_ahead()
-    turn.take_ahead([1])
+    turn.done.append([1])
     assert turn.go_on_ahead() is None
     turn.go_on()
     turn.cancel()
@@ -109,7 +106,7 @@ def test_what_went_on_beforehand_is_repeated_step_by_step() -> None:
 
     turn = turn_of(hook)
     assert turn.go_on_ahead() is not None
-    turn.take_ahead(["a"])
+    turn.done.append(["a"])
     assert turn.go_on_ahead() is not None
     assert lines == []
     first = turn.go_on()
@@ -132,7 +129,7 @@ def test_an_error_is_raised_again_when_its_time_has_come() -> None:
 
     turn = turn_of(hook)
     turn.go_on_ahead()
-    turn.take_ahead([1])
+    turn.done.append([1])
     with pytest.raises(LookupError):
         turn.go_on_ahead()
     assert turn.go_on() is not None

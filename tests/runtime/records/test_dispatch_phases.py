@@ -2,29 +2,47 @@
 
 from __future__ import annotations
 
-from fedsim.runtime.records.dispatch_phases import AWAY, COMPUTE, DOWNLOAD, UPLOAD, WAITING, UnderwayInSpans
+from fedsim.runtime.records.dispatch_phases import (
+    AWAY,
+    COMPUTE,
+    DOWNLOAD,
+    PASSED,
+    UPLOAD,
+    WAITING,
+    PhaseLog,
+    Report,
+)
 
 
-def underway() -> UnderwayInSpans:
-    return UnderwayInSpans(client=0, dispatch=0, row=0, version=0, since_ns=10, is_away=False)
+def log(*events: tuple[int, int], row: int = 0) -> PhaseLog:
+    """Return the log of a dispatch that is sent at 10 ns, and of events, each as (instant in ns, event)."""
+    made = PhaseLog()
+    for at_ns, event in ((10, PASSED), *events):
+        made.add(row, at_ns, event)
+    return made
+
+
+def spans(made: PhaseLog, *, is_exact: bool = True) -> list[tuple[int, int, int]]:
+    """Return the spans as (phase, begin, end)."""
+    cells = made.spans([]).tolist()
+    assert all(exact == is_exact for *_, exact in cells)
+    return [(phase, began_ns, ended_ns) for _, phase, began_ns, ended_ns, _ in cells]
 
 
 def test_what_overlaps_counts_once_and_what_stands_still_is_away() -> None:
-    one = underway()
-    one.begin(11, DOWNLOAD)
-    one.end(13, DOWNLOAD)
-    one.begin(13, COMPUTE)
-    one.begin(14, COMPUTE)  # a second job, beside the first
-    one.begin(15, UPLOAD)  # which computing hides
-    one.end(16, COMPUTE)
-    one.advance(17)
-    one.is_away = True
-    one.advance(19)
-    one.is_away = False
-    one.end(20, COMPUTE)
-    one.end(22, UPLOAD)
-    assert one.are_exact
-    assert one.spans == [
+    made = log(
+        (11, DOWNLOAD),
+        (13, -DOWNLOAD),
+        (13, COMPUTE),
+        (14, COMPUTE),  # a second job, beside the first
+        (15, UPLOAD),  # which computing hides
+        (16, -COMPUTE),
+        (17, AWAY),
+        (19, -AWAY),
+        (20, -COMPUTE),
+        (22, -UPLOAD),
+    )
+    assert spans(made) == [
         (WAITING, 10, 11),
         (DOWNLOAD, 11, 13),
         (COMPUTE, 13, 17),
@@ -34,31 +52,54 @@ def test_what_overlaps_counts_once_and_what_stands_still_is_away() -> None:
     ]
 
 
-def test_over_sockets_what_is_told_replaces_what_was_seen() -> None:
-    one = underway()
-    one.begin(12, DOWNLOAD)
-    one.end(30, DOWNLOAD)  # until its acknowledgement
-    one.told(40, 5, 8, 3)
-    assert not one.are_exact
-    assert one.spans == [
+def test_who_leaves_with_nothing_under_way_does_not_prolong_the_dispatch() -> None:
+    assert spans(log((11, AWAY), (12, COMPUTE), (14, -AWAY), (15, -COMPUTE), (16, AWAY), (17, -AWAY))) == [
+        (WAITING, 10, 12),
+        (AWAY, 12, 14),
+        (COMPUTE, 14, 15),
+    ]
+    assert spans(log((11, AWAY), (12, -AWAY))) == []
+
+
+def test_dispatches_that_are_open_stay_in_the_log() -> None:
+    made = log((11, COMPUTE), row=3)
+    for event in ((2, 10, PASSED), (2, 12, COMPUTE), (3, 13, -COMPUTE), (2, 14, -COMPUTE)):
+        made.add(*event)
+    made.report(3, Report(20, 2, 3, 4))
+    copied = made.copy()
+    assert made.spans([3]).tolist() == [[2, WAITING, 10, 12, 1], [2, COMPUTE, 12, 14, 1]]
+    assert len(made) == 4
+    assert spans(made, is_exact=False) == [
+        (WAITING, 10, 11),
+        (DOWNLOAD, 11, 13),
+        (COMPUTE, 13, 16),
+        (UPLOAD, 16, 20),
+    ]
+    assert len(made) == 0
+    assert len(copied) == 7, "a copy is another log"
+
+
+def test_over_sockets_a_report_replaces_what_was_seen() -> None:
+    made = log((12, DOWNLOAD), (30, -DOWNLOAD))  # until its acknowledgement
+    made.report(0, Report(40, 5, 8, 3))
+    made.add(0, 41, PASSED)
+    assert spans(made, is_exact=False) == [
         (WAITING, 10, 12),
         (DOWNLOAD, 12, 17),
         (WAITING, 17, 29),
         (COMPUTE, 29, 37),
         (UPLOAD, 37, 40),
+        (WAITING, 40, 41),
     ]
-    one.advance(41)
-    assert one.spans[-1] == (WAITING, 40, 41)
 
 
-def test_what_is_told_at_once_has_no_spans() -> None:
-    one = underway()
-    one.told(10, 5, 8, 3)
-    assert one.spans == []
+def test_a_report_at_once_has_no_spans() -> None:
+    made = log()
+    made.report(0, Report(10, 5, 8, 3))
+    assert spans(made) == []
 
 
 def test_more_than_has_passed_is_not_believed() -> None:
-    one = underway()
-    one.begin(12, DOWNLOAD)
-    one.told(20, 100, 100, 3)
-    assert one.spans == [(DOWNLOAD, 10, 17), (UPLOAD, 17, 20)]
+    made = log((12, DOWNLOAD))
+    made.report(0, Report(20, 100, 100, 3))
+    assert spans(made, is_exact=False) == [(DOWNLOAD, 10, 17), (UPLOAD, 17, 20)]

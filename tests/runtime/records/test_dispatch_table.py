@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from fedsim.algorithms.base import Exchange
 from fedsim.clock import RecordKind, Trace
 from fedsim.runtime.clients.interrupted_work import ABANDON, LEAVE, RETURN
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
-from fedsim.runtime.records.dispatch_phases import PHASES, PLACES, UnderwayInSpans
+from fedsim.runtime.records.dispatch_phases import PHASES, PLACES
 from fedsim.runtime.records.dispatch_rows import Fate
 from fedsim.runtime.records.dispatch_table import DispatchTable
 from fedsim.runtime.server.actor import MERGE
@@ -39,8 +39,8 @@ def rows(dispatches: DispatchTable) -> dict[tuple[int, int], tuple[Any, ...]]:
 
 def table(*records: tuple[Any, ...], end_s: float = 100.0) -> DispatchTable:
     """Return the table of records, each as (instant in s, kind, values...); its spans agree with it."""
-    trace, heard = Trace(), list[UnderwayInSpans]()
-    dispatches, told = DispatchTable(trace), DispatchTable(trace, heard.append)
+    trace = Trace()
+    dispatches, told = DispatchTable(trace), DispatchTable(trace, keep_spans=True)
 
     async def main() -> None:
         for at_s, kind, *values in records:
@@ -51,25 +51,25 @@ def table(*records: tuple[Any, ...], end_s: float = 100.0) -> DispatchTable:
         told.finish(clock.now_ns())
 
     clock.run(main())
-    assert_spans_agree(told, heard)
+    assert_spans_agree(told)
     assert {name: column.tolist() for name, column in told.columns().items()} == {
         name: column.tolist() for name, column in dispatches.columns().items()
     }
     return dispatches
 
 
-def assert_spans_agree(dispatches: DispatchTable, heard: Sequence[UnderwayInSpans]) -> None:
+def assert_spans_agree(dispatches: DispatchTable) -> None:
     """Check that spans lie end to end from each sending to its end, and sum to the phases of the table."""
-    assert sorted(one.row for one in heard) == list(range(len(dispatches)))
     phase_ns = {phase: dispatches.phase_ns(phase) for phase in PHASES}
-    for one in heard:
-        edges = [dispatches.asked_ns()[one.row], *(ended_ns for _, _, ended_ns in one.spans)]
-        assert edges[-1] == dispatches.ended_ns()[one.row]
-        assert [began_ns for _, began_ns, _ in one.spans] == edges[:-1]
-        assert all(began_ns < ended_ns for _, began_ns, ended_ns in one.spans)
+    for row, asked_ns in enumerate(dispatches.asked_ns()):
+        _, phases, began_ns, ended_ns, _ = dispatches.spans[dispatches.spans[:, 0] == row].T
+        edges = [asked_ns, *ended_ns]
+        assert edges[-1] == dispatches.ended_ns()[row]
+        assert began_ns.tolist() == edges[:-1]
+        assert (began_ns < ended_ns).all()
+        assert (np.diff(phases) != 0).all()
         for phase, spent_ns in phase_ns.items():
-            lengths = [end - began for place, began, end in one.spans if place == PLACES[phase]]
-            assert sum(lengths) == spent_ns[one.row]
+            assert (ended_ns - began_ns)[phases == PLACES[phase]].sum() == spent_ns[row]
 
 
 def test_all_is_well(world: Any) -> None:
