@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import numpy as np
+import pytest
 
 from fedsim.algorithms.common.codistillation import ServerState
 from fedsim.params import Array, Model
