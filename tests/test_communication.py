@@ -58,8 +58,8 @@ def array_bytes(model: Model) -> int:
     return sum(array.nbytes for tree in (model.params, model.buffers) for array in tree.values())
 
 
-MAX_ENVELOPE = 10_000
-"""Bytes of a frame beside its arrays: names and shapes of up to a hundred of them."""
+MAX_ENVELOPE = 20_000
+"""Bytes of a frame beside its arrays: names and shapes of up to two hundred of them."""
 GREY, COLOUR = [1, 28, 28], [3, 32, 32]
 
 
