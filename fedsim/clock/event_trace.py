@@ -54,9 +54,6 @@ class RecordKind:
             )
 
 
-Record = tuple[Any, ...]
-"""A kind of record and its values."""
-
 Row = tuple[Any, ...]
 """The instant of a record in ns, and its values: what a listener is called with."""
 
@@ -132,10 +129,11 @@ class Trace:
                 packed += [pack((number, *row)) for row in rows]
             except (TypeError, OverflowError) as error:
                 raise _unstorable(kind, error) from error
-        self._undigested += [packed[place] for place in order]
-        if self._sink is not None:
-            self._sink.write(b"".join(self._undigested[-len(order) :]))
+        ordered = [packed[place] for place in order]
+        self._undigested += ordered
         self._catch_up()
+        if self._sink is not None:
+            self._sink.write(b"".join(ordered))
         if self.keep:
             kept = [plain for kind, rows in groups for plain in _plain(kind, rows)]
             self.kept += [kept[place] for place in order]

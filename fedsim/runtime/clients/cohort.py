@@ -133,9 +133,8 @@ class Cohort:
         for at_ns, its_places in uploads:
             for place in its_places:
                 self._replied_ns[place] = at_ns
-        if sum(len(its_places) for _, its_places in uploads) < len(up) or not self._is_certain(
-            uploads, by_ns
-        ):
+        num_arrived = sum(len(its_places) for _, its_places in uploads)
+        if num_arrived < len(up) or not self._is_certain(uploads, by_ns):
             return False
         self._record(ranks, downloads, uploads)
         return True
@@ -247,35 +246,42 @@ class Cohort:
         start_ns, headers, add = self._start_ns, self.headers, self._records.add
         places = range(len(headers))
         add(DISPATCH, [(start_ns, *dispatch_values(header)) for header in headers], SENT, NO_EVENT, places)
-        frames = [(place, frame) for place, frame in enumerate(self._down) if frame is not None]
-        rows = [(start_ns, *start_values(headers[place], False, frame)) for place, frame in frames]
-        add(TRANSFER_START, rows, SENT, NO_EVENT, [place for place, _ in frames])
-        first_event = len(places) - len(frames)  # behind those of hooks that are sent no frame
-        arrivals = [
-            (at_ns, event, number, headers[place])
-            for event, (at_ns, its_places) in enumerate(downloads, first_event)
-            for number, place in enumerate(its_places)
-        ]
-        rows = [(at_ns, *end_values(header, False, _DELIVERED)) for at_ns, _, _, header in arrivals]
-        _, events, numbers, _ = zip(*arrivals, strict=True) if arrivals else ((),) * 4
-        add(TRANSFER_END, rows, _ORDINARY, events, numbers)
+        sent = [place for place in places if self._down[place] is not None]
+        first_event = len(places) - len(sent)  # behind those of hooks that are sent no frame
+        add(TRANSFER_START, self._starts(sent, [start_ns] * len(sent), up=False), SENT, NO_EVENT, sent)
+        events = [event for event, (_, arrived) in enumerate(downloads, first_event) for _ in arrived]
+        self._add_ends(downloads, events, up=False)
         self._add_jobs(first_event + len(downloads))
-        leaving = [(place, frame) for place in self._departures if (frame := self._up[place]) is not None]
-        rows = [
-            (self._goes_on_ns[place], *start_values(headers[place], True, frame)) for place, frame in leaving
-        ]
-        add(TRANSFER_START, rows, *self._why([self._causes[place] for place, _ in leaving]))
-        rows = [
-            (at_ns, *end_values(headers[place], True, _DELIVERED))
-            for at_ns, its_places in uploads
-            for place in its_places
-        ]
-        add(TRANSFER_END, rows, _ORDINARY, NO_EVENT, range(len(rows)))
+        leaving = [place for place in self._departures if self._up[place] is not None]
+        left_ns = [self._goes_on_ns[place] for place in leaving]
+        why = self._why([self._causes[place] for place in leaving])
+        add(TRANSFER_START, self._starts(leaving, left_ns, up=True), *why)
+        self._add_ends(uploads, NO_EVENT, up=True)
         self._records.sort(ranks)
-        order = self._in_order(
-            ranks, [at_ns for at_ns, *_ in self._notes], [cause for _, cause, *_ in self._notes]
-        )
-        self._notes = [self._notes[number] for number in order]
+        notes = self._notes
+        order = self._in_order(ranks, [at_ns for at_ns, *_ in notes], [cause for _, cause, *_ in notes])
+        self._notes = [notes[number] for number in order]
+
+    def _starts(self, places: Sequence[int], at_ns: Sequence[int], *, up: bool) -> list[Row]:
+        """Return the records of frames that are sent."""
+        frames = self._up if up else self._down
+        return [
+            (sent_ns, *start_values(self.headers[place], up, frame))
+            for place, sent_ns in zip(places, at_ns, strict=True)
+            if (frame := frames[place]) is not None
+        ]
+
+    def _add_ends(
+        self, arrivals: Sequence[tuple[int, list[int]]], event: int | Sequence[int], *, up: bool
+    ) -> None:
+        """Add the records of frames that arrive."""
+        rows = [
+            (at_ns, *end_values(self.headers[place], up, _DELIVERED))
+            for at_ns, places in arrivals
+            for place in places
+        ]
+        order = [number for _, places in arrivals for number in range(len(places))]
+        self._records.add(TRANSFER_END, rows, _ORDINARY, event, order)
 
     def _add_jobs(self, first_event: int) -> None:
         """Add the records of jobs, whose ends are events from a number on."""

@@ -176,7 +176,7 @@ def _reported(seen: Array, report: Report) -> Array:
     parts = (WAITING, DOWNLOAD, WAITING, COMPUTE, UPLOAD)
     passed_ns = before_ns, download_ns, waiting_ns - before_ns, compute_ns, upload_ns
     edges_ns = asked_ns + np.cumsum([0, *passed_ns])
-    after = seen[:, :4].T
-    after[2] = np.maximum(after[2], report.at_ns)
     until = np.stack([np.full(5, row), np.array(parts), edges_ns[:-1], edges_ns[1:]])
-    return _joined(np.concatenate([until, after], axis=1), is_exact=False)
+    spans = np.concatenate([until, seen[:, :4].T], axis=1)
+    spans[2, 5:] = np.maximum(spans[2, 5:], report.at_ns)  # of what was seen, only what came later stays
+    return _joined(spans, is_exact=False)

@@ -37,9 +37,7 @@ def misfit(parts: Parts, server: ServerContext, state: Any, exchange: Exchange, 
         held = parts.data.num_samples(reply.client, "train")
         if not 1 <= stated <= held:
             return f"num_samples is {stated}, not from 1 to the {held} training samples of the client"
-    if not parts.verify:
-        return parts.algorithm.vet(server, state, reply)
-    with unchanged(True, "vet", state, reply):
+    with unchanged(parts.verify, "vet", state, reply):
         return parts.algorithm.vet(server, state, reply)
 
 
