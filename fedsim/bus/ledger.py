@@ -9,12 +9,12 @@ a frame on the link is ``overhead``, apart from all of these. A row costs 59 byt
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from operator import add, attrgetter, sub
 from struct import Struct
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
@@ -89,6 +89,9 @@ class Numbers(dict[str, int]):
         return number
 
 
+Sent: TypeAlias = tuple[str, int, int, bool, int]
+"""What is sent, whoever it is for: kind, bytes, parameters, whether it is data, bytes of overhead."""
+
 _SENT = {
     "sent_ns": "q",
     "bytes": "q",
@@ -123,50 +126,29 @@ class Ledger:
     def __len__(self) -> int:
         return len(self._outcome)
 
-    def sent(
-        self,
-        at_ns: int,
-        header: Header,
-        up: bool,
-        kind: str,
-        num_bytes: int,
-        num_parameters: int,
-        is_data: bool,
-        overhead_bytes: int = 0,
-    ) -> int:
+    def sent(self, at_ns: int, header: Header, up: bool, what: Sent) -> int:
         """Enter a frame that is being put on a link at an instant; return its row.
 
         The header is that of the frame or of its dispatch.
         """
         row = len(self._outcome)
-        self._sent.frombytes(
-            self._sent_row(at_ns, header, up, kind, num_bytes, num_parameters, is_data, overhead_bytes)
-        )
+        self._sent.frombytes(self._sent_row(at_ns, header, up, what))
         self._outcome.append(_IN_FLIGHT)
         self._arrivals.append(0)
         self._arrived_ns.append(_NEVER)
         return row
 
-    def delivered(self, frames: Iterable[tuple[int, tuple[Any, ...]]]) -> None:
+    def delivered(self, frames: Sequence[tuple[int, int, Header, bool, Sent]]) -> None:
         """Enter frames that are delivered: each with its arrival, ns, and what :meth:`sent` is given."""
-        arrived_ns, sent = zip(*frames, strict=True)
-        self._sent.frombytes(b"".join([self._sent_row(*values) for values in sent]))
-        self._outcome.extend([_DELIVERED] * len(sent))
-        self._arrivals.extend([1] * len(sent))
-        self._arrived_ns.extend(arrived_ns)
+        rows = [self._sent_row(sent_ns, header, up, what) for _, sent_ns, header, up, what in frames]
+        self._sent.frombytes(b"".join(rows))
+        self._outcome.extend([_DELIVERED] * len(frames))
+        self._arrivals.extend([1] * len(frames))
+        self._arrived_ns.extend([arrived_ns for arrived_ns, *_ in frames])
 
-    def _sent_row(
-        self,
-        at_ns: int,
-        header: Header,
-        up: bool,
-        kind: str,
-        num_bytes: int,
-        num_parameters: int,
-        is_data: bool,
-        overhead_bytes: int,
-    ) -> bytes:
+    def _sent_row(self, at_ns: int, header: Header, up: bool, what: Sent) -> bytes:
         """Return the row of a frame, which counts in the totals from now on."""
+        kind, num_bytes, num_parameters, is_data, overhead_bytes = what
         words, totals, sender = self._words, self._totals[up], header.sender
         totals[0] += 1
         totals[4] += overhead_bytes

@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from fedsim.bus.base import Delivery, Header, Presence
-from fedsim.bus.ledger import OUTCOME_WORDS, Ledger, Outcome
+from fedsim.bus.ledger import OUTCOME_WORDS, Ledger, Outcome, Sent
 from fedsim.clock import RecordKind, Trace, now_ns, running_loop
 from fedsim.errors import DecodeError, InvariantError
 from fedsim.network import NO_OVERHEAD, Carrier, OverheadConfig, Parcel, Passage
@@ -40,23 +40,23 @@ class OnLink(NamedTuple):
     """What a message's frames are on a link, whoever they are for.
 
     Attributes:
-        what: As ledger and trace have it: kind, bytes, parameters, whether it is data, bytes of overhead.
+        what: As ledger and trace have it.
         link_bytes: Their length with the overhead.
     """
 
-    what: tuple[str, int, int, bool, int]
+    what: Sent
     link_bytes: int
 
 
-def start_values(header: Header, up: bool, on_link: OnLink) -> tuple[Any, ...]:
+def transfer_start_values(header: Header, up: bool, what: Sent) -> tuple[Any, ...]:
     """Return the values of the record of a frame that is put on its link.
 
     The header is that of the frame or of its dispatch.
     """
-    return header.client, header.dispatch, up, *on_link.what
+    return header.client, header.dispatch, up, *what
 
 
-def end_values(header: Header, up: bool, outcome: Outcome, cause: str = "") -> tuple[Any, ...]:
+def transfer_end_values(header: Header, up: bool, outcome: Outcome, cause: str = "") -> tuple[Any, ...]:
     """Return the values of the record of the end of a frame, whose header may be that of its dispatch."""
     return header.client, header.dispatch, up, OUTCOME_WORDS[outcome], cause
 
@@ -140,8 +140,8 @@ class MemoryBus:
         """Put a frame on its link, as one more row of the ledger."""
         header, frame, client, up = transfer.header, transfer.frame, transfer.client, transfer.up
         on_link = self._on_link(transfer.packed, frame.num_bytes, up)
-        transfer.row = row = self.ledger.sent(now_ns(), header, up, *on_link.what)
-        self.trace.record(TRANSFER_START, *start_values(header, up, on_link))
+        transfer.row = row = self.ledger.sent(now_ns(), header, up, on_link.what)
+        self.trace.record(TRANSFER_START, *transfer_start_values(header, up, on_link.what))
         parcel = Parcel(header.sender, header.receiver, on_link.link_bytes, frame)
         transfer.passage = passage = self.carrier.carry(parcel, transfer)
         self._under_way.setdefault(client, {})[row] = transfer
@@ -152,7 +152,7 @@ class MemoryBus:
         """Enter the end of a frame, or of a further copy of it, in ledger and trace."""
         is_first = self.ledger.ended(now_ns(), row, outcome)
         kind = TRANSFER_END if is_first else TRANSFER_COPY
-        self.trace.record(kind, *end_values(header, header.sender >= 0, outcome, cause))
+        self.trace.record(kind, *transfer_end_values(header, header.sender >= 0, outcome, cause))
 
     def on_link(self, packed: Packed, exchange: str, *, up: bool) -> OnLink:
         """Return what the frames of a message of an exchange are on a link."""

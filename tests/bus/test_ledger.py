@@ -18,10 +18,10 @@ totals = st.builds(Totals, **{field.name: st.integers(0, 10**12) for field in fi
 
 def filled() -> Ledger:
     ledger = Ledger()
-    ledger.sent(0 * S, DOWN, False, "model", 100, 10, False)
-    ledger.sent(1 * S, UP, True, "update", 60, 10, False, overhead_bytes=7)
-    ledger.sent(2 * S, UP, True, "samples", 500, 3, True, overhead_bytes=9)
-    ledger.sent(3 * S, DOWN, False, "samples", 40, 0, True)
+    ledger.sent(0 * S, DOWN, False, ("model", 100, 10, False, 0))
+    ledger.sent(1 * S, UP, True, ("update", 60, 10, False, 7))
+    ledger.sent(2 * S, UP, True, ("samples", 500, 3, True, 9))
+    ledger.sent(3 * S, DOWN, False, ("samples", 40, 0, True, 0))
     return ledger
 
 
@@ -107,7 +107,7 @@ def test_a_row_costs_at_most_64_bytes() -> None:
 def test_columns_are_copies_so_the_ledger_can_grow() -> None:
     ledger = filled()
     columns = ledger.columns()
-    ledger.sent(0, UP, True, "update", 1, 1, False)
+    ledger.sent(0, UP, True, ("update", 1, 1, False, 0))
     columns["bytes"][0] = 0
     assert len(columns["bytes"]) == 4
     assert ledger.columns()["bytes"][0] == 100
@@ -132,7 +132,7 @@ def test_totals_are_the_sums_of_the_rows(frames: list[tuple[bool, int, int, bool
     before = ledger.totals()
     added = Totals()
     for up, num_bytes, parameters, is_data in frames:
-        ledger.sent(0, UP if up else DOWN, up, "k", num_bytes, parameters, is_data)
+        ledger.sent(0, UP if up else DOWN, up, ("k", num_bytes, parameters, is_data, 0))
         added = added + (ledger.totals() - before)
         before = ledger.totals()
     ledger.check()
@@ -154,6 +154,6 @@ def test_totals_add_and_subtract(one: Totals, other: Totals) -> None:
 
 def test_a_client_number_may_be_large() -> None:
     ledger = Ledger()
-    ledger.sent(0, Header(-1, 2**31 - 1, 0, "x", 0, 0), False, "k", 2**31, 0, False)
+    ledger.sent(0, Header(-1, 2**31 - 1, 0, "x", 0, 0), False, ("k", 2**31, 0, False, 0))
     assert ledger.columns()["client"].tolist() == [2**31 - 1]
     assert ledger.columns()["bytes"].dtype == np.int64

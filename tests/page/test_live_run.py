@@ -146,7 +146,7 @@ def test_shares_are_those_of_the_budget_that_is_nearest(make: Make) -> None:
     async def main() -> float | None:
         run = RunReader(recorder, parts)
         await clock.sleep_for(10.0)
-        ledger.sent(0, Header(-1, 0, 1, "talk", 0, 0), False, "word", 100, 3, False)
+        ledger.sent(0, Header(-1, 0, 1, "talk", 0, 0), False, ("word", 100, 3, False, 0))
         return run.share(run.counts())
 
     assert clock.run(main()) == 0.25

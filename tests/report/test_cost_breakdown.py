@@ -52,7 +52,7 @@ def result() -> RunResult:
     ledger = Ledger()
     for sender, receiver, number, dispatch, num_bytes, outcome in FRAMES:
         header = Header(sender, receiver, number, "talk", dispatch, 0)
-        ledger.ended(0, ledger.sent(0, header, header.sender >= 0, "word", num_bytes, 1, False, 4), outcome)
+        ledger.ended(0, ledger.sent(0, header, header.sender >= 0, ("word", num_bytes, 1, False, 4)), outcome)
     drops = Counter({"too late": 1})
     rows = [
         RoundRow(1, 0.0, 9.0, 2, 1, 1, 0, 0, Totals(), None, drops),

@@ -18,8 +18,13 @@ from typing import Any
 
 from fedsim.bus.base import Header, Log
 from fedsim.bus.http.sessions import Dispatch
-from fedsim.bus.ledger import OUTCOME_WORDS, Ledger, Outcome
-from fedsim.bus.memory import TRANSFER_END, TRANSFER_START
+from fedsim.bus.ledger import Ledger, Outcome
+from fedsim.bus.memory import (
+    TRANSFER_END,
+    TRANSFER_START,
+    transfer_end_values,
+    transfer_start_values,
+)
 from fedsim.bus.reply_report import read
 from fedsim.clock import RecordKind, Trace, now_ns
 from fedsim.network import OverheadConfig
@@ -111,17 +116,14 @@ class TransferRecords:
     def _enter(self, header: Header, kind: str, num_bytes: int, parameters: int, is_data: bool) -> int:
         up = header.sender >= 0
         added = self._overhead.wire_bytes(num_bytes, "up" if up else "down") - num_bytes
-        row = self._ledger.sent(now_ns(), header, up, kind, num_bytes, parameters, is_data, added)
-        self._trace.record(
-            *(TRANSFER_START, header.client, header.dispatch),
-            *(up, kind, num_bytes, parameters, is_data, added),
-        )
+        what = kind, num_bytes, parameters, is_data, added
+        row = self._ledger.sent(now_ns(), header, up, what)
+        self._trace.record(TRANSFER_START, *transfer_start_values(header, up, what))
         return row
 
     def _end(self, header: Header, row: int, outcome: Outcome, cause: str) -> None:
         self._ledger.ended(now_ns(), row, outcome)
-        up = header.sender >= 0
-        self._trace.record(TRANSFER_END, header.client, header.dispatch, up, OUTCOME_WORDS[outcome], cause)
+        self._trace.record(TRANSFER_END, *transfer_end_values(header, header.sender >= 0, outcome, cause))
 
 
 def _spent_ns(dispatch: Dispatch, spent_s: tuple[float, float], first_ns: int) -> tuple[int, int, int]:

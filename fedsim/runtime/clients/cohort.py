@@ -11,9 +11,9 @@ import numpy as np
 
 from fedsim.bus import Delivery, Header
 from fedsim.bus.ledger import Ledger, Outcome
-from fedsim.bus.memory import TRANSFER_END, TRANSFER_START, OnLink, end_values, start_values
+from fedsim.bus.memory import TRANSFER_END, TRANSFER_START, OnLink, transfer_end_values, transfer_start_values
 from fedsim.clock import EventClass, Trace, VirtualTimeLoop
-from fedsim.clock.event_trace import LAST_NS
+from fedsim.clock.event_trace import LAST_NS, Row
 from fedsim.clock.loop import to_ns
 from fedsim.engine.engine import JOB_END, JOB_START, job_end_values, job_start_values
 from fedsim.engine.executors.base import Promise
@@ -266,7 +266,7 @@ class Cohort:
         """Return the records of frames that are sent."""
         frames = self._up if up else self._down
         return [
-            (sent_ns, *start_values(self.headers[place], up, frame))
+            (sent_ns, *transfer_start_values(self.headers[place], up, frame.what))
             for place, sent_ns in zip(places, at_ns, strict=True)
             if (frame := frames[place]) is not None
         ]
@@ -276,7 +276,7 @@ class Cohort:
     ) -> None:
         """Add the records of frames that arrive."""
         rows = [
-            (at_ns, *end_values(self.headers[place], up, _DELIVERED))
+            (at_ns, *transfer_end_values(self.headers[place], up, _DELIVERED))
             for at_ns, places in arrivals
             for place in places
         ]
@@ -339,14 +339,13 @@ class Cohort:
         """Enter all frames in the ledger, in the order of sending."""
         headers = self.headers
         frames = [
-            (self._arrived_ns[place], (self._start_ns, headers[place], False, *frame.what))
+            (self._arrived_ns[place], self._start_ns, headers[place], False, frame.what)
             for place, frame in enumerate(self._down)
             if frame is not None
         ]
         frames += [
-            (self._replied_ns[place], (self._goes_on_ns[place], headers[place], True, *frame.what))
+            (self._replied_ns[place], self._goes_on_ns[place], headers[place], True, frame.what)
             for place in self._departures
             if (frame := self._up[place]) is not None
         ]
-        if frames:
-            self.ledger.delivered(frames)
+        self.ledger.delivered(frames)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from fedsim.algorithms.common.model_rounds import ModelTraining
 from fedsim.bus import Ledger
+from fedsim.bus.ledger import Sent
 from fedsim.clock import Trace, now_s
 from fedsim.engine.engine import job_end_values
 from fedsim.errors import InvariantError, JobError
@@ -341,8 +342,9 @@ _digests = itertools.count()
 
 
 class _OtherLedger(Ledger):
-    def _sent_row(self, at_ns: int, header: Any, up: bool, kind: str, num_bytes: int, *others: Any) -> bytes:
-        return super()._sent_row(at_ns, header, up, kind, num_bytes + 1, *others)
+    def _sent_row(self, at_ns: int, header: Any, up: bool, what: Sent) -> bytes:
+        kind, num_bytes, *others = what
+        return super()._sent_row(at_ns, header, up, cast(Sent, (kind, num_bytes + 1, *others)))
 
 
 @pytest.mark.parametrize(

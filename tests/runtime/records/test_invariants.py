@@ -20,7 +20,7 @@ def _ledger(*outcomes: Outcome) -> Ledger:
     """Return a ledger of frames of 10 bytes on their way down."""
     ledger = Ledger()
     for dispatch, outcome in enumerate(outcomes):
-        row = ledger.sent(0, Header(-1, 0, 1, "talk", dispatch, 0), False, "word", 10, 3, False)
+        row = ledger.sent(0, Header(-1, 0, 1, "talk", dispatch, 0), False, ("word", 10, 3, False, 0))
         if outcome is not Outcome.IN_FLIGHT:
             ledger.ended(0, row, outcome)
     return ledger
@@ -54,8 +54,10 @@ def _row(**changes: Any) -> RoundRow:
 
 def test_a_sound_record_passes() -> None:
     ledger = Ledger()
-    ledger.ended(0, ledger.sent(0, Header(-1, 0, 1, "talk", 0, 0), False, "word", 10, 3, False), Outcome.LOST)
-    ledger.sent(0, Header(0, -1, 1, "talk", 0, 0), True, "word", 10, 3, False)
+    ledger.ended(
+        0, ledger.sent(0, Header(-1, 0, 1, "talk", 0, 0), False, ("word", 10, 3, False, 0)), Outcome.LOST
+    )
+    ledger.sent(0, Header(0, -1, 1, "talk", 0, 0), True, ("word", 10, 3, False, 0))
     check_counts(ledger, [_row(traffic=ledger.totals())], _dispatches())
 
 
@@ -168,7 +170,7 @@ def test_a_ledger_whose_frames_ended_otherwise_is_caught() -> None:
     # One frame is in flight by both, but not the same one.
     trace = _trace(_start(0), _start(0, dispatch=1, num_bytes=7), _end(1, dispatch=1))
     ledger = _ledger(Outcome.DELIVERED)
-    ledger.sent(0, Header(-1, 0, 1, "talk", 1, 0), False, "word", 7, 3, False)
+    ledger.sent(0, Header(-1, 0, 1, "talk", 1, 0), False, ("word", 7, 3, False, 0))
     with pytest.raises(InvariantError, match=r"trace has {'in_flight': 10, .* the ledger {'in_flight': 7"):
         check_trace(trace, ledger)
 

@@ -49,7 +49,7 @@ class Story:
         return clock.run(main())
 
     def send(self, num_bytes: int) -> None:
-        self.ledger.sent(0, Header(-1, 0, 1, "talk", 0, 0), False, "word", num_bytes, 3, False)
+        self.ledger.sent(0, Header(-1, 0, 1, "talk", 0, 0), False, ("word", num_bytes, 3, False, 0))
 
     def ask(self, *clients: int, dispatch: int = 0) -> None:
         for client in clients:
@@ -188,7 +188,7 @@ def test_what_comes_after_the_end_belongs_to_no_run() -> None:
         make = recorder.close(is_going_on=True)
         trace.record(DISPATCH, 0, 0, 1, "talk", 0)
         trace.record(LATE, 0, 0)
-        ledger.sent(0, Header(-1, 0, 1, "talk", 0, 0), False, "word", 10, 3, False)
+        ledger.sent(0, Header(-1, 0, 1, "talk", 0, 0), False, ("word", 10, 3, False, 0))
         return make(FinalModels("digest", None))
 
     result = clock.run(main())
