@@ -11,7 +11,7 @@ from typing import Any
 
 from fedsim.errors import DataError
 from fedsim.numerals import number
-from fedsim.quoting import MOST_SAID, quoted, shortened
+from fedsim.quoting import MAX_SHOWN, quoted, shortened
 from fedsim.units import ANY, Range
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
@@ -66,7 +66,7 @@ def read_text(path: str) -> str:
         ) from None
     except (OSError, ValueError) as error:  # a name that no file can have is a ValueError
         reason = getattr(error, "strerror", None) or error
-        raise DataError(f"{shortened(path, MOST_SAID)}: it cannot be read: {reason}") from None
+        raise DataError(f"{shortened(path, MAX_SHOWN)}: it cannot be read: {reason}") from None
 
 
 def rows_of(text: str, source: str) -> list[Row]:

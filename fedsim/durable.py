@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from fedsim.errors import FedsimError, FileError
-from fedsim.quoting import MOST_SAID, shortened
+from fedsim.quoting import MAX_SHOWN, shortened
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer as Buffer
@@ -35,7 +35,7 @@ def telling(
         if isinstance(named, str | os.PathLike) and Path(named).is_relative_to(place):
             place = Path(named)
         raise error(
-            f"cannot {doing} {shortened(place, MOST_SAID)}: {refused.strerror or refused}. {mend}"
+            f"cannot {doing} {shortened(place, MAX_SHOWN)}: {refused.strerror or refused}. {mend}"
         ) from None
 
 

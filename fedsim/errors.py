@@ -25,7 +25,7 @@ A message gives the value, the rule and what to write instead.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedsim.quoting import MOST_SAID, shortened
+from fedsim.quoting import MAX_SHOWN, shortened
 
 
 class FedsimError(Exception):
@@ -51,7 +51,7 @@ class Fault:
     mend: str = ""
 
     def __str__(self) -> str:
-        where = f"{shortened(self.path, MOST_SAID)}: " if self.path else ""
+        where = f"{shortened(self.path, MAX_SHOWN)}: " if self.path else ""
         return f"{where}{self.problem}" + (f" — {self.mend}" if self.mend else "")
 
 
@@ -68,7 +68,7 @@ class ScenarioError(UserError):
         self.source = source
         count = "1 fault" if len(self.faults) == 1 else f"{len(self.faults)} faults"
         super().__init__(
-            "\n".join([f"{shortened(source, MOST_SAID)}: {count}", *(f"  {fault}" for fault in self.faults)])
+            "\n".join([f"{shortened(source, MAX_SHOWN)}: {count}", *(f"  {fault}" for fault in self.faults)])
         )
 
 

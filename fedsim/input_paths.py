@@ -21,7 +21,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from fedsim.errors import DataError
-from fedsim.quoting import MOST_SAID, shortened
+from fedsim.quoting import MAX_SHOWN, shortened
 
 VARIABLE = "FEDSIM_DATA"
 
@@ -69,11 +69,11 @@ def located(path: str, root: str | Path | None = None) -> Path:
         place = (folder / written).expanduser()
         if _exists(folder, written) or os.path.exists(place):  # noqa: PTH110 - False for an impossible name
             return place
-    problem = f"there is no {shortened(written, MOST_SAID)}"
+    problem = f"there is no {shortened(written, MAX_SHOWN)}"
     if first == "/":
         raise DataError(problem)
     unset = "" if data_folder(root) else f" ({VARIABLE} is not set)"
-    *others, last = (shortened(str(folder), MOST_SAID) for folder in folders)
+    *others, last = (shortened(str(folder), MAX_SHOWN) for folder in folders)
     looked_in = f"{', '.join(others)} and {last}" if others else last
     raise DataError(f"{problem}: looked in {looked_in}{unset}")
 

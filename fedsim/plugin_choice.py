@@ -27,7 +27,7 @@ from pydantic_core import CoreSchema, PydanticCustomError
 from fedsim.config import Config, fault
 from fedsim.errors import UnknownPluginError
 from fedsim.plugins import Plugin, available, load
-from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
+from fedsim.quoting import MAX_SHOWN, nearest, quoted, shortened
 
 P = TypeVar("P", bound=Plugin[Any])
 
@@ -61,7 +61,7 @@ class Kind(Generic[P]):
         except Exception as error:
             # A private plugin is anybody's code, and may fail to be imported in any way.
             problem = (
-                f"{quoted(name)} cannot be imported: {type(error).__name__}: {shortened(error, MOST_SAID)}"
+                f"{quoted(name)} cannot be imported: {type(error).__name__}: {shortened(error, MAX_SHOWN)}"
             )
             raise fault(problem) from error
         if not issubclass(plugin, self.base):

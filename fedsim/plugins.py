@@ -19,7 +19,7 @@ from fedsim.config import Config
 from fedsim.errors import UnknownPluginError
 from fedsim.plugin_listing import PluginInfo as PluginInfo
 from fedsim.plugin_listing import available as available
-from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
+from fedsim.quoting import MAX_SHOWN, nearest, quoted, shortened
 
 C = TypeVar("C", bound=Config, covariant=True)
 ConfigClass: TypeAlias = type[Config]
@@ -77,7 +77,7 @@ def _load_private(family: str, path: str) -> type[Plugin[Any]]:
         target = at(path)
     except ImportError as error:
         raise UnknownPluginError(
-            f"{quoted(path)} cannot be imported: {shortened(error, MOST_SAID)}", is_there=True
+            f"{quoted(path)} cannot be imported: {shortened(error, MAX_SHOWN)}", is_there=True
         ) from error
     plugin = getattr(target, "PLUGIN", None) if isinstance(target, ModuleType) else target
     if isinstance(plugin, type) and issubclass(plugin, Plugin):

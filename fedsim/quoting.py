@@ -9,7 +9,7 @@ from typing import Any
 MAX_QUOTED = 80
 """Characters of a value that a message shows."""
 
-MOST_SAID = 400
+MAX_SHOWN = 400
 """Characters of a path, or of another program's message, that a message shows."""
 
 
@@ -40,11 +40,11 @@ def printable(value: object) -> str:
 
 def with_type(error: Exception) -> str:
     """Return what a message says of an error of somebody else's code: its type, and its text shortened."""
-    return f"{type(error).__name__}: {shortened(error, MOST_SAID)}"
+    return f"{type(error).__name__}: {shortened(error, MAX_SHOWN)}"
 
 
 def nearest(name: object, names: Sequence[str]) -> str:
     """Return ``did you mean 'x'? there are: ...``."""
-    near = difflib.get_close_matches(str(name)[:MOST_SAID], names, n=1)  # a long name is near to none
+    near = difflib.get_close_matches(str(name)[:MAX_SHOWN], names, n=1)  # a long name is near to none
     guess = f"did you mean {near[0]!r}? " if near else ""
-    return f"{guess}there are: {shortened(', '.join(names), MOST_SAID)}"
+    return f"{guess}there are: {shortened(', '.join(names), MAX_SHOWN)}"

@@ -19,7 +19,7 @@ import click
 
 from fedsim.errors import FedsimError, RunError, UserError
 from fedsim.portable_numerics import FreshProcessError
-from fedsim.quoting import MOST_SAID, shortened
+from fedsim.quoting import MAX_SHOWN, shortened
 from fedsim.system import check_system
 
 FAILED, MISTAKEN, INTERRUPTED, TERMINATED = 1, 2, 130, 143
@@ -137,9 +137,9 @@ def _short_usage() -> Iterator[None]:
         yield
     except click.UsageError as error:
         message = error.format_message()
-        if len(message) <= MOST_SAID:
+        if len(message) <= MAX_SHOWN:
             raise
-        raise click.UsageError(shortened(message, MOST_SAID), error.ctx) from None
+        raise click.UsageError(shortened(message, MAX_SHOWN), error.ctx) from None
 
 
 @contextmanager

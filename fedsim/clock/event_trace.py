@@ -20,7 +20,7 @@ import msgpack
 from fedsim.clock.loop import of_thread
 from fedsim.clock.sleep_and_wait import now_ns
 from fedsim.errors import DataError, RunError
-from fedsim.quoting import MOST_SAID, shortened
+from fedsim.quoting import MAX_SHOWN, shortened
 
 Scalar = int | float | str | bool | None
 Value = Scalar | Sequence[Scalar]
@@ -311,7 +311,7 @@ def stored_records(file: BinaryIO) -> Iterator[tuple[RecordKind, list[Any]]]:
         header = next(unpacker, None)
         if header != {_FORMAT_KEY: _FORMAT}:
             raise DataError(
-                f"not a fedsim trace of format {_FORMAT}: it starts with {shortened(header, MOST_SAID)}"
+                f"not a fedsim trace of format {_FORMAT}: it starts with {shortened(header, MAX_SHOWN)}"
             )
         for item in unpacker:
             if isinstance(item, dict):

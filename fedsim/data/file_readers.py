@@ -14,7 +14,7 @@ from fedsim import bounded_unpacking
 from fedsim.data.base import LoadContext, blamed
 from fedsim.errors import DataError
 from fedsim.params import Array
-from fedsim.quoting import MOST_SAID, quoted, shortened
+from fedsim.quoting import MAX_SHOWN, quoted, shortened
 
 IDX_ENDINGS = ("-ubyte", "-ubyte.gz")
 """Endings of the names of idx files of bytes."""
@@ -52,7 +52,7 @@ def read_array(path: Path, key: str, key_setting: str) -> Array:
 def require_file(path: Path) -> None:
     """Raise unless there is a file at ``path``."""
     if not os.path.isfile(path):  # noqa: PTH113 - also False for a name that no file can have
-        raise DataError(f"{shortened(path, MOST_SAID)} is not a file")
+        raise DataError(f"{shortened(path, MAX_SHOWN)} is not a file")
 
 
 def read_numbers(context: LoadContext, file: str, key: str, setting: str) -> NDArray[np.int64]:
@@ -111,7 +111,7 @@ def _member(path: Path, key: str, key_setting: str) -> Array:
         if key not in names:
             raise DataError(
                 f"{path} has no array {quoted(key)}, it has: "
-                f"{shortened(', '.join(names), MOST_SAID)}; name the one you mean with {key_setting}"
+                f"{shortened(', '.join(names), MAX_SHOWN)}; name the one you mean with {key_setting}"
             )
         return bounded_unpacking.read_member(
             archive, key, max(bounded_unpacking.MAX_BYTES, path.stat().st_size)

@@ -22,7 +22,7 @@ from fedsim.data.numbering import in_order, numbered
 from fedsim.errors import DataError
 from fedsim.input_paths import MARK, DataPath, placed_data
 from fedsim.plugins import install_command
-from fedsim.quoting import MOST_SAID, quoted, shortened, with_type
+from fedsim.quoting import MAX_SHOWN, quoted, shortened, with_type
 from fedsim.ranges import Classes, Tokens
 
 
@@ -113,7 +113,7 @@ class HuggingFace(DatasetPlugin[HuggingFaceConfig]):
         columns += [] if config.user is None or setting == "test" else [(config.user, "user")]
         for name, key in columns:
             if name not in rows.column_names:
-                there = shortened(", ".join(rows.column_names), MOST_SAID)
+                there = shortened(", ".join(rows.column_names), MAX_SHOWN)
                 problem = f"{config.name} has no column {quoted(name)}, but {there}"
                 raise DataError(f"{problem}; name the one you mean with {key}", setting=key)
         return rows

@@ -16,7 +16,7 @@ from fedsim.config import AsTuple, Config
 from fedsim.data.base import Dataset, DatasetPlugin, Indices, LoadContext, blamed, room
 from fedsim.errors import DataError
 from fedsim.input_paths import DataPath
-from fedsim.quoting import MOST_SAID, quoted, shortened
+from fedsim.quoting import MAX_SHOWN, quoted, shortened
 from fedsim.task import Task
 
 ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
@@ -61,7 +61,7 @@ class ImageFolder(DatasetPlugin[ImageFolderConfig]):
                 test_files = _files(test_folder)
                 for name in test_files:
                     if name not in files:
-                        there = shortened(", ".join(files), MOST_SAID)
+                        there = shortened(", ".join(files), MAX_SHOWN)
                         problem = f"class {quoted(name)} of {test_folder} is not one of {there}"
                         raise DataError(problem)
                 test_x, test_y = self._read(test_files, list(files))
@@ -107,7 +107,7 @@ class ImageFolder(DatasetPlugin[ImageFolderConfig]):
             raise
         except Exception as error:  # Pillow's readers fail in many ways
             raise DataError(
-                f"{path} cannot be read as an image: {shortened(error, MOST_SAID)}: mend it or take it out"
+                f"{path} cannot be read as an image: {shortened(error, MAX_SHOWN)}: mend it or take it out"
             ) from error
         return array[None] if array.ndim == 2 else np.moveaxis(array, 2, 0)
 
@@ -115,7 +115,7 @@ class ImageFolder(DatasetPlugin[ImageFolderConfig]):
 def _files(folder: Path) -> dict[str, list[Path]]:
     """Return the image files of each class, both sorted."""
     if not folder.is_dir():
-        raise DataError(f"{shortened(folder, MOST_SAID)} is not a folder")
+        raise DataError(f"{shortened(folder, MAX_SHOWN)} is not a folder")
     classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     if not classes:
         loose = any(map(_is_image, folder.iterdir()))

@@ -21,7 +21,7 @@ from fedsim.data.numbering import in_order, numbered
 from fedsim.errors import DataError
 from fedsim.input_paths import DataPath
 from fedsim.numerals import whole
-from fedsim.quoting import MOST_SAID, quoted, shortened
+from fedsim.quoting import MAX_SHOWN, quoted, shortened
 from fedsim.task import Task, TaskKind
 
 
@@ -109,7 +109,7 @@ class Table(DatasetPlugin[TableConfig]):
                 as_texts = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
                 return _by_name(csv.read_csv(text, reading, parsing, as_texts))
         except (pa.ArrowException, OSError) as error:
-            raise DataError(f"{path} cannot be read as a table: {shortened(error, MOST_SAID)}") from error
+            raise DataError(f"{path} cannot be read as a table: {shortened(error, MAX_SHOWN)}") from error
         raise DataError(f"{path} is no table: give a .csv, .csv.gz, .parquet or .npz file")
 
     def _arrays(self, path: Path, user: str | None) -> Columns:
@@ -171,7 +171,7 @@ def _by_name(table: pa.Table) -> Columns:
 def _column(columns: Columns, name: str, setting: str) -> pa.ChunkedArray:
     """Return a column without empty cells, texts without the spaces around them."""
     if name not in columns:
-        problem = f"there is no column {quoted(name)}, but {shortened(', '.join(columns), MOST_SAID)}"
+        problem = f"there is no column {quoted(name)}, but {shortened(', '.join(columns), MAX_SHOWN)}"
         raise DataError(f"{problem}; name the one you mean with {setting}", setting=setting)
     column = columns[name]
     if pa.types.is_dictionary(column.type):

@@ -21,7 +21,7 @@ from fedsim.data.file_readers import read_text
 from fedsim.data.numbering import in_order, numbered
 from fedsim.errors import DataError
 from fedsim.input_paths import DataPath
-from fedsim.quoting import MOST_SAID, quoted, shortened
+from fedsim.quoting import MAX_SHOWN, quoted, shortened
 from fedsim.ranges import PositiveSamples, Tokens
 from fedsim.task import Task
 
@@ -90,7 +90,7 @@ class Texts(DatasetPlugin[TextsConfig]):
                 if column not in (reader.fieldnames or ()):
                     raise DataError(
                         f"{path} has no column {quoted(column)}, it has: "
-                        f"{shortened(', '.join(reader.fieldnames or ()), MOST_SAID)}; "
+                        f"{shortened(', '.join(reader.fieldnames or ()), MAX_SHOWN)}; "
                         f"name the one you mean with {setting}",
                         setting=setting,
                     )

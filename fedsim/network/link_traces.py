@@ -23,7 +23,7 @@ from fedsim.errors import DataError
 from fedsim.input_paths import InputPath, located
 from fedsim.network.capacity import Capacity, read_capacity
 from fedsim.params import Array
-from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
+from fedsim.quoting import MAX_SHOWN, nearest, quoted, shortened
 from fedsim.rng import Key
 from fedsim.shares import deal
 from fedsim.units import MAX_TIME_S
@@ -125,7 +125,7 @@ def _arrays(path: Path) -> tuple[list[str], Array, Array, Array]:
         with zipfile.ZipFile(path) as archive:
             arrays = {key: bounded_unpacking.read_member(archive, key, MAX_BYTES) for key in _ARRAYS}
     except OSError as error:
-        raise DataError(f"{shortened(path, MOST_SAID)}: cannot be read: {error.strerror or error}") from error
+        raise DataError(f"{shortened(path, MAX_SHOWN)}: cannot be read: {error.strerror or error}") from error
     except Exception as error:
         raise DataError(
             f"{path}: is no file of traces: it needs the arrays name, offset, duration_ms and kbps ({error})"

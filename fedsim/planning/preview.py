@@ -15,7 +15,7 @@ from fedsim.fleet.load import Load
 from fedsim.models import Architecture
 from fedsim.planning.rehearsal import QUANTILE_HEADINGS, quantiles
 from fedsim.plugins import name_of
-from fedsim.quoting import MOST_SAID, shortened
+from fedsim.quoting import MAX_SHOWN, shortened
 from fedsim.report import number_format
 from fedsim.report.text_table import TextTable
 from fedsim.runtime.parts import Parts
@@ -126,7 +126,7 @@ def models(parts: Parts) -> TextTable:
 def _model(architecture: Architecture) -> str:
     """Return the name of an architecture's plugin with its parameters."""
     params = ", ".join(f"{name} = {text}" for name, text in params_text(architecture.plugin.config).items())
-    return name_of(architecture.plugin) + (f" ({shortened(params, MOST_SAID)})" if params else "")
+    return name_of(architecture.plugin) + (f" ({shortened(params, MAX_SHOWN)})" if params else "")
 
 
 def _outputs(task: Task) -> str:

@@ -17,7 +17,7 @@ from fedsim.engine.cluster.call_sizes import CALL_S
 from fedsim.engine.cost import Costs
 from fedsim.engine.jobs import ClientSamples, Evaluate, Fit, GlobalTest, InlineSamples, Job, Predict
 from fedsim.planning.rehearsal import JobKind, Learning, Rehearsal, Work, add, rehearse
-from fedsim.quoting import MOST_SAID, shortened
+from fedsim.quoting import MAX_SHOWN, shortened
 from fedsim.report import number_format
 from fedsim.runtime.evaluation import PARTS_PER_JOB
 from fedsim.runtime.parts import Parts
@@ -100,7 +100,7 @@ def tried(parts: Parts, rehearsal: Rehearsal) -> tuple[Forecast | None, str]:
     try:
         return forecast(parts, rehearsal), ""
     except Exception as error:  # of anybody's code: a run says what is wrong, and where
-        return None, f"unknown, since a job failed when it was tried: {shortened(error, MOST_SAID)}"
+        return None, f"unknown, since a job failed when it was tried: {shortened(error, MAX_SHOWN)}"
 
 
 def forecast(parts: Parts, rehearsal: Rehearsal) -> Forecast:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from fedsim.errors import UserError
 from fedsim.numerals import whole
-from fedsim.quoting import MOST_SAID, quoted, shortened
+from fedsim.quoting import MAX_SHOWN, quoted, shortened
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def server_tls(certificate: str | Path | None, key: str | Path | None) -> ssl.SS
         context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
         raise UserError(
-            f"{shortened(certificate, MOST_SAID)} and {shortened(key, MOST_SAID)} are no certificate "
+            f"{shortened(certificate, MAX_SHOWN)} and {shortened(key, MAX_SHOWN)} are no certificate "
             f"and its private key: {reason(error)}. Give the two files in PEM, the certificate with its chain"
         ) from None
     return context
@@ -80,7 +80,7 @@ def client_tls(authority: str | Path | None) -> ssl.SSLContext | None:
         return ssl.create_default_context(cafile=authority)
     except (OSError, ssl.SSLError) as error:
         raise UserError(
-            f"the certificate to trust (ca), {shortened(authority, MOST_SAID)}: {reason(error)}. Give that "
+            f"the certificate to trust (ca), {shortened(authority, MAX_SHOWN)}: {reason(error)}. Give that "
             "of the authority, or of the server itself, in PEM"
         ) from None
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fedsim.errors import OutputError
-from fedsim.quoting import MOST_SAID, shortened
+from fedsim.quoting import MAX_SHOWN, shortened
 
 T = TypeVar("T")
 
@@ -20,7 +20,7 @@ def read_whole(file: Path, how: Callable[[Path], T]) -> T:
     try:
         return how(file)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        problem = shortened(_said(error, file), MOST_SAID)
+        problem = shortened(_said(error, file), MAX_SHOWN)
         raise OutputError(f"{file} cannot be read, so these results are not whole: {problem}") from error
 
 

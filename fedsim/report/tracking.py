@@ -17,7 +17,7 @@ from pyarrow import parquet
 
 from fedsim.errors import FedsimError, OutputError
 from fedsim.plugins import name_of
-from fedsim.quoting import MOST_SAID, shortened, with_type
+from fedsim.quoting import MAX_SHOWN, shortened, with_type
 from fedsim.report import number_format
 from fedsim.report.atomic_folder import MARK
 from fedsim.report.cost_breakdown import Summary
@@ -170,4 +170,4 @@ def _point(cells: Mapping[str, Any], bytes_before: int, macro_f1: Mapping[str, f
 
 
 def _said(error: Exception) -> str:
-    return shortened(error, MOST_SAID) if isinstance(error, FedsimError) else with_type(error)
+    return shortened(error, MAX_SHOWN) if isinstance(error, FedsimError) else with_type(error)

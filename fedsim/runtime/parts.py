@@ -37,7 +37,7 @@ from fedsim.runtime.start_values import StartValues
 from fedsim.units import format_quantity
 from fedsim.wire import SERVER
 
-MOST_STALENESS = 10**6
+MAX_STALENESS = 10**6
 """A staleness that no reply reaches."""
 
 
@@ -226,7 +226,7 @@ class Parts:
             )
             return
         path, mean = "participation.pacing.params", f"in a mean, which {name_of(algorithm)!r} takes,"
-        fresh, stale = self.pacing.discount(0), self.pacing.discount(MOST_STALENESS)
+        fresh, stale = self.pacing.discount(0), self.pacing.discount(MAX_STALENESS)
         if algorithm.discounted == "shares" and size == 1 and stale < fresh:
             yield Fault(
                 path,

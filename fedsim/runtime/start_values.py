@@ -8,7 +8,7 @@ from fedsim.models import Architecture
 from fedsim.params import Model
 from fedsim.rng import Key
 
-MOST_KEPT_BYTES = 2**28
+MAX_KEPT_BYTES = 2**28
 """So much of the variants is kept in memory; beyond it they are made anew whenever they are asked for."""
 
 
@@ -27,7 +27,7 @@ class StartValues:
         self._architectures = architectures
         self._key = key
         self._kept: dict[tuple[str, int], Model] = {}
-        self._left_bytes = MOST_KEPT_BYTES
+        self._left_bytes = MAX_KEPT_BYTES
 
     def __call__(self, label: str, variant: int = 0) -> Model:
         """Return one of an architecture's start models; ``KeyError`` if the label is unknown."""

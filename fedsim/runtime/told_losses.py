@@ -35,7 +35,7 @@ QUESTION = "loss"
 """Name of the exchange in which clients are asked before a selection."""
 
 _FIELD = "told_loss"
-_MOST = 1e30
+_MAX_LOSS = 1e30
 """A larger loss is as good as unknown, and its square would be no number."""
 
 
@@ -94,7 +94,7 @@ def told(reply: Message | None) -> float | None:
     if not hasattr(reply, _FIELD):
         return None
     loss: float | None = getattr(reply, _FIELD)
-    return loss if loss is not None and 0 <= loss <= _MOST else np.nan
+    return loss if loss is not None and 0 <= loss <= _MAX_LOSS else np.nan
 
 
 def faults(algorithm: Algorithm[Any, Any, Any], selector: Selector[Any]) -> Iterator[Fault]:
@@ -167,7 +167,7 @@ async def _measured(
     losses = sample_losses(outputs.astype(np.float64), client.labels(samples))
     with np.errstate(all="ignore"):
         loss = float(losses.mean() if measure.form == "mean" else np.sqrt(np.square(losses).mean()))
-    return loss if 0 <= loss <= _MOST else None
+    return loss if 0 <= loss <= _MAX_LOSS else None
 
 
 def sample_losses(outputs: Array, labels: Array) -> Array:

@@ -21,7 +21,7 @@ from fedsim.fleet import Fleet, build_fleet
 from fedsim.input_paths import data_folder, located, moved
 from fedsim.models import Architecture
 from fedsim.models.portable_operations import unportable_operations
-from fedsim.quoting import MOST_SAID, quoted, shortened
+from fedsim.quoting import MAX_SHOWN, quoted, shortened
 from fedsim.rng import Key
 from fedsim.runtime.parts import Parts
 from fedsim.scenario.checks import check, server_label
@@ -168,7 +168,7 @@ def read_resolved(scenario_toml: str, data: Path | None = None) -> Scenario:
     except tomllib.TOMLDecodeError as error:
         problem = str(error)
     raise UserError(
-        f"the scenario cannot be read here ({shortened(problem, MOST_SAID)}): private plugins that it names "
+        f"the scenario cannot be read here ({shortened(problem, MAX_SHOWN)}): private plugins that it names "
         "have to be in modules that this process can import, such as files of its working folder, and not in "
         "a notebook or a main script"
     )
@@ -208,7 +208,7 @@ def _noting(
     except DataError as error:
         faults.append(Fault(paths.get(error.setting, paths[""]), str(error)))
     except OSError as error:
-        faults.append(Fault("data.root", f"files below it cannot be read: {shortened(error, MOST_SAID)}"))
+        faults.append(Fault("data.root", f"files below it cannot be read: {shortened(error, MAX_SHOWN)}"))
     except MemoryError as error:
         path = paths.get("all of it", paths[""])
         faults.append(Fault(path, f"{what} needs more memory than there is: {error}", mend))

@@ -23,7 +23,7 @@ from fedsim.fleet.device_table import read_table
 from fedsim.fleet.entries import TRACED
 from fedsim.network import LinkTraceConfig
 from fedsim.plugins import install_command, is_installed
-from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
+from fedsim.quoting import MAX_SHOWN, nearest, quoted, shortened
 from fedsim.ranges import MAX_CLIENTS
 from fedsim.scenario.choices import ALGORITHM, DATASET, EXECUTOR, NETWORK
 from fedsim.scenario.schema import DEFAULT_MODEL, FleetGroup, Scenario
@@ -142,7 +142,7 @@ def _labels(values: Values) -> Iterator[Fault]:
         if label is not None and label not in labels:
             yield Fault(path, f"no model is labelled {quoted(label)}", nearest(label, labels))
         elif label is None and len(labels) > 1 and path != "server.model":
-            listed = shortened(", ".join(labels), MOST_SAID)
+            listed = shortened(", ".join(labels), MAX_SHOWN)
             problem = f"it names no model, and there are {len(labels)}: {listed}"
             mend = f"add model = {quoted(labels[0])} or another of them"
             yield Fault(path.removesuffix(".model"), problem, mend)

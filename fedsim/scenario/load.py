@@ -26,7 +26,7 @@ from fedsim.example_files import STUDIES
 from fedsim.input_paths import looking_in
 from fedsim.numerals import whole
 from fedsim.plugins import Plugin, path_of
-from fedsim.quoting import MOST_SAID, nearest, quoted, shortened
+from fedsim.quoting import MAX_SHOWN, nearest, quoted, shortened
 from fedsim.scenario.checks import check, server_label
 from fedsim.scenario.choices import AlgorithmChoice
 from fedsim.scenario.schema import Scenario, plain_name, tables_of
@@ -235,7 +235,7 @@ def _read_tables(path: Path) -> dict[str, Any]:
         lines = text.splitlines()
         there = where and lines[int(where[1]) - 1 :][:1]
         mend = f"mend this line: {shortened(there[0].strip())}" if there else "mend the end of the file"
-        raise refuse(f"the file is not TOML: {shortened(error, MOST_SAID)}", mend) from None
+        raise refuse(f"the file is not TOML: {shortened(error, MAX_SHOWN)}", mend) from None
 
 
 def _adapt(

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from fedsim import numerals, toml
 from fedsim.errors import Fault
-from fedsim.quoting import MOST_SAID, shortened
+from fedsim.quoting import MAX_SHOWN, shortened
 
 _WANTED = {
     "int": "a whole number",
@@ -128,7 +128,7 @@ def _reworded(line: Any) -> tuple[str, str]:
         guess = f"did you mean {near[0]!r}? " if near else ""
         return f"{shown(item)} is not {context['expected']}", f"{guess}write {context['expected']}"
     if kind == "value_error":
-        return shortened(context.get("error", line["msg"]), MOST_SAID), ""
+        return shortened(context.get("error", line["msg"]), MAX_SHOWN), ""
     if kind == "too_short":
         problem = f"the list holds {context['actual_length']}, which is too few"
         return problem, f"give at least {context['min_length']}"
@@ -142,7 +142,7 @@ def _reworded(line: Any) -> tuple[str, str]:
     wanted = _WANTED.get(kind.partition("_")[0], "")
     if wanted and kind.endswith(("_type", "_parsing", "_from_float", "_attributes_type")):
         return _wrong_type(item, wanted, loc)
-    return f"{shown(item)}: {shortened(line['msg'], MOST_SAID).replace('Input should', 'it should')}", ""
+    return f"{shown(item)}: {shortened(line['msg'], MAX_SHOWN).replace('Input should', 'it should')}", ""
 
 
 def _limit(number: float) -> str:

@@ -25,8 +25,8 @@ ALLOWED = (
     "bool, int, float, str, Literal of strings, fedsim.params.Array, NDArray of a dtype that travels, "
     "fedsim.params.Tree, Mapping[str, Tree], or one of these | None"
 )
-DEEPEST = 4
-"""Most levels of a tree of trees."""
+MAX_LEVELS = 4
+"""Levels of a tree of trees."""
 
 
 class Received:
@@ -293,7 +293,7 @@ def field_type(annotation: Any) -> FieldType | None:
     if get_origin(annotation) is Literal:
         choices = get_args(annotation)
         return _Choice(choices) if all(type(choice) is str for choice in choices) else None
-    return _arrays_type(annotation, DEEPEST) or _SCALARS.get(annotation)
+    return _arrays_type(annotation, MAX_LEVELS) or _SCALARS.get(annotation)
 
 
 def without_alias(annotation: Any) -> Any:

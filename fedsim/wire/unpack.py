@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import msgpack
 
 from fedsim.errors import DecodeError
-from fedsim.quoting import MOST_SAID, shortened
+from fedsim.quoting import MAX_SHOWN, shortened
 
 _FIRST_FEED = 2048
 """Bytes that nearly every object fits in; more is looked at only where it is longer."""
@@ -45,7 +45,7 @@ def unpack(
             max_ext_len=0,
         )
     except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise DecodeError(f"{where}: {shortened(error, MOST_SAID) or 'not msgpack'}") from None
+        raise DecodeError(f"{where}: {shortened(error, MAX_SHOWN) or 'not msgpack'}") from None
     return made, length
 
 
@@ -67,7 +67,7 @@ def _length(data: bytes | memoryview, where: str, max_bytes: int) -> int:
     except msgpack.StackError:
         raise DecodeError(f"{where}: nested too deeply") from None
     except (ValueError, msgpack.UnpackException) as error:
-        raise DecodeError(f"{where}: {shortened(error, MOST_SAID) or 'not msgpack'}") from None
+        raise DecodeError(f"{where}: {shortened(error, MAX_SHOWN) or 'not msgpack'}") from None
     return int(unpacker.tell())
 
 

@@ -48,7 +48,7 @@ def test_variants_are_those_of_every_party(world: Any) -> None:
 
 
 def test_a_million_variants_are_not_kept(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(start_values, "MOST_KEPT_BYTES", 3 * 4 * SCALARS)
+    monkeypatch.setattr(start_values, "MAX_KEPT_BYTES", 3 * 4 * SCALARS)
     made = world.parts(world.algorithm("local")).initial()
     are_kept = [made("mlp", variant) is made("mlp", variant) for variant in range(1, 6)]
     assert are_kept == [True, True, True, False, False]

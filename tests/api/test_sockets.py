@@ -14,7 +14,7 @@ from fedsim.bus.http.client import HttpClient
 from fedsim.errors import RunError, UserError
 from fedsim.runtime.sockets.handshake import Greeting, read
 
-LONGEST_S = 60
+TIMEOUT_S = 60
 
 
 def quiet(line: str) -> None:
@@ -44,14 +44,14 @@ def test_a_run_with_two_processes_is_that_of_memory(tiny_scenario: str, tmp_path
                 file, listen="127.0.0.1:0", listening=urls.put, tell=said.append, verify=True
             )
         )
-        url = urls.get(timeout=LONGEST_S)
+        url = urls.get(timeout=TIMEOUT_S)
         assert greeting(url).verify
         with pytest.raises(UserError, match="client 9 does not exist"):
             fedsim.join(url, "9", tell=quiet)
         joining = [threads.submit(fedsim.join, url, clients, tell=quiet) for clients in ("0-1", "2-3")]
-        result = serving.result(LONGEST_S)
+        result = serving.result(TIMEOUT_S)
         for one in joining:
-            one.result(LONGEST_S)
+            one.result(TIMEOUT_S)
     assert result.summary["model_hash"] == fedsim.run(file).summary["model_hash"]
     assert "a process was refused: client 9 does not exist: this run has 4 clients, from 0" in said
     assert "the process of clients 0-1 has joined" in said
@@ -70,12 +70,12 @@ def test_a_server_that_fails_tells_why(tiny_scenario: str, tmp_path: Path) -> No
         serving = threads.submit(
             lambda: fedsim.serve(file, listen="127.0.0.1:0", listening=urls.put, tell=quiet, progress=fail)
         )
-        url = urls.get(timeout=LONGEST_S)
+        url = urls.get(timeout=TIMEOUT_S)
         assert not greeting(url).verify
         with pytest.raises(RunError, match="the server has ended the run: it failed: enough"):
             fedsim.join(url, "0-3", tell=quiet)
         with pytest.raises(RunError, match="enough"):
-            serving.result(LONGEST_S)
+            serving.result(TIMEOUT_S)
 
 
 def test_who_can_be_reached_from_afar_needs_tls_and_tokens(tiny_scenario: str, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.cli.conftest import Call
 
 pytestmark = pytest.mark.slow
 
-LONGEST_S = 300.0
+TIMEOUT_S = 300.0
 """More than any machine takes."""
 PAUSE_S = 0.05
 
@@ -57,7 +57,7 @@ class Started:
 
     def says(self, word: str) -> str:
         """Wait for a word; return all that was said by then."""
-        end = time.monotonic() + LONGEST_S
+        end = time.monotonic() + TIMEOUT_S
         while word not in (said := self.said()):
             assert self.process.poll() is None, said
             assert time.monotonic() < end, said
@@ -65,7 +65,7 @@ class Started:
         return said
 
     def ends(self) -> int:
-        return self.process.wait(LONGEST_S)
+        return self.process.wait(TIMEOUT_S)
 
 
 @pytest.fixture

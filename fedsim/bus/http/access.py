@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from fedsim.errors import UserError
-from fedsim.quoting import MOST_SAID, quoted, shortened
+from fedsim.quoting import MAX_SHOWN, quoted, shortened
 
 MAX_CLIENT = 2**31 - 1
 """Highest client number."""
@@ -106,8 +106,8 @@ class Access:
             text = Path(path).read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(
-                f"the file of tokens {quoted(str(path), MOST_SAID)} cannot be read "
-                f"({shortened(error, MOST_SAID)}): make one with "
+                f"the file of tokens {quoted(str(path), MAX_SHOWN)} cannot be read "
+                f"({shortened(error, MAX_SHOWN)}): make one with "
                 "`fedsim token new --clients 0-9 --tokens FILE`"
             ) from None
         access = Access.from_lines(text.splitlines(), str(path))

@@ -34,7 +34,7 @@ from fedsim.bus.http.messages import (
 from fedsim.bus.http.state_folder import StateFolder
 from fedsim.bus.reply_report import Report, written
 from fedsim.errors import DecodeError, RunError, UserError
-from fedsim.quoting import MOST_SAID, printable, shortened
+from fedsim.quoting import MAX_SHOWN, printable, shortened
 from fedsim.wire import SERVER, Frame, Kinds, Message, Packed
 
 NOTICE_S = 3.0
@@ -211,7 +211,7 @@ class HttpClient:
                 self._lost_s = loop.time()
             elif loop.time() - self._lost_s > NOTICE_S and not self._is_away:
                 self._is_away = True
-                line = f"no connection to {self._url} ({shortened(why, MOST_SAID)}): trying again, for "
+                line = f"no connection to {self._url} ({shortened(why, MAX_SHOWN)}): trying again, for "
                 self._tell(f"{line}{limits.patience_s:g} s at most")
             has_talked = self._talked_s > began_s
             bound_s = 2 * limits.backoff_first_s if has_talked or not bound_s else 2 * bound_s

@@ -14,7 +14,7 @@ from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.messages import PROTOCOL
 from fedsim.bus.http.server import VERSION_HEADER
 from fedsim.errors import UserError
-from fedsim.quoting import MOST_SAID, shortened
+from fedsim.quoting import MAX_SHOWN, shortened
 
 _PLAIN = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")
 """Reasons that OpenSSL gives, depending on its version, for an answer without TLS."""
@@ -86,7 +86,7 @@ async def _mistake(error: aiohttp.ClientError, url: str, timeout_s: float, *, is
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return (
             f"{there} does not show a certificate that this process trusts "
-            f"({shortened(error.certificate_error, MOST_SAID)}): give the certificate of its authority "
+            f"({shortened(error.certificate_error, MAX_SHOWN)}): give the certificate of its authority "
             "(ca), and the server's address as its certificate names it"
         )
     if isinstance(error, aiohttp.ClientConnectorSSLError):  # a handshake that is cut off may succeed yet

@@ -49,7 +49,7 @@ from fedsim.bus.ledger import Ledger, Outcome
 from fedsim.clock import Trace
 from fedsim.errors import DecodeError, RunError, UserError
 from fedsim.network import NO_OVERHEAD, OverheadConfig
-from fedsim.quoting import MOST_SAID, shortened
+from fedsim.quoting import MAX_SHOWN, shortened
 from fedsim.wire import SERVER, Kinds, Message, Packed
 
 VERSION_HEADER = "Fedsim-Protocol"
@@ -408,7 +408,7 @@ class HttpServer:
                     self._take_answer(asked, is_answer, bytes(body or b""))
             case "l":
                 session.has_left = True
-                why = shortened(values[0], MOST_SAID)
+                why = shortened(values[0], MAX_SHOWN)
                 self._log.info("process left", clients=shortened(session.clients), why=why)
             case "j" | "o":
                 raise ProtocolError(f"{letter}: it has joined already")
@@ -438,7 +438,7 @@ class HttpServer:
         if reply.letter == "u":
             why = reply.values[2]
             self._records.reject("unusable", why)
-            self._records.ended(dispatch, Outcome.UNDECODABLE, shortened(why, MOST_SAID))
+            self._records.ended(dispatch, Outcome.UNDECODABLE, shortened(why, MAX_SHOWN))
             self._lost(dispatch, why)
             return
         self._records.ended(dispatch, Outcome.DELIVERED)
@@ -452,7 +452,7 @@ class HttpServer:
                 message = read_frame(header, reply.body, self._kinds, self.limits.frame)
             except DecodeError as error:
                 self._records.reject("decode", str(error))
-                self._records.received(header, None, num_bytes, shortened(error, MOST_SAID))
+                self._records.received(header, None, num_bytes, shortened(error, MAX_SHOWN))
                 return
             self._records.received(header, message, num_bytes)
         self._hand_over(Delivery(header, message))
@@ -461,7 +461,7 @@ class HttpServer:
         if is_answer:
             asked.answer.set_result(body)
         else:
-            why = shortened(sendable(body.decode("utf-8", "replace")), MOST_SAID)
+            why = shortened(sendable(body.decode("utf-8", "replace")), MAX_SHOWN)
             asked.answer.set_exception(RunError(f"the process of client {asked.client} cannot answer: {why}"))
 
     # Internals

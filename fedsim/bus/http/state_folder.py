@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fedsim.durable import telling, write
 from fedsim.errors import UserError
-from fedsim.quoting import MOST_SAID, quoted
+from fedsim.quoting import MAX_SHOWN, quoted
 
 _VERSION = "fedsim state 8"
 _MEND = (
@@ -103,7 +103,7 @@ class StateFolder:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(
-                f"another process uses the state folder {quoted(str(self.path), MOST_SAID)}: "
+                f"another process uses the state folder {quoted(str(self.path), MAX_SHOWN)}: "
                 "give each its own"
             ) from None
 
@@ -118,6 +118,6 @@ class StateFolder:
             return words[0], words[1]
         is_other = version.startswith("fedsim state") and version != _VERSION
         raise UserError(
-            f"the state folder {quoted(str(self.path), MOST_SAID)} "
+            f"the state folder {quoted(str(self.path), MAX_SHOWN)} "
             f"{'is of another version of fedsim' if is_other else 'is damaged'}: remove it to begin anew"
         )

@@ -28,7 +28,7 @@ from fedsim.bus.memory import (
 from fedsim.bus.reply_report import read
 from fedsim.clock import RecordKind, Trace, now_ns
 from fedsim.network import OverheadConfig
-from fedsim.quoting import MOST_SAID, shortened
+from fedsim.quoting import MAX_SHOWN, shortened
 from fedsim.wire import Message, num_parameters
 
 UNREADABLE = "unreadable"
@@ -57,7 +57,7 @@ class TransferRecords:
         self.rejected[cause] += 1
         count = self.rejected[cause]
         if not count & (count - 1) and cause != "repeated":
-            self._log.warning(event, cause=cause, count=count, why=shortened(why, MOST_SAID))
+            self._log.warning(event, cause=cause, count=count, why=shortened(why, MAX_SHOWN))
 
     def sent(self, dispatch: Dispatch) -> None:
         """Record that a dispatch is sent; a repeated one has a record."""

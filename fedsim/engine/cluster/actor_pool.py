@@ -26,7 +26,7 @@ from fedsim.engine.job_times import JobTimes
 from fedsim.engine.jobs import Job
 from fedsim.errors import FedsimError, JobError, RunError
 from fedsim.params import Tree
-from fedsim.quoting import MOST_SAID, shortened
+from fedsim.quoting import MAX_SHOWN, shortened
 
 AHEAD = 2
 """Calls that an actor has at once: one that it does, and one that it finds when it has done that."""
@@ -196,7 +196,7 @@ class ActorPool:
             self._settle_all(CancelledError())
         except Exception as error:
             if not isinstance(error, FedsimError):
-                text = f"{type(error).__name__}: {shortened(error, MOST_SAID)}"
+                text = f"{type(error).__name__}: {shortened(error, MAX_SHOWN)}"
                 error = RunError(f"the Ray cluster cannot be used any more: {text}")
             self._settle_all(error)
             while self._is_open:  # for those who still come
@@ -247,7 +247,7 @@ class ActorPool:
             self._early_deaths += 1
             if self._early_deaths > 2 * self._num_actors:
                 raise RunError(
-                    f"actors die before they can work ({shortened(error, MOST_SAID)}): every node needs the "
+                    f"actors die before they can work ({shortened(error, MAX_SHOWN)}): every node needs the "
                     "same fedsim, and memory for the run's data"
                 ) from None
             self._replace(actor)
@@ -402,7 +402,7 @@ class ActorPool:
                     remote.lost = 0
                     self._enqueue(_Call([remote]))
             else:
-                text = shortened(error, MOST_SAID)
+                text = shortened(error, MAX_SHOWN)
                 self._fail(
                     call,
                     JobError(f"{MAX_LOST} actors have died at a job, perhaps for want of memory: {text}"),
@@ -419,6 +419,6 @@ def _settle(future: Future[Any], error: BaseException) -> None:
 def _cannot_travel(error: Exception) -> JobError:
     """Return the error of jobs that could not be sent to an actor, or whose results could not come back."""
     return JobError(
-        f"a job cannot go to another process ({type(error).__name__}: {shortened(error, MOST_SAID)}): steps, "
+        f"a job cannot go to another process ({type(error).__name__}: {shortened(error, MAX_SHOWN)}): steps, "
         "losses and models are records and functions at the top of a module that every node can import"
     )

@@ -30,7 +30,7 @@ import fedsim
 from fedsim.config import fault
 from fedsim.errors import RunError, UserError
 from fedsim.plugins import install_command, is_installed
-from fedsim.quoting import MOST_SAID, quoted, shortened
+from fedsim.quoting import MAX_SHOWN, quoted, shortened
 from fedsim.system import num_usable_cores
 
 AUTO, LOCAL = "auto", "local"
@@ -79,7 +79,7 @@ class Connection:
             try:
                 import ray
             except ImportError as error:
-                text = shortened(error, MOST_SAID)
+                text = shortened(error, MAX_SHOWN)
                 raise UserError(
                     f"the package ray is installed, but cannot be imported ({text}): install it anew with "
                     "pip install --force-reinstall ray"
@@ -118,7 +118,7 @@ class Connection:
             with _own_signals(), _fedsim_on_path():
                 self.ray.init(address=where, **settings)
         except Exception as error:  # of many kinds, by what is wrong
-            text = shortened(str(error).partition("\n")[0], MOST_SAID)
+            text = shortened(str(error).partition("\n")[0], MAX_SHOWN)
             if address == LOCAL:
                 raise RunError(f"no Ray cluster could be started on this machine: {text}") from error
             of = "of RAY_ADDRESS or of this machine" if address == AUTO else quoted(address)

@@ -7,7 +7,7 @@ import numpy as np
 from fedsim.fleet import Availability
 from fedsim.params import Array
 
-MOST_POLLED = 1024
+MAX_POLLED = 1024
 """Upper bound on clients polled for their next availability."""
 
 
@@ -33,10 +33,10 @@ class Absences:
         """
         if not len(self._until_s):
             self._until_s = np.zeros(self._availability.num)
-        few = clients[:: max(1, len(clients) // MOST_POLLED)]
+        few = clients[:: max(1, len(clients) // MAX_POLLED)]
         self._look(few, at_s)
         # Of the others as many more, so that those who wait often soon know about all of them.
-        self._look(self.unknown(clients, at_s)[:MOST_POLLED], at_s)
+        self._look(self.unknown(clients, at_s)[:MAX_POLLED], at_s)
         return float(self._until_s[few].min())
 
     def _look(self, clients: Array, at_s: float) -> None:

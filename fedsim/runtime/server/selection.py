@@ -22,7 +22,7 @@ from fedsim.runtime.server.absences import Absences
 from fedsim.runtime.server.known_clients import KnownClients
 from fedsim.runtime.server.open_dispatches import OpenDispatches
 
-MOST_WAITS = 100_000
+MAX_WAITS = 100_000
 """Upper bound on waits in which no client becomes available; after that the run fails."""
 
 Ask = Callable[[Exchange, Sequence[int]], Awaitable[Sequence[Reply]]]
@@ -88,7 +88,7 @@ class Selection:
                 break
             next_s = self._absences.next_return_s(free, at_s)
             num_waits += 1
-            if not (until or isfinite(next_s)) or num_waits > MOST_WAITS:
+            if not (until or isfinite(next_s)) or num_waits > MAX_WAITS:
                 raise RunError(
                     f"no client can take part: at {at_s:.0f} s none of {len(free)} that could be asked is "
                     "available, and none will be: give some of the fleet another availability"

@@ -19,7 +19,7 @@ from fedsim.errors import DecodeError, RunError
 from fedsim.fleet import Fleet
 from fedsim.models import Architectures
 from fedsim.params import Model, Tree, unwarned
-from fedsim.quoting import MOST_SAID, quoted, shortened
+from fedsim.quoting import MAX_SHOWN, quoted, shortened
 from fedsim.runtime.clients.contexts import Contexts
 from fedsim.runtime.clients.host import Held
 from fedsim.runtime.evaluation import FinalModels, Observer
@@ -88,7 +88,7 @@ class RemoteStates:
                 return self._checked(data).settled(merged)
         except (TimeoutError, DecodeError, RunError) as error:
             reason = str(error) or "its process does not answer"
-            self._log.warning("evaluated as it joined", client=client, reason=shortened(reason, MOST_SAID))
+            self._log.warning("evaluated as it joined", client=client, reason=shortened(reason, MAX_SHOWN))
         return self._contexts.joined(client)
 
     def _checked(self, data: bytes) -> Held:

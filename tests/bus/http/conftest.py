@@ -22,7 +22,7 @@ from tests.bus.http.proxy import Proxy
 
 GRACE_S = 0.0005
 """More than this machine takes to bring bytes from one of its sockets to another."""
-LONGEST_S = 10_000.0
+TIMEOUT_S = 10_000.0
 """More than anything takes that a test waits for, in the time of :class:`SkippingLoop`."""
 
 
@@ -108,7 +108,7 @@ class Log:
         return [values for name, values in self.lines if name == event]
 
 
-async def within(awaitable: Any, seconds: float = LONGEST_S) -> Any:
+async def within(awaitable: Any, seconds: float = TIMEOUT_S) -> Any:
     """Wait for something, but not for ever."""
     async with asyncio.timeout(seconds):
         return await awaitable

@@ -33,8 +33,8 @@ Key = tuple[int, int]
 CLIENTS = 3
 SIZES = {"header": 0, "small": 10, "large": 20_000}  # floats
 COUNTS = st.integers(1, 4)
-MOST_AT_ONCE = 4
-LONGEST_S = 600.0
+MAX_AT_ONCE = 4
+TIMEOUT_S = 600.0
 """More than any step takes: who finds a fault tries hundreds of times to find a simpler one."""
 
 
@@ -52,7 +52,7 @@ class Talk(RuleBasedStateMachine):
         self.is_stalled = False
 
     def do(self, work: Awaitable[Any]) -> Any:
-        return self.loop.run_until_complete(within(work, LONGEST_S))
+        return self.loop.run_until_complete(within(work, TIMEOUT_S))
 
     async def called(self, function: Callable[..., Any], *arguments: Any) -> None:
         """Call something on the loop."""
@@ -91,7 +91,7 @@ class Talk(RuleBasedStateMachine):
 
     @rule(asks=st.lists(st.tuples(st.integers(0, CLIENTS - 1), st.sampled_from(list(SIZES))), min_size=1))
     def ask(self, asks: list[tuple[int, str]]) -> None:
-        for client, size in asks[:MOST_AT_ONCE]:
+        for client, size in asks[:MAX_AT_ONCE]:
             key = client, len(self.asked)
             self.asked.append(key)
             self.coming.add(key)

@@ -37,10 +37,10 @@ def test_an_absence_is_looked_up_once() -> None:
 
 
 def test_of_a_crowd_some_are_polled_and_as_many_others_are_known_afterwards() -> None:
-    availability = Returning(10 * absences.MOST_POLLED)
+    availability = Returning(10 * absences.MAX_POLLED)
     known, clients = Absences(availability), np.arange(5, availability.num)
     assert known.next_return_s(clients, 0.0) == 6.0
-    assert availability.asked < 3 * absences.MOST_POLLED
+    assert availability.asked < 3 * absences.MAX_POLLED
     assert known.next_return_s(clients[1:], 0.0) >= 7.0
     for _ in range(20):
         known.next_return_s(clients, 0.0)
