@@ -50,6 +50,11 @@ class Background(dict[str, asyncio.Task[Any]]):
         self.clear()
 
 
+def place_of(client: int, round: int) -> str:  # noqa: A002
+    """Return whose job it is and of which round, in words behind what is said of the job."""
+    return f"{' at the server' if client < 0 else f' at client {client}'} in round {round}"
+
+
 class Context(ComputeContext):
     """What hooks at either side may know and do.
 
@@ -85,7 +90,7 @@ class Context(ComputeContext):
         self._initial = initial
 
     def _place(self) -> str:
-        return f"{super()._place()} in round {self.round}"
+        return place_of(self._client, self.round)
 
     def initial_model(self, architecture: str | None = None, *, variant: int = 0) -> Model:
         """Return start values of an architecture, equal for all parties.
@@ -109,7 +114,7 @@ class ClientContext(Context):
 
     def num_samples(self, split: Split = "train") -> int:
         """Return how many samples of a split the client holds."""
-        return self._engine.resources.data.num_samples(self.client, split)
+        return self._engine.resources.data.num_samples(self._client, split)
 
     def own_values(self, split: Split = "train") -> tuple[Array, Array]:
         """Return the client's samples ``[n, ...]`` and labels ``[n]`` themselves; zeros for counts only.
@@ -120,7 +125,7 @@ class ClientContext(Context):
         if not data.has_samples:
             n = self.num_samples(split)
             return np.zeros((n, *self.task.input_shape), self.task.dtype), np.zeros(n, self.task.label_dtype)
-        positions = data.indices(self.client, split)
+        positions = data.indices(self._client, split)
         return data.x[positions], data.y[positions]
 
 

@@ -14,11 +14,12 @@ from dataclasses import dataclass, fields
 from enum import IntEnum
 from operator import add, attrgetter, sub
 from struct import Struct
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from fedsim.bus.base import Header
+from fedsim.clock.record_columns import Column
 from fedsim.errors import InvariantError
 from fedsim.params import Array
 
@@ -138,13 +139,32 @@ class Ledger:
         self._arrived_ns.append(_NEVER)
         return row
 
-    def delivered(self, frames: Sequence[tuple[int, int, Header, bool, Sent]]) -> None:
-        """Enter frames that are delivered: each with its arrival, ns, and what :meth:`sent` is given."""
-        rows = [self._sent_row(sent_ns, header, up, what) for _, sent_ns, header, up, what in frames]
-        self._sent.frombytes(b"".join(rows))
-        self._outcome.extend([_DELIVERED] * len(frames))
-        self._arrivals.extend([1] * len(frames))
-        self._arrived_ns.extend([arrived_ns for arrived_ns, *_ in frames])
+    def delivered(
+        self, sent_ns: Array, arrived_ns: Array, headers: Any, up: bool, what: Sequence[Column]
+    ) -> None:
+        """Enter frames that are delivered.
+
+        Args:
+            sent_ns: When each was put on its link, int64 ``[frames]``.
+            arrived_ns: When each arrived.
+            headers: Those of the dispatches, as one with arrays where they differ.
+            up: Whether they go to the server.
+            what: The values of :data:`Sent` in columns.
+        """
+        kind, num_bytes, num_parameters, is_data, overhead_bytes = what
+        words, count = self._words, len(sent_ns)
+        rows = np.empty(count, _SENT_DTYPE)
+        rows["sent_ns"], rows["bytes"], rows["parameters"] = sent_ns, num_bytes, num_parameters
+        rows["client"], rows["round"], rows["dispatch"] = headers.client, headers.round, headers.dispatch
+        rows["overhead"], rows["up"], rows["data"] = overhead_bytes, up, is_data
+        rows["kind"] = [words[kind] for kind in kind] if isinstance(kind, np.ndarray) else words[kind]
+        rows["exchange"] = words[headers.exchange]
+        self._sent.frombytes(rows.tobytes())
+        self._outcome.extend([_DELIVERED] * count)
+        self._arrivals.extend([1] * count)
+        self._arrived_ns.frombytes(arrived_ns.tobytes())
+        for total, value in enumerate(_sums(rows)):
+            self._totals[up][total] += value
 
     def _sent_row(self, at_ns: int, header: Header, up: bool, what: Sent) -> bytes:
         """Return the row of a frame, which counts in the totals from now on."""
@@ -223,16 +243,9 @@ class Ledger:
     def check(self) -> None:
         """Compare the running totals with the rows."""
         row = self._rows()
-        way, data = row["up"], row["data"]
+        way = row["up"]
         for up in (False, True):
-            models, samples = (way == up) & ~data, (way == up) & data
-            sums = [
-                int((way == up).sum()),
-                int(row["bytes"][models].sum()),
-                int(row["parameters"][models].sum()),
-                int(row["bytes"][samples].sum()),
-                int(row["overhead"][way == up].sum()),
-            ]
+            sums = _sums(row[way == up])
             if sums != self._totals[up]:
                 way_name = "up" if up else "down"
                 raise InvariantError(
@@ -243,3 +256,15 @@ class Ledger:
     def _rows(self) -> Array:
         """Return what was known of each frame when sent: a view, and while it lives no row can follow."""
         return np.ndarray(len(self), _SENT_DTYPE, self._sent)
+
+
+def _sums(rows: Array) -> list[int]:
+    """Return what frames of one direction add up to: frames, bytes, parameters, data, overhead."""
+    models, samples = rows[~rows["data"]], rows[rows["data"]]
+    return [
+        len(rows),
+        int(models["bytes"].sum()),
+        int(models["parameters"].sum()),
+        int(samples["bytes"].sum()),
+        int(rows["overhead"].sum(dtype=np.int64)),
+    ]

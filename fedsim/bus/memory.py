@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from fedsim.bus.base import Delivery, Header, Presence
 from fedsim.bus.ledger import OUTCOME_WORDS, Ledger, Outcome, Sent
 from fedsim.clock import RecordKind, Trace, now_ns, running_loop
+from fedsim.clock.record_columns import Column
 from fedsim.errors import DecodeError, InvariantError
 from fedsim.network import NO_OVERHEAD, Carrier, OverheadConfig, Parcel, Passage
 from fedsim.wire import SERVER, Envelope, Frame, Kinds, Message, Packed, decode, pack, same
@@ -48,8 +49,8 @@ class OnLink(NamedTuple):
     link_bytes: int
 
 
-def transfer_start_values(header: Header, up: bool, what: Sent) -> tuple[Any, ...]:
-    """Return the values of the record of a frame that is put on its link.
+def transfer_start_values(header: Header, up: bool, what: Sent | Sequence[Column]) -> tuple[Any, ...]:
+    """Return the values of the record of a frame that is put on its link, or columns of such values.
 
     The header is that of the frame or of its dispatch.
     """

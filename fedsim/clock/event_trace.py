@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Protocol
 
 import msgpack
 
 from fedsim.clock.loop import of_thread
+from fedsim.clock.record_columns import Columns
 from fedsim.clock.sleep_and_wait import now_ns
 from fedsim.errors import DataError, RunError
 from fedsim.quoting import MAX_SHOWN, shortened
@@ -57,7 +58,7 @@ class RecordKind:
 Row = tuple[Any, ...]
 """The instant of a record in ns, and its values: what a listener is called with."""
 
-TogetherListener = Callable[[Sequence[Row]], object]
+TogetherListener = Callable[[Columns], object]
 """Called with records of one kind that are added together."""
 
 
@@ -104,9 +105,7 @@ class Trace:
         virtual = of_thread.loop
         self._add(kind, (now_ns() if virtual is None else virtual.now_ns, *values))
 
-    def record_together(
-        self, groups: Sequence[tuple[RecordKind, Sequence[Row]]], order: Sequence[int]
-    ) -> None:
+    def record_together(self, groups: Sequence[tuple[RecordKind, Columns]], order: Sequence[int]) -> None:
         """Add records at instants that are not before those so far.
 
         Args:
@@ -115,18 +114,17 @@ class Trace:
         """
         if any(kind.name not in self._kinds for kind, _ in groups):
             # Each kind is described before its first record.
-            together = [(kind, row) for kind, rows in groups for row in rows]
+            together = [(kind, row) for kind, columns in groups for row in columns.rows()]
             for place in order:
                 self._add(*together[place])
             return
         packed, pack = list[bytes](), self._pack
-        for kind, rows in groups:
+        for kind, columns in groups:
             _, num_fields, number, _ = self._kinds[kind.name]
-            for row in rows:
-                if len(row) != num_fields + 1 or row[0] > LAST_NS:
-                    raise _unfit(kind, row)
+            if len(columns.values) != num_fields + 1:
+                raise _unfit(kind, columns.values)
             try:
-                packed += [pack((number, *row)) for row in rows]
+                packed += [pack((number, *row)) for row in columns.rows()]
             except (TypeError, OverflowError) as error:
                 raise _unstorable(kind, error) from error
         ordered = [packed[place] for place in order]
@@ -135,14 +133,14 @@ class Trace:
         if self._sink is not None:
             self._sink.write(b"".join(ordered))
         if self.keep:
-            kept = [plain for kind, rows in groups for plain in _plain(kind, rows)]
+            kept = [plain for kind, columns in groups for plain in _plain(kind, columns.rows())]
             self.kept += [kept[place] for place in order]
-        for kind, rows in groups:
+        for kind, columns in groups:
             for listener in self._listeners[kind.name]:
                 if listener in self._together:
-                    self._together[listener](rows)
+                    self._together[listener](columns)
                     continue
-                for row in rows:
+                for row in columns.rows():
                     listener(*row)
 
     def _add(self, kind: RecordKind, row: Row) -> None:
@@ -218,8 +216,8 @@ class Trace:
         return known
 
 
-def _unfit(kind: RecordKind, row: Row) -> Exception:
-    if row[0] <= LAST_NS:
+def _unfit(kind: RecordKind, row: Sequence[Any]) -> Exception:
+    if len(row) != len(kind.fields) + 1:
         return ValueError(
             f"{kind.name!r} has the fields {kind.fields}, but {len(row) - 1} value(s) were given"
         )
@@ -236,7 +234,7 @@ def _unstorable(kind: RecordKind, error: Exception) -> TypeError:
     )
 
 
-def _plain(kind: RecordKind, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
+def _plain(kind: RecordKind, rows: Iterable[Row]) -> list[tuple[Any, ...]]:
     """Return records as they are kept."""
     return [
         (row[0], kind.name, *(tuple(value) if isinstance(value, list) else value for value in row[1:]))

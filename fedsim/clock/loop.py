@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from contextlib import contextmanager
 from contextvars import Context, copy_context
 from heapq import heapify, heappop, heappush
 from threading import get_ident, local
@@ -360,3 +361,29 @@ def _stop_when_done(future: asyncio.Future[Any]) -> None:
     if not future.cancelled() and isinstance(future.exception(), KeyboardInterrupt | SystemExit):
         return  # it has come out of the loop already; stopping now would end the clean-up's run instead
     future.get_loop().stop()
+
+
+class WatchedLoop:
+    """Stands in the place of a thread's loop, and notes whether anybody uses it.
+
+    Attributes:
+        is_used: Whether anybody did.
+    """
+
+    def __init__(self, loop: VirtualTimeLoop) -> None:
+        self._loop = loop
+        self.is_used = False
+
+    def __getattr__(self, name: str) -> Any:
+        self.is_used = True
+        return getattr(self._loop, name)
+
+
+@contextmanager
+def watched(loop: VirtualTimeLoop) -> Iterator[WatchedLoop]:
+    """Put a watched loop in the place of the running one, which knows whether the block reads the clock."""
+    of_thread.loop = watch = cast(Any, WatchedLoop(loop))
+    try:
+        yield watch
+    finally:
+        of_thread.loop = loop

@@ -17,7 +17,7 @@ from fedsim.data import Split
 from fedsim.engine import jobs
 from fedsim.engine.batches import num_steps as steps_of
 from fedsim.engine.batches import size_counts
-from fedsim.engine.cost import FitWork, duration_s
+from fedsim.engine.cost import Effort, FitWork, duration_s
 from fedsim.engine.engine import Engine
 from fedsim.engine.fit_cache import DEFAULT_STEP
 from fedsim.engine.jobs import Extra, Fitted, Job, PublicBuffers, Samples, Score, Stream
@@ -39,17 +39,25 @@ PREDICT_BATCH_SIZE = 256
 """Samples in a batch of a prediction; it changes speed, and results by rounding alone."""
 
 
+def job_s(device: Device, effort: Effort, key: Key, dispatch: int, number: int) -> float:
+    """Return how long a device takes for a job of a hook, s.
+
+    Args:
+        device: The device.
+        effort: What the job asks of it.
+        key: Names the generators of the hook.
+        dispatch: The number of the dispatch.
+        number: That of the job in the hook, from 1.
+    """
+    varies = device.variation or device.load is not None
+    return duration_s(device, effort, key.child("load", dispatch, number) if varies else key)
+
+
 class ComputeContext:
     """What one hook of a party trains, predicts, evaluates and computes with.
 
     Attributes:
-        client: Address of the party; ``-1`` is the server.
-        dispatch: Number of the dispatch to the client; ``-1`` at the server.
-        key: Names the generators of this hook.
         training: How to train unless told otherwise.
-        task: Shape of samples and outputs.
-        num_public: Samples in the public set.
-        public_at_clients: Whether clients hold the public set; else the server alone does.
 
     The device is asked for when there is work to do: many hooks do none. Optimisers go on from turn to turn
     only where ``keeping`` is given.
@@ -66,14 +74,31 @@ class ComputeContext:
         key: Key,
         keeping: Keeping | None = None,
     ) -> None:
-        self.client = client
-        self.dispatch = dispatch
-        self.key = key
+        self._client = client
+        self._dispatch = dispatch
+        self._key = key
         self.training = training
         self._engine = engine
         self._device = device
         self._keeping = keeping
         self._calls = 0
+
+    # The methods below use the private fields: what is read here, the hook has asked for.
+
+    @property
+    def client(self) -> int:
+        """Address of the party; ``-1`` is the server."""
+        return self._client
+
+    @property
+    def dispatch(self) -> int:
+        """Number of the dispatch to the client; ``-1`` at the server."""
+        return self._dispatch
+
+    @property
+    def key(self) -> Key:
+        """Names the generators of this hook."""
+        return self._key
 
     @property
     def task(self) -> Task:
@@ -149,25 +174,25 @@ class ComputeContext:
         if epochs is not None and steps is not None:
             raise ValueError(f"epochs = {epochs} and steps = {steps}: give one of them, not both")
         keeping = self._keeping if keeping is None else keeping
-        seed = (self.key if key is None else key).child(name).seed
+        seed = self._seed(name, key)
         changes = step, trained, streams, extras, outputs, keeping
         if isinstance(models, Model) and changes == _AS_USUAL and not isinstance(optimiser, Mapping):
-            num_samples = self._engine.resources.data.num_samples(self.client, "train")
+            num_samples = self._engine.resources.data.num_samples(self._client, "train")
             like = self._engine.fit_cache.like(
-                *(models, self.client, num_samples, self.training),
+                *(models, self._client, num_samples, self.training),
                 epochs=epochs,
                 steps=steps,
                 optimiser=optimiser,
                 public_buffers=public_buffers,
             )
-            usual: list[Fitted] = await self._do(like.of(models, self.client, seed), like.work)
+            usual: list[Fitted] = await self._do(like.of(models, self._client, seed), like.work)
             return usual[0]
         if epochs is None and steps is None:
             epochs, steps = self.training.epochs, self.training.steps
         by_name = {MODEL: models} if isinstance(models, Model) else models
         trained = tuple(by_name) if trained is None else trained
         if streams is None:
-            streams = {TRAIN: Stream(self.own("train"), self.training.batch_size)}
+            streams = {TRAIN: Stream(self._own_training_samples(), self.training.batch_size)}
         kept_as = name if kept_as is None else kept_as
         job = jobs.Fit(
             step=DEFAULT_STEP if step is None else step,
@@ -220,7 +245,7 @@ class ComputeContext:
             name: Names the generators of this call within the turn.
         """
         stream = Stream(
-            self.own("train") if samples is None else samples,
+            self._own_training_samples() if samples is None else samples,
             self.training.batch_size if batch_size is None else batch_size,
             shuffled=steps is not None,
         )
@@ -237,7 +262,7 @@ class ComputeContext:
             streams={TRAIN: stream},
             optimisers=self._optimisers((MODEL,)),  # which have nothing to do
             num_steps=count,
-            seed=self.key.child(name).seed,
+            seed=self._seed(name),
             extras={NUM_SAMPLES: Extra(np.array(num_samples, np.float32))},
             outputs=nothing,
             public_buffers=self.training.public_buffers,
@@ -265,7 +290,7 @@ class ComputeContext:
         predictions = [self._timed(jobs.Predict(model, samples, batch_size)) for model in models]
         if not predictions:
             return []
-        request = JobRequest(self.client, self.dispatch, predictions, self._place)
+        request = JobRequest(self._client, self._dispatch, predictions, self._place)
         logits: list[Array] = await self._perform(request)
         return logits
 
@@ -282,13 +307,20 @@ class ComputeContext:
 
     def usual_steps(self, architecture: str) -> int:
         """Return how many mini-batches of own samples the work of ``training`` is for an architecture."""
-        stream = Stream(self.own("train"), self.training.batch_size)
+        stream = Stream(self._own_training_samples(), self.training.batch_size)
         passes = self._engine.resources.passes([architecture], {TRAIN: stream})
         return steps_of(list(passes.values()), self.training.epochs, self.training.steps)
 
+    def _own_training_samples(self) -> Samples:
+        return jobs.ClientSamples(self._client)
+
+    def _seed(self, name: str, key: Key | None = None) -> int:
+        """Return the seed of a job; ``key`` in place of that of the hook."""
+        return (self._key if key is None else key).child(name).seed
+
     def own(self, split: Split) -> Samples:
         """Return the party's own samples of a split: ``train``, ``val`` or ``test``."""
-        return jobs.ClientSamples(self.client, split)
+        return jobs.ClientSamples(self._client, split)
 
     def public(self, positions: Array, *, labelled: bool = False) -> Samples:
         """Return samples of the public set by their positions, int64 ``[p]``, without labels unless asked."""
@@ -336,21 +368,19 @@ class ComputeContext:
 
     def _place(self) -> str:
         """Return whose job it is, in words behind what is said of the job."""
-        return " at the server" if self.client < 0 else f" at client {self.client}"
+        return " at the server" if self._client < 0 else f" at client {self._client}"
 
     def _do(self, job: Job, fit_work: FitWork | None = None) -> Awaitable[list[Any]]:
         """Have one job done; return what gives its result, in a list, when it is awaited."""
         timed = (self._timed(job, fit_work),)
-        return self._perform(JobRequest(self.client, self.dispatch, timed, self._place))
+        return self._perform(JobRequest(self._client, self._dispatch, timed, self._place))
 
     def _timed(self, job: Job, fit_work: FitWork | None = None) -> TimedJob:
         """Return the party's next job with its cost."""
         effort = self._engine.costs.work(job, fit_work)
         self._calls += 1
-        device = self._device()
-        varies = device.variation or device.load is not None
-        key = self.key.child("load", self.dispatch, self._calls) if varies else self.key
-        return TimedJob(job, effort, duration_s(device, effort, key))
+        time_s = job_s(self._device(), effort, self._key, self._dispatch, self._calls)
+        return TimedJob(job, effort, time_s)
 
     def _perform(self, request: JobRequest) -> Awaitable[list[Any]]:
         """Have a request done; return what gives its results when it is awaited."""

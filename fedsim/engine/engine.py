@@ -29,13 +29,15 @@ from fedsim.errors import FedsimError, JobError
 
 JOB_START = RecordKind("job_start", ("client", "dispatch", "job", "flops", "duration_s"))
 JOB_END = RecordKind("job_end", ("client", "dispatch", "job", "outcome"))
+DONE = "done"
+"""The outcome of a job that has come to its end; others were cancelled or have failed."""
 
 Ended: TypeAlias = Callable[[list[Any] | None, Exception | None], object]
 """Called when the jobs of a request have ended, with their results, or with what the first to fail raised."""
 
 
-def job_start_values(client: int, dispatch: int, timed: TimedJob) -> tuple[Any, ...]:
-    """Return the values of the record of a job that starts.
+def job_values(timed: TimedJob) -> tuple[str, float, float]:
+    """Return what the record of a job that starts says of it: name, operations, duration in s.
 
     Raises:
         ValueError: A duration that is negative or not finite.
@@ -43,12 +45,7 @@ def job_start_values(client: int, dispatch: int, timed: TimedJob) -> tuple[Any, 
     job, effort, duration_s = timed
     if not 0 <= duration_s < inf:
         raise ValueError(f"a job of {duration_s!r} s: a duration is finite and not negative")
-    return client, dispatch, _name(job), effort.total.flops, duration_s
-
-
-def job_end_values(client: int, dispatch: int, job: Job, outcome: str = "done") -> tuple[Any, ...]:
-    """Return the values of the record of a job that ends."""
-    return client, dispatch, _name(job), outcome
+    return _name(job), effort.total.flops, duration_s
 
 
 def _name(job: Job) -> str:
@@ -71,7 +68,7 @@ class Engine:
         self.fit_cache = FitCache(self.costs)
         self.trace = trace
         self._sequence = 0
-        self._pending = PendingFits()
+        self.pending_fits = PendingFits()
         self._under_way: dict[int, dict[RunningRequest, None]] = {}  # by client
         self._away: set[int] = set()  # asked for membership only: a set has no order
         self._waiters: ThreadPoolExecutor | None = None
@@ -121,8 +118,8 @@ class Engine:
         """
         loop = running_loop()
         if not isinstance(loop, VirtualTimeLoop):
-            return await self._outcome_in_thread(self._submit(job, 0), job, _nowhere)
-        promise = self._submit(job, loop.now_ns)
+            return await self._outcome_in_thread(self.submit(job, 0), job, _nowhere)
+        promise = self.submit(job, loop.now_ns)
         future: asyncio.Future[None] = loop.create_future()
         timer = loop.call_at_ns(loop.now_ns, future.set_result, None, event_class=EventClass.JOIN)
         try:
@@ -140,7 +137,7 @@ class Engine:
     def submit_ahead(self, request: JobRequest, ends_ns: Sequence[int]) -> list[Promise]:
         """Hand the jobs of a request to the executor; ``ends_ns`` are the instants at which they end."""
         return [
-            self._submit(timed.job, end_ns, timed.effort.total.flops)
+            self.submit(timed.job, end_ns, timed.effort.total.flops)
             for timed, end_ns in zip(request.jobs, ends_ns, strict=True)
         ]
 
@@ -155,11 +152,11 @@ class Engine:
 
     def record_start(self, request: JobRequest, timed: TimedJob) -> None:
         """Record that a job of a request starts; a ValueError if its duration is negative or not finite."""
-        self.trace.record(JOB_START, *job_start_values(request.client, request.dispatch, timed))
+        self.trace.record(JOB_START, request.client, request.dispatch, *job_values(timed))
 
-    def record_end(self, request: JobRequest, job: Job, outcome: str = "done") -> None:
+    def record_end(self, request: JobRequest, job: Job, outcome: str = DONE) -> None:
         """Record that a job of a request ends."""
-        self.trace.record(JOB_END, *job_end_values(request.client, request.dispatch, job, outcome))
+        self.trace.record(JOB_END, request.client, request.dispatch, _name(job), outcome)
 
     def pause(self, client: int) -> None:
         """Stop the virtual time of a client's jobs, those that begin from now on too; real work goes on."""
@@ -179,8 +176,8 @@ class Engine:
         if self._waiters is not None:
             self._waiters.shutdown(wait=False, cancel_futures=True)
 
-    def _submit(self, job: Job, due_ns: int, flops: float | None = None) -> Promise:
-        """Hand a job to the executor."""
+    def submit(self, job: Job, due_ns: int, flops: float | None = None) -> Promise:
+        """Hand a job to the executor; ``due_ns`` is the instant at which it ends."""
         self._sequence += 1
         compute_inputs(job)
         step_flops = flops / job.num_steps if flops and isinstance(job, Fit) and job.num_steps else flops
@@ -191,8 +188,8 @@ class Engine:
         if isinstance(job, Fit) and can_wait(job):
             # Without a reference to a running request, which may hold the result: nothing waits for the
             # collector.
-            compute = partial(_late_outcome, self.executor, job, promise, place)
-            return self._pending.fitted(job, compute, promise.cancel)
+            compute = partial(late_outcome, self.executor, job, promise, place)
+            return self.pending_fits.fitted(job, compute, promise.cancel)
         return _outcome(self.executor, job, promise, place)
 
     async def _run_really(self, request: JobRequest, timed: TimedJob) -> Any:
@@ -200,9 +197,9 @@ class Engine:
         self.record_start(request, timed)
         outcome = "cancelled"
         try:
-            promise = self._submit(timed.job, 0, timed.effort.total.flops)
+            promise = self.submit(timed.job, 0, timed.effort.total.flops)
             result = await self._outcome_in_thread(promise, timed.job, request.place)
-            outcome = "done"
+            outcome = DONE
             return result
         except FedsimError:
             outcome = "failed"
@@ -352,8 +349,12 @@ def _outcome(executor: Executor, job: Job, promise: Promise, place: Callable[[],
         raise JobError(f"a {_name(job)} job failed{place()}: {reason}") from error
 
 
-def _late_outcome(executor: Executor, job: Fit, promise: Promise, place: Callable[[], str]) -> Fitted:
-    """Wait for the result of a fit that is looked at after its end."""
+def late_outcome(executor: Executor, job: Fit, promise: Promise, place: Callable[[], str]) -> Fitted:
+    """Wait for the result of a fit that is looked at after its end.
+
+    Raises:
+        JobError: It failed, or the run has ended.
+    """
     try:
         fitted: Fitted = _outcome(executor, job, promise, place)
         return fitted

@@ -134,6 +134,29 @@ class Fit:
     public_buffers: PublicBuffers = "moving"
     like: object | None = None
 
+    def of_client(self, client: int, seed: int) -> Fit:
+        """Return the fit of another client that holds as many samples of each stream."""
+        streams = {
+            name: Stream(ClientSamples(client, stream.samples.split), stream.batch_size, stream.shuffled)
+            if isinstance(stream.samples, ClientSamples)
+            else stream
+            for name, stream in self.streams.items()
+        }
+        return Fit(
+            self.step,
+            self.models,
+            self.trained,
+            streams,
+            self.optimisers,
+            self.num_steps,
+            seed,
+            self.extras,
+            self.states,
+            self.outputs,
+            self.public_buffers,
+            self.like,
+        )
+
 
 def check_names(
     models: Mapping[str, Model],

@@ -40,7 +40,7 @@ class PendingFits:
             compute: Gives the result; called at most once, unless it raises.
             cancel: Called instead where nobody can look at the result any more.
         """
-        result, models = _Result(compute, cancel), {}
+        result, models = FitResult(compute, cancel), {}
         for name in job.trained:
             start = job.models[name]
             label = start.architecture
@@ -53,7 +53,7 @@ class PendingFits:
             outputs = PendingTree(form, partial(result.outputs, form))
         return Fitted(models, result.loss, job.num_steps, outputs=outputs)
 
-    def _tree(self, result: _Result, name: str, label: str, part: Part, start: Tree) -> Tree:
+    def _tree(self, result: FitResult, name: str, label: str, part: Part, start: Tree) -> Tree:
         form = self._form(label, part, start)
         return PendingTree(form, partial(result.tree, name, part, form))
 
@@ -84,8 +84,13 @@ def compute_inputs(job: Job) -> None:
                 tree.computed()
 
 
-class _Result:
-    """The result of one fit, shared by all its pending trees."""
+class FitResult:
+    """The result of one fit, shared by all its pending trees.
+
+    Args:
+        compute: Gives the result; called at most once, unless it raises.
+        cancel: Called instead where nobody can look at the result any more.
+    """
 
     __slots__ = ("_cancel", "_compute", "_fitted")
 
@@ -99,15 +104,18 @@ class _Result:
             self._cancel()
 
     def fitted(self) -> Fitted:
+        """Return the result, after computing it if need be."""
         if self._fitted is None:
             self._fitted = self._compute()
             del self._compute  # and with it what the fit began from
         return self._fitted
 
     def loss(self) -> float:
+        """Return the loss."""
         return self.fitted().loss
 
     def tree(self, name: str, part: Part, form: Form) -> Tree:
+        """Return the parameters or the buffers of a trained model, which have this form."""
         tree: Tree = getattr(self.fitted().models[name], part)
         if (change := _change(form, tree)) is not None:
             raise JobError(
@@ -117,6 +125,7 @@ class _Result:
         return tree
 
     def outputs(self, form: Form) -> Tree:
+        """Return the outputs, which have this form."""
         tree = self.fitted().outputs
         if (change := _change(form, tree)) is not None:
             raise JobError(

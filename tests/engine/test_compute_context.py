@@ -44,6 +44,7 @@ DEVICE = Device(
     variation=0.0,
     label="d",
 )
+ROOT = Key.root(1)
 TRAINING = TrainingConfig(lr=0.1, batch_size=4)
 FORWARD = 72
 TRAIN = 168
@@ -73,10 +74,13 @@ def engine(resources: Resources) -> Iterator[Engine]:
 @pytest.fixture
 def bench(engine: Engine) -> Callable[..., Listening]:
     def make(
-        client: int = 0, training: TrainingConfig = TRAINING, keeping: Keeping | None = None, **changes: Any
+        client: int = 0,
+        training: TrainingConfig = TRAINING,
+        keeping: Keeping | None = None,
+        root: Key = ROOT,
+        **changes: Any,
     ) -> Listening:
-        device = DEVICE._replace(**changes)
-        key = Key.root(1).child(client)
+        device, key = DEVICE._replace(**changes), root.child(client)
         made = Listening(
             engine, lambda: device, training, client=client, dispatch=3, key=key, keeping=keeping
         )
@@ -279,8 +283,7 @@ def _loss_of_a(models: Any, batches: Any, extras: Any) -> Any:
 async def test_equal_turns_and_names_meet_equal_samples_in_equal_order(bench: Bench, start: Start) -> None:
     results = [(await bench().fit(start(), epochs=2)).model.digest() for _ in range(2)]
     other_name = (await bench().fit(start(), epochs=2, name="other")).model.digest()
-    other_key = bench()
-    other_key.key = Key.root(2)
+    other_key = bench(root=Key.root(2))
     assert results[0] == results[1]
     assert other_name != results[0]
     assert (await other_key.fit(start(), epochs=2)).model.digest() != results[0]
@@ -431,11 +434,11 @@ async def test_a_model_is_evaluated_on_labelled_samples(
 
 
 async def test_the_party_s_key_can_be_another_s(bench: Bench, start: Start) -> None:
-    one, other = bench(), Key.root(9)
+    one, root = bench(), Key.root(9)
+    other = root.child(0)
     await one.fit(start(), name="x", key=other)
     assert fit_of(one).seed == other.child("x").seed
-    mine, its = bench(), bench()
-    its.key = other
+    mine, its = bench(), bench(root=root)
     first = (await mine.fit(start(), epochs=2, key=other)).model
     assert first.digest() == (await its.fit(start(), epochs=2)).model.digest()
     assert first.digest() != (await bench().fit(start(), epochs=2)).model.digest()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -13,23 +13,20 @@ from fedsim.bus import Delivery, Header
 from fedsim.bus.ledger import Ledger, Outcome
 from fedsim.bus.memory import TRANSFER_END, TRANSFER_START, OnLink, transfer_end_values, transfer_start_values
 from fedsim.clock import EventClass, Trace, VirtualTimeLoop
-from fedsim.clock.event_trace import LAST_NS, Row
+from fedsim.clock.event_trace import LAST_NS
 from fedsim.clock.loop import to_ns
-from fedsim.engine.engine import JOB_END, JOB_START, job_end_values, job_start_values
+from fedsim.clock.record_columns import Column, column, joined, repeated
+from fedsim.engine.engine import DONE, JOB_END, JOB_START, job_values
 from fedsim.engine.executors.base import Promise
-from fedsim.engine.requests import JobRequest, TimedJob
+from fedsim.engine.requests import JobRequest
+from fedsim.network.base import Arrivals
 from fedsim.params import Array
-from fedsim.runtime.clients.cohort_records import (
-    BEGUN,
-    NO_EVENT,
-    SENT,
-    Cause,
-    CohortEvents,
-    CohortRecords,
-)
+from fedsim.rng import Key
+from fedsim.runtime.clients.cohort_records import BEGUN, NO_EVENT, SENT, CohortEvents, CohortRecords
 from fedsim.runtime.clients.hook_steps import Turn
+from fedsim.runtime.clients.shared_hook import SharedHook
 from fedsim.runtime.server.open_dispatches import DISPATCH, dispatch_values
-from fedsim.wire import Message, Packed, pack
+from fedsim.wire import SERVER, Message, Packed, pack
 
 if TYPE_CHECKING:
     from fedsim.runtime.clients.cohort_driver import CohortDrivers
@@ -40,7 +37,83 @@ Arrived: TypeAlias = tuple[int, int, Message | None]
 MAX_TILE = 256
 """Clients whose hooks go on side by side. It bounds the memory of hooks at work."""
 
-_ORDINARY, _JOIN, _DELIVERED = int(EventClass.ORDINARY), int(EventClass.JOIN), Outcome.DELIVERED
+_ORDINARY, _JOIN = EventClass.ORDINARY, EventClass.JOIN
+_NO_FRAME = -1
+
+
+class _Frames:
+    """The frames of dispatches in one direction.
+
+    Attributes:
+        number: Of each dispatch, the number of its kind of frame, int64 ``[n]``; -1 where there is none.
+    """
+
+    def __init__(self, num_dispatches: int) -> None:
+        self.number = np.full(num_dispatches, _NO_FRAME)
+        self._numbers: dict[OnLink, int] = {}
+
+    def number_of(self, frame: OnLink | None) -> int:
+        """Return the number of a kind of frame."""
+        return _NO_FRAME if frame is None else self._numbers.setdefault(frame, len(self._numbers))
+
+    def link_bytes(self, places: Array) -> list[int]:
+        """Return the lengths on the link of the frames of some dispatches."""
+        link_bytes = [frame.link_bytes for frame in self._numbers]
+        return [link_bytes[number] for number in self.number[places].tolist()]
+
+    def what(self, places: Array) -> list[Column]:
+        """Return what ledger and trace have of these frames, in columns."""
+        kinds, numbers = [frame.what for frame in self._numbers], self.number[places]
+        columns = [column(values) for values in zip(*kinds, strict=True)]
+        return [value[numbers] if isinstance(value, np.ndarray) else value for value in columns]
+
+
+class _Arrived(NamedTuple):
+    """Arrivals in order: instant in ns, place of the dispatch, and number among those of that instant."""
+
+    at_ns: Array
+    place: Array
+    number: Array
+
+    @classmethod
+    def of(cls, arrivals: Arrivals, places: Array) -> _Arrived:
+        """Return arrivals of frames, which belong to the dispatches at these places."""
+        counts = [len(frames) for _, frames in arrivals]
+        number = np.arange(sum(counts)) - np.repeat(np.cumsum([0, *counts])[:-1], counts)
+        at_ns = np.repeat(np.array([at_ns for at_ns, _ in arrivals], np.int64), counts)
+        frames = np.array([frame for _, frames in arrivals for frame in frames], np.int64)
+        return cls(at_ns, places[frames], number)
+
+
+class _Jobs(NamedTuple):
+    """Jobs for which hooks ask.
+
+    Attributes:
+        place: Those of the dispatches.
+        event: The event by which the hook asks.
+        number: The place of the hook among what happens by this event.
+        start_ns: When the job starts.
+        end_ns: When it ends.
+        ends: The event that is its end.
+        values: What the trace has of it (:func:`fedsim.engine.engine.job_values`), in columns.
+    """
+
+    place: Array
+    event: Array
+    number: Array
+    start_ns: Array
+    end_ns: Array
+    ends: Array
+    values: Sequence[Column]
+
+
+class _Shared(NamedTuple):
+    """A hook that has run for the clients of several dispatches: its own, and those at some places."""
+
+    hook: SharedHook
+    places: Array
+    keys: Sequence[Key]
+    ends_ns: Array
 
 
 @dataclass(eq=False, slots=True)
@@ -62,24 +135,38 @@ class Cohort:
     num_runnable: int
     ledger: Ledger
     trace: Trace
-    _start_ns: int = field(default=0, init=False)
-    _turns: list[Turn] = field(default_factory=list, init=False)
+    _start_ns: int = field(init=False)
+    _columns: Any = field(init=False)  # the headers, as one with arrays where they differ
+    _turns: dict[int, Turn] = field(default_factory=dict, init=False)  # by place, unless a shared hook runs
+    _shared: list[_Shared] = field(default_factory=list, init=False)
     _events: CohortEvents = field(default_factory=CohortEvents, init=False)
     _records: CohortRecords = field(default_factory=CohortRecords, init=False)
-    # Of each dispatch, by its place: its frames and when they arrive, and when and why its hook goes on next.
-    _down: list[OnLink | None] = field(default_factory=list, init=False)
-    _up: list[OnLink | None] = field(default_factory=list, init=False)
-    _replies: list[Message | None] = field(default_factory=list, init=False)
-    _arrived_ns: list[int] = field(default_factory=list, init=False)
-    _replied_ns: list[int] = field(default_factory=list, init=False)
-    _goes_on_ns: list[int] = field(default_factory=list, init=False)
-    _causes: list[Cause] = field(default_factory=list, init=False)
-    # Of each job that a hook asks for: place and cause, when it starts and when it ends.
-    _jobs: list[tuple[int, Cause, int, int]] = field(default_factory=list, init=False)
-    _timed: list[TimedJob] = field(default_factory=list, init=False)
+    # Of each dispatch, by its place: its frames and when they arrive.
+    _down: _Frames = field(init=False)
+    _up: _Frames = field(init=False)
+    _replies: list[Message | None] = field(init=False)
+    _arrived_ns: Array = field(init=False)
+    _arrived_by: Array = field(init=False)  # the events
+    _replied_ns: Array = field(init=False)
+    # When its hook goes on next, and why: the event, and its place among what happens by the event.
+    _goes_on_ns: Array = field(init=False)
+    _event: Array = field(init=False)
+    _number: Array = field(init=False)
+    _jobs: list[_Jobs] = field(default_factory=list, init=False)
     # Of each step that leaves lines for the log: when and why it comes, place, and number of the step.
-    _notes: list[tuple[int, Cause, int, int]] = field(default_factory=list, init=False)
-    _departures: list[int] = field(default_factory=list, init=False)  # places, in order
+    _notes: list[tuple[int, int, int, int, int]] = field(default_factory=list, init=False)
+    _departures: Array = field(init=False)  # places, in order
+
+    def __post_init__(self) -> None:
+        headers, count = self.headers, len(self.headers)
+        parts = [(header.receiver, header.dispatch, header.turn) for header in headers]
+        clients, dispatches, turns = zip(*parts, strict=True)
+        columns: Any = np.array(clients), np.array(dispatches), column(turns)
+        self._columns = Header(SERVER, columns[0], headers[0].round, headers[0].exchange, *columns[1:])
+        self._start_ns = self.loop.now_ns
+        self._down, self._up, self._replies = _Frames(count), _Frames(count), [None] * count
+        self._arrived_ns = np.full(count, self._start_ns)
+        self._event, self._number = np.full(count, NO_EVENT), np.zeros(count, np.int64)
 
     def is_quiet_until(self, at_ns: int) -> bool:
         """Return whether up to an instant nothing happens but the ends of the server's jobs."""
@@ -87,13 +174,13 @@ class Cohort:
 
     def knows_kinds(self, sent: Sequence[Packed | None]) -> bool:
         """Return whether all messages are of kinds that may travel; keep the lengths of their frames."""
-        bus, frames = self.drivers.bus, dict[int, OnLink | None]()
+        bus, numbers = self.drivers.bus, dict[int, int]()
         for packed in {id(packed): packed for packed in sent}.values():
             if packed is not None and not bus.knows(packed):
                 return False
-            exchange = self.headers[0].exchange
-            frames[id(packed)] = None if packed is None else bus.on_link(packed, exchange, up=False)
-        self._down = [frames[id(packed)] for packed in sent]
+            frame = None if packed is None else bus.on_link(packed, self._columns.exchange, up=False)
+            numbers[id(packed)] = self._down.number_of(frame)
+        self._down.number[:] = [numbers[id(packed)] for packed in sent]
         return True
 
     # Beforehand
@@ -105,82 +192,139 @@ class Cohort:
             sent: What each dispatch carries.
             turn: Makes the turns of clients.
         """
-        self._start_ns, num_clients = self.loop.now_ns, len(self.headers)
         by_ns = self._start_ns + to_ns(self.drivers.parts.client_timeout_s)
-        down = [(self._start_ns, place, frame.link_bytes) for place, frame in enumerate(self._down) if frame]
-        downloads = self._arrivals(down, up=False, by_ns=by_ns)
-        places = self._begin(downloads)
-        if len(places) < num_clients or not self.is_quiet_until(max(self._arrived_ns)):
+        framed = np.flatnonzero(self._down.number != _NO_FRAME)
+        downloads = self._arrivals(self._arrived_ns, framed, up=False, by_ns=by_ns)
+        self._arrived_ns[downloads.place] = downloads.at_ns
+        if len(downloads.place) < len(framed) or not self.is_quiet_until(int(self._arrived_ns.max())):
             return False
+        places = self._begin(downloads)
+
+        def begin(place: int) -> Turn:
+            packed = sent[place]
+            delivery = Delivery(self.headers[place], None if packed is None else packed.received)
+            self._turns[place] = begun = turn(delivery)
+            return begun
+
         try:
-            for header, packed in zip(self.headers, sent, strict=True):
-                self._turns.append(turn(Delivery(header, None if packed is None else packed.received)))
+            if not self._run_shared(sent, begin):
+                return False
+            alone = [place for place in places.tolist() if place not in self._turns]
+            for shared in self._shared:
+                of_others = set(shared.places.tolist())
+                alone = [place for place in alone if place not in of_others]
+            for place in alone:
+                begin(place)
         except Exception:
             return False  # the loop raises it at its instant
-        self._up, self._replies = [None] * num_clients, [None] * num_clients
-        for first in range(0, num_clients, MAX_TILE):
-            if not self._run_tile(places[first : first + MAX_TILE]):
+        for first in range(0, len(alone), MAX_TILE):
+            if not self._run_tile(alone[first : first + MAX_TILE]):
                 return False
         ranks = self._events.ranks()
-        self._departures = self._in_order(ranks, self._goes_on_ns, self._causes)
-        up = [
-            (self._goes_on_ns[place], place, frame.link_bytes)
-            for place in self._departures
-            if (frame := self._up[place]) is not None
-        ]
-        uploads = self._arrivals(up, up=True, by_ns=by_ns)
+        self._departures = self._in_order(ranks, self._goes_on_ns, self._event, self._number)
+        leaving = self._departures[self._up.number[self._departures] != _NO_FRAME]
+        uploads = self._arrivals(self._goes_on_ns, leaving, up=True, by_ns=by_ns)
         self._replied_ns = self._goes_on_ns.copy()
-        for at_ns, its_places in uploads:
-            for place in its_places:
-                self._replied_ns[place] = at_ns
-        num_arrived = sum(len(its_places) for _, its_places in uploads)
-        if num_arrived < len(up) or not self._is_certain(uploads, by_ns):
+        self._replied_ns[uploads.place] = uploads.at_ns
+        if len(uploads.place) < len(leaving) or not self._is_certain(uploads, by_ns):
             return False
-        self._record(ranks, downloads, uploads)
+        self._start_shared()
+        self._record(ranks, downloads, leaving, uploads)
         return True
 
-    def _begin(self, downloads: Sequence[tuple[int, list[int]]]) -> list[int]:
-        """Add the events by which hooks begin; return the places of those that do, in order."""
-        begun = [place for place, frame in enumerate(self._down) if frame is None]
-        self._arrived_ns = [self._start_ns] * len(self.headers)
-        self._causes = [(NO_EVENT, 0)] * len(self.headers)
-        for place in begun:
-            self._causes[place] = self._events.begin(self._start_ns, BEGUN), 1
-        for at_ns, places in downloads:
-            event = self._events.begin(at_ns, _ORDINARY)
-            for number, place in enumerate(places, len(places)):
-                self._arrived_ns[place] = at_ns
-                self._causes[place] = event, number
+    def _begin(self, downloads: _Arrived) -> Array:
+        """Add the events by which hooks begin; return the places of all, in order."""
+        begun = np.flatnonzero(self._down.number == _NO_FRAME)
+        self._event[begun] = self._events.add(self._arrived_ns[begun], BEGUN)
+        self._number[begun] = 1
+        is_first = downloads.number == 0
+        events = self._events.add(downloads.at_ns[is_first], _ORDINARY)
+        of_each = np.cumsum(is_first) - 1
+        self._event[downloads.place] = events[of_each]
+        # All dispatches of an instant arrive before any hook begins.
+        self._number[downloads.place] = downloads.number + np.bincount(of_each)[of_each]
+        self._arrived_by = self._event.copy()
         self._goes_on_ns = self._arrived_ns.copy()
-        return [*begun, *(place for _, places in downloads for place in places)]
+        return np.concatenate([begun, downloads.place])
 
-    def _run_tile(self, places: Sequence[int]) -> bool:
-        """Run hooks to their ends, all one request at a time; return whether all have ended well."""
+    def _run_shared(self, sent: Sequence[Packed | None], begin: Callable[[int], Turn]) -> bool:
+        """Run hooks that can run for several clients; return whether all have ended well."""
+        drivers, exchange = self.drivers, self._columns.exchange
+        for first, *others in drivers.like_clients(self.headers, sent):
+            begin(first).shared = hook = SharedHook(drivers.engine)
+            if not self._run_tile([first], hook):
+                return False
+            if not hook.has_run_for_all(self._turns[first], self._replies[first]):
+                drivers.do_not_share(exchange)
+                break
+            shared = self._follow(hook, np.array(others))
+            if shared is None:
+                return False
+            self._up.number[shared.places] = self._up.number[first]
+            self._shared.append(shared)
+        return True
+
+    def _follow(self, hook: SharedHook, places: Array) -> _Shared | None:
+        """Let clients ask for the jobs of a shared hook; None if an end is no instant."""
+        headers = [self.headers[place] for place in places.tolist()]
+        device, key_of = self.drivers.parts.fleet.device, self.drivers.host.contexts.key_of
+        keys, ends_ns = [key_of(header) for header in headers], [np.empty((len(places), 0), np.int64)]
+        devices, dispatches = (
+            [device(header.receiver) for header in headers],
+            [each.dispatch for each in headers],
+        )
+        durations_s = hook.durations_s(devices, keys, dispatches)
+        for request, its_s in zip(hook.requests, durations_s, strict=True):
+            passed_ns = np.rint(np.cumsum(its_s, axis=1) * 1e9)
+            if not (passed_ns < LAST_NS / 2).all():
+                return None
+            ends_ns.append(self._goes_on_ns[places, None] + passed_ns.astype(np.int64))
+            names, flops, _ = zip(*[job_values(timed) for timed in request.jobs], strict=True)
+            values = [repeated(column(each), len(places)) for each in (names, flops)]
+            self._ask(places, ends_ns[-1], [*values, its_s.reshape(-1)])
+        return _Shared(hook, places, keys, np.concatenate(ends_ns, axis=1))
+
+    def _start_shared(self) -> None:
+        """Start the jobs of shared hooks, and keep the replies of their clients."""
+        for hook, places, keys, ends_ns in self._shared:
+            replies = hook.start(self._columns.client[places].tolist(), keys, ends_ns)
+            for place, reply in zip(places.tolist(), replies, strict=True):
+                self._replies[place] = reply
+
+    def _run_tile(self, places: Sequence[int], hook: SharedHook | None = None) -> bool:
+        """Run hooks to their ends, all one request at a time; return whether all have ended well.
+
+        Args:
+            places: Those of the dispatches.
+            hook: The hook of the one dispatch, if it may run for several clients.
+        """
         engine, loop, now_ns = self.drivers.engine, self.loop, self.loop.now_ns
         number = 0  # of the step
         try:
             while places:
-                submitted = list[tuple[int, JobRequest, Sequence[Promise]]]()
-                for place in places:
+                submitted = list[tuple[int, JobRequest, Sequence[Promise] | None, list[int]]]()
+                for place, goes_on_ns in zip(places, self._goes_on_ns[places].tolist(), strict=True):
                     turn = self._turns[place]
-                    loop.now_ns = goes_on_ns = self._goes_on_ns[place]  # what a hook reads of the clock
-                    request = turn.go_on_ahead()
+                    loop.now_ns = goes_on_ns  # what a hook reads of the clock
+                    request = turn.go_on_ahead() if hook is None else hook.go_on(turn, loop)
                     if turn.has_notes(number):
-                        self._notes.append((goes_on_ns, self._causes[place], place, number))
+                        why = int(self._event[place]), int(self._number[place])
+                        self._notes.append((goes_on_ns, *why, place, number))
                     if request is None:
                         self._keep_reply(place, turn.reply)
                         continue
                     ends_ns = [goes_on_ns + end_ns for end_ns in request.ends_ns()]
                     if min(ends_ns) < goes_on_ns:
                         return False
-                    cause = self._causes[place]
-                    self._timed += request.jobs
-                    self._jobs += [(place, cause, goes_on_ns, end_ns) for end_ns in ends_ns]
-                    self._goes_on_ns[place] = ends_ns[-1]
-                    self._causes[place] = self._events.end_jobs(ends_ns, cause)
-                    submitted.append((place, request, engine.submit_ahead(request, ends_ns)))
-                for place, request, promises in submitted:
-                    self._turns[place].done.append(engine.results_ahead(request, promises))
+                    results = None if hook is None else hook.results(request, ends_ns)
+                    if results is not None:
+                        turn.done.append(results)
+                    handed = engine.submit_ahead(request, ends_ns) if results is None else None
+                    submitted.append((place, request, handed, ends_ns))
+                self._ask_singly(submitted)
+                for place, request, promises, _ in submitted:
+                    if promises is not None:
+                        self._turns[place].done.append(engine.results_ahead(request, promises))
                 places = [place for place, *_ in submitted]
                 number += 1
         except (Exception, asyncio.CancelledError):
@@ -189,6 +333,32 @@ class Cohort:
             loop.now_ns = now_ns
         return True
 
+    def _ask_singly(self, asked: Sequence[tuple[int, JobRequest, Any, list[int]]]) -> None:
+        """Note for which jobs some hooks ask, each with the instants at which they end."""
+        for num_jobs in sorted({len(ends_ns) for *_, ends_ns in asked}):
+            its = [each for each in asked if len(each[-1]) == num_jobs]
+            values = [job_values(timed) for _, request, *_ in its for timed in request.jobs]
+            places = np.array([place for place, *_ in its])
+            ends_ns = np.array([ends_ns for *_, ends_ns in its], np.int64)
+            self._ask(places, ends_ns, [column(each) for each in zip(*values, strict=True)])
+
+    def _ask(self, places: Array, ends_ns: Array, values: Sequence[Column]) -> None:
+        """Note for which jobs hooks ask, which go on when the last has ended.
+
+        Args:
+            places: Those of the dispatches.
+            ends_ns: When the jobs end, int64 ``[hooks, jobs]``.
+            values: What the trace has of the jobs, in columns.
+        """
+        num_jobs, flat_ns = ends_ns.shape[1], ends_ns.reshape(-1)
+        of_hooks = places, self._event[places], self._number[places], self._goes_on_ns[places]
+        place, event, number, start_ns = [np.repeat(each, num_jobs) for each in of_hooks]
+        jobs = np.tile(np.arange(num_jobs), len(places))
+        ends = self._events.add(flat_ns, _JOIN, event, number, jobs)
+        self._jobs.append(_Jobs(place, event, number, start_ns, flat_ns, ends, values))
+        self._event[places], self._number[places] = ends[num_jobs - 1 :: num_jobs], 1
+        self._goes_on_ns[places] = ends_ns[:, -1]
+
     def _keep_reply(self, place: int, reply: Message | None) -> None:
         """Keep a reply as the server receives it, and the length of its frame."""
         if reply is None:
@@ -196,108 +366,104 @@ class Cohort:
         bus, packed = self.drivers.bus, pack(reply)
         if not bus.knows(packed):
             raise TypeError(f"{packed.kind} may not travel")
-        self._up[place] = bus.on_link(packed, self.headers[place].exchange, up=True)
+        self._up.number[place] = self._up.number_of(bus.on_link(packed, self._columns.exchange, up=True))
         self._replies[place] = packed.received
 
-    def _arrivals(
-        self, departures: Sequence[tuple[int, int, int]], *, up: bool, by_ns: int
-    ) -> list[tuple[int, list[int]]]:
-        """Return when frames arrive: instants in ns, and the places of the dispatches.
+    def _arrivals(self, at_ns: Array, places: Array, *, up: bool, by_ns: int) -> _Arrived:
+        """Return when the frames of dispatches arrive.
 
         Args:
-            departures: Instant in ns, place, and length on the link of each frame, in order.
+            at_ns: When frames leave, of all dispatches.
+            places: Those of the dispatches, in the order in which frames leave.
             up: Whether they go to the server.
             by_ns: Those that arrive later are left out.
         """
-        parcels = [(at_ns, self.headers[place].receiver, num_bytes) for at_ns, place, num_bytes in departures]
+        link_bytes = (self._up if up else self._down).link_bytes(places)
+        clients = self._columns.client[places].tolist()
+        parcels = list(zip(at_ns[places].tolist(), clients, link_bytes, strict=True))
         arrivals = self.drivers.carrier.arrivals(parcels, up=up, all_at_once=not up, by_ns=by_ns)
-        return [(at_ns, [departures[number][1] for number in numbers]) for at_ns, numbers in arrivals]
+        return _Arrived.of(arrivals, places)
 
-    def _in_order(self, ranks: Array, at_ns: Sequence[int], causes: Sequence[Cause]) -> list[int]:
-        """Return the order of what happens by some causes."""
-        event, place = np.array(causes, np.int64).reshape(-1, 2).T
-        event_class = np.array(self._events.event_class, np.int64)[event]
-        order: list[int] = np.lexsort((place, ranks[event], event_class, np.array(at_ns, np.int64))).tolist()
+    def _in_order(self, ranks: Array, at_ns: Array, event: Array, number: Array) -> Array:
+        """Return the order of what happens at some instants, by some events."""
+        order: Array = np.lexsort((number, ranks[event], self._events.class_of(event), at_ns))
         return order
 
-    def _is_certain(self, uploads: Sequence[tuple[int, list[int]]], by_ns: int) -> bool:
+    def _is_certain(self, uploads: _Arrived, by_ns: int) -> bool:
         """Return whether the order of events is certain."""
-        if (end_ns := max(self._replied_ns)) > by_ns:
+        if (end_ns := int(self._replied_ns.max())) > by_ns:
             return False
         # Which of two events at one instant came first would depend on when the loop was told of each.
-        if not set(self._events.at_ns).isdisjoint(at_ns for at_ns, _ in uploads):
+        if np.isin(uploads.at_ns, self._events.at_ns).any():
             return False
         presence = self.drivers.presence
         return self.is_quiet_until(end_ns) and (
             presence is None
             or all(
                 presence.stays(header.receiver, header.dispatch, at_ns)
-                for header, at_ns in zip(self.headers, self._replied_ns, strict=True)
+                for header, at_ns in zip(self.headers, self._replied_ns.tolist(), strict=True)
             )
         )
 
-    def _record(
-        self,
-        ranks: Array,
-        downloads: Sequence[tuple[int, list[int]]],
-        uploads: Sequence[tuple[int, list[int]]],
-    ) -> None:
+    def _record(self, ranks: Array, downloads: _Arrived, leaving: Array, uploads: _Arrived) -> None:
         """Make the records of all that happens."""
-        start_ns, headers, add = self._start_ns, self.headers, self._records.add
-        places = range(len(headers))
-        add(DISPATCH, [(start_ns, *dispatch_values(header)) for header in headers], SENT, NO_EVENT, places)
-        sent = [place for place in places if self._down[place] is not None]
-        first_event = len(places) - len(sent)  # behind those of hooks that are sent no frame
-        add(TRANSFER_START, self._starts(sent, [start_ns] * len(sent), up=False), SENT, NO_EVENT, sent)
-        events = [event for event, (_, arrived) in enumerate(downloads, first_event) for _ in arrived]
-        self._add_ends(downloads, events, up=False)
-        self._add_jobs(first_event + len(downloads))
-        leaving = [place for place in self._departures if self._up[place] is not None]
-        left_ns = [self._goes_on_ns[place] for place in leaving]
-        why = self._why([self._causes[place] for place in leaving])
-        add(TRANSFER_START, self._starts(leaving, left_ns, up=True), *why)
+        add, places = self._records.add, np.arange(len(self.headers))
+        start_ns = np.full(len(places), self._start_ns)
+        add(DISPATCH, start_ns, dispatch_values(self._columns), SENT, NO_EVENT, places)
+        sent = np.flatnonzero(self._down.number != _NO_FRAME)
+        self._add_starts(start_ns[sent], sent, SENT, NO_EVENT, sent, up=False)
+        self._add_ends(downloads, self._arrived_by[downloads.place], up=False)
+        self._add_jobs()
+        event = self._event[leaving]
+        why = self._events.class_of(event), event, self._number[leaving]
+        self._add_starts(self._goes_on_ns[leaving], leaving, *why, up=True)
         self._add_ends(uploads, NO_EVENT, up=True)
         self._records.sort(ranks)
-        notes = self._notes
-        order = self._in_order(ranks, [at_ns for at_ns, *_ in notes], [cause for _, cause, *_ in notes])
-        self._notes = [notes[number] for number in order]
+        if self._notes:
+            at_ns, event, number = np.array([note[:3] for note in self._notes]).T
+            order = self._in_order(ranks, at_ns, event, number).tolist()
+            self._notes = [self._notes[place] for place in order]
 
-    def _starts(self, places: Sequence[int], at_ns: Sequence[int], *, up: bool) -> list[Row]:
-        """Return the records of frames that are sent."""
-        frames = self._up if up else self._down
-        return [
-            (sent_ns, *transfer_start_values(self.headers[place], up, frame.what))
-            for place, sent_ns in zip(places, at_ns, strict=True)
-            if (frame := frames[place]) is not None
-        ]
-
-    def _add_ends(
-        self, arrivals: Sequence[tuple[int, list[int]]], event: int | Sequence[int], *, up: bool
+    def _add_starts(
+        self,
+        at_ns: Array,
+        places: Array,
+        event_class: Array | int,
+        event: Array | int,
+        number: Array,
+        *,
+        up: bool,
     ) -> None:
+        """Add the records of frames that are sent."""
+        if len(places):
+            what = (self._up if up else self._down).what(places)
+            values = transfer_start_values(self._headers_of(places), up, what)
+            self._records.add(TRANSFER_START, at_ns, values, event_class, event, number)
+
+    def _add_ends(self, arrived: _Arrived, event: Array | int, *, up: bool) -> None:
         """Add the records of frames that arrive."""
-        rows = [
-            (at_ns, *transfer_end_values(self.headers[place], up, _DELIVERED))
-            for at_ns, places in arrivals
-            for place in places
-        ]
-        order = [number for _, places in arrivals for number in range(len(places))]
-        self._records.add(TRANSFER_END, rows, _ORDINARY, event, order)
+        if len(arrived.place):
+            values = transfer_end_values(self._headers_of(arrived.place), up, Outcome.DELIVERED)
+            self._records.add(TRANSFER_END, arrived.at_ns, values, _ORDINARY, event, arrived.number)
 
-    def _add_jobs(self, first_event: int) -> None:
-        """Add the records of jobs, whose ends are events from a number on."""
-        headers, jobs = self.headers, list(zip(self._jobs, self._timed, strict=True))
-        of = [(headers[place].receiver, headers[place].dispatch) for place, *_ in self._jobs]
-        starts = [(job[2], *job_start_values(*of[n], timed)) for n, (job, timed) in enumerate(jobs)]
-        ends = [(job[3], *job_end_values(*of[n], timed.job)) for n, (job, timed) in enumerate(jobs)]
-        self._records.add(JOB_START, starts, *self._why([cause for _, cause, *_ in self._jobs]))
-        events = range(first_event, first_event + len(ends))
-        self._records.add(JOB_END, ends, _JOIN, events, [0] * len(ends))
+    def _add_jobs(self) -> None:
+        """Add the records of jobs."""
+        if not self._jobs:
+            return
+        counts = [len(jobs.place) for jobs in self._jobs]
+        place, event, number, start_ns, end_ns, ends = (
+            np.concatenate(parts) for parts in list(zip(*self._jobs, strict=True))[:-1]
+        )
+        values = [joined(counts, parts) for parts in zip(*[jobs.values for jobs in self._jobs], strict=True)]
+        client, dispatch = self._columns.client[place], self._columns.dispatch[place]
+        class_of = self._events.class_of
+        self._records.add(JOB_START, start_ns, (client, dispatch, *values), class_of(event), event, number)
+        self._records.add(JOB_END, end_ns, (client, dispatch, values[0], DONE), _JOIN, ends, 0)
 
-    def _why(self, causes: Sequence[Cause]) -> tuple[list[int], list[int], list[int]]:
-        """Return class, event and place of what happens by some causes."""
-        class_of = self._events.event_class
-        events = [event for event, _ in causes]
-        return [class_of[event] for event in events], events, [place for _, place in causes]
+    def _headers_of(self, places: Array) -> Any:
+        """Return the headers of some dispatches, in columns."""
+        columns = self._columns
+        return replace(columns, receiver=columns.receiver[places], dispatch=columns.dispatch[places])
 
     # In its time
 
@@ -305,10 +471,10 @@ class Cohort:
         """Record all in its time; call a function with the replies when the last has come."""
         self._record_before(self._start_ns, BEGUN)
         self.loop.before = self._record_before
-        end_ns, last = max(self._replied_ns), self._departures[-1]
-        event_class = EventClass.ORDINARY
-        if self._up[last] is None and self._replied_ns[last] == end_ns:
-            event_class = EventClass(max(event_class, self._events.event_class[self._causes[last][0]]))
+        end_ns, last = int(self._replied_ns.max()), int(self._departures[-1])
+        event_class = _ORDINARY
+        if self._up.number[last] == _NO_FRAME and self._replied_ns[last] == end_ns:
+            event_class = EventClass(max(event_class, int(self._events.class_of(self._event[last]))))
         self.loop.call_at_ns(end_ns, self._finish, take, event_class=event_class)
 
     def _finish(self, take: Callable[[Iterable[Arrived]], object]) -> None:
@@ -319,33 +485,33 @@ class Cohort:
         """Record all that is left; return the replies in the order of their arrival."""
         self._record_before(LAST_NS, SENT)
         self._enter_frames()
-        for turn in (self._turns[place] for place in self._departures):
+        departures = self._departures.tolist()
+        for turn in (self._turns[place] for place in departures if place in self._turns):
             turn.forget_ahead()
             if not turn.is_copy:
                 self.drivers.host.keep(turn)
-        order = sorted(self._departures, key=self._replied_ns.__getitem__)
-        return [(place, self._replied_ns[place], self._replies[place]) for place in order]
+        replied_ns = self._replied_ns[self._departures]
+        order = np.argsort(replied_ns, kind="stable").tolist()
+        at_ns, replies = replied_ns.tolist(), self._replies
+        return [(departures[place], at_ns[place], replies[departures[place]]) for place in order]
 
     def _record_before(self, at_ns: int, event_class: int) -> None:
         """Record what happens before an instant, or at the instant in a class before this one."""
         self._records.make_before(self.trace, at_ns, event_class)
-        class_of, now_ns = self._events.event_class, self.loop.now_ns
-        while self._notes and (self._notes[0][0], class_of[self._notes[0][1][0]]) < (at_ns, event_class):
-            self.loop.now_ns, _, place, number = self._notes.pop(0)
+        class_of, now_ns = self._events.class_of, self.loop.now_ns
+        while self._notes and (self._notes[0][0], int(class_of(self._notes[0][1]))) < (at_ns, event_class):
+            self.loop.now_ns, _, _, place, number = self._notes.pop(0)
             self._turns[place].write_notes(number)
         self.loop.now_ns = now_ns
 
     def _enter_frames(self) -> None:
         """Enter all frames in the ledger, in the order of sending."""
-        headers = self.headers
-        frames = [
-            (self._arrived_ns[place], self._start_ns, headers[place], False, frame.what)
-            for place, frame in enumerate(self._down)
-            if frame is not None
-        ]
-        frames += [
-            (self._replied_ns[place], self._goes_on_ns[place], headers[place], True, frame.what)
-            for place in self._departures
-            if (frame := self._up[place]) is not None
-        ]
-        self.ledger.delivered(frames)
+        sent = np.flatnonzero(self._down.number != _NO_FRAME)
+        start_ns = np.full(len(sent), self._start_ns)
+        leaving = self._departures[self._up.number[self._departures] != _NO_FRAME]
+        for places, sent_ns, arrived_ns, up, frames in (
+            (sent, start_ns, self._arrived_ns[sent], False, self._down),
+            (leaving, self._goes_on_ns[leaving], self._replied_ns[leaving], True, self._up),
+        ):
+            if len(places):
+                self.ledger.delivered(sent_ns, arrived_ns, self._headers_of(places), up, frames.what(places))

@@ -12,6 +12,7 @@ hooks as far as they have come, with the results of their jobs.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -84,6 +85,7 @@ class CohortDrivers:
     trace: Trace
     num_cohorts: int = field(default=0, init=False)
     num_driven: int = field(default=0, init=False)
+    _unshared: set[str] = field(default_factory=set, init=False)  # exchanges with a hook for each client
     _num_in_vain: int = field(default=0, init=False)  # attempts in a row
     _num_left_out: int = field(default=0, init=False)  # cohorts for which there is no attempt
     _rehearsal: Rehearsal | None = field(default=None, init=False)
@@ -131,6 +133,26 @@ class CohortDrivers:
             return None
         self.host.ahead.clear()
         return cohort
+
+    def like_clients(self, headers: Sequence[Header], sent: Sequence[Packed | None]) -> list[list[int]]:
+        """Return the places of dispatches whose hooks may run once for all of them.
+
+        Args:
+            headers: Those of the dispatches.
+            sent: What each carries.
+        """
+        exchange, data, fleet = headers[0].exchange, self.parts.data, self.parts.fleet
+        if exchange in self._unshared or not self.host.can_share(exchange, headers[0].receiver):
+            return []
+        alike = defaultdict[tuple[int, int, str], list[int]](list)
+        for place, (header, packed) in enumerate(zip(headers, sent, strict=True)):
+            client = header.receiver
+            alike[id(packed), data.num_samples(client, "train"), fleet.model(client)].append(place)
+        return [places for places in alike.values() if len(places) > 1]
+
+    def do_not_share(self, exchange: str) -> None:
+        """Run the hooks of an exchange for each client from now on."""
+        self._unshared.add(exchange)
 
     def check(self) -> None:
         """Compare what has been rehearsed with what the loop did, if anything was.

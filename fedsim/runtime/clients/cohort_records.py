@@ -8,12 +8,11 @@ ordered by instant, then by class, then by which of them was scheduled first.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import numpy as np
 
-from fedsim.clock import EventClass, RecordKind, Trace
-from fedsim.clock.event_trace import Row
+from fedsim.clock import RecordKind, Trace
+from fedsim.clock.record_columns import Column, Columns
 from fedsim.params import Array
 
 SENT, BEGUN = -2, -1
@@ -22,37 +21,57 @@ SENT, BEGUN = -2, -1
 NO_EVENT = -1
 
 
-Cause: TypeAlias = tuple[int, int]
-"""Why a hook goes on: an event, and its place among what happens by the event."""
-
-
 class CohortEvents:
-    """The events of a cohort."""
+    """The events of a cohort. An event is known by its number."""
 
     def __init__(self) -> None:
-        self.at_ns: list[int] = []
-        self.event_class: list[int] = []
-        self._causes: list[tuple[int, int, int]] = []  # and the number of the job
+        # Rows: instant in ns, class; event, place among what happens by it, and number of the job, by which
+        # it is scheduled.
+        self._events = np.empty((5, 0), np.int64)
+        self._parts: list[Array] = []
+        self._num_events = 0
 
-    def begin(self, at_ns: int, event_class: int) -> int:
-        """Add an event that is scheduled when dispatches are sent; return its number."""
-        number = len(self.at_ns)
-        self.at_ns.append(at_ns)
-        self.event_class.append(event_class)
-        self._causes.append((number, 0, 0))
-        return number
+    def add(
+        self,
+        at_ns: Array,
+        event_class: int,
+        event: Array | None = None,
+        place: Array | int = 0,
+        job: Array | int = 0,
+    ) -> Array:
+        """Add events; return their numbers.
 
-    def end_jobs(self, ends_ns: Sequence[int], cause: Cause) -> Cause:
-        """Add the ends of jobs that a hook asks for; return why it goes on when the last has ended."""
-        self.at_ns += ends_ns
-        self.event_class += [EventClass.JOIN] * len(ends_ns)
-        self._causes += [(*cause, job) for job in range(len(ends_ns))]
-        return len(self.at_ns) - 1, 1
+        Args:
+            at_ns: When they happen, int64 ``[events]``.
+            event_class: Their class.
+            event: The event by which each is scheduled; None where it is scheduled when dispatches are sent.
+            place: Of what schedules it, among what happens by that event.
+            job: The number of the job whose end it is, in its request.
+        """
+        part, first = np.empty((5, len(at_ns)), np.int64), self._num_events
+        self._num_events += len(at_ns)
+        numbers = np.arange(first, self._num_events)
+        part[0], part[1], part[2], part[3], part[4] = (
+            *(at_ns, event_class),
+            *(numbers if event is None else event, place, job),
+        )
+        self._parts.append(part)
+        return numbers
+
+    @property
+    def at_ns(self) -> Array:
+        """When each happens, int64 ``[events]``."""
+        instants: Array = self._all()[0]
+        return instants
+
+    def class_of(self, event: Array | int) -> Array:
+        """Return the classes of events, or of one."""
+        classes: Array = self._all()[1][event]
+        return classes
 
     def ranks(self) -> Array:
         """Return the place of each event in the order of all, int64 ``[events]``."""
-        event, place, job = np.array(self._causes, np.int64).reshape(-1, 3).T
-        at_ns, event_class = np.array(self.at_ns, np.int64), np.array(self.event_class, np.int64)
+        at_ns, event_class, event, place, job = self._all()
         rank = np.arange(len(event))
         while True:
             # At one instant the order is that of the causes, which come before.
@@ -62,12 +81,18 @@ class CohortEvents:
             if (rank == before).all():
                 return rank
 
+    def _all(self) -> Array:
+        if self._parts:
+            self._events = np.concatenate([self._events, *self._parts], axis=1)
+            self._parts.clear()
+        return self._events
+
 
 class CohortRecords:
     """Records of several kinds, which are made in order."""
 
     def __init__(self) -> None:
-        self._groups: list[tuple[RecordKind, list[Row]]] = []
+        self._groups: list[tuple[RecordKind, Columns]] = []
         self._keys: list[Array] = []
         self._order = np.empty(0, np.int64)
         self._at_ns = self._class = self._order
@@ -76,23 +101,25 @@ class CohortRecords:
     def add(
         self,
         kind: RecordKind,
-        rows: list[Row],
-        event_class: int | Sequence[int],
-        event: int | Sequence[int],
-        place: Sequence[int],
+        at_ns: Array,
+        values: Sequence[Column],
+        event_class: Array | int,
+        event: Array | int,
+        place: Array | int,
     ) -> None:
         """Add records of a kind; those that happen at one place by one event are made as they are given.
 
         Args:
             kind: The kind.
-            rows: The records.
+            at_ns: When they are made, int64 ``[records]``.
+            values: Their values in columns.
             event_class: Their class, or the class of each.
             event: The event by which they are made, or that of each; NO_EVENT where there is none.
             place: Of each among what happens by its event.
         """
-        keys = np.empty((4, len(rows)), np.int64)
-        keys[0], keys[1], keys[2], keys[3] = [row[0] for row in rows], event_class, event, place
-        self._groups.append((kind, rows))
+        keys = np.empty((4, len(at_ns)), np.int64)
+        keys[0], keys[1], keys[2], keys[3] = at_ns, event_class, event, place
+        self._groups.append((kind, Columns(len(at_ns), [at_ns, *values])))
         self._keys.append(keys)
 
     def sort(self, ranks: Array) -> None:
@@ -111,11 +138,11 @@ class CohortRecords:
             return
         chosen = np.sort(order)
         groups, start = [], 0
-        for kind, rows in self._groups:
-            bounds = np.searchsorted(chosen, [start, start + len(rows)])
-            places = chosen[slice(*bounds)] - start
-            start += len(rows)
+        for kind, columns in self._groups:
+            first, end = np.searchsorted(chosen, [start, start + columns.num_records])
+            places = chosen[first:end] - start
+            start += columns.num_records
             if len(places):
-                is_whole = len(places) == len(rows)
-                groups.append((kind, rows if is_whole else [rows[place] for place in places.tolist()]))
+                is_whole = len(places) == columns.num_records
+                groups.append((kind, columns if is_whole else columns.chosen(places)))
         trace.record_together(groups, np.searchsorted(chosen, order).tolist())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, cast
 
 from fedsim import plugins
 from fedsim.algorithms.contexts import ClientContext, Initial, Warn, ignored
@@ -18,6 +18,7 @@ from fedsim.network import Links
 from fedsim.rng import Key
 from fedsim.runtime.clients.forecast import Forecast
 from fedsim.runtime.clients.hook_steps import HookSteps, Turn
+from fedsim.runtime.clients.shared_hook import SharedContext
 from fedsim.runtime.parts import Parts
 from fedsim.wire import Message
 
@@ -52,18 +53,22 @@ class Contexts:
             turn: Its work for the dispatch.
             training: How the client trains.
         """
-        header = turn.header
-        return self._make(
+        header, shared = turn.header, turn.shared
+        context = self._make(
             header.receiver,
             header.round,
-            self._key_of(header),
+            self.key_of(header),
             training,
             dispatch=header.dispatch,
             keeping=turn.keeping,
             # Only who works on a reply has anything to tell.
             warn=partial(turn.note, self.warn),
             note=partial(turn.note, self.note),
+            context_class=ClientContext if shared is None else SharedContext,
         )
+        if shared is not None:
+            shared.context = cast(SharedContext, context)
+        return context
 
     def forecast(
         self, header: Header, message: Message | None, hook: Callable[[ClientContext], HookSteps]
@@ -75,14 +80,15 @@ class Contexts:
             message: What came.
             hook: Gives what the client does with a context.
         """
-        turn = partial(self._key_of, header)  # not made where nobody asks for it
+        turn = partial(self.key_of, header)  # not made where nobody asks for it
 
         def context(training: TrainingConfig) -> ClientContext:
             return self._make(header.receiver, header.round, turn(), training)
 
         return Forecast(self.parts, self._links, header, message, turn, context, hook, self._null)
 
-    def _key_of(self, header: Header) -> Key:
+    def key_of(self, header: Header) -> Key:
+        """Return what names the generators of the hook for a dispatch."""
         return self._client_key.child(header.receiver, header.turn)
 
     @cached_property
@@ -127,9 +133,10 @@ class Contexts:
         keeping: Keeping | None = None,
         warn: Warn = ignored,
         note: Warn = ignored,
+        context_class: type[ClientContext] = ClientContext,
     ) -> ClientContext:
         parts = self.parts
-        return ClientContext(
+        return context_class(
             self.engine,
             partial(parts.fleet.device, client),
             training.in_round(round, parts.num_rounds),

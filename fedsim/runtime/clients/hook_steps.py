@@ -10,13 +10,16 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedsim.algorithms.contexts import Warn
 from fedsim.bus import Header
 from fedsim.engine.kept_optimisers import Keeping
 from fedsim.engine.requests import JobRequest
 from fedsim.runtime.hook_results import foreign_await
+
+if TYPE_CHECKING:
+    from fedsim.runtime.clients.shared_hook import SharedHook
 
 Note = tuple[Warn, str, dict[str, Any]]
 """A line for the log: where it goes, the event, its values."""
@@ -116,6 +119,7 @@ class Turn(HookSteps):
         results: Of the request that :meth:`go_on` has returned, if its jobs have been done beforehand.
         asked: What the hook asked for beforehand, step by step; None where it ended.
         done: The results of these requests. Whoever lets the hook go on appends them.
+        shared: The hook's part in running for several clients; None where it runs for its own client alone.
     """
 
     __slots__ = (
@@ -129,6 +133,7 @@ class Turn(HookSteps):
         "is_copy",
         "keeping",
         "results",
+        "shared",
         "state",
     )
 
@@ -150,6 +155,7 @@ class Turn(HookSteps):
         self.results: list[Any] | None = None
         self.asked: list[JobRequest | None] = []
         self.done: list[list[Any]] = []
+        self.shared: SharedHook | None = None
         self._error: BaseException | None = None
         self._is_ahead = False
         self._notes: dict[int, list[Note]] = {}  # by step
@@ -200,6 +206,11 @@ class Turn(HookSteps):
             self.asked.append(request)
         return request
 
+    @property
+    def has_left_notes(self) -> bool:
+        """Whether any such step left lines for the log."""
+        return bool(self._notes)
+
     def has_notes(self, number: int) -> bool:
         """Whether a step that was done beforehand left lines for the log."""
         return number in self._notes
@@ -213,6 +224,7 @@ class Turn(HookSteps):
         """Forget the steps that were done beforehand: by the client's context they hold this object."""
         self.asked.clear()
         self.done.clear()
+        self.shared = None
         self._num_repeated = 0
 
     def cancel(self) -> None:

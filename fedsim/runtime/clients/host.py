@@ -150,6 +150,24 @@ class ClientHost:
         """Return states, for the observer; ``clients`` gives the newest merged dispatch of each."""
         return [self.state_of(client, merged) for client, merged in clients.items()]
 
+    def can_share(self, exchange: str, client: int) -> bool:
+        """Say whether a hook of an exchange may run for several clients: none holds anything.
+
+        Args:
+            exchange: The name of the exchange.
+            client: One of the clients.
+        """
+        known = self.exchanges[exchange]
+        return not (
+            known.local is None
+            or self._is_question(known)
+            or self.parts.workload.varies
+            or self.parts.training.keep_optimiser
+            or self.store is not None
+            or self._held
+            or self.contexts.joined(client) is not None
+        )
+
     def give_up_ahead(self) -> None:
         """Give up turns that have begun beforehand and whose dispatch has never come."""
         for turn in self.ahead.values():

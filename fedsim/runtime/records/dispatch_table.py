@@ -26,6 +26,7 @@ import numpy as np
 
 from fedsim.clock import Records
 from fedsim.clock.event_trace import Listener, Row, TogetherListener
+from fedsim.clock.record_columns import Columns
 from fedsim.params import Array
 from fedsim.runtime.records.dispatch_phases import (
     AWAY,
@@ -47,6 +48,7 @@ MAX_LOGGED = 1 << 16
 
 _DROPPED = Fate.DROPPED  # to ask the class for a member takes longer than to compare with one
 _NO_DISPATCHES: dict[int, _Open] = {}
+_UP = 3  # the column of a transfer's records that says whether the frame goes to the server
 
 
 @dataclass(slots=True, eq=False)
@@ -159,9 +161,12 @@ class DispatchTable(DispatchRows):
     # What the trace says
 
     def _dispatched(self, *row: Any) -> None:
-        self._dispatched_together([row])
+        self._add_open([row])
 
-    def _dispatched_together(self, rows: Sequence[Row]) -> None:
+    def _dispatched_together(self, columns: Columns) -> None:
+        self._add_open(list(columns.rows()))
+
+    def _add_open(self, rows: Sequence[Row]) -> None:
         version, places = len(self._rounds_of_merges), range(len(self), len(self) + len(rows))
         for place, (_, client, dispatch, *_) in zip(places, rows, strict=True):
             self._open.setdefault(client, {})[dispatch] = _Open(place, version)
@@ -215,28 +220,28 @@ class DispatchTable(DispatchRows):
 
     # The same for records of dispatches that are open, have not ended, and whose frames are all delivered.
 
-    def _transfers_began(self, rows: Sequence[Row]) -> None:
-        self._log_together(rows, [UPLOAD if up else DOWNLOAD for _, _, _, up, *_ in rows], 1)
+    def _transfers_began(self, columns: Columns) -> None:
+        self._log_together(columns, UPLOAD if columns.values[_UP] else DOWNLOAD, 1)
 
-    def _transfers_ended(self, rows: Sequence[Row]) -> None:
-        self._log_together(rows, [UPLOAD if up else DOWNLOAD for _, _, _, up, *_ in rows], -1)
-        for _, client, dispatch, up, *_ in rows:
-            self._open[client][dispatch].has_replied = up
+    def _transfers_ended(self, columns: Columns) -> None:
+        up = columns.values[_UP]
+        for one in self._log_together(columns, UPLOAD if up else DOWNLOAD, -1):
+            one.has_replied = up
 
-    def _jobs_began(self, rows: Sequence[Row]) -> None:
-        self._log_together(rows, [COMPUTE] * len(rows), 1)
+    def _jobs_began(self, columns: Columns) -> None:
+        self._log_together(columns, COMPUTE, 1)
 
-    def _jobs_ended(self, rows: Sequence[Row]) -> None:
-        self._log_together(rows, [COMPUTE] * len(rows), -1)
+    def _jobs_ended(self, columns: Columns) -> None:
+        self._log_together(columns, COMPUTE, -1)
 
-    def _log_together(self, rows: Sequence[Row], phases: Sequence[int], change: int) -> None:
-        """Note that something of a phase begins (1) or ends (-1) in each of some dispatches."""
-        ones = [self._open[row[1]][row[2]] for row in rows]
-        for one, phase in zip(ones, phases, strict=True):
+    def _log_together(self, columns: Columns, phase: int, change: int) -> list[_Open]:
+        """Note that a phase begins (1) or ends (-1) in each of some dispatches; return these."""
+        at_ns, client, dispatch = [columns.plain(place) for place in range(3)]
+        mine = [self._open[its][number] for its, number in zip(client, dispatch, strict=True)]
+        for one in mine:
             one.active[phase] += change
-        self._log.extend(
-            [one.row for one in ones], [row[0] for row in rows], [change * phase for phase in phases]
-        )
+        self._log.extend([one.row for one in mine], at_ns, [change * phase] * len(mine))
+        return mine
 
     def _left(self, at_ns: int, client: int, *_: Any) -> None:
         if client not in self._away:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from fedsim.algorithms.common.model_rounds import ModelTraining
 from fedsim.bus import Ledger
-from fedsim.bus.ledger import Sent
 from fedsim.clock import Trace, now_s
-from fedsim.engine.engine import job_end_values
+from fedsim.engine.engine import job_values
+from fedsim.engine.requests import TimedJob
 from fedsim.errors import InvariantError, JobError
 from fedsim.runtime.clients.cohort import Cohort
 from fedsim.runtime.records.result import RunResult
@@ -334,23 +334,24 @@ def test_what_was_done_beforehand_is_not_done_again_by_the_loop() -> None:
     assert done[1]
 
 
-def _other_end(client: int, dispatch: int, job: Any) -> Any:
-    return job_end_values(client, dispatch, job, "late" if client == 3 else "done")
+def _other_values(timed: TimedJob) -> tuple[str, float, float]:
+    name, flops, duration_s = job_values(timed)
+    return name, flops + 1, duration_s
 
 
 _digests = itertools.count()
 
 
 class _OtherLedger(Ledger):
-    def _sent_row(self, at_ns: int, header: Any, up: bool, what: Sent) -> bytes:
-        kind, num_bytes, *others = what
-        return super()._sent_row(at_ns, header, up, cast(Sent, (kind, num_bytes + 1, *others)))
+    def delivered(self, *args: Any) -> None:
+        *others, (kind, num_bytes, *rest) = args
+        super().delivered(*others, (kind, num_bytes + 1, *rest))
 
 
 @pytest.mark.parametrize(
     ("planted", "instead", "told"),
     [
-        ("cohort.job_end_values", _other_end, "record"),
+        ("cohort.job_values", _other_values, "record"),
         ("cohort_driver.fingerprint", lambda _: next(_digests), "the reply of client"),
         ("cohort_driver.Ledger", _OtherLedger, "column 'bytes'"),
     ],

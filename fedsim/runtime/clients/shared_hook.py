@@ -1,0 +1,242 @@
+"""A hook that runs once for several clients.
+
+A client without state often trains what it has received and sends that, as in FedAvg. Then the hooks of
+clients that hold equally many samples do the same, but for the samples, the seeds and the time that it takes.
+So the hook of the first client runs, and the others get its jobs and its reply with their own samples, seeds
+and results. This holds only if the hook has neither asked who its client is nor looked at a result, which
+its context records; otherwise each client's own hook runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from operator import itemgetter
+from typing import Any, cast
+
+import numpy as np
+
+from fedsim.algorithms.contexts import ClientContext, place_of
+from fedsim.clock import VirtualTimeLoop
+from fedsim.clock.loop import watched
+from fedsim.data import Split
+from fedsim.engine.compute_context import job_s
+from fedsim.engine.engine import Engine
+from fedsim.engine.jobs import Fitted, Samples
+from fedsim.engine.pending_fit import FitResult, Part
+from fedsim.engine.requests import JobRequest
+from fedsim.engine.shared_fit import SharedFit, can_be_shared
+from fedsim.fleet import Device
+from fedsim.params import Array, Form, Model, PendingTree, Tree
+from fedsim.rng import Key
+from fedsim.runtime.clients.hook_steps import Turn
+from fedsim.walk import parts
+from fedsim.wire import Message
+
+Make = Callable[[Sequence[Tree]], Any]
+"""Makes a value with other trees in it."""
+
+
+class SharedContext(ClientContext):
+    """The context of a client whose hook may run for several clients.
+
+    Attributes:
+        is_specific: Whether the hook has asked for what other clients may have another value of.
+        names: By which names the seeds of its fits were derived.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.is_specific = False
+        self.names: list[str] = []
+
+    @property
+    def client(self) -> int:
+        """Address of the party."""
+        self.is_specific = True
+        return super().client
+
+    @property
+    def dispatch(self) -> int:
+        """Number of the dispatch."""
+        self.is_specific = True
+        return super().dispatch
+
+    @property
+    def key(self) -> Key:
+        """Names the generators of this hook."""
+        self.is_specific = True
+        return super().key
+
+    def num_samples(self, split: Split = "train") -> int:
+        """Return how many samples of a split the client holds."""
+        self.is_specific |= split != "train"
+        return super().num_samples(split)
+
+    def own(self, split: Split) -> Samples:
+        """Return the client's own samples of a split."""
+        self.is_specific |= split != "train"
+        return super().own(split)
+
+    def own_values(self, split: Split = "train") -> tuple[Array, Array]:
+        """Return the client's samples themselves."""
+        self.is_specific = True
+        return super().own_values(split)
+
+    def labels(self, samples: Samples) -> Array:
+        """Return the labels of samples."""
+        self.is_specific = True
+        return super().labels(samples)
+
+    def _seed(self, name: str, key: Key | None = None) -> int:
+        self.is_specific |= key is not None
+        self.names.append(name)
+        return super()._seed(name, key)
+
+
+class SharedHook:
+    """The hook of the first of several like clients.
+
+    Args:
+        engine: Who does its jobs.
+
+    Attributes:
+        context: What it is given; None before it begins.
+        requests: What it has asked for.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.context: SharedContext | None = None
+        self.requests: list[JobRequest] = []
+        self._fits: list[SharedFit] = []
+        # The trees of its results by their ids: number of the fit, name of the model, part, form.
+        self._trees: dict[int, tuple[int, str, Part, Form]] = {}
+        self._is_refused = False
+        self._make_reply: Make | None = None
+        self._reply: Message | None = None
+
+    def go_on(self, turn: Turn, loop: VirtualTimeLoop) -> JobRequest | None:
+        """Let the hook go on beforehand; see :meth:`Turn.go_on_ahead`."""
+        with watched(loop) as watch:
+            request = turn.go_on_ahead()
+        self._is_refused |= watch.is_used
+        return request
+
+    def results(self, request: JobRequest, ends_ns: Sequence[int]) -> list[Any] | None:
+        """Return the pending results of a request; None where the hook cannot run for several clients."""
+        self._is_refused |= not all(can_be_shared(timed.job) for timed in request.jobs)
+        if self._is_specific:
+            return None
+        self.requests.append(request)
+        results = list[Fitted]()
+        for timed, end_ns in zip(request.jobs, ends_ns, strict=True):
+            fit = SharedFit(self._engine, request, timed, end_ns)
+            results.append(fitted := fit.fitted())
+            for name, model in fitted.models.items():
+                self._note(name, model)
+            self._fits.append(fit)
+        return results
+
+    def _note(self, name: str, model: Model) -> None:
+        trees: Mapping[Part, Tree] = {"params": model.params, "buffers": model.buffers}
+        for part, tree in trees.items():
+            if type(tree) is PendingTree:
+                self._trees[id(tree)] = len(self._fits), name, part, tree.form
+
+    @property
+    def _is_specific(self) -> bool:
+        return self._is_refused or self.context is None or self.context.is_specific
+
+    def has_run_for_all(self, turn: Turn, reply: Message | None) -> bool:
+        """Say whether the hook, which has ended, has run for all like clients.
+
+        Args:
+            turn: Of the first.
+            reply: Its reply, as the server receives it.
+        """
+        if turn.has_left_notes or turn.result[0] is not None:
+            return False
+        if self._is_specific or any(fit.is_looked_at for fit in self._fits):
+            return False
+        try:
+            self._make_reply = _making(reply, {tree: slot for slot, tree in enumerate(self._trees)})
+        except KeyError:
+            return False
+        self._reply = reply
+        return True
+
+    def durations_s(
+        self, devices: Sequence[Device], keys: Sequence[Key], dispatches: Sequence[int]
+    ) -> list[Array]:
+        """Return how long the others take for each job, s: for each request, float64 ``[clients, jobs]``.
+
+        Args:
+            devices: Theirs.
+            keys: Of their hooks.
+            dispatches: The numbers of the dispatches to them.
+        """
+        first, durations_s = 1, []
+        for request in self.requests:
+            efforts = [(number, timed.effort) for number, timed in enumerate(request.jobs, first)]
+            rows = [
+                [job_s(device, effort, key, dispatch, number) for number, effort in efforts]
+                for device, key, dispatch in zip(devices, keys, dispatches, strict=True)
+            ]
+            durations_s.append(np.array(rows))
+            first += len(efforts)
+        return durations_s
+
+    def start(self, clients: Sequence[int], keys: Sequence[Key], ends_ns: Array) -> list[Message | None]:
+        """Start the jobs of all; return the replies of the others.
+
+        Args:
+            clients: The others.
+            keys: Of their hooks.
+            ends_ns: When their jobs end, ``[clients, jobs]``.
+        """
+        context = cast(SharedContext, self.context)
+        place, results = partial(place_of, round=context.round), list[list[FitResult]]()
+        for number, (fit, name) in enumerate(zip(self._fits, context.names, strict=True)):
+            seeds = [key.child(name).seed for key in keys]
+            results.append(fit.start(clients, seeds, ends_ns[:, number].tolist(), place))
+        if (make := self._make_reply) is None:
+            return [self._reply] * len(clients)
+        slots = list(self._trees.values())
+        return [
+            make(
+                [
+                    PendingTree(form, partial(results[fit][client].tree, name, part, form))
+                    for fit, name, part, form in slots
+                ]
+            )
+            for client in range(len(clients))
+        ]
+
+
+def _making(value: Any, slots: Mapping[int, int]) -> Make | None:
+    """Return what makes a value with other trees in the places of some; None where none is in it.
+
+    Args:
+        value: The value.
+        slots: The numbers of the trees by their ids.
+
+    Raises:
+        KeyError: A pending tree is in it that is none of these.
+    """
+    if type(value) is PendingTree:
+        return itemgetter(slots[id(value)]) if value.is_pending else None
+    if isinstance(value, np.ndarray):
+        return None
+    made = {name: make for name, part in parts(value).items() if (make := _making(part, slots)) is not None}
+    if not made:
+        return None
+    cls, whole = type(value), dict(parts(value))
+    if isinstance(value, Mapping):
+        return lambda trees: whole | {name: make(trees) for name, make in made.items()}
+    if isinstance(value, list | tuple):
+        return lambda trees: type(value)(
+            (whole | {name: make(trees) for name, make in made.items()}).values()
+        )
+    cls = type(value)
+    return lambda trees: cls(**(whole | {name: make(trees) for name, make in made.items()}))
