@@ -297,7 +297,7 @@ def weighted_mean(trees: Sequence[Tree], weights: Sequence[float]) -> Tree:
     first = trees[0]
     if type(first) is RowTree and all(type(tree) is RowTree and tree.form is first.form for tree in trees):
         return RowTree(_summed([cast(RowTree, tree).row for tree in trees], weights), first.form)
-    for tree in trees:
+    for tree in {id(tree): tree for tree in trees}.values():
         if tree.keys() != first.keys():
             raise ValueError(f"trees of one mean have the same names: {list(tree)} and {list(first)} differ")
         for name, array in first.items():

@@ -100,6 +100,11 @@ class FederatedData:
             return offsets.item(client + 1) - offsets.item(client)
         raise self._unknown(client)
 
+    def sizes_of(self, clients: Indices, split: Split) -> Counts:
+        """Return how many samples clients have in a split, int64 ``[clients]``."""
+        offsets = self.holdings[split].offsets
+        return offsets[clients + 1] - offsets[clients]
+
     def sizes(self, split: Split) -> Counts:
         """Return int64 (K,), how many samples each client has in a split."""
         return np.diff(self.holdings[split].offsets)

@@ -17,7 +17,7 @@ from fedsim.data import Split
 from fedsim.engine import jobs
 from fedsim.engine.batches import num_steps as steps_of
 from fedsim.engine.batches import size_counts
-from fedsim.engine.cost import Effort, FitWork, duration_s
+from fedsim.engine.cost import FitWork, duration_s, load_of
 from fedsim.engine.engine import Engine
 from fedsim.engine.fit_cache import DEFAULT_STEP
 from fedsim.engine.jobs import Extra, Fitted, Job, PublicBuffers, Samples, Score, Stream
@@ -37,20 +37,6 @@ _AS_USUAL = (None, None, None, None, None, None)
 
 PREDICT_BATCH_SIZE = 256
 """Samples in a batch of a prediction; it changes speed, and results by rounding alone."""
-
-
-def job_s(device: Device, effort: Effort, key: Key, dispatch: int, number: int) -> float:
-    """Return how long a device takes for a job of a hook, s.
-
-    Args:
-        device: The device.
-        effort: What the job asks of it.
-        key: Names the generators of the hook.
-        dispatch: The number of the dispatch.
-        number: That of the job in the hook, from 1.
-    """
-    varies = device.variation or device.load is not None
-    return duration_s(device, effort, key.child("load", dispatch, number) if varies else key)
 
 
 class ComputeContext:
@@ -379,8 +365,9 @@ class ComputeContext:
         """Return the party's next job with its cost."""
         effort = self._engine.costs.work(job, fit_work)
         self._calls += 1
-        time_s = job_s(self._device(), effort, self._key, self._dispatch, self._calls)
-        return TimedJob(job, effort, time_s)
+        device = self._device()
+        load = load_of(device.variation, device.load, self._key, "load", self._dispatch, self._calls)
+        return TimedJob(job, effort, duration_s(device, effort, load))
 
     def _perform(self, request: JobRequest) -> Awaitable[list[Any]]:
         """Have a request done; return what gives its results when it is awaited."""

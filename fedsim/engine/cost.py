@@ -45,6 +45,7 @@ from fedsim.engine.steps import Work
 from fedsim.engine.worker_state import BoundNet, Resources
 from fedsim.errors import FedsimError, JobError, UserError
 from fedsim.fleet import Device
+from fedsim.fleet.load import Load
 from fedsim.models import flops
 from fedsim.models.flops import Operations
 from fedsim.models.portable_operations import unportable
@@ -74,21 +75,43 @@ class Effort:
         return cls(steps, total, densest)
 
 
-def duration_s(device: Device, effort: Effort, key: Key | None) -> float:
-    """Return how long a device takes for a job, s; without a key, at the mean of its load."""
-    if key is None:
-        load = 1.0 if device.load is None else device.load.mean
-    else:
-        load = exp(device.variation * key.normal()) if device.variation else 1.0
-        if device.load is not None:
-            load *= device.load.factor(key.child("law"))
+def duration_s(device: Device, effort: Effort, load: float | Array = 1.0) -> Any:
+    """Return how long a device takes for a job, s.
+
+    Args:
+        device: The device; or several as one, with an array where they differ. Then the result is an array.
+        effort: What the job asks of it.
+        load: The factor on the time of the job's steps.
+    """
     flops_per_s, bytes_per_s = device.efficiency * device.speed_flops, device.memory_bandwidth_bytes_per_s
-    if effort.bytes_per_flop * flops_per_s <= bytes_per_s:  # no step waits for memory: the common case
-        return device.overhead_s + effort.total.flops / flops_per_s * load
+    unhindered_s = device.overhead_s + effort.total.flops / flops_per_s * load
+    waits: Any = effort.bytes_per_flop * flops_per_s > bytes_per_s
+    are_many = isinstance(waits, np.ndarray)
+    if not (waits.any() if are_many else waits):  # no step waits for memory: the common case
+        return unhindered_s
+    longer: Any = np.maximum if are_many else max
     steps_s = [
-        times * max(step.flops / flops_per_s, step.moved_bytes / bytes_per_s) for times, step in effort.steps
+        times * longer(step.flops / flops_per_s, step.moved_bytes / bytes_per_s)
+        for times, step in effort.steps
     ]
-    return device.overhead_s + sum(steps_s) * load
+    hindered_s = device.overhead_s + sum(steps_s) * load
+    return np.where(waits, hindered_s, unhindered_s) if are_many else hindered_s
+
+
+def load_of(variation: float, load: Load | None, key: Key, *names: str | int) -> float:
+    """Return the factor on the time of a job on a device with such a variation and load.
+
+    Args:
+        variation: Sigma of the log-normal factor.
+        load: Law of the other factor.
+        key: From which these names lead to the key of the draws.
+        names: These names.
+    """
+    if not variation and load is None:
+        return 1.0
+    key = key.child(*names)
+    factor = exp(variation * key.normal()) if variation else 1.0
+    return factor if load is None else factor * load.factor(key.child("law"))
 
 
 IDLE = Effort.of(())

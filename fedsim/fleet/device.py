@@ -87,6 +87,11 @@ class Device(NamedTuple):
     load: Load | None = None
     """Law of a further factor on the time of each job; None: there is none."""
 
+    @property
+    def mean_load(self) -> float:
+        """Mean of that factor."""
+        return 1.0 if self.load is None else self.load.mean
+
 
 def _quantities() -> dict[str, Quantity]:
     quantities = {}

@@ -114,6 +114,10 @@ class Group:
         return Device._make(values)
 
 
+_SPEEDS = ("speed", "efficiency", "memory_bandwidth", "overhead", "variation")
+"""What the time of a job depends on."""
+
+
 class Fleet:
     """The devices of all clients, and the server's.
 
@@ -159,12 +163,37 @@ class Fleet:
         group = self.groups[number]
         return group.device(client - group.start)
 
+    def speeds(self, clients: Array) -> Device:
+        """Return the devices of clients as one, with an array for all that the time of a job depends on.
+
+        Its ``load`` is such an array, ``[clients]``, or None where none has a load.
+        """
+        groups = np.searchsorted(self._starts, clients, "right") - 1
+        columns = {name: np.empty(len(clients)) for name in _SPEEDS}
+        loads: Any = np.full(len(clients), None, object) if self.is_loaded else None
+        for number in dict.fromkeys(groups.tolist()):
+            group, its = self.groups[number], groups == number
+            offsets = clients[its] - group.start
+            for name, values in columns.items():
+                value = group.columns[name]
+                values[its] = value[offsets] if isinstance(value, np.ndarray) else value
+            if loads is not None:
+                loads[its] = [group.loads[row] for row in group.load_rows[offsets].tolist()]
+        named: dict[str, Any] = {QUANTITIES[name].attribute: values for name, values in columns.items()}
+        return self.server._replace(**named, load=loads)
+
     def model(self, client: int) -> str:
         """Return the label of the client's architecture; :exc:`IndexError` if there is no such client."""
         if self._only_model is not None and 0 <= client < self._stop:
             return self._only_model
         group = self.groups[self.group(client)]
         return group.model(client - group.start)
+
+    def models(self, clients: Sequence[int]) -> Sequence[str]:
+        """Return the labels of clients' architectures."""
+        if self._only_model is not None:
+            return [self._only_model] * len(clients)
+        return [self.model(client) for client in clients]
 
     def values(self, quantity: str) -> NDArray[np.float64]:
         """Return a quantity of every client in base units, ``[K]``, as a new array."""

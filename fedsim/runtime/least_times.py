@@ -59,5 +59,6 @@ def least_times_s(
                 num_steps=min(steps, num_steps(passes, training.epochs, training.steps)),
                 seed=0,
             )
-            times.append(duration_s(fleet.device(client), costs.work(job), None))
+            device = fleet.device(client)
+            times.append(duration_s(device, costs.work(job), device.mean_load))
         yield min(times) + latency_s(client)

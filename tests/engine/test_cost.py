@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedsim.engine.cost import Costs, Effort, duration_s
+from fedsim.engine.cost import Costs, Effort, duration_s, load_of
 from fedsim.engine.jobs import (
     Call,
     ClientSamples,
@@ -300,9 +300,13 @@ def _effort(flops: float) -> Effort:
     return Effort.of([(1, Operations(flops))])
 
 
+def _drawn_s(device: Device, effort: Effort, key: Key) -> float:
+    return float(duration_s(device, effort, load_of(device.variation, device.load, key)))
+
+
 def test_seconds_are_overhead_and_work_over_speed() -> None:
-    assert duration_s(_device(), _effort(5e8), Key.root(0)) == 0.25 + 0.5
-    assert duration_s(_device(), _effort(0), Key.root(0)) == 0.25
+    assert duration_s(_device(), _effort(5e8)) == 0.25 + 0.5
+    assert duration_s(_device(), _effort(0)) == 0.25
 
 
 def test_each_step_waits_for_the_slower_of_processor_and_memory() -> None:
@@ -310,15 +314,15 @@ def test_each_step_waits_for_the_slower_of_processor_and_memory() -> None:
     # computes for 0.4 s and the small one moves for 0.1 s. The maximum of the sums would be 0.845 s.
     steps = [(2, Operations(4e8, 2e7)), (1, Operations(0.45e8, 1e7))]
     device = _device(memory_bandwidth_bytes_per_s=1e8)
-    assert duration_s(device, Effort.of(steps), Key.root(0)) == pytest.approx(0.25 + 2 * 0.4 + 0.1)
+    assert duration_s(device, Effort.of(steps)) == pytest.approx(0.25 + 2 * 0.4 + 0.1)
     assert Effort.of(steps).total == Operations(8.45e8, 5e7)
     slower = _device(memory_bandwidth_bytes_per_s=1e7)
-    assert duration_s(slower, Effort.of(steps), Key.root(0)) == pytest.approx(0.25 + 2 * 2 + 1)
+    assert duration_s(slower, Effort.of(steps)) == pytest.approx(0.25 + 2 * 2 + 1)
     # Where nothing waits for memory the time is that of the sum, to the last bit.
     faster = _device(memory_bandwidth_bytes_per_s=1e9)
-    assert duration_s(faster, Effort.of(steps), Key.root(0)) == 0.25 + 8.45e8 / 1e9
+    assert duration_s(faster, Effort.of(steps)) == 0.25 + 8.45e8 / 1e9
     assert Effort.of([(1, Operations(0, 1e8))]).bytes_per_flop == math.inf
-    assert duration_s(device, Effort.of([(3, Operations(0, 1e8))]), Key.root(0)) == 0.25 + 3
+    assert duration_s(device, Effort.of([(3, Operations(0, 1e8))])) == 0.25 + 3
 
 
 def test_the_steps_of_a_job_are_kept_apart(lab: Lab, costs: Costs) -> None:
@@ -333,7 +337,7 @@ def test_the_steps_of_a_job_are_kept_apart(lab: Lab, costs: Costs) -> None:
     # Beyond this bandwidth no step waits for memory; at half of it all of them do; in between only the small.
     between = Effort.of([(1, full), (1, small)])
     bandwidth = 1e9 * (small.moved_bytes / small.flops + full.moved_bytes / full.flops) / 2
-    takes_s = duration_s(_device(memory_bandwidth_bytes_per_s=bandwidth), between, Key.root(0)) - 0.25
+    takes_s = duration_s(_device(memory_bandwidth_bytes_per_s=bandwidth), between) - 0.25
     assert takes_s == pytest.approx(full.flops / 1e9 + small.moved_bytes / bandwidth)
     of_pass = costs.work(Predict(lab.start("mlp"), ClientSamples(0), 4))
     assert [(times, step.flops) for times, step in of_pass.steps] == [(2, 4 * FORWARD), (1, 3 * FORWARD)]
@@ -344,12 +348,12 @@ def test_the_steps_of_a_job_are_kept_apart(lab: Lab, costs: Costs) -> None:
 
 def test_load_varies_the_work_by_a_keyed_log_normal_factor() -> None:
     device = _device(variation=0.3)
-    load = duration_s(device, _effort(1e9), Key.root(4)) - 0.25
-    assert duration_s(device, _effort(2e9), Key.root(4)) == pytest.approx(0.25 + 2 * load)
-    doubled = duration_s(_device(variation=0.6), _effort(1e9), Key.root(4)) - 0.25
+    load = _drawn_s(device, _effort(1e9), Key.root(4)) - 0.25
+    assert _drawn_s(device, _effort(2e9), Key.root(4)) == pytest.approx(0.25 + 2 * load)
+    doubled = _drawn_s(_device(variation=0.6), _effort(1e9), Key.root(4)) - 0.25
     assert doubled == pytest.approx(load**2)
-    assert duration_s(device, _effort(1e9), Key.root(4)) != duration_s(device, _effort(1e9), Key.root(5))
-    draws = [np.log(duration_s(device, _effort(1e9), Key.root(0).child(i)) - 0.25) for i in range(2000)]
+    assert _drawn_s(device, _effort(1e9), Key.root(4)) != _drawn_s(device, _effort(1e9), Key.root(5))
+    draws = [np.log(_drawn_s(device, _effort(1e9), Key.root(0).child(i)) - 0.25) for i in range(2000)]
     assert np.mean(draws) == pytest.approx(0, abs=0.03)
     assert np.std(draws) == pytest.approx(0.3, abs=0.02)
     assert np.mean(np.abs(draws) < 2 * 0.3) == pytest.approx(0.9545, abs=0.015)
@@ -357,7 +361,7 @@ def test_load_varies_the_work_by_a_keyed_log_normal_factor() -> None:
 
 @pytest.mark.parametrize("octet", [b"\x00", b"\xff"])
 def test_the_rarest_draws_are_finite(octet: bytes) -> None:
-    assert 0 < duration_s(_device(variation=0.5, overhead_s=0.0), _effort(1e9), Key(octet * 16)) < 100
+    assert 0 < _drawn_s(_device(variation=0.5, overhead_s=0.0), _effort(1e9), Key(octet * 16)) < 100
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from fedsim.engine.cost import Effort, duration_s
+from fedsim.engine.cost import Effort, duration_s, load_of
 from fedsim.errors import DataError
 from fedsim.fleet import Device, GroupConfig, ServerConfig, build_fleet
 from fedsim.fleet.device_table import parse_table
@@ -28,7 +28,9 @@ def _device(**changes: Any) -> Device:
 
 
 def _takes_s(key: Key | None, **changes: Any) -> float:
-    return duration_s(_device(**changes), Effort.of([(1, Operations(2e9))]), key)
+    device = _device(**changes)
+    load = device.mean_load if key is None else load_of(device.variation, device.load, key)
+    return float(duration_s(device, Effort.of([(1, Operations(2e9))]), load))
 
 
 @pytest.mark.parametrize("law", LAWS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,14 +25,11 @@ from fedsim.rng import Key
 from fedsim.runtime.clients.cohort_records import BEGUN, NO_EVENT, SENT, CohortEvents, CohortRecords
 from fedsim.runtime.clients.hook_steps import Turn
 from fedsim.runtime.clients.shared_hook import SharedHook
-from fedsim.runtime.server.open_dispatches import DISPATCH, dispatch_values
+from fedsim.runtime.server.open_dispatches import DISPATCH, Arrival, dispatch_values
 from fedsim.wire import SERVER, Message, Packed, pack
 
 if TYPE_CHECKING:
     from fedsim.runtime.clients.cohort_driver import CohortDrivers
-
-Arrived: TypeAlias = tuple[int, int, Message | None]
-"""A reply: the place of its dispatch, its instant in ns, the message."""
 
 MAX_TILE = 256
 """Clients whose hooks go on side by side. It bounds the memory of hooks at work."""
@@ -145,6 +142,7 @@ class Cohort:
     _down: _Frames = field(init=False)
     _up: _Frames = field(init=False)
     _replies: list[Message | None] = field(init=False)
+    _like: list[SharedHook | None] = field(init=False)
     _arrived_ns: Array = field(init=False)
     _arrived_by: Array = field(init=False)  # the events
     _replied_ns: Array = field(init=False)
@@ -165,6 +163,7 @@ class Cohort:
         self._columns = Header(SERVER, columns[0], headers[0].round, headers[0].exchange, *columns[1:])
         self._start_ns = self.loop.now_ns
         self._down, self._up, self._replies = _Frames(count), _Frames(count), [None] * count
+        self._like = [None] * count
         self._arrived_ns = np.full(count, self._start_ns)
         self._event, self._number = np.full(count, NO_EVENT), np.zeros(count, np.int64)
 
@@ -174,13 +173,15 @@ class Cohort:
 
     def knows_kinds(self, sent: Sequence[Packed | None]) -> bool:
         """Return whether all messages are of kinds that may travel; keep the lengths of their frames."""
-        bus, numbers = self.drivers.bus, dict[int, int]()
-        for packed in {id(packed): packed for packed in sent}.values():
-            if packed is not None and not bus.knows(packed):
-                return False
-            frame = None if packed is None else bus.on_link(packed, self._columns.exchange, up=False)
-            numbers[id(packed)] = self._down.number_of(frame)
-        self._down.number[:] = [numbers[id(packed)] for packed in sent]
+        bus, messages = self.drivers.bus, {id(packed): packed for packed in sent}
+        if not all(packed is None or bus.knows(packed) for packed in messages.values()):
+            return False
+        exchange = self._columns.exchange
+        frames = {
+            key: self._down.number_of(None if packed is None else bus.on_link(packed, exchange, up=False))
+            for key, packed in messages.items()
+        }
+        self._down.number[:] = [frames[id(packed)] for packed in sent]
         return True
 
     # Beforehand
@@ -250,7 +251,7 @@ class Cohort:
     def _run_shared(self, sent: Sequence[Packed | None], begin: Callable[[int], Turn]) -> bool:
         """Run hooks that can run for several clients; return whether all have ended well."""
         drivers, exchange = self.drivers, self._columns.exchange
-        for first, *others in drivers.like_clients(self.headers, sent):
+        for first, *others in drivers.like_clients(self._columns, sent):
             begin(first).shared = hook = SharedHook(drivers.engine)
             if not self._run_tile([first], hook):
                 return False
@@ -266,14 +267,10 @@ class Cohort:
 
     def _follow(self, hook: SharedHook, places: Array) -> _Shared | None:
         """Let clients ask for the jobs of a shared hook; None if an end is no instant."""
-        headers = [self.headers[place] for place in places.tolist()]
-        device, key_of = self.drivers.parts.fleet.device, self.drivers.host.contexts.key_of
+        headers, clients = [self.headers[place] for place in places.tolist()], self._columns.client[places]
+        key_of, speeds = self.drivers.host.contexts.key_of, self.drivers.parts.fleet.speeds(clients)
         keys, ends_ns = [key_of(header) for header in headers], [np.empty((len(places), 0), np.int64)]
-        devices, dispatches = (
-            [device(header.receiver) for header in headers],
-            [each.dispatch for each in headers],
-        )
-        durations_s = hook.durations_s(devices, keys, dispatches)
+        durations_s = hook.durations_s(speeds, keys, [header.dispatch for header in headers])
         for request, its_s in zip(hook.requests, durations_s, strict=True):
             passed_ns = np.rint(np.cumsum(its_s, axis=1) * 1e9)
             if not (passed_ns < LAST_NS / 2).all():
@@ -289,7 +286,7 @@ class Cohort:
         for hook, places, keys, ends_ns in self._shared:
             replies = hook.start(self._columns.client[places].tolist(), keys, ends_ns)
             for place, reply in zip(places.tolist(), replies, strict=True):
-                self._replies[place] = reply
+                self._replies[place], self._like[place] = reply, hook
 
     def _run_tile(self, places: Sequence[int], hook: SharedHook | None = None) -> bool:
         """Run hooks to their ends, all one request at a time; return whether all have ended well.
@@ -467,7 +464,7 @@ class Cohort:
 
     # In its time
 
-    def finish_with(self, take: Callable[[Iterable[Arrived]], object]) -> None:
+    def finish_with(self, take: Callable[[Iterable[Arrival]], object]) -> None:
         """Record all in its time; call a function with the replies when the last has come."""
         self._record_before(self._start_ns, BEGUN)
         self.loop.before = self._record_before
@@ -477,11 +474,11 @@ class Cohort:
             event_class = EventClass(max(event_class, int(self._events.class_of(self._event[last]))))
         self.loop.call_at_ns(end_ns, self._finish, take, event_class=event_class)
 
-    def _finish(self, take: Callable[[Iterable[Arrived]], object]) -> None:
+    def _finish(self, take: Callable[[Iterable[Arrival]], object]) -> None:
         self.loop.before = None
         take(self.record_all())
 
-    def record_all(self) -> list[Arrived]:
+    def record_all(self) -> list[Arrival]:
         """Record all that is left; return the replies in the order of their arrival."""
         self._record_before(LAST_NS, SENT)
         self._enter_frames()
@@ -490,10 +487,9 @@ class Cohort:
             turn.forget_ahead()
             if not turn.is_copy:
                 self.drivers.host.keep(turn)
-        replied_ns = self._replied_ns[self._departures]
-        order = np.argsort(replied_ns, kind="stable").tolist()
-        at_ns, replies = replied_ns.tolist(), self._replies
-        return [(departures[place], at_ns[place], replies[departures[place]]) for place in order]
+        order = self._departures[np.argsort(self._replied_ns[self._departures], kind="stable")].tolist()
+        at_ns, replies, like = self._replied_ns.tolist(), self._replies, self._like
+        return [Arrival(place, at_ns[place], replies[place], like[place]) for place in order]
 
     def _record_before(self, at_ns: int, event_class: int) -> None:
         """Record what happens before an instant, or at the instant in a class before this one."""

@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import cast
+from typing import Any, cast
 
 from fedsim.bus import Delivery, Header, MemoryBus
 from fedsim.bus.ledger import Ledger
@@ -134,20 +134,21 @@ class CohortDrivers:
         self.host.ahead.clear()
         return cohort
 
-    def like_clients(self, headers: Sequence[Header], sent: Sequence[Packed | None]) -> list[list[int]]:
+    def like_clients(self, headers: Any, sent: Sequence[Packed | None]) -> list[list[int]]:
         """Return the places of dispatches whose hooks may run once for all of them.
 
         Args:
-            headers: Those of the dispatches.
+            headers: Those of the dispatches, as one with arrays where they differ.
             sent: What each carries.
         """
-        exchange, data, fleet = headers[0].exchange, self.parts.data, self.parts.fleet
-        if exchange in self._unshared or not self.host.can_share(exchange, headers[0].receiver):
+        exchange, clients = headers.exchange, headers.client
+        if exchange in self._unshared or not self.host.can_share(exchange, int(clients[0])):
             return []
+        sizes = self.parts.data.sizes_of(clients, "train").tolist()
+        models = self.parts.fleet.models(clients.tolist())
         alike = defaultdict[tuple[int, int, str], list[int]](list)
-        for place, (header, packed) in enumerate(zip(headers, sent, strict=True)):
-            client = header.receiver
-            alike[id(packed), data.num_samples(client, "train"), fleet.model(client)].append(place)
+        for place, key in enumerate(zip(map(id, sent), sizes, models, strict=True)):
+            alike[key].append(place)
         return [places for places in alike.values() if len(places) > 1]
 
     def do_not_share(self, exchange: str) -> None:
@@ -201,7 +202,7 @@ class Rehearsal:
     def record(self) -> None:
         """Record all events, and keep the replies; from now on keep those of the loop too."""
         headers = self._cohort.headers
-        for place, _, message in self._cohort.record_all():
+        for place, _, message, _ in self._cohort.record_all():
             self._replies[headers[place].receiver, headers[place].dispatch] = message
         self._drivers.host.sent = {}
 

@@ -70,7 +70,7 @@ class Forecast:
 
         async def perform(request: JobRequest) -> list[Any]:
             nonlocal spent_s
-            spent_s += sum(duration_s(device, timed.effort, None) for timed in request.jobs)
+            spent_s += sum(duration_s(device, timed.effort, device.mean_load) for timed in request.jobs)
             return [self.instead.wait(self.instead.submit(timed.job, (0, 0))) for timed in request.jobs]
 
         _, reply = await drive(self.hook(self.context(training)), perform)

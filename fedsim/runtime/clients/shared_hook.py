@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import repeat
 from operator import itemgetter
 from typing import Any, cast
 
@@ -20,7 +21,7 @@ from fedsim.algorithms.contexts import ClientContext, place_of
 from fedsim.clock import VirtualTimeLoop
 from fedsim.clock.loop import watched
 from fedsim.data import Split
-from fedsim.engine.compute_context import job_s
+from fedsim.engine.cost import duration_s, load_of
 from fedsim.engine.engine import Engine
 from fedsim.engine.jobs import Fitted, Samples
 from fedsim.engine.pending_fit import FitResult, Part
@@ -166,25 +167,27 @@ class SharedHook:
         self._reply = reply
         return True
 
-    def durations_s(
-        self, devices: Sequence[Device], keys: Sequence[Key], dispatches: Sequence[int]
-    ) -> list[Array]:
+    def durations_s(self, devices: Device, keys: Sequence[Key], dispatches: Sequence[int]) -> list[Array]:
         """Return how long the others take for each job, s: for each request, float64 ``[clients, jobs]``.
 
         Args:
-            devices: Theirs.
+            devices: Theirs (:meth:`fedsim.fleet.Fleet.speeds`).
             keys: Of their hooks.
             dispatches: The numbers of the dispatches to them.
         """
+        variations: Any = devices.variation
+        laws: Any = repeat(None) if devices.load is None else devices.load
+        draws = list(zip(variations.tolist(), laws, keys, dispatches, strict=False))
         first, durations_s = 1, []
         for request in self.requests:
-            efforts = [(number, timed.effort) for number, timed in enumerate(request.jobs, first)]
-            rows = [
-                [job_s(device, effort, key, dispatch, number) for number, effort in efforts]
-                for device, key, dispatch in zip(devices, keys, dispatches, strict=True)
-            ]
-            durations_s.append(np.array(rows))
-            first += len(efforts)
+            columns = []
+            for number, timed in enumerate(request.jobs, first):
+                loads = [
+                    load_of(sigma, law, key, "load", dispatch, number) for sigma, law, key, dispatch in draws
+                ]
+                columns.append(duration_s(devices, timed.effort, np.array(loads)))
+            durations_s.append(np.stack(columns, axis=1))
+            first += len(request.jobs)
         return durations_s
 
     def start(self, clients: Sequence[int], keys: Sequence[Key], ends_ns: Array) -> list[Message | None]:

@@ -30,7 +30,7 @@ from fedsim.runtime.purity import unchanged
 from fedsim.runtime.records.recorder import Recorder
 from fedsim.runtime.server.open_dispatches import RUN_ENDED, CohortDrivers, OpenDispatch, OpenDispatches
 from fedsim.runtime.server.selection import Selection
-from fedsim.runtime.server.vetting import merged, misfit
+from fedsim.runtime.server.vetting import Vetting, merged
 from fedsim.wire import SERVER, Message, pack
 
 REJECT = RecordKind("reject", ("client", "dispatch", "reason"))
@@ -335,7 +335,8 @@ class ServerActor:
     def _collect(self, exchange: Exchange, dispatches: Sequence[OpenDispatch]) -> list[Reply]:
         """Close dispatches; return the replies that are there and can be merged, ascending by client."""
         replies = []
-        context, version = self._context("vet"), self.version
+        vetting = Vetting(self.parts, self._context("vet"), self.state, exchange)
+        version = self.version
         for dispatch in dispatches:
             self._dispatches.close(dispatch)
             reply = dispatch.reply.result() if dispatch.reply.done() else None
@@ -344,7 +345,7 @@ class ServerActor:
             if staleness := version - reply.version:  # others were merged since the dispatch
                 discount = self.parts.pacing.discount(staleness)
                 reply = replace(reply, staleness=staleness, discount=discount)
-            reason = misfit(self.parts, context, self.state, exchange, reply)
+            reason = vetting.misfit(reply, dispatch.like)
             if reason is None:
                 replies.append(reply)
             else:

@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -53,6 +53,7 @@ class OpenDispatch:
         lease: Ends the waiting; None where the reply is known to come before.
         released: Whether its client may be asked again before the reply is merged.
         abandoned: Why no reply will come, as the trace has it; empty where one may come.
+        like: One object for dispatches whose replies differ in trained values alone; or None.
     """
 
     header: Header
@@ -62,11 +63,28 @@ class OpenDispatch:
     lease: Timeout[OpenDispatch] | None = None
     released: bool = False
     abandoned: str = ""
+    like: object | None = None
 
     @property
     def client(self) -> int:
         """The client that it went to."""
         return self.header.receiver
+
+
+class Arrival(NamedTuple):
+    """A reply of a driven cohort.
+
+    Attributes:
+        place: That of its dispatch.
+        at_ns: When it arrives.
+        message: The reply.
+        like: One object for replies that differ in trained values alone; or None.
+    """
+
+    place: int
+    at_ns: int
+    message: Message | None
+    like: object | None = None
 
 
 class DrivenCohort(Protocol):
@@ -76,11 +94,8 @@ class DrivenCohort(Protocol):
     def headers(self) -> Sequence[Header]:
         """Those of the dispatches, in the order of sending."""
 
-    def finish_with(self, take: Callable[[Iterable[tuple[int, int, Message | None]]], object]) -> None:
-        """Record all in its time; call a function with the replies when the last has come.
-
-        A reply is (place of the dispatch in ``headers``, ns, message).
-        """
+    def finish_with(self, take: Callable[[Iterable[Arrival]], object]) -> None:
+        """Record all in its time; call a function with the replies when the last has come."""
 
 
 class CohortDrivers(Protocol):
@@ -187,10 +202,9 @@ class OpenDispatches:
         cohort.finish_with(partial(self._take_all, dispatches))
         return dispatches
 
-    def _take_all(
-        self, dispatches: Sequence[OpenDispatch], replies: Iterable[tuple[int, int, Message | None]]
-    ) -> None:
-        for place, at_ns, message in replies:
+    def _take_all(self, dispatches: Sequence[OpenDispatch], replies: Iterable[Arrival]) -> None:
+        for place, at_ns, message, like in replies:
+            dispatches[place].like = like
             self._settle(dispatches[place], message, at_ns / 1e9)
 
     def take(self, delivery: Delivery) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fedsim.algorithms.base import Exchange, Reply
+from fedsim.algorithms.base import Algorithm, Exchange, Reply
 from fedsim.algorithms.contexts import ServerContext
 from fedsim.errors import JobError, MergeError
 from fedsim.runtime.hook_results import called, merged_state
@@ -15,30 +15,51 @@ from fedsim.runtime.server.non_finite import non_finite, spoiled
 from fedsim.runtime.told_losses import ToldLoss
 
 
-def misfit(parts: Parts, server: ServerContext, state: Any, exchange: Exchange, reply: Reply) -> str | None:
-    """Return why a reply cannot be merged, or None.
+class Vetting:
+    """Says which replies of an exchange cannot be merged.
 
-    It is of the exchange's kind and finite; it is based on no more training samples than its client has, for
-    that number is its weight in means; and the algorithm has nothing against it.
+    A reply is of the exchange's kind and finite; it is based on no more training samples than its client has,
+    for that number is its weight in means; and the algorithm has nothing against it.
     """
-    message = reply.message
-    if not isinstance(message, exchange.reply or type(None)):
-        came = "no frame" if message is None else f"a frame of kind {message.KIND!r}"
-        wanted = "no frame" if exchange.reply is None else f"one of kind {exchange.reply.KIND!r}"
-        return f"{came} where {wanted} belongs"
-    if message is None:
-        return None
-    if (fault := non_finite(message)) is not None:
+
+    def __init__(self, parts: Parts, server: ServerContext, state: Any, exchange: Exchange) -> None:
+        self._parts, self._server, self._state, self._exchange = parts, server, state, exchange
+        self._knows_forms_alone = type(parts.algorithm).vet is Algorithm.vet
+        self._accepted: set[object] = set()
+
+    def misfit(self, reply: Reply, like: object | None = None) -> str | None:
+        """Return why a reply cannot be merged, or None.
+
+        Args:
+            reply: The reply.
+            like: One object for replies of like clients that differ in values alone.
+        """
+        if like is not None and like in self._accepted:
+            return non_finite(reply.message)
+        fault = self._misfit(reply)
+        if fault is None and like is not None and self._knows_forms_alone:
+            self._accepted.add(like)
         return fault
-    if isinstance(message, ToldLoss):  # no business of the algorithm's
-        return None
-    stated = getattr(message, "num_samples", None)
-    if isinstance(stated, int):
-        held = parts.data.num_samples(reply.client, "train")
-        if not 1 <= stated <= held:
-            return f"num_samples is {stated}, not from 1 to the {held} training samples of the client"
-    with unchanged(parts.verify, "vet", state, reply):
-        return parts.algorithm.vet(server, state, reply)
+
+    def _misfit(self, reply: Reply) -> str | None:
+        message, exchange = reply.message, self._exchange
+        if not isinstance(message, exchange.reply or type(None)):
+            came = "no frame" if message is None else f"a frame of kind {message.KIND!r}"
+            wanted = "no frame" if exchange.reply is None else f"one of kind {exchange.reply.KIND!r}"
+            return f"{came} where {wanted} belongs"
+        if message is None:
+            return None
+        if (fault := non_finite(message)) is not None:
+            return fault
+        if isinstance(message, ToldLoss):  # no business of the algorithm's
+            return None
+        stated = getattr(message, "num_samples", None)
+        if isinstance(stated, int):
+            held = self._parts.data.num_samples(reply.client, "train")
+            if not 1 <= stated <= held:
+                return f"num_samples is {stated}, not from 1 to the {held} training samples of the client"
+        with unchanged(self._parts.verify, "vet", self._state, reply):
+            return self._parts.algorithm.vet(self._server, self._state, reply)
 
 
 async def merged(
