@@ -86,6 +86,14 @@ class FederatedData:
         first, end = self._run(client, holdings)
         return self._flat(holdings)[first:end]
 
+    def indices_of(self, clients: Indices, split: Split) -> Indices:
+        """Return the positions in the pool of some clients' samples, of one client after the other."""
+        holdings = self.holdings[split]
+        first, count = holdings.offsets[clients], self.sizes_of(clients, split)
+        within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+        positions: Indices = self._flat(holdings)[np.repeat(first, count) + within]
+        return positions
+
     def pooled(self, split: Split, clients: Sequence[int] | None = None) -> Indices:
         """Return the positions of a split's samples of all clients, or of some, ascending."""
         flat = self._flat(self.holdings[split])

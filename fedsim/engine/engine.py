@@ -22,6 +22,7 @@ from fedsim.engine.cost import Costs
 from fedsim.engine.executors.base import Executor, Promise
 from fedsim.engine.fit_cache import FitCache
 from fedsim.engine.jobs import Fit, Fitted, Job
+from fedsim.engine.like_fits import LikeFits
 from fedsim.engine.pending_fit import PendingFits, can_wait, compute_inputs
 from fedsim.engine.requests import JobRequest, TimedJob
 from fedsim.engine.worker_state import Resources
@@ -180,17 +181,23 @@ class Engine:
         """Hand a job to the executor; ``due_ns`` is the instant at which it ends."""
         self._sequence += 1
         compute_inputs(job)
-        step_flops = flops / job.num_steps if flops and isinstance(job, Fit) and job.num_steps else flops
-        return self.executor.submit(job, (due_ns, self._sequence), step_flops=step_flops)
+        return self.executor.submit(job, (due_ns, self._sequence), step_flops=_step_flops(job, flops))
+
+    def submit_like(self, fits: LikeFits, due_ns: int, flops: float) -> Promise | None:
+        """Hand like fits to the executor; None where they are to be submitted one by one."""
+        self._sequence += 1
+        compute_inputs(fits.fit)
+        step_flops = _step_flops(fits.fit, flops)
+        return self.executor.submit_like(fits, (due_ns, self._sequence), step_flops=step_flops)
 
     def _result(self, job: Job, promise: Promise, place: Callable[[], str]) -> Any:
         """Return the result of a job, pending where it may be."""
         if isinstance(job, Fit) and can_wait(job):
             # Without a reference to a running request, which may hold the result: nothing waits for the
             # collector.
-            compute = partial(late_outcome, self.executor, job, promise, place)
+            compute = partial(late_outcome, partial(self.executor.wait, promise), job, place)
             return self.pending_fits.fitted(job, compute, promise.cancel)
-        return _outcome(self.executor, job, promise, place)
+        return _outcome(partial(self.executor.wait, promise), job, place)
 
     async def _run_really(self, request: JobRequest, timed: TimedJob) -> Any:
         """Do a job on a real-time loop."""
@@ -212,7 +219,7 @@ class Engine:
             # One thread for each job that can be under way. The loop's own would all be taken by jobs, and
             # there would be none left for looking a name up.
             self._waiters = ThreadPoolExecutor(self.executor.num_at_once, "fedsim-waiter")
-        wait = partial(_outcome, self.executor, job, promise, place)
+        wait = partial(_outcome, partial(self.executor.wait, promise), job, place)
         try:
             return await running_loop().run_in_executor(self._waiters, wait)
         finally:
@@ -336,10 +343,15 @@ def _nowhere() -> str:
     return ""
 
 
-def _outcome(executor: Executor, job: Job, promise: Promise, place: Callable[[], str]) -> Any:
-    """Wait for the result of a job; what it raises is an error of fedsim's own."""
+def _step_flops(job: Job, flops: float | None) -> float | None:
+    """Return the operations of one step of a job, given those of all."""
+    return flops / job.num_steps if flops and isinstance(job, Fit) and job.num_steps else flops
+
+
+def _outcome(wait: Callable[[], Any], job: Job, place: Callable[[], str]) -> Any:
+    """Return what a call gives, the result of a job; what it raises becomes an error of fedsim's own."""
     try:
-        return executor.wait(promise)
+        return wait()
     except CancelledError:
         raise
     except Exception as error:
@@ -349,14 +361,14 @@ def _outcome(executor: Executor, job: Job, promise: Promise, place: Callable[[],
         raise JobError(f"a {_name(job)} job failed{place()}: {reason}") from error
 
 
-def late_outcome(executor: Executor, job: Fit, promise: Promise, place: Callable[[], str]) -> Fitted:
-    """Wait for the result of a fit that is looked at after its end.
+def late_outcome(wait: Callable[[], Fitted], job: Fit, place: Callable[[], str]) -> Fitted:
+    """Return what a call gives, the result of a fit that is looked at after its end.
 
     Raises:
         JobError: It failed, or the run has ended.
     """
     try:
-        fitted: Fitted = _outcome(executor, job, promise, place)
+        fitted: Fitted = _outcome(wait, job, place)
         return fitted
     except CancelledError:
         raise JobError(

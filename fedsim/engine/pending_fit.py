@@ -18,6 +18,7 @@ from fedsim.params import Form, Model, PendingTree, RowTree, Tree
 from fedsim.walk import instances
 
 Part = Literal["params", "buffers"]
+PARTS: tuple[Part, Part] = ("params", "buffers")
 
 
 def can_wait(job: Job) -> bool:
@@ -117,7 +118,7 @@ class FitResult:
     def tree(self, name: str, part: Part, form: Form) -> Tree:
         """Return the parameters or the buffers of a trained model, which have this form."""
         tree: Tree = getattr(self.fitted().models[name], part)
-        if (change := _change(form, tree)) is not None:
+        if (change := form_change(form, tree)) is not None:
             raise JobError(
                 f"a fit changed the form of its model's {part}: {change}. Training keeps names, shapes and "
                 "dtypes: let layers write into their buffers"
@@ -127,7 +128,7 @@ class FitResult:
     def outputs(self, form: Form) -> Tree:
         """Return the outputs, which have this form."""
         tree = self.fitted().outputs
-        if (change := _change(form, tree)) is not None:
+        if (change := form_change(form, tree)) is not None:
             raise JobError(
                 f"a step changed the form of the job's outputs: {change}. They keep the names, shapes and "
                 "dtypes with which the job began"
@@ -135,7 +136,7 @@ class FitResult:
         return tree
 
 
-def _change(before: Form, after: Tree) -> str | None:
+def form_change(before: Form, after: Tree) -> str | None:
     """Return the first difference in names, shapes or dtypes, or None."""
     if type(after) is RowTree and after.form is before:
         return None

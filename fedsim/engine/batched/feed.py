@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fedsim.engine.jobs import ClientSamples, Fit, GlobalTest, InlineSamples, PublicSamples, Samples
+from fedsim.engine.like_fits import FitList
 from fedsim.engine.losses import Batch
 from fedsim.engine.worker_state import Resources
 from fedsim.params import Array
@@ -58,11 +59,12 @@ class BatchedFeed:
         ValueError: An extra has another number of rows than its stream has samples.
     """
 
-    def __init__(self, jobs: Sequence[Fit], counts: Sequence[tuple[int, ...]], resources: Resources) -> None:
-        self._num_steps = np.array([job.num_steps for job in jobs])
+    def __init__(self, fits: FitList, counts: Sequence[tuple[int, ...]], resources: Resources) -> None:
+        self._num_steps = fits.num_steps
+        streams = fits.templates[0].streams
         self._streams = {
-            name: _Stream(name, jobs, np.array(its_counts), resources)
-            for name, its_counts in zip(jobs[0].streams, zip(*counts, strict=True), strict=True)
+            name: _Stream(name, fits, np.array(its_counts), resources)
+            for name, its_counts in zip(streams, zip(*counts, strict=True), strict=True)
         }
 
     def num_at_work(self, step: int) -> int:
@@ -113,22 +115,23 @@ def _padded(runs: Sequence[_Run], can_pad: CanPad) -> Iterator[list[_Run]]:
 class _Stream:
     """One stream of all clients, of which each has at least one sample."""
 
-    def __init__(self, name: str, jobs: Sequence[Fit], counts: Array, resources: Resources) -> None:
-        stream = jobs[0].streams[name]
+    def __init__(self, name: str, fits: FitList, counts: Array, resources: Resources) -> None:
+        first = fits.templates[0]
+        stream = first.streams[name]
         self._counts, self._batch_size = counts, stream.batch_size
         # Of a pass; none is skipped, since the nets have no BatchNorm.
         self._num_batches = -(-counts // stream.batch_size)
-        num_passes = -(-np.array([job.num_steps for job in jobs]) // self._num_batches)
+        num_passes = -(-fits.num_steps // self._num_batches)
         # Where the samples that each client meets begin among those that all meet.
         self._starts = np.cumsum(counts * num_passes) - counts * num_passes
         # What all meet, as positions among the samples of one client after the other.
-        self._order = _order(name, jobs, counts.tolist(), num_passes.tolist(), shuffled=stream.shuffled)
-        self._x, labels, rows = _samples([job.streams[name].samples for job in jobs], resources)
+        self._order = _order(name, fits.seeds, counts.tolist(), num_passes.tolist(), shuffled=stream.shuffled)
+        self._x, labels, rows = _samples(name, fits, resources)
         self._rows = rows[self._order]
         self._labels = None if labels is None else labels[self._rows]
         self._extras = {
-            label: _rows_of_extra(label, jobs, counts.tolist())
-            for label, extra in jobs[0].extras.items()
+            label: _rows_of_extra(label, fits.templates, counts.tolist())
+            for label, extra in first.extras.items()
             if extra.stream == name
         }
 
@@ -154,15 +157,15 @@ def _chosen(values: Tensor, rows: Array) -> Tensor:
 
 
 def _order(
-    name: str, jobs: Sequence[Fit], counts: Sequence[int], num_passes: Sequence[int], *, shuffled: bool
+    name: str, seeds: Sequence[int], counts: Sequence[int], num_passes: Sequence[int], *, shuffled: bool
 ) -> Array:
     """Return the passes of one client after the other: positions among the samples of all, int64."""
     generator = torch.Generator()
     passes: list[Tensor] = []
-    for job, count, its_passes in zip(jobs, counts, num_passes, strict=True):
+    for seed, count, its_passes in zip(seeds, counts, num_passes, strict=True):
         if shuffled:
             # From here on the same stream as that of a new generator, which costs more.
-            generator.manual_seed(Key.root(job.seed).child("order", name).seed)
+            generator.manual_seed(Key.root(seed).child("order", name).seed)
             passes += [torch.randperm(count, generator=generator) for _ in range(its_passes)]
         else:
             passes += [torch.arange(count)] * its_passes
@@ -170,17 +173,18 @@ def _order(
     return cast(Array, torch.cat(passes).numpy() + firsts)
 
 
-def _samples(samples: Sequence[Samples], resources: Resources) -> tuple[Tensor, Array | None, Array]:
+def _samples(name: str, fits: FitList, resources: Resources) -> tuple[Tensor, Array | None, Array]:
     """Return ``(x [n, ...], y [n], rows)``: the samples of one client after the other are ``x[rows]``."""
-    first = samples[0]
+    first = fits.templates[0].streams[name].samples
     if isinstance(first, InlineSamples):
-        inline = cast("list[InlineSamples]", samples)
+        inline = cast("list[InlineSamples]", fits.samples(name))
         x = torch.from_numpy(np.concatenate([some.x for some in inline]))
         y = None if first.y is None else np.concatenate([cast(Array, some.y) for some in inline])
         return x, y, np.arange(len(x))
     x, labels = cast("tuple[Tensor, Tensor]", resources.pool)
     has_labels = not isinstance(first, PublicSamples) or first.labelled
-    rows = np.concatenate([rows_of(some, resources) for some in samples])
+    if (rows := fits.rows(name, resources)) is None:
+        rows = np.concatenate([rows_of(some, resources) for some in fits.samples(name)])
     return x, labels.numpy() if has_labels else None, rows
 
 

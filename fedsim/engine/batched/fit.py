@@ -35,45 +35,76 @@ from fedsim.engine.batched.kinds import (
 from fedsim.engine.batched.losses import Losses
 from fedsim.engine.execute import fit
 from fedsim.engine.jobs import Fit, Fitted
+from fedsim.engine.like_fits import FitList, LikeFits, LikeFitted
 from fedsim.engine.optimisers import Optimiser, OptimiserState
+from fedsim.engine.pending_fit import Part
 from fedsim.engine.steps import Correction
 from fedsim.engine.worker_state import Worker
 from fedsim.params import Array, Form, Model, RowTree, Tree, unwarned
 
 
-def fit_together(jobs: Sequence[Fit], worker: Worker, ways: Ways | None = None) -> list[Fitted]:
+def fit_together(
+    jobs: Sequence[Fit | LikeFits], worker: Worker, ways: Ways | None = None
+) -> list[Fitted | LikeFitted]:
     """Train fits of one kind; each result is, bit for bit, that of :func:`fedsim.engine.execute.fit`.
 
     The thread has one torch thread; ``ways`` counts how many were done in which way.
     """
-    resources = worker.resources
-    kind = cast(FitKind, fit_kind(jobs[0], resources))
-    counts = [
-        tuple([resources.num_samples(stream.samples) for stream in job.streams.values()]) for job in jobs
-    ]
+    resources, fits = worker.resources, FitList.of(jobs)
+    kind = cast(FitKind, fit_kind(fits.templates[0], resources))
+    counts = fits.counts(resources)
     # Those that train longest first, so that those at work are a slice at every step.
+    lengths = list(zip(fits.num_steps.tolist(), counts, strict=True))
     order = sorted(
         (number for number, its_counts in enumerate(counts) if all(its_counts)),
-        key=lambda number: (jobs[number].num_steps, counts[number]),
+        key=lengths.__getitem__,
         reverse=True,
     )
     size = _tile_size(kind, [max(its_counts) for its_counts in zip(*counts, strict=True)])
-    fitted: dict[int, Fitted | None] = {}
+    places: dict[int, tuple[_Tile, int]] = {}  # of the fits that were done in tiles
     for start in range(0, len(order), size):
-        tile = order[start : start + size]
-        if len(tile) == 1 or kind.checks.num_differences:
+        numbers = order[start : start + size]
+        if len(numbers) == 1 or kind.checks.num_differences:
             break
-        some = [jobs[number] for number in tile]
-        feed = BatchedFeed(some, [counts[number] for number in tile], resources)
+        some = fits.chosen(numbers)
+        feed = BatchedFeed(some, [counts[number] for number in numbers], resources)
+        tile = _Tile(kind, some, feed, worker)
         with unwarned():
-            done = _Tile(kind, some, feed, worker).fit()
+            tile.fit()
         if not kind.checks.num_differences:
-            fitted |= zip(tile, done, strict=True)
+            places |= {number: (tile, place) for place, number in enumerate(numbers)}
+    finite = {number: (tile, place) for number, (tile, place) in places.items() if tile.is_finite(place)}
     if ways is not None:
-        ways.update([NOT_FINITE if one is None else TOGETHER for one in fitted.values()])
-        if num_left := len(jobs) - len(fitted):
+        ways.update([TOGETHER if number in finite else NOT_FINITE for number in places])
+        if num_left := len(fits) - len(places):
             ways[OTHER_BITS if kind.checks.num_differences else TOO_FEW] += num_left
-    return [fitted.get(number) or fit(job, worker) for number, job in enumerate(jobs)]
+    results, end = list[Fitted | LikeFitted](), 0
+    for job in jobs:
+        first, end = end, end + (len(job) if isinstance(job, LikeFits) else 1)
+        alone = {number: fit(fits[number], worker) for number in range(first, end) if number not in finite}
+        if isinstance(job, LikeFits):
+            results.append(
+                _like_fitted(job, [finite.get(number) for number in range(first, end)], alone, first)
+            )
+        else:
+            results.append(alone[first] if first in alone else finite[first][0].fitted(finite[first][1]))
+    return results
+
+
+def _like_fitted(
+    fits: LikeFits, places: Sequence[tuple[_Tile, int] | None], alone: Mapping[int, Fitted], first: int
+) -> LikeFitted:
+    """Return the results of like fits, given those that were done by themselves, by number from a first."""
+    trees: dict[tuple[str, Part], Sequence[Tree]] = {}
+    are_in_range = not alone
+    for name in fits.fit.trained:
+        trees[name, "params"] = its = [
+            alone[number].models[name].params if at is None else at[0].tree(name, at[1])
+            for number, at in enumerate(places, first)
+        ]
+        trees[name, "buffers"] = [{}] * len(fits)  # such nets have none
+        are_in_range &= all(type(tree) is RowTree and tree.is_in_range for tree in its)
+    return LikeFitted(trees, are_in_range=are_in_range)
 
 
 def _tile_size(kind: FitKind, most_samples: Sequence[int]) -> int:
@@ -90,13 +121,15 @@ def _tile_size(kind: FitKind, most_samples: Sequence[int]) -> int:
 class _Tile:
     """Clients that are trained at once, in the order of :class:`fedsim.engine.batched.feed.BatchedFeed`."""
 
-    def __init__(self, kind: FitKind, jobs: Sequence[Fit], feed: BatchedFeed, worker: Worker) -> None:
-        self._kind, self._jobs, self._feed, self._worker = kind, jobs, feed, worker
+    def __init__(self, kind: FitKind, fits: FitList, feed: BatchedFeed, worker: Worker) -> None:
+        self._kind, self._fits, self._feed, self._worker = kind, fits, feed, worker
+        jobs = fits.templates
         self._losses = Losses(jobs, worker.resources.data.task)
         self._models = {
             name: _StackedModels(net, [job.models[name].params for job in jobs], kind.optimisers.get(name))
             for name, net in kind.nets.items()
         }
+        self._trained: dict[str, list[RowTree | None]] = {}
         # Trees among the extras are like the parameters of the one model.
         names = next(iter(kind.nets.values())).names
         self._trees: dict[str, dict[str, Tensor]] = {}
@@ -105,15 +138,12 @@ class _Tile:
                 trees = [cast(Tree, job.extras[name].value) for job in jobs]
                 self._trees[name] = dict(zip(names, stack(trees, names), strict=True))
 
-    def fit(self) -> list[Fitted | None]:
-        """Train; return the results in the order of the jobs, None for a model that is not finite.
-
-        Which of two NaN a sum takes its sign from depends on the kernel, so such a model is left to others.
-        """
+    def fit(self) -> None:
+        """Train."""
         trained = [self._models[name] for name in self._kind.optimisers]
         can_pad = trained[0].net.can_pad if self._losses.are_cross_entropies else None
         shapes: dict[Shape, tuple[int, ...]] = {}
-        for step in range(self._jobs[0].num_steps):
+        for step in range(self._fits.templates[0].num_steps):
             self._worker.pause_point()
             num_at_work = self._feed.num_at_work(step)
             for batches in self._feed.at(step, can_pad):
@@ -126,9 +156,28 @@ class _Tile:
             trees = self._trees_of(slice(0, num_at_work))
             for models in trained:
                 models.update(num_at_work, self._kind.step.correct, trees)
-        fitted = self._fitted()
-        self._check(fitted, shapes)
-        return fitted
+        are_like = [client is not None for client in self._fits.clients]
+        self._trained = {name: self._models[name].trees(are_like) for name in self._kind.optimisers}
+        self._check(shapes)
+
+    def is_finite(self, place: int) -> bool:
+        """Say whether the models of a client are finite.
+
+        Which of two NaN a sum takes its sign from depends on the kernel, so others are left to be done alone.
+        """
+        return all(trees[place] is not None for trees in self._trained.values())
+
+    def tree(self, name: str, place: int) -> Tree:
+        """Return the trained parameters of a client whose models are finite."""
+        return cast(RowTree, self._trained[name][place])
+
+    def fitted(self, place: int) -> Fitted:
+        """Return the result of such a client."""
+        job = self._fits.templates[place]
+        models = {
+            name: Model(job.models[name].architecture, self.tree(name, place)) for name in self._trained
+        }
+        return Fitted(models, partial(self._losses.mean, place), job.num_steps)
 
     def _take_gradients(self, step: int, batches: Batches) -> None:
         """Compute the gradients of the loss of some clients."""
@@ -149,21 +198,7 @@ class _Tile:
             for name, tree in self._trees.items()
         }
 
-    def _fitted(self) -> list[Fitted | None]:
-        names = self._kind.optimisers
-        results: list[Fitted | None] = []
-        trees = zip(*[self._models[name].trees() for name in names], strict=True)
-        for number, (job, its_trees) in enumerate(zip(self._jobs, trees, strict=True)):
-            models = {
-                name: Model(job.models[name].architecture, tree)
-                for name, tree in zip(names, its_trees, strict=True)
-                if tree is not None
-            }
-            loss = partial(self._losses.mean, number)
-            results.append(Fitted(models, loss, job.num_steps) if len(models) == len(names) else None)
-        return results
-
-    def _check(self, fitted: Sequence[Fitted | None], shapes: Mapping[Shape, Sequence[int]]) -> None:
+    def _check(self, shapes: Mapping[Shape, Sequence[int]]) -> None:
         """Train the last two clients that met each new shape once more.
 
         Behind the last client a tensor ends, and not both of them can lie at the address of a single client.
@@ -173,9 +208,9 @@ class _Tile:
             if shape in checks.done:
                 continue
             for number in numbers:
-                result = fitted[number]
-                if result is not None and number not in same:
-                    same[number] = bits_of(result) == bits_of(fit(self._jobs[number], self._worker))
+                if self.is_finite(number) and number not in same:
+                    alone = fit(self._fits[number], self._worker)
+                    same[number] = bits_of(self.fitted(number)) == bits_of(alone)
                     checks.num_differences += not same[number]
             if any(number in same for number in numbers):
                 checks.done.add(shape)
@@ -219,20 +254,20 @@ class _StackedModels:
                 moves = correct(cast(Any, LiveNets(self.net, params)), moves, extras)
         cast(Optimiser, self._optimiser).update(params, moves, self._state)
 
-    def trees(self) -> list[RowTree | None]:
+    def trees(self, are_like: Sequence[bool]) -> list[RowTree | None]:
         """Return each client's parameters, or None where their sum is not finite.
 
-        Each tree has memory of its own: a client may hold its model for many rounds, and would otherwise hold
-        those of all clients that were trained with it.
+        Trees of like fits share memory, since they are merged soon. Any other has memory of its own: a client
+        may hold its model for many rounds, and would otherwise hold those of all that were trained with it.
         """
         rows = _rows(self._params)
         # Where the sum of squares is finite, no scalar is out of range.
         are_in_range = np.isfinite(np.einsum("ij,ij->i", rows, rows)).tolist()
         return [
-            RowTree(row.copy(), self._form, is_in_range=is_in_range)
+            RowTree(row if is_like else row.copy(), self._form, is_in_range=is_in_range)
             if is_in_range or isfinite(row.sum())
             else None
-            for row, is_in_range in zip(rows, are_in_range, strict=True)
+            for row, is_in_range, is_like in zip(rows, are_in_range, are_like, strict=True)
         ]
 
     def _part(self, clients: slice) -> tuple[list[Tensor], list[Tensor]]:

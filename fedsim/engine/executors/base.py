@@ -17,6 +17,7 @@ from pydantic import SerializeAsAny
 from fedsim.config import Config
 from fedsim.engine.job_times import JobTimes
 from fedsim.engine.jobs import Job
+from fedsim.engine.like_fits import LikeFits
 from fedsim.engine.worker_state import Resources
 from fedsim.params import Work
 from fedsim.plugins import ConfigClass, Plugin
@@ -99,6 +100,13 @@ class Executor(Plugin[ExecutorConfig], ABC):
             due: When its result is wanted.
             step_flops: Operations of one of its batches, where known: a hint that changes no result.
         """
+
+    def submit_like(self, fits: LikeFits, due: Due, *, step_flops: float | None = None) -> Promise | None:
+        """Take like fits, whose result is one :class:`fedsim.engine.like_fits.LikeFitted`.
+
+        None where they are to be submitted one by one, which is what an executor wants by default.
+        """
+        return None
 
     @abstractmethod
     def wait(self, promise: Any) -> Any:

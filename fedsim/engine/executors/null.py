@@ -15,6 +15,7 @@ import numpy as np
 from fedsim.engine.execute import one_torch_thread, run, unfitted
 from fedsim.engine.executors.base import Due, Executor, Promise
 from fedsim.engine.jobs import Call, Evaluate, Fit, Job, Predict, Score
+from fedsim.engine.like_fits import LikeFits, LikeFitted
 from fedsim.engine.worker_state import Resources, Worker
 from fedsim.params import Array, freeze
 
@@ -24,7 +25,7 @@ class Kept:
 
     __slots__ = ("job",)
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job | LikeFits) -> None:
         self.job = job
 
     def cancel(self) -> bool:
@@ -47,6 +48,10 @@ class Null(Executor):
         """Keep the job until its result is due."""
         return Kept(job)
 
+    def submit_like(self, fits: LikeFits, due: Due, *, step_flops: float | None = None) -> Promise:
+        """Keep the fits until their results are due."""
+        return Kept(fits)
+
     def wait(self, promise: Any) -> Any:
         """Return a result without doing the job."""
         return self._result(promise.job)
@@ -54,10 +59,12 @@ class Null(Executor):
     def close(self) -> None:
         """Nothing to free."""
 
-    def _result(self, job: Job) -> Any:
+    def _result(self, job: Job | LikeFits) -> Any:
         match job:
             case Fit():
                 return unfitted(job)
+            case LikeFits():
+                return LikeFitted.of(job, [unfitted(job.fit)] * len(job))
             case Predict(model, samples):
                 architecture = self._resources.architectures[model.architecture]
                 shape = self._resources.num_samples(samples), *architecture.output_shape

@@ -27,6 +27,7 @@ from fedsim.engine.execute import unfitted
 from fedsim.engine.executors.base import Due, Executor, ExecutorConfig, Promise
 from fedsim.engine.executors.threads import Threads
 from fedsim.engine.jobs import Call, Evaluate, Fit, Job, Predict
+from fedsim.engine.like_fits import LikeFits
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import UserError
 from fedsim.units import PositiveSeconds
@@ -141,6 +142,10 @@ class Ray(Threads):
         else:
             self._pool.submit(remote)
         return remote
+
+    def submit_like(self, fits: LikeFits, due: Due, *, step_flops: float | None = None) -> Promise | None:
+        """Keep fits for this process where no actor does them."""
+        return super().submit_like(fits, due, step_flops=step_flops) if self._pool is None else None
 
     def wait(self, promise: Any) -> Any:
         """Return the result when it is there; all that is waiting goes to the actors."""

@@ -24,6 +24,7 @@ from fedsim.engine.execute import one_torch_thread
 from fedsim.engine.executors.base import Due, Executor, Promise
 from fedsim.engine.fit_cache import MAX_KINDS
 from fedsim.engine.jobs import Fit, Job
+from fedsim.engine.like_fits import LikeFits
 from fedsim.engine.worker_state import Resources, Worker, choose_repeatable_kernels, pin_thread
 from fedsim.errors import JobError, RunError
 from fedsim.params import Work
@@ -57,7 +58,7 @@ class PooledJob(Future[Any]):
 
 
 class DeferredJob:
-    """A job that is run by a thread that waits for its result.
+    """A job, or like fits, that is run by a thread that waits for its result.
 
     Attributes:
         group: The jobs that can be computed together with it and have not started, and itself.
@@ -67,8 +68,8 @@ class DeferredJob:
 
     __slots__ = ("_job", "group", "has_batch_key", "result")
 
-    def __init__(self, job: Job, group: Group, *, has_batch_key: bool) -> None:
-        self._job: Job | None = job
+    def __init__(self, job: Job | LikeFits, group: Group, *, has_batch_key: bool) -> None:
+        self._job: Job | LikeFits | None = job
         self.group = group
         self.has_batch_key = has_batch_key
         self.result: Any = CancelledError()
@@ -83,7 +84,7 @@ class DeferredJob:
         """Give it up, unless it has started."""
         return self.start() is not None
 
-    def start(self) -> Job | None:
+    def start(self) -> Job | LikeFits | None:
         """Return the job if it has not started and was not given up."""
         job, self._job = self._job, None
         self.group.pop(self, None)
@@ -156,6 +157,14 @@ class Threads(Executor):
                 heapq.heappush(self._queue, (due, pooled))
                 self._ready.notify()
         return pooled
+
+    def submit_like(self, fits: LikeFits, due: Due, *, step_flops: float | None = None) -> Promise | None:
+        """Keep fits for whoever waits, if they can be done together and their steps are short."""
+        key = self._batch_key(fits.fit) if self.config.batching == "auto" else None
+        is_long = bool(self._threads) and (step_flops is None or step_flops >= LONG_TOGETHER_FLOPS)
+        if key is None or is_long or self._resources.verify:
+            return None
+        return DeferredJob(fits, self._groups.setdefault(key, {}), has_batch_key=True)
 
     def _batch_key(self, job: Job) -> Hashable | None:
         like = job.like if isinstance(job, Fit) else None
@@ -233,7 +242,7 @@ class Threads(Executor):
     def _run_pooled(self, pooled: PooledJob, worker: Worker) -> None:
         if (job := pooled.start()) is None:
             return
-        self._jobs_done[type(job).__name__.lower()]["in a thread"] += 1
+        self._jobs_done[_name(job)]["in a thread"] += 1
         try:
             (result,), _ = self._run([job], worker)
         except BaseException as error:
@@ -256,13 +265,11 @@ class Threads(Executor):
                 deferred.result = error
             raise
         first, job = started[0]
-        self._jobs_done[type(job).__name__.lower()].update(
-            ways if first.has_batch_key else {"no batched form": len(started)}
-        )
+        self._jobs_done[_name(job)].update(ways if first.has_batch_key else {"no batched form": len(started)})
         for (deferred, _), result in zip(started, results, strict=True):
             deferred.result = result
 
-    def _run(self, jobs: Sequence[Job], worker: Worker) -> tuple[list[Any], Ways]:
+    def _run(self, jobs: Sequence[Job | LikeFits], worker: Worker) -> tuple[list[Any], Ways]:
         """Run jobs of one group; return their results, or what they raised, and in which ways they ran."""
         times = self.job_times
         began_ns = 0 if times is None else times.now_ns()
@@ -273,8 +280,13 @@ class Threads(Executor):
         finally:
             self._thread_state.is_running_a_job = False
         if times is not None:
-            times.done(type(jobs[0]).__name__.lower(), len(jobs), began_ns)
+            count = sum(len(job) if isinstance(job, LikeFits) else 1 for job in jobs)
+            times.done(_name(jobs[0]), count, began_ns)
         return done
+
+
+def _name(job: Job | LikeFits) -> str:
+    return type(job.fit if isinstance(job, LikeFits) else job).__name__.lower()
 
 
 PLUGIN = Threads

@@ -105,7 +105,14 @@ class _Jobs(NamedTuple):
 
 
 class _Shared(NamedTuple):
-    """A hook that has run for the clients of several dispatches: its own, and those at some places."""
+    """A hook that has run for the clients of several dispatches.
+
+    Attributes:
+        hook: The hook.
+        places: Those of the dispatches, its own first.
+        keys: Of the hooks of the others.
+        ends_ns: When their jobs end, ``[others, jobs]``.
+    """
 
     hook: SharedHook
     places: Array
@@ -258,15 +265,20 @@ class Cohort:
             if not hook.has_run_for_all(self._turns[first], self._replies[first]):
                 drivers.do_not_share(exchange)
                 break
-            shared = self._follow(hook, np.array(others))
-            if shared is None:
+            places = np.array(others)
+            self._up.number[places] = self._up.number[first]
+            if not self._follow(hook, first, places):
                 return False
-            self._up.number[shared.places] = self._up.number[first]
-            self._shared.append(shared)
         return True
 
-    def _follow(self, hook: SharedHook, places: Array) -> _Shared | None:
-        """Let clients ask for the jobs of a shared hook; None if an end is no instant."""
+    def _follow(self, hook: SharedHook, first: int, places: Array) -> bool:
+        """Let clients ask for the jobs of a shared hook; return whether all ends are instants.
+
+        Args:
+            hook: The hook.
+            first: The place of the dispatch for which it has run.
+            places: Those of the others.
+        """
         headers, clients = [self.headers[place] for place in places.tolist()], self._columns.client[places]
         key_of, speeds = self.drivers.host.contexts.key_of, self.drivers.parts.fleet.speeds(clients)
         keys, ends_ns = [key_of(header) for header in headers], [np.empty((len(places), 0), np.int64)]
@@ -274,18 +286,23 @@ class Cohort:
         for request, its_s in zip(hook.requests, durations_s, strict=True):
             passed_ns = np.rint(np.cumsum(its_s, axis=1) * 1e9)
             if not (passed_ns < LAST_NS / 2).all():
-                return None
+                return False
             ends_ns.append(self._goes_on_ns[places, None] + passed_ns.astype(np.int64))
             names, flops, _ = zip(*[job_values(timed) for timed in request.jobs], strict=True)
             values = [repeated(column(each), len(places)) for each in (names, flops)]
             self._ask(places, ends_ns[-1], [*values, its_s.reshape(-1)])
-        return _Shared(hook, places, keys, np.concatenate(ends_ns, axis=1))
+        self._shared.append(_Shared(hook, np.append(first, places), keys, np.concatenate(ends_ns, axis=1)))
+        return True
 
     def _start_shared(self) -> None:
-        """Start the jobs of shared hooks, and keep the replies of their clients."""
+        """Start the jobs of shared hooks."""
         for hook, places, keys, ends_ns in self._shared:
-            replies = hook.start(self._columns.client[places].tolist(), keys, ends_ns)
-            for place, reply in zip(places.tolist(), replies, strict=True):
+            hook.start(self._columns.client[places[1:]].tolist(), keys, ends_ns.min(axis=0).tolist())
+
+    def _take_replies(self) -> None:
+        """Keep the replies of clients that share hooks."""
+        for hook, places, *_ in self._shared:
+            for place, reply in zip(places.tolist(), hook.replies(), strict=True):
                 self._replies[place], self._like[place] = reply, hook
 
     def _run_tile(self, places: Sequence[int], hook: SharedHook | None = None) -> bool:
@@ -487,6 +504,7 @@ class Cohort:
             turn.forget_ahead()
             if not turn.is_copy:
                 self.drivers.host.keep(turn)
+        self._take_replies()
         order = self._departures[np.argsort(self._replied_ns[self._departures], kind="stable")].tolist()
         at_ns, replies, like = self._replied_ns.tolist(), self._replies, self._like
         return [Arrival(place, at_ns[place], replies[place], like[place]) for place in order]

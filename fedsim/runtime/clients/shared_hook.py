@@ -24,9 +24,9 @@ from fedsim.data import Split
 from fedsim.engine.cost import duration_s, load_of
 from fedsim.engine.engine import Engine
 from fedsim.engine.jobs import Fitted, Samples
-from fedsim.engine.pending_fit import FitResult, Part
+from fedsim.engine.pending_fit import Part
 from fedsim.engine.requests import JobRequest
-from fedsim.engine.shared_fit import SharedFit, can_be_shared
+from fedsim.engine.shared_fit import LikeResults, SharedFit, can_be_shared
 from fedsim.fleet import Device
 from fedsim.params import Array, Form, Model, PendingTree, Tree
 from fedsim.rng import Key
@@ -116,6 +116,8 @@ class SharedHook:
         self._is_refused = False
         self._make_reply: Make | None = None
         self._reply: Message | None = None
+        self._results: list[LikeResults] = []
+        self._num_clients = 1
 
     def go_on(self, turn: Turn, loop: VirtualTimeLoop) -> JobRequest | None:
         """Let the hook go on beforehand; see :meth:`Turn.go_on_ahead`."""
@@ -190,31 +192,33 @@ class SharedHook:
             first += len(request.jobs)
         return durations_s
 
-    def start(self, clients: Sequence[int], keys: Sequence[Key], ends_ns: Array) -> list[Message | None]:
-        """Start the jobs of all; return the replies of the others.
+    def start(self, clients: Sequence[int], keys: Sequence[Key], ends_ns: Sequence[int]) -> None:
+        """Start the jobs of all.
 
         Args:
             clients: The others.
             keys: Of their hooks.
-            ends_ns: When their jobs end, ``[clients, jobs]``.
+            ends_ns: When the first of each job ends.
         """
-        context = cast(SharedContext, self.context)
-        place, results = partial(place_of, round=context.round), list[list[FitResult]]()
-        for number, (fit, name) in enumerate(zip(self._fits, context.names, strict=True)):
+        context, self._num_clients = cast(SharedContext, self.context), 1 + len(clients)
+        place = partial(place_of, round=context.round)
+        for fit, name, end_ns in zip(self._fits, context.names, ends_ns, strict=True):
             seeds = [key.child(name).seed for key in keys]
-            results.append(fit.start(clients, seeds, ends_ns[:, number].tolist(), place))
+            self._results.append(fit.start(clients, seeds, end_ns, place))
+
+    def replies(self) -> Sequence[Message | None]:
+        """Return the replies of all, that of the first included, when their jobs have ended."""
         if (make := self._make_reply) is None:
-            return [self._reply] * len(clients)
-        slots = list(self._trees.values())
-        return [
-            make(
-                [
-                    PendingTree(form, partial(results[fit][client].tree, name, part, form))
-                    for fit, name, part, form in slots
-                ]
-            )
-            for client in range(len(clients))
+            return [self._reply] * self._num_clients
+        of_fits = [
+            self._results[fit].trees(name, part, form) for fit, name, part, form in self._trees.values()
         ]
+        return [make(trees) for trees in zip(*of_fits, strict=True)]
+
+    @property
+    def are_in_range(self) -> bool:
+        """Whether no trained scalar of any reply is known to be out of range."""
+        return all(results.are_in_range for results in self._results)
 
 
 def _making(value: Any, slots: Mapping[int, int]) -> Make | None:
@@ -231,15 +235,28 @@ def _making(value: Any, slots: Mapping[int, int]) -> Make | None:
         return itemgetter(slots[id(value)]) if value.is_pending else None
     if isinstance(value, np.ndarray):
         return None
-    made = {name: make for name, part in parts(value).items() if (make := _making(part, slots)) is not None}
+    cls, whole = type(value), dict(parts(value))
+    made = [(name, make) for name, part in whole.items() if (make := _making(part, slots)) is not None]
     if not made:
         return None
-    cls, whole = type(value), dict(parts(value))
+
+    def changed(trees: Sequence[Tree]) -> dict[Any, Any]:
+        its = whole.copy()
+        for name, make in made:
+            its[name] = make(trees)
+        return its
+
+    if isinstance(value, Message):
+
+        def message(trees: Sequence[Tree]) -> Any:
+            # Its fields have been checked once, and the trees have the same form.
+            made_message = object.__new__(cls)
+            vars(made_message).update(changed(trees))
+            return made_message
+
+        return message
     if isinstance(value, Mapping):
-        return lambda trees: whole | {name: make(trees) for name, make in made.items()}
+        return changed
     if isinstance(value, list | tuple):
-        return lambda trees: type(value)(
-            (whole | {name: make(trees) for name, make in made.items()}).values()
-        )
-    cls = type(value)
-    return lambda trees: cls(**(whole | {name: make(trees) for name, make in made.items()}))
+        return lambda trees: cls(changed(trees).values())
+    return lambda trees: cls(**changed(trees))

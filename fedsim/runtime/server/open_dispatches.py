@@ -41,6 +41,14 @@ RUN_ENDED = "the run ended"
 """Why a dispatch is dropped that is open when the run ends."""
 
 
+class Alike(Protocol):
+    """What replies have in common that differ in trained values alone."""
+
+    @property
+    def are_in_range(self) -> bool:
+        """Whether no trained scalar of any of them is known to be out of range."""
+
+
 @dataclass(slots=True, eq=False)
 class OpenDispatch:
     """One dispatch to one client, seen from the server.
@@ -53,7 +61,7 @@ class OpenDispatch:
         lease: Ends the waiting; None where the reply is known to come before.
         released: Whether its client may be asked again before the reply is merged.
         abandoned: Why no reply will come, as the trace has it; empty where one may come.
-        like: One object for dispatches whose replies differ in trained values alone; or None.
+        like: What its reply has in common with others; None where it has nothing.
     """
 
     header: Header
@@ -63,7 +71,7 @@ class OpenDispatch:
     lease: Timeout[OpenDispatch] | None = None
     released: bool = False
     abandoned: str = ""
-    like: object | None = None
+    like: Alike | None = None
 
     @property
     def client(self) -> int:
@@ -78,13 +86,13 @@ class Arrival(NamedTuple):
         place: That of its dispatch.
         at_ns: When it arrives.
         message: The reply.
-        like: One object for replies that differ in trained values alone; or None.
+        like: What it has in common with others; None where it has nothing.
     """
 
     place: int
     at_ns: int
     message: Message | None
-    like: object | None = None
+    like: Alike | None = None
 
 
 class DrivenCohort(Protocol):

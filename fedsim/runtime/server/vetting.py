@@ -12,6 +12,7 @@ from fedsim.runtime.hook_results import called, merged_state
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.purity import unchanged
 from fedsim.runtime.server.non_finite import non_finite, spoiled
+from fedsim.runtime.server.open_dispatches import Alike
 from fedsim.runtime.told_losses import ToldLoss
 
 
@@ -25,17 +26,17 @@ class Vetting:
     def __init__(self, parts: Parts, server: ServerContext, state: Any, exchange: Exchange) -> None:
         self._parts, self._server, self._state, self._exchange = parts, server, state, exchange
         self._knows_forms_alone = type(parts.algorithm).vet is Algorithm.vet
-        self._accepted: set[object] = set()
+        self._accepted: set[Alike] = set()
 
-    def misfit(self, reply: Reply, like: object | None = None) -> str | None:
+    def misfit(self, reply: Reply, like: Alike | None = None) -> str | None:
         """Return why a reply cannot be merged, or None.
 
         Args:
             reply: The reply.
-            like: One object for replies of like clients that differ in values alone.
+            like: What it has in common with others; None where it has nothing.
         """
         if like is not None and like in self._accepted:
-            return non_finite(reply.message)
+            return None if like.are_in_range else non_finite(reply.message)
         fault = self._misfit(reply)
         if fault is None and like is not None and self._knows_forms_alone:
             self._accepted.add(like)

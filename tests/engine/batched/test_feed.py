@@ -11,6 +11,7 @@ from fedsim.data import FederatedData
 from fedsim.data.federated import Holdings
 from fedsim.engine.batched.feed import BatchedFeed, CanPad
 from fedsim.engine.jobs import ClientSamples, Fit, GlobalTest, Samples, Stream
+from fedsim.engine.like_fits import FitList
 from fedsim.engine.losses import TRAIN
 from fedsim.engine.optimisers import Sgd
 from fedsim.engine.steps import Descent
@@ -51,7 +52,7 @@ def steps(counts: tuple[int, ...], can_pad: CanPad | None, num_steps: int = 1) -
         )
         for client in range(len(counts))
     ]
-    feed = BatchedFeed(jobs, [(count,) for count in counts], resources_of(counts))
+    feed = BatchedFeed(FitList.of(jobs), [(count,) for count in counts], resources_of(counts))
     for step in range(num_steps):
         feed.num_at_work(step)
         met: Step = []
@@ -123,5 +124,5 @@ def test_samples_are_found_in_any_order_and_of_any_kind(
         )
         for some in samples
     ]
-    feed = BatchedFeed(jobs, [(count,) for count in counts], resources)
+    feed = BatchedFeed(FitList.of(jobs), [(count,) for count in counts], resources)
     assert [x for one in feed.at(0) for x in one.by_stream[TRAIN].x.flatten().tolist()] == met

@@ -14,7 +14,7 @@ from fedsim.bus import Delivery, Header
 from fedsim.clock import Trace
 from fedsim.errors import InvariantError
 from fedsim.runtime.clients.interrupted_work import ABANDON
-from fedsim.runtime.server.open_dispatches import OpenDispatches
+from fedsim.runtime.server.open_dispatches import Arrival, OpenDispatches
 
 
 def test_a_lost_upload_ends_with_the_lease(world: Any) -> None:
@@ -171,7 +171,7 @@ def test_a_dispatch_whose_reply_is_known_to_come_is_not_closed_before() -> None:
             dispatches.close(dispatch)
         (take,) = ends
         (again,) = dispatches.send_together(cohort, 0)
-        ends[-1]([(0, 3_000_000_000, None)])
+        ends[-1]([Arrival(0, 3_000_000_000, None)])
         assert again.reply.done()
         assert take is not ends[-1]
 
