@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from itertools import accumulate
 from math import isfinite, prod
-from typing import Any, NamedTuple, cast, final
+from typing import Any, NamedTuple, Protocol, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -261,6 +261,8 @@ def _most(dtype: np.dtype[Any]) -> float:
 
 def all_finite(tree: Tree) -> bool:
     """Say whether no array of a tree is :func:`out_of_range`."""
+    if type(tree) is RowTree and (tree.is_in_range or out_of_range(tree.row) is None):
+        return True
     return all(out_of_range(array) is None for array in tree.values())
 
 
@@ -397,7 +399,23 @@ class Model:
         return all_finite(self.params) and all_finite(self.buffers)
 
 
-def mean_model(models: Sequence[Model], weights: Sequence[float]) -> Model:
+class ModelValues(Protocol):
+    """A model, or a message that carries one."""
+
+    @property
+    def architecture(self) -> str:
+        """The label of the architecture."""
+
+    @property
+    def params(self) -> Tree:
+        """Trainable parameters."""
+
+    @property
+    def buffers(self) -> Tree:
+        """Buffers."""
+
+
+def mean_model(models: Sequence[ModelValues], weights: Sequence[float]) -> Model:
     """Return the weighted mean of models of one architecture, buffers included (specification 3.1)."""
     labels = sorted({model.architecture for model in models})
     if len(labels) > 1:

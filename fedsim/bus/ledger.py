@@ -163,8 +163,8 @@ class Ledger:
         self._outcome.extend([_DELIVERED] * count)
         self._arrivals.extend([1] * count)
         self._arrived_ns.frombytes(arrived_ns.tobytes())
-        for total, value in enumerate(_sums(rows)):
-            self._totals[up][total] += value
+        totals = self._totals[up]
+        totals[:] = map(add, totals, _sums(rows))
 
     def _sent_row(self, at_ns: int, header: Header, up: bool, what: Sent) -> bytes:
         """Return the row of a frame, which counts in the totals from now on."""
@@ -260,11 +260,7 @@ class Ledger:
 
 def _sums(rows: Array) -> list[int]:
     """Return what frames of one direction add up to: frames, bytes, parameters, data, overhead."""
-    models, samples = rows[~rows["data"]], rows[rows["data"]]
-    return [
-        len(rows),
-        int(models["bytes"].sum()),
-        int(models["parameters"].sum()),
-        int(samples["bytes"].sum()),
-        int(rows["overhead"].sum(dtype=np.int64)),
-    ]
+    is_data, num_bytes = rows["data"], rows["bytes"]
+    data = int(num_bytes @ is_data)
+    parameters, overhead = int(rows["parameters"] @ ~is_data), int(rows["overhead"].sum(dtype=np.int64))
+    return [len(rows), int(num_bytes.sum()) - data, parameters, data, overhead]

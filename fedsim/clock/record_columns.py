@@ -62,10 +62,5 @@ def joined(counts: Sequence[int], columns: Sequence[Column]) -> Column:
     return np.concatenate([array.astype(object) for array in arrays] if is_mixed else arrays)
 
 
-def repeated(value: Column, times: int) -> Column:
-    """Return a column several times, one after the other."""
-    return np.tile(value, times) if isinstance(value, np.ndarray) else value
-
-
 def _dtype(value: Any) -> Any:
     return _DTYPES.get(type(value), object)

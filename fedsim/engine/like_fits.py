@@ -11,7 +11,7 @@ import numpy as np
 from fedsim.engine.jobs import ClientSamples, Fit, Fitted, Samples
 from fedsim.engine.pending_fit import PARTS, Part
 from fedsim.engine.worker_state import Resources
-from fedsim.params import Array, Model, RowTree, Tree
+from fedsim.params import Array, Model, Tree, all_finite
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +59,8 @@ class LikeFitted(NamedTuple):
                     {} if isinstance(each, BaseException) else getattr(each.models[name], part)
                     for each in results
                 ]
-        return cls(trees, errors, are_in_range=not errors and all(map(_is_in_range, trees.values())))
+        distinct = {id(tree): tree for of_all in trees.values() for tree in of_all}
+        return cls(trees, errors, are_in_range=not errors and all(map(all_finite, distinct.values())))
 
     def of_fit(self, fits: LikeFits, number: int) -> Fitted:
         """Return the result of one of the fits, without its loss; raise what it raised."""
@@ -72,10 +73,6 @@ class LikeFitted(NamedTuple):
             ]
             models[name] = Model(job.models[name].architecture, params, buffers)
         return Fitted(models, float("nan"), job.num_steps)
-
-
-def _is_in_range(trees: Sequence[Tree]) -> bool:
-    return all(not tree or (type(tree) is RowTree and tree.is_in_range) for tree in trees)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -36,6 +36,10 @@ class PerClient(Protocol):
         """Return the number of a client."""
 
 
+_FEW = 32
+"""Clients up to which one look-up for each is faster than array operations."""
+
+
 class InGroups:
     """A number for each client, given by groups of consecutive clients: a count, and a number or array."""
 
@@ -51,7 +55,9 @@ class InGroups:
         return column if isinstance(column, float) else column(client - self._starts[place])
 
     def take(self, clients: Array) -> Array:
-        """Return the numbers of clients."""
+        """Return the numbers of clients, float64 ``[clients]``."""
+        if len(clients) < _FEW:
+            return np.array([self[client] for client in clients.tolist()])
         groups, numbers = np.searchsorted(self._starts, clients, "right") - 1, np.empty(len(clients))
         for group in np.unique(groups):
             its = groups == group

@@ -80,7 +80,7 @@ def start_models(server: ServerContext) -> dict[str, Model]:
 
 def mean_of_models(replies: Replies[ModelUpdate], weighting: Weighting) -> Model:
     """Return the mean of the replies' models, weighted by samples or equally."""
-    return mean_model([reply.message.model for reply in replies], mean_weights(replies, weighting))
+    return mean_model([reply.message for reply in replies], mean_weights(replies, weighting))
 
 
 def mean_weights(replies: Replies[ModelUpdate], weighting: Weighting) -> list[float]:

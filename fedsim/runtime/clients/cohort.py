@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,7 +17,7 @@ from fedsim.bus.memory import TRANSFER_END, TRANSFER_START, OnLink, transfer_end
 from fedsim.clock import EventClass, Trace, VirtualTimeLoop
 from fedsim.clock.event_trace import LAST_NS
 from fedsim.clock.loop import to_ns
-from fedsim.clock.record_columns import Column, column, joined, repeated
+from fedsim.clock.record_columns import Column, column, joined
 from fedsim.engine.engine import DONE, JOB_END, JOB_START, job_values
 from fedsim.engine.executors.base import Promise
 from fedsim.engine.requests import JobRequest
@@ -24,7 +26,7 @@ from fedsim.params import Array
 from fedsim.rng import Key
 from fedsim.runtime.clients.cohort_records import BEGUN, NO_EVENT, SENT, CohortEvents, CohortRecords
 from fedsim.runtime.clients.hook_steps import Turn
-from fedsim.runtime.clients.shared_hook import SharedHook
+from fedsim.runtime.clients.shared_hook import SharedHook, durations_of, loads_of, part_of
 from fedsim.runtime.server.open_dispatches import DISPATCH, Arrival, dispatch_values
 from fedsim.wire import SERVER, Message, Packed, pack
 
@@ -61,6 +63,8 @@ class _Frames:
     def what(self, places: Array) -> list[Column]:
         """Return what ledger and trace have of these frames, in columns."""
         kinds, numbers = [frame.what for frame in self._numbers], self.number[places]
+        if len(kinds) == 1:
+            return list(kinds[0])
         columns = [column(values) for values in zip(*kinds, strict=True)]
         return [value[numbers] if isinstance(value, np.ndarray) else value for value in columns]
 
@@ -75,9 +79,8 @@ class _Arrived(NamedTuple):
     @classmethod
     def of(cls, arrivals: Arrivals, places: Array) -> _Arrived:
         """Return arrivals of frames, which belong to the dispatches at these places."""
-        counts = [len(frames) for _, frames in arrivals]
-        number = np.arange(sum(counts)) - np.repeat(np.cumsum([0, *counts])[:-1], counts)
-        at_ns = np.repeat(np.array([at_ns for at_ns, _ in arrivals], np.int64), counts)
+        at_ns = np.array([at_ns for at_ns, frames in arrivals for _ in frames], np.int64)
+        number = np.array([number for _, frames in arrivals for number in range(len(frames))], np.int64)
         frames = np.array([frame for _, frames in arrivals for frame in frames], np.int64)
         return cls(at_ns, places[frames], number)
 
@@ -115,7 +118,7 @@ class _Shared(NamedTuple):
     """
 
     hook: SharedHook
-    places: Array
+    places: Sequence[int]
     keys: Sequence[Key]
     ends_ns: Array
 
@@ -161,6 +164,7 @@ class Cohort:
     # Of each step that leaves lines for the log: when and why it comes, place, and number of the step.
     _notes: list[tuple[int, int, int, int, int]] = field(default_factory=list, init=False)
     _departures: Array = field(init=False)  # places, in order
+    _end: tuple[int, int] = field(init=False)  # instant in ns, class
 
     def __post_init__(self) -> None:
         headers, count = self.headers, len(self.headers)
@@ -217,17 +221,14 @@ class Cohort:
         try:
             if not self._run_shared(sent, begin):
                 return False
-            alone = [place for place in places.tolist() if place not in self._turns]
-            for shared in self._shared:
-                of_others = set(shared.places.tolist())
-                alone = [place for place in alone if place not in of_others]
+            done = self._turns.keys() | {place for shared in self._shared for place in shared.places}
+            alone = [place for place in places.tolist() if place not in done]
             for place in alone:
                 begin(place)
         except Exception:
             return False  # the loop raises it at its instant
-        for first in range(0, len(alone), MAX_TILE):
-            if not self._run_tile(alone[first : first + MAX_TILE]):
-                return False
+        if not self._run_tiles(alone, {}):
+            return False
         ranks = self._events.ranks()
         self._departures = self._in_order(ranks, self._goes_on_ns, self._event, self._number)
         leaving = self._departures[self._up.number[self._departures] != _NO_FRAME]
@@ -257,68 +258,96 @@ class Cohort:
 
     def _run_shared(self, sent: Sequence[Packed | None], begin: Callable[[int], Turn]) -> bool:
         """Run hooks that can run for several clients; return whether all have ended well."""
-        drivers, exchange = self.drivers, self._columns.exchange
-        for first, *others in drivers.like_clients(self._columns, sent):
-            begin(first).shared = hook = SharedHook(drivers.engine)
-            if not self._run_tile([first], hook):
-                return False
-            if not hook.has_run_for_all(self._turns[first], self._replies[first]):
-                drivers.do_not_share(exchange)
-                break
-            places = np.array(others)
-            self._up.number[places] = self._up.number[first]
-            if not self._follow(hook, first, places):
-                return False
-        return True
+        drivers = self.drivers
+        groups = drivers.like_clients(self._columns, sent)
+        hooks = {first: SharedHook(drivers.engine) for first, *_ in groups}
+        for first, hook in hooks.items():
+            begin(first).shared = hook
+        if not self._run_tiles(list(hooks), hooks):
+            return False
+        ended = [
+            hook.has_run_for_all(self._turns[place], self._replies[place]) for place, hook in hooks.items()
+        ]
+        if not all(ended):
+            drivers.do_not_share(self._columns.exchange)
+            return True
+        by_shape = defaultdict[tuple[int, ...], list[list[int]]](list)
+        for group in groups:
+            by_shape[tuple([len(request.jobs) for request in hooks[group[0]].requests])].append(group)
+        return all(self._follow(its, [hooks[first] for first, *_ in its]) for its in by_shape.values())
 
-    def _follow(self, hook: SharedHook, first: int, places: Array) -> bool:
-        """Let clients ask for the jobs of a shared hook; return whether all ends are instants.
+    def _follow(self, groups: Sequence[Sequence[int]], hooks: Sequence[SharedHook]) -> bool:
+        """Let clients ask for the jobs of shared hooks; return whether all ends are instants.
 
         Args:
-            hook: The hook.
-            first: The place of the dispatch for which it has run.
-            places: Those of the others.
+            groups: The places of the dispatches of each hook, that for which it has run first.
+            hooks: The hooks, which have asked for equally many jobs.
         """
-        headers, clients = [self.headers[place] for place in places.tolist()], self._columns.client[places]
-        key_of, speeds = self.drivers.host.contexts.key_of, self.drivers.parts.fleet.speeds(clients)
-        keys, ends_ns = [key_of(header) for header in headers], [np.empty((len(places), 0), np.int64)]
-        durations_s = hook.durations_s(speeds, keys, [header.dispatch for header in headers])
-        for request, its_s in zip(hook.requests, durations_s, strict=True):
-            passed_ns = np.rint(np.cumsum(its_s, axis=1) * 1e9)
+        columns, key_of = self._columns, self.drivers.host.contexts.key_of
+        places = np.array([place for _, *others in groups for place in others])
+        bounds = np.cumsum([0, *(len(group) - 1 for group in groups)]).tolist()
+        spans = [slice(*bound) for bound in pairwise(bounds)]
+        speeds = self.drivers.parts.fleet.speeds(columns.client[places])
+        keys = [key_of(self.headers[place]) for place in places.tolist()]
+        ends_ns = [np.empty((len(places), 0), np.int64)]
+        first_job = 1
+        for requests in zip(*[hook.requests for hook in hooks], strict=True):
+            asked = [request.jobs for request in requests]
+            loads = loads_of(speeds, keys, columns.dispatch[places].tolist(), first_job, len(asked[0]))
+            parts = [
+                durations_of(jobs, part_of(speeds, span), loads[span])
+                for jobs, span in zip(asked, spans, strict=True)
+            ]
+            durations_s = np.concatenate(parts)
+            passed_ns = np.rint(durations_s.cumsum(axis=1) * 1e9)
             if not (passed_ns < LAST_NS / 2).all():
                 return False
             ends_ns.append(self._goes_on_ns[places, None] + passed_ns.astype(np.int64))
-            names, flops, _ = zip(*[job_values(timed) for timed in request.jobs], strict=True)
-            values = [repeated(column(each), len(places)) for each in (names, flops)]
-            self._ask(places, ends_ns[-1], [*values, its_s.reshape(-1)])
-        self._shared.append(_Shared(hook, np.append(first, places), keys, np.concatenate(ends_ns, axis=1)))
+            values = [
+                job_values(timed)[:2]
+                for jobs, (_, *others) in zip(asked, groups, strict=True)
+                for timed in list(jobs) * len(others)
+            ]
+            names_and_flops = [column(each) for each in zip(*values, strict=True)]
+            self._ask(places, ends_ns[-1], [*names_and_flops, durations_s.reshape(-1)])
+            first_job += len(asked[0])
+        all_ends_ns = np.concatenate(ends_ns, axis=1)
+        for hook, (first, *others), span in zip(hooks, groups, spans, strict=True):
+            self._up.number[others] = self._up.number[first]
+            self._shared.append(_Shared(hook, [first, *others], keys[span], all_ends_ns[span]))
         return True
 
     def _start_shared(self) -> None:
         """Start the jobs of shared hooks."""
         for hook, places, keys, ends_ns in self._shared:
-            hook.start(self._columns.client[places[1:]].tolist(), keys, ends_ns.min(axis=0).tolist())
+            clients = [self.headers[place].receiver for place in places[1:]]
+            hook.start(clients, keys, ends_ns.min(axis=0).tolist())
 
     def _take_replies(self) -> None:
         """Keep the replies of clients that share hooks."""
         for hook, places, *_ in self._shared:
-            for place, reply in zip(places.tolist(), hook.replies(), strict=True):
+            for place, reply in zip(places, hook.replies(), strict=True):
                 self._replies[place], self._like[place] = reply, hook
 
-    def _run_tile(self, places: Sequence[int], hook: SharedHook | None = None) -> bool:
-        """Run hooks to their ends, all one request at a time; return whether all have ended well.
+    def _run_tiles(self, places: Sequence[int], hooks: Mapping[int, SharedHook]) -> bool:
+        """Run hooks to their ends; return whether all have ended well.
 
         Args:
             places: Those of the dispatches.
-            hook: The hook of the one dispatch, if it may run for several clients.
+            hooks: By place, hooks that may run for several clients.
         """
+        tiles = [places[first : first + MAX_TILE] for first in range(0, len(places), MAX_TILE)]
+        return all(self._run_tile(tile, hooks) for tile in tiles)
+
+    def _run_tile(self, places: Sequence[int], hooks: Mapping[int, SharedHook]) -> bool:
+        """Run the hooks of a tile, all one request at a time; see :meth:`_run_tiles`."""
         engine, loop, now_ns = self.drivers.engine, self.loop, self.loop.now_ns
         number = 0  # of the step
         try:
             while places:
                 submitted = list[tuple[int, JobRequest, Sequence[Promise] | None, list[int]]]()
                 for place, goes_on_ns in zip(places, self._goes_on_ns[places].tolist(), strict=True):
-                    turn = self._turns[place]
+                    turn, hook = self._turns[place], hooks.get(place)
                     loop.now_ns = goes_on_ns  # what a hook reads of the clock
                     request = turn.go_on_ahead() if hook is None else hook.go_on(turn, loop)
                     if turn.has_notes(number):
@@ -408,7 +437,7 @@ class Cohort:
         if (end_ns := int(self._replied_ns.max())) > by_ns:
             return False
         # Which of two events at one instant came first would depend on when the loop was told of each.
-        if np.isin(uploads.at_ns, self._events.at_ns).any():
+        if not set(self._events.at_ns.tolist()).isdisjoint(uploads.at_ns.tolist()):
             return False
         presence = self.drivers.presence
         return self.is_quiet_until(end_ns) and (
@@ -484,12 +513,18 @@ class Cohort:
     def finish_with(self, take: Callable[[Iterable[Arrival]], object]) -> None:
         """Record all in its time; call a function with the replies when the last has come."""
         self._record_before(self._start_ns, BEGUN)
-        self.loop.before = self._record_before
         end_ns, last = int(self._replied_ns.max()), int(self._departures[-1])
         event_class = _ORDINARY
         if self._up.number[last] == _NO_FRAME and self._replied_ns[last] == end_ns:
             event_class = EventClass(max(event_class, int(self._events.class_of(self._event[last]))))
+        self._end = end_ns, event_class
+        self.loop.before = self._before
         self.loop.call_at_ns(end_ns, self._finish, take, event_class=event_class)
+
+    def _before(self, at_ns: int, event_class: int) -> None:
+        """Record what happens before an event, unless it is the end, which no other ordinary event meets."""
+        if (at_ns, event_class) != self._end or event_class != _ORDINARY:
+            self._record_before(at_ns, event_class)
 
     def _finish(self, take: Callable[[Iterable[Arrival]], object]) -> None:
         self.loop.before = None

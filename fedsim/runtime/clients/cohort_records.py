@@ -131,18 +131,19 @@ class CohortRecords:
 
     def make_before(self, trace: Trace, at_ns: int, event_class: int) -> None:
         """Make those before an instant, and those at the instant in a class before this one."""
-        first, end = np.searchsorted(self._at_ns, [at_ns, at_ns + 1])
-        end = first + np.searchsorted(self._class[first:end], event_class)
-        order, self._num_made = self._order[self._num_made : end], int(end)
+        first, end = int(self._at_ns.searchsorted(at_ns)), int(self._at_ns.searchsorted(at_ns, "right"))
+        end = first + int(self._class[first:end].searchsorted(event_class))
+        order, self._num_made = self._order[self._num_made : end], end
         if not len(order):
             return
         chosen = np.sort(order)
         groups, start = [], 0
         for kind, columns in self._groups:
-            first, end = np.searchsorted(chosen, [start, start + columns.num_records])
+            first = int(chosen.searchsorted(start))
+            end = int(chosen.searchsorted(start + columns.num_records))
             places = chosen[first:end] - start
             start += columns.num_records
             if len(places):
                 is_whole = len(places) == columns.num_records
                 groups.append((kind, columns if is_whole else columns.chosen(places)))
-        trace.record_together(groups, np.searchsorted(chosen, order).tolist())
+        trace.record_together(groups, chosen.searchsorted(order).tolist())

@@ -25,7 +25,7 @@ from fedsim.engine.cost import duration_s, load_of
 from fedsim.engine.engine import Engine
 from fedsim.engine.jobs import Fitted, Samples
 from fedsim.engine.pending_fit import Part
-from fedsim.engine.requests import JobRequest
+from fedsim.engine.requests import JobRequest, TimedJob
 from fedsim.engine.shared_fit import LikeResults, SharedFit, can_be_shared
 from fedsim.fleet import Device
 from fedsim.params import Array, Form, Model, PendingTree, Tree
@@ -169,29 +169,6 @@ class SharedHook:
         self._reply = reply
         return True
 
-    def durations_s(self, devices: Device, keys: Sequence[Key], dispatches: Sequence[int]) -> list[Array]:
-        """Return how long the others take for each job, s: for each request, float64 ``[clients, jobs]``.
-
-        Args:
-            devices: Theirs (:meth:`fedsim.fleet.Fleet.speeds`).
-            keys: Of their hooks.
-            dispatches: The numbers of the dispatches to them.
-        """
-        variations: Any = devices.variation
-        laws: Any = repeat(None) if devices.load is None else devices.load
-        draws = list(zip(variations.tolist(), laws, keys, dispatches, strict=False))
-        first, durations_s = 1, []
-        for request in self.requests:
-            columns = []
-            for number, timed in enumerate(request.jobs, first):
-                loads = [
-                    load_of(sigma, law, key, "load", dispatch, number) for sigma, law, key, dispatch in draws
-                ]
-                columns.append(duration_s(devices, timed.effort, np.array(loads)))
-            durations_s.append(np.stack(columns, axis=1))
-            first += len(request.jobs)
-        return durations_s
-
     def start(self, clients: Sequence[int], keys: Sequence[Key], ends_ns: Sequence[int]) -> None:
         """Start the jobs of all.
 
@@ -219,6 +196,40 @@ class SharedHook:
     def are_in_range(self) -> bool:
         """Whether no trained scalar of any reply is known to be out of range."""
         return all(results.are_in_range for results in self._results)
+
+
+def part_of(devices: Device, span: slice) -> Device:
+    """Return some of several devices that are given as one."""
+    values: Any = [value[span] if isinstance(value, np.ndarray) else value for value in devices]
+    return Device._make(values)
+
+
+def loads_of(
+    devices: Device, keys: Sequence[Key], dispatches: Sequence[int], first: int, num_jobs: int
+) -> Array:
+    """Return the factors on the times of clients' jobs, float64 ``[clients, jobs]``.
+
+    Args:
+        devices: Their devices, as one (:meth:`fedsim.fleet.Fleet.speeds`).
+        keys: Of their hooks.
+        dispatches: The numbers of the dispatches to them.
+        first: The number of the first job in the hook, from 1.
+        num_jobs: How many jobs there are.
+    """
+    variations: Any = devices.variation
+    laws: Any = repeat(None, len(keys)) if devices.load is None else devices.load
+    rows = [
+        [load_of(variation, law, key, "load", dispatch, first + job) for job in range(num_jobs)]
+        for variation, law, key, dispatch in zip(variations.tolist(), laws, keys, dispatches, strict=True)
+    ]
+    return np.array(rows)
+
+
+def durations_of(jobs: Sequence[TimedJob], devices: Device, loads: Array) -> Array:
+    """Return how long devices take for jobs, s, float64 ``[clients, jobs]``, given the factors on them."""
+    return np.stack(
+        [duration_s(devices, timed.effort, load) for timed, load in zip(jobs, loads.T, strict=True)], axis=1
+    )
 
 
 def _making(value: Any, slots: Mapping[int, int]) -> Make | None:
