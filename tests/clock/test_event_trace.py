@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from fedsim import clock
 from fedsim.clock import RecordKind, StoredTrace, Trace, read_trace
 from fedsim.clock.event_trace import stored_hash
+from fedsim.clock.record_columns import Columns
 from fedsim.errors import DataError, RunError
 
 SEND = RecordKind("send", ("client", "bytes"))
@@ -213,3 +214,42 @@ def test_no_record_is_made_later_than_one_can_hold() -> None:
     assert clock.run(record_at(2**62)) == [(2**62, "empty")]
     with pytest.raises(RunError, match="292 years"):
         clock.run(record_at(2**63))
+
+
+def test_records_that_are_added_together_are_those_that_are_added_one_by_one() -> None:
+    start, end = RecordKind("start", ("client", "what")), RecordKind("end", ("client",))
+    groups = [
+        (start, Columns(2, [np.array([1, 2]), np.array([7, 8]), "x"])),
+        (end, Columns(1, [np.array([2]), np.array([7])])),
+    ]
+    made: list[Any] = []
+    for together in (False, True):
+        sink, heard, columns = io.BytesIO(), list[Any](), list[Any]()
+        trace = Trace(sink, keep=True)
+        trace.listen({"start": lambda *row, heard=heard: heard.append(row)})
+        trace.listen({"end": _unheard}, {_unheard: columns.append})
+        for _ in range(2):  # the first time the kinds are introduced
+            if together:
+                trace.record_together(groups, [0, 2, 1])
+            else:
+                trace._add(start, (1, 7, "x"))
+                trace._add(end, (2, 7))
+                trace._add(start, (2, 8, "x"))
+        assert heard == [(1, 7, "x"), (2, 8, "x")] * 2
+        assert [list(its.rows()) for its in columns] == [[(2, 7)]] * together
+        made.append((trace.hash(), trace.kept, trace.count, sink.getvalue()))
+    assert made[0] == made[1]
+
+
+def _unheard(*row: Any) -> None:
+    """Hear a record that is added by itself."""
+
+
+def test_columns_that_are_no_records_of_their_kind_are_refused() -> None:
+    kind = RecordKind("start", ("client",))
+    trace = Trace()
+    trace._add(kind, (0, 1))
+    with pytest.raises(ValueError, match=r"'start' has the fields .*, but 0 value"):
+        trace.record_together([(kind, Columns(1, [np.array([1])]))], [0])
+    with pytest.raises(TypeError, match="a value that no trace holds"):
+        trace.record_together([(kind, Columns(1, [np.array([1]), object()]))], [0])

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim import clock
-from fedsim.clock import EventClass, VirtualTimeLoop
+from fedsim.clock import EventClass, VirtualTimeLoop, now_s, running_loop
+from fedsim.clock.loop import watched
 from fedsim.errors import DeadlockError, LivelockError, VirtualTimeError
 
 SECOND = 1_000_000_000
@@ -390,3 +391,20 @@ def test_context_variables_follow_callbacks(loop: VirtualTimeLoop) -> None:
     loop.call_soon(lambda: seen.append(name.get()))
     run_all(loop)
     assert seen == ["outer", "none", "outer"]
+
+
+def test_a_watched_loop_notes_whether_it_is_used() -> None:
+    async def main() -> None:
+        loop = running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        with watched(loop) as unused:
+            pass
+        with watched(loop) as used:
+            assert now_s() == loop.now_ns / 1e9
+        assert (unused.is_used, used.is_used) == (False, True)
+        assert running_loop() is loop
+        with pytest.raises(KeyError), watched(loop):
+            raise KeyError
+        assert running_loop() is loop
+
+    clock.run(main())

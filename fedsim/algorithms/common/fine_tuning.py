@@ -8,11 +8,12 @@ the training samples there (specification 3.5, E11).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from math import inf, isnan
 from typing import Any, Literal, TypeAlias, cast
 
-from fedsim.algorithms.base import Algorithm, C, Exchange, Exchanges, Predictor, Predictors, S
+from fedsim.algorithms.base import Algorithm, C, Exchange, Exchanges, Local, Predictor, Predictors, S
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.config import Config
 from fedsim.data import Split
@@ -85,6 +86,14 @@ class Tuned:
     model: Model  # its fine-tuned model
 
 
+async def _untuned(local: Local, client: ClientContext, state: Any, message: Any) -> tuple[Any, Any]:
+    """Do what a client does for a dispatch of the algorithm's; its fine-tuned model stays."""
+    if not isinstance(state, Tuned):
+        return await local(client, state, message)
+    before, reply = await local(client, state.before, message)
+    return replace(state, before=before), reply
+
+
 class FineTuning(Algorithm[C, S, Any]):
     """Adds fine-tuning of :meth:`own_model` after the last round to any algorithm.
 
@@ -96,10 +105,17 @@ class FineTuning(Algorithm[C, S, Any]):
     def exchanges(self) -> Exchanges[S, Any]:
         """The algorithm's, and fine-tuning at the end, if set."""
         exchanges = super().exchanges  # type: ignore[safe-super]
+        if self._passes is None:
+            return exchanges
+        # The frame of an earlier dispatch may arrive after that of fine-tuning.
+        others = [
+            exchange if exchange.local is None else replace(exchange, local=partial(_untuned, exchange.local))
+            for exchange in exchanges
+        ]
         finetune = Exchange(
             "finetune", instruct=self.send_last, local=self.local_finetune, when="closing", who="all"
         )
-        return exchanges if self._passes is None else (*exchanges, finetune)
+        return (*others, finetune)
 
     async def local_finetune(self, client: ClientContext, state: Any, message: Any) -> tuple[Tuned, None]:
         """Train the client's own model; keep the result beside the algorithm's state."""

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsim.algorithms.common.fine_tuning import finetuned, validation_loss
+from fedsim.algorithms.common.fine_tuning import Tuned, finetuned, validation_loss
 from fedsim.algorithms.fedavg_ft import FedAvgFT, FedAvgFTConfig
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.params import Model
+from fedsim.wire import ModelBroadcast
 from tests.algorithms.stand_ins import Client
 
 
@@ -139,3 +140,16 @@ def test_what_is_no_number_is_worse_than_any(loss: float) -> None:
     found = _loss(_Measured(3, loss))
     assert found == inf
     assert not isnan(found)
+
+
+def test_a_dispatch_that_comes_after_fine_tuning_meets_what_the_algorithm_keeps() -> None:
+    tuned = Tuned(None, _model(3))
+    learn, finetune = FedAvgFT(FedAvgFTConfig()).exchanges
+    client: Any = SimpleNamespace(fit=_fit, num_samples=lambda: 2)
+    after, reply = asyncio.run(learn.local(client, tuned, ModelBroadcast.of(_model(0))))  # type: ignore[misc, arg-type]
+    assert (after, _passes(reply.model)) == (tuned, 1)
+    assert finetune.name == "finetune"
+
+
+async def _fit(model: Model) -> Any:
+    return SimpleNamespace(model=_model(_passes(model) + 1))
