@@ -68,7 +68,6 @@ bench: $(READY)  ## measure speed and memory against their limits
 	$(BIN)/python tools/bench_loop.py --check
 	$(BIN)/python tools/bench_wire.py --check
 	$(BIN)/python tools/bench_train.py --check
-	$(BIN)/python tools/bench_train.py --variants --check
 	$(BIN)/python tools/bench_train.py --memory --check
 	$(BIN)/python tools/bench_dispatch.py --check
 	$(BIN)/python tools/bench_live.py --check
