@@ -69,7 +69,6 @@ bench: $(READY)  ## measure speed and memory against their limits
 	$(BIN)/python tools/bench_wire.py --check
 	$(BIN)/python tools/bench_train.py --check
 	$(BIN)/python tools/bench_train.py --memory --check
-	$(BIN)/python tools/bench_dispatch.py --check
 	$(BIN)/python tools/bench_live.py --check
 	$(BIN)/python tools/bench_timeline.py --check
 	$(BIN)/python tools/bench_network.py --check

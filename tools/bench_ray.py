@@ -7,10 +7,6 @@ Memory is that of this process and of the object store.
 from __future__ import annotations
 
 import gc
-import logging
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -21,33 +17,15 @@ import ray
 import torch
 from bench_harness import Bench, main
 from bench_train import CASES, EXECUTIONS, Case
-from ray.cluster_utils import Cluster
 
 from fedsim.engine.cluster.connection import Connection
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.result import RoundRow, RunResult
 from fedsim.runtime.run import run
 
-STORE_BYTES = 800_000_000
 MAX_RATIO = {"W2": 1.25, "W3": 3.0}
 MAX_GROWTH_MIB = 20.0
 ON_RAY = {"engine.executor": "ray", "engine.params": {"actors": 2}}
-
-
-@contextmanager
-def cluster() -> Iterator[None]:
-    """Have a cluster of one node that this process belongs to."""
-    node = {"num_cpus": 2, "object_store_memory": STORE_BYTES, "include_dashboard": False}
-    logging.getLogger("ray").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        nodes = Cluster(initialize_head=True, head_node_args=node)
-        ray.init(address=nodes.address, log_to_driver=False, logging_level=logging.ERROR)
-    try:
-        yield
-    finally:
-        ray.shutdown()
-        nodes.shutdown()  # type: ignore[no-untyped-call]
 
 
 def timed_run(parts: Parts) -> tuple[float, RunResult]:
@@ -114,14 +92,13 @@ def measure(bench: Bench) -> None:
     """Measure starts, memory and both workloads."""
     torch.set_num_threads(1)
     started = perf_counter()
-    connection = Connection("local")
+    cluster = Connection("local")  # which the runs join
     bench.show("start of a local cluster", perf_counter() - started, "s")
-    connection.close()
-    with cluster():
-        show_starts(bench)
-        show_growth(bench, CASES["W1"])
-        for name in MAX_RATIO:
-            compare(bench, name, CASES[name])
+    show_starts(bench)
+    show_growth(bench, CASES["W1"])
+    for name in MAX_RATIO:
+        compare(bench, name, CASES[name])
+    cluster.close()
 
 
 if __name__ == "__main__":
