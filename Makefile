@@ -75,7 +75,6 @@ bench: $(READY)  ## measure speed and memory against their limits
 	$(BIN)/python tools/bench_scale.py --check
 	$(BIN)/python tools/bench_ray.py --check
 	$(BIN)/python tools/bench_http.py --check
-	$(BIN)/python tools/bench_report.py --check
 
 wheel: $(READY)  ## build the package into dist
 	rm -rf dist

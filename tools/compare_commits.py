@@ -50,16 +50,11 @@ def main() -> None:
     parser.add_argument("--algorithms", nargs="+", metavar="ALGORITHM", help="names; all if left out")
     parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="for every scenario")
     parser.add_argument("--jobs", type=int, default=2, help="scenarios that run at once")
-    parser.add_argument("--save", type=Path, metavar="FILE", help="where to write all figures, as JSON")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         base = checked_out(options.base, Path(folder) / "base")
         head = checked_out(options.head, Path(folder) / "head") if options.head else Path.cwd()
         results = run_all((base, head), options)
-    if options.save:
-        options.save.write_text(
-            json.dumps(dict(zip(("base", "head"), results, strict=True)), indent=1) + "\n"
-        )
     raise SystemExit(report(*results))
 
 
