@@ -136,12 +136,10 @@ def _sums(dispatches: Sequence[Dispatch], frames: Iterable[Row], seen: Seen) -> 
     return {**spent, "wasted_bytes": wasted_bytes(seen, frames)}
 
 
-def _causes(seen: Seen) -> list[str]:
-    return sorted({record["cause"] for record in seen.records["drop"]})
-
-
-def _traffic() -> list[str]:
-    return [f"{what}_{way}" for what in TRAFFIC for way in ("up", "down")]
+def _counted(seen: Seen) -> list[str]:
+    """Return the columns of counts."""
+    causes = sorted({record["cause"] for record in seen.records["drop"]})
+    return [*OUTCOMES, *TRAFFIC, *map(column_of, causes)]
 
 
 def _grouped(seen: Seen, key: str) -> tuple[dict[int, list[Dispatch]], dict[int, list[Row]]]:
@@ -158,9 +156,8 @@ def _round_rows(tables: Mapping[str, Sequence[Row]], seen: Seen) -> Iterator[Row
     measured = measures(tables["evaluations"])
     began_ns = {row["round"]: round(row["began_at_s"] * 1e9) for row in tables["rounds"]}
     globals_ = {record["round"]: record["global"] for record in seen.records["evaluation"]}
-    counted = (*OUTCOMES, *_traffic(), *map(column_of, _causes(seen)))
     dispatches, frames = _grouped(seen, "round")
-    sums: dict[str, int] = dict.fromkeys((f"{what}_{way}" for what in SUMMED for way in ("up", "down")), 0)
+    sums = dict.fromkeys((name for name in TRAFFIC if name.startswith(SUMMED)), 0)
     for row in seen.rounds:
         number = row["round"]
         of = measured.get(number, {})
@@ -168,7 +165,7 @@ def _round_rows(tables: Mapping[str, Sequence[Row]], seen: Seen) -> Iterator[Row
         yield {
             "round": number,
             "ended_at_s": row["ended_at_s"],
-            **{name: row.get(name, 0) for name in counted},
+            **{name: row.get(name, 0) for name in _counted(seen)},
             **{f"cumulative_{name}": total for name, total in sums.items()},
             **_sums(dispatches[number], frames[number], seen),
             "merges": row.get("merges", 0),
@@ -198,12 +195,11 @@ def _client_rows(run: RunFolder, seen: Seen) -> Iterator[Row]:
     dispatches, frames = _grouped(seen, "client")
     last = max((row["round"] for row in run.tables["evaluations"]), default=None)
     final = {row["client"]: row for row in run.tables["evaluations"] if row["round"] == last}
-    counted = (*OUTCOMES, *_traffic(), *map(column_of, _causes(seen)))
     for client in range(sum(group["count"] for group in run.scenario["fleet"])):
         tally = tally_of(dispatches[client], frames[client])
         yield {
             "client": client,
-            **{name: tally[name] for name in counted},
+            **{name: tally[name] for name in _counted(seen)},
             **_sums(dispatches[client], frames[client], seen),
             **{name: final.get(client, {}).get(name) for name in ("accuracy", "loss")},
         }
@@ -231,9 +227,13 @@ def _evaluation_faults(run: RunFolder, seen: Seen) -> Iterator[str]:
     measured = measures(tables["evaluations"])
     if list(measured) != due:
         yield f"evaluations: of the rounds {list(measured)}, and due are {due}"
-    traced = [(one["round"], one["clients"], one["personal_mean"]) for one in seen.records["evaluation"]]
-    means = [(number, of["clients"], of["mean"]) for number, of in measured.items()]
-    yield from _rows("evaluations by round", _named(means), _named(traced))
+    traced = [{**one, "mean": one["personal_mean"]} for one in seen.records["evaluation"]]
+    means = [
+        {"round": number, "clients": of["clients"], "mean": of["mean"]} for number, of in measured.items()
+    ]
+    yield from _rows(
+        "evaluations by round", means, _without(traced, "at_ns", "kind", "personal_mean", "global")
+    )
     wanted = min(settings["clients"], len(tables["clients"]))
     for number, of in measured.items():
         if of["clients"] != wanted:
@@ -252,10 +252,6 @@ def _evaluation_faults(run: RunFolder, seen: Seen) -> Iterator[str]:
             yield f"evaluations: {row['num_samples']} samples of client {row['client']}, which has {has}"
         if not has and (row["accuracy"], row["loss"]) != (None, None):
             yield f"evaluations: figures of client {row['client']}, which has no samples"
-
-
-def _named(rows: Iterable[tuple[int, int, float | None]]) -> list[Row]:
-    return [dict(zip(("round", "clients", "mean"), row, strict=True)) for row in rows]
 
 
 def _log_faults(run: RunFolder, seen: Seen) -> Iterator[str]:

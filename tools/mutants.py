@@ -130,11 +130,6 @@ def _edits(node: Any, lines: Sequence[str]) -> Iterator[Edit]:
             yield whole(function, CALLS[name])
 
 
-def draw(number: int, seed: int) -> list[Mutant]:
-    """Draw faults without replacement, all sites alike."""
-    return random.Random(seed).sample(list(sites()), number)  # noqa: S311
-
-
 def to_line(number: int, mutant: Mutant) -> str:
     """Return a line of the list."""
     return "\t".join([str(number), mutant.file, mutant.place, mutant.line, mutant.changed])
@@ -208,7 +203,8 @@ def main() -> None:
     parser.add_argument("--numbers", default=f"0-{NUM_MUTANTS - 1}", help="faults of the list, such as 0-99")
     arguments = parser.parse_args()
     if arguments.command == "draw":
-        for number, mutant in enumerate(draw(NUM_MUTANTS, arguments.seed)):
+        drawn = random.Random(arguments.seed).sample(list(sites()), NUM_MUTANTS)  # noqa: S311
+        for number, mutant in enumerate(drawn):
             print(to_line(number, mutant))
         return
     first, _, last = arguments.numbers.partition("-")
