@@ -100,14 +100,15 @@ def _make_fit(scenario: Table) -> None:
         participation["selector"] = {"name": "uniform", "params": {}}
     if "clients_per_round" not in participation:  # then all are a cohort
         participation["selector"]["params"].pop("candidates", None)
+    if PLUGINS[name].new_replies_only:
+        participation["pacing"]["params"].pop("late", None)
     match name:
         case "fedgems":
             data["public"].pop("source", None)  # which has no labels
-            scenario["participation"]["pacing"]["params"].pop("late", None)
         case "ifca" if params.get("option") == "grad_avg":
             for name in training.keys() - {"lr", "batch_size", "steps"}:
                 training.pop(name)
-            scenario["participation"].pop("workload", None)  # it may draw from epochs
+            participation.pop("workload", None)  # it may draw from epochs
         case "fedmd" if data["name"] == "synthetic_regression":
             for name in ("digest", "exchange"):
                 params.pop(name, None)
@@ -119,12 +120,8 @@ def _make_fit(scenario: Table) -> None:
             if training.get("optimiser") == "adam":
                 del training["optimiser"]
                 training.pop("keep_optimiser", None)  # of plain sgd, which has nothing to keep
-        case "fedadagrad" | "fedadam" | "fedavgm" | "fedyogi":
-            scenario["participation"]["pacing"]["params"].pop("late", None)
-        case "scaffold":
-            scenario["participation"]["pacing"]["params"].pop("late", None)
-            if training.keys() & {"optimiser", "momentum", "weight_decay", "clip_norm"}:
-                params["option"] = "I"
+        case "scaffold" if training.keys() & {"optimiser", "momentum", "weight_decay", "clip_norm"}:
+            params["option"] = "I"
 
 
 def _pace_otherwise(dice: Dice, scenario: Table, num_clients: int) -> None:
