@@ -28,7 +28,6 @@ from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import run
 from fedsim.scenario import build, load_scenario
 
-CASES = ("dispatch", "million", "diurnal", "day")
 MAX_S = {"dispatch": 0.3, "million": 0.4, "diurnal": None, "day": 10 / 288}
 """Real time of a round, s."""
 MAX_MIB, MAX_IDLE_BYTES = 286.0, 50.0
@@ -92,10 +91,10 @@ def idle_bytes(case: str) -> float:
 def measure(bench: Bench) -> None:
     """Run each case in a process of its own."""
     round_s: dict[str, float] = {}
-    for case in CASES:
+    for case, max_s in MAX_S.items():
         rounds = 288 if case == "day" else bench.options.rounds
         figures = run_script(__file__, "--case", case, str(rounds))
-        limit = 2 * round_s["million"] if case == "diurnal" else MAX_S[case]
+        limit = 2 * round_s["million"] if case == "diurnal" else max_s
         round_s[case] = bench.show(f"{case}: a round", figures["round_s"], "s", at_most=limit)
         limit = MAX_MIB if case == "million" else None
         bench.show(f"{case}: memory at the peak", figures["memory_mib"], "MiB", at_most=limit)

@@ -115,19 +115,13 @@ def _summary_faults(summary: Row, wanted: Row, log: Sequence[Row]) -> Iterator[s
 
 
 def _dispatch_row(one: Dispatch, labels: Mapping[int, str]) -> Row:
+    same = ("client", "dispatch", "round", "exchange", "outcome", "cause", "version", "staleness")
     return {
-        "client": one.client,
+        **{name: getattr(one, name) for name in same},
         "label": labels.get(one.client),
-        "dispatch": one.dispatch,
-        "round": one.round,
-        "exchange": one.exchange,
         "asked_at_s": one.asked_ns / 1e9,
         "ended_at_s": one.ended_ns / 1e9,
         **{f"{phase}_s": one.phase_ns[phase] / 1e9 for phase in PHASES},
-        "outcome": one.outcome,
-        "cause": one.cause,
-        "version": one.version,
-        "staleness": one.staleness,
     }
 
 

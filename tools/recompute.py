@@ -225,7 +225,6 @@ def recomputed(run: RunFolder, seen: Seen) -> Row:
     overhead = {f"overhead_{way}": totals.pop(f"overhead_{way}") for way in ("up", "down")}
     counts = {name: sum(row.get(name, 0) for row in seen.rounds) for name in OUTCOMES}
     time = {f"{phase}_s": ns / 1e9 for phase, ns in spent_ns(dispatches).items()}
-    causes = Counter(one.cause for one in dispatches if one.cause is not None)
     rounds = {row["round"]: row for row in run.tables["rounds"]}
     measured = measures(run.tables["evaluations"])
     last = max(measured, default=None)
@@ -269,7 +268,7 @@ def recomputed(run: RunFolder, seen: Seen) -> Row:
             **overhead,
             "wasted": wasted_bytes(seen, seen.frames),
         },
-        "drops_by_cause": dict(causes),
+        "drops_by_cause": dict(Counter(one.cause for one in dispatches if one.cause is not None)),
         "wasted": {
             "work": _share(time["wasted_s"], sum(time[f"{phase}_s"] for phase in PHASES[:3])),
             "payload": _share(
