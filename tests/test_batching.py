@@ -1,7 +1,5 @@
 """Whether clients are computed together or one by one shows in ``run.json`` and nowhere else."""
 
-from __future__ import annotations
-
 import json
 import re
 from itertools import product

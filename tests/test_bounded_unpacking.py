@@ -1,7 +1,5 @@
 """A small file that stands for a large one takes no more memory than the bound, and is refused."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import lzma

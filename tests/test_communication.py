@@ -4,8 +4,6 @@ Nothing is learned here: sample counts, predictions out of nowhere, two rounds; 
 papers count the arrays in them; the ledger also has the envelopes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any

@@ -4,8 +4,6 @@ The fleet is unequal and the leases are short, so that clients answer late and a
 ``POLICIES`` links are shared, rounds have deadlines, and clients leave and drop out.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -4,8 +4,6 @@ Nothing learns here: the figures do not depend on what a model has learned, so t
 machine, and the `null` executor is fast. What a run comes to after learning is in the heads' words alone.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Callable

@@ -5,8 +5,6 @@ where the method allows it. Clients with old phones take about 0.1 s for a round
 that; a round begins every second, so that all who are late are heard of before the next.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from typing import Any

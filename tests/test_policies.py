@@ -1,7 +1,5 @@
 """Policies that change when things happen, and not what is learned."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

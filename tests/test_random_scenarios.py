@@ -1,7 +1,5 @@
 """Random scenarios run twice and mean what they say; and what recomputes them notices every change."""
 
-from __future__ import annotations
-
 import ast
 import tomllib
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The twins of scenarios/papers/ keep what their papers' claims rest on (specification 6.4)."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections import Counter

@@ -1,7 +1,5 @@
 """Shared by several tests: parameters of short runs, contexts for hooks, a net with BatchNorm."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Coroutine
 from itertools import count
 from types import SimpleNamespace

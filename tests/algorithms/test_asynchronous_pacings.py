@@ -1,7 +1,5 @@
 """One suite over every algorithm: asynchronous pacings run it, or refuse it with the reason."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator

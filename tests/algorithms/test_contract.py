@@ -1,7 +1,5 @@
 """What an algorithm may declare and say, shown on FedAvg with exchanges beside its own."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

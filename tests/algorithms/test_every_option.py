@@ -4,8 +4,6 @@ What is tried beside an option's default follows from its type: all other choice
 other values or circumstances are needed, the table has them.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field

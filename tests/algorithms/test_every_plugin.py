@@ -1,7 +1,5 @@
 """One suite over every algorithm: what the contract promises of all of them."""
 
-from __future__ import annotations
-
 import gc
 import inspect
 import re

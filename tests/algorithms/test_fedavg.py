@@ -1,7 +1,5 @@
 """FedAvg: the specification's sanity checks (5.A.3)."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Fed-ET: the specification's sanity checks (5.E.8)."""
 
-from __future__ import annotations
-
 import asyncio
 from math import log
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """FedPer: the specification's sanity checks (5.D.13)."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 from typing import Any

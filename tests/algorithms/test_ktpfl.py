@@ -3,8 +3,6 @@
 What personal co-distillation promises is tested for all three algorithms that are made of it.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """KT-pFL, weights version: the specification's sanity checks (5.E.2)."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any

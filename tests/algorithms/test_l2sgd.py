@@ -1,7 +1,5 @@
 """L2SGD: the specification's sanity checks (5.D.6)."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """MAPPER: the specification's sanity checks (5.D.10)."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """MOON: the specification's sanity checks (5.B.3)."""
 
-from __future__ import annotations
-
 from math import exp, log
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """SCAFFOLD: the specification's sanity checks (5.B.2)."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from types import SimpleNamespace

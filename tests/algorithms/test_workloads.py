@@ -1,7 +1,5 @@
 """Under a workload clients do less, in every algorithm in which they train as they are told."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A run of two rounds in milliseconds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """The bus in one process; faults are carriers around a carrier."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import weakref

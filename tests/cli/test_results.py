@@ -1,7 +1,5 @@
 """``fedsim report``, ``timeline``, ``diff`` and ``track``, and ``--track``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

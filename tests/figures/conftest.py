@@ -1,7 +1,5 @@
 """Folders of small results, of each kind."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """Who did what when, and for whom rounds waited."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

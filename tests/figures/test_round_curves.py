@@ -1,7 +1,5 @@
 """Accuracy against time and bytes, from columns of rounds."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedsim.figures.base import Figure, LineChart, Target

@@ -1,7 +1,5 @@
 """The figures of studies and comparisons, from their folders."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

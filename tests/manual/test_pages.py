@@ -1,7 +1,5 @@
 """What the manual says to write and to run can be written and run."""
 
-from __future__ import annotations
-
 import re
 import sys
 import tomllib

@@ -1,7 +1,5 @@
 """What holds for every model of the folder: it can be built, drawn, counted, trained, asked and cut."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

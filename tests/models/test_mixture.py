@@ -1,7 +1,5 @@
 """Mixtures of two models: what they compute, cost and hold, and what they are called."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Parts of architectures and models: where they can be cut, what the parts are called, what they compute."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which operations have equal bits on different processors, and which nets are made of them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

@@ -4,8 +4,6 @@ All flows start at rate 0 and rise together until a link is full. Its flows keep
 rise further.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush

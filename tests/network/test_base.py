@@ -1,7 +1,5 @@
 """What every network model keeps to; a new file in the folder is tested by being there."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """No link carries more than its capacity: sound models pass, and every way to break it is caught."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace

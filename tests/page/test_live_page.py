@@ -1,7 +1,5 @@
 """The live page of runs in this process: it shows them, and they stay what they are."""
 
-from __future__ import annotations
-
 import json
 import threading
 import urllib.request

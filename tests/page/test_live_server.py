@@ -1,7 +1,5 @@
 """The server of the live page: whom it answers, what it sends anew, and that nobody can hold it up."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

@@ -1,7 +1,5 @@
 """Reports from folders: what they say, where they go, and what they do not replace."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Forecasts of real time, with an executor whose jobs take known times on a clock of the test's."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable
 from dataclasses import replace

@@ -4,8 +4,6 @@ Client 0 is merged, though its first download is lost and sent anew; client 2 is
 and merged in round 2.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What tells two runs apart, as text."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

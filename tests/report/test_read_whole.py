@@ -1,7 +1,5 @@
 """What is said of results that are not whole: what is wrong, and each file once."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

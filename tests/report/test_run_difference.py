@@ -1,7 +1,5 @@
 """Where runs part."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import count
 from math import inf, nan

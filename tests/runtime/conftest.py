@@ -1,7 +1,5 @@
 """A scripted world: an algorithm, links and an executor that do as they are told, on devices of 1 FLOP/s."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Budgets end a run where they are met. A round takes 5 s: a second down, three of work, a second up."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

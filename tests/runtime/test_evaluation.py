@@ -1,7 +1,5 @@
 """Measuring: on whom, what the figures mean, and that it costs nothing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A whole run: what it returns, and how it fails."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A study of a run that takes milliseconds: two variants, two seeds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Sentences of made-up studies, whose runs are evaluated after 10 s and 1 kB, 20 s and 2 kB, and so on."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Answers computed by hand, from made-up curves."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

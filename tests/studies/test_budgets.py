@@ -1,7 +1,5 @@
 """Accuracy within budgets of time and bytes, from curves made by hand."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A run of three rounds by hand, of which the first is what came before the others."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What reading takes is bounded by the bytes, whatever these claim."""
 
-from __future__ import annotations
-
 import tracemalloc
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Distillation losses by hand (specification 3.2)."""
 
-from __future__ import annotations
-
 from math import log
 from typing import Any
 

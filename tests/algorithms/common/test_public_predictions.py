@@ -1,7 +1,5 @@
 """Public samples: drawing, announcing, naming, averaging."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Asking and merging: who, in which order, with what; what cannot be merged."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import inf
 from typing import Any

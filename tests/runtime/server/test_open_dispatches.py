@@ -1,7 +1,5 @@
 """Who does not answer in time: dropped, counted, and no obstacle to the others."""
 
-from __future__ import annotations
-
 import tracemalloc
 from types import SimpleNamespace
 from typing import Any

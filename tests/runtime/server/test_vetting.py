@@ -1,7 +1,5 @@
 """What a reply has to be before any hook merges it."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

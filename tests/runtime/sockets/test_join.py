@@ -1,7 +1,5 @@
 """A client process: states that outlive it, and replies that are the same when they are given twice."""
 
-from __future__ import annotations
-
 import json
 import weakref
 from collections.abc import Mapping

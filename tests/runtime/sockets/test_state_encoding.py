@@ -1,7 +1,5 @@
 """States as bytes: whole round trips, and nothing but states comes back; algorithms: test_over_http.py."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Synchronous pacing against a stand-in for the rounds that notes what it is asked."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Tiered rounds: clients of one speed at a time, and probabilities that follow accuracies."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
