@@ -83,10 +83,7 @@ CHOOSING: Table = {"choose_on": _tried("val", run={"rounds": 3})}
 
 TABLES: dict[str, Table] = {
     "apfl": {"weighting": _tried("samples", mix_with="server")},
-    "centralized": {
-        "upload": _tried(True, shows="traffic"),
-        "finetune_epochs": _tried(0, 3, finetune=True),
-    },
+    "centralized": {"upload": _tried(True, shows="traffic"), "finetune_epochs": _tried(0, 3, finetune=True)},
     "dsfl": {"public_per_round": _tried(20, None, usual=10), "kd_batch_size": _tried(20)},
     "fedamp": {"alpha_decay": _tried(0.1, alpha=1.0, run={"rounds": 31, "training": {"steps": 1}})},
     "fedavgm": {"momentum": _tried(0.0, run={"rounds": 2})},
@@ -154,15 +151,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     "pfeddf": {"server_steps": 10, "finetune_epochs": 1},
 }
 """Options that make runs shorter, unless it is they that are tried."""
-ROUNDS = {
-    "fedamp": 2,
-    "fedgkt": 2,
-    "ktpfl": 2,
-    "ktpfl_w": 2,
-    "moon": 2,
-    "perfed_ckt": 2,
-    "pfedhn": 2,
-}
+ROUNDS = {"fedamp": 2, "fedgkt": 2, "ktpfl": 2, "ktpfl_w": 2, "moon": 2, "perfed_ckt": 2, "pfedhn": 2}
 """How many it takes until most options show, where one does not do: what the first merges is used then."""
 
 

@@ -163,8 +163,7 @@ def test_tables_that_do_not_fit_together(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "file",
-    ["summary.json", "run.json", "log.jsonl", "scenario.toml", "rounds.parquet", "clients.parquet"],
+    "file", ["summary.json", "run.json", "log.jsonl", "scenario.toml", "rounds.parquet", "clients.parquet"]
 )
 def test_a_file_that_is_gone(folder: Path, file: str) -> None:
     run = folder / "fedavg-seed0"

@@ -9,12 +9,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from fedsim.algorithms.common.distillation import (
-    Distillation,
-    divergences,
-    kl_divergence,
-    softmax,
-)
+from fedsim.algorithms.common.distillation import Distillation, divergences, kl_divergence, softmax
 from fedsim.engine.losses import Batch
 from tests.engine.conftest import Table
 
