@@ -129,13 +129,11 @@ T = TypeVar("T")
 
 
 def there(value: T | None) -> T:
-    """Return a value that has to be there."""
     assert value is not None
     return value
 
 
 def rows_of(csv_text: str) -> list[dict[str, str]]:
-    """Return the rows of a CSV file."""
     return list(csv.DictReader(io.StringIO(csv_text)))
 
 

@@ -70,7 +70,6 @@ def outcome(
     asked: int = 4,
     **more: Any,
 ) -> Outcome:
-    """Run two rounds."""
     samples = {"samples": 100, "input_shape": more.get("shape", GREY), "num_classes": 10}
     tables = {
         "run": {"name": "communication", "rounds": 2},

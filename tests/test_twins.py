@@ -79,7 +79,6 @@ def work_of(scenario: Scenario) -> Counter[int]:
 
 
 def mean_params(parts: Parts) -> float:
-    """Return how many parameters a client's model has, on average."""
     models = [parts.fleet.model(client) for client in range(len(parts.fleet))]
     return float(np.mean([parts.architectures[label].num_params for label in models]))
 

@@ -121,8 +121,6 @@ class _Lost:
 
 
 class LossyNetwork(NetworkPlugin[Config]):
-    """The naive network, with frames lost on the way."""
-
     def __init__(self, doomed: Callable[[Parcel, int], bool]) -> None:
         super().__init__(Config())
         self.doomed = doomed
@@ -133,8 +131,6 @@ class LossyNetwork(NetworkPlugin[Config]):
 
 @dataclass(frozen=True)
 class World:
-    """Makes parts and runs them."""
-
     def algorithm(self, name: str, **params: Any) -> Algorithm[Any, Any, Any]:
         plugin = load("fedsim.algorithms", name)
         made = plugin(plugin.Config(**params))
@@ -343,8 +339,6 @@ async def _over_sockets(make: Callable[[], Parts]) -> RunResult:
 
 
 class Notes:
-    """A log that keeps what it is told."""
-
     def __init__(self) -> None:
         self.warnings: list[tuple[str, dict[str, Any]]] = []
         self.infos: list[tuple[str, dict[str, Any]]] = []

@@ -15,8 +15,6 @@ from fedsim.wire import ModelUpdate
 
 
 def extended(exchange: Exchange) -> FedAvg[Any]:
-    """Return FedAvg with an exchange more."""
-
     class Extended(FedAvg[Any]):
         @property
         def exchanges(self) -> Exchanges:

@@ -205,8 +205,6 @@ def test_another_seed_is_another_run(name: str, world: Any, usual: Callable[[str
 
 
 class Keeping(Threads):
-    """Keeps one of the fits of each step."""
-
     def open(self, resources: Resources) -> None:
         super().open(resources)
         self.resources, self.fits = resources, dict[Any, Fit]()

@@ -114,8 +114,6 @@ def test_more_layers_than_there_are_are_refused(world: Any) -> None:
 
 
 class Whole(Normed):
-    """A net that is not one layer after the other."""
-
     def build(self, task: Task) -> Net:
         class Twice(Net):
             def forward(self, x: Any) -> Any:

@@ -243,8 +243,6 @@ def test_a_control_of_another_form_is_rejected(lie: Any, reason: str, world: Any
 
 @message("optional_tree")
 class OptionalTree(ModelUpdate):
-    """A model, and a tree beside it or none."""
-
     control: Tree | None = counted()
 
 

@@ -271,8 +271,6 @@ def test_laws(
 
 
 class Fixed(PartitionPlugin[Config]):
-    """A partition that gives what it is told to."""
-
     def __init__(self, *parts: list[int]) -> None:
         super().__init__(Config())
         self.parts = parts

@@ -49,5 +49,4 @@ def make_run(tmp_path_factory: pytest.TempPathFactory) -> MakeRun:
 
 @pytest.fixture(scope="session")
 def run_folder(make_run: MakeRun) -> Path:
-    """The folder of the tiny run."""
     return make_run()

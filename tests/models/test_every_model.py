@@ -36,8 +36,6 @@ SHARED = {"width": 12, "hidden": [8, 5]}
 
 @dataclass(frozen=True)
 class Case:
-    """A model with settings, and a task that it can take."""
-
     name: str
     task: Task
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -93,7 +91,6 @@ SIZE = 6
 
 
 def resources_of(architecture: Architecture) -> Resources:
-    """Return a data set of one client for the architecture's task."""
     task, generator = architecture.task, Key.root(3).numpy()
     shape = (SIZE, *task.input_shape)
     x = (
@@ -121,7 +118,6 @@ def fit_of(model: Model, seed: int = 0) -> Fit:
 
 
 def bound(architecture: Architecture, model: Model) -> Any:
-    """Return the net with values, in evaluation mode."""
     return Worker(resources_of(architecture), threading.Event()).bind("test", model, trained=False).net
 
 

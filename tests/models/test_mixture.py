@@ -19,8 +19,6 @@ TASK = Task((6,), 3)
 
 
 class Normed(ModelPlugin[Config]):
-    """Fully connected layers with BatchNorm."""
-
     def build(self, task: Task) -> Net:
         return Net(named(**dense(6, 5), norm=nn.BatchNorm1d(5)), nn.Linear(5, 3))
 

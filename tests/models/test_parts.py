@@ -21,8 +21,6 @@ TASK = Task((6,), 3)
 
 
 class Private(ModelPlugin[Config]):
-    """A net made by a function."""
-
     def __init__(self, make: Callable[[], Net]) -> None:
         super().__init__(Config())
         self._make = make
@@ -130,8 +128,6 @@ class Summed(nn.Module):
 
 
 class Body(nn.Module):
-    """A body without blocks in a row."""
-
     def forward(self, x: Tensor) -> Tensor:
         return x
 

@@ -19,8 +19,6 @@ TOOL = Path(__file__).parents[2] / "tools/check_portable.py"
 
 
 class Lengths(nn.Module):
-    """The length of each sample."""
-
     def forward(self, x: Tensor) -> Tensor:
         return x.flatten(1).square().sum(1, keepdim=True).sqrt()
 

@@ -65,7 +65,6 @@ class ProgressiveFilling:
         self._rates_bps = None
 
     def remove(self, name: int) -> float:
-        """Take a flow out and return its remaining bits."""
         del self._routes[name]
         self._rates_bps = None
         return self._remaining_bits.pop(name)

@@ -182,8 +182,6 @@ class TooFast(MaxMinStar):
 
 
 class Impatient(MaxMinStar):
-    """Moves flows a tenth faster than it says."""
-
     def advance(self, at_s: float) -> None:
         before_s, shared = self.now_s, self._virtual_bits
         super().advance(at_s)
@@ -203,8 +201,6 @@ class Early(MaxMinStar):
 
 
 class Greedy(MaxMinStar):
-    """Forgets the caps of flows."""
-
     def add(self, flow: Flow, size_bits: float, cap_bps: float = np.inf) -> None:
         super().add(flow, size_bits)
 

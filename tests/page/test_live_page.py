@@ -39,7 +39,6 @@ class Reader(threading.Thread):
         self._stream = urllib.request.urlopen(f"{url}events")  # noqa: S310 - our own page
 
     def run(self) -> None:
-        """Read until the end."""
         for line in self._stream:
             if line.startswith(b"data: {"):
                 self.panels |= json.loads(line[6:])["panels"]

@@ -62,7 +62,6 @@ class Page:
         self.panels = dict[str, Any]()
 
     async def event(self) -> dict[str, str]:
-        """Return the next event."""
         fields = dict[str, str]()
         while line := (await self._content.readline()).decode().rstrip("\n"):
             name, _, value = line.partition(": ")
@@ -70,7 +69,6 @@ class Page:
         return fields
 
     async def news(self) -> dict[str, Any]:
-        """Take the next message, and return it."""
         event = await self.event()
         while "data" not in event:
             event = await self.event()

@@ -18,7 +18,6 @@ from fedsim.report.places import holds_run
 
 @pytest.fixture
 def folder(compared: Path, tmp_path: Path) -> Path:
-    """A copy of it, to do anything with."""
     return Path(shutil.copytree(compared, tmp_path / "tiny"))
 
 

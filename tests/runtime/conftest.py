@@ -306,7 +306,6 @@ def absent(fleet: Fleet, away: Mapping[int, Sequence[tuple[float, float]]]) -> F
 
 
 def play(algorithm: Any, **changes: Any) -> tuple[Any, list[tuple[Any, ...]]]:
-    """Run; return the result and the kept trace."""
     trace = Trace(keep=True)
     return run(make_parts(algorithm, **changes), trace=trace), trace.kept
 

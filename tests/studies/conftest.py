@@ -7,7 +7,6 @@ import pytest
 
 @pytest.fixture
 def tiny() -> dict[str, Any]:
-    """A study as a dictionary."""
     return {
         "name": "tiny",
         "base": {

@@ -25,7 +25,6 @@ def asked(
 
 
 def curve(accuracy: list[float], time_s: list[float], kilobytes: list[int], **more: Any) -> Columns:
-    """Return a curve whose clients send twice what they receive."""
     count = len(accuracy)
     down = 1000 * np.array(kilobytes)
     columns = {

@@ -80,7 +80,6 @@ def nested(opening: bytes, depth: int) -> bytes:
 
 
 def raw_fields(value: bytes) -> bytes:
-    """Return a frame whose fields are these raw bytes."""
     head = b"\x88" + b"".join(
         msgpack.packb(k) + msgpack.packb(v) for k, v in ENVELOPE.items() if k != "fields"
     )

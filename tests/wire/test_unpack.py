@@ -78,7 +78,6 @@ values = st.recursive(
 
 
 def tuples(value: Any) -> Any:
-    """Return a value with its lists as tuples."""
     if isinstance(value, dict):
         return {key: tuples(item) for key, item in value.items()}
     return tuple(map(tuples, value)) if isinstance(value, list) else value

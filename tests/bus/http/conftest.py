@@ -91,8 +91,6 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 class Log:
-    """Keeps what is noted, as (event, values)."""
-
     def __init__(self) -> None:
         self.lines: list[tuple[str, dict[str, Any]]] = []
         self.warned: list[str] = []
@@ -109,7 +107,6 @@ class Log:
 
 
 async def within(awaitable: Any, seconds: float = TIMEOUT_S) -> Any:
-    """Wait for something, but not for ever."""
     async with asyncio.timeout(seconds):
         return await awaitable
 
@@ -192,13 +189,11 @@ class World:
 
     @staticmethod
     def reply(client: HttpClient, delivery: Delivery) -> Awaitable[None]:
-        """Reply with what came."""
         message: Any = delivery.message
         update = None if message is None else ModelUpdate.of(message.model, num_samples=1)
         return client.send(delivery.header.reply(), update)
 
     async def got(self, client: HttpClient) -> Delivery:
-        """Return the next dispatch of a process."""
         found: Delivery = await within(self._inboxes[client].get())
         return found
 
@@ -236,7 +231,6 @@ class World:
         return found  # type: ignore[no-any-return]
 
     async def senders(self, count: int) -> list[int]:
-        """Take so many replies; return whose they are, sorted."""
         return sorted([(await self.taken()).header.sender for _ in range(count)])
 
     async def still_works(self, client: int = 5) -> None:

@@ -55,7 +55,6 @@ class Talk(RuleBasedStateMachine):
         return self.loop.run_until_complete(within(work, TIMEOUT_S))
 
     async def called(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """Call something on the loop."""
         function(*arguments)
 
     @initialize()
@@ -134,7 +133,6 @@ class Talk(RuleBasedStateMachine):
     @precondition(lambda self: self.asked)
     @rule(num_bytes=st.none() | st.sampled_from([1, 100, 500, 5_000, 50_000, 100_000]))
     def cut(self, num_bytes: int | None) -> None:
-        """Cut now, or once so many bytes have gone up."""
         if num_bytes is None:
             self.proxy.reset_all()
         else:

@@ -46,8 +46,6 @@ class Spy(Selector[Config]):
 
 
 class Script(Pacing[Config]):
-    """Runs a coroutine function over the rounds."""
-
     def __init__(self, program: Any) -> None:
         super().__init__(Config())
         self.program = program

@@ -95,8 +95,6 @@ def test_turns_count_by_exchange_and_dispatches_over_all(world: Any) -> None:
 
 
 class Void:
-    """An endpoint that nothing comes out of."""
-
     def send(self, header: Header, message: Any) -> Any:
         return None
 

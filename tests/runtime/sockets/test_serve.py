@@ -34,7 +34,6 @@ def by_diary(observer: Any, server: Any, client: Any) -> Mapping[str, Predictor]
 
 
 def observed(world: Any, work_s: float = 3.0, **changes: Any) -> Any:
-    """Return parts whose observer looks into diaries."""
     scripted = world.Scripted(models_of=by_diary, work_s=lambda client, exchange: work_s)
     return world.make_parts(scripted, executor=world.Oracle(), verify=False, **changes)
 

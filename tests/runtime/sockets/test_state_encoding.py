@@ -26,8 +26,6 @@ from fedsim.runtime.sockets.state_encoding import WORD, StateLimits, decode, dec
 
 @dataclass(frozen=True)
 class Page:
-    """A state with everything in it."""
-
     model: Model
     notes: Mapping[str, tuple[int, ...]]
     by_client: Mapping[int, float]

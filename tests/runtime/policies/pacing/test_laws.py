@@ -27,7 +27,6 @@ MANY = 80_000
 
 
 def drawn(law: str) -> Callable[[int, int], float]:
-    """Return independent durations."""
     draws, left = Key.root(5).child(law).numpy(), list[float]()
 
     def takes_s(client: int, number: int) -> float:

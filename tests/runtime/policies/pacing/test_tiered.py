@@ -31,7 +31,6 @@ def tiered(**config: Any) -> Any:
 
 
 def cohorts(done: Any) -> list[list[int]]:
-    """Return the clients asked in each round."""
     asked: list[list[int]] = []
     for call in done.of("begin", "ask"):
         if call[0] == "begin":
