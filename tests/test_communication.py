@@ -1,8 +1,4 @@
-"""What the five papers' methods communicate at the papers' sizes, by the ledger and by the formulas (2.2).
-
-Nothing is learned here: sample counts, predictions out of nowhere, two rounds; the frames are real. The
-papers count the arrays in them; the ledger also has the envelopes.
-"""
+"""What the five papers' methods communicate at the papers' sizes, by the ledger and by formulas (2.2)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

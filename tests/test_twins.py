@@ -148,10 +148,7 @@ def test_skews_of_several_kinds_are_among_them() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TWINS)
 def test_compared_methods_do_equal_work(name: str) -> None:
-    """In every round each client makes the steps on its own samples that Local makes, whatever the method.
-
-    A client of ``MODELS`` makes as many for each of its models, and one of L2SGD on average (below).
-    """
+    """In every round each client makes Local's steps on its own samples, or those for each of its models."""
     for methods, overrides in comparisons(name):
         usual = work_of(twin(name, *overrides, "algorithms.local.follow_selection=true", algorithm="local"))
         assert usual.total() > 0

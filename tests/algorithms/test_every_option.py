@@ -1,8 +1,4 @@
-"""No option of any algorithm is accepted and ignored: each changes what comes out of a small run.
-
-What is tried beside an option's default follows from its type: all other choices, or another number. Where
-other values or circumstances are needed, the table has them.
-"""
+"""Each option of each algorithm changes a small run; values follow from its type, or from the table."""
 
 import inspect
 from collections.abc import Mapping
@@ -27,23 +23,14 @@ UNSET: Any = object()
 
 @dataclass(frozen=True)
 class Tried:
-    """What is tried of one option.
+    """What is tried of one option."""
 
-    Attributes:
-        values: Each gives another result than the usual value, and than the others unless they are alike.
-        usual: What they are compared with; the default if left out.
-        beside: Other options, where the one at hand needs them or where they make the run shorter.
-        run: Changes to the small world.
-        shows: Where the difference shows: in the models, or only in what travels.
-        alike: The values differ from the usual one alone: they have one gradient by their nature.
-    """
-
-    values: tuple[Any, ...]
-    usual: Any = UNSET
-    beside: Mapping[str, Any] = field(default_factory=dict)
-    run: Mapping[str, Any] = field(default_factory=dict)
+    values: tuple[Any, ...]  # each gives another result than the usual value
+    usual: Any = UNSET  # the default if unset
+    beside: Mapping[str, Any] = field(default_factory=dict)  # other options of the run
+    run: Mapping[str, Any] = field(default_factory=dict)  # changes to the small world
     shows: Literal["models", "traffic"] = "models"
-    alike: bool = False
+    alike: bool = False  # the values may have one result, since they have one gradient
 
 
 def _tried(

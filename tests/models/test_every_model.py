@@ -85,8 +85,7 @@ one_of_each_model = pytest.mark.parametrize(
     ],
     ids=str,
 )
-"""The other settings of a model are slow: what they are for concerns few models. So is shufflenet, since it
-takes long to compute."""
+"""The other settings of a model are slow: few models need them. So is shufflenet, which takes long."""
 SIZE = 6
 
 

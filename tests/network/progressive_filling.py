@@ -1,8 +1,4 @@
-"""A reference solver for any links: max-min rates by progressive filling, at O(flows) an event.
-
-All flows start at rate 0 and rise together until a link is full. Its flows keep their rates, and the others
-rise further.
-"""
+"""A reference solver for any links: max-min rates by progressive filling, at O(flows) an event."""
 
 import math
 from collections.abc import Sequence

@@ -23,13 +23,7 @@ TINY: dict[str, Any] = {
 
 
 class Reader(threading.Thread):
-    """A page that is open: it puts together what it is sent.
-
-    Attributes:
-        panels: What it shows.
-        states: The states that it has shown.
-        ended: Whether it was told that there is no more.
-    """
+    """An open page: puts together the panels that it is sent."""
 
     def __init__(self, url: str) -> None:
         super().__init__()

@@ -78,15 +78,7 @@ def _answers(client: Any, exchange: str) -> Message | None:
 
 
 class Scripted(Algorithm[Config, Any, Any]):
-    """Notes what happens in ``log``, as (hook, exchange, round, who, instant).
-
-    Args:
-        exchanges: Its exchanges.
-        say: What the server tells a client.
-        answer: What a client replies.
-        work_s: How long a client works; a function of its context and the exchange's name.
-        hooks: Replacements of ``instruct``, ``local``, ``merge``, ``join``, ``vet``, ``models_of``.
-    """
+    """Notes what happens in ``log``, as (hook, exchange, round, who, instant); ``hooks`` replace its own."""
 
     messages = (Word, Other)
 
@@ -162,13 +154,7 @@ class Scripted(Algorithm[Config, Any, Any]):
 
 
 class Wires(NetworkPlugin[Config]):
-    """Every frame takes one second; the nth (from 0) from a sender to a receiver may be lost.
-
-    Args:
-        lost: Frames that do not arrive, as (sender, receiver, n).
-        broken: Likewise, but the link breaks before the last byte has left.
-        delay_s: One-way time.
-    """
+    """Frames take one second; the nth (from 0) from a sender to a receiver may be lost or break off."""
 
     def __init__(
         self,
@@ -228,11 +214,7 @@ class Absences(Availability):
 
 
 class Oracle(NULL):
-    """Learns nothing, but knows its accuracy: ``score(samples)`` says what an evaluation finds.
-
-    Attributes:
-        jobs: Every evaluation, in order.
-    """
+    """Learns nothing, but knows its accuracy: ``score(samples)`` says what an evaluation finds."""
 
     learns = True
 

@@ -27,15 +27,7 @@ TIMEOUT_S = 10_000.0
 
 
 class SkippingLoop(asyncio.SelectorEventLoop):
-    """Waits for sockets and threads, and not for its clock.
-
-    Where nothing comes from a socket for :data:`GRACE_S` and no thread is at work, it skips the time until
-    the next timer is due. So limits are those of real runs, and a busy machine makes nobody late.
-
-    Attributes:
-        num_busy: Threads at work; who waits for another process counts it here.
-        awaited: What is waited for, see :func:`until`.
-    """
+    """Waits for sockets and threads; skips the time to the next timer where nothing comes for ``GRACE_S``."""
 
     def __init__(self) -> None:
         selector = selectors.DefaultSelector()

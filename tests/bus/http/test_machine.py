@@ -1,8 +1,4 @@
-"""A state machine over a real server, a real client process's endpoint, and a proxy between them.
-
-Dispatches go down and replies up while connections are cut and stalled, and the process is killed and started
-again, with its session or without. Nothing waits for time: each step waits for what has to happen.
-"""
+"""A state machine: dispatches and replies while a proxy cuts and stalls, and the client process restarts."""
 
 import asyncio
 from collections import deque

@@ -39,11 +39,7 @@ def observed(world: Any, work_s: float = 3.0, **changes: Any) -> Any:
 
 
 class Probes:
-    """Notes whom the server asks for a state, and may answer in its place.
-
-    Args:
-        answers: What happens first: bytes, or an error that is raised.
-    """
+    """Notes whom the server asks for a state; answers with bytes or an error as long as there are some."""
 
     def __init__(self, answers: Iterable[bytes | Exception] = ()) -> None:
         self.asked: list[int] = []
