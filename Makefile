@@ -68,16 +68,13 @@ bench: $(READY)  ## measure speed and memory against their limits
 	$(BIN)/python tools/bench_loop.py --check
 	$(BIN)/python tools/bench_wire.py --check
 	$(BIN)/python tools/bench_train.py --check
-	$(BIN)/python tools/bench_train.py --variants --check
 	$(BIN)/python tools/bench_train.py --memory --check
-	$(BIN)/python tools/bench_dispatch.py --check
 	$(BIN)/python tools/bench_live.py --check
 	$(BIN)/python tools/bench_timeline.py --check
 	$(BIN)/python tools/bench_network.py --check
 	$(BIN)/python tools/bench_scale.py --check
 	$(BIN)/python tools/bench_ray.py --check
 	$(BIN)/python tools/bench_http.py --check
-	$(BIN)/python tools/bench_report.py --check
 
 wheel: $(READY)  ## build the package into dist
 	rm -rf dist

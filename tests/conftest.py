@@ -61,13 +61,7 @@ WRITES = ("write", "fsync")
 
 
 class Disk:
-    """Fails one of the calls by which files are opened, written, brought to the disk, moved or removed.
-
-    Calls count that concern something below a folder, and all that go to an open file.
-
-    Attributes:
-        calls: Names of the calls since :meth:`fails` began.
-    """
+    """Fails one of the calls that open, write, synchronise, move or remove files below a folder."""
 
     def __init__(self, below: Path) -> None:
         self.calls: list[str] = []
@@ -129,13 +123,11 @@ T = TypeVar("T")
 
 
 def there(value: T | None) -> T:
-    """Return a value that has to be there."""
     assert value is not None
     return value
 
 
 def rows_of(csv_text: str) -> list[dict[str, str]]:
-    """Return the rows of a CSV file."""
     return list(csv.DictReader(io.StringIO(csv_text)))
 
 

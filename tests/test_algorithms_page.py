@@ -1,7 +1,5 @@
 """The page of the algorithms is that of the classes."""
 
-from __future__ import annotations
-
 import algorithms_page
 
 from fedsim.plugins import available

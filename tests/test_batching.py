@@ -1,7 +1,5 @@
 """Whether clients are computed together or one by one shows in ``run.json`` and nowhere else."""
 
-from __future__ import annotations
-
 import json
 import re
 from itertools import product
@@ -136,8 +134,6 @@ def failing(models: Models, batches: Batches, extras: Extras) -> Any:
 
 
 class Unlucky(FedAvg):
-    """FedAvg whose clients cannot train."""
-
     async def train(self, client: Any, state: Any, message: Any) -> Any:
         fitted = await client.fit(message.model, step=Descent(loss=failing))
         return state, ModelUpdate.of(fitted.model, num_samples=1)

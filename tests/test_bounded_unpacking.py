@@ -1,7 +1,5 @@
 """A small file that stands for a large one takes no more memory than the bound, and is refused."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import lzma
@@ -108,7 +106,6 @@ def test_a_bomb_of_an_array(tmp_path: Path, name: str, content: Callable[[], byt
 
 
 def header(text: str) -> bytes:
-    """Return a .npy file whose header is any text."""
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
 
 

@@ -1,10 +1,4 @@
-"""What the five papers' methods communicate at the papers' sizes, by the ledger and by the formulas (2.2).
-
-Nothing is learned here: sample counts, predictions out of nowhere, two rounds; the frames are real. The
-papers count the arrays in them; the ledger also has the envelopes.
-"""
-
-from __future__ import annotations
+"""What the five papers' methods communicate at the papers' sizes, by the ledger and by formulas (2.2)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -72,7 +66,6 @@ def outcome(
     asked: int = 4,
     **more: Any,
 ) -> Outcome:
-    """Run two rounds."""
     samples = {"samples": 100, "input_shape": more.get("shape", GREY), "num_classes": 10}
     tables = {
         "run": {"name": "communication", "rounds": 2},

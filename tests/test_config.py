@@ -1,7 +1,5 @@
 """Settings records: what their fields are described by."""
 
-from __future__ import annotations
-
 from typing import Annotated, Generic, TypeVar
 
 from pydantic import Field

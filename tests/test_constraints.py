@@ -1,7 +1,5 @@
 """constraints.txt pins all that an installation of fedsim brings along."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from importlib.metadata import PackageNotFoundError, requires

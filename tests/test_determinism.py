@@ -1,10 +1,4 @@
-"""A run repeats itself to the last bit: with any number of workers, again, and in another process.
-
-The fleet is unequal and the leases are short, so that clients answer late and are asked again. Under
-``POLICIES`` links are shared, rounds have deadlines, and clients leave and drop out.
-"""
-
-from __future__ import annotations
+"""A run repeats itself to the last bit: with any number of workers, again, and in another process."""
 
 import json
 import os

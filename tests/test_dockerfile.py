@@ -1,7 +1,5 @@
 """The Dockerfile and Binder's files name what is there. Docker itself is not run."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

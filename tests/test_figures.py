@@ -1,10 +1,4 @@
-"""What the heads of the scenarios expect in figures is measured: time, traffic and who took part.
-
-Nothing learns here: the figures do not depend on what a model has learned, so they are the same on any
-machine, and the `null` executor is fast. What a run comes to after learning is in the heads' words alone.
-"""
-
-from __future__ import annotations
+"""What the heads of the scenarios expect of time, traffic and participation, measured without learning."""
 
 import re
 import shlex

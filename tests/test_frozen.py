@@ -1,7 +1,5 @@
 """Frozen dataclasses that are made fast are like any others."""
 
-from __future__ import annotations
-
 from copy import copy, deepcopy
 from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
 from typing import Any, Generic, TypeVar

@@ -1,11 +1,4 @@
-"""Every method on a fleet as people have it, with any number of workers.
-
-Three device classes, drop-outs while at work, a deadline that cuts the slow ones off; four architectures
-where the method allows it. Clients with old phones take about 0.1 s for a round, the others less than half of
-that; a round begins every second, so that all who are late are heard of before the next.
-"""
-
-from __future__ import annotations
+"""Every method on three device classes, with drop-outs, a deadline, mixed nets and any number of workers."""
 
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """MKL's mode is asked for before torch computes anything, and what is in effect is known."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

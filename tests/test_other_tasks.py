@@ -39,7 +39,6 @@ TEXT: dict[str, Any] = {
 
 
 def run(folder: Path, scenario: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """Run a scenario; return its summary and what was printed."""
     (folder / "s.toml").write_text(toml.document(scenario))
     result = CliRunner().invoke(main, ["run", "s.toml", "--out", "out", "--verify", "--force"])
     assert result.exit_code == 0, result.output

@@ -1,7 +1,5 @@
 """The tool that runs the papers' twins: what it keeps of a run, and how it judges claims."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Policies that change when things happen, and not what is learned."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -54,12 +52,10 @@ def learning(
 
 @pytest.fixture(scope="module")
 def plain() -> RunResult:
-    """All clients, and no policy at all."""
     return learning({})
 
 
 def timed(pacing: dict[str, Any], result: RunResult) -> dict[str, Any]:
-    """Return settings with the times of a run's rounds put in."""
     round_s = result.rounds[0].ended_at_s
     times = {"round_s": round_s, "early_s": 0.6 * round_s, "long_s": 3 * round_s}
     return {

@@ -1,7 +1,5 @@
 """Portable processes: what they are started with, what they refuse, and hashes that any processor gives."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Random scenarios run twice and mean what they say; and what recomputes them notices every change."""
 
-from __future__ import annotations
-
 import ast
 import tomllib
 from collections.abc import Callable
@@ -23,7 +21,6 @@ from fedsim import toml
 from fedsim.errors import InvariantError, RunError, UserError
 from fedsim.plugins import available
 from fedsim.rng import Key
-from fedsim.scenario.choices import ALGORITHM
 
 SEEDS = range(30)
 SOON = SEEDS[:6]
@@ -51,10 +48,6 @@ def test_nearly_all_of_them_run_to_their_end(seeds: range, verdict_of: Callable[
     ends = [verdict_of(seed).end for seed in seeds]
     assert ends.count("finished") >= 0.8 * len(seeds)
     assert "refused" not in ends
-
-
-def test_every_algorithm_may_be_drawn() -> None:
-    assert sorted(ALGORITHMS) == sorted(found.name for found in available(ALGORITHM.folder))
 
 
 def test_some_hundred_seeds_reach_everything() -> None:

@@ -1,7 +1,5 @@
 """README.md keeps what it promises: the demo's table, its commands and its links. It is short."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

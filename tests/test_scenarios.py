@@ -1,7 +1,5 @@
 """Every file of scenarios/ says what it is for, and runs: here small and short, with everything checked."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from dataclasses import replace

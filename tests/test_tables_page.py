@@ -1,7 +1,5 @@
 """The page of the tables is that of their descriptions."""
 
-from __future__ import annotations
-
 import tables_page
 
 

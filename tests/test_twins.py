@@ -1,7 +1,5 @@
 """The twins of scenarios/papers/ keep what their papers' claims rest on (specification 6.4)."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections import Counter
@@ -81,7 +79,6 @@ def work_of(scenario: Scenario) -> Counter[int]:
 
 
 def mean_params(parts: Parts) -> float:
-    """Return how many parameters a client's model has, on average."""
     models = [parts.fleet.model(client) for client in range(len(parts.fleet))]
     return float(np.mean([parts.architectures[label].num_params for label in models]))
 
@@ -151,10 +148,7 @@ def test_skews_of_several_kinds_are_among_them() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TWINS)
 def test_compared_methods_do_equal_work(name: str) -> None:
-    """In every round each client makes the steps on its own samples that Local makes, whatever the method.
-
-    A client of ``MODELS`` makes as many for each of its models, and one of L2SGD on average (below).
-    """
+    """In every round each client makes Local's steps on its own samples, or those for each of its models."""
     for methods, overrides in comparisons(name):
         usual = work_of(twin(name, *overrides, "algorithms.local.follow_selection=true", algorithm="local"))
         assert usual.total() > 0

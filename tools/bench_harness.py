@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -114,11 +115,10 @@ def _compare_trees(bench: Bench, other: Path) -> None:
     passed = [word for word in sys.argv if word != "--check" and not word.startswith("--against")]
     own = [word for word in passed if Path(word) != bench.options.against] + ["--json", "--repeats", "1"]
 
-    def figures(tree: Path) -> dict[str, float]:
-        found: dict[str, float] = run_script(*own, variables={"PYTHONPATH": str(tree)})
-        return found
-
-    measured = bench.in_turns({"here": lambda: figures(ROOT), "other": lambda: figures(other)})
+    trees = {"here": ROOT, "other": other}
+    measured: dict[str, list[dict[str, float]]] = bench.in_turns(
+        {name: partial(run_script, *own, variables={"PYTHONPATH": str(tree)}) for name, tree in trees.items()}
+    )
     for name in measured["here"][0]:
         here, there = ([figures[name] for figures in measured[tree]] for tree in ("here", "other"))
         if all(there):

@@ -2,7 +2,6 @@
 
 - Small exchanges: a frame of about 200 bytes down and one up, 16 under way, against requests of that length.
 - Model frames of 6.65 MB: down and up, 4 under way, against requests of that length.
-- Bytes through a counting proxy: how far the modelled overhead (``protocol = "bus"``) is from them.
 - A crowd: ``fedsim run --bus http --processes 2`` with 10,000 clients that train nothing, 1,000 a round.
 """
 
@@ -17,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from aiohttp import ClientSession, TCPConnector, web
@@ -29,22 +28,13 @@ from fedsim.bus.http.access import Access, ClientRanges
 from fedsim.bus.http.client import HttpClient
 from fedsim.bus.http.server import HttpServer
 from fedsim.clock import Trace
-from fedsim.network import OverheadConfig
 from fedsim.params import Model
 from fedsim.runtime.records.recorder import silent
 from fedsim.wire import COMMON, Kinds, ModelBroadcast, ModelUpdate, Packed, pack
 
 SMALL, LARGE = 10, 1_662_000  # numbers of a model
-MIN_RATIO, MAX_ERROR, MAX_ROUND_S = 0.5, 0.01, 20.0
+MIN_RATIO, MAX_ROUND_S = 0.5, 20.0
 CROWD, ASKED, ROUNDS = 10_000, 1_000, 3
-
-
-class Streams(OverheadConfig):
-    """The overhead of the bus within its TCP connections, as a proxy counts it."""
-
-    def wire_bytes(self, payload_bytes: int, direction: Literal["up", "down"]) -> int:
-        """Return the bytes of a message."""
-        return self.stream_bytes(payload_bytes, direction)
 
 
 def broadcast(size: int) -> ModelBroadcast:
@@ -52,26 +42,19 @@ def broadcast(size: int) -> ModelBroadcast:
     return ModelBroadcast.of(Model("mlp", {"w": np.ones(size, np.float32)}, {}))
 
 
-def server_of(num_clients: int, ledger: Ledger, **settings: Any) -> HttpServer:
-    """Return a server that any client process may join."""
-    return HttpServer(
-        kinds=Kinds(COMMON),
-        ledger=ledger,
-        trace=Trace(),
-        access=Access.open(),
-        greeting=b"",
-        num_clients=num_clients,
-        log=silent(),
-        **settings,
-    )
-
-
 class Bus:
     """A server and a client process that answers everything with a frame of the same length."""
 
     def __init__(self) -> None:
-        self.ledger = Ledger()
-        self.server = server_of(100, self.ledger, overhead=Streams(protocol="bus"))
+        self.server = HttpServer(
+            kinds=Kinds(COMMON),
+            ledger=Ledger(),
+            trace=Trace(),
+            access=Access.open(),
+            greeting=b"",
+            num_clients=100,
+            log=silent(),
+        )
         self._dispatches = 0
         self._replies: dict[int, Packed] = {}
         self._inbox = asyncio.Queue[Delivery]()
@@ -109,39 +92,6 @@ class Bus:
         """Close both sides."""
         await self.client.close()
         await self.server.close()
-
-
-class CountingProxy:
-    """A TCP proxy that counts bytes."""
-
-    def __init__(self, target: int) -> None:
-        self.num_bytes = 0
-        self._target = target
-        self._tasks: list[asyncio.Task[None]] = []
-
-    async def start(self) -> int:
-        """Listen; return the port."""
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        return int(self._server.sockets[0].getsockname()[1])
-
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._tasks.append(asyncio.ensure_future(self._forward(reader, writer)))
-
-    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        target_reader, target_writer = await asyncio.open_connection("127.0.0.1", self._target)
-        await asyncio.gather(self._pump(reader, target_writer), self._pump(target_reader, writer))
-
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(1 << 16):
-            self.num_bytes += len(data)
-            writer.write(data)
-            await writer.drain()
-        writer.close()
-
-    async def close(self) -> None:
-        """Stop listening; wait for the open connections."""
-        self._server.close()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 async def echo_server() -> tuple[web.AppRunner, str]:
@@ -205,22 +155,6 @@ async def _clients() -> tuple[ClientSession, Bus]:
     return ClientSession(connector=TCPConnector(limit=16)), bus
 
 
-async def overhead_error(count: int, size: int) -> float:
-    """Return how far the modelled bytes are from those of a proxy, as a share."""
-    bus = Bus()
-    proxy = CountingProxy(await bus.server.start("127.0.0.1", 0))
-    await bus.join(await proxy.start())
-    await asyncio.sleep(0.1)
-    before = proxy.num_bytes
-    await bus.exchanges_s(count, 8, size)
-    await asyncio.sleep(0.1)
-    counted = proxy.num_bytes - before
-    columns = bus.ledger.columns()
-    await bus.close()
-    await proxy.close()
-    return abs(counted / int(columns["bytes"].sum() + columns["overhead"].sum()) - 1)
-
-
 def show_crowd(bench: Bench) -> None:
     """Show the time of a round of a run over sockets; all clients that are asked have to be merged."""
     tables = without_training(CROWD, ROUNDS, ASKED)
@@ -235,12 +169,9 @@ def show_crowd(bench: Bench) -> None:
 
 
 def measure(bench: Bench) -> None:
-    """Measure rates, the model of overhead, and the crowd."""
+    """Measure rates and the crowd."""
     with asyncio.Runner() as loop:
         show_rates(bench, loop)
-        for name, count, size in (("small", 400, SMALL), ("80 kB", 60, 20_000), ("model", 4, LARGE)):
-            error = loop.run(overhead_error(count, size))
-            bench.show(f"{name} frames: error of the overhead", error, "", at_most=MAX_ERROR)
     show_crowd(bench)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from time import process_time, thread_time
+from time import process_time
 from typing import Any
 
 from bench_harness import Bench, main, without_training
@@ -48,13 +48,13 @@ def page(way: str) -> Iterator[LivePage | None]:
             reader.kill()
 
 
-def cost(source: str | Mapping[str, Any], way: str) -> tuple[float, float, str]:
-    """Return the processor time of all threads and of the run's thread, s, and the trace hash."""
+def cost(source: str | Mapping[str, Any], way: str) -> tuple[float, str]:
+    """Return the processor time of all threads, s, and the trace hash."""
     plan = Plan.of(load_scenario(source), "bench")
     with page(way) as live, run_on(live, plan, Path("nowhere")) as observe:
-        started, thread_started = process_time(), thread_time()
+        started = process_time()
         result = run(plan.parts, observe=observe)
-        return process_time() - started, thread_time() - thread_started, result.trace_hash
+        return process_time() - started, result.trace_hash
 
 
 def measure(bench: Bench) -> None:
@@ -67,13 +67,12 @@ def measure(bench: Bench) -> None:
         cost(source, "none")  # what is computed once in a process
         ways = {way: partial(cost, source, way) for way in ("none", "unread", "open")}
         costs = {way: list(zip(*values, strict=True)) for way, values in bench.in_turns(ways).items()}
-        trace_hashes = {trace_hash for _, _, hashes in costs.values() for trace_hash in hashes}
+        trace_hashes = {trace_hash for _, hashes in costs.values() for trace_hash in hashes}
         assert len(trace_hashes) == 1, "a page changes the run"
-        all_s, thread_s, _ = costs.pop("none")
+        all_s, _ = costs.pop("none")
         bench.show(name, all_s, "s")
-        for way, (page_s, page_thread_s, _) in costs.items():
+        for way, (page_s, _) in costs.items():
             bench.ratio(f"{name}, page {way}", page_s, all_s, at_most=MAX_RATIO)
-            bench.ratio(f"{name}, page {way}, the run's thread", page_thread_s, thread_s)
 
 
 if __name__ == "__main__":

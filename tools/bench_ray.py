@@ -1,93 +1,38 @@
 """Jobs on a Ray cluster of this machine against threads.
 
 The workloads are those of ``bench_train.py``. Threads with two workers and Ray with two actors take turns.
-The driver's time is processor time within the executor, of the loop's thread and of the one that talks to
-the actors, for each job. Memory is that of this process and of the object store.
+Memory is that of this process and of the object store.
 """
 
 from __future__ import annotations
 
 import gc
-import logging
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partialmethod
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from time import perf_counter, thread_time
+from time import perf_counter
 from typing import Any
-from unittest.mock import patch
 
 import ray
 import torch
 from bench_harness import Bench, main
 from bench_train import CASES, EXECUTIONS, Case
-from ray.cluster_utils import Cluster
 
-from fedsim.engine.cluster.actor_pool import ActorPool
 from fedsim.engine.cluster.connection import Connection
-from fedsim.engine.executors.ray import Ray
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.result import RoundRow, RunResult
 from fedsim.runtime.run import run
 
-STORE_BYTES = 800_000_000
 MAX_RATIO = {"W2": 1.25, "W3": 3.0}
-MAX_DRIVER_MS, MAX_GROWTH_MIB = 1.0, 20.0
+MAX_GROWTH_MIB = 20.0
 ON_RAY = {"engine.executor": "ray", "engine.params": {"actors": 2}}
 
 
-@contextmanager
-def cluster() -> Iterator[None]:
-    """Have a cluster of one node that this process belongs to."""
-    node = {"num_cpus": 2, "object_store_memory": STORE_BYTES, "include_dashboard": False}
-    logging.getLogger("ray").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        nodes = Cluster(initialize_head=True, head_node_args=node)
-        ray.init(address=nodes.address, log_to_driver=False, logging_level=logging.ERROR)
-    try:
-        yield
-    finally:
-        ray.shutdown()
-        nodes.shutdown()  # type: ignore[no-untyped-call]
-
-
-class Stopwatch:
-    """Sums the processor time of Ray's executor in this process, s."""
-
-    def __init__(self) -> None:
-        self.elapsed_s = 0.0
-
-    @contextmanager
-    def started(self) -> Iterator[None]:
-        """Time what is done in a block."""
-
-        def timed(*arguments: Any, function: Callable[..., Any], **more: Any) -> Any:
-            started_s = thread_time()
-            try:
-                return function(*arguments, **more)
-            finally:
-                self.elapsed_s += thread_time() - started_s
-
-        with (
-            patch.object(Ray, "submit", partialmethod(timed, function=Ray.submit)),
-            patch.object(Ray, "wait", partialmethod(timed, function=Ray.wait)),
-            patch.object(ActorPool, "_run", partialmethod(timed, function=ActorPool._run)),
-        ):
-            yield
-
-
-def timed_run(parts: Parts) -> tuple[float, float, RunResult]:
-    """Run; return real time a round, s, the driver's time of a job, ms, and the result."""
+def timed_run(parts: Parts) -> tuple[float, RunResult]:
+    """Run; return real time a round, s, and the result."""
     ends: list[float] = []
-    watch = Stopwatch()
-    with watch.started():
-        result = run(parts, watch=lambda row: ends.append(perf_counter()))
-    num_jobs = sum(sum(ways.values()) for ways in parts.executor.jobs_done.values())
-    return median(b - a for a, b in pairwise(ends)), 1e3 * watch.elapsed_s / max(num_jobs, 1), result
+    result = run(parts, watch=lambda row: ends.append(perf_counter()))
+    return median(b - a for a, b in pairwise(ends)), result
 
 
 def compare(bench: Bench, name: str, case: Case) -> None:
@@ -99,13 +44,11 @@ def compare(bench: Bench, name: str, case: Case) -> None:
             "ray": lambda: timed_run(case.parts(rounds, **ON_RAY)),
         }
     )
-    results = [result for timed in runs.values() for _, _, result in timed]
+    results = [result for timed in runs.values() for _, result in timed]
     assert len({(result.trace_hash, result.model_hash, result.simulated_s) for result in results}) == 1
-    threads_s, ray_s = ([round_s for round_s, _, _ in runs[side]] for side in ("threads", "ray"))
+    threads_s, ray_s = ([round_s for round_s, _ in runs[side]] for side in ("threads", "ray"))
     bench.show(f"{name}: threads, a round", [1e3 * each for each in threads_s], "ms")
     bench.ratio(f"{name}: ray / threads", ray_s, threads_s, at_most=MAX_RATIO[name])
-    driver_ms = [ms for _, ms, _ in runs["ray"]]
-    bench.show(f"{name}: driver, of a job", driver_ms, "ms", at_most=MAX_DRIVER_MS)
 
 
 def show_growth(bench: Bench, case: Case, few: int = 20, many: int = 200) -> None:
@@ -149,14 +92,13 @@ def measure(bench: Bench) -> None:
     """Measure starts, memory and both workloads."""
     torch.set_num_threads(1)
     started = perf_counter()
-    connection = Connection("local")
+    cluster = Connection("local")  # which the runs join
     bench.show("start of a local cluster", perf_counter() - started, "s")
-    connection.close()
-    with cluster():
-        show_starts(bench)
-        show_growth(bench, CASES["W1"])
-        for name in MAX_RATIO:
-            compare(bench, name, CASES[name])
+    show_starts(bench)
+    show_growth(bench, CASES["W1"])
+    for name in MAX_RATIO:
+        compare(bench, name, CASES[name])
+    cluster.close()
 
 
 if __name__ == "__main__":

@@ -1,22 +1,17 @@
 """Processor time to draw the timeline of a run with a million events, against reading its trace once.
 
-The fleet has 20 clients, so every event is drawn. Also timed: finding the first event at which two runs
-differ, here the last one.
+The fleet has 20 clients, so every event is drawn.
 """
 
 from __future__ import annotations
 
-import json
-import shutil
 import tempfile
 from pathlib import Path
 
 from bench_harness import Bench, main, processor_s, without_training
 
 from fedsim.clock import read_trace
-from fedsim.clock.event_trace import stored_hash
 from fedsim.report.record_run import record
-from fedsim.report.run_difference import run_difference
 from fedsim.scenario import Plan, load_scenario
 from fedsim.timeline.run_timeline import save_timeline
 
@@ -30,17 +25,6 @@ def read(folder: Path) -> int:
         return sum(1 for _ in read_trace(file))
 
 
-def change_last_event(folder: Path) -> None:
-    """Change the last value of a trace, and the hash in the summary with it."""
-    trace = folder / "trace.msgpack"
-    content = bytearray(trace.read_bytes())
-    content[-1] ^= 1
-    trace.write_bytes(content)
-    with trace.open("rb") as file:
-        summary = json.loads((folder / "summary.json").read_text()) | {"trace_hash": stored_hash(file)}
-    (folder / "summary.json").write_text(json.dumps(summary))
-
-
 def measure(bench: Bench) -> None:
     """Do a run, and time what is made of its trace."""
     with tempfile.TemporaryDirectory() as temporary:
@@ -48,15 +32,12 @@ def measure(bench: Bench) -> None:
         rounds = max(1, bench.options.events // (EVENTS_PER_DISPATCH * CLIENTS))
         scenario = load_scenario(without_training(CLIENTS, rounds))
         folder = record(Plan.of(scenario, "bench"), place / "run").folder
-        other, file = place / "other", place / "run.pftrace"
-        shutil.copytree(folder, other)
-        change_last_event(other)
+        file = place / "run.pftrace"
         bench.show("trace", read(folder), "events")
         times = bench.in_turns(
             {
                 "reading": lambda: processor_s(lambda: read(folder)),
                 "timeline": lambda: processor_s(lambda: save_timeline(folder, file)),
-                "difference": lambda: processor_s(lambda: run_difference(folder, other)),
             }
         )
         for name, times_s in times.items():

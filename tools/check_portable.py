@@ -219,18 +219,13 @@ def _digest(tensors: list[Tensor]) -> str:
 def compare(processor: str, *, with_run: bool) -> list[str]:
     """Compute on an emulated processor; return what differs from this one."""
     emulator = ["qemu-x86_64", "-cpu", processor]
-    here, there = (_digests(prefix) for prefix in ([], emulator))
+    command = [sys.executable, str(Path(__file__).resolve()), "--here"]
+    here, there = (json.loads(_output([*prefix, *command])) for prefix in ([], emulator))
     lines = [f"{name}: {here[name]} here, {there[name]} there" for name in here if here[name] != there[name]]
     for algorithm in ALGORITHMS if with_run else ():
         ran = [_run(prefix, algorithm) for prefix in ([], emulator)]
         lines += [f"{algorithm}: {ran[0]} here, {ran[1]} there"] if ran[0] != ran[1] else []
     return lines
-
-
-def _digests(prefix: list[str]) -> dict[str, str]:
-    command = [*prefix, sys.executable, str(Path(__file__).resolve()), "--here"]
-    result: dict[str, str] = json.loads(_output(command))
-    return result
 
 
 def _run(prefix: list[str], algorithm: str) -> str:
@@ -257,9 +252,9 @@ def main() -> None:
     parser.add_argument("--names", action="store_true", help="print the names of the operations")
     parser.add_argument("--here", action="store_true", help="print the digests of this process")
     arguments = parser.parse_args()
-    if (arguments.names or arguments.here) and not portable_numerics.is_requested():
-        portable_numerics.restart(sys.orig_argv)
     if arguments.names or arguments.here:
+        if not portable_numerics.is_requested():
+            portable_numerics.restart(sys.orig_argv)
         portable_numerics.require()
     if arguments.names:
         print(" ".join(sorted(operations())))

@@ -115,19 +115,13 @@ def _summary_faults(summary: Row, wanted: Row, log: Sequence[Row]) -> Iterator[s
 
 
 def _dispatch_row(one: Dispatch, labels: Mapping[int, str]) -> Row:
+    same = ("client", "dispatch", "round", "exchange", "outcome", "cause", "version", "staleness")
     return {
-        "client": one.client,
+        **{name: getattr(one, name) for name in same},
         "label": labels.get(one.client),
-        "dispatch": one.dispatch,
-        "round": one.round,
-        "exchange": one.exchange,
         "asked_at_s": one.asked_ns / 1e9,
         "ended_at_s": one.ended_ns / 1e9,
         **{f"{phase}_s": one.phase_ns[phase] / 1e9 for phase in PHASES},
-        "outcome": one.outcome,
-        "cause": one.cause,
-        "version": one.version,
-        "staleness": one.staleness,
     }
 
 
@@ -136,12 +130,10 @@ def _sums(dispatches: Sequence[Dispatch], frames: Iterable[Row], seen: Seen) -> 
     return {**spent, "wasted_bytes": wasted_bytes(seen, frames)}
 
 
-def _causes(seen: Seen) -> list[str]:
-    return sorted({record["cause"] for record in seen.records["drop"]})
-
-
-def _traffic() -> list[str]:
-    return [f"{what}_{way}" for what in TRAFFIC for way in ("up", "down")]
+def _counted(seen: Seen) -> list[str]:
+    """Return the columns of counts."""
+    causes = sorted({record["cause"] for record in seen.records["drop"]})
+    return [*OUTCOMES, *TRAFFIC, *map(column_of, causes)]
 
 
 def _grouped(seen: Seen, key: str) -> tuple[dict[int, list[Dispatch]], dict[int, list[Row]]]:
@@ -158,9 +150,8 @@ def _round_rows(tables: Mapping[str, Sequence[Row]], seen: Seen) -> Iterator[Row
     measured = measures(tables["evaluations"])
     began_ns = {row["round"]: round(row["began_at_s"] * 1e9) for row in tables["rounds"]}
     globals_ = {record["round"]: record["global"] for record in seen.records["evaluation"]}
-    counted = (*OUTCOMES, *_traffic(), *map(column_of, _causes(seen)))
     dispatches, frames = _grouped(seen, "round")
-    sums: dict[str, int] = dict.fromkeys((f"{what}_{way}" for what in SUMMED for way in ("up", "down")), 0)
+    sums = dict.fromkeys((name for name in TRAFFIC if name.startswith(SUMMED)), 0)
     for row in seen.rounds:
         number = row["round"]
         of = measured.get(number, {})
@@ -168,7 +159,7 @@ def _round_rows(tables: Mapping[str, Sequence[Row]], seen: Seen) -> Iterator[Row
         yield {
             "round": number,
             "ended_at_s": row["ended_at_s"],
-            **{name: row.get(name, 0) for name in counted},
+            **{name: row.get(name, 0) for name in _counted(seen)},
             **{f"cumulative_{name}": total for name, total in sums.items()},
             **_sums(dispatches[number], frames[number], seen),
             "merges": row.get("merges", 0),
@@ -198,12 +189,11 @@ def _client_rows(run: RunFolder, seen: Seen) -> Iterator[Row]:
     dispatches, frames = _grouped(seen, "client")
     last = max((row["round"] for row in run.tables["evaluations"]), default=None)
     final = {row["client"]: row for row in run.tables["evaluations"] if row["round"] == last}
-    counted = (*OUTCOMES, *_traffic(), *map(column_of, _causes(seen)))
     for client in range(sum(group["count"] for group in run.scenario["fleet"])):
         tally = tally_of(dispatches[client], frames[client])
         yield {
             "client": client,
-            **{name: tally[name] for name in counted},
+            **{name: tally[name] for name in _counted(seen)},
             **_sums(dispatches[client], frames[client], seen),
             **{name: final.get(client, {}).get(name) for name in ("accuracy", "loss")},
         }
@@ -231,9 +221,13 @@ def _evaluation_faults(run: RunFolder, seen: Seen) -> Iterator[str]:
     measured = measures(tables["evaluations"])
     if list(measured) != due:
         yield f"evaluations: of the rounds {list(measured)}, and due are {due}"
-    traced = [(one["round"], one["clients"], one["personal_mean"]) for one in seen.records["evaluation"]]
-    means = [(number, of["clients"], of["mean"]) for number, of in measured.items()]
-    yield from _rows("evaluations by round", _named(means), _named(traced))
+    traced = [{**one, "mean": one["personal_mean"]} for one in seen.records["evaluation"]]
+    means = [
+        {"round": number, "clients": of["clients"], "mean": of["mean"]} for number, of in measured.items()
+    ]
+    yield from _rows(
+        "evaluations by round", means, _without(traced, "at_ns", "kind", "personal_mean", "global")
+    )
     wanted = min(settings["clients"], len(tables["clients"]))
     for number, of in measured.items():
         if of["clients"] != wanted:
@@ -254,10 +248,6 @@ def _evaluation_faults(run: RunFolder, seen: Seen) -> Iterator[str]:
             yield f"evaluations: figures of client {row['client']}, which has no samples"
 
 
-def _named(rows: Iterable[tuple[int, int, float | None]]) -> list[Row]:
-    return [dict(zip(("round", "clients", "mean"), row, strict=True)) for row in rows]
-
-
 def _log_faults(run: RunFolder, seen: Seen) -> Iterator[str]:
     """Compare the log with the trace, event by event."""
     events: dict[str, list[Row]] = defaultdict(list)
@@ -266,13 +256,8 @@ def _log_faults(run: RunFolder, seen: Seen) -> Iterator[str]:
     for event, kind in (("dropped", "drop"), ("rejected", "reject"), ("late", "late")):
         records = [{"at_s": one["at_ns"] / 1e9, **one} for one in seen.records[kind]]
         yield from _rows(f"log {event}", events[event], _without(records, "at_ns", "kind"))
-    ends = [{"at_s": row["ended_at_s"], "round": row["round"]} for row in seen.rounds]
-    yield from _rows("log round", _without(events["round"], "asked", "merged", "dropped"), ends)
-    for outcome in ("asked", "merged"):
-        told = [(row["round"], row[outcome]) for row in seen.records["round_end"]]
-        logged = [(row["round"], row[outcome]) for row in events["round"]]
-        if told != logged:
-            yield f"log: {outcome} are {logged} by round, the trace says {told}"
+    ends = [{"at_s": one["at_ns"] / 1e9, **one} for one in seen.records["round_end"]]
+    yield from _rows("log round", _without(events["round"], "dropped"), _without(ends, "at_ns", "kind"))
     begin = {name: run.summary[name] for name in ("scenario", "algorithm", "seed")}
     yield from _rows("log begin", events["begin"], [begin])
     end = {"simulated_s": seen.end_ns / 1e9, "trace_hash": run.hash}

@@ -1,10 +1,9 @@
 """Run every scenario with every algorithm on two commits, and compare the results.
 
 For changes that must not change a result. Each scenario of ``scenarios/``, and each small one of
-``scenarios/papers/``, runs three rounds with seed 0 and each algorithm that can run on it. One scenario also
-runs over sockets. All of ``summary.json`` but ``wall_s`` and ``fedsim`` is compared; over sockets, what does
-not depend on real time. Kernels differ between processors, so both commits run here and now. Run from the
-root of the repository::
+``scenarios/papers/``, runs three rounds with seed 0 and each algorithm that can run on it. All of
+``summary.json`` but ``wall_s`` and ``fedsim`` is compared. Kernels differ between processors, so both commits
+run here and now. Run from the root of the repository::
 
     python tools/compare_commits.py main            # main against the working tree
     python tools/compare_commits.py v0.1.0 main     # one commit against another
@@ -32,11 +31,7 @@ from click.testing import CliRunner
 
 SCENARIOS = ("scenarios/*.toml", "scenarios/papers/*_small.toml", "scenarios/papers/*_toy.toml")
 OVERRIDES = ("--set", "run.rounds=3", "--seed", "0")
-OVER_SOCKETS = "quickstart"
 LEFT_OUT = {"wall_s", "fedsim"}
-UNTIMED = ("algorithm", "clients", "drops", "model_hash", "rejected", "rounds", "scenario", "seed")
-TRAFFIC = ("bytes", "data", "frames", "parameters")
-"""With both directions, and with the entries before, what a run over sockets repeats."""
 
 Figures = dict[str, Any]
 """Values by their path in ``summary.json``, such as ``accuracy.global``."""
@@ -55,16 +50,11 @@ def main() -> None:
     parser.add_argument("--algorithms", nargs="+", metavar="ALGORITHM", help="names; all if left out")
     parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="for every scenario")
     parser.add_argument("--jobs", type=int, default=2, help="scenarios that run at once")
-    parser.add_argument("--save", type=Path, metavar="FILE", help="where to write all figures, as JSON")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         base = checked_out(options.base, Path(folder) / "base")
         head = checked_out(options.head, Path(folder) / "head") if options.head else Path.cwd()
         results = run_all((base, head), options)
-    if options.save:
-        options.save.write_text(
-            json.dumps(dict(zip(("base", "head"), results, strict=True)), indent=1) + "\n"
-        )
     raise SystemExit(report(*results))
 
 
@@ -82,20 +72,19 @@ def run_all(trees: Sequence[Path], options: argparse.Namespace) -> list[Results]
     paths = {path.relative_to(tree) for tree in trees for pattern in SCENARIOS for path in tree.glob(pattern)}
     choice = json.dumps({"algorithms": options.algorithms, "overrides": options.set})
 
-    def run_apart(index: int, path: Path, bus: str) -> None:
-        command = [sys.executable, __file__, "--child", str(path), bus, choice]
+    def run_apart(index: int, path: Path) -> None:
+        command = [sys.executable, __file__, "--child", str(path), choice]
         environment = {**os.environ, "PYTHONPATH": str(trees[index])}
         done = subprocess.run(command, cwd=trees[index], env=environment, check=True, stdout=subprocess.PIPE)
         found: Results = json.loads(done.stdout)
         results[index].update(found)
-        print(f"{path.stem} ({bus}): {len(found)} runs", file=sys.stderr, flush=True)
+        print(f"{path.stem}: {len(found)} runs", file=sys.stderr, flush=True)
 
     with ThreadPoolExecutor(options.jobs) as pool:
         futures = [
-            pool.submit(run_apart, index, path, bus)
+            pool.submit(run_apart, index, path)
             for path in sorted(paths)
             if not options.only or path.stem in options.only
-            for bus in (("memory", "http") if path.stem == OVER_SOCKETS else ("memory",))
             for index, tree in enumerate(trees)
             if (tree / path).exists()
         ]
@@ -104,7 +93,7 @@ def run_all(trees: Sequence[Path], options: argparse.Namespace) -> list[Results]
     return results
 
 
-def run_scenario(scenario: str, bus: str, algorithms: Sequence[str] | None, overrides: Sequence[str]) -> None:
+def run_scenario(scenario: str, algorithms: Sequence[str] | None, overrides: Sequence[str]) -> None:
     """Run a scenario with each algorithm in this process; print the results as JSON."""
     from fedsim.cli import main as fedsim  # of the tree in PYTHONPATH
 
@@ -115,28 +104,19 @@ def run_scenario(scenario: str, bus: str, algorithms: Sequence[str] | None, over
     names = [plugin["name"] for plugin in json.loads(command("list", "algorithms", "--json").output)]
     settings = [part for override in overrides for part in ("--set", override)]
     with tempfile.TemporaryDirectory() as folder:
-        for name in names if bus == "memory" else ["fedavg"]:
+        for name in names:
             if algorithms is not None and name not in algorithms:
                 continue
             out = Path(folder) / name
-            chosen = ("--algorithm", name, "--out", str(out), "--bus", bus, "--quiet")
+            chosen = ("--algorithm", name, "--out", str(out), "--quiet")
             done = command("run", scenario, *OVERRIDES, *settings, *chosen)
             summary = out / "summary.json"
             figures = dict(flat(json.loads(summary.read_text()))) if summary.exists() else {}
-            if bus == "http":
-                figures = {path: value for path, value in figures.items() if repeats(path)}
-            run = f"{Path(scenario).stem} {name}" + (" over sockets" if bus == "http" else "")
+            run = f"{Path(scenario).stem} {name}"
             results[run] = {"status": done.exit_code, **figures}
             if done.exit_code not in (0, 2):  # 2: the algorithm cannot run on the scenario
                 print(f"{run}: {done.output[-2000:]} {done.exception}", file=sys.stderr)
     print(json.dumps(results))
-
-
-def repeats(path: str) -> bool:
-    """Return whether a figure is the same in every run over sockets."""
-    what, _, way = path.partition("_")
-    is_traffic = what in TRAFFIC and way in ("up", "down")
-    return path in UNTIMED or is_traffic or path.startswith("accuracy.")
 
 
 def flat(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
@@ -173,6 +153,6 @@ def report(base: Results, head: Results) -> int:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
-        run_scenario(*sys.argv[2:4], **json.loads(sys.argv[4]))
+        run_scenario(sys.argv[2], **json.loads(sys.argv[3]))
     else:
         main()

@@ -34,28 +34,12 @@ NUM_MUTANTS = 300
 TIMEOUT_S = 600.0
 PYTEST = ("-m", "pytest", "-q", "-x", "--hypothesis-profile", "quick", "-p", "no:cacheprovider")
 
-COMPARISONS = {
-    ast.Lt: ("<", "<="),
-    ast.LtE: ("<=", "<"),
-    ast.Gt: (">", ">="),
-    ast.GtE: (">=", ">"),
-    ast.Eq: ("==", "!="),
-    ast.NotEq: ("!=", "=="),
-    ast.Is: ("is", "is not"),
-    ast.IsNot: ("is not", "is"),
-    ast.In: ("in", "not in"),
-    ast.NotIn: ("not in", "in"),
-}
-OPERATORS = {
-    ast.Add: ("+", "-"),
-    ast.Sub: ("-", "+"),
-    ast.Mult: ("*", "/"),
-    ast.Div: ("/", "*"),
-    ast.FloorDiv: ("//", "/"),
-    ast.Mod: ("%", "*"),
-    ast.BitAnd: ("&", "|"),
-    ast.BitOr: ("|", "&"),
-}
+PAIRS = (
+    *(("<", "<="), (">", ">="), ("==", "!="), ("is", "is not"), ("in", "not in")),
+    *(("+", "-"), ("*", "/"), ("&", "|"), ("and", "or")),
+)
+SWAPS = {**dict(PAIRS), **{second: first for first, second in PAIRS}, "//": "/", "%": "*"}
+"""Operators and what replaces them."""
 CALLS = {"min": "max", "max": "min", "any": "all", "all": "any", "sum": "len", "sorted": "list"}
 
 Edit = tuple[int, int, int, str]
@@ -116,29 +100,26 @@ def _edits(node: Any, lines: Sequence[str]) -> Iterator[Edit]:
     def whole(part: Any, text: str) -> Edit:
         return part.lineno, part.col_offset, part.end_col_offset, text
 
-    def between(left: Any, right: Any, old: str, new: str) -> Iterator[Edit]:
-        """Yield the fault that replaces an operator between two operands in one line."""
-        if left.end_lineno == right.lineno:
-            octets = lines[right.lineno - 1].encode()
-            start = octets.find(old.encode(), left.end_col_offset, right.col_offset)
-            if start >= 0:
-                yield right.lineno, start, start + len(old), new
+    def swapped(operands: Sequence[Any]) -> Iterator[Edit]:
+        """Yield the faults that replace an operator between two operands in one line."""
+        for left, right in pairwise(operands):
+            if left.end_lineno == right.lineno:
+                between = lines[right.lineno - 1].encode()[left.end_col_offset : right.col_offset].decode()
+                operator = between.strip(" ()")
+                if operator in SWAPS:
+                    start = left.end_col_offset + between.index(operator)
+                    yield right.lineno, start, start + len(operator), SWAPS[operator]
 
     match node:
         case ast.If(test=test) if test.lineno == test.end_lineno:
             condition = lines[test.lineno - 1].encode()[test.col_offset : test.end_col_offset].decode()
             yield whole(test, f"not ({condition})")
         case ast.Compare():
-            for left, operator, right in zip(
-                [node.left, *node.comparators], node.ops, node.comparators, strict=False
-            ):
-                yield from between(left, right, *COMPARISONS[type(operator)])
-        case ast.BinOp() if type(node.op) in OPERATORS:
-            yield from between(node.left, node.right, *OPERATORS[type(node.op)])
+            yield from swapped([node.left, *node.comparators])
+        case ast.BinOp():
+            yield from swapped([node.left, node.right])
         case ast.BoolOp():
-            words = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
-            for left, right in pairwise(node.values):
-                yield from between(left, right, *words)
+            yield from swapped(node.values)
         case ast.UnaryOp(op=ast.Not() | ast.USub()) if node.lineno == node.operand.lineno:
             yield node.lineno, node.col_offset, node.operand.col_offset, ""
         case ast.Constant(value=bool() as value):
@@ -147,11 +128,6 @@ def _edits(node: Any, lines: Sequence[str]) -> Iterator[Edit]:
             yield whole(node, repr(value + 1))
         case ast.Call(func=ast.Name(id=name) as function) if name in CALLS:
             yield whole(function, CALLS[name])
-
-
-def draw(number: int, seed: int) -> list[Mutant]:
-    """Draw faults without replacement, all sites alike."""
-    return random.Random(seed).sample(list(sites()), number)  # noqa: S311
 
 
 def to_line(number: int, mutant: Mutant) -> str:
@@ -227,7 +203,8 @@ def main() -> None:
     parser.add_argument("--numbers", default=f"0-{NUM_MUTANTS - 1}", help="faults of the list, such as 0-99")
     arguments = parser.parse_args()
     if arguments.command == "draw":
-        for number, mutant in enumerate(draw(NUM_MUTANTS, arguments.seed)):
+        drawn = random.Random(arguments.seed).sample(list(sites()), NUM_MUTANTS)  # noqa: S311
+        for number, mutant in enumerate(drawn):
             print(to_line(number, mutant))
         return
     first, _, last = arguments.numbers.partition("-")

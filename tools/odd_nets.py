@@ -67,10 +67,8 @@ def odd_scenario(seed: int) -> Table:
 def _model(dice: Dice, kind: str) -> Table:
     match kind:
         case "mlp":
-            return {
-                "name": "mlp",
-                "params": {"hidden": [dice.whole(5, 100) for _ in range(dice.whole(1, 3))]},
-            }
+            widths = [dice.whole(5, 100) for _ in range(dice.whole(1, 3))]
+            return {"name": "mlp", "params": {"hidden": widths}}
         case "linear" | "cnn":
             return {"name": kind}
         case "lstm":

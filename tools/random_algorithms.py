@@ -8,30 +8,14 @@ from typing import Any, Literal, get_args, get_origin
 from dice import Dice, Table
 from pydantic import ValidationError
 
-from fedsim.plugins import load
+from fedsim.plugins import available
 
-MIXED = (
-    *("local", "fml"),
-    *("fedmd", "fedme", "dsfl", "feddf", "pfeddf", "ktpfl", "sim_pfd", "topk_pfd", "perfed_ckt", "fedgems"),
-)
-"""Algorithms for mixed architectures; so are Fed-ET, FedGKT and FedPer, where parts are of one shape."""
-WITH_PUBLIC = (*MIXED[2:], "fedet")
-WEIGHTS = (
-    *("fedavg", "fedavg_ft", "fedprox", "ktpfl_w", "apfl", "ditto", "fedper", "l2sgd", "mapper"),
-    *("fedadagrad", "fedadam", "fedavgm", "fedyogi", "moon", "perfedavg", "pfedme", "scaffold"),
-    *("fedamp", "fedfomo", "hypcluster", "ifca", "pfedhn", "fedasync", "fedbuff"),
-)
-"""Algorithms that exchange weights and take any task."""
-WITHOUT_CLASSES = (*WEIGHTS, "local", "centralized", "perfed_ckt", "fedmd")
-"""Those that take a regression."""
-ALGORITHMS = (*MIXED, *WEIGHTS, "fedet", "fedgkt", "centralized", "persfl", "persfl_gd")
+PLUGINS: dict[str, Any] = {info.name: info.plugin for info in available("fedsim.algorithms")}
+ALGORITHMS = tuple(PLUGINS)
+MIXED = {name for name, plugin in PLUGINS.items() if plugin.mixed_architectures} - {"fedgkt", "fedper"}
+"""Algorithms whose clients may have any of the small nets."""
 BY_STEPS = ("fedasync", "fedbuff")
-ASYNCHRONOUS = (
-    *BY_STEPS,
-    *("local", "fedavg", "fedavg_ft", "fedprox", "moon", "perfedavg", "pfedme", "ditto", "fedper", "apfl"),
-    *("fml", "mapper", "hypcluster", "ifca", "persfl", "persfl_gd"),
-)
-"""Algorithms that merge stale replies; some discount steps, `local` merges nothing, the others take means."""
+"""Algorithms that discount steps of stale replies; the others but ``local`` take weighted means."""
 AT_SERVER: Table = {"server_steps": 2, "server_batch_size": 6}
 DISTILLED: Table = {"lambdas": [0.0, 0.5], "temperatures": [2.0], "distill_epochs": 1}
 SHORT: dict[str, Table] = {
@@ -49,7 +33,7 @@ NOT_DRAWN = {"cut", "server_cut", "drop_worst", "pretrain_public", "eta"}
 
 def params_of(dice: Dice, algorithm: str, labels: Sequence[str]) -> Table:
     """Return an algorithm's parameters: some options that its settings accept; ``labels``: architectures."""
-    config = load("fedsim.algorithms", algorithm).Config
+    config = PLUGINS[algorithm].Config
     params = dict(SHORT.get(algorithm, {}))
     for name, field in config.model_fields.items():
         values = [list(labels)] if name == "candidates" else _values(field.annotation)

@@ -54,7 +54,7 @@ def group(
     if dice.chance(0.1):
         del group["device"]
         rows = [f"{dice.pick(0.001, 0.1)},2,{dice.pick(0.02, 1)},5,{dice.pick(0, 40)}" for _ in range(count)]
-        files[f"devices-{number}.csv"] = _lines("speed_gflops,memory_gb,up_mbps,down_mbps,latency_ms", rows)
+        files[f"devices-{number}.csv"] = _lines("speed_gflops,memory_gb,up_mbps,down_mbps,latency_ms", *rows)
         group["file"] = f"devices-{number}.csv"
     group["availability"] = _availability(dice.child("availability"), number, files)
     if len(labels) > 1:
@@ -64,8 +64,7 @@ def group(
     return group
 
 
-def _lines(*parts: str | Sequence[str]) -> str:
-    lines = [line for part in parts for line in ([part] if isinstance(part, str) else part)]
+def _lines(*lines: str) -> str:
     return "\n".join(lines) + "\n"
 
 
@@ -77,7 +76,7 @@ def capacity(dice: Dice) -> str:
         at_ms += dice.pick(1, 137, 1000)
     # The last step is as long as the one before it.
     rows += [f"{at_ms},0", f"{at_ms + dice.pick(1000, 2001)},{dice.pick(20, 200, 3333)}"]
-    return _lines("at_ms,kbps", rows)
+    return _lines("at_ms,kbps", *rows)
 
 
 def _availability(dice: Dice, number: int, files: dict[str, str]) -> str | Table:
@@ -99,12 +98,12 @@ def _recording(dice: Dice, name: str, files: dict[str, str]) -> Table:
     match dice.pick("intervals", "states", "grid"):
         case "intervals":
             rows = [f"phone-{row},{dice.pick(0, 0.5)},{dice.whole(1, 9)}" for row in range(len(states))]
-            files[name] = _lines("client,on_at_s,off_at_s", rows)
+            files[name] = _lines("client,on_at_s,off_at_s", *rows)
             return {"file": name} | dice.some(0.5, repeat="12 s")
         case "states":
             rows = [f"phone-{row},2,{one}" for row, one in enumerate(states)]
-            files[name] = _lines("client,step_s,states", rows)
+            files[name] = _lines("client,step_s,states", *rows)
             return {"file": name}
         case _:
-            files[name] = _lines([",".join(one) for one in states])
+            files[name] = _lines(*(",".join(one) for one in states))
             return {"file": name, "step": dice.pick("1 s", "4 s")}

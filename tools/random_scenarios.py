@@ -12,15 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dice import Dice, Table
-from random_algorithms import (
-    ALGORITHMS,
-    ASYNCHRONOUS,
-    BY_STEPS,
-    MIXED,
-    WITH_PUBLIC,
-    WITHOUT_CLASSES,
-    params_of,
-)
+from random_algorithms import ALGORITHMS, BY_STEPS, MIXED, PLUGINS, params_of
 from random_fleets import PERIODS, RATES, capacity, group, law
 
 from fedsim import toml
@@ -108,14 +100,15 @@ def _make_fit(scenario: Table) -> None:
         participation["selector"] = {"name": "uniform", "params": {}}
     if "clients_per_round" not in participation:  # then all are a cohort
         participation["selector"]["params"].pop("candidates", None)
+    if PLUGINS[name].new_replies_only:
+        participation["pacing"]["params"].pop("late", None)
     match name:
         case "fedgems":
             data["public"].pop("source", None)  # which has no labels
-            scenario["participation"]["pacing"]["params"].pop("late", None)
         case "ifca" if params.get("option") == "grad_avg":
             for name in training.keys() - {"lr", "batch_size", "steps"}:
                 training.pop(name)
-            scenario["participation"].pop("workload", None)  # it may draw from epochs
+            participation.pop("workload", None)  # it may draw from epochs
         case "fedmd" if data["name"] == "synthetic_regression":
             for name in ("digest", "exchange"):
                 params.pop(name, None)
@@ -127,12 +120,8 @@ def _make_fit(scenario: Table) -> None:
             if training.get("optimiser") == "adam":
                 del training["optimiser"]
                 training.pop("keep_optimiser", None)  # of plain sgd, which has nothing to keep
-        case "fedadagrad" | "fedadam" | "fedavgm" | "fedyogi":
-            scenario["participation"]["pacing"]["params"].pop("late", None)
-        case "scaffold":
-            scenario["participation"]["pacing"]["params"].pop("late", None)
-            if training.keys() & {"optimiser", "momentum", "weight_decay", "clip_norm"}:
-                params["option"] = "I"
+        case "scaffold" if training.keys() & {"optimiser", "momentum", "weight_decay", "clip_norm"}:
+            params["option"] = "I"
 
 
 def _pace_otherwise(dice: Dice, scenario: Table, num_clients: int) -> None:
@@ -142,7 +131,7 @@ def _pace_otherwise(dice: Dice, scenario: Table, num_clients: int) -> None:
         params = {"tiers": dice.whole(1, num_clients), "profiling": dice.whole(1, 2), "interval_rounds": 1}
         params |= dice.some(0.3, credits=dice.whole(1, 2))
         participation["pacing"] = {"name": "tiered", "params": participation["pacing"]["params"] | params}
-    elif algorithm in ASYNCHRONOUS and dice.chance(0.8 if algorithm in BY_STEPS else 0.4):
+    elif PLUGINS[algorithm].discounted is not None and dice.chance(0.8 if algorithm in BY_STEPS else 0.4):
         participation["pacing"] = _overlapping(dice, scenario, num_clients)
     else:
         return
@@ -187,16 +176,16 @@ def _overlapping(dice: Dice, scenario: Table, num_clients: int) -> Table:
 def _data_name(dice: Dice, algorithm: str, *, is_null: bool) -> str:
     if is_null and dice.chance(0.7):
         return "sizes"
-    if algorithm in WITHOUT_CLASSES and dice.chance(0.2):
+    if not PLUGINS[algorithm].needs_classes and dice.chance(0.2):
         return "synthetic_regression"
     return "writers" if dice.chance(0.15) else "digits"
 
 
 def _data(dice: Dice, name: str, algorithm: str, num_clients: int) -> Table:
     data: Table = {"name": name}
-    public = _public(dice.child("public"), name) if algorithm in WITH_PUBLIC or dice.chance(0.1) else {}
-    if public:
-        data["public"] = public
+    public: Table = {}
+    if PLUGINS[algorithm].needs_public or dice.chance(0.1):
+        public = data["public"] = _public(dice.child("public"), name)
     if name == "sizes":
         samples = dice.pick(
             dice.whole(1, 40),
@@ -292,7 +281,7 @@ def _models(dice: Dice, algorithm: str) -> Table:
     else:
         mlps = {f"m{hidden}": {"name": "mlp", "params": {"hidden": [hidden]}} for hidden in (4, 6)}
         models = ({} if algorithm in ("moon", "fedgkt") else {"linear": {}}) | mlps
-    several = algorithm in (*MIXED, "fedet") and dice.chance(0.6)
+    several = algorithm in MIXED and dice.chance(0.6)
     labels = list(models)
     first = dice.whole(0, len(labels) - 1)
     chosen = [*labels[first:], *labels[:first]][: dice.whole(2, len(labels)) if several else 1]
@@ -330,7 +319,7 @@ def _schedule(dice: Dice) -> Table:
 
 def _server(dice: Dice, algorithm: str, labels: Sequence[str]) -> Table:
     server = dice.some(0.3, up=law(dice, RATES), down=law(dice, RATES), latency="20 ms", speed="1 MFLOP/s")
-    return server | (dice.some(0.5, model=dice.pick(*labels)) if algorithm in (*MIXED, "fedet") else {})
+    return server | (dice.some(0.5, model=dice.pick(*labels)) if algorithm in MIXED else {})
 
 
 def _network(dice: Dice, files: dict[str, str]) -> Table:

@@ -26,7 +26,11 @@ NOT_DERIVABLE = {
 """Figures of the summary that are not recomputed, and why."""
 
 PHASES = ("download", "compute", "upload", "away", "waiting")
-TRAFFIC = ("frames", "bytes", "parameters", "data", "overhead")
+TRAFFIC = tuple(
+    f"{what}_{way}"
+    for what in ("frames", "bytes", "parameters", "data", "overhead")
+    for way in ("up", "down")
+)
 BETTER_AND_BETTER = ("in_flight", "lost", "undecodable", "delivered")
 OUTCOMES = ("asked", "merged", "dropped", "rejected", "late")
 
@@ -217,15 +221,10 @@ def recomputed(run: RunFolder, seen: Seen) -> Row:
     """Return the summary."""
     scenario = run.scenario
     dispatches = list(seen.dispatches.values())
-    totals = {
-        f"{what}_{way}": sum(row.get(f"{what}_{way}", 0) for row in seen.rounds)
-        for what in TRAFFIC
-        for way in ("up", "down")
-    }
+    totals = {name: sum(row.get(name, 0) for row in seen.rounds) for name in TRAFFIC}
     overhead = {f"overhead_{way}": totals.pop(f"overhead_{way}") for way in ("up", "down")}
     counts = {name: sum(row.get(name, 0) for row in seen.rounds) for name in OUTCOMES}
     time = {f"{phase}_s": ns / 1e9 for phase, ns in spent_ns(dispatches).items()}
-    causes = Counter(one.cause for one in dispatches if one.cause is not None)
     rounds = {row["round"]: row for row in run.tables["rounds"]}
     measured = measures(run.tables["evaluations"])
     last = max(measured, default=None)
@@ -269,7 +268,7 @@ def recomputed(run: RunFolder, seen: Seen) -> Row:
             **overhead,
             "wasted": wasted_bytes(seen, seen.frames),
         },
-        "drops_by_cause": dict(causes),
+        "drops_by_cause": dict(Counter(one.cause for one in dispatches if one.cause is not None)),
         "wasted": {
             "work": _share(time["wasted_s"], sum(time[f"{phase}_s"] for phase in PHASES[:3])),
             "payload": _share(

@@ -33,8 +33,6 @@ DISTRIBUTION = re.compile(r"(LogNormal|Uniform|Normal|Choice)_[a-z_]+")
 """Definitions of distributions: the same four for each dimension."""
 CHOICE = re.compile(r"(.*\.)?(\w+Choice|PublicSource)")
 """Definitions of tables that choose a plugin, which may mostly be written as the plugin's name alone."""
-
-
 ROLE = re.compile(r":(class|func|data|mod|meth):`")
 CODE_OR_TAG = re.compile(r"(`+).*?\1|<", re.S)
 UNKNOWN = re.compile(r"specification|D-\d{3}-\d", re.IGNORECASE)
@@ -91,16 +89,9 @@ def _docstring(found: PluginInfo) -> list[str]:
 def _values(found: PluginInfo) -> list[str]:
     """Return what devices of a class have."""
     fields = found.plugin.Config.model_json_schema(mode="validation")["properties"]
-    rows = [
-        f"| `{name}` | `{toml.value(_without_none(one['default']))}` |"
-        for name, one in fields.items()
-        if one.get("default") is not None
-    ]
+    defaults = {name: one["default"] for name, one in fields.items() if one.get("default") is not None}
+    rows = [f"| `{name}` | `{toml.value(value)}` |" for name, value in defaults.items()]
     return ["| quantity | value |", "|---|---|", *rows, ""] if rows else []
-
-
-def _without_none(value: Any) -> Any:
-    return {key: one for key, one in value.items() if one is not None} if isinstance(value, dict) else value
 
 
 @dataclass

@@ -1,7 +1,4 @@
-"""A small world for algorithms: digits over unequal clients, and a carrier that loses what it is told to.
-
-An algorithm that a test makes up can also be run over sockets, and with batching on and off.
-"""
+"""A small world for algorithms: digits over unequal clients, in memory or over sockets, with lost frames."""
 
 from __future__ import annotations
 
@@ -121,8 +118,6 @@ class _Lost:
 
 
 class LossyNetwork(NetworkPlugin[Config]):
-    """The naive network, with frames lost on the way."""
-
     def __init__(self, doomed: Callable[[Parcel, int], bool]) -> None:
         super().__init__(Config())
         self.doomed = doomed
@@ -133,8 +128,6 @@ class LossyNetwork(NetworkPlugin[Config]):
 
 @dataclass(frozen=True)
 class World:
-    """Makes parts and runs them."""
-
     def algorithm(self, name: str, **params: Any) -> Algorithm[Any, Any, Any]:
         plugin = load("fedsim.algorithms", name)
         made = plugin(plugin.Config(**params))
@@ -201,10 +194,7 @@ class World:
     def check_every_way(
         self, make: Callable[[], Algorithm[Any, Any, Any]], *, workers: Sequence[int] = (), **changes: Any
     ) -> RunResult:
-        """Check that models and traffic do not depend on how a run is done, and return the first result.
-
-        It is done in memory and over sockets, batched and one by one, and in memory with so many workers.
-        """
+        """Check that sockets, batching and workers change neither models nor traffic; return a result."""
         ways: list[tuple[Callable[..., RunResult], dict[str, Any]]] = [
             *product((self.run, self.run_over_sockets), [{"batching": "auto"}, {"batching": "off"}]),
             *((self.run, {"workers": number}) for number in workers),
@@ -278,11 +268,7 @@ class World:
         return _data(num_clients, public_size, FEW)
 
     def regression(self, *samples: tuple[Sequence[Sequence[float]], Sequence[float]]) -> dict[str, Any]:
-        """Return changes to a run: each client fits a linear model to its own samples ``x``, targets ``y``.
-
-        Losses are quadratic, so optima are known, and so are steps over all of a client's samples. The test
-        samples are those of the training.
-        """
+        """Return changes to a run: each client fits a line to its ``x`` and ``y``, its test set too."""
         task = Task((len(samples[0][0][0]),), 1, "regression")
         offsets = np.cumsum([0, *(len(y) for _, y in samples)])
         flat, none = np.arange(offsets[-1]), np.arange(0)
@@ -343,8 +329,6 @@ async def _over_sockets(make: Callable[[], Parts]) -> RunResult:
 
 
 class Notes:
-    """A log that keeps what it is told."""
-
     def __init__(self) -> None:
         self.warnings: list[tuple[str, dict[str, Any]]] = []
         self.infos: list[tuple[str, dict[str, Any]]] = []

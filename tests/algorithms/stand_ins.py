@@ -1,7 +1,5 @@
 """Shared by several tests: parameters of short runs, contexts for hooks, a net with BatchNorm."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Coroutine
 from itertools import count
 from types import SimpleNamespace
@@ -84,13 +82,10 @@ class Client:
 
 
 class Normed(ModelPlugin[Config]):
-    """Fully connected layers with BatchNorm."""
-
     def build(self, task: Task) -> Net:
         blocks = {"flatten": nn.Flatten(), **dense(task.num_inputs, 12), "norm": nn.BatchNorm1d(12)}
         return Net(named(**blocks), nn.Linear(12, task.num_outputs))
 
 
 def normed(world: Any) -> dict[str, Architecture]:
-    """Return the architectures of a run with such a net."""
     return {"mlp": Architecture("mlp", Normed(Config()), world.data().task)}

@@ -1,7 +1,5 @@
 """APFL: the specification's sanity checks (5.D.11)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One suite over every algorithm: asynchronous pacings run it, or refuse it with the reason."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator
@@ -38,11 +36,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "persfl_gd": {"lambdas": [0.5], "temperatures": [1.0], "distill_epochs": 1},
     "pfedme": {},
 }
-"""Who merges stale replies, with settings that allow it or make the run short.
-
-A class inherits ``discounted``: whoever derives from one of these has to see whether stale replies are right
-there too, and a client's second reply in a merge. All others are refused.
-"""
+"""Algorithms that merge stale replies, with settings that allow it or make the run short; others refuse."""
 WHY = {
     **dict.fromkeys(("dsfl", "fedmd", "ktpfl", "l2sgd", "sim_pfd", "topk_pfd"), "its round has 2 exchanges"),
     "fedme": "its round has 2 exchanges",
@@ -51,8 +45,7 @@ WHY = {
     "scaffold": "a control that the client has taken back",
     "fedgems": "predictions are on the samples of one round",
 }
-"""Why others are refused; most have nothing that a discount acts on: they keep each client's last upload, or
-learn from the predictions of a cohort."""
+"""Why others refuse: most keep each client's last upload, or learn from the predictions of a cohort."""
 REFUSED = [found.name for found in available("fedsim.algorithms") if found.name not in ACCEPTED]
 NOT_SO = {
     (

@@ -1,7 +1,5 @@
 """Centralized: the specification's sanity checks (5.A.2)."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Fine-tuning on top of any algorithm, whatever its clients hold and its server sends."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

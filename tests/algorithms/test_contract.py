@@ -1,7 +1,5 @@
 """What an algorithm may declare and say, shown on FedAvg with exchanges beside its own."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +15,6 @@ from fedsim.wire import ModelUpdate
 
 
 def extended(exchange: Exchange) -> FedAvg[Any]:
-    """Return FedAvg with an exchange more."""
-
     class Extended(FedAvg[Any]):
         @property
         def exchanges(self) -> Exchanges:

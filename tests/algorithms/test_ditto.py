@@ -1,7 +1,5 @@
 """Ditto: the specification's sanity checks (5.D.7)."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

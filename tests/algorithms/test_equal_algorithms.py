@@ -1,7 +1,5 @@
 """Algorithms that are another one, bit for bit, with some parameters: sanity checks of the specification."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

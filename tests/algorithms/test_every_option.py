@@ -1,10 +1,4 @@
-"""No option of any algorithm is accepted and ignored: each changes what comes out of a small run.
-
-What is tried beside an option's default follows from its type: all other choices, or another number. Where
-other values or circumstances are needed, the table has them.
-"""
-
-from __future__ import annotations
+"""Each option of each algorithm changes a small run; values follow from its type, or from the table."""
 
 import inspect
 from collections.abc import Mapping
@@ -29,23 +23,14 @@ UNSET: Any = object()
 
 @dataclass(frozen=True)
 class Tried:
-    """What is tried of one option.
+    """What is tried of one option."""
 
-    Attributes:
-        values: Each gives another result than the usual value, and than the others unless they are alike.
-        usual: What they are compared with; the default if left out.
-        beside: Other options, where the one at hand needs them or where they make the run shorter.
-        run: Changes to the small world.
-        shows: Where the difference shows: in the models, or only in what travels.
-        alike: The values differ from the usual one alone: they have one gradient by their nature.
-    """
-
-    values: tuple[Any, ...]
-    usual: Any = UNSET
-    beside: Mapping[str, Any] = field(default_factory=dict)
-    run: Mapping[str, Any] = field(default_factory=dict)
+    values: tuple[Any, ...]  # each gives another result than the usual value
+    usual: Any = UNSET  # the default if unset
+    beside: Mapping[str, Any] = field(default_factory=dict)  # other options of the run
+    run: Mapping[str, Any] = field(default_factory=dict)  # changes to the small world
     shows: Literal["models", "traffic"] = "models"
-    alike: bool = False
+    alike: bool = False  # the values may have one result, since they have one gradient
 
 
 def _tried(
@@ -85,10 +70,7 @@ CHOOSING: Table = {"choose_on": _tried("val", run={"rounds": 3})}
 
 TABLES: dict[str, Table] = {
     "apfl": {"weighting": _tried("samples", mix_with="server")},
-    "centralized": {
-        "upload": _tried(True, shows="traffic"),
-        "finetune_epochs": _tried(0, 3, finetune=True),
-    },
+    "centralized": {"upload": _tried(True, shows="traffic"), "finetune_epochs": _tried(0, 3, finetune=True)},
     "dsfl": {"public_per_round": _tried(20, None, usual=10), "kd_batch_size": _tried(20)},
     "fedamp": {"alpha_decay": _tried(0.1, alpha=1.0, run={"rounds": 31, "training": {"steps": 1}})},
     "fedavgm": {"momentum": _tried(0.0, run={"rounds": 2})},
@@ -156,15 +138,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     "pfeddf": {"server_steps": 10, "finetune_epochs": 1},
 }
 """Options that make runs shorter, unless it is they that are tried."""
-ROUNDS = {
-    "fedamp": 2,
-    "fedgkt": 2,
-    "ktpfl": 2,
-    "ktpfl_w": 2,
-    "moon": 2,
-    "perfed_ckt": 2,
-    "pfedhn": 2,
-}
+ROUNDS = {"fedamp": 2, "fedgkt": 2, "ktpfl": 2, "ktpfl_w": 2, "moon": 2, "perfed_ckt": 2, "pfedhn": 2}
 """How many it takes until most options show, where one does not do: what the first merges is used then."""
 
 

@@ -1,7 +1,5 @@
 """One suite over every algorithm: what the contract promises of all of them."""
 
-from __future__ import annotations
-
 import gc
 import inspect
 import re
@@ -207,8 +205,6 @@ def test_another_seed_is_another_run(name: str, world: Any, usual: Callable[[str
 
 
 class Keeping(Threads):
-    """Keeps one of the fits of each step."""
-
     def open(self, resources: Resources) -> None:
         super().open(resources)
         self.resources, self.fits = resources, dict[Any, Fit]()
@@ -238,12 +234,7 @@ def test_steps_have_portable_operations_alone_or_are_refused(name: str, world: A
 
 @main_else_slow
 def test_learns(name: str, world: Any) -> None:
-    result = world.run(
-        world.quick(name),
-        rounds=4,
-        training=WORK.get(name, {"epochs": 3}),
-        num_samples=400,
-    )
+    result = world.run(world.quick(name), rounds=4, training=WORK.get(name, {"epochs": 3}), num_samples=400)
     assert result.final is not None
     assert result.final.mean > 0.35  # ten classes
 

@@ -1,7 +1,5 @@
 """FedAMP: the specification's sanity checks (5.D.3)."""
 
-from __future__ import annotations
-
 import asyncio
 from math import exp
 from types import SimpleNamespace

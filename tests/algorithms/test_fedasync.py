@@ -1,7 +1,5 @@
 """FedAsync: the specification's sanity checks (5.F.1), and what published code has got wrong."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from typing import Any

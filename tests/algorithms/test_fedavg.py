@@ -1,11 +1,10 @@
 """FedAvg: the specification's sanity checks (5.A.3)."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 
 import numpy as np
+import pytest
 
 from fedsim.algorithms.base import Reply
 from fedsim.params import Model
@@ -26,19 +25,14 @@ def _merge(algorithm: Any, replies: list[Reply]) -> Any:
     return asyncio.run(algorithm.merge(None, state, replies)).params["w"]
 
 
-def test_mean_is_weighted_by_samples(world: Any) -> None:
-    merged = _merge(world.algorithm("fedavg"), [_reply(0, 1.0, 10), _reply(1, 4.0, 20)])
-    assert merged.tolist() == [3.0, 3.0]
-
-
-def test_mean_may_be_uniform(world: Any) -> None:
-    merged = _merge(world.algorithm("fedavg", weighting="uniform"), [_reply(0, 1.0, 10), _reply(1, 4.0, 20)])
-    assert merged.tolist() == [2.5, 2.5]
-
-
-def test_stale_replies_weigh_less(world: Any) -> None:
-    merged = _merge(world.algorithm("fedavg"), [_reply(0, 1.0, 10), _reply(1, 4.0, 20, weight=0.5)])
-    assert merged.tolist() == [2.5, 2.5]
+@pytest.mark.parametrize(
+    ("weighting", "weight", "mean"), [("samples", 1.0, 3.0), ("uniform", 1.0, 2.5), ("samples", 0.5, 2.5)]
+)
+def test_mean_is_weighted_by_samples_or_uniform_and_stale_replies_weigh_less(
+    weighting: str, weight: float, mean: float, world: Any
+) -> None:
+    replies = [_reply(0, 1.0, 10), _reply(1, 4.0, 20, weight=weight)]
+    assert _merge(world.algorithm("fedavg", weighting=weighting), replies).tolist() == [mean, mean]
 
 
 def test_equal_models_average_to_themselves_exactly(world: Any) -> None:

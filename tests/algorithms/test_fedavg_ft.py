@@ -1,7 +1,5 @@
 """FedAvg and fine-tuning: the specification's sanity checks (5.A.4)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

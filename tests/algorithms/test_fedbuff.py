@@ -1,7 +1,5 @@
 """FedBuff: the specification's sanity checks (5.F.2), and what published code has got wrong."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from typing import Any
@@ -53,11 +51,7 @@ def _w(*models: Model) -> list[float]:
 
 @pytest.fixture
 def on_a_grid(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Round start models and what clients train to multiples of 1/256.
-
-    In single precision a change is rounded, so the model that it leads to is not the client's bit for bit. On
-    the grid changes are exact, and so are sums of a few models.
-    """
+    """Round start models and what clients train to multiples of 1/256: sums of a few are exact."""
 
     def rounded(tree: Tree) -> Tree:
         # Plus 0, since a change of -0.0 leaves no trace.

@@ -1,7 +1,5 @@
 """FedDF: the specification's sanity checks (5.C.1)."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace

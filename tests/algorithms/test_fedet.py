@@ -1,7 +1,5 @@
 """Fed-ET: the specification's sanity checks (5.E.8)."""
 
-from __future__ import annotations
-
 import asyncio
 from math import log
 from types import SimpleNamespace
@@ -345,8 +343,4 @@ def test_start_has_a_small_model_for_each_architecture(world: Any) -> None:
     state = world.algorithm("fedet").start(server)
     assert list(state.small) == ["a", "b"]
     assert state.large is made["b"]
-    assert asyncio.run(world.algorithm("fedet").send(server, state, [0, 1, 2]))[1].keys() == {
-        0,
-        1,
-        2,
-    }
+    assert asyncio.run(world.algorithm("fedet").send(server, state, [0, 1, 2]))[1].keys() == {0, 1, 2}

@@ -1,7 +1,5 @@
 """FedFomo: the specification's sanity checks (5.D.4)."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """FedGEMS: the specification's sanity checks (5.C.6)."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from math import exp, log

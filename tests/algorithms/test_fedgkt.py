@@ -1,7 +1,5 @@
 """FedGKT: the specification's sanity checks (5.C.5)."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from math import exp, log

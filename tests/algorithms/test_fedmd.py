@@ -1,7 +1,5 @@
 """FedMD: the specification's sanity checks (5.C.4)."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from types import SimpleNamespace

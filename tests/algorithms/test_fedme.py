@@ -1,7 +1,5 @@
 """FedMe: the specification's sanity checks (5.E.9)."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """FedPer: the specification's sanity checks (5.D.13)."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 from typing import Any
@@ -116,8 +114,6 @@ def test_more_layers_than_there_are_are_refused(world: Any) -> None:
 
 
 class Whole(Normed):
-    """A net that is not one layer after the other."""
-
     def build(self, task: Task) -> Net:
         class Twice(Net):
             def forward(self, x: Any) -> Any:

@@ -1,7 +1,5 @@
 """FedProx: the specification's sanity checks (5.B.1)."""
 
-from __future__ import annotations
-
 import asyncio
 from itertools import pairwise
 from types import SimpleNamespace

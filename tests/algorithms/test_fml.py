@@ -1,7 +1,5 @@
 """FML: the specification's sanity checks (5.D.12)."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

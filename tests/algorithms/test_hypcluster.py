@@ -1,7 +1,5 @@
 """HypCluster: the specification's sanity checks (5.D.8)."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """IFCA: the specification's sanity checks (5.D.9)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

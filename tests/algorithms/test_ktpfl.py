@@ -1,9 +1,4 @@
-"""KT-pFL, logits version: the specification's sanity checks (5.E.1), and the round it shares with others.
-
-What personal co-distillation promises is tested for all three algorithms that are made of it.
-"""
-
-from __future__ import annotations
+"""KT-pFL, logits version: sanity checks (5.E.1), and the round that it shares with two other algorithms."""
 
 import asyncio
 from collections.abc import Sequence

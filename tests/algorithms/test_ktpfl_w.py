@@ -1,7 +1,5 @@
 """KT-pFL, weights version: the specification's sanity checks (5.E.2)."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any
@@ -34,7 +32,6 @@ def _weights(carrier: Any) -> Array:
 
 
 def _states(world: Any, algorithm: Any, **changes: Any) -> list[ServerState]:
-    """Return the server's state after each merge."""
     calls = world.recorded(algorithm, "merge")
     world.run(algorithm, **changes)
     return [state for _, state in calls]
@@ -76,7 +73,6 @@ def test_an_identity_is_local_bit_for_bit(world: Any) -> None:
 
 
 def _broadcasts(world: Any, algorithm: Any) -> list[list[Model]]:
-    """Return what each client was sent, by round."""
     calls = world.recorded(algorithm, "send")
     world.run(algorithm)
     return [[messages[client].model for client in range(4)] for _, (_, messages) in calls]

@@ -1,7 +1,5 @@
 """L2SGD: the specification's sanity checks (5.D.6)."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 
@@ -9,13 +7,8 @@ import numpy as np
 import pytest
 
 from fedsim.algorithms.l2sgd import Moves
-from fedsim.data import FederatedData
-from fedsim.data.federated import Holdings
-from fedsim.models import Architecture
-from fedsim.models.linear import PLUGIN as LINEAR
 from fedsim.params import Array, Model
 from fedsim.runtime.run import RunResult
-from fedsim.task import Task
 
 PLAIN: dict[str, Any] = {"verify": False}
 
@@ -67,49 +60,33 @@ def test_moves_keep_the_mean(world: Any) -> None:
         np.testing.assert_allclose(moved[0][1].params[name], before, atol=1e-6)
 
 
-def test_all_clients_of_a_round_take_as_many_steps_geometrically_drawn(world: Any) -> None:
-    algorithm = world.algorithm("l2sgd", probability=0.25)
-    turns = world.recorded(algorithm, "train", _turn)
+@pytest.mark.parametrize(
+    ("hook", "count", "probability"), [("train", "num_steps", 0.25), ("move", "num_moves", 0.75)]
+)
+def test_steps_and_moves_in_a_row_are_geometrically_many_and_the_same_for_all(
+    hook: str, count: str, probability: float, world: Any
+) -> None:
+    algorithm = world.algorithm("l2sgd", probability=probability)
+    turns = world.recorded(algorithm, hook, _turn)
     world.run(algorithm, num_clients=2, rounds=30, num_samples=80, **PLAIN)
-    steps = [message.num_steps for _, message, _ in turns]
-    assert steps[::2] == steps[1::2]
-    assert min(steps) == 1
-    assert 2.5 < np.mean(steps) < 5.5  # 4, give or take a deviation of 0.6
+    counts = [getattr(message, count) for _, message, _ in turns]
+    assert counts[::2] == counts[1::2]
+    assert min(counts) == 1
+    assert 2.5 < np.mean(counts) < 5.5  # 4, give or take a deviation of 0.6
 
 
 def _values(model: Model) -> Array:
     return np.array([float(array.item()) for array in model.params.values()])
 
 
-def _parabolas(centres: list[tuple[float, float]]) -> FederatedData:
-    """Return lines for each client to fit, whose squared error is the squared distance to a centre."""
-    x = np.array([[-1.0], [1.0]] * len(centres), np.float32)
-    y = np.array([offset + sign * slope for slope, offset in centres for sign in (-1, 1)], np.float32)
-    own = Holdings(np.arange(0, len(x) + 1, 2), np.arange(len(x)))
-    empty = np.empty(0, np.int64)
-    return FederatedData(
-        task=Task((1,), 1, "regression"),
-        x=x,
-        y=y,
-        public=empty,
-        global_test=empty,
-        num_clients=len(centres),
-        holdings={"train": own, "val": own, "test": own},
-    )
-
-
 def test_on_parabolas_models_go_as_by_the_paper_s_iterations(world: Any) -> None:
     # A step brings a client half of the way to its centre, a move 0.3 of the way to the mean.
     centres = np.array([[1.0, 0.0], [3.0, -2.0], [-1.0, 5.0], [5.0, 1.0]])
-    data = _parabolas(centres.tolist())
+    # The squared error of a line is the squared distance to its centre (slope, offset).
+    lines = [([[-1.0], [1.0]], [offset - slope, offset + slope]) for slope, offset in centres]
     algorithm = world.algorithm("l2sgd", probability=0.5, pull=0.3)
     trained, moved = world.recorded(algorithm, "train", _turn), world.recorded(algorithm, "move", _turn)
-    changes: dict[str, Any] = {
-        "data": data,
-        "architectures": {"mlp": Architecture("mlp", LINEAR(LINEAR.Config()), data.task)},
-        "rounds": 12,
-        "training": {"lr": 0.25, "batch_size": 2},
-    }
+    changes = world.regression(*lines) | {"rounds": 12, "training": {"lr": 0.25, "batch_size": 2}}
     result = world.run(algorithm, **changes, **PLAIN)
     wanted = np.stack([_values(world.parts(algorithm, **changes).initial()("mlp"))] * 4)
     rounds = [
@@ -135,16 +112,6 @@ def test_moves_in_a_row_by_hand(world: Any) -> None:
     message = Moves("mlp", model(0.0).params, {}, 3)
     after, _ = asyncio.run(world.algorithm("l2sgd", pull=0.5).move(None, model(8.0), message))
     assert after.params["w"].tolist() == [1.0]
-
-
-def test_there_are_geometrically_many_moves_in_a_row_the_same_for_all(world: Any) -> None:
-    algorithm = world.algorithm("l2sgd", probability=0.75)
-    turns = world.recorded(algorithm, "move", _turn)
-    world.run(algorithm, num_clients=2, rounds=30, num_samples=80, **PLAIN)
-    moves = [message.num_moves for _, message, _ in turns]
-    assert moves[::2] == moves[1::2]
-    assert min(moves) == 1
-    assert 2.5 < np.mean(moves) < 5.5  # 4, give or take a deviation of 0.6
 
 
 def test_who_does_not_get_the_mean_keeps_its_model(world: Any) -> None:

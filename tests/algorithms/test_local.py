@@ -1,7 +1,5 @@
 """Local: the specification's sanity checks (5.A.1)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """MAPPER: the specification's sanity checks (5.D.10)."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 from typing import Any
@@ -20,14 +18,10 @@ PLAIN: dict[str, Any] = {"verify": False, "training": {"steps": 5}}
 
 
 class TunedMapperConfig(MapperConfig, FineTuningConfig):
-    """MAPPER and one pass of fine-tuning."""
-
     finetune_epochs: Passes = 1
 
 
 class TunedMapper(FineTuning[TunedMapperConfig, Model], Mapper):
-    """MAPPER whose clients go on with their mixtures."""
-
     Config = TunedMapperConfig
 
 
@@ -86,7 +80,6 @@ def test_mixtures_are_compared_and_the_global_model_trains_beside_the_new_own_on
 
 
 def _states(world: Any, algorithm: Any, **changes: Any) -> dict[int, list[ClientState]]:
-    """Return each client's state after each of its turns."""
     calls, states = world.recorded(algorithm, "train"), dict[int, list[ClientState]]()
     world.run(algorithm, **{**PLAIN, **changes})
     for (client, *_), (state, _) in calls:

@@ -1,7 +1,5 @@
 """What surrounds an algorithm, for it to refuse: the training, the rounds, the cohort and the pacing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

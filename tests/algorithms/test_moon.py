@@ -1,7 +1,5 @@
 """MOON: the specification's sanity checks (5.B.3)."""
 
-from __future__ import annotations
-
 from math import exp, log
 from types import SimpleNamespace
 from typing import Any
@@ -116,7 +114,6 @@ class Doubling(Net):
     """Gives twice what its head makes of its features."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the logits."""
         logits: Tensor = 2 * super().forward(x)
         return logits
 
@@ -125,7 +122,6 @@ class OfItsOwn(ModelPlugin[Config]):
     """A model that is more than its head on its features."""
 
     def build(self, task: Task) -> Net:
-        """Return the net."""
         flatten, hidden = nn.Flatten(), nn.Linear(task.num_inputs, 4)
         return Doubling(named(flatten=flatten, hidden=hidden), nn.Linear(4, task.num_outputs))
 

@@ -1,7 +1,5 @@
 """PerFed-CKT: the specification's sanity checks (5.E.5)."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from itertools import pairwise

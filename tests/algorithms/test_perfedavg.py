@@ -1,7 +1,5 @@
 """Per-FedAvg: the specification's sanity checks (5.D.1)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

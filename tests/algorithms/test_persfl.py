@@ -1,7 +1,5 @@
 """PersFL: the specification's sanity checks (5.E.6)."""
 
-from __future__ import annotations
-
 import asyncio
 from math import inf, log
 from typing import Any

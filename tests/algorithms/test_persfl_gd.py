@@ -1,7 +1,5 @@
 """PersFL-GD: the specification's sanity checks (5.E.7)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

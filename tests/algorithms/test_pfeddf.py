@@ -1,7 +1,5 @@
 """pFedDF: the specification's sanity checks (5.C.2)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

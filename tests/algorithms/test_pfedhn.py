@@ -1,7 +1,5 @@
 """pFedHN: the specification's sanity checks (5.D.5)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

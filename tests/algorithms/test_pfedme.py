@@ -1,7 +1,5 @@
 """pFedMe: the specification's sanity checks (5.D.2)."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """SCAFFOLD: the specification's sanity checks (5.B.2)."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from types import SimpleNamespace
@@ -245,8 +243,6 @@ def test_a_control_of_another_form_is_rejected(lie: Any, reason: str, world: Any
 
 @message("optional_tree")
 class OptionalTree(ModelUpdate):
-    """A model, and a tree beside it or none."""
-
     control: Tree | None = counted()
 
 

@@ -1,7 +1,5 @@
 """Server optimisers: what they share, and second moments by hand (specification 5.B.4)."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 from typing import Any

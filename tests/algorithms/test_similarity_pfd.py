@@ -1,7 +1,5 @@
 """Sim-pFD and TopK-pFD: the specification's sanity checks (5.E.3, 5.E.4); the rest is tested with KT-pFL."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

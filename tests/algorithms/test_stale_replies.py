@@ -1,7 +1,5 @@
 """Stale replies under a pacing that lets dispatches overlap in an order that real time does not decide."""
 
-from __future__ import annotations
-
 from math import sqrt
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Several start models of one architecture: clients that have one each."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

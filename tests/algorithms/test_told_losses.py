@@ -1,7 +1,5 @@
 """Losses that clients tell under every algorithm: a question, or a report, changes nothing else."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

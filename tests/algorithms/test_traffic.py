@@ -1,7 +1,5 @@
 """What travels: numbers and frames of runs with four clients and three rounds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

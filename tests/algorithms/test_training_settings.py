@@ -1,7 +1,5 @@
 """Schedules, clipping and augmentation in whole runs: what changes nothing, and what is known by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Under a workload clients do less, in every algorithm in which they train as they are told."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -26,7 +24,6 @@ NAMES = [found.name for found in available("fedsim.algorithms")]
 
 
 def fleet(variation: float = 0.0, **more: Any) -> Fleet:
-    """Return two slow clients and two fast ones."""
     groups = [
         GroupConfig.model_validate(
             {"count": 2, "device": device, "speed": speed, "variation": variation, **more}

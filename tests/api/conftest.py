@@ -1,7 +1,5 @@
 """A run of two rounds in milliseconds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,7 +21,6 @@ TINY: dict[str, Any] = {
 
 @pytest.fixture
 def tiny() -> dict[str, Any]:
-    """A scenario as a dictionary."""
     return {name: dict(table) if isinstance(table, dict) else list(table) for name, table in TINY.items()}
 
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import copy
 import shutil
 from collections.abc import Callable
@@ -26,10 +24,7 @@ TABLES = ("rounds", "clients", "dispatches", "messages", "evaluations")
 def made() -> dict[str, Any]:
     from tests.api.conftest import TINY
 
-    return {
-        "fedavg": fedsim.run(TINY, algorithm="fedavg"),
-        "local": fedsim.run(TINY, algorithm="local"),
-    }
+    return {"fedavg": fedsim.run(TINY, algorithm="fedavg"), "local": fedsim.run(TINY, algorithm="local")}
 
 
 def test_tables_are_those_of_the_folder_in_any_library(made: dict[str, fedsim.Result]) -> None:

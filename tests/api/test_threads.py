@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys
@@ -93,10 +91,7 @@ async def main():
 
 @pytest.mark.parametrize(
     "run",
-    [
-        "asyncio.run(main())",
-        "loop = asyncio.new_event_loop(); loop.run_until_complete(main()); loop.close()",
-    ],
+    ["asyncio.run(main())", "loop = asyncio.new_event_loop(); loop.run_until_complete(main()); loop.close()"],
 )
 def test_control_c_interrupts_the_function_and_then_the_caller(run: str) -> None:
     # A new process whose signals are not ignored, as those of a background job are.

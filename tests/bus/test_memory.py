@@ -1,7 +1,5 @@
 """The bus in one process; faults are carriers around a carrier."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import weakref
@@ -38,8 +36,6 @@ UP = DOWN.reply()
 
 @message("raw_samples", data=True)
 class RawSamples(Message):
-    """Training data."""
-
     values: Array
 
 
@@ -79,8 +75,6 @@ class Faulty:
 
 @dataclass
 class Corrupting:
-    """Replaces what arrives."""
-
     listener: Listener
     spoil: Callable[[bytes], bytes | Frame]
 
@@ -96,8 +90,6 @@ class Corrupting:
 
 @dataclass
 class Losing:
-    """Loses what has left, or what has not even left."""
-
     listener: Listener
     leaves: bool
 

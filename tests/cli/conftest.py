@@ -18,7 +18,6 @@ DIVERGING = (
 
 
 def left(folder: Path) -> list[str]:
-    """Return the names of what is in a folder."""
     return sorted(path.name for path in folder.iterdir())
 
 
@@ -33,7 +32,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_scenario: str) ->
 
 @pytest.fixture
 def call(here: Path) -> Call:
-    """Return a function that calls the command with arguments."""
     runner = CliRunner()
 
     def invoke(*arguments: str) -> Result:

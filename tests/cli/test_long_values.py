@@ -68,11 +68,7 @@ def test_a_path_that_no_file_can_have(call: Call, path: str) -> None:
 
 @pytest.mark.parametrize(
     ("file", "key"),
-    [
-        ("phones.csv", "fleet.0.file"),
-        ("link.csv", "fleet.0.up_trace"),
-        ("link.up", "fleet.0.up_trace"),
-    ],
+    [("phones.csv", "fleet.0.file"), ("link.csv", "fleet.0.up_trace"), ("link.up", "fleet.0.up_trace")],
 )
 @pytest.mark.parametrize(
     "line", [LONG, DIGITS, f"{LONG},1", f'"{LONG}', f"speed_gflops\n{LONG}", f"at_s,bps\n0,{LONG}"]

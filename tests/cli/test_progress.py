@@ -146,7 +146,6 @@ def test_a_narrow_terminal_shows_no_real_time(
 
 
 def url_of(said: str) -> str:
-    """Return where a page is, as a command has told it once."""
     (url,) = re.findall(r"^live page: (http://127\.0\.0\.1:\d+/)$", said, re.MULTILINE)
     return str(url)
 

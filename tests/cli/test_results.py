@@ -1,7 +1,5 @@
 """``fedsim report``, ``timeline``, ``diff`` and ``track``, and ``--track``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -61,7 +59,6 @@ def test_mistakes_are_explained(call: Call, here: Path) -> None:
 
 @pytest.fixture
 def run(call: Call, here: Path) -> Path:
-    """The folder of a run."""
     assert call("run", "tiny.toml", "-q").exit_code == 0
     return Path("runs", "tiny", "fedavg-seed0")
 

@@ -227,12 +227,7 @@ def test_models_that_are_not_finite_exit_with_1_once_all_is_written(call: Call, 
     ("number", "status", "said"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
 )
 def test_signals_leave_nothing(
-    call: Call,
-    here: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    number: signal.Signals,
-    status: int,
-    said: str,
+    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, status: int, said: str
 ) -> None:
     monkeypatch.setattr(progress.Lines, "__call__", lambda self, row: os.kill(os.getpid(), number))
     before = signal.getsignal(signal.SIGTERM)

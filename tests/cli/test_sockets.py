@@ -24,8 +24,6 @@ PAUSE_S = 0.05
 
 
 class Shell:
-    """Starts fedsim in the folder, with output into a file."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.started: list[subprocess.Popen[bytes]] = []

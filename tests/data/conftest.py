@@ -11,7 +11,6 @@ from fedsim.rng import Key
 
 
 def held(array: Samples | Labels | None) -> Samples | Labels:
-    """Return samples or labels that a data set has to hold."""
     assert array is not None
     return array
 

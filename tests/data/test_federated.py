@@ -271,8 +271,6 @@ def test_laws(
 
 
 class Fixed(PartitionPlugin[Config]):
-    """A partition that gives what it is told to."""
-
     def __init__(self, *parts: list[int]) -> None:
         super().__init__(Config())
         self.parts = parts
@@ -328,11 +326,7 @@ def test_a_partition_that_breaks_its_promise(parts: tuple[list[int], ...], probl
 @pytest.mark.parametrize(
     ("settings", "blamed", "problem"),
     [
-        (
-            {"public_size": 58},
-            "public_size",
-            "58 are .* 0 for the global test set, which leaves 2 for 3",
-        ),
+        ({"public_size": 58}, "public_size", "58 are .* 0 for the global test set, which leaves 2 for 3"),
         ({"public_size": 100}, "public_size", "leaves 0 for 3 clients"),
         ({"public_size": 30, "global_test_share": 0.5}, "public_size", "leaves 0"),
         ({"public_size": 1, "global_test_share": 0.95}, "global_test_share", "57 for the global test set"),

@@ -21,7 +21,6 @@ def load(root: Path, **settings: Any) -> Dataset:
 
 
 def save(root: Path, name: str, colour: Any = 0, size: tuple[int, int] = (3, 2), mode: str = "RGB") -> None:
-    """Save an image of one colour; size is width and height."""
     path = root / "images" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new(mode, size, colour).save(path)

@@ -24,7 +24,6 @@ def load(num_clients: int = 4, key: Key = KEY, **settings: Any) -> Dataset:
 
 
 def solved(dataset: Dataset, client: int) -> Array:
-    """Return the least-squares weights of one client's samples."""
     x, y, mine = held(dataset.x), held(dataset.y), there(dataset.users) == client
     return np.asarray(np.linalg.lstsq(x[mine].astype(np.float64), y[mine], rcond=None)[0])
 

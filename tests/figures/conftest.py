@@ -1,7 +1,5 @@
 """Folders of small results, of each kind."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -51,5 +49,4 @@ def make_run(tmp_path_factory: pytest.TempPathFactory) -> MakeRun:
 
 @pytest.fixture(scope="session")
 def run_folder(make_run: MakeRun) -> Path:
-    """The folder of the tiny run."""
     return make_run()

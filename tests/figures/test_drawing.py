@@ -1,7 +1,5 @@
 """Figures are drawn into files, the same each time, whatever their labels are."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

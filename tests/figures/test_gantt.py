@@ -1,7 +1,5 @@
 """Who did what when, and for whom rounds waited."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -117,10 +115,7 @@ def test_a_round_waits_for_its_last_client_alone() -> None:
     # Client 1 from 2 to 5 in round 1: 2 s of computing and 1 s of uploading; client 0 from 6 to 8 in round 2.
     chart = chart_of(figure, BarChart)
     assert chart.bars == ["client 1, slow", "client 0, fast"]
-    assert {part.label: part.values.tolist() for part in chart.parts} == {
-        "compute": [2, 2],
-        "upload": [1, 0],
-    }
+    assert {part.label: part.values.tolist() for part in chart.parts} == {"compute": [2, 2], "upload": [1, 0]}
     assert figure.text.startswith("62.5 % of the time of rounds 1 to 2")
     assert figure.title == "For whom rounds waited, and why, rounds 1 to 2"
 

@@ -1,7 +1,5 @@
 """Use of the server's link."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Accuracy against time and bytes, from columns of rounds."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedsim.figures.base import Figure, LineChart, Target
@@ -29,10 +27,7 @@ def test_accuracy_by_time_and_bytes() -> None:
     by_time, by_bytes = quality_figures(
         rounds(accuracy_mean=[0.5, NAN, 0.8], accuracy_global=[NAN, NAN, 0.7]), [Target(0.75, "target")]
     )
-    assert lists(by_time) == {
-        "mean over clients": ([1, 4], [0.5, 0.8]),
-        "global test set": ([4], [0.7]),
-    }
+    assert lists(by_time) == {"mean over clients": ([1, 4], [0.5, 0.8]), "global test set": ([4], [0.7])}
     assert lists(by_bytes)["mean over clients"] == ([30, 90], [0.5, 0.8])
     for figure in (by_time, by_bytes):
         assert [target.value for target in chart_of(figure, LineChart).targets] == [0.75]

@@ -1,7 +1,5 @@
 """The figures of a run, from its folder."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

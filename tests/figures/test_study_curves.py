@@ -1,7 +1,5 @@
 """Means of curves over seeds, with bands."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

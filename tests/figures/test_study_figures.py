@@ -1,7 +1,5 @@
 """The figures of studies and comparisons, from their folders."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,6 @@ from tests.figures.conftest import TINY, chart_of
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a study of two variants with two seeds."""
     tables: dict[str, Any] = {
         "name": "tiny",
         "base": TINY,
@@ -36,7 +33,6 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def comparison(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a comparison of two algorithms."""
     place = tmp_path_factory.mktemp("comparisons") / "comparison"
     return fedsim.compare(TINY, ["fedavg", "local"], out=place).folder
 

@@ -1,7 +1,5 @@
 """The manual's examples do what its words say of them."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import re

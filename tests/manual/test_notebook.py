@@ -1,7 +1,5 @@
 """The notebook for hosted services can be executed, and installs the package under its name."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """What the manual says to write and to run can be written and run."""
 
-from __future__ import annotations
-
 import re
 import sys
 import tomllib
@@ -94,7 +92,6 @@ def test_what_is_not_run_says_why() -> None:
 
 
 def _shortened(words: list[str]) -> list[str]:
-    """Return a command that takes seconds, not minutes."""
     if words[0] in ("run", "compare") and not any(word.startswith("run.rounds") for word in words):
         return [*words, *SHORT]
     if words[0] == "study":

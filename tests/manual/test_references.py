@@ -1,7 +1,5 @@
 """The manual's references have every key, parameter, command and name, each with words."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterator

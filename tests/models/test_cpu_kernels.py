@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -63,8 +61,6 @@ def test_pooling_first_keeps_values_and_the_bits_of_gradients(
 
 
 class Piecewise(nn.Module):
-    """Calls its layers one by one."""
-
     def __init__(self) -> None:
         super().__init__()
         self.row = named(relu=nn.ReLU(), pool=nn.MaxPool2d(2))

@@ -1,7 +1,5 @@
 """What holds for every model of the folder: it can be built, drawn, counted, trained, asked and cut."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -38,8 +36,6 @@ SHARED = {"width": 12, "hidden": [8, 5]}
 
 @dataclass(frozen=True)
 class Case:
-    """A model with settings, and a task that it can take."""
-
     name: str
     task: Task
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -89,13 +85,11 @@ one_of_each_model = pytest.mark.parametrize(
     ],
     ids=str,
 )
-"""The other settings of a model are slow: what they are for concerns few models. So is shufflenet, since it
-takes long to compute."""
+"""The other settings of a model are slow: few models need them. So is shufflenet, which takes long."""
 SIZE = 6
 
 
 def resources_of(architecture: Architecture) -> Resources:
-    """Return a data set of one client for the architecture's task."""
     task, generator = architecture.task, Key.root(3).numpy()
     shape = (SIZE, *task.input_shape)
     x = (
@@ -123,7 +117,6 @@ def fit_of(model: Model, seed: int = 0) -> Fit:
 
 
 def bound(architecture: Architecture, model: Model) -> Any:
-    """Return the net with values, in evaluation mode."""
     return Worker(resources_of(architecture), threading.Event()).bind("test", model, trained=False).net
 
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import threading
 from typing import Any
 
@@ -22,8 +20,6 @@ from tests.conftest import there
 
 
 class Wrapped(ModelPlugin[Config]):
-    """Any layers in a row."""
-
     def __init__(self, *layers: nn.Module) -> None:
         super().__init__(Config())
         self.layers = layers

@@ -1,7 +1,5 @@
 """Mixtures of two models: what they compute, cost and hold, and what they are called."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
@@ -21,8 +19,6 @@ TASK = Task((6,), 3)
 
 
 class Normed(ModelPlugin[Config]):
-    """Fully connected layers with BatchNorm."""
-
     def build(self, task: Task) -> Net:
         return Net(named(**dense(6, 5), norm=nn.BatchNorm1d(5)), nn.Linear(5, 3))
 

@@ -56,8 +56,6 @@ class Two(Plain):
 
 
 class Frozen(nn.Linear):
-    """A backbone that is not to be trained."""
-
     def __init__(self, in_features: int, num_classes: int) -> None:
         super().__init__(in_features, num_classes)
         self.bias.requires_grad = False

@@ -1,7 +1,5 @@
 """Parts of architectures and models: where they can be cut, what the parts are called, what they compute."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -23,8 +21,6 @@ TASK = Task((6,), 3)
 
 
 class Private(ModelPlugin[Config]):
-    """A net made by a function."""
-
     def __init__(self, make: Callable[[], Net]) -> None:
         super().__init__(Config())
         self._make = make
@@ -132,8 +128,6 @@ class Summed(nn.Module):
 
 
 class Body(nn.Module):
-    """A body without blocks in a row."""
-
     def forward(self, x: Tensor) -> Tensor:
         return x
 

@@ -1,7 +1,5 @@
 """Which operations have equal bits on different processors, and which nets are made of them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,8 +19,6 @@ TOOL = Path(__file__).parents[2] / "tools/check_portable.py"
 
 
 class Lengths(nn.Module):
-    """The length of each sample."""
-
     def forward(self, x: Tensor) -> Tensor:
         return x.flatten(1).square().sum(1, keepdim=True).sqrt()
 

@@ -19,5 +19,4 @@ class Ear:
 
     @property
     def events(self) -> list[tuple[str, int]]:
-        """What has happened, and when."""
         return [(what, at_ns) for what, at_ns, _ in self.heard]

@@ -1,10 +1,4 @@
-"""A reference solver for any links: max-min rates by progressive filling, at O(flows) an event.
-
-All flows start at rate 0 and rise together until a link is full. Its flows keep their rates, and the others
-rise further.
-"""
-
-from __future__ import annotations
+"""A reference solver for any links: max-min rates by progressive filling, at O(flows) an event."""
 
 import math
 from collections.abc import Sequence
@@ -67,7 +61,6 @@ class ProgressiveFilling:
         self._rates_bps = None
 
     def remove(self, name: int) -> float:
-        """Take a flow out and return its remaining bits."""
         del self._routes[name]
         self._rates_bps = None
         return self._remaining_bits.pop(name)

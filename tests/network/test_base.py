@@ -1,7 +1,5 @@
 """What every network model keeps to; a new file in the folder is tested by being there."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 
@@ -77,8 +75,6 @@ async def test_a_parcel_that_has_arrived_can_be_cancelled_in_vain(plugin: type[N
 
 
 class Twice(NaiveCarrier):
-    """Carries twice as much, and says nothing new of arrivals."""
-
     def carry(self, parcel: Parcel, listener: Listener) -> Passage:
         return super().carry(parcel._replace(num_bytes=2 * parcel.num_bytes), listener)
 

@@ -1,7 +1,5 @@
 """No link carries more than its capacity: sound models pass, and every way to break it is caught."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -184,8 +182,6 @@ class TooFast(MaxMinStar):
 
 
 class Impatient(MaxMinStar):
-    """Moves flows a tenth faster than it says."""
-
     def advance(self, at_s: float) -> None:
         before_s, shared = self.now_s, self._virtual_bits
         super().advance(at_s)
@@ -205,8 +201,6 @@ class Early(MaxMinStar):
 
 
 class Greedy(MaxMinStar):
-    """Forgets the caps of flows."""
-
     def add(self, flow: Flow, size_bits: float, cap_bps: float = np.inf) -> None:
         super().add(flow, size_bits)
 

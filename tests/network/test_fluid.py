@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
@@ -45,8 +43,6 @@ def traced(over: Links, *, up: ByClient | None = None, down: ByClient | None = N
 
 
 class World:
-    """A carrier, and a diary of what arrives."""
-
     def __init__(self, over: Links, **traces: Any) -> None:
         self.carrier = FluidCarrier(over, **traces)
         self.arrivals: list[tuple[str, int]] = []
@@ -62,8 +58,6 @@ class World:
 
 
 class Note:
-    """Writes arrivals down."""
-
     def __init__(self, world: World) -> None:
         self.world = world
         self.left_at_ns: int | None = None

@@ -1,7 +1,5 @@
 """Arrivals that are known beforehand are those of a run."""
 
-from __future__ import annotations
-
 from typing import cast
 
 import numpy as np

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Protocol
@@ -27,8 +25,6 @@ class Action:
 
 
 class Solver(Protocol):
-    """One way to move flows over a link."""
-
     def act(self, action: Action) -> float | None: ...
     def advance(self, at_s: float) -> None: ...
     def next_end_s(self) -> float: ...
@@ -38,8 +34,6 @@ class Solver(Protocol):
 
 
 class ByStar:
-    """The solver under test."""
-
     def __init__(self, capacity: float) -> None:
         self.star = MaxMinStar(capacity)
         self.advance, self.next_end_s = self.star.advance, self.star.next_end_s

@@ -46,13 +46,11 @@ def hostile() -> str:
 
 @pytest.fixture
 def sample_page() -> Page:
-    """The page."""
     return make_sample_page()
 
 
 @pytest.fixture(scope="module")
 def sample_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file of the page."""
     file = tmp_path_factory.mktemp("page") / "sample.html"
     file.write_text(html(make_sample_page()))
     return file
@@ -108,7 +106,6 @@ def open_page(browser: "Browser") -> Open:
 
 
 def make_sample_page() -> Page:
-    """Return the page."""
     return Page(
         title=f"quickstart {HOSTILE}",
         kind="comparison",

@@ -13,11 +13,7 @@ from fedsim.page.page import Page, page_json
 
 
 class Elements(HTMLParser):
-    """What a browser makes of a document, in short.
-
-    Attributes:
-        found: Each element with its attributes, and the text in it.
-    """
+    """The elements of a document, with their attributes and texts."""
 
     def __init__(self, document: str) -> None:
         super().__init__()

@@ -52,11 +52,9 @@ class Steps:
         self._go.acquire(timeout=60)
 
     def wait(self) -> None:
-        """Wait until the next round has ended."""
         assert self._is_there.acquire(timeout=60)
 
     def go(self) -> None:
-        """Let the next one begin."""
         self._go.release()
 
 
@@ -174,7 +172,6 @@ def serve() -> Iterator[Callable[..., LiveServer]]:
 
 
 def cut(server: LiveServer) -> None:
-    """Cut all connections."""
     server._loop.call_soon_threadsafe(lambda: [page.cancel() for page in server._pages])
 
 

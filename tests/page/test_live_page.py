@@ -1,7 +1,5 @@
 """The live page of runs in this process: it shows them, and they stay what they are."""
 
-from __future__ import annotations
-
 import json
 import threading
 import urllib.request
@@ -25,13 +23,7 @@ TINY: dict[str, Any] = {
 
 
 class Reader(threading.Thread):
-    """A page that is open: it puts together what it is sent.
-
-    Attributes:
-        panels: What it shows.
-        states: The states that it has shown.
-        ended: Whether it was told that there is no more.
-    """
+    """An open page: puts together the panels that it is sent."""
 
     def __init__(self, url: str) -> None:
         super().__init__()
@@ -41,7 +33,6 @@ class Reader(threading.Thread):
         self._stream = urllib.request.urlopen(f"{url}events")  # noqa: S310 - our own page
 
     def run(self) -> None:
-        """Read until the end."""
         for line in self._stream:
             if line.startswith(b"data: {"):
                 self.panels |= json.loads(line[6:])["panels"]

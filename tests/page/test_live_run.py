@@ -1,7 +1,5 @@
 """What a live page shows of a run: before it begins, at each round, and when it has ended or failed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

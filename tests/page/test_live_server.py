@@ -1,7 +1,5 @@
 """The server of the live page: whom it answers, what it sends anew, and that nobody can hold it up."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket
@@ -64,7 +62,6 @@ class Page:
         self.panels = dict[str, Any]()
 
     async def event(self) -> dict[str, str]:
-        """Return the next event."""
         fields = dict[str, str]()
         while line := (await self._content.readline()).decode().rstrip("\n"):
             name, _, value = line.partition(": ")
@@ -72,7 +69,6 @@ class Page:
         return fields
 
     async def news(self) -> dict[str, Any]:
-        """Take the next message, and return it."""
         event = await self.event()
         while "data" not in event:
             event = await self.event()

@@ -1,7 +1,5 @@
 """What a live page shows of a comparison in this process, and of a study in others."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock

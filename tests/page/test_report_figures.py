@@ -11,7 +11,6 @@ from fedsim.errors import OutputError
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> fedsim.Result:
-    """A run of milliseconds."""
     tables: dict[str, Any] = {
         "run": {"rounds": 1},
         "data": {"name": "sizes", "params": {"samples": 5, "input_shape": [4]}},

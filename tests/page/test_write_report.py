@@ -1,7 +1,5 @@
 """Reports from folders: what they say, where they go, and what they do not replace."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -20,7 +18,6 @@ from fedsim.report.places import holds_run
 
 @pytest.fixture
 def folder(compared: Path, tmp_path: Path) -> Path:
-    """A copy of it, to do anything with."""
     return Path(shutil.copytree(compared, tmp_path / "tiny"))
 
 
@@ -165,8 +162,7 @@ def test_tables_that_do_not_fit_together(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "file",
-    ["summary.json", "run.json", "log.jsonl", "scenario.toml", "rounds.parquet", "clients.parquet"],
+    "file", ["summary.json", "run.json", "log.jsonl", "scenario.toml", "rounds.parquet", "clients.parquet"]
 )
 def test_a_file_that_is_gone(folder: Path, file: str) -> None:
     run = folder / "fedavg-seed0"

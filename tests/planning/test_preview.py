@@ -35,8 +35,6 @@ def test_the_tables_of_a_scenario(make_parts: Callable[..., Parts]) -> None:
 
 
 class Net(nn.Linear):
-    """A module of a user."""
-
     def __init__(self, num_classes: int, width: int = 64) -> None:
         super().__init__(width, num_classes)
 

@@ -1,7 +1,5 @@
 """Forecasts of real time, with an executor whose jobs take known times on a clock of the test's."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,8 +29,6 @@ FLOP_S, SAMPLE_S = 1e-9, 1e-4
 
 
 class Timed(Executor):
-    """Does nothing, and takes a known time for it."""
-
     def __init__(self, workers: int = 1) -> None:
         super().__init__(ExecutorConfig(workers=workers))
         self.now_s = 0.0
@@ -40,11 +36,9 @@ class Timed(Executor):
         self.is_closed = False
 
     def open(self, resources: Resources) -> None:
-        """Remember who knows how many samples there are."""
         self._resources = resources
 
     def submit(self, job: Job, due: Due, *, step_flops: float | None = None) -> Any:
-        """Give how long it takes."""
         self.done.append(job)
         if isinstance(job, Fit):
             assert step_flops is not None
@@ -53,11 +47,9 @@ class Timed(Executor):
         return sum(map(self._resources.num_samples, job.parts)) * SAMPLE_S
 
     def wait(self, promise: Any) -> Any:
-        """Let that time pass."""
         self.now_s += promise
 
     def close(self) -> None:
-        """Be closed."""
         self.is_closed = True
 
 

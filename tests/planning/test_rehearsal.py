@@ -49,9 +49,7 @@ def test_a_rehearsal_stands_for_as_many_rounds_as_there_can_be(make_parts: Calla
     assert many.totals.bytes_up == 10**9 * each
 
 
-def test_rounds_at_an_interval_do_not_follow_at_once(
-    make_parts: Callable[..., Parts],
-) -> None:
+def test_rounds_at_an_interval_do_not_follow_at_once(make_parts: Callable[..., Parts]) -> None:
     pacing = SYNCHRONOUS(SYNCHRONOUS.Config.model_validate({"interval": "1 h"}))
     rehearsal, real = rehearse(make_parts(rounds=5, pacing=pacing)), run(make_parts(rounds=5, pacing=pacing))
     assert real.simulated_s > 4 * 3600

@@ -60,7 +60,6 @@ def make_parts() -> Callable[..., Parts]:
 
 @pytest.fixture
 def plan(make_parts: Callable[..., Parts]) -> Plan:
-    """The tiny run with its identity."""
     return Plan("tiny", "fedavg", '[run]\nname = "tiny"\n', make_parts())
 
 

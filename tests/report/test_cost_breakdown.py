@@ -1,10 +1,4 @@
-"""Where time and bytes went in a run of three dispatches, made by hand.
-
-Client 0 is merged, though its first download is lost and sent anew; client 2 is dropped in round 1 and late,
-and merged in round 2.
-"""
-
-from __future__ import annotations
+"""Time and bytes of three dispatches by hand: a first download is lost; client 2 is dropped, then late."""
 
 from collections import Counter
 from typing import Any

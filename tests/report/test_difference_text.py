@@ -1,7 +1,5 @@
 """What tells two runs apart, as text."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -20,9 +18,7 @@ def difference(parting: Parting | None = None, models: str = "m1", **changes: An
     first = {"trace_hash": "t1", "model_hash": "m1"}
     values: dict[str, Any] = {"settings": {}, "facts": {}, "is_real_time": False, **changes}
     return RunDifference(
-        summaries=(first, {"trace_hash": "t1", "model_hash": models}),
-        parting=parting,
-        **values,
+        summaries=(first, {"trace_hash": "t1", "model_hash": models}), parting=parting, **values
     )
 
 

@@ -1,7 +1,5 @@
 """Real times of a run with ``profile``: they are noted beside its results, which stay the same."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace

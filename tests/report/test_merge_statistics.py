@@ -1,7 +1,5 @@
 """Staleness, clients at work and merges of runs of a few dispatches, made by hand."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What is said of results that are not whole: what is wrong, and each file once."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +23,6 @@ def said(read: Callable[[], object]) -> str:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """A table of two columns."""
     parquet.write_table(pa.table({"a": [1], "b": [2]}), tmp_path / "table.parquet")
     return tmp_path / "table.parquet"
 

@@ -1,7 +1,5 @@
 """Where runs part."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import count
 from math import inf, nan
@@ -22,7 +20,6 @@ Stored = tuple[RecordKind, list[Any]]
 
 
 def stored(*values: Any, kind: str = "a", number: int = 0) -> Iterator[Stored]:
-    """Return records at 0 ns, 1 ns, ..., each with one value."""
     return ((RecordKind(kind, ("x",)), [number, at_ns, value]) for at_ns, value in enumerate(values))
 
 

@@ -1,7 +1,5 @@
 """Spans are those of the table of dispatches, read again from the trace."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

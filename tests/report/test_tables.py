@@ -1,7 +1,5 @@
 """Tables of classes: two evaluations by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

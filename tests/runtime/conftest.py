@@ -1,7 +1,5 @@
 """A scripted world: an algorithm, links and an executor that do as they are told, on devices of 1 FLOP/s."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -80,15 +78,7 @@ def _answers(client: Any, exchange: str) -> Message | None:
 
 
 class Scripted(Algorithm[Config, Any, Any]):
-    """Notes what happens in ``log``, as (hook, exchange, round, who, instant).
-
-    Args:
-        exchanges: Its exchanges.
-        say: What the server tells a client.
-        answer: What a client replies.
-        work_s: How long a client works; a function of its context and the exchange's name.
-        hooks: Replacements of ``instruct``, ``local``, ``merge``, ``join``, ``vet``, ``models_of``.
-    """
+    """Notes what happens in ``log``, as (hook, exchange, round, who, instant); ``hooks`` replace its own."""
 
     messages = (Word, Other)
 
@@ -164,13 +154,7 @@ class Scripted(Algorithm[Config, Any, Any]):
 
 
 class Wires(NetworkPlugin[Config]):
-    """Every frame takes one second; the nth (from 0) from a sender to a receiver may be lost.
-
-    Args:
-        lost: Frames that do not arrive, as (sender, receiver, n).
-        broken: Likewise, but the link breaks before the last byte has left.
-        delay_s: One-way time.
-    """
+    """Frames take one second; the nth (from 0) from a sender to a receiver may be lost or break off."""
 
     def __init__(
         self,
@@ -230,11 +214,7 @@ class Absences(Availability):
 
 
 class Oracle(NULL):
-    """Learns nothing, but knows its accuracy: ``score(samples)`` says what an evaluation finds.
-
-    Attributes:
-        jobs: Every evaluation, in order.
-    """
+    """Learns nothing, but knows its accuracy: ``score(samples)`` says what an evaluation finds."""
 
     learns = True
 
@@ -308,7 +288,6 @@ def absent(fleet: Fleet, away: Mapping[int, Sequence[tuple[float, float]]]) -> F
 
 
 def play(algorithm: Any, **changes: Any) -> tuple[Any, list[tuple[Any, ...]]]:
-    """Run; return the result and the kept trace."""
     trace = Trace(keep=True)
     return run(make_parts(algorithm, **changes), trace=trace), trace.kept
 

@@ -1,7 +1,5 @@
 """Budgets end a run where they are met. A round takes 5 s: a second down, three of work, a second up."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -120,10 +118,7 @@ def test_between_two_rounds_the_last_one_is_measured_in_a_row_of_its_own(world: 
     result, _ = world.play(world.Scripted(), evaluation=EvaluationConfig(every=5), **settings)
     assert [
         (*row, one.accuracy is not None) for row, one in zip(rows(result), result.rounds, strict=True)
-    ] == [
-        (1, 5.0, 3, 0, False),
-        (2, 7.0, 0, 0, True),
-    ]
+    ] == [(1, 5.0, 3, 0, False), (2, 7.0, 0, 0, True)]
     measured, _ = world.play(world.Scripted(), **settings)
     assert [row.round for row in measured.rounds] == [1]
 

@@ -1,7 +1,5 @@
 """Measuring: on whom, what the figures mean, and that it costs nothing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -197,8 +195,7 @@ def test_a_sample_no_smaller_than_the_population_is_the_population(world: Any) -
 
 
 @pytest.mark.parametrize(
-    ("every", "rounds", "measured"),
-    [(1, 3, [1, 2, 3]), (2, 5, [2, 4, 5]), (9, 4, [4]), (0, 3, [])],
+    ("every", "rounds", "measured"), [(1, 3, [1, 2, 3]), (2, 5, [2, 4, 5]), (9, 4, [4]), (0, 3, [])]
 )
 def test_when_to_measure(every: int, rounds: int, measured: list[int], world: Any) -> None:
     result, _ = world.play(

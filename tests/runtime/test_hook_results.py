@@ -1,7 +1,5 @@
 """What a hook returns by mistake is told with its name and what was expected."""
 
-from __future__ import annotations
-
 import re
 from types import SimpleNamespace
 from typing import Any

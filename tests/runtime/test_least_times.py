@@ -1,7 +1,5 @@
 """How long clients take at least."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A whole run: what it returns, and how it fails."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -38,9 +36,7 @@ def test_final_is_the_last_and_best_the_highest_of_all_measured(world: Any) -> N
     oracle = world.Oracle()
     # One client with a personal model only: one evaluation a round.
     oracle._score = lambda samples: world.by_client((next(marks), 4))(samples)
-    algorithm = world.Scripted(
-        models_of=lambda observer, server, client: {"personal": _predictor(observer)},
-    )
+    algorithm = world.Scripted(models_of=lambda observer, server, client: {"personal": _predictor(observer)})
     result, _ = world.play(algorithm, sizes=(1,), rounds=3, executor=oracle)
     assert [row.accuracy.mean for row in result.rounds] == [0.25, 1.0, 0.5]
     assert (result.final.mean, result.best) == (0.5, 1.0)

@@ -1,7 +1,5 @@
 """Losses that clients tell: how they are measured, how they travel, and which algorithms have none."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import inf, log
 from typing import Any

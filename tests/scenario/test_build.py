@@ -292,8 +292,6 @@ class ResetScale(Scale):
 
 
 class Bare(ModelPlugin[Config]):
-    """A private model whose layer has no start values."""
-
     layer: type[Scale] = Scale
 
     def build(self, task: Task) -> Net:

@@ -1,7 +1,5 @@
 """A study of a run that takes milliseconds: two variants, two seeds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -9,7 +7,6 @@ import pytest
 
 @pytest.fixture
 def tiny() -> dict[str, Any]:
-    """A study as a dictionary."""
     return {
         "name": "tiny",
         "base": {

@@ -1,7 +1,5 @@
 """Sentences of made-up studies, whose runs are evaluated after 10 s and 1 kB, 20 s and 2 kB, and so on."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -204,12 +202,7 @@ def test_of_many_one_may_be_the_fastest_and_another_send_least(
 
 
 def test_the_fastest_at_each_point_of_a_grid(tiny: dict[str, Any]) -> None:
-    runs = {
-        ("a", 1): [[0.7]],
-        ("b", 1): [[0.5, 0.9]],
-        ("a", 2): [[0.5, 0.72, 0.8]],
-        ("b", 2): [[0.8]],
-    }
+    runs = {("a", 1): [[0.7]], ("b", 1): [[0.5, 0.9]], ("a", 2): [[0.5, 0.72, 0.8]], ("b", 2): [[0.8]]}
     assert said(tiny, runs) == (
         "The fastest to 80 % accuracy: "
         "b rounds=1 (20 s of simulated time and 2 kB), b rounds=2 (10 s and 1 kB)."

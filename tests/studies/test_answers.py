@@ -1,7 +1,5 @@
 """Answers computed by hand, from made-up curves."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +25,6 @@ def asked(
 
 
 def curve(accuracy: list[float], time_s: list[float], kilobytes: list[int], **more: Any) -> Columns:
-    """Return a curve whose clients send twice what they receive."""
     count = len(accuracy)
     down = 1000 * np.array(kilobytes)
     columns = {

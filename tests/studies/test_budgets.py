@@ -1,7 +1,5 @@
 """Accuracy within budgets of time and bytes, from curves made by hand."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -90,7 +88,6 @@ C = Setting("c", "c")
 
 
 def curve_of(costs: list[float], accuracy: list[float]) -> Columns:
-    """Return a curve that sends 30 B in each second."""
     return curve(costs, [0.03 * cost for cost in costs], accuracy)
 
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import tomllib
 from datetime import date
 from pathlib import Path
@@ -215,8 +213,6 @@ def test_a_key_that_is_none_is_left_out(tiny: dict[str, Any]) -> None:
 
 
 class Points(Dataset[Any]):
-    """Two classes of points."""
-
     def __len__(self) -> int:
         return 80
 

@@ -1,7 +1,5 @@
 """Whole runs on a real cluster of one node of this machine."""
 
-from __future__ import annotations
-
 import logging
 import sys
 import warnings

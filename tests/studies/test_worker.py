@@ -1,7 +1,5 @@
 """What a worker of a study does when the study is gone."""
 
-from __future__ import annotations
-
 import io
 import signal
 from unittest.mock import Mock

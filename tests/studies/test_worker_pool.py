@@ -1,7 +1,5 @@
 """Who does which task: with processes that only pretend to work."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A worker process ends with the study that has started it."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 

@@ -34,7 +34,6 @@ class ReadBack:
     flows: defaultdict[int, list[tuple[str, Slice]]] = field(default_factory=lambda: defaultdict(list))
 
     def path(self, track: int) -> tuple[str, ...]:
-        """Return the names from the process down to a track."""
         above = self.path(self.parents[track]) if track in self.parents else ()
         return *above, self.names[track]
 

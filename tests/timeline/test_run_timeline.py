@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import shutil
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -48,7 +46,6 @@ executor = "null"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the run."""
     place = tmp_path_factory.mktemp("twenty")
     (place / "twenty.toml").write_text(SCENARIO)
     return record(Plan.of(load_scenario(place / "twenty.toml"), "twenty"), place / "run").folder
@@ -62,7 +59,6 @@ def timeline(folder: Path, **options: Any) -> ReadBack:
 
 @pytest.fixture(scope="module")
 def drawn(folder: Path) -> ReadBack:
-    """Its timeline."""
     return timeline(folder)
 
 

@@ -1,7 +1,5 @@
 """A run of three rounds by hand, of which the first is what came before the others."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -13,13 +11,11 @@ TOML = '[run]\nname = "tiny"\nrounds = 2\n\n[[fleet]]\ncount = 3\ndevice = "low"
 
 @pytest.fixture
 def tracked(tmp_path: Path) -> TrackedRun:
-    """The run."""
     return TrackedRun("fedavg-seed0", tmp_path / "fleet", TOML)
 
 
 @pytest.fixture
 def points() -> list[Point]:
-    """What its rounds have come to."""
     return [
         Point(0, 0.5, 100, {"dispatches/asked": 3.0}),
         Point(1, 2.25, 5_000_000_000, {"dispatches/asked": 2.0, "accuracy/mean": 0.25}),
@@ -28,7 +24,6 @@ def points() -> list[Point]:
 
 
 def told(tracker: Tracker, run: TrackedRun, points: list[Point], *, failed: bool = False) -> None:  # type: ignore[type-arg]
-    """Tell a tracker of a run."""
     follower = tracker.open(run)
     for point in points:
         follower.note(point)

@@ -1,7 +1,5 @@
 """What all trackers share."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

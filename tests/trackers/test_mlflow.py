@@ -1,7 +1,5 @@
 """Runs of MLflow in its local database, read back by its own client."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

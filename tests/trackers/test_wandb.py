@@ -1,7 +1,5 @@
 """Runs of Weights & Biases in a local folder, read back from its file."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Iterator

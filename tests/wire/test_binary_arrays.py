@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,6 @@ arrays = hnp.arrays(
 
 
 def _list(bins: Bins) -> Any:
-    """Return the list of arrays as msgpack gives it back."""
     return tuple((name, tuple(shape), num_bytes) for name, shape, num_bytes in bins.listed)
 
 

@@ -26,7 +26,6 @@ class Everything(Message):
 
 
 def of_type(annotation: object) -> type[Message]:
-    """Declare a class with one field of this annotation."""
     return message("odd")(type("Odd", (Message,), {"__annotations__": {"field": annotation}}))
 
 

@@ -10,17 +10,7 @@ import pytest
 
 from fedsim.errors import DecodeError
 from fedsim.params import Array, Tree
-from fedsim.wire import (
-    COMMON,
-    SERVER,
-    Kinds,
-    Limits,
-    Message,
-    counted,
-    decode,
-    message,
-    pack,
-)
+from fedsim.wire import COMMON, SERVER, Kinds, Limits, Message, counted, decode, message, pack
 
 
 @message("test")
@@ -90,7 +80,6 @@ def nested(opening: bytes, depth: int) -> bytes:
 
 
 def raw_fields(value: bytes) -> bytes:
-    """Return a frame whose fields are these raw bytes."""
     head = b"\x88" + b"".join(
         msgpack.packb(k) + msgpack.packb(v) for k, v in ENVELOPE.items() if k != "fields"
     )
@@ -191,10 +180,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "name long": (fields(tree={"n" * 257: 1}), "fields.tree: 'nnn.* is not a name of at most 256"),
     "deep lists": (raw_fields(nested(b"\x91", 900)), "envelope.fields: a value of type tuple is not a map"),
     "deep maps": (raw_fields(nested(b"\x81\xa1a", 900)), "fields of 'test': 'grid' is missing and 'a' is"),
-    "deeper lists": (
-        raw_fields(nested(b"\x91", 200_000)),
-        "envelope: nested too deeply",
-    ),
+    "deeper lists": (raw_fields(nested(b"\x91", 200_000)), "envelope: nested too deeply"),
     "deeper maps": (raw_fields(nested(b"\x81\xa1a", 60_000)), "envelope: nested too deeply"),
     # numbers of arrays
     "array twice": (fields(tree={"a": 0}), r"fields.tree\['a'\]: 0 where array 1 of 3 comes next"),

@@ -179,10 +179,7 @@ def survives(damaged: bytes) -> bool:
         return False
     # What passed is a whole valid message: it can be sent on, and arrives the same.
     made = pack(received).frame(
-        sender=envelope.sender,
-        receiver=envelope.receiver,
-        round=envelope.round,
-        exchange=envelope.exchange,
+        sender=envelope.sender, receiver=envelope.receiver, round=envelope.round, exchange=envelope.exchange
     )
     arrived, again = decode(made.join(), KINDS)
     assert arrived == envelope

@@ -1,7 +1,5 @@
 """What reading takes is bounded by the bytes, whatever these claim."""
 
-from __future__ import annotations
-
 import tracemalloc
 from typing import Any
 
@@ -80,7 +78,6 @@ values = st.recursive(
 
 
 def tuples(value: Any) -> Any:
-    """Return a value with its lists as tuples."""
     if isinstance(value, dict):
         return {key: tuples(item) for key, item in value.items()}
     return tuple(map(tuples, value)) if isinstance(value, list) else value

@@ -1,7 +1,5 @@
 """Distillation losses by hand (specification 3.2)."""
 
-from __future__ import annotations
-
 from math import log
 from typing import Any
 
@@ -11,12 +9,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from fedsim.algorithms.common.distillation import (
-    Distillation,
-    divergences,
-    kl_divergence,
-    softmax,
-)
+from fedsim.algorithms.common.distillation import Distillation, divergences, kl_divergence, softmax
 from fedsim.engine.losses import Batch
 from tests.engine.conftest import Table
 

@@ -1,7 +1,5 @@
 """Fine-tuning: how long, and what is sent."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from math import inf, isnan, nan

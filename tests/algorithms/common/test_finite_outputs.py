@@ -1,7 +1,5 @@
 """One upload of huge weights is left out: it neither ends a run nor spoils it (specification 3.5, E9)."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Models between two models, and gradients there."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, cast
 

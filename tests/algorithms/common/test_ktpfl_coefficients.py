@@ -1,7 +1,5 @@
 """The coefficient matrix's arithmetic: the laws of specification 5.E.1, and cases by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Whether a model has the right architecture (specification 3.5, E12)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

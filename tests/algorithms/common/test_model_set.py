@@ -1,7 +1,5 @@
 """Several models in one message."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """k-means on predictions (specification 3.7)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

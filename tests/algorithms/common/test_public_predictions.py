@@ -1,7 +1,5 @@
 """Public samples: drawing, announcing, naming, averaging."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 
@@ -155,10 +153,7 @@ def test_rows_are_found_by_name() -> None:
 
 
 def test_each_sample_is_averaged_over_those_who_gave_it() -> None:
-    replies = [
-        _reply(0, _message([[1, 2], [3, 4]], [1, 4])),
-        _reply(1, _message([[5, 6]], [1])),
-    ]
+    replies = [_reply(0, _message([[1, 2], [3, 4]], [1, 4])), _reply(1, _message([[5, 6]], [1]))]
     values, given_rows = public_predictions.stacked(ASKED, 2, replies)
     assert values.tolist() == [[[3, 4], [0, 0], [1, 2]], [[0, 0], [0, 0], [5, 6]]]
     assert given_rows.tolist() == [[True, False, True], [False, False, True]]

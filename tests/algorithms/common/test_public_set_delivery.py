@@ -1,7 +1,5 @@
 """Delivery of the public set where the server alone holds it."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from types import SimpleNamespace

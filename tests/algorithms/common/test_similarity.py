@@ -1,7 +1,5 @@
 """Weights by similarity: cases by hand, and the sanity checks of specification 5.E.3 and 5.E.4."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Sums of parameter trees, against sums by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedsim.algorithms.common.tree_arithmetic import combination, difference, squared_distance

@@ -27,15 +27,7 @@ TIMEOUT_S = 10_000.0
 
 
 class SkippingLoop(asyncio.SelectorEventLoop):
-    """Waits for sockets and threads, and not for its clock.
-
-    Where nothing comes from a socket for :data:`GRACE_S` and no thread is at work, it skips the time until
-    the next timer is due. So limits are those of real runs, and a busy machine makes nobody late.
-
-    Attributes:
-        num_busy: Threads at work; who waits for another process counts it here.
-        awaited: What is waited for, see :func:`until`.
-    """
+    """Waits for sockets and threads; skips the time to the next timer where nothing comes for ``GRACE_S``."""
 
     def __init__(self) -> None:
         selector = selectors.DefaultSelector()
@@ -91,8 +83,6 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 class Log:
-    """Keeps what is noted, as (event, values)."""
-
     def __init__(self) -> None:
         self.lines: list[tuple[str, dict[str, Any]]] = []
         self.warned: list[str] = []
@@ -109,7 +99,6 @@ class Log:
 
 
 async def within(awaitable: Any, seconds: float = TIMEOUT_S) -> Any:
-    """Wait for something, but not for ever."""
     async with asyncio.timeout(seconds):
         return await awaitable
 
@@ -192,13 +181,11 @@ class World:
 
     @staticmethod
     def reply(client: HttpClient, delivery: Delivery) -> Awaitable[None]:
-        """Reply with what came."""
         message: Any = delivery.message
         update = None if message is None else ModelUpdate.of(message.model, num_samples=1)
         return client.send(delivery.header.reply(), update)
 
     async def got(self, client: HttpClient) -> Delivery:
-        """Return the next dispatch of a process."""
         found: Delivery = await within(self._inboxes[client].get())
         return found
 
@@ -236,7 +223,6 @@ class World:
         return found  # type: ignore[no-any-return]
 
     async def senders(self, count: int) -> list[int]:
-        """Take so many replies; return whose they are, sorted."""
         return sorted([(await self.taken()).header.sender for _ in range(count)])
 
     async def still_works(self, client: int = 5) -> None:

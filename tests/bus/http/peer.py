@@ -23,7 +23,6 @@ def up(world: Any, client: int, num: int = 10) -> bytes:
 
 
 def whole(letter: str, *values: Any, body: bytes | None = None) -> bytes:
-    """Return an entry as one message."""
     return b"".join(entry(letter, *values, body=None if body is None else (body,)))
 
 
@@ -36,8 +35,6 @@ def reply(world: Any, client: int, dispatch: int = 0, frame: bytes | None = None
 
 
 class Peer:
-    """One connection."""
-
     def __init__(self, world: Any, socket: aiohttp.ClientWebSocketResponse) -> None:
         self.world, self.socket = world, socket
 
@@ -46,7 +43,6 @@ class Peer:
             await self.socket.send_bytes(message)
 
     async def heard(self, letter: str) -> Entry:
-        """Return the next short entry with this letter."""
         while True:
             message = await self.world.within(self.socket.receive_bytes())
             found, _, body = read_head(message, FROM_SERVER)
@@ -60,7 +56,6 @@ class Peer:
             await self.heard("d")
 
     async def is_cut(self) -> bool:
-        """Whether the server ends the connection."""
         while (await self.world.within(self.socket.receive())).type is aiohttp.WSMsgType.BINARY:
             pass
         return True
@@ -83,7 +78,6 @@ async def peer(
 
 
 async def say(world: Any, said: bytes) -> bytes:
-    """Return what is answered on a connection until it ends."""
     reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
     writer.write(said)
     answer = b""

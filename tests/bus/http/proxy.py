@@ -48,7 +48,6 @@ class Proxy:
         (self._open_down.clear if everything else self._open_down.set)()
 
     def reset_all(self) -> None:
-        """Reset every connection."""
         for writer in self._writers:
             _reset(writer)
         self._writers.clear()

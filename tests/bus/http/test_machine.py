@@ -1,8 +1,4 @@
-"""A state machine over a real server, a real client process's endpoint, and a proxy between them.
-
-Dispatches go down and replies up while connections are cut and stalled, and the process is killed and started
-again, with its session or without. Nothing waits for time: each step waits for what has to happen.
-"""
+"""A state machine: dispatches and replies while a proxy cuts and stalls, and the client process restarts."""
 
 import asyncio
 from collections import deque
@@ -55,7 +51,6 @@ class Talk(RuleBasedStateMachine):
         return self.loop.run_until_complete(within(work, TIMEOUT_S))
 
     async def called(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """Call something on the loop."""
         function(*arguments)
 
     @initialize()
@@ -134,7 +129,6 @@ class Talk(RuleBasedStateMachine):
     @precondition(lambda self: self.asked)
     @rule(num_bytes=st.none() | st.sampled_from([1, 100, 500, 5_000, 50_000, 100_000]))
     def cut(self, num_bytes: int | None) -> None:
-        """Cut now, or once so many bytes have gone up."""
         if num_bytes is None:
             self.proxy.reset_all()
         else:

@@ -37,10 +37,7 @@ async def test_notes_come_with_the_reply(world: Any, num: int) -> None:
 
 
 async def test_times_are_what_both_sides_have_seen(world: Any) -> None:
-    """A large upload is as long as its parts take to come, a small one no time.
-
-    More: test_transfer_records.py.
-    """
+    """A large upload is as long as its parts take to come, a small one no time."""
     proxy = await world.proxy(slice_bytes=1 << 14)
     client = await world.join(url=proxy.url)
     await world.within(world.server.attendance([3]))

@@ -9,6 +9,7 @@ import pytest
 
 from fedsim.bus import Delivery
 from fedsim.errors import RunError, UserError
+from fedsim.network import OverheadConfig
 from fedsim.wire import ModelBroadcast, ModelUpdate, pack
 
 LARGE = 40_000  # floats: 160 kB
@@ -128,3 +129,21 @@ async def test_what_cannot_be_sent_is_refused(make_world: Any) -> None:
         world.ask(4)
     with pytest.raises(ValueError, match="this process replies"):
         client.send(world.down(7).reply(), None)
+
+
+@pytest.mark.parametrize(("count", "num"), [(400, 10), (60, 20_000), (4, 500_000)])
+async def test_a_proxy_counts_the_bytes_of_the_modelled_overhead(world: Any, count: int, num: int) -> None:
+    proxy, model = await world.proxy(), OverheadConfig(protocol="bus")
+    client = await world.join(url=proxy.url)
+    before = proxy.up + proxy.down
+    async with world.echoing(client):
+        for dispatch in range(count + 8):
+            if dispatch < count:
+                world.ask(dispatch % 10, dispatch, num)
+            if dispatch >= 8:  # so many are under way
+                await world.taken()
+    columns = world.ledger.columns()
+    rows = zip(columns["bytes"].tolist(), columns["up"].tolist(), strict=True)
+    modelled = sum(model.stream_bytes(size, "up" if up else "down") for size, up in rows)
+    await asyncio.sleep(0.1)  # until all confirmations have come
+    assert proxy.up + proxy.down - before == pytest.approx(modelled, rel=0.01)

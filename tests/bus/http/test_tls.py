@@ -27,7 +27,6 @@ async def make_encrypted(make_world: Any, certify: Certify) -> Any:
 
 @pytest.fixture
 def trusted(certify: Certify) -> ssl.SSLContext | None:
-    """What trusts the server's certificate."""
     return client_tls(certify("server")[0])
 
 

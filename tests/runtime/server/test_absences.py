@@ -1,7 +1,5 @@
 """Each absence is looked up once, and of a crowd only some are polled."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedsim.fleet import Availability

@@ -1,7 +1,5 @@
 """Asking and merging: who, in which order, with what; what cannot be merged."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import inf
 from typing import Any
@@ -48,8 +46,6 @@ class Spy(Selector[Config]):
 
 
 class Script(Pacing[Config]):
-    """Runs a coroutine function over the rounds."""
-
     def __init__(self, program: Any) -> None:
         super().__init__(Config())
         self.program = program

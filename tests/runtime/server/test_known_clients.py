@@ -1,7 +1,5 @@
 """What the server knows of its clients: hand-computed from what they do."""
 
-from __future__ import annotations
-
 from typing import Any, get_args
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Merges that leave the finite range are refused, and the run goes on."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Who does not answer in time: dropped, counted, and no obstacle to the others."""
 
-from __future__ import annotations
-
 import tracemalloc
 from types import SimpleNamespace
 from typing import Any
@@ -97,8 +95,6 @@ def test_turns_count_by_exchange_and_dispatches_over_all(world: Any) -> None:
 
 
 class Void:
-    """An endpoint that nothing comes out of."""
-
     def send(self, header: Header, message: Any) -> Any:
         return None
 

@@ -1,7 +1,5 @@
 """What a reply has to be before any hook merges it."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -48,8 +46,7 @@ def test_a_frame_is_rejected_where_none_belongs(world: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("num_samples", "is_merged"),
-    [(1, True), (4, True), (5, False), (0, False), (2**63 - 1, False)],
+    ("num_samples", "is_merged"), [(1, True), (4, True), (5, False), (0, False), (2**63 - 1, False)]
 )
 def test_a_reply_is_based_on_no_more_samples_than_its_client_has(
     num_samples: int, is_merged: bool, world: Any

@@ -63,19 +63,7 @@ def hosted(
     harm: Mapping[str, Any] | None = None,
     warn: Warn = ignored,
 ) -> T:
-    """Return what comes of using a server's side while processes host clients, each with its own engine.
-
-    Args:
-        parts: The server's.
-        make: Returns the parts of each process.
-        shares: Clients of each.
-        use: Is given the server's side.
-        folder: Where processes keep states and replies.
-        shelf: Where they keep states, if there is no folder.
-        change: Changes the endpoint of each.
-        harm: What a proxy between the two sides does.
-        warn: Is told what clients warn of.
-    """
+    """Return the result of ``use`` with a server while processes, made by ``make``, host shares."""
 
     async def main(ends: ExitStack) -> T:
         world = await new_world(num_clients=parts.data.num_clients, kinds=kinds_of(parts))
@@ -113,10 +101,7 @@ def over_http(
     wait_s: float | None = None,
     **options: Any,
 ) -> tuple[RunResult, World]:
-    """Run with a process for each share of the clients; return the result, and the server's side, closed.
-
-    Each side makes its parts, and ``prepare`` changes the server's; options are those of :func:`hosted`.
-    """
+    """Run with a process for each share of the clients; return the result, and the server's side, closed."""
     parts = make()
 
     async def use(world: World) -> tuple[RunResult, World]:

@@ -1,7 +1,5 @@
 """A client process: states that outlive it, and replies that are the same when they are given twice."""
 
-from __future__ import annotations
-
 import json
 import weakref
 from collections.abc import Mapping
@@ -52,11 +50,7 @@ class Shelf(dict[int, bytes]):
 def play(
     parts: Any, asks: Asks, shelf: Any = None, *, message: Any = None, **options: Any
 ) -> tuple[World, list[bytes]]:
-    """Let a process host all clients, ask some, and then for all that they hold.
-
-    Returns:
-        The server's side, what clients 0 to 2 hold, and the answer to another question.
-    """
+    """Let a process host all clients; return the server's side, states of clients 0 to 2, an answer."""
 
     def change(client: Any) -> None:
         send = client.send

@@ -27,7 +27,6 @@ SHARES = ["0,2", "1,3"]
 
 
 def payload(result: RunResult) -> Counter[tuple[int, bool, str]]:
-    """Return bytes by client, direction and kind."""
     columns, sums = result.ledger.columns(), Counter[tuple[int, bool, str]]()
     for *key, size in zip(*(columns[name] for name in ("client", "up", "kind", "bytes")), strict=True):
         sums[int(key[0]), bool(key[1]), str(key[2])] += int(size)

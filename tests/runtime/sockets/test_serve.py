@@ -34,17 +34,12 @@ def by_diary(observer: Any, server: Any, client: Any) -> Mapping[str, Predictor]
 
 
 def observed(world: Any, work_s: float = 3.0, **changes: Any) -> Any:
-    """Return parts whose observer looks into diaries."""
     scripted = world.Scripted(models_of=by_diary, work_s=lambda client, exchange: work_s)
     return world.make_parts(scripted, executor=world.Oracle(), verify=False, **changes)
 
 
 class Probes:
-    """Notes whom the server asks for a state, and may answer in its place.
-
-    Args:
-        answers: What happens first: bytes, or an error that is raised.
-    """
+    """Notes whom the server asks for a state; answers with bytes or an error as long as there are some."""
 
     def __init__(self, answers: Iterable[bytes | Exception] = ()) -> None:
         self.asked: list[int] = []

@@ -1,7 +1,5 @@
 """States as bytes: whole round trips, and nothing but states comes back; algorithms: test_over_http.py."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping
@@ -28,8 +26,6 @@ from fedsim.runtime.sockets.state_encoding import WORD, StateLimits, decode, dec
 
 @dataclass(frozen=True)
 class Page:
-    """A state with everything in it."""
-
     model: Model
     notes: Mapping[str, tuple[int, ...]]
     by_client: Mapping[int, float]

@@ -24,30 +24,18 @@ TRAIN = Exchange("train")
 
 @dataclass
 class Rounds:
-    """Clients that take as long as ``takes_s`` says, asked in the order of their numbers.
-
-    Attributes:
-        takes_s: Gives the duration of a dispatch, by client and number; None where its lease runs out, after
-            20 s.
-        num_clients: How many there are.
-        num_rounds: Rounds of the run.
-        cohort_size: Replies wanted in one.
-        there_from_s: When clients come; those that are left out are there from the beginning.
-        merge_s: How long a merge takes.
-        refused: Versions at which a merge is refused, once each.
-        accuracy: What clients' accuracies are, by client and version; without it, nothing is learned.
-    """
+    """Clients asked in the order of their numbers; a dispatch takes ``takes_s(client, number)``."""
 
     exchanges: ClassVar = (TRAIN,)
 
-    takes_s: Callable[[int, int], float | None]
+    takes_s: Callable[[int, int], float | None]  # None: its lease ends after 20 s
     num_clients: int
     num_rounds: int = 1
     cohort_size: int = 1
-    there_from_s: Mapping[int, float] = field(default_factory=dict)
+    there_from_s: Mapping[int, float] = field(default_factory=dict)  # others: from the start
     merge_s: float = 0
-    refused: list[int] = field(default_factory=list)
-    accuracy: Callable[[int, int], float] | None = None
+    refused: list[int] = field(default_factory=list)  # versions whose merge is refused once
+    accuracy: Callable[[int, int], float] | None = None  # by client and version
     version: int = 0
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     open: dict[OpenDispatch, None] = field(default_factory=dict)

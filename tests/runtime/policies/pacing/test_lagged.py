@@ -1,7 +1,5 @@
 """Lagged rounds: the first replies close them, the others may come some versions later."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -5,8 +5,6 @@ others reply on average, so it is (C - 1) / K versions old when it is merged; an
 duration. The percentiles have no such formula: they are those of a plain simulation with sorted arrays.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from math import exp, pi, sqrt
@@ -29,7 +27,6 @@ MANY = 80_000
 
 
 def drawn(law: str) -> Callable[[int, int], float]:
-    """Return independent durations."""
     draws, left = Key.root(5).child(law).numpy(), list[float]()
 
     def takes_s(client: int, number: int) -> float:

@@ -1,7 +1,5 @@
 """Synchronous pacing against a stand-in for the rounds that notes what it is asked."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,12 +21,7 @@ ONE = (Exchange("train"),)
 
 @dataclass
 class Rounds:
-    """Client k replies after k + 1 seconds; those of ``silent`` never do, and their lease ends at 20 s.
-
-    Where it ``is_busy`` while its dispatch is open, it is not selected again before; exchanges of
-    ``asks_nobody`` have no dispatch, and those of ``slow`` take so much longer. The first ``refused`` merges
-    are refused.
-    """
+    """Client k replies after k + 1 seconds; those of ``silent`` never do, and their lease ends at 20 s."""
 
     cohort: Sequence[int]
     exchanges: tuple[Exchange, ...] = ONE
@@ -36,10 +29,10 @@ class Rounds:
     wanted: int | None = None
     silent: Sequence[int] = ()
     known: Sequence[float] = ()
-    is_busy: bool = False
-    asks_nobody: Sequence[str] = ()
-    slow: Mapping[str, float] = field(default_factory=dict)
-    refused: int = 0
+    is_busy: bool = False  # a client with an open dispatch is not selected
+    asks_nobody: Sequence[str] = ()  # exchanges without dispatches
+    slow: Mapping[str, float] = field(default_factory=dict)  # more seconds, by exchange
+    refused: int = 0  # the first merges
     owing: set[int] = field(default_factory=set)
     asked: dict[asyncio.Future[Any], int] = field(default_factory=dict)
     calls: list[tuple[Any, ...]] = field(default_factory=list)

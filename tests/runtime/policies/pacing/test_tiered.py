@@ -1,7 +1,5 @@
 """Tiered rounds: clients of one speed at a time, and probabilities that follow accuracies."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,7 +31,6 @@ def tiered(**config: Any) -> Any:
 
 
 def cohorts(done: Any) -> list[list[int]]:
-    """Return the clients asked in each round."""
     asked: list[list[int]] = []
     for call in done.of("begin", "ask"):
         if call[0] == "begin":

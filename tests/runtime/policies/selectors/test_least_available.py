@@ -1,7 +1,5 @@
 """The least available first: what is told of a slot, what was seen, and who rests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

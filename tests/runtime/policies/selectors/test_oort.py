@@ -1,7 +1,5 @@
 """Oort: hand-computed utilities, exploration, the pacer, and who is passed over."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Mapping
 from math import log, sqrt

@@ -1,7 +1,5 @@
 """Power of choice: hand-computed choices; what is asked; misfits."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

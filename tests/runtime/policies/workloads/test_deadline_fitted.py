@@ -1,7 +1,5 @@
 """The largest work that fits into a deadline."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass, field
 
