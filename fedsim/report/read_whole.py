@@ -49,10 +49,6 @@ def _said(error: Exception, file: Path) -> str:
     return words if where is None or str(where) == str(file) else f"{where}: {words}"
 
 
-NEEDED = ("fedsim", "bus")
-"""Keys of ``run.json`` that readers need."""
-
-
 def read_provenance(folder: Path) -> dict[str, Any]:
     """Return the content of ``run.json``."""
-    return read_object(folder / "run.json", NEEDED)
+    return read_object(folder / "run.json", ("fedsim", "bus"))
