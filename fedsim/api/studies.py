@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -136,8 +135,8 @@ def study(
     """
     plan = load_study(study)
     with study_listener(progress, plan.name) as listener:
-        done = _done(plan, listener, out, live, jobs=jobs, on=on, force=force, verify=verify)
-    return StudyResult(done.answers, done.folder.resolve(), done.temporary)
+        result, _ = _done(plan, listener, out, live, jobs=jobs, on=on, force=force, verify=verify)
+    return result
 
 
 @overload
@@ -226,26 +225,9 @@ def compare(
     is_here = _is_here(jobs, on)
     listening = each_round_listener(progress, plan) if is_here else study_listener(progress, plan.name)
     with listening as listener:
-        again = is_here and not grid
-        done = _done(plan, listener, out, live, jobs=jobs, on=on, force=force, verify=verify, again=again)
-    if grid:
-        return StudyResult(done.answers, done.folder.resolve(), done.temporary)
-    folders = {run.label: (done.folder / run.label).resolve() for run in plan.runs}
-    runs = [
-        Result(folder, models=done.models.get(label), temporary=done.temporary)
-        for label, folder in folders.items()
-    ]
-    return Comparison(done.folder, runs)
-
-
-@dataclass(frozen=True, slots=True)
-class _Done:
-    """The runs of a study, with the models of those that were done in this process."""
-
-    answers: Answers
-    folder: Path
-    temporary: Temporary | None
-    models: Mapping[str, EndModels]
+        options = {"force": force, "verify": verify, "again": is_here and not grid}
+        result, runs = _done(plan, listener, out, live, jobs=jobs, on=on, **options)
+    return result if grid else Comparison(result.folder if out is None else Path(out), runs)
 
 
 def _done(
@@ -257,7 +239,8 @@ def _done(
     jobs: int | None,
     on: On | None,
     **options: Any,
-) -> _Done:
+) -> tuple[StudyResult, list[Result]]:
+    """Do the runs of a study; the results of a comparison's runs have the models of those done here."""
     least, most = ends(Processes)
     if jobs is not None and jobs not in range(least, most + 1):
         raise UserError(f"jobs is {quoted(jobs)}: give a number from {least} to {most}, or leave it out")
@@ -287,7 +270,14 @@ def _done(
                 )
 
         answers = call(work) if is_here else work()
-    return _Done(answers, folder, temporary, models)
+    result = StudyResult(answers, folder.resolve(), temporary)
+    if plan.kind == "study":
+        return result, []
+    runs = [
+        Result((folder / run.label).resolve(), models=models.get(run.label), temporary=temporary)
+        for run in plan.runs
+    ]
+    return result, runs
 
 
 def _is_here(jobs: int | None, on: On | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -119,17 +120,14 @@ def first_rounds(chart: GanttChart, most: int) -> GanttChart:
     chosen &= np.isin(chart.row, rows)
     place = np.zeros(len(chart.rows), np.int64)
     place[rows] = np.arange(len(rows))
-    return GanttChart(
-        [chart.rows[number] for number in rows.tolist()],
-        chart.phases,
-        place[chart.row[chosen]],
-        chart.phase[chosen],
-        chart.round[chosen],
-        chart.began_at_s[chosen],
-        chart.ended_at_s[chosen],
-        numbers,
-        chart.round_began_at_s[:most],
-        chart.round_ended_at_s[:most],
+    of_spans = ("phase", "round", "began_at_s", "ended_at_s")
+    of_rounds = ("round_numbers", "round_began_at_s", "round_ended_at_s")
+    return replace(
+        chart,
+        rows=[chart.rows[number] for number in rows.tolist()],
+        row=place[chart.row[chosen]],
+        **{name: getattr(chart, name)[chosen] for name in of_spans},
+        **{name: getattr(chart, name)[:most] for name in of_rounds},
     )
 
 

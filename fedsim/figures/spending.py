@@ -9,8 +9,8 @@ import numpy as np
 
 from fedsim.figures.amounts import bars_text
 from fedsim.figures.base import Axis, BarChart, Figure, Part
-from fedsim.figures.round_curves import SENT
 from fedsim.report.cost_breakdown import Columns, Figures
+from fedsim.report.run_columns import SENT
 from fedsim.runtime.records.dispatch_phases import PHASES, WORK
 
 _OVERHEAD = ("overhead_up", "overhead_down")

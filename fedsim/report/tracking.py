@@ -21,7 +21,7 @@ from fedsim.quoting import MAX_SHOWN, shortened, with_type
 from fedsim.report import number_format
 from fedsim.report.atomic_folder import MARK
 from fedsim.report.cost_breakdown import Summary
-from fedsim.report.run_columns import TRAFFIC
+from fedsim.report.run_columns import SENT, TRAFFIC
 from fedsim.report.summary import read_summary
 from fedsim.report.tables import MEASURED, rounds_so_far
 from fedsim.runtime.records.dispatch_rows import OUTCOMES
@@ -33,9 +33,6 @@ FIGURES = {
     **{column: f"dispatches/{column}" for column in OUTCOMES},
 }
 """Columns of ``rounds``, and what trackers call them: of a group, such as ``accuracy/mean``."""
-
-SENT = ("bytes_up", "bytes_down", "data_up", "data_down")
-"""Columns that sum to all bytes of frames."""
 
 COLUMNS = ("round", "ended_at_s", *FIGURES)
 

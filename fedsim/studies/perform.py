@@ -109,8 +109,8 @@ def perform(
         _make(parent)
         with locked(parent / STUDY, wait=True):
             write_file(parent / STUDY, plan.toml.encode())
-    work = _Work(plan, parent, force, verify, watch, known_as or parent, observe, tell, again)
-    with _workers(on, plan.all_runs) as (work.start, most):
+    with _workers(on, plan.all_runs) as (start, most):
+        work = _Work(plan, parent, force, verify, watch, known_as or parent, observe, tell, again, start)
         work.jobs = jobs or most
         work.is_here = jobs == 1 and on is None
         work.do(plan.all_trials)
@@ -169,7 +169,7 @@ class _Work:
     observe: Observe
     tell: Tell
     again: bool
-    start: Callable[[], Worker] = Process
+    start: Callable[[], Worker]
     jobs: int = 1
     is_here: bool = False
     kept: int = 0
