@@ -43,14 +43,10 @@ def number(field: int, value: int) -> bytes:
     return tag(field, _VARINT) + varint(value)
 
 
-def fixed64(field: int, value: int) -> bytes:
-    """Return a field that holds a number in eight bytes."""
-    return tag(field, _FIXED64) + _UNSIGNED.pack(value)
-
-
-def double(field: int, value: float) -> bytes:
-    """Return a field that holds a floating-point number."""
-    return tag(field, _FIXED64) + _DOUBLE.pack(value)
+def fixed64(field: int, value: float) -> bytes:
+    """Return a field that holds a number in eight bytes: a whole one as such, others as floating-point."""
+    kind = _UNSIGNED if isinstance(value, int) else _DOUBLE
+    return tag(field, _FIXED64) + kind.pack(value)
 
 
 def message(field: int, *parts: bytes) -> bytes:
@@ -156,7 +152,6 @@ class PerfettoTrace:
         at_ns: int,
         name: str,
         notes: bytes = b"",
-        *,
         leaves: int | None = None,
         arrives: int | None = None,
     ) -> None:
@@ -175,7 +170,7 @@ class PerfettoTrace:
         if isinstance(value, int):
             self._event(at_ns, before + varint(value))
         else:
-            self._event(at_ns, prefix + double(_DOUBLE_VALUE, value))
+            self._event(at_ns, prefix + fixed64(_DOUBLE_VALUE, value))
 
     def _describe(self, *fields: bytes) -> int:
         self._num_tracks += 1
@@ -209,7 +204,7 @@ class PerfettoTrace:
             case int():
                 content = number(_AS_INT, value)
             case float():
-                content = double(_AS_DOUBLE, value)
+                content = fixed64(_AS_DOUBLE, value)
         note = message(_ANNOTATION, self._name(_ANNOTATION_NAME, _ANNOTATION_IID, name), content)
         self._notes[name, value] = note
         return note
