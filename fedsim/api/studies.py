@@ -15,13 +15,12 @@ from fedsim.api.progress import Progress, each_round_listener, study_listener
 from fedsim.api.results import Comparison, Result, Temporary
 from fedsim.api.runs import place_of, plain_torch
 from fedsim.api.threads import call
-from fedsim.errors import OutputError, UserError
+from fedsim.errors import UserError
 from fedsim.page.live_session import study_on
 from fedsim.page.write_report import write_report
 from fedsim.quoting import quoted
 from fedsim.ranges import Processes, ends
-from fedsim.report.atomic_folder import MARK
-from fedsim.report.places import COMPARISON, RUNS, STUDY, holds_scenario
+from fedsim.report.places import COMPARISON, RUNS, holds_scenario, kind_of
 from fedsim.report.read_whole import read_object
 from fedsim.report.saved_models import EndModels
 from fedsim.report.tables import arrow_rows, arrow_table
@@ -293,14 +292,10 @@ def open(folder: str | Path) -> Result | Comparison | StudyResult:  # noqa: A001
         ScenarioError: The folder of a study whose scenarios are not valid here.
     """
     place = Path(folder).resolve()
-    if (place / MARK).is_file():
+    kind = kind_of(place)
+    if kind == "run":
         return Result(place)
-    if (place / STUDY).is_file():
+    if kind == "study":
         return StudyResult(read_folder(place), place)
-    if (place / COMPARISON).is_file():
-        runs = read_object(place / COMPARISON, ("runs",))["runs"]
-        return Comparison(place, [Result(place / run["folder"]) for run in runs])
-    raise OutputError(
-        f"{place} holds no results: name the folder of a run, in which is {MARK}, of a comparison, in which "
-        f"is {COMPARISON}, or of a study, in which is {STUDY}"
-    )
+    runs = read_object(place / COMPARISON, ("runs",))["runs"]
+    return Comparison(place, [Result(place / run["folder"]) for run in runs])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -52,3 +53,8 @@ def _said(error: Exception, file: Path) -> str:
 def read_provenance(folder: Path) -> dict[str, Any]:
     """Return the content of ``run.json``."""
     return read_object(folder / "run.json", ("fedsim", "bus"))
+
+
+def read_scenario(folder: Path) -> dict[str, Any]:
+    """Return the tables of a run's scenario."""
+    return read_whole(folder / "scenario.toml", lambda file: tomllib.loads(file.read_text("utf-8")))
