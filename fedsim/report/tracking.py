@@ -88,16 +88,6 @@ class Following:
                 self._tell(f"{self._run.name}: tracker {name} failed, and the run goes on: {_said(error)}")
 
 
-@contextmanager
-def following(trackers: Sequence[Tracker[Any]], run: TrackedRun, tell: Tell) -> Iterator[Following]:
-    """Yield what tells trackers of a run, until the block ends."""
-    follow = Following(trackers, run, tell)
-    try:
-        yield follow
-    finally:
-        follow.close()
-
-
 def run_folders(folder: Path) -> list[Path]:
     """Return a run's folder, or the folders of the runs in that of a comparison or a study."""
     folders = (
