@@ -7,7 +7,7 @@ as the earlier. Names are sent once and then named by a number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
 from struct import Struct
@@ -83,20 +83,15 @@ def is_perfetto_trace(file: Path) -> bool:
 
 
 class PerfettoTrace:
-    """Writes a trace.
+    """A trace that is being made; ``content`` has its bytes so far."""
 
-    Args:
-        write: Takes its bytes, piece by piece.
-    """
-
-    def __init__(self, write: Callable[[bytes], object]) -> None:
-        self._write = write
+    def __init__(self) -> None:
+        self.content = bytearray(_FIRST)
         self._num_tracks = 0
         self._num_processes = 0
         self._names: dict[int, dict[str, int]] = {_EVENT_NAME: {}, _ANNOTATION_NAME: {}}
         self._new_names: list[bytes] = []
         self._body, self._note = cache(self._new_body), lru_cache(None, typed=True)(self._new_note)
-        write(_FIRST)
 
     def process(self, name: str, label: str = "") -> int:
         """Add a process, which groups tracks."""
@@ -157,9 +152,8 @@ class PerfettoTrace:
         self._num_tracks += 1
         uuid = self._num_tracks
         order = number(_ORDERING, _BY_RANK) + number(_RANK, uuid)
-        self._write(
-            message(_PACKET, _SEQUENCE, message(_TRACK_DESCRIPTOR, number(_UUID, uuid), order, *fields))
-        )
+        described = message(_TRACK_DESCRIPTOR, number(_UUID, uuid), order, *fields)
+        self.content += message(_PACKET, _SEQUENCE, described)
         return uuid
 
     def _new_body(self, kind: int, track: int, name: str = "") -> bytes:
@@ -190,7 +184,7 @@ class PerfettoTrace:
         if self._new_names:
             packet += message(_INTERNED_DATA, *self._new_names)
             self._new_names.clear()
-        self._write(message(_PACKET, packet))
+        self.content += message(_PACKET, packet)
 
 
 def _description(words: str) -> list[bytes]:

@@ -11,13 +11,12 @@ S = 10**9
 
 
 def drawn(events: RunEvents, end_s: int = 10) -> ReadBack:
-    content = bytearray()
-    trace = PerfettoTrace(content.extend)
+    trace = PerfettoTrace()
     rounds = {"round": np.array([1]), "began_at_s": np.array([0.0]), "ended_at_s": np.array([9.5])}
     add_server(
         trace, trace.process("time"), events, rounds, end_s * S, trace.notes({"seed": 3, "none": None})
     )
-    return read_back(bytes(content))
+    return read_back(bytes(trace.content))
 
 
 def test_work_of_the_server_lies_side_by_side() -> None:
