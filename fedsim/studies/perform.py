@@ -35,7 +35,7 @@ from fedsim.scenario.build import require_numerics
 from fedsim.scenario.choices import EXECUTOR
 from fedsim.studies.answer_files import NOT_FINITE, Answers, write_answers
 from fedsim.studies.plan import StudyPlan, StudyRun
-from fedsim.studies.ray_runs import RayRuns
+from fedsim.studies.ray_runs import ray_workers
 from fedsim.studies.study_lock import locked
 from fedsim.studies.study_place import check_place
 from fedsim.studies.tuning import read_tuning
@@ -152,8 +152,8 @@ def _workers(on: On | None, runs: Sequence[StudyRun]) -> Iterator[tuple[Callable
                 f"{run.label} spreads its jobs over the cluster (engine.executor = {executor!r}), "
                 "to which whole runs would go: write engine.executor = 'threads', whose results are the same"
             )
-    with RayRuns() as cluster:
-        yield cluster.start, min(cluster.num_cpus, len(runs))
+    with ray_workers() as (start, num_cpus):
+        yield start, min(num_cpus, len(runs))
 
 
 @dataclass(slots=True)
