@@ -20,7 +20,7 @@ from fedsim.page.live_session import study_on
 from fedsim.page.write_report import write_report
 from fedsim.quoting import quoted
 from fedsim.ranges import Processes, ends
-from fedsim.report.places import COMPARISON, RUNS, holds_scenario, kind_of
+from fedsim.report.places import COMPARISON, RUNS, kind_of
 from fedsim.report.read_whole import read_object
 from fedsim.report.saved_models import EndModels
 from fedsim.report.tables import arrow_rows, arrow_table
@@ -59,9 +59,7 @@ class StudyResult:
     def runs(self) -> Mapping[str, Result]:
         """The runs that have ended, by the names of their folders."""
         return {
-            run.label: Result(self.folder / run.label, temporary=self._temporary)
-            for run in self._answers.plan.runs
-            if holds_scenario(self.folder / run.label, run.scenario_toml)
+            label: Result(self.folder / label, temporary=self._temporary) for label in self._answers.summaries
         }
 
     @cached_property

@@ -41,9 +41,9 @@ def test_work_of_the_server_lies_side_by_side() -> None:
 
 
 def test_merges_and_what_was_measured() -> None:
-    events = RunEvents(
-        merges=[Merge(2 * S, 1, "train", 1, 4), Merge(4 * S, 2, "train", 2, 3)], stopped=(5 * S, "bytes")
-    )
+    events = RunEvents()
+    events.merges = [Merge(2 * S, 1, "train", 1, 4), Merge(4 * S, 2, "train", 2, 3)]
+    events.stopped = 5 * S, "bytes"
     hear = events.listeners()
     hear["evaluation"](2 * S, 1, 4, 0.25, None)
     hear["evaluation"](4 * S, 2, 4, 0.5, 0.75)
