@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -16,13 +15,12 @@ from fedsim.api.progress import Progress, each_round_listener, study_listener
 from fedsim.api.results import Comparison, Result, Temporary
 from fedsim.api.runs import place_of, plain_torch
 from fedsim.api.threads import call
-from fedsim.errors import OutputError, UserError
+from fedsim.errors import UserError
 from fedsim.page.live_session import study_on
 from fedsim.page.write_report import write_report
 from fedsim.quoting import quoted
 from fedsim.ranges import Processes, ends
-from fedsim.report.atomic_folder import MARK
-from fedsim.report.places import COMPARISON, RUNS, STUDY, holds_scenario
+from fedsim.report.places import COMPARISON, RUNS, kind_of
 from fedsim.report.read_whole import read_object
 from fedsim.report.saved_models import EndModels
 from fedsim.report.tables import arrow_rows, arrow_table
@@ -61,9 +59,7 @@ class StudyResult:
     def runs(self) -> Mapping[str, Result]:
         """The runs that have ended, by the names of their folders."""
         return {
-            run.label: Result(self.folder / run.label, temporary=self._temporary)
-            for run in self._answers.plan.runs
-            if holds_scenario(self.folder / run.label, run.scenario_toml)
+            label: Result(self.folder / label, temporary=self._temporary) for label in self._answers.summaries
         }
 
     @cached_property
@@ -136,8 +132,8 @@ def study(
     """
     plan = load_study(study)
     with study_listener(progress, plan.name) as listener:
-        done = _done(plan, listener, out, live, jobs=jobs, on=on, force=force, verify=verify)
-    return StudyResult(done.answers, done.folder.resolve(), done.temporary)
+        result, _ = _done(plan, listener, out, live, jobs=jobs, on=on, force=force, verify=verify)
+    return result
 
 
 @overload
@@ -226,26 +222,9 @@ def compare(
     is_here = _is_here(jobs, on)
     listening = each_round_listener(progress, plan) if is_here else study_listener(progress, plan.name)
     with listening as listener:
-        again = is_here and not grid
-        done = _done(plan, listener, out, live, jobs=jobs, on=on, force=force, verify=verify, again=again)
-    if grid:
-        return StudyResult(done.answers, done.folder.resolve(), done.temporary)
-    folders = {run.label: (done.folder / run.label).resolve() for run in plan.runs}
-    runs = [
-        Result(folder, models=done.models.get(label), temporary=done.temporary)
-        for label, folder in folders.items()
-    ]
-    return Comparison(done.folder, runs)
-
-
-@dataclass(frozen=True, slots=True)
-class _Done:
-    """The runs of a study, with the models of those that were done in this process."""
-
-    answers: Answers
-    folder: Path
-    temporary: Temporary | None
-    models: Mapping[str, EndModels]
+        options = {"force": force, "verify": verify, "again": is_here and not grid}
+        result, runs = _done(plan, listener, out, live, jobs=jobs, on=on, **options)
+    return result if grid else Comparison(result.folder if out is None else Path(out), runs)
 
 
 def _done(
@@ -257,7 +236,8 @@ def _done(
     jobs: int | None,
     on: On | None,
     **options: Any,
-) -> _Done:
+) -> tuple[StudyResult, list[Result]]:
+    """Do the runs of a study; the results of a comparison's runs have the models of those done here."""
     least, most = ends(Processes)
     if jobs is not None and jobs not in range(least, most + 1):
         raise UserError(f"jobs is {quoted(jobs)}: give a number from {least} to {most}, or leave it out")
@@ -287,7 +267,14 @@ def _done(
                 )
 
         answers = call(work) if is_here else work()
-    return _Done(answers, folder, temporary, models)
+    result = StudyResult(answers, folder.resolve(), temporary)
+    if plan.kind == "study":
+        return result, []
+    runs = [
+        Result((folder / run.label).resolve(), models=models.get(run.label), temporary=temporary)
+        for run in plan.runs
+    ]
+    return result, runs
 
 
 def _is_here(jobs: int | None, on: On | None) -> bool:
@@ -303,14 +290,10 @@ def open(folder: str | Path) -> Result | Comparison | StudyResult:  # noqa: A001
         ScenarioError: The folder of a study whose scenarios are not valid here.
     """
     place = Path(folder).resolve()
-    if (place / MARK).is_file():
+    kind = kind_of(place)
+    if kind == "run":
         return Result(place)
-    if (place / STUDY).is_file():
+    if kind == "study":
         return StudyResult(read_folder(place), place)
-    if (place / COMPARISON).is_file():
-        runs = read_object(place / COMPARISON, ("runs",))["runs"]
-        return Comparison(place, [Result(place / run["folder"]) for run in runs])
-    raise OutputError(
-        f"{place} holds no results: name the folder of a run, in which is {MARK}, of a comparison, in which "
-        f"is {COMPARISON}, or of a study, in which is {STUDY}"
-    )
+    runs = read_object(place / COMPARISON, ("runs",))["runs"]
+    return Comparison(place, [Result(place / run["folder"]) for run in runs])

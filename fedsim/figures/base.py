@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+import numpy as np
+
 from fedsim.params import Array
 
 Unit: TypeAlias = Literal["s", "B", "B/s", "share", "1"]
@@ -47,6 +49,12 @@ class Line:
     low: Array | None = None
     high: Array | None = None
     legend: str = ""
+
+
+def measured_line(label: str, x: Array, y: Array) -> Line:
+    """Return a line through the points that have a value."""
+    there = np.isfinite(y)
+    return Line(label, x[there], y[there])
 
 
 @dataclass(frozen=True, slots=True)

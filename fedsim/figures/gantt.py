@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
 
@@ -34,19 +34,6 @@ MAX_HOLDERS = 10
 """Clients of whom is told for how long rounds waited for them alone."""
 
 
-class _Dispatches(NamedTuple):
-    """Dispatches, each made of spans that follow each other."""
-
-    of_span: Array
-    """Number of each span's dispatch, ``[spans]``."""
-    client: Array
-    """Of each dispatch, ``[dispatches]``; so are the others."""
-    round: Array
-    began_at_s: Array
-    ended_at_s: Array
-    outcome: Array
-
-
 def gantt_figure(
     spans: Columns,
     rounds: Columns,
@@ -58,7 +45,7 @@ def gantt_figure(
     if not len(spans["client"]):
         return None
     dispatches = _dispatches(spans)
-    busy = np.isin(rounds["round"], dispatches.round)
+    busy = np.isin(rounds["round"], dispatches["round"])
     if wanted is None:
         window = np.flatnonzero(busy)[:most_rounds]
     else:
@@ -67,11 +54,11 @@ def gantt_figure(
         return None
     while True:
         began_at_s, ended_at_s = rounds["began_at_s"][window], rounds["ended_at_s"][window]
-        within = (dispatches.began_at_s < ended_at_s[-1]) & (dispatches.ended_at_s > began_at_s[0])
-        within |= np.isin(dispatches.round, rounds["round"][window])
-        clients, at_work = _chosen(dispatches, within), len(np.unique(dispatches.client[within]))
-        within &= np.isin(dispatches.client, clients)
-        chosen = within[dispatches.of_span] & (spans["ended_at_s"] > spans["began_at_s"])
+        within = (dispatches["began_at_s"] < ended_at_s[-1]) & (dispatches["ended_at_s"] > began_at_s[0])
+        within |= np.isin(dispatches["round"], rounds["round"][window])
+        clients, at_work = _chosen(dispatches, within), len(np.unique(dispatches["client"][within]))
+        within &= np.isin(dispatches["client"], clients)
+        chosen = within[dispatches["of_span"]] & (spans["ended_at_s"] > spans["began_at_s"])
         if np.count_nonzero(chosen) <= MAX_SPANS or len(window) == 1:
             break
         window = window[: len(window) // 2]
@@ -119,17 +106,14 @@ def first_rounds(chart: GanttChart, most: int) -> GanttChart:
     chosen &= np.isin(chart.row, rows)
     place = np.zeros(len(chart.rows), np.int64)
     place[rows] = np.arange(len(rows))
-    return GanttChart(
-        [chart.rows[number] for number in rows.tolist()],
-        chart.phases,
-        place[chart.row[chosen]],
-        chart.phase[chosen],
-        chart.round[chosen],
-        chart.began_at_s[chosen],
-        chart.ended_at_s[chosen],
-        numbers,
-        chart.round_began_at_s[:most],
-        chart.round_ended_at_s[:most],
+    of_spans = ("phase", "round", "began_at_s", "ended_at_s")
+    of_rounds = ("round_numbers", "round_began_at_s", "round_ended_at_s")
+    return replace(
+        chart,
+        rows=[chart.rows[number] for number in rows.tolist()],
+        row=place[chart.row[chosen]],
+        **{name: getattr(chart, name)[chosen] for name in of_spans},
+        **{name: getattr(chart, name)[:most] for name in of_rounds},
     )
 
 
@@ -163,25 +147,23 @@ def held_up_figure(
     return Figure("held-up", f"For whom rounds waited, and why, {shown}", text, chart)
 
 
-def _dispatches(spans: Columns) -> _Dispatches:
+def _dispatches(spans: Columns) -> Columns:
+    """Return the dispatches that spans are of, and the number of each span's dispatch as ``of_span``."""
     is_new = np.ones(len(spans["client"]), np.bool_)
     is_new[1:] = np.any([np.diff(spans[name]) != 0 for name in ("client", "dispatch")], axis=0)
     first = np.flatnonzero(is_new)
     last = np.append(first[1:], len(is_new)) - 1
-    return _Dispatches(
-        np.cumsum(is_new) - 1,
-        spans["client"][first],
-        spans["round"][first],
-        spans["began_at_s"][first],
-        spans["ended_at_s"][last],
-        spans["outcome"][first],
-    )
+    return {
+        **{name: spans[name][first] for name in ("client", "round", "began_at_s", "outcome")},
+        "ended_at_s": spans["ended_at_s"][last],
+        "of_span": np.cumsum(is_new) - 1,
+    }
 
 
-def _chosen(dispatches: _Dispatches, within: Array) -> Array:
+def _chosen(dispatches: Columns, within: Array) -> Array:
     """Return the clients that are shown of any round, the slowest first."""
-    client, of_round = dispatches.client[within], dispatches.round[within]
-    lasted_s = (dispatches.ended_at_s - dispatches.began_at_s)[within]
+    client, of_round = dispatches["client"][within], dispatches["round"][within]
+    lasted_s = (dispatches["ended_at_s"] - dispatches["began_at_s"])[within]
     shown = [
         _slowest_first(client[mine], of_round[mine], lasted_s[mine], MAX_CLIENTS)
         for mine in (of_round == number for number in np.unique(of_round))
@@ -201,21 +183,21 @@ def _slowest_first(client: Array, of_round: Array, lasted_s: Array, most: int) -
     return order[np.isin(order, np.concatenate([*shown_clients(who, turn_s, most).values()]))]
 
 
-def _held_up(spans: Columns, dispatches: _Dispatches) -> dict[int, Array]:
+def _held_up(spans: Columns, dispatches: Columns) -> dict[int, Array]:
     """Return for how long rounds waited for each client alone, by phase, ``[phases]``."""
     held_s: dict[int, Array] = {}
-    able = np.flatnonzero(np.isin(dispatches.outcome, ("merged", "dropped", "rejected")))
-    order = able[np.lexsort((dispatches.ended_at_s[able], dispatches.round[able]))]
-    _, starts = np.unique(dispatches.round[order], return_index=True)
+    able = np.flatnonzero(np.isin(dispatches["outcome"], ("merged", "dropped", "rejected")))
+    order = able[np.lexsort((dispatches["ended_at_s"][able], dispatches["round"][able]))]
+    _, starts = np.unique(dispatches["round"][order], return_index=True)
     for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(order)], strict=True):
         if end - start < 2:
             continue
-        holder, since_s = int(order[end - 1]), float(dispatches.ended_at_s[order[end - 2]])
-        its = slice(*np.searchsorted(dispatches.of_span, (holder, holder + 1)))
+        holder, since_s = int(order[end - 1]), float(dispatches["ended_at_s"][order[end - 2]])
+        its = slice(*np.searchsorted(dispatches["of_span"], (holder, holder + 1)))
         began_at_s = np.maximum(spans["began_at_s"][its], since_s)
         alone_s = np.maximum(spans["ended_at_s"][its] - began_at_s, 0.0)
         by_phase = np.array([alone_s[spans["phase"][its] == phase].sum() for phase in PHASES])
-        client = int(dispatches.client[holder])
+        client = int(dispatches["client"][holder])
         held_s[client] = held_s.get(client, 0.0) + by_phase
     return held_s
 
@@ -224,11 +206,11 @@ def _name(client: int, groups: Sequence[str]) -> str:
     return f"client {client}, {groups[client]}" if len(set(groups)) > 1 else f"client {client}"
 
 
-def _text(dispatches: _Dispatches, within: Array, clients: Sequence[int]) -> str:
+def _text(dispatches: Columns, within: Array, clients: Sequence[int]) -> str:
     """Say how long dispatches of the slowest and of the fastest client took."""
-    lasted_s = dispatches.ended_at_s - dispatches.began_at_s
+    lasted_s = dispatches["ended_at_s"] - dispatches["began_at_s"]
     sentences = (
-        f"client {client}: {amount(float(lasted_s[within & (dispatches.client == client)].mean()), 's')}"
+        f"client {client}: {amount(float(lasted_s[within & (dispatches['client'] == client)].mean()), 's')}"
         for client in dict.fromkeys((clients[0], clients[-1]))
     )
     return f"Mean time of a dispatch, of the slowest and of the fastest client shown. {'; '.join(sentences)}."

@@ -13,6 +13,7 @@ from fedsim.figures.base import Axis, Figure, Line, LineChart, Target
 from fedsim.figures.round_curves import TIME
 from fedsim.params import Array
 from fedsim.report.cost_breakdown import Columns
+from fedsim.report.merge_statistics import accumulated
 from fedsim.units import parse
 
 BINS = 60
@@ -71,18 +72,8 @@ def link_figures(messages: Columns, scenario: Mapping[str, Any]) -> list[Figure]
 
 def bytes_by(edges: Array, sent_at_s: Array, arrived_at_s: Array, num_bytes: Array) -> Array:
     """Return the bytes between each two of ``edges`` ``[n + 1]``, each frame spread evenly over its way."""
-    rate = num_bytes / (arrived_at_s - sent_at_s)
-
-    def since(begins_at_s: Array) -> Array:
-        """Return what would have passed by each edge if no frame ended."""
-        order = np.argsort(begins_at_s, kind="stable")
-        begins, rates = begins_at_s[order], rate[order]
-        total, moment = (np.concatenate([[0.0], np.cumsum(amounts)]) for amounts in (rates, rates * begins))
-        before = np.searchsorted(begins, edges)
-        passed: Array = total[before] * edges - moment[before]
-        return passed
-
-    return np.maximum(np.diff(since(sent_at_s) - since(arrived_at_s)), 0.0)
+    rates = num_bytes / (arrived_at_s - sent_at_s)
+    return np.maximum(np.diff(accumulated(sent_at_s, arrived_at_s, rates, edges)), 0.0)
 
 
 def capacity(scenario: Mapping[str, Any]) -> dict[bool, float]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from fedsim.figures.amounts import bars_text, lines_text
-from fedsim.figures.base import Axis, BarChart, Figure, Line, LineChart, Part
+from fedsim.figures.base import Axis, BarChart, Figure, LineChart, Part, measured_line
 from fedsim.figures.round_curves import TIME
 from fedsim.report.cost_breakdown import Columns, Figures
 from fedsim.runtime.records.dispatch_rows import OUTCOMES
@@ -67,10 +67,6 @@ def outcome_figures(bars: Mapping[str, Figures], of: str = "") -> list[Figure]:
 
 def _over_time(rounds: Columns, name: str, title: str, y: Axis, columns: Mapping[str, str]) -> Figure:
     time_s = rounds["ended_at_s"].astype(float)
-    lines = []
-    for label, column in columns.items():
-        values = rounds[column].astype(float)
-        there = np.isfinite(values)
-        lines.append(Line(label, time_s[there], values[there]))
+    lines = [measured_line(label, time_s, rounds[name].astype(float)) for label, name in columns.items()]
     chart = LineChart(TIME, y, lines)
     return Figure(name, title, lines_text(chart), chart)

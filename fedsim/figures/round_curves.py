@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fedsim.figures.amounts import lines_text
-from fedsim.figures.base import Axis, Figure, Line, LineChart, Scale, Target
+from fedsim.figures.base import Axis, Figure, Line, LineChart, Scale, Target, measured_line
 from fedsim.params import Array
 from fedsim.report.cost_breakdown import Columns
+from fedsim.report.run_columns import SENT
 
 TIME = Axis("simulated time", "s")
 BYTES = Axis("bytes sent, up and down", "B")
@@ -27,9 +28,6 @@ ACCURACY = {
 LOSS = {"mean over clients": "loss_mean", "global test set": "loss_global"}
 """The same where there is no accuracy, as in a regression."""
 
-SENT = ("bytes_up", "bytes_down", "data_up", "data_down")
-"""Columns that sum to the bytes of all frames."""
-
 NEEDED = ("ended_at_s", *SENT, *ACCURACY.values(), *LOSS.values())
 """Columns that these figures are made of."""
 
@@ -42,12 +40,13 @@ def quality_figures(rounds: Columns, targets: Sequence[Target] = ()) -> list[Fig
     what, measured = measured_in(rounds)
     if not measured:
         return []
-    time_s = rounds["ended_at_s"].astype(float)
-    figures = [_figure(what, TIME, time_s, measured, targets)]
-    sent = sent_by(rounds)
-    if sent[-1] > 0:
-        figures.append(_figure(what, BYTES, sent, measured, targets))
-    return figures
+    across = [(TIME, rounds["ended_at_s"].astype(float))]
+    if (sent := sent_by(rounds))[-1] > 0:
+        across.append((BYTES, sent))
+    return [
+        quality_figure(what, axis, [measured_line(label, x, y) for label, y in measured.items()], targets)
+        for axis, x in across
+    ]
 
 
 def measured_in(rounds: Columns) -> tuple[str, Mapping[str, Array]]:
@@ -85,13 +84,3 @@ def quality_figure(
     by = "time" if x.unit == "s" else "bytes"
     title = f"{what.capitalize()} against {'simulated time' if by == 'time' else 'bytes sent'}"
     return Figure(f"{what}-by-{by}", title, lines_text(chart), chart)
-
-
-def _figure(
-    what: str, x: Axis, at: Array, measured: Mapping[str, Array], targets: Sequence[Target]
-) -> Figure:
-    lines = []
-    for label, values in measured.items():
-        there = np.isfinite(values)
-        lines.append(Line(label, at[there], values[there]))
-    return quality_figure(what, x, lines, targets)

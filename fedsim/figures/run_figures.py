@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +18,7 @@ from fedsim.figures.ticks import tick_label
 from fedsim.quoting import quoted
 from fedsim.report.cost_breakdown import Columns
 from fedsim.report.read_parquet import read_columns
-from fedsim.report.read_whole import read_provenance, read_whole
+from fedsim.report.read_whole import read_provenance, read_scenario
 from fedsim.report.run_trace import read_spans
 from fedsim.runtime.budget import MEASURES
 
@@ -109,11 +108,6 @@ def holding_figures(folder: Path, clients: Columns) -> list[Figure]:
     classes = folder / "client_classes.parquet"
     held = read_columns(classes, holdings.NEEDED) if classes.exists() else {}
     return [*holdings.class_figures(held), *holdings.amount_figures(clients["num_train"])]
-
-
-def read_scenario(folder: Path) -> dict[str, Any]:
-    """Return the tables of a run's scenario."""
-    return read_whole(folder / "scenario.toml", lambda file: tomllib.loads(file.read_text("utf-8")))
 
 
 def targets_of(scenario: Mapping[str, Any]) -> list[Target]:

@@ -9,8 +9,9 @@ import numpy as np
 
 from fedsim.figures.amounts import bars_text
 from fedsim.figures.base import Axis, BarChart, Figure, Part
-from fedsim.figures.round_curves import SENT
+from fedsim.params import Array
 from fedsim.report.cost_breakdown import Columns, Figures
+from fedsim.report.run_columns import SENT
 from fedsim.runtime.records.dispatch_phases import PHASES, WORK
 
 _OVERHEAD = ("overhead_up", "overhead_down")
@@ -88,15 +89,12 @@ def _figure(bars: Mapping[str, Figures], kind: _Kind, of: str) -> Figure | None:
     if not bars or not all(needed <= names for names in known):
         return None
 
-    def total(of_bar: Figures, names: Sequence[str]) -> float:
-        return sum(of_bar[name] or 0.0 for name in names)
+    def amounts(names: Sequence[str]) -> Array:
+        return np.array([sum(bar[name] or 0.0 for name in names) for bar in bars.values()], float)
 
-    def left(of_bar: Figures, plus: Sequence[str], minus: Sequence[str]) -> float:
-        # Of seconds, which are whole nanoseconds, a difference can be a little off, also below 0.
-        return max(0.0, round(total(of_bar, plus) - total(of_bar, minus), 9))
-
+    # Of seconds, which are whole nanoseconds, a difference can be a little off, also below 0.
     parts = [
-        Part(label, np.array([left(bar, plus, minus) for bar in bars.values()]))
+        Part(label, np.maximum(0.0, (amounts(plus) - amounts(minus)).round(9)))
         for label, (plus, minus) in kind.parts.items()
     ]
     parts = [part for part in parts if part.values.any()]

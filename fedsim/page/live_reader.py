@@ -67,7 +67,7 @@ class RunReader:
         self._time_s = running_loop().time
         self._zero_s = self._time_s() - now_s()
         self._began_s = monotonic()
-        self._drops, self._events = _LastEvents(recorder.trace, DROPS), _LastEvents(recorder.trace, EVENTS)
+        self.drops, self.events = LastEvents(recorder.trace, DROPS), LastEvents(recorder.trace, EVENTS)
 
     def counts(self) -> Counts:
         """Return the progress of the run."""
@@ -102,16 +102,8 @@ class RunReader:
             shares.append((counts.sent.sent_up + counts.sent.sent_down) / until.bytes)
         return min(1.0, max(shares)) if shares else None
 
-    def drops(self) -> list[tuple[str, str]]:
-        """Return time and words of the last replies that were not merged, newest first."""
-        return self._drops.rows()
 
-    def events(self) -> list[tuple[str, str]]:
-        """Return time and words of the last other events, newest first."""
-        return self._events.rows()
-
-
-class _LastEvents:
+class LastEvents:
     """The last records of some kinds; words are made of them only for a reader."""
 
     def __init__(self, trace: Trace, words: Words) -> None:
@@ -123,6 +115,7 @@ class _LastEvents:
         self._records.appendleft((kind, at_ns, values))
 
     def rows(self) -> list[tuple[str, str]]:
+        """Return their times and words, newest first."""
         return [
             (number_format.duration(at_ns / 1e9), self._words[kind](*values))
             for kind, at_ns, values in self._records.copy()

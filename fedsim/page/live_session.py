@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from fedsim.page.live_page import LivePage
     from fedsim.page.live_run import LiveRun
     from fedsim.page.live_study import LiveStudy
-    from fedsim.page.page import Page
     from fedsim.studies.perform import Progress
     from fedsim.studies.plan import StudyPlan
 
@@ -74,11 +74,7 @@ def _ending(page: LivePage, followed: LiveRun | LiveStudy, folder: Path) -> Iter
         interrupted = isinstance(error, KeyboardInterrupt)
         followed.failed("It was interrupted." if interrupted else f"It failed: {error!r}")
         raise
-    followed.ended(lambda: _report(folder))
-    page.follow(followed)
-
-
-def _report(folder: Path) -> Page:
     from fedsim.page.write_report import page_of
 
-    return page_of(folder)
+    followed.ended(partial(page_of, folder))
+    page.follow(followed)

@@ -129,15 +129,9 @@ class Rates:
             row("bytes up", counts.sent.sent_up, first.sent.sent_up, size),
             row("bytes down", counts.sent.sent_down, first.sent.sent_down, size),
         ]
-        rows += [
-            (name, count(outcomes.get(key, 0)), "")
-            for key, name in (
-                ("merged", "replies merged"),
-                ("dropped", "dropped"),
-                ("rejected", "rejected"),
-                ("late", "late"),
-            )
-        ]
+        for name in ("merged", "dropped", "rejected", "late"):
+            label = "replies merged" if name == "merged" else name
+            rows.append((label, count(outcomes.get(name, 0)), ""))
         return PageTable("so-far", TextTable(("", "so far", "per second"), rows, title=title))
 
 
@@ -164,16 +158,14 @@ def fleet_section(run: RunReader, passed: str) -> Section:
 def event_tables(run: RunReader, passed: str) -> list[PageTable]:
     """Return tables of the last events."""
     kinds = {
-        "events": ("Recent events", run.events()),
-        "drops": ("Recent replies that were not merged", run.drops()),
+        "events": ("Recent events", run.events),
+        "drops": ("Recent replies that were not merged", run.drops),
     }
+    headings, words = (f"time {passed}", "event"), frozenset({1})
     return [
-        PageTable(
-            name,
-            TextTable((f"time {passed}", "event"), rows, title=title, text_columns=frozenset({1})),
-        )
-        for name, (title, rows) in kinds.items()
-        if rows
+        PageTable(name, TextTable(headings, rows, text_columns=words, title=title))
+        for name, (title, last) in kinds.items()
+        if (rows := last.rows())
     ]
 
 

@@ -56,10 +56,6 @@ class _RunState:
     def is_done(self) -> bool:
         return self.state in ("ended", "failed")
 
-    @property
-    def is_trial(self) -> bool:
-        return self.run.label.startswith(f"{TUNING}/")
-
 
 class LiveStudy(Followed):
     """A study or comparison that is to begin; ``is_here`` if its runs are done in this process."""
@@ -122,7 +118,7 @@ class LiveStudy(Followed):
         share = (done - self._done_before) / new
         left = self._failure or sentence(number_format.time_left(monotonic() - self._began_s, share))
         rows = [] if reader is None else reader.rows
-        ended = [run for run in runs if run.state == "ended" and not run.is_trial]
+        ended = [run for run in runs if run.state == "ended" and not run.run.label.startswith(f"{TUNING}/")]
         shown = ended, label, len(rows)
         if shown != self._shown or len(self._curves) < len(ended):
             self._shown, self._sections = shown, self._quality(ended, label, rows)

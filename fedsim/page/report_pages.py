@@ -95,7 +95,6 @@ def _provenance(host: dict[str, Any]) -> Pairs:
 def study_page(folder: Path) -> Page:
     """Return the page of a study or a comparison, even if some of its runs have not ended."""
     answers = read_folder(folder)
-    summaries = answers.summaries
     tables = read_whole(folder, lambda _: _tables(answers))
     answer, *others = named(tables)
     return Page(
@@ -103,10 +102,10 @@ def study_page(folder: Path) -> Page:
         answers.plan.kind,
         answer_sentence(answers),
         answer,
-        _remarks(folder, answers, summaries),
+        _remarks(folder, answers),
         read_whole(folder, lambda place: study_sections(answers, place)),
         others,
-        _facts(answers, list(summaries.values())),
+        _facts(answers),
     )
 
 
@@ -139,10 +138,10 @@ def _runs(summaries: Mapping[str, Summary]) -> TextTable:
     )
 
 
-def _remarks(folder: Path, answers: Answers, summaries: Mapping[str, Summary]) -> list[str]:
+def _remarks(folder: Path, answers: Answers) -> list[str]:
     remarks = [f"{label}: {why}" for label, why in answers.failed.items()]
     by_remark: dict[str, list[str]] = {}
-    for label in summaries:
+    for label in answers.summaries:
         for remark in read_remarks(folder / label):
             by_remark.setdefault(remark, []).append(label)
     remarks += [f"{_several(labels)}: {remark}" for remark, labels in by_remark.items()]
@@ -154,7 +153,8 @@ def _several(labels: Sequence[str]) -> str:
     return labels[0] if len(labels) == 1 else f"{labels[0]} and {len(labels) - 1} more"
 
 
-def _facts(answers: Answers, runs: Sequence[Summary]) -> Pairs:
+def _facts(answers: Answers) -> Pairs:
+    runs = answers.summaries.values()
     variants = dict.fromkeys(setting.variant for setting in answers.plan.settings)
     seeds = dict.fromkeys(str(run.seed) for run in answers.plan.runs)
     facts = [

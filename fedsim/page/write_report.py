@@ -11,7 +11,7 @@ from fedsim.page.html import GENERATOR, html
 from fedsim.page.page import Page
 from fedsim.page.report_pages import run_page, study_page
 from fedsim.report.atomic_folder import MARK, MEND, check_files, write_file
-from fedsim.report.places import COMPARISON, STUDY
+from fedsim.report.places import kind_of
 
 REPORT = "report.html"
 """The report of a study or a comparison, in its folder."""
@@ -55,19 +55,14 @@ def write_report(
 
 def page_of(folder: Path, rounds: tuple[int, int] | None = None) -> Page:
     """Return the page of a run, a study or a comparison."""
-    if (folder / MARK).is_file():
+    if kind_of(folder) == "run":
         return run_page(folder, rounds)
-    if (folder / STUDY).is_file() or (folder / COMPARISON).is_file():
-        if rounds is not None:
-            raise UserError(
-                f"rounds are chosen for the report of one run, and {folder} holds several: name the folder "
-                "of one of them, or leave out the rounds"
-            )
-        return study_page(folder)
-    raise OutputError(
-        f"{folder} holds no results: name the folder of a run, in which is {MARK}, of a comparison, in which "
-        f"is {COMPARISON}, or of a study, in which is {STUDY}"
-    )
+    if rounds is not None:
+        raise UserError(
+            f"rounds are chosen for the report of one run, and {folder} holds several: name the folder "
+            "of one of them, or leave out the rounds"
+        )
+    return study_page(folder)
 
 
 def report_place(folder: Path) -> Path:

@@ -57,7 +57,8 @@ def by_round(result: RunResult) -> dict[str, Array]:
         np.array([round(getattr(row, name) * 1e9) for row in rows], np.int64)
         for name in ("began_at_s", "ended_at_s")
     )
-    work_ns = _work_until(dispatches.asked_ns(), dispatches.ended_ns(), np.concatenate([began_ns, ended_ns]))
+    asked_ns, instants_ns = dispatches.asked_ns(), np.concatenate([began_ns, ended_ns])
+    work_ns = accumulated(asked_ns, dispatches.ended_ns(), np.ones_like(asked_ns), instants_ns)
     during_ns = work_ns[len(rows) :] - work_ns[: len(rows)]
     lasted_ns = ended_ns - began_ns
     return {
@@ -96,15 +97,17 @@ def _most_at_work(asked_ns: Array, ended_ns: Array) -> int:
     return int(np.cumsum(changes[lasting][order]).max(initial=0))
 
 
-def _work_until(asked_ns: Array, ended_ns: Array, instants_ns: Array) -> Array:
-    """Return how much time dispatches were under way until some instants, ns."""
+def accumulated(began: Array, ended: Array, rates: Array, instants: Array) -> Array:
+    """Return what has come together by some instants of what flows evenly from begins to ends."""
 
-    def passed_since(starts_ns: Array) -> Array:
-        ordered = np.sort(starts_ns)
-        before = np.searchsorted(ordered, instants_ns)
-        summed = np.concatenate([[0], np.cumsum(ordered)])
-        passed: Array = before * instants_ns - summed[before]
+    def since(starts: Array) -> Array:
+        """Return what would have come together if nothing ended."""
+        order = np.argsort(starts, kind="stable")
+        ordered, flowing = starts[order], rates[order]
+        total, moment = (np.concatenate([[0], np.cumsum(flow)]) for flow in (flowing, flowing * ordered))
+        before = np.searchsorted(ordered, instants)
+        passed: Array = total[before] * instants - moment[before]
         return passed
 
-    worked: Array = passed_since(asked_ns) - passed_since(ended_ns)
-    return worked
+    whole: Array = since(began) - since(ended)
+    return whole

@@ -15,7 +15,7 @@ import tomllib
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fedsim import __version__
 from fedsim.durable import telling
@@ -106,6 +106,20 @@ def _names_private(value: Any, *keys: str) -> bool:
         case str():
             return keys[-1] in _PLUGIN_KEYS and keys not in _LABEL_KEYS and bool(_DOTTED.fullmatch(value))
     return False
+
+
+def kind_of(folder: Path) -> Literal["run", "study", "comparison"]:
+    """Return what a folder holds."""
+    if (folder / MARK).is_file():
+        return "run"
+    if (folder / STUDY).is_file():
+        return "study"
+    if (folder / COMPARISON).is_file():
+        return "comparison"
+    raise OutputError(
+        f"{folder} holds no results: name the folder of a run, in which is {MARK}, of a comparison, in which "
+        f"is {COMPARISON}, or of a study, in which is {STUDY}"
+    )
 
 
 def first_fit(place: Path, fits: Callable[[Path], bool]) -> Path:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,13 +16,15 @@ def read_table(file: Path, names: Sequence[str] | None = None) -> pa.Table:
     """Return the table of a Parquet file of results, or only the named columns."""
 
     def table(file: Path) -> pa.Table:
-        with _as_errors():
+        try:
             if names is None:
                 return parquet.read_table(file)
             there = parquet.read_schema(file).names
             if lacking := [name for name in names if name not in there]:
                 raise LookupError(f"it has no column {', '.join(lacking)}")
             return parquet.read_table(file, columns=list(names)).select(list(names))
+        except pa.ArrowException as error:
+            raise ValueError(error) from error
 
     return read_whole(file, table)
 
@@ -32,12 +33,3 @@ def read_columns(file: Path, names: Sequence[str]) -> Columns:
     """Return columns of a Parquet file of results."""
     table = read_table(file, names)
     return {name: table[name].to_numpy() for name in names}
-
-
-@contextmanager
-def _as_errors() -> Iterator[None]:
-    """Convert exceptions of Arrow to exceptions of Python."""
-    try:
-        yield
-    except pa.ArrowException as error:
-        raise ValueError(error) from error

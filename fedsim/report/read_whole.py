@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -49,10 +50,11 @@ def _said(error: Exception, file: Path) -> str:
     return words if where is None or str(where) == str(file) else f"{where}: {words}"
 
 
-NEEDED = ("fedsim", "bus")
-"""Keys of ``run.json`` that readers need."""
-
-
 def read_provenance(folder: Path) -> dict[str, Any]:
     """Return the content of ``run.json``."""
-    return read_object(folder / "run.json", NEEDED)
+    return read_object(folder / "run.json", ("fedsim", "bus"))
+
+
+def read_scenario(folder: Path) -> dict[str, Any]:
+    """Return the tables of a run's scenario."""
+    return read_whole(folder / "scenario.toml", lambda file: tomllib.loads(file.read_text("utf-8")))

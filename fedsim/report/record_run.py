@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, MutableMapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,7 +40,7 @@ from fedsim.report.remarks import rejections, remarks
 from fedsim.report.saved_models import EndModels, write_models
 from fedsim.report.summary import summarise, to_json
 from fedsim.report.tables import write_tables
-from fedsim.report.tracking import Tell, following, warn
+from fedsim.report.tracking import Following, Tell, warn
 from fedsim.runtime.records.recorder import Observe, unobserved
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult, run
@@ -84,7 +84,8 @@ def record(
     check_folders([folder], force=force)
     place = (known_as or folder).resolve()
     run_here = TrackedRun(place.name, place.parent, plan.scenario_toml)
-    with following(plan.trackers, run_here, tell) as follow, staged(folder, force=force) as hidden:
+    follow = Following(plan.trackers, run_here, tell)
+    with closing(follow), staged(folder, force=force) as hidden:
         started_at, began = datetime.now(UTC), perf_counter()  # for run.json alone, never for a result
 
         times = plan.parts.executor.job_times = JobTimes() if profile else None

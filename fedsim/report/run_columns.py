@@ -46,6 +46,9 @@ OVERHEAD = _both_ways("overhead", size, "What protocols add to the frames sent {
 TRAFFIC = FRAMES | BYTES | PARAMETERS | DATA | OVERHEAD
 """Sums over frames: the names are those of :class:`fedsim.bus.Totals`."""
 
+SENT = (*BYTES, *DATA)
+"""Columns that sum to the bytes of all frames."""
+
 SUMMED = BYTES | PARAMETERS | DATA
 """What ``rounds`` also gives as the sum since the start of the run."""
 

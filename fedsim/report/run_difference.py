@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import msgpack
 
 from fedsim.clock.event_trace import RecordKind, as_map, stored_records
 from fedsim.report.cost_breakdown import Summary
-from fedsim.report.read_whole import read_provenance, read_whole
+from fedsim.report.read_whole import read_provenance, read_scenario
 from fedsim.report.run_trace import opened
 from fedsim.report.summary import read_summary
 
@@ -96,7 +95,7 @@ def _as_map(record: StoredRecord | None) -> Record | None:
 
 
 def _settings(folder: Path) -> Mapping[str, Any]:
-    scenario = read_whole(folder / "scenario.toml", lambda file: tomllib.loads(file.read_text("utf-8")))
+    scenario = read_scenario(folder)
     scenario.pop("algorithms", None)  # parameters of algorithms that other runs may have
     return dict(_flat(scenario))
 

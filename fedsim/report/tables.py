@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,7 @@ from fedsim.report import cost_breakdown, merge_statistics
 from fedsim.report.atomic_folder import new
 from fedsim.report.columns import Table
 from fedsim.report.cost_breakdown import Columns, sums
-from fedsim.report.run_columns import OUTCOMES, RUN_TABLES, SUMMED, TRAFFIC
+from fedsim.report.run_columns import CLASSES, CONFUSION, EVALUATIONS, OUTCOMES, RUN_TABLES, SUMMED, TRAFFIC
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult
@@ -137,18 +137,10 @@ def dispatches(parts: Parts, result: RunResult) -> Columns:
 def evaluations(rows: Sequence[RoundRow]) -> Columns:
     """Return the accuracy and the loss of each client at each evaluation as columns."""
     measured = [(row.round, row.accuracy) for row in rows if row.accuracy is not None]
-    lengths = [len(accuracy.clients) for _, accuracy in measured]
-
-    def joined(name: str, kind: type) -> Array:
-        return _joined([getattr(accuracy, name) for _, accuracy in measured], kind)
-
-    return {
-        "round": np.repeat(np.array([number for number, _ in measured], np.int32), lengths),
-        "client": joined("clients", np.int64),
-        "accuracy": joined("personal", float),
-        "loss": joined("losses", float),
-        "num_samples": joined("weights", np.int64),
-    }
+    return _stacked(
+        EVALUATIONS,
+        [(number, its.clients, its.personal, its.losses, its.weights) for number, its in measured],
+    )
 
 
 def traffic_by_client(ledger: Ledger, population: int) -> Columns:
@@ -222,55 +214,44 @@ def client_classes(data: FederatedData) -> Columns | None:
 
 def classes(rows: Sequence[RoundRow], names: Sequence[str] | None) -> Columns:
     """Return the counts and figures of each class at each evaluation as columns."""
-    evaluated = list(_evaluated(rows))
-    there = [np.union1d(its.true, its.predicted) for _, _, its in evaluated]
-    every = _joined(there, np.int64)
-
-    def joined(attribute: str, kind: type) -> Array:
-        figures = [getattr(its, attribute) for _, _, its in evaluated]
-        return _joined([some[own] for some, own in zip(figures, there, strict=True)], kind)
-
-    return {
-        **_where(evaluated, list(map(len, there))),
-        "class": every,
-        "class_name": _named(every, names),
-        **{name: joined(name, np.int64) for name in ("num_samples", "num_predicted", "num_correct")},
-        **{name: joined(name, float) for name in ("recall", "precision", "f1")},
-    }
+    pieces = []
+    for number, test_set, its in _evaluated(rows):
+        there = np.union1d(its.true, its.predicted)
+        counts = (its.num_samples, its.num_predicted, its.num_correct)
+        shares = (its.recall, its.precision, its.f1)
+        figures = [values[there] for values in (*counts, *shares)]
+        pieces.append((number, test_set, there, _named(there, names), *figures))
+    return _stacked(CLASSES, pieces)
 
 
 def confusion(rows: Sequence[RoundRow]) -> Columns:
     """Return the samples of each true and predicted class at each evaluation as columns."""
-    evaluated = list(_evaluated(rows))
-    return {
-        **_where(evaluated, [len(its.cells) for _, _, its in evaluated]),
-        "true_class": _joined([its.true for _, _, its in evaluated], np.int64),
-        "predicted_class": _joined([its.predicted for _, _, its in evaluated], np.int64),
-        "num_samples": _joined([its.counts for _, _, its in evaluated], np.int64),
-    }
+    return _stacked(
+        CONFUSION,
+        [(number, name, its.true, its.predicted, its.counts) for number, name, its in _evaluated(rows)],
+    )
 
 
-_Counted: TypeAlias = tuple[int, str, Confusion]
-"""Round, test set, and confusion matrix."""
-
-
-def _evaluated(rows: Sequence[RoundRow]) -> Iterator[_Counted]:
+def _evaluated(rows: Sequence[RoundRow]) -> Iterator[tuple[int, str, Confusion]]:
+    """Yield round, test set and confusion matrix."""
     for row in rows:
         if row.accuracy is not None:
             for test_set, its in row.accuracy.confusions.items():
                 yield row.round, test_set, its
 
 
-def _where(evaluated: Sequence[_Counted], times: Sequence[int]) -> Columns:
-    """Return the first columns, round and test set, repeated."""
-    return {
-        "round": np.repeat(np.array([number for number, _, _ in evaluated], np.int32), times),
-        "test_set": np.repeat(np.array([test_set for _, test_set, _ in evaluated], object), times),
-    }
+def _stacked(table: Table, pieces: Sequence[Sequence[Any]]) -> Columns:
+    """Return pieces, each with the values of all columns in order, as one table.
 
-
-def _joined(arrays: Sequence[Array], kind: type) -> Array:
-    return np.concatenate([np.empty(0, kind), *arrays]).astype(kind, copy=False)
+    A single value stands in every row of its piece.
+    """
+    whole = [np.broadcast_arrays(*piece) for piece in pieces]
+    columns = {}
+    for number, (name, column) in enumerate(table.columns.items()):
+        kind = object if column.type == "string" else column.type
+        values = np.concatenate([np.empty(0, kind), *(piece[number] for piece in whole)])
+        columns[name] = values.astype(kind, copy=False)
+    return columns
 
 
 def _named(numbers: Array, names: Sequence[str] | None) -> Array:

@@ -21,7 +21,7 @@ from fedsim.quoting import MAX_SHOWN, shortened, with_type
 from fedsim.report import number_format
 from fedsim.report.atomic_folder import MARK
 from fedsim.report.cost_breakdown import Summary
-from fedsim.report.run_columns import TRAFFIC
+from fedsim.report.run_columns import SENT, TRAFFIC
 from fedsim.report.summary import read_summary
 from fedsim.report.tables import MEASURED, rounds_so_far
 from fedsim.runtime.records.dispatch_rows import OUTCOMES
@@ -33,9 +33,6 @@ FIGURES = {
     **{column: f"dispatches/{column}" for column in OUTCOMES},
 }
 """Columns of ``rounds``, and what trackers call them: of a group, such as ``accuracy/mean``."""
-
-SENT = ("bytes_up", "bytes_down", "data_up", "data_down")
-"""Columns that sum to all bytes of frames."""
 
 COLUMNS = ("round", "ended_at_s", *FIGURES)
 
@@ -89,16 +86,6 @@ class Following:
             self.failures[name] += 1
             if self.failures[name] == 1:
                 self._tell(f"{self._run.name}: tracker {name} failed, and the run goes on: {_said(error)}")
-
-
-@contextmanager
-def following(trackers: Sequence[Tracker[Any]], run: TrackedRun, tell: Tell) -> Iterator[Following]:
-    """Yield what tells trackers of a run, until the block ends."""
-    follow = Following(trackers, run, tell)
-    try:
-        yield follow
-    finally:
-        follow.close()
 
 
 def run_folders(folder: Path) -> list[Path]:

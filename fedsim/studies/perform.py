@@ -35,7 +35,7 @@ from fedsim.scenario.build import require_numerics
 from fedsim.scenario.choices import EXECUTOR
 from fedsim.studies.answer_files import NOT_FINITE, Answers, write_answers
 from fedsim.studies.plan import StudyPlan, StudyRun
-from fedsim.studies.ray_runs import RayRuns
+from fedsim.studies.ray_runs import ray_workers
 from fedsim.studies.study_lock import locked
 from fedsim.studies.study_place import check_place
 from fedsim.studies.tuning import read_tuning
@@ -109,8 +109,8 @@ def perform(
         _make(parent)
         with locked(parent / STUDY, wait=True):
             write_file(parent / STUDY, plan.toml.encode())
-    work = _Work(plan, parent, force, verify, watch, known_as or parent, observe, tell, again)
-    with _workers(on, plan.all_runs) as (work.start, most):
+    with _workers(on, plan.all_runs) as (start, most):
+        work = _Work(plan, parent, force, verify, watch, known_as or parent, observe, tell, again, start)
         work.jobs = jobs or most
         work.is_here = jobs == 1 and on is None
         work.do(plan.all_trials)
@@ -152,8 +152,8 @@ def _workers(on: On | None, runs: Sequence[StudyRun]) -> Iterator[tuple[Callable
                 f"{run.label} spreads its jobs over the cluster (engine.executor = {executor!r}), "
                 "to which whole runs would go: write engine.executor = 'threads', whose results are the same"
             )
-    with RayRuns() as cluster:
-        yield cluster.start, min(cluster.num_cpus, len(runs))
+    with ray_workers() as (start, num_cpus):
+        yield start, min(num_cpus, len(runs))
 
 
 @dataclass(slots=True)
@@ -169,7 +169,7 @@ class _Work:
     observe: Observe
     tell: Tell
     again: bool
-    start: Callable[[], Worker] = Process
+    start: Callable[[], Worker]
     jobs: int = 1
     is_here: bool = False
     kept: int = 0

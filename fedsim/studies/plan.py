@@ -101,7 +101,12 @@ class StudyPlan:
         seeds = self.config.tune.seeds if self.config.tune is not None else ()
         return {
             (setting, number): tuple(
-                _run(f"{TUNING}/{candidate.label}", setting, _validated(candidate.scenario), seed)
+                _run(
+                    f"{TUNING}/{candidate.label}",
+                    setting,
+                    _with(candidate.scenario, "evaluation", split="val"),
+                    seed,
+                )
                 for seed in seeds
             )
             for setting, candidates in self.candidates.items()
@@ -171,7 +176,12 @@ def with_one_worker(scenario: Scenario) -> Scenario:
     """Return a scenario with one worker instead of ``auto``, for concurrent runs."""
     if scenario.engine.workers != "auto":
         return scenario
-    return scenario.model_copy(update={"engine": scenario.engine.model_copy(update={"workers": 1})})
+    return _with(scenario, "engine", workers=1)
+
+
+def _with(scenario: Scenario, table: str, **values: Any) -> Scenario:
+    """Return a scenario with other values in one of its tables."""
+    return scenario.model_copy(update={table: getattr(scenario, table).model_copy(update=values)})
 
 
 def load_study(source: StudySource) -> StudyPlan:
@@ -334,15 +344,8 @@ def _where_written(fault: Fault, places: Mapping[str, str]) -> Fault:
 
 
 def _run(label: str, setting: Setting, scenario: Scenario, seed: int) -> StudyRun:
-    run = scenario.run.model_copy(update={"seed": seed})
-    scenario = scenario.model_copy(update={"run": run})
+    scenario = _with(scenario, "run", seed=seed)
     return StudyRun(run_name(label, seed), setting, seed, scenario, resolved_toml(scenario))
-
-
-def _validated(scenario: Scenario) -> Scenario:
-    """Return a scenario that is evaluated on validation samples."""
-    evaluation = scenario.evaluation.model_copy(update={"split": "val"})
-    return scenario.model_copy(update={"evaluation": evaluation})
 
 
 def _label(setting: Setting, tried: tuple[Any, ...], paths: Sequence[str], labels: set[str]) -> str:

@@ -13,12 +13,12 @@ import sys
 import tempfile
 import threading
 import tomllib
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from fedsim import __version__
 from fedsim.engine.cluster.connection import AUTO, Connection
@@ -48,28 +48,12 @@ CHECK_S = 2.0
 _GIVEN_UP = "it was given up"
 
 
-class RayRuns:
-    """A connection to a Ray cluster that does runs, as a context."""
-
-    def __init__(self) -> None:
-        self._connection = Connection(AUTO)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._connection.close()
-
-    @property
-    def num_cpus(self) -> int:
-        """Number of free CPUs, at least 1: the number of concurrent runs."""
-        return max(1, int(self._connection.ray.available_resources().get("CPU", 0.0)))
-
-    def start(self) -> RayWorker:
-        """Return a worker of the cluster."""
-        return RayWorker(self._connection)
+@contextmanager
+def ray_workers() -> Iterator[tuple[Callable[[], RayWorker], int]]:
+    """Join a Ray cluster; yield what starts a worker of it, and its number of free CPUs, at least 1."""
+    with closing(Connection(AUTO)) as connection:
+        num_cpus = int(connection.ray.available_resources().get("CPU", 0.0))
+        yield partial(RayWorker, connection), max(1, num_cpus)
 
 
 class RayWorker:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import math
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,6 +16,9 @@ from fedsim.report.number_format import several
 from fedsim.report.run_trace import PHASE_WORDS, Replayed
 from fedsim.timeline.perfetto_trace import PerfettoTrace, lanes
 from fedsim.timeline.run_events import RunEvents, SentFrame
+
+_NOTES = ("dispatch", "outcome", "cause", "version", "staleness")
+"""Columns of dispatches that are shown beside them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -27,12 +33,11 @@ class _Dispatch:
     spans: Sequence[tuple[str, int, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Happening:
-    """What takes no time."""
+class _Instant(NamedTuple):
+    """What takes no time: the arguments of :meth:`PerfettoTrace.instant`."""
 
-    at_ns: int
     track: int
+    at_ns: int
     name: str
     notes: bytes = b""
     leaves: int | None = None
@@ -63,11 +68,8 @@ def add_clients(
                 if lane == len(tracks):
                     tracks.append(trace.track(name, parent))
                 of = client, dispatch.number
-                happened = sorted(
-                    _happenings(trace, frames[of], events, of, tracks[lane], server_frames),
-                    key=lambda happening: happening.at_ns,
-                )
-                _add_dispatch(trace, tracks[lane], dispatch, happened)
+                instants = _instants(trace, frames[of], events, of, tracks[lane], server_frames)
+                _add_dispatch(trace, tracks[lane], dispatch, sorted(instants, key=attrgetter("at_ns")))
 
 
 def _dispatches(trace: PerfettoTrace, replayed: Replayed, clients: Array) -> dict[int, list[_Dispatch]]:
@@ -80,34 +82,27 @@ def _dispatches(trace: PerfettoTrace, replayed: Replayed, clients: Array) -> dic
     last = np.searchsorted(row_of_span, chosen, side="right")
     assumed = np.zeros(len(table["client"]), np.bool_)
     assumed[row_of_span[is_exact == 0]] = True
-    names = ("client", "dispatch", "round", "exchange", "outcome", "cause", "version", "staleness")
-    columns = [table[name][chosen].tolist() for name in names]
-    times = [
-        array[chosen].tolist() for array in (replayed.dispatches.asked_ns(), replayed.dispatches.ended_ns())
+    notes = {name: table[name][chosen].tolist() for name in _NOTES}
+    notes["phases"] = [
+        "only their lengths are known" if is_so else None for is_so in assumed[chosen].tolist()
+    ]
+    others = [table[name][chosen].tolist() for name in ("client", "round", "exchange")]
+    others += [
+        replayed.dispatches.asked_ns()[chosen].tolist(),
+        replayed.dispatches.ended_ns()[chosen].tolist(),
     ]
     by_client: dict[int, list[_Dispatch]] = {client: [] for client in clients.tolist()}
-    for client, number, round_, exchange, outcome, cause, version, staleness, is_assumed, *place in zip(
-        *columns, assumed[chosen].tolist(), *times, first.tolist(), last.tolist(), strict=True
+    for values, (client, number, exchange, asked_ns, ended_ns), begin, end in zip(
+        zip(*notes.values(), strict=True),
+        zip(*others, strict=True),
+        first.tolist(),
+        last.tolist(),
+        strict=True,
     ):
-        asked_ns, ended_ns, begin, end = place
-        notes = {
-            "dispatch": number,
-            "outcome": outcome,
-            "cause": cause,
-            "version": version,
-            "staleness": staleness,
-            "phases": "only their lengths are known" if is_assumed else None,
-        }
-        by_client[client].append(
-            _Dispatch(
-                number,
-                f"round {round_}: {exchange}",
-                trace.notes(notes),
-                asked_ns,
-                ended_ns,
-                phases[begin:end],
-            )
-        )
+        own = dict(zip(notes, values, strict=True))
+        name, spans = f"round {number}: {exchange}", phases[begin:end]
+        dispatch = _Dispatch(own["dispatch"], name, trace.notes(own), asked_ns, ended_ns, spans)
+        by_client[client].append(dispatch)
     return by_client
 
 
@@ -122,48 +117,38 @@ def _frames(
     return by_client
 
 
-def _happenings(
+def _instants(
     trace: PerfettoTrace,
     frames: Sequence[tuple[int, SentFrame]],
     events: RunEvents,
     of: tuple[int, int],
     track: int,
     server_frames: int,
-) -> Iterator[_Happening]:
+) -> Iterator[_Instant]:
     for number, frame in frames:
         sender, receiver = (track, server_frames) if frame.up else (server_frames, track)
         notes = trace.notes({"client": frame.client, "bytes": frame.num_bytes})
-        yield _Happening(frame.sent_ns, sender, f"send {frame.kind}", notes, leaves=number)
+        yield _Instant(sender, frame.sent_ns, f"send {frame.kind}", notes, leaves=number)
         if frame.ended_ns is None:
             continue
         if frame.outcome == "delivered":
-            yield _Happening(frame.ended_ns, receiver, f"receive {frame.kind}", notes, arrives=number)
+            yield _Instant(receiver, frame.ended_ns, f"receive {frame.kind}", notes, arrives=number)
         else:
             why = notes + trace.notes({"cause": frame.cause or None})
-            yield _Happening(frame.ended_ns, track, f"{frame.kind} {frame.outcome}", why, arrives=number)
+            yield _Instant(track, frame.ended_ns, f"{frame.kind} {frame.outcome}", why, arrives=number)
     for at_ns, words in events.remarks.get(of, ()):
-        yield _Happening(at_ns, track, words)
+        yield _Instant(track, at_ns, words)
 
 
 def _add_dispatch(
-    trace: PerfettoTrace, track: int, dispatch: _Dispatch, happened: Sequence[_Happening]
+    trace: PerfettoTrace, track: int, dispatch: _Dispatch, instants: Sequence[_Instant]
 ) -> None:
     """Add a dispatch; what happens between two phases is written between them, so it lies within neither."""
-    waiting = iter(happened)
-    nearest = next(waiting, None)
+    waiting = deque(instants)
 
-    def add_until(at_ns: int | None) -> None:
-        nonlocal nearest
-        while nearest is not None and (at_ns is None or nearest.at_ns <= at_ns):
-            trace.instant(
-                nearest.track,
-                nearest.at_ns,
-                nearest.name,
-                nearest.notes,
-                leaves=nearest.leaves,
-                arrives=nearest.arrives,
-            )
-            nearest = next(waiting, None)
+    def add_until(at_ns: float) -> None:
+        while waiting and waiting[0].at_ns <= at_ns:
+            trace.instant(*waiting.popleft())
 
     trace.begin(track, dispatch.asked_ns, dispatch.name, dispatch.notes)
     for phase, began_ns, ended_ns in dispatch.spans:
@@ -172,4 +157,4 @@ def _add_dispatch(
         trace.end(track, ended_ns)
     add_until(dispatch.ended_ns)
     trace.end(track, dispatch.ended_ns)
-    add_until(None)
+    add_until(math.inf)

@@ -7,8 +7,8 @@ as the earlier. Names are sent once and then named by a number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from collections.abc import Iterable, Mapping
+from functools import cache, lru_cache
 from pathlib import Path
 from struct import Struct
 
@@ -16,20 +16,15 @@ _VARINT, _FIXED64, _LENGTH = 0, 1, 2  # wire types
 _DOUBLE, _UNSIGNED = Struct("<d"), Struct("<Q")
 
 
-# Two groups of seven bits at once: with more to follow, and as the last ones.
-_MORE = [bytes((value & 0x7F | 0x80, value >> 7 | 0x80)) for value in range(1 << 14)]
-_LAST = [bytes((value,) if value < 0x80 else (value & 0x7F | 0x80, value >> 7)) for value in range(1 << 14)]
-
-
 def varint(value: int) -> bytes:
     """Return a whole number in groups of seven bits, the lowest first; a negative one as its 64 bits."""
-    if value < 0:
-        value &= 0xFFFF_FFFF_FFFF_FFFF
-    encoded = b""
-    while value >= 1 << 14:
-        encoded += _MORE[value & 0x3FFF]
-        value >>= 14
-    return encoded + _LAST[value]
+    value &= 0xFFFF_FFFF_FFFF_FFFF
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
 
 
 @cache
@@ -43,14 +38,10 @@ def number(field: int, value: int) -> bytes:
     return tag(field, _VARINT) + varint(value)
 
 
-def fixed64(field: int, value: int) -> bytes:
-    """Return a field that holds a number in eight bytes."""
-    return tag(field, _FIXED64) + _UNSIGNED.pack(value)
-
-
-def double(field: int, value: float) -> bytes:
-    """Return a field that holds a floating-point number."""
-    return tag(field, _FIXED64) + _DOUBLE.pack(value)
+def fixed64(field: int, value: float) -> bytes:
+    """Return a field that holds a number in eight bytes: a whole one as such, others as floating-point."""
+    kind = _UNSIGNED if isinstance(value, int) else _DOUBLE
+    return tag(field, _FIXED64) + kind.pack(value)
 
 
 def message(field: int, *parts: bytes) -> bytes:
@@ -82,7 +73,6 @@ _BY_RANK, _BYTES = 3, 3  # an order of tracks, and a unit
 
 _SEQUENCE = number(_SEQUENCE_ID, 1)
 _IN_SEQUENCE = _SEQUENCE + number(_SEQUENCE_FLAGS, _NEEDS_NAMES)
-_PACKET_TAG, _TIMESTAMP_TAG, _EVENT_TAG = tag(_PACKET, 2), tag(_TIMESTAMP, 0), tag(_TRACK_EVENT, 2)
 _FIRST = message(_PACKET, _SEQUENCE, number(_SEQUENCE_FLAGS, _IS_FIRST | _NEEDS_NAMES))
 
 
@@ -93,24 +83,15 @@ def is_perfetto_trace(file: Path) -> bool:
 
 
 class PerfettoTrace:
-    """Writes a trace.
+    """A trace that is being made; ``content`` has its bytes so far."""
 
-    Args:
-        write: Takes its bytes, piece by piece.
-    """
-
-    def __init__(self, write: Callable[[bytes], object]) -> None:
-        self._write = write
+    def __init__(self) -> None:
+        self.content = bytearray(_FIRST)
         self._num_tracks = 0
         self._num_processes = 0
         self._names: dict[int, dict[str, int]] = {_EVENT_NAME: {}, _ANNOTATION_NAME: {}}
         self._new_names: list[bytes] = []
-        self._bodies: dict[tuple[int, int, str], bytes] = {}
-        self._ends: dict[int, bytes] = {}
-        self._values: dict[int, tuple[bytes, bytes]] = {}
-        self._notes: dict[tuple[str, int | float | str], bytes] = {}
-        self._written_ns, self._at = -1, b""
-        write(_FIRST)
+        self._body, self._note = cache(self._new_body), lru_cache(None, typed=True)(self._new_note)
 
     def process(self, name: str, label: str = "") -> int:
         """Add a process, which groups tracks."""
@@ -126,29 +107,24 @@ class PerfettoTrace:
     def counter(self, name: str, parent: int, unit: str = "", description: str = "") -> int:
         """Add a track of a value that changes; ``unit`` is ``B`` for bytes."""
         kind = number(_UNIT, _BYTES) if unit == "B" else text(_UNIT_NAME, unit)
-        track = self._describe(
+        return self._describe(
             number(_PARENT, parent),
             text(_NAME, name),
             message(_COUNTER, kind if unit else b""),
             *_description(description),
         )
-        prefix = number(_TYPE, _COUNT) + number(_TRACK, track)
-        self._values[track] = prefix + tag(_COUNTER_VALUE, 0), prefix
-        return track
 
     def notes(self, known: Mapping[str, int | float | str | None]) -> bytes:
         """Return what is known of slices or instants, as they take it; None is left out."""
-        there = ((name, value) for name, value in known.items() if value is not None)
-        return b"".join(self._notes.get(note) or self._note(*note) for note in there)
+        return b"".join(self._note(name, value) for name, value in known.items() if value is not None)
 
     def begin(self, track: int, at_ns: int, name: str, notes: bytes = b"") -> None:
         """Begin a slice, within the one on the track that has begun last and not ended."""
-        body = self._bodies.get((_BEGIN, track, name)) or self._body(_BEGIN, track, name)
-        self._event(at_ns, body + notes)
+        self._event(at_ns, self._body(_BEGIN, track, name) + notes)
 
     def end(self, track: int, at_ns: int) -> None:
         """End the slice on the track that has begun last."""
-        self._event(at_ns, self._ends[track])
+        self._event(at_ns, self._body(_END, track))
 
     def instant(
         self,
@@ -156,13 +132,11 @@ class PerfettoTrace:
         at_ns: int,
         name: str,
         notes: bytes = b"",
-        *,
         leaves: int | None = None,
         arrives: int | None = None,
     ) -> None:
         """Add something that takes no time."""
-        body = self._bodies.get((_INSTANT, track, name)) or self._body(_INSTANT, track, name)
-        body += notes
+        body = self._body(_INSTANT, track, name) + notes
         if leaves is not None:
             body += fixed64(_FLOW, leaves)
         if arrives is not None:
@@ -171,37 +145,30 @@ class PerfettoTrace:
 
     def count(self, track: int, at_ns: int, value: float) -> None:
         """Say the value of a counter from now on."""
-        before, prefix = self._values[track]
-        if isinstance(value, int):
-            self._event(at_ns, before + varint(value))
-        else:
-            self._event(at_ns, prefix + double(_DOUBLE_VALUE, value))
+        number_of = number(_COUNTER_VALUE, value) if isinstance(value, int) else fixed64(_DOUBLE_VALUE, value)
+        self._event(at_ns, self._body(_COUNT, track) + number_of)
 
     def _describe(self, *fields: bytes) -> int:
         self._num_tracks += 1
         uuid = self._num_tracks
         order = number(_ORDERING, _BY_RANK) + number(_RANK, uuid)
-        self._write(
-            message(_PACKET, _SEQUENCE, message(_TRACK_DESCRIPTOR, number(_UUID, uuid), order, *fields))
-        )
-        self._ends[uuid] = number(_TYPE, _END) + number(_TRACK, uuid)
+        described = message(_TRACK_DESCRIPTOR, number(_UUID, uuid), order, *fields)
+        self.content += message(_PACKET, _SEQUENCE, described)
         return uuid
 
-    def _body(self, kind: int, track: int, name: str) -> bytes:
-        body = number(_TYPE, kind) + number(_TRACK, track) + self._name(_EVENT_NAME, _NAME_IID, name)
-        self._bodies[kind, track, name] = body
-        return body
+    def _new_body(self, kind: int, track: int, name: str = "") -> bytes:
+        body = number(_TYPE, kind) + number(_TRACK, track)
+        return body + self._name(_EVENT_NAME, _NAME_IID, name) if name else body
 
     def _name(self, kind: int, field: int, name: str) -> bytes:
         """Return the field that names something, which is sent with the next packet if it is new."""
         names = self._names[kind]
-        known = names.get(name)
-        if known is None:
-            known = names[name] = len(names) + 1
-            self._new_names.append(message(kind, number(1, known), text(2, name)))
-        return number(field, known)
+        if name not in names:
+            names[name] = len(names) + 1
+            self._new_names.append(message(kind, number(1, names[name]), text(2, name)))
+        return number(field, names[name])
 
-    def _note(self, name: str, value: int | float | str) -> bytes:
+    def _new_note(self, name: str, value: int | float | str) -> bytes:
         content: bytes
         match value:
             case str():
@@ -209,19 +176,15 @@ class PerfettoTrace:
             case int():
                 content = number(_AS_INT, value)
             case float():
-                content = double(_AS_DOUBLE, value)
-        note = message(_ANNOTATION, self._name(_ANNOTATION_NAME, _ANNOTATION_IID, name), content)
-        self._notes[name, value] = note
-        return note
+                content = fixed64(_AS_DOUBLE, value)
+        return message(_ANNOTATION, self._name(_ANNOTATION_NAME, _ANNOTATION_IID, name), content)
 
     def _event(self, at_ns: int, body: bytes) -> None:
-        if at_ns != self._written_ns:  # as one phase ends, the next one begins
-            self._written_ns, self._at = at_ns, _TIMESTAMP_TAG + varint(at_ns) + _IN_SEQUENCE + _EVENT_TAG
-        packet = self._at + varint(len(body)) + body
+        packet = number(_TIMESTAMP, at_ns) + _IN_SEQUENCE + message(_TRACK_EVENT, body)
         if self._new_names:
             packet += message(_INTERNED_DATA, *self._new_names)
             self._new_names.clear()
-        self._write(_PACKET_TAG + varint(len(packet)) + packet)
+        self.content += message(_PACKET, packet)
 
 
 def _description(words: str) -> list[bytes]:

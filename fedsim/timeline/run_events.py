@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from fedsim.clock.event_trace import Listener
@@ -47,22 +47,18 @@ class Merge:
     num_replies: int
 
 
-@dataclass(slots=True, eq=False)
 class RunEvents:
     """What a trace tells, in the order of time."""
 
-    frames: list[SentFrame] = field(default_factory=list)
-    jobs: list[ServerJob] = field(default_factory=list)
-    merges: list[Merge] = field(default_factory=list)
-    remarks: dict[tuple[int, int], list[tuple[int, str]]] = field(default_factory=lambda: defaultdict(list))
-    accuracies: dict[str, list[tuple[int, float]]] = field(default_factory=lambda: defaultdict(list))
-    stopped: tuple[int, str] | None = None
-    _under_way: defaultdict[tuple[int, int, bool], deque[SentFrame]] = field(
-        default_factory=lambda: defaultdict(deque), init=False
-    )
-    _at_work: defaultdict[tuple[int, str], deque[ServerJob]] = field(
-        default_factory=lambda: defaultdict(deque), init=False
-    )
+    def __init__(self) -> None:
+        self.frames: list[SentFrame] = []
+        self.jobs: list[ServerJob] = []
+        self.merges: list[Merge] = []
+        self.remarks = defaultdict[tuple[int, int], list[tuple[int, str]]](list)
+        self.accuracies = defaultdict[str, list[tuple[int, float]]](list)
+        self.stopped: tuple[int, str] | None = None
+        self._under_way = defaultdict[tuple[int, int, bool], deque[SentFrame]](deque)
+        self._at_work = defaultdict[tuple[int, str], deque[ServerJob]](deque)
 
     def listeners(self) -> Mapping[str, Listener]:
         """Return what fills this when it hears the records of a trace."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,19 +44,17 @@ def save_timeline(folder: Path, file: Path, *, most_clients: int = MAX_CLIENTS) 
     with telling(file, MEND, error=OutputError):
         if file.exists() and not is_perfetto_trace(file):
             raise OutputError(f"{file} exists already, and is no timeline: choose another place")
-    content = bytearray()
+    trace = PerfettoTrace()
     with quiet_collector():  # what a timeline is made of has no cycles
-        shown = write_timeline(folder, content.extend, most_clients=most_clients)
+        shown = add_run(trace, folder, most_clients)
     with telling(file, MEND, error=OutputError):
         file.parent.mkdir(parents=True, exist_ok=True)
-    write_file(file, bytes(content))
+    write_file(file, bytes(trace.content))
     return shown
 
 
-def write_timeline(
-    folder: Path, write: Callable[[bytes], object], *, most_clients: int = MAX_CLIENTS
-) -> Shown:
-    """Write the timeline of a run; ``write`` takes the bytes of the trace, piece by piece."""
+def add_run(trace: PerfettoTrace, folder: Path, most_clients: int = MAX_CLIENTS) -> Shown:
+    """Add the timeline of a run to a trace."""
     events = RunEvents()
     replayed = replay(folder, events.listeners())
     summary = read_summary(folder)
@@ -72,7 +70,6 @@ def write_timeline(
     if not replayed.spans[:, -1].all():
         remarks.append(ORDER_IS_ASSUMED)
 
-    trace = PerfettoTrace(write)
     process = trace.process("real time" if is_real else "simulated time", f"{folder.resolve().name}")
     about = {name: summary[name] for name in ("scenario", "algorithm", "seed", "fedsim", "trace_hash")}
     about |= {f"remark {number}": remark for number, remark in enumerate(remarks, 1)}

@@ -168,8 +168,8 @@ def test_events_are_told_in_words_newest_first_and_few(make: Make) -> None:
         return run
 
     run = clock.run(main())
-    assert run.events() == [("1 s", "client 0 came back"), ("1 s", "client 0 left while at work")]
-    assert run.drops() == [
+    assert run.events.rows() == [("1 s", "client 0 came back"), ("1 s", "client 0 left while at work")]
+    assert run.drops.rows() == [
         ("2 s", "a reply of client 1 was rejected: rubbish"),
         ("1 s", "a reply of client 0 came too late"),
         ("1 s", "no reply of client 0: timeout <b>"),
@@ -180,7 +180,7 @@ def test_events_are_told_in_words_newest_first_and_few(make: Make) -> None:
             trace.record(RETURN, 0)
 
     clock.run(many())
-    assert len(run.events()) == 15
+    assert len(run.events.rows()) == 15
 
 
 def counts(real_s: float, simulated_s: float, events: int) -> Counts:

@@ -114,7 +114,5 @@ def test_clients_at_work_are_counted_as_one_by_one(spans: list[tuple[int, int]])
     instants = np.arange(52)
     during = [int(sum((asked <= at) & (at < ended))) for at in instants.tolist()]
     assert merge_statistics._most_at_work(asked, ended) == max(during)
-    assert merge_statistics._work_until(asked, ended, instants).tolist() == [
-        0,
-        *np.cumsum(during)[:-1].tolist(),
-    ]
+    worked = merge_statistics.accumulated(asked, ended, np.ones_like(asked), instants)
+    assert worked.tolist() == [0, *np.cumsum(during)[:-1].tolist()]

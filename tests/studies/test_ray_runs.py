@@ -17,7 +17,7 @@ from fedsim.scenario import load_scenario
 from fedsim.studies import ray_runs
 from fedsim.studies.comparison_plans import plan_of
 from fedsim.studies.perform import perform
-from fedsim.studies.ray_runs import RayRuns, RayWorker
+from fedsim.studies.ray_runs import RayWorker, ray_workers
 from fedsim.studies.study_lock import locked
 
 ray = pytest.importorskip("ray")
@@ -121,10 +121,10 @@ def test_a_run_that_is_lost_is_done_again(
         attempt(self, task, hidden, tell)
 
     monkeypatch.setattr(RayWorker, "_attempt", losing)
-    with RayRuns() as runs:
-        assert runs.num_cpus == 2
-        assert runs.start().do(task, lambda message: None) == {"finite": True}
-        assert runs.start().do({**task, "scenario": ""}, lambda message: None).keys() == {"failed"}
+    with ray_workers() as (start, num_cpus):
+        assert num_cpus == 2
+        assert start().do(task, lambda message: None) == {"finite": True}
+        assert start().do({**task, "scenario": ""}, lambda message: None).keys() == {"failed"}
     assert len(attempts) == 3
     assert not (tmp_path / run.label / "half").exists()
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == [run.label]

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
-from fedsim.timeline.perfetto_trace import double, fixed64, lanes, message, number, text, varint
+from fedsim.timeline.perfetto_trace import fixed64, lanes, message, number, text, varint
 
 
 def test_the_examples_of_the_format() -> None:
@@ -10,7 +10,7 @@ def test_the_examples_of_the_format() -> None:
     assert text(2, "testing") == b"\x12\x07testing"
     assert message(3, number(1, 150)) == b"\x1a\x03\x08\x96\x01"
     assert fixed64(1, 1) == b"\x09" + b"\x01" + bytes(7)
-    assert double(1, 1.0) == b"\x09" + bytes(6) + b"\xf0\x3f"
+    assert fixed64(1, 1.0) == b"\x09" + bytes(6) + b"\xf0\x3f"
     assert varint(-2) == b"\xfe" + b"\xff" * 8 + b"\x01"
 
 

@@ -14,7 +14,7 @@ from fedsim.report.run_trace import read_spans
 from fedsim.runtime.records.dispatch_phases import PHASES
 from fedsim.scenario import Plan, load_scenario
 from fedsim.timeline.perfetto_trace import PerfettoTrace
-from fedsim.timeline.run_timeline import add_workers, save_timeline, write_timeline
+from fedsim.timeline.run_timeline import add_run, add_workers, save_timeline
 from tests.timeline.read_back import ReadBack, read_back
 
 SCENARIO = """
@@ -52,9 +52,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def timeline(folder: Path, **options: Any) -> ReadBack:
-    content = bytearray()
-    write_timeline(folder, content.extend, **options)
-    return read_back(bytes(content))
+    trace = PerfettoTrace()
+    add_run(trace, folder, **options)
+    return read_back(bytes(trace.content))
 
 
 @pytest.fixture(scope="module")
@@ -171,9 +171,9 @@ def test_counters_begin_and_end_at_nothing(folder: Path, drawn: ReadBack) -> Non
 
 
 def test_of_a_large_fleet_some_clients_are_shown_and_the_trace_says_so(folder: Path) -> None:
-    content = bytearray()
-    shown = write_timeline(folder, content.extend, most_clients=4)
-    drawn = read_back(bytes(content))
+    trace = PerfettoTrace()
+    shown = add_run(trace, folder, most_clients=4)
+    drawn = read_back(bytes(trace.content))
     (remark,) = shown.remarks
     asked = len({row["client"] for row in rows(folder, "dispatches")})
     assert shown.num_clients == 4
@@ -200,9 +200,9 @@ def test_a_file_is_replaced_only_if_it_is_a_timeline(folder: Path, tmp_path: Pat
     file = tmp_path / "new" / "run.pftrace"
     for most in (60, 4):
         save_timeline(folder, file, most_clients=most)
-    again = bytearray()
-    write_timeline(folder, again.extend, most_clients=4)
-    assert file.read_bytes() == again
+    again = PerfettoTrace()
+    add_run(again, folder, most_clients=4)
+    assert file.read_bytes() == again.content
     (tmp_path / "thesis.txt").write_text("results")
     for place in (tmp_path / "thesis.txt", tmp_path):
         with pytest.raises(OutputError):
@@ -219,14 +219,14 @@ def test_clients_are_named_by_the_labels_of_their_devices(folder: Path, tmp_path
 
 
 def test_threads_are_tracks_of_real_time() -> None:
-    content = bytearray()
+    trace = PerfettoTrace()
     jobs = [
         TimedJobs("fedsim-worker-1", "fit", 1, 10, 30),
         TimedJobs("MainThread", "fit", 8, 5, 40),
         TimedJobs("fedsim-worker-1", "evaluate", 1, 30, 35),
     ]
-    add_workers(PerfettoTrace(content.extend), jobs, [(1, 38), (2, 50)])
-    drawn = read_back(bytes(content))
+    add_workers(trace, jobs, [(1, 38), (2, 50)])
+    drawn = read_back(bytes(trace.content))
     assert {name for path in map(drawn.path, drawn.names) for name in path[:1]} == {
         "real time of this computer"
     }

@@ -9,13 +9,12 @@ S = 10**9
 
 
 def drawn(events: RunEvents, end_s: int = 10) -> ReadBack:
-    content = bytearray()
-    trace = PerfettoTrace(content.extend)
+    trace = PerfettoTrace()
     rounds = {"round": np.array([1]), "began_at_s": np.array([0.0]), "ended_at_s": np.array([9.5])}
     add_server(
         trace, trace.process("time"), events, rounds, end_s * S, trace.notes({"seed": 3, "none": None})
     )
-    return read_back(bytes(content))
+    return read_back(bytes(trace.content))
 
 
 def test_work_of_the_server_lies_side_by_side() -> None:
@@ -40,9 +39,9 @@ def test_work_of_the_server_lies_side_by_side() -> None:
 
 
 def test_merges_and_what_was_measured() -> None:
-    events = RunEvents(
-        merges=[Merge(2 * S, 1, "train", 1, 4), Merge(4 * S, 2, "train", 2, 3)], stopped=(5 * S, "bytes")
-    )
+    events = RunEvents()
+    events.merges = [Merge(2 * S, 1, "train", 1, 4), Merge(4 * S, 2, "train", 2, 3)]
+    events.stopped = 5 * S, "bytes"
     hear = events.listeners()
     hear["evaluation"](2 * S, 1, 4, 0.25, None)
     hear["evaluation"](4 * S, 2, 4, 0.5, 0.75)
