@@ -29,14 +29,13 @@ from fedsim.algorithms.base import (
     About,
     Exchange,
     Exchanges,
-    Predictor,
-    Predictors,
     Replies,
     Reply,
     broadcast,
 )
 from fedsim.algorithms.common import public_predictions, public_set_delivery, share_and_distil
 from fedsim.algorithms.common.distillation import Distillation, distil, softmax
+from fedsim.algorithms.common.model_rounds import own_and_global
 from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
 from fedsim.algorithms.common.public_set_delivery import PublicSetDelivery, held
 from fedsim.algorithms.contexts import ClientContext, ServerContext
@@ -104,6 +103,7 @@ class DSFL(PublicSetDelivery[DSFLConfig, ServerState, ClientState]):
     )
 
     server_model = True
+    models_of = own_and_global
     needs_classes = True
 
     @property
@@ -197,12 +197,6 @@ class DSFL(PublicSetDelivery[DSFLConfig, ServerState, ClientState]):
     def vet(self, server: ServerContext, state: ServerState, reply: Reply) -> str | None:
         """Refuse predictions on other samples, of another shape, or that are no probabilities."""
         return public_predictions.unusable(reply.message, state.positions, server.task.num_outputs, "probs")
-
-    async def models_of(
-        self, observer: ClientContext, server_state: ServerState, client_state: ClientState
-    ) -> Predictors:
-        """Return the client's own model and the server's."""
-        return {"personal": Predictor(client_state.model), "global": Predictor(server_state.model)}
 
     async def _distil(
         self,
