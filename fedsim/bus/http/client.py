@@ -88,7 +88,7 @@ class HttpClient:
 
     Dispatches are handed over in the order of sending, each once. ``tell`` takes a line for the user when the
     server is away, and when it is back. With a state folder the session outlives the process. ``prober``
-    answers the observer's questions; its errors go to the server. ``reporter`` returns the report of each reply
+    answers the observer's questions; its errors go to the server. ``reporter`` returns the report of a reply
     when that is sent.
     """
 
