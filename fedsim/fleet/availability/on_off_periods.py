@@ -1,9 +1,8 @@
-"""On- and off-periods on a loop, and fast answers to how many of them begin at or before a place.
+"""On- and off-periods on a loop, and how many of them begin at or before a place.
 
 A renewal process has no formula for where it stands at an instant, so its durations are added up once, on a
 loop of many cycles, and a client reads from a place on it, drawn uniformly. That is exactly a renewal process
-begun long ago, across the seam too; a client meets its own past again only after :data:`CYCLES` cycles. A
-table of how many instants lie before each of as many equal parts finds a place without a search.
+begun long ago, across the seam too; a client meets its own past again only after :data:`CYCLES` cycles.
 """
 
 from __future__ import annotations
@@ -25,27 +24,16 @@ class Periods:
 
     def __init__(self, instants: Array, length: int) -> None:
         self.length = length
-        self._width = length // max(len(instants), 1) + 1
-        edges = np.arange(length // self._width + 1, dtype=np.int64) * self._width
-        self._before = np.searchsorted(instants, edges, side="right")
-        # A last instant that no place reaches ends every walk.
+        # With a last instant that no place reaches.
         self.instants = np.append(instants, np.iinfo(np.int64).max)
 
     def passed_at(self, place: int) -> int:
         """Return how many instants lie at or before one place, below ``length``."""
-        count: int = self._before.item(place // self._width)
-        while self.instants.item(count) <= place:
-            count += 1
-        return count
+        return int(np.searchsorted(self.instants, place, side="right"))
 
     def passed(self, places: Array) -> Array:
         """Return how many instants lie at or before each of the places ``[n]``, all below ``length``."""
-        counts: Array = self._before[places // self._width]
-        walking = np.flatnonzero(self.instants[counts] <= places)
-        while len(walking):
-            counts[walking] += 1
-            walking = walking[self.instants[counts[walking]] <= places[walking]]
-        return counts
+        return np.searchsorted(self.instants, places, side="right")
 
 
 def lognormal_periods(medians_s: Sequence[float], sigma: float, key: Key) -> Periods:
