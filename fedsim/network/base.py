@@ -225,13 +225,6 @@ class LonePassage:
         self._since_ns = now_ns()
         self._timer = call_after(self._latency_s + 8 * self._bytes / self._bps, self._end)
 
-    def _stop(self, is_paused: bool) -> None:
-        self._bytes = self.remaining_bytes
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-            self._is_paused = is_paused
-
     def _end(self) -> None:
         self._bytes = 0.0
         self._timer = None
@@ -240,12 +233,16 @@ class LonePassage:
 
     def cancel(self) -> None:
         """Cancel the transfer."""
-        self._stop(False)
+        self.pause()
         self._is_paused = False
 
     def pause(self) -> None:
         """Pause the transfer."""
-        self._stop(True)
+        self._bytes = self.remaining_bytes
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._is_paused = True
 
     def resume(self) -> None:
         """Continue after a pause: the latency, then the remaining bytes."""
