@@ -146,7 +146,8 @@ def bar(label: str, total: float | None, *columns: ProgressColumn) -> Iterator[t
 
 @contextmanager
 def _bar_of_rounds(label: str, words: Words) -> Iterator[Watch]:
-    rounds, words.is_short = words.rounds, terminal(error=True).width < WIDE
+    rounds = words.rounds
+    words.is_short = terminal(error=True).width < WIDE
     elapsed = [] if words.is_short else [TimeElapsedColumn()]
     with bar(label, rounds, MofNCompleteColumn(), *elapsed) as (progress, task):
         yield lambda row: progress.update(
