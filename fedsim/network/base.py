@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeGuard
 
+import numpy as np
+
 from fedsim.clock import call_after, now_ns
 from fedsim.network.capacity import Capacity
 from fedsim.params import Array
@@ -36,6 +38,7 @@ class InGroups:
     """A number for each client, given by groups of consecutive clients: a count, and a number or array."""
 
     def __init__(self, groups: Sequence[tuple[int, float | Array]]) -> None:
+        self._values = [column for _, column in groups]
         # A constant, or a function of the place in the group.
         self._columns = [column if isinstance(column, float) else column.item for _, column in groups]
         self._starts = list(accumulate((num for num, _ in groups), initial=0))
@@ -44,6 +47,22 @@ class InGroups:
         place = bisect_right(self._starts, client) - 1
         column = self._columns[place]
         return column if isinstance(column, float) else column(client - self._starts[place])
+
+    def take(self, clients: Array) -> Array:
+        """Return the numbers of clients."""
+        groups, numbers = np.searchsorted(self._starts, clients, "right") - 1, np.empty(len(clients))
+        for group in np.unique(groups):
+            its = groups == group
+            values = self._values[group]
+            numbers[its] = values if isinstance(values, float) else values[clients[its] - self._starts[group]]
+        return numbers
+
+
+def numbers_of(clients: Array, numbers: PerClient) -> Array:
+    """Return the numbers of clients, float64 ``[clients]``."""
+    if isinstance(numbers, InGroups):
+        return numbers.take(clients)
+    return np.asarray([numbers[client] for client in clients.tolist()], float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +89,13 @@ class Links:
     up_trace: TraceOf | None = None
     down_trace: TraceOf | None = None
 
-    def rate_bps(self, sender: int, receiver: int) -> float:
-        """Return the rate of the slower link from one party (``-1`` is the server) to another, bit/s."""
-        egress_bps = self.server_up_bps if sender < 0 else float(self.up_bps[sender])
-        ingress_bps = self.server_down_bps if receiver < 0 else float(self.down_bps[receiver])
-        return min(egress_bps, ingress_bps)
+    def egress_bps(self, address: int) -> float:
+        """Return the capacity out of a party (``-1`` is the server), bit/s."""
+        return self.server_up_bps if address < 0 else float(self.up_bps[address])
 
-    def alone_s(self, sender: int, receiver: int, num_bytes: int) -> float:
-        """Return how long a transfer takes that shares nothing, s."""
-        return self.between_s(sender, receiver) + 8 * num_bytes / self.rate_bps(sender, receiver)
+    def ingress_bps(self, address: int) -> float:
+        """Return the capacity into a party, bit/s."""
+        return self.server_down_bps if address < 0 else float(self.down_bps[address])
 
     def between_s(self, sender: int, receiver: int) -> float:
         """Return the one-way latency from one party to another, s."""
@@ -195,7 +212,8 @@ class NetworkPlugin(Plugin[C], ABC):
 
     def alone_s(self, links: Links, sender: int, receiver: int, num_bytes: int) -> float:
         """Return how long a parcel takes alone, s, with links at their mean."""
-        return links.alone_s(sender, receiver, num_bytes)
+        rate_bps = min(links.egress_bps(sender), links.ingress_bps(receiver))
+        return links.between_s(sender, receiver) + 8 * num_bytes / rate_bps
 
 
 class LonePassage:

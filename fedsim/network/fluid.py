@@ -8,10 +8,12 @@ begins or ends, or a capacity steps; all changes of one instant are solved toget
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
-from typing import Any, cast
+from typing import cast
+
+import numpy as np
 
 from fedsim.clock import VirtualTimeLoop, running_loop
 from fedsim.config import Config
@@ -25,56 +27,92 @@ from fedsim.network.base import (
     NetworkPlugin,
     Parcel,
     Passage,
+    numbers_of,
 )
 from fedsim.network.capacity import Capacity, read_capacity
 from fedsim.network.capacity_audit import LoadCheck
-from fedsim.network.fluid_server_link import FluidPassage, ServerLink
+from fedsim.network.fluid_server_link import NEVER_NS, FluidPassage, ServerLink, end_ns
+from fedsim.network.max_min_star import Flow, MaxMinStar, noise_s
+
+_TICK = -1  # in place of a parcel: flows end, or might
 
 
-class _Timetable:
-    """Stands in for the loop and for listeners where a link's events are all that happens."""
+def arrivals(
+    parcels: Departures,
+    *,
+    capacity_bps: float,
+    links_bps: Sequence[float],
+    latencies_ns: Sequence[int],
+    all_at_once: bool,
+    by_ns: int,
+) -> Arrivals:
+    """Return when parcels of different clients arrive over one direction that nothing else uses.
 
-    def __init__(self) -> None:
-        self.now_ns = 0
-        self.arrived_now: list[int] = []
-        self._events: list[tuple[int, int, int, _Event]] = []
-        self._turn = 0
-
-    def call_at_ns(self, at_ns: int, call: Callable[..., object], *args: Any, event_class: int = 1) -> _Event:
-        """Schedule a call; of one instant, those of a lesser class come first."""
-        event, self._turn = _Event(call, args), self._turn + 1
-        heappush(self._events, (at_ns, event_class, self._turn, event))
-        return event
-
-    def left(self) -> None:
-        """Note nothing of a parcel that has left."""
-
-    def arrived(self, parcel: Parcel) -> None:
-        """Note that a parcel has arrived."""
-        self.arrived_now.append(parcel.payload)
-
-    def run(self, by_ns: int) -> Arrivals:
-        """Let time pass, and return the arrivals."""
-        result: Arrivals = []
-        while self._events and self._events[0][0] <= by_ns:
-            self.now_ns, _, _, event = heappop(self._events)
-            event.call(*event.args)
-            if self.arrived_now:
-                result.append((self.now_ns, self.arrived_now))
-                self.arrived_now = []
-        return result
-
-
-class _Event:
-    """A call to come."""
-
-    __slots__ = ("args", "call")
-
-    def __init__(self, call: Callable[..., object], args: tuple[Any, ...]) -> None:
-        self.call, self.args = call, args
-
-    def cancel(self) -> None:
-        self.call, self.args = int, ()  # which does nothing
+    These are the instants of a :class:`ServerLink`, to the nanosecond, without timers, listeners, pauses,
+    traces and clients with several flows. Tests compare both.
+    """
+    star, result = MaxMinStar(capacity_bps), list[tuple[int, list[int]]]()
+    add, advance = star.add, star.advance
+    # Instants at which something happens, in the order in which they were set, and to which parcel.
+    heap: list[tuple[int, int, int]] = []
+    turn = tick_turn = next_parcel = num_flowing = origin_ns = 0
+    tick_ns = NEVER_NS
+    # Parcels that begin all at once do so before what else is due at their instant, others after it.
+    first_after_ns = 0 if all_at_once else 1
+    while True:
+        if next_parcel < len(parcels) and not (
+            heap and heap[0][0] < parcels[next_parcel][0] + first_after_ns
+        ):
+            parcel = next_parcel
+            next_parcel += 1
+            now_ns, _, num_bytes = parcels[parcel]
+            if (wait_ns := latencies_ns[parcel]) > 0:
+                turn += 1
+                heappush(heap, (now_ns + wait_ns, turn, parcel))
+                continue
+        elif heap:
+            now_ns, its_turn, parcel = heappop(heap)
+            if parcel != _TICK:
+                _, _, num_bytes = parcels[parcel]
+        else:
+            return result
+        if parcel == _TICK:
+            if its_turn != tick_turn:
+                continue  # an earlier one has taken its place
+            if now_ns > by_ns:
+                return result
+            advance((now_ns - origin_ns) / 1e9)
+            tick_ns = NEVER_NS
+            if ended := star.finished():
+                num_flowing -= len(ended)
+                result.append((now_ns, [flow.order for flow in ended]))
+            if not num_flowing:
+                continue
+            end_s, now_s = star.next_end_s(), star.now_s
+            is_due = end_s <= now_s + noise_s(now_s)
+            wake_ns = now_ns if is_due else max(now_ns + 1, end_ns(origin_ns, end_s))
+        else:
+            if num_flowing:
+                advance((now_ns - origin_ns) / 1e9)
+            else:
+                origin_ns = now_ns
+                star.restart()
+            num_flowing += 1
+            bits, cap_bps = 8.0 * num_bytes, links_bps[parcel]
+            add(Flow(parcel), bits, cap_bps)
+            # As if nobody else were there; what comes later only delays it.
+            fastest_bps = cap_bps if cap_bps < capacity_bps else capacity_bps
+            if bits == 0:
+                wake_ns = now_ns
+            elif fastest_bps > 0:
+                wake_ns = max(now_ns, end_ns(origin_ns, star.now_s + bits / fastest_bps))
+            else:
+                continue
+        if wake_ns < tick_ns:
+            tick_ns = wake_ns
+            turn += 1
+            tick_turn = turn
+            heappush(heap, (wake_ns, turn, _TICK))
 
 
 class FluidCarrier:
@@ -113,15 +151,17 @@ class FluidCarrier:
         """Return when parcels would arrive; see :class:`fedsim.network.base.TimetableCarrier`."""
         if (constant := self._constant[up]) is None:
             return []
-        timetable, link = _Timetable(), ServerLink(*constant)
-        link.loop = cast(VirtualTimeLoop, timetable)
-        # Parcels that begin all at once do so before what else is due at their instant, others after it.
-        event_class = 0 if all_at_once else 2
-        for place, (start_ns, client, num_bytes) in enumerate(parcels):
-            parcel = Parcel(client, client, num_bytes, place)
-            passage = place, link, client, self._latency_ns(client), parcel, timetable
-            timetable.call_at_ns(start_ns, FluidPassage, *passage, event_class=event_class)
-        return timetable.run(by_ns)
+        capacity_bps, link_bps = constant
+        clients = np.array([client for _, client, _ in parcels], np.int64)
+        latencies_s = numbers_of(clients, self._latency_s) + self._server_latency_s
+        return arrivals(
+            parcels,
+            capacity_bps=capacity_bps,
+            links_bps=numbers_of(clients, link_bps).tolist(),
+            latencies_ns=np.rint(latencies_s * 1e9).astype(np.int64).tolist(),
+            all_at_once=all_at_once,
+            by_ns=by_ns,
+        )
 
     def _latency_ns(self, client: int) -> int:
         return round((float(self._latency_s[client]) + self._server_latency_s) * 1e9)

@@ -7,7 +7,8 @@ is here to be compared with.
 
 from __future__ import annotations
 
-from fedsim.clock.loop import to_ns
+import numpy as np
+
 from fedsim.config import Config
 from fedsim.network.base import (
     Arrivals,
@@ -19,6 +20,7 @@ from fedsim.network.base import (
     NetworkPlugin,
     Parcel,
     Passage,
+    numbers_of,
 )
 
 
@@ -30,18 +32,28 @@ class NaiveCarrier:
 
     def carry(self, parcel: Parcel, listener: Listener) -> Passage:
         """Start the transfer; its last byte leaves and arrives at one instant."""
-        links, ends = self._links, (parcel.sender, parcel.receiver)
-        return LonePassage(parcel, listener, links.between_s(*ends), links.rate_bps(*ends))
+        links, sender, receiver = self._links, parcel.sender, parcel.receiver
+        rate_bps = min(links.egress_bps(sender), links.ingress_bps(receiver))
+        return LonePassage(parcel, listener, links.between_s(sender, receiver), rate_bps)
 
     def arrivals(self, parcels: Departures, *, up: bool, all_at_once: bool, by_ns: int) -> Arrivals:
         """Return when parcels would arrive; see :class:`fedsim.network.base.TimetableCarrier`."""
-        links, result = self._links, list[tuple[int, list[int]]]()
-        for place, (start_ns, client, num_bytes) in enumerate(parcels):
-            ends = (client, -1) if up else (-1, client)
-            at_ns = start_ns + to_ns(links.alone_s(*ends, num_bytes))
-            if at_ns <= by_ns:
-                result.append((at_ns, [place]))
-        return sorted(result)
+        if not parcels:
+            return []
+        links = self._links
+        start_ns, clients, num_bytes = np.array(parcels, np.int64).T
+        server_bps, client_bps = (
+            (links.server_down_bps, links.up_bps) if up else (links.server_up_bps, links.down_bps)
+        )
+        rate_bps = np.minimum(server_bps, numbers_of(clients, client_bps))
+        latency_s = links.server_latency_s + numbers_of(clients, links.latency_s)
+        passed_ns = np.rint((latency_s + 8 * num_bytes / rate_bps) * 1e9)
+        ends_ns = start_ns + np.minimum(passed_ns, 2.0**62).astype(np.int64)  # which is never in time
+        order = np.argsort(ends_ns, kind="stable")
+        order = order[ends_ns[order] <= by_ns]
+        return [
+            (at_ns, [place]) for at_ns, place in zip(ends_ns[order].tolist(), order.tolist(), strict=True)
+        ]
 
 
 class Naive(NetworkPlugin[Config]):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -132,11 +131,8 @@ STAR = Links(np.array([1e6, 2e6]), np.array([5e6, 6e6]), np.array([0.01, 0.02]),
 
 
 def test_capacities_belong_to_the_party() -> None:
-    assert [STAR.rate_bps(-1, client) for client in (0, 1)] == [5e6, 6e6]
-    assert [STAR.rate_bps(client, -1) for client in (0, 1)] == [1e6, 2e6]
-    assert [
-        replace(STAR, server_up_bps=1.0, server_down_bps=2.0).rate_bps(*ends) for ends in ((-1, 0), (0, -1))
-    ] == [1.0, 2.0]
+    assert [STAR.egress_bps(address) for address in (-1, 0, 1)] == [8e6, 1e6, 2e6]
+    assert [STAR.ingress_bps(address) for address in (-1, 0, 1)] == [9e6, 5e6, 6e6]
 
 
 def test_latency_is_the_sum_over_both_doors_whichever_way_it_goes() -> None:
@@ -146,4 +142,4 @@ def test_latency_is_the_sum_over_both_doors_whichever_way_it_goes() -> None:
 
 def test_what_comes_out_are_plain_floats() -> None:
     # Durations end up in the trace, which takes no NumPy scalars.
-    assert type(STAR.rate_bps(0, -1)) is type(STAR.between_s(-1, 0)) is float
+    assert type(STAR.egress_bps(0)) is type(STAR.ingress_bps(1)) is type(STAR.between_s(-1, 0)) is float
