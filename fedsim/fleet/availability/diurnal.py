@@ -42,6 +42,7 @@ STEP = 900 * TICKS_PER_S
 STEPS = 96
 """Steps of a day."""
 
+_UINT64 = 2**64 - 1
 
 _ZONE = re.compile(r"([+-])(0\d|1[0-4]):(00|15|30|45)")
 
@@ -126,10 +127,12 @@ class _Days(Availability):
         return states
 
     def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
+        # As for many clients, but in Python's numbers, which take less time for one.
         periods = self._periods
-        place = (self._starts.item(client) + tick) % periods.length
-        willingness = self._willingness(np.array([client]), tick).item()
-        new = tick + min(periods.instants.item(periods.passed_at(place)), periods.length) - place
+        rounds, place = divmod(self._starts.item(client) + tick, periods.length)
+        passed = periods.passed_at(place)
+        willingness = uniform_of(self._seed, int(client), passed + rounds * len(periods.instants))
+        new = tick + min(periods.instants.item(passed), periods.length) - place
         first = tick // STEP
         local = first + self._ahead.item(client)
         is_there = willingness < self._day[local % STEPS]
@@ -164,6 +167,17 @@ def uniform(seed: int, *counters: Array) -> Array:
         state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         state = state ^ (state >> np.uint64(31))
     return (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def uniform_of(seed: int, *counters: int) -> float:
+    """Return what :func:`uniform` does for one row of counters."""
+    state = seed
+    for counter in counters:
+        state = (state + (counter + 1) * 0x9E3779B97F4A7C15) & _UINT64
+        state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 & _UINT64
+        state = (state ^ (state >> 27)) * 0x94D049BB133111EB & _UINT64
+        state ^= state >> 31
+    return (state >> 11) * 2.0**-53
 
 
 PLUGIN = Diurnal

@@ -3,10 +3,12 @@ from math import cos, pi
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from fedsim.fleet.availability.base import Availability
-from fedsim.fleet.availability.diurnal import PLUGIN, DiurnalConfig, uniform
+from fedsim.fleet.availability.diurnal import PLUGIN, DiurnalConfig, uniform, uniform_of
 from fedsim.rng import Key
 
 NUM = 40_000
@@ -108,3 +110,8 @@ def test_numbers_from_counters_are_uniform_and_apart() -> None:
     assert abs(np.corrcoef(table[0, 1:], table[0, :-1])[0, 1]) < 0.02
     assert uniform(9, np.array([5]), np.array([2]))[0] == table[2, 5]
     assert uniform(8, np.array([5]), np.array([2]))[0] != table[2, 5]
+
+
+@given(st.integers(0, 2**63 - 1), st.lists(st.integers(0, 2**40), min_size=1, max_size=3))
+def test_the_number_of_one_row_is_that_of_many(seed: int, counters: list[int]) -> None:
+    assert uniform_of(seed, *counters) == uniform(seed, *(np.array([one]) for one in counters))[0]
