@@ -99,6 +99,11 @@ class Group:
         for place, label in enumerate(self.models):
             yield label, self.places == place
 
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all devices of the group are the same."""
+        return len(self.row_labels) == len(self.loads) == 1 and not self.variables
+
     def device(self, offset: int) -> Device:
         """Return the device of the client ``start + offset``."""
         values = list(self.common)
@@ -131,6 +136,10 @@ class Fleet:
         self.time_scales = tuple(time_scales)
         self._starts = [group.start for group in self.groups]
         self._stop = self.groups[-1].stop
+        # A group whose devices are all alike has one record for all.
+        self._alike = [group.device(0) if group.is_uniform else None for group in self.groups]
+        labels = {label for group in self.groups for label in group.models}
+        self._only_model = labels.pop() if len(labels) == 1 else None
 
     def __len__(self) -> int:
         return self._stop
@@ -143,11 +152,17 @@ class Fleet:
 
     def device(self, client: int) -> Device:
         """Return the client's device; :exc:`IndexError` if there is no such client."""
-        group = self.groups[self.group(client)]
+        number = self.group(client)
+        alike = self._alike[number]
+        if alike is not None:
+            return alike
+        group = self.groups[number]
         return group.device(client - group.start)
 
     def model(self, client: int) -> str:
         """Return the label of the client's architecture; :exc:`IndexError` if there is no such client."""
+        if self._only_model is not None and 0 <= client < self._stop:
+            return self._only_model
         group = self.groups[self.group(client)]
         return group.model(client - group.start)
 
