@@ -29,7 +29,7 @@ class Periods:
 
     def passed_at(self, place: int) -> int:
         """Return how many instants lie at or before one place, below ``length``."""
-        return int(np.searchsorted(self.instants, place, side="right"))
+        return int(self.instants.searchsorted(place, side="right"))
 
     def passed(self, places: Array) -> Array:
         """Return how many instants lie at or before each of the places ``[n]``, all below ``length``."""
