@@ -73,11 +73,6 @@ def sync(path: Path) -> None:
         os.close(number)
 
 
-def restrict(path: Path) -> None:
-    """Forbid a file or folder to everybody but its owner."""
-    path.chmod(0o700 if path.is_dir() else 0o600)
-
-
 class _Growing(FileIO):
     """A file that fails for good once a write has failed, so nothing is missing in its middle."""
 

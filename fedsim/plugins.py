@@ -37,11 +37,9 @@ class _TypeArgument:
         bases = [base for cls in owner.__mro__ for base in vars(cls).get("__orig_bases__", ())]
         arguments = [kind for base in bases for kind in get_args(base)]
         classes = [getattr(kind, "__bound__", kind) for kind in arguments]
-        return cast(type[C], next(kind for kind in classes if _is_settings(kind)))
-
-
-def _is_settings(kind: object) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Config)
+        return cast(
+            type[C], next(kind for kind in classes if isinstance(kind, type) and issubclass(kind, Config))
+        )
 
 
 class Plugin(Generic[C]):

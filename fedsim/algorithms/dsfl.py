@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -29,19 +29,18 @@ from fedsim.algorithms.base import (
     About,
     Exchange,
     Exchanges,
-    Predictor,
-    Predictors,
     Replies,
     Reply,
     broadcast,
 )
 from fedsim.algorithms.common import public_predictions, public_set_delivery, share_and_distil
 from fedsim.algorithms.common.distillation import Distillation, distil, softmax
+from fedsim.algorithms.common.model_rounds import own_and_global
 from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
 from fedsim.algorithms.common.public_set_delivery import PublicSetDelivery, held
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.engine.compute_context import ComputeContext
-from fedsim.engine.jobs import PublicBuffers, Samples
+from fedsim.engine.jobs import Samples
 from fedsim.engine.losses import TEACHER
 from fedsim.params import Array, Model
 from fedsim.ranges import BatchSize, Epochs, LearningRate, PositiveSamples, Temperature
@@ -104,6 +103,7 @@ class DSFL(PublicSetDelivery[DSFLConfig, ServerState, ClientState]):
     )
 
     server_model = True
+    models_of = own_and_global
     needs_classes = True
 
     @property
@@ -198,19 +198,8 @@ class DSFL(PublicSetDelivery[DSFLConfig, ServerState, ClientState]):
         """Refuse predictions on other samples, of another shape, or that are no probabilities."""
         return public_predictions.unusable(reply.message, state.positions, server.task.num_outputs, "probs")
 
-    async def models_of(
-        self, observer: ClientContext, server_state: ServerState, client_state: ClientState
-    ) -> Predictors:
-        """Return the client's own model and the server's."""
-        return {"personal": Predictor(client_state.model), "global": Predictor(server_state.model)}
-
     async def _distil(
-        self,
-        party: ComputeContext,
-        model: Model,
-        samples: Samples,
-        labels: Array,
-        public_buffers: PublicBuffers | None = None,
+        self, party: ComputeContext, model: Model, samples: Samples, labels: Array, **options: Any
     ) -> Model:
         """Bring a model's probabilities near soft labels, at a client or at the server."""
         training, config = party.training, self.config
@@ -224,7 +213,7 @@ class DSFL(PublicSetDelivery[DSFLConfig, ServerState, ClientState]):
             optimiser=training.make_optimiser(config.kd_lr),
             epochs=config.kd_epochs,
             name="distil",
-            public_buffers=public_buffers,
+            **options,
         )
 
 

@@ -22,16 +22,16 @@ import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedsim.algorithms.base import About, Exchange, Exchanges, Predictor, Predictors, Replies, Reply, Setting
+from fedsim.algorithms.base import About, Exchange, Exchanges, Replies, Reply, Setting
 from fedsim.algorithms.common import public_set_delivery
 from fedsim.algorithms.common.distillation import SMALLEST, distil, divergences, softmax
 from fedsim.algorithms.common.finite_outputs import unless_diverged
+from fedsim.algorithms.common.model_rounds import own_and_global
 from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
 from fedsim.algorithms.common.public_predictions import compact, predictions, stacked, unusable
 from fedsim.algorithms.common.public_set_delivery import PublicSetDelivery, held
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.engine.compute_context import ComputeContext
-from fedsim.engine.jobs import Samples
 from fedsim.engine.losses import MODEL, PUBLIC, TEACHER, Batches, Extras, Models
 from fedsim.errors import Fault
 from fedsim.params import Array, Model
@@ -104,22 +104,6 @@ def guided(models: Models, batches: Batches, extras: Extras) -> Tensor:
     return loss
 
 
-async def taught(
-    party: ComputeContext,
-    model: Model,
-    samples: Samples,
-    teacher: Array,
-    labels: Array,
-    imitation: Array,
-    **work: Any,
-) -> Model:
-    """Return a model trained by :func:`guided` on public samples; teacher ``[p, N]``, the others ``[p]``."""
-    rows = {TEACHER: teacher, LABELS: labels, IMITATION: imitation.astype(np.float32)}
-    return await distil(
-        party, model, samples, rows, loss=guided, batch_size=party.training.batch_size, **work
-    )
-
-
 def fused(values: Array, given: Array, labels: Array) -> tuple[Array, Array]:
     """Return the weighted mean of those that are right, ``[q, N]``, and where anybody is, ``[q]``."""
     probabilities = softmax(values, dtype=np.float64)
@@ -147,6 +131,7 @@ class FedGEMS(PublicSetDelivery[FedGEMSConfig, ServerState, ClientState]):
     )
     messages = (LabelledData, Lesson)
     server_model = True
+    models_of = own_and_global
     needs_classes = True
     new_replies_only = (
         "predictions are on the samples of one round, and in a later one they would be rejected"
@@ -209,14 +194,14 @@ class FedGEMS(PublicSetDelivery[FedGEMSConfig, ServerState, ClientState]):
         samples, positions = held(client, state, self.public_positions(client))
         if len(positions):
             labels = self.labels(client) if state.labels is None else state.labels
-            imitation = np.full(len(positions), 1 - self.config.epsilon)
-            model = await taught(
+            imitation = np.full(len(positions), 1 - self.config.epsilon, np.float32)
+            model = await distil(
                 client,
                 model,
                 samples,
-                softmax(message.values),
-                labels,
-                imitation,
+                {TEACHER: softmax(message.values), LABELS: labels, IMITATION: imitation},
+                loss=guided,
+                batch_size=client.training.batch_size,
                 epochs=self.config.public_epochs,
                 name="distil",
             )
@@ -236,13 +221,14 @@ class FedGEMS(PublicSetDelivery[FedGEMSConfig, ServerState, ClientState]):
         ensemble, known = await server.call(fused, values, given, labels[state.wanted], flops=flops)
         teacher, imitates = softmax(state.pool), state.pooled & ~state.right
         teacher[state.wanted], imitates[state.wanted] = ensemble, known
-        model = await taught(
+        imitation = np.where(imitates, 1 - self.config.epsilon, 0).astype(np.float32)
+        model = await distil(
             server,
             state.model,
             server.public(positions),
-            teacher,
-            labels,
-            np.where(imitates, 1 - self.config.epsilon, 0),
+            {TEACHER: teacher, LABELS: labels, IMITATION: imitation},
+            loss=guided,
+            batch_size=server.training.batch_size,
             optimiser=server.training.make_optimiser(self.config.server_lr),
             epochs=self.config.server_epochs,
             public_buffers="moving",  # it meets no other samples
@@ -260,12 +246,6 @@ class FedGEMS(PublicSetDelivery[FedGEMSConfig, ServerState, ClientState]):
         if not setting.public_labelled:
             problem = "all learn from its labels, and samples of another data set have none of this task"
             yield Fault("data.public.source", problem, "leave it out")
-
-    async def models_of(
-        self, observer: ClientContext, server_state: ServerState, client_state: ClientState
-    ) -> Predictors:
-        """Return the client's own model and the server's."""
-        return {"personal": Predictor(client_state.model), "global": Predictor(server_state.model)}
 
 
 PLUGIN = FedGEMS

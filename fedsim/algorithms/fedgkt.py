@@ -31,7 +31,7 @@ from fedsim import toml
 from fedsim.algorithms.base import About, Predictor, Predictors, Replies, Reply, Setting
 from fedsim.algorithms.common.distillation import kl_divergence
 from fedsim.algorithms.common.finite_outputs import unless_diverged
-from fedsim.algorithms.common.training_rounds import TrainingRounds
+from fedsim.algorithms.common.training_rounds import OwnModelRounds
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
 from fedsim.engine.jobs import InlineSamples, Stream, per_sample
@@ -188,7 +188,7 @@ class ServerState:
     optimisers: Mapping[str, Tree] = field(default_factory=dict)  # what its optimiser goes on from
 
 
-class FedGKT(TrainingRounds[FedGKTConfig, ServerState, Model]):
+class FedGKT(OwnModelRounds[FedGKTConfig, ServerState, Model]):
     """Group knowledge transfer; a client's state is its small model."""
 
     about = About(
@@ -209,10 +209,6 @@ class FedGKT(TrainingRounds[FedGKTConfig, ServerState, Model]):
         """Begin with the start values of the layers above the cut."""
         upper = server.architectures[server.architecture].above(self.config.cut_at_server)
         return ServerState(upper.part_of(server.initial_model()))
-
-    def join(self, client: ClientContext) -> Model:
-        """Begin with the start values of the client's architecture."""
-        return client.initial_model()
 
     async def send(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]

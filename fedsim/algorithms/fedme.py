@@ -236,17 +236,6 @@ async def outputs_of(
     return after, outputs
 
 
-async def grouped(
-    server: ServerContext, stored: Mapping[int, Stored], clients: Sequence[int], num_clusters: int
-) -> tuple[Mapping[int, Stored], dict[int, int]]:
-    """Return the models stored, after :func:`outputs_of`, and the cluster of each client with outputs."""
-    stored, outputs = await outputs_of(server, stored, clients)
-    if not outputs:
-        return stored, {}
-    clusters = await clustered(server, list(outputs.values()), num_clusters)
-    return stored, dict(zip(outputs, clusters.labels.tolist(), strict=True))
-
-
 @dataclass(frozen=True, slots=True)
 class ServerState:
     """What the server holds."""
@@ -365,7 +354,11 @@ class FedMe(Algorithm[FedMeConfig, ServerState, Model]):
         groups = dict.fromkeys(present, 0)
         wanted = self.num_clusters(server.round, server.num_rounds)
         if wanted > 1 and present:
-            stored, groups = await grouped(server, stored, present, wanted)
+            stored, outputs = await outputs_of(server, stored, present)
+            groups = {}
+            if outputs:
+                clusters = await clustered(server, list(outputs.values()), wanted)
+                groups = dict(zip(outputs, clusters.labels.tolist(), strict=True))
         key, everyone = server.key.child("exchange"), sorted(stored)
         made: dict[int, ExchangedModel] = {}
         messages: dict[int, ExchangedModel | None] = dict.fromkeys(cohort)

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedsim.algorithms.base import About, Algorithm, Predictor, Predictors, Reply
+from fedsim.algorithms.base import About, Algorithm, Reply
 from fedsim.algorithms.common.distillation import kl_of_logits
 from fedsim.algorithms.common.model_check import unlike
-from fedsim.algorithms.common.model_rounds import Weighting
+from fedsim.algorithms.common.model_rounds import Weighting, own_and_global
 from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
@@ -88,6 +88,7 @@ class FML(FedAvg[FMLConfig]):
 
     # A client goes on with the model that it has, so nothing is sent after the last round.
     own_model, send_last = Algorithm.own_model, Algorithm.send_last
+    models_of = own_and_global
 
     def join(self, client: ClientContext) -> Model:
         """Begin with the start values of the client's architecture."""
@@ -109,12 +110,6 @@ class FML(FedAvg[FMLConfig]):
     def vet(self, server: ServerContext, state: Model, reply: Reply) -> str | None:
         """Reject anything but a meme."""
         return unlike(reply.message.model, state)
-
-    async def models_of(
-        self, observer: ClientContext, server_state: Model, client_state: Model
-    ) -> Predictors:
-        """Return the client's own model, and the meme."""
-        return {"personal": Predictor(client_state), "global": Predictor(server_state)}
 
 
 PLUGIN = FML

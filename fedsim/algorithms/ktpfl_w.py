@@ -28,7 +28,14 @@ from fedsim.algorithms.base import About, Replies, broadcast
 from fedsim.algorithms.common.interpolation import between
 from fedsim.algorithms.common.ktpfl_coefficients import CoefficientConfig, learned_from_gram, restricted
 from fedsim.algorithms.common.model_rounds import broadcasts
-from fedsim.algorithms.common.similarity import by_range, by_rank, cosines, gram, gram_flops, mixtures
+from fedsim.algorithms.common.similarity import (
+    by_range,
+    by_rank,
+    cosines,
+    gram_rows,
+    gram_rows_flops,
+    mixtures,
+)
 from fedsim.algorithms.common.training_rounds import OwnModelRounds
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.params import Array, Model, count
@@ -138,8 +145,9 @@ class KTpFLW(OwnModelRounds[KTpFLWConfig, ServerState, Model]):
         learning = self.config.mixing == "learned"
         members = sorted(newest if learning else uploads)
         vectors = [uploads[client].params for client in members]
-        flops = gram_flops(len(members), count(vectors[0]))
-        products = await server.call(gram, vectors, learning, flops=flops)
+        everybody = range(len(members))
+        flops = gram_rows_flops(len(members), len(members), count(vectors[0]))
+        products, _ = await server.call(gram_rows, vectors, everybody, learning, flops=flops)
         place = np.ix_(members, members)
         c = state.c.copy()
         if learning:

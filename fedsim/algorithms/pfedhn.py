@@ -226,12 +226,6 @@ class PFedHN(TrainingRounds[PFedHNConfig, Hypernetwork, Tree]):
         """Return the received parameters with the client's running statistics."""
         return Model(message.architecture, message.params, state)
 
-    async def send_last(
-        self, server: ServerContext, state: Hypernetwork, cohort: Sequence[int]
-    ) -> tuple[Hypernetwork, Mapping[int, ModelBroadcast]]:
-        """Generate the parameters of each client's model."""
-        return await self.send(server, state, cohort)
-
     async def merge(
         self, server: ServerContext, state: Hypernetwork, replies: Replies[ModelUpdate]
     ) -> Hypernetwork:

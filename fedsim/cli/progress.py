@@ -11,7 +11,15 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 from fedsim.cli.console import note, terminal
 from fedsim.report import number_format
@@ -50,7 +58,7 @@ def watching(
     if quiet:
         yield lambda row: None
     elif sys.stderr.isatty():
-        with _bar(label, words) as watch:
+        with _bar_of_rounds(label, words) as watch:
             yield watch
     else:
         lines = Lines(label, words)
@@ -128,18 +136,20 @@ class Lines:
 
 
 @contextmanager
-def _bar(label: str, words: Words) -> Iterator[Watch]:
-    console, rounds = terminal(error=True), words.rounds
-    words.is_short = console.width < WIDE
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=20),
-        MofNCompleteColumn(),
-        *([] if words.is_short else [TimeElapsedColumn()]),
-        TextColumn("{task.fields[words]}", markup=False),
-    )
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(label, total=rounds, words="")
+def bar(label: str, total: float | None, *columns: ProgressColumn) -> Iterator[tuple[Progress, TaskID]]:
+    """Show a bar with columns behind it, the last of which are the task's ``words``."""
+    described = TextColumn("{task.description}", markup=False), BarColumn(bar_width=20)
+    words = TextColumn("{task.fields[words]}", markup=False)
+    with Progress(*described, *columns, words, console=terminal(error=True), transient=True) as progress:
+        yield progress, progress.add_task(label, total=total, words="")
+
+
+@contextmanager
+def _bar_of_rounds(label: str, words: Words) -> Iterator[Watch]:
+    rounds = words.rounds
+    words.is_short = terminal(error=True).width < WIDE
+    elapsed = [] if words.is_short else [TimeElapsedColumn()]
+    with bar(label, rounds, MofNCompleteColumn(), *elapsed) as (progress, task):
         yield lambda row: progress.update(
             task, completed=min(row.round, rounds or row.round), words=words(row, monotonic())
         )

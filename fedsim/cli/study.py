@@ -10,12 +10,9 @@ from pathlib import Path
 from time import monotonic
 from typing import Unpack
 
-from rich.progress import BarColumn, TextColumn
-from rich.progress import Progress as Bar
-
-from fedsim.cli.console import note, say, sentence, table, terminal
+from fedsim.cli.console import note, say, sentence, table
 from fedsim.cli.options import OutputOptions
-from fedsim.cli.progress import TimeLeft, live_page, watching
+from fedsim.cli.progress import TimeLeft, bar, live_page, watching
 from fedsim.cli.progress import Watch as RoundWatch
 from fedsim.cli.results import check_report_place, note_report
 from fedsim.page.live_session import study_on
@@ -174,19 +171,12 @@ def watching_study(name: str, *, quiet: bool) -> Iterator[Watch]:
     if quiet:
         yield lambda progress: None
     elif sys.stderr.isatty():
-        columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=20))
-        with Bar(
-            *columns,
-            TextColumn("{task.fields[words]}", markup=False),
-            console=terminal(error=True),
-            transient=True,
-        ) as bar:
-            task = bar.add_task(name, total=1.0, words="")
+        with bar(name, 1.0) as (shown, task):
 
             def show(progress: Progress) -> None:
                 if begun := _begun(progress):
-                    bar.console.out(f"{name}: {begun}", highlight=False)
-                bar.update(task, completed=progress.share, words=words(progress, monotonic() - began_s))
+                    shown.console.out(f"{name}: {begun}", highlight=False)
+                shown.update(task, completed=progress.share, words=words(progress, monotonic() - began_s))
 
             yield show
     else:

@@ -103,10 +103,8 @@ class FederatedData:
 
     def num_samples(self, client: int, split: Split) -> int:
         """Return how many samples a client has in a split."""
-        offsets = self.holdings[split].offsets
-        if 0 <= client < self.num_clients:
-            return offsets.item(client + 1) - offsets.item(client)
-        raise self._unknown(client)
+        first, end = self._run(client, self.holdings[split])
+        return end - first
 
     def sizes_of(self, clients: Indices, split: Split) -> Counts:
         """Return how many samples clients have in a split, int64 ``[clients]``."""
@@ -119,11 +117,10 @@ class FederatedData:
 
     def _run(self, client: int, holdings: Holdings) -> tuple[int, int]:
         if not 0 <= client < self.num_clients:
-            raise self._unknown(client)
+            raise IndexError(
+                f"client {client} does not exist: clients are numbered 0 to {self.num_clients - 1}"
+            )
         return holdings.offsets.item(client), holdings.offsets.item(client + 1)
-
-    def _unknown(self, client: int) -> IndexError:
-        return IndexError(f"client {client} does not exist: clients are numbered 0 to {self.num_clients - 1}")
 
     def _flat(self, holdings: Holdings) -> Indices:
         if holdings.flat is None:

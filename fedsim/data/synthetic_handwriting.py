@@ -78,7 +78,8 @@ class Writers(DatasetPlugin[WritersConfig]):
         # Before anything else is drawn, so that a data set that does not fit into memory fails at once.
         x = room((int(counts.sum()), config.size**2), np.float32, _LOWER)
         users = np.repeat(np.arange(len(counts)), counts)
-        source, by_class = _source()
+        source, digits = digit_images()
+        by_class = [np.flatnonzero(digits == number) for number in range(NUM_CLASSES)]
         y = _labels(config, counts, key.child("labels").numpy())
         # Uniform positions in the class: a draw is below 1, so its product is below the length, also rounded.
         lengths = np.array([len(positions) for positions in by_class])
@@ -101,12 +102,6 @@ def sizes(config: WritersConfig, num_writers: int, key: Key) -> Counts:
     middle = np.log(config.samples_per_writer) - variance / 2
     drawn = key.child("sizes").numpy().lognormal(middle, np.sqrt(variance), num_writers)
     return np.clip(np.rint(drawn), config.least, config.most).astype(np.int64)
-
-
-def _source() -> tuple[NDArray[np.float32], list[Indices]]:
-    """Return the source images, (1797, 64) in [0, 1], and the positions of each class."""
-    images, digits = digit_images()
-    return images, [np.flatnonzero(digits == n) for n in range(NUM_CLASSES)]
 
 
 def _labels(config: WritersConfig, counts: Counts, generator: np.random.Generator) -> Indices:

@@ -33,32 +33,14 @@ MAX_OUTCOMES = 100_000
 """Most operations that are remembered; beyond that, all are forgotten."""
 
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
-_Form = tuple[torch.Size, tuple[int, ...], torch.dtype]
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The result of one operation, and the bytes that it moves."""
-
-    forms: tuple[_Form | None, ...]
-    is_single: bool
-    in_place: bool
-    moved_bytes: int
-
-    def results(self, args: tuple[Any, ...]) -> Any:
-        """Return new tensors of those forms, or the first argument."""
-        if self.in_place:
-            return args[0]
-        # From a list, which is faster than a generator: this runs for every operation of a step.
-        made = tuple([None if form is None else _empty(*form) for form in self.forms])
-        return made[0] if self.is_single else made
-
-
-class Memory(dict[Hashable, Outcome]):
-    """Outcomes of operations, by operation and the forms of its arguments.
+class Memory(dict[Hashable, tuple[Any, int]]):
+    """Results of operations and the bytes that they move, by operation and the forms of its arguments.
 
     On the meta device torch computes the form of a result in Python, which takes a tenth of a millisecond.
-    One step of a recurrent net has ten thousand operations, nearly all of them alike.
+    One step of a recurrent net has ten thousand operations, nearly all of them alike. A result that is the
+    first argument is None.
     """
 
     def add(self, key: Hashable, args: tuple[Any, ...], result: Any, moved_bytes: int) -> None:
@@ -68,11 +50,25 @@ class Memory(dict[Hashable, Outcome]):
             return
         if len(self) >= MAX_OUTCOMES:
             self.clear()
-        forms = tuple(
-            [None if output is None else (output.size(), output.stride(), output.dtype) for output in results]
-        )
         in_place = bool(args) and result is args[0]
-        self[key] = Outcome(forms, isinstance(result, Tensor), in_place, moved_bytes)
+        self[key] = None if in_place else _like(result), moved_bytes
+
+    def recall(self, key: Hashable, args: tuple[Any, ...]) -> tuple[Any, int] | None:
+        """Return the result of an operation, as new tensors, and its bytes; None if it is not known."""
+        if (known := self.get(key)) is None:
+            return None
+        result, moved_bytes = known
+        return args[0] if result is None else _like(result), moved_bytes
+
+
+def _like(result: Any) -> Any:
+    """Return new tensors of the forms of a result's."""
+    if isinstance(result, tuple):
+        # From a list, which is faster than a generator: this runs for every operation of a step.
+        return tuple([_like(output) for output in result])
+    if result is None:
+        return None
+    return torch.empty_strided(result.size(), result.stride(), dtype=result.dtype, device="meta")
 
 
 def key_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable | None:
@@ -126,10 +122,6 @@ def _add(parts: list[Hashable], values: Iterable[Any]) -> bool:
         else:
             return False
     return True
-
-
-def _empty(size: torch.Size, strides: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    return torch.empty_strided(size, strides, dtype=dtype, device="meta")
 
 
 FREE_LAYERS = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.RMSNorm)
@@ -208,9 +200,9 @@ class _Counter(DispatchMode):
         # Looked up each time, because formulas may be registered later.
         formula = _FORMULAS.get(packet) or flop_registry.get(packet)
         key = key_of(func, args, kwargs)
-        known = _MEMORY.get(key)  # nothing is kept under None
+        known = _MEMORY.recall(key, args)  # nothing is kept under None
         if known is not None:
-            result, moved_bytes = known.results(args), known.moved_bytes
+            result, moved_bytes = known
         else:
             if formula is None:
                 with self:

@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeGuard, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -22,8 +22,6 @@ from fedsim.clock import call_after, now_ns
 from fedsim.network.capacity import Capacity
 from fedsim.params import Array
 from fedsim.plugins import C, Plugin
-
-T = TypeVar("T", float, Array)
 
 TraceOf = Callable[[int], Capacity | None]
 """Returns the trace of a client's link; None if it is constant."""
@@ -224,11 +222,6 @@ class NetworkPlugin(Plugin[C], ABC):
         return links.between_s(sender, receiver) + 8 * num_bytes / rate_bps
 
 
-def lone_s(latency_s: T, num_bytes: T, bps: T) -> T:
-    """Return how long a parcel takes alone, s; or each of several."""
-    return latency_s + 8 * num_bytes / bps
-
-
 class LonePassage:
     """A transfer that shares nothing with others: its latency, then its bytes at one rate.
 
@@ -254,14 +247,7 @@ class LonePassage:
     def _start(self) -> None:
         self._is_paused = False
         self._since_ns = now_ns()
-        self._timer = call_after(lone_s(self._latency_s, self._bytes, self._bps), self._end)
-
-    def _stop(self, is_paused: bool) -> None:
-        self._bytes = self.remaining_bytes
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-            self._is_paused = is_paused
+        self._timer = call_after(self._latency_s + 8 * self._bytes / self._bps, self._end)
 
     def _end(self) -> None:
         self._bytes = 0.0
@@ -271,12 +257,16 @@ class LonePassage:
 
     def cancel(self) -> None:
         """Cancel the transfer."""
-        self._stop(False)
+        self.pause()
         self._is_paused = False
 
     def pause(self) -> None:
         """Pause the transfer."""
-        self._stop(True)
+        self._bytes = self.remaining_bytes
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._is_paused = True
 
     def resume(self) -> None:
         """Continue after a pause: the latency, then the remaining bytes."""

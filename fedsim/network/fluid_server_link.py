@@ -94,12 +94,9 @@ class FluidPassage(Flow):
         """Cancel the transfer."""
         if self._state != "over":
             self.pause()
-            self._finish()
-
-    def _finish(self) -> None:
-        self._state = "over"
-        # The link's notes may hold this passage for a while; what it carried is free at once.
-        del self._listener, self._parcel
+            self._state = "over"
+            # The link's notes may hold this passage for a while; what it carried is free at once.
+            del self._listener, self._parcel
 
     @property
     def remaining_bytes(self) -> float:

@@ -20,7 +20,6 @@ from fedsim.network.base import (
     NetworkPlugin,
     Parcel,
     Passage,
-    lone_s,
     numbers_of,
 )
 
@@ -33,8 +32,9 @@ class NaiveCarrier:
 
     def carry(self, parcel: Parcel, listener: Listener) -> Passage:
         """Start the transfer; its last byte leaves and arrives at one instant."""
-        latency_s, rate_bps = self._path(parcel.sender, parcel.receiver)
-        return LonePassage(parcel, listener, latency_s, rate_bps)
+        links, sender, receiver = self._links, parcel.sender, parcel.receiver
+        rate_bps = min(links.egress_bps(sender), links.ingress_bps(receiver))
+        return LonePassage(parcel, listener, links.between_s(sender, receiver), rate_bps)
 
     def arrivals(self, parcels: Departures, *, up: bool, all_at_once: bool, by_ns: int) -> Arrivals:
         """Return when parcels would arrive; see :class:`fedsim.network.base.TimetableCarrier`."""
@@ -47,19 +47,13 @@ class NaiveCarrier:
         )
         rate_bps = np.minimum(server_bps, numbers_of(clients, client_bps))
         latency_s = links.server_latency_s + numbers_of(clients, links.latency_s)
-        passed_ns = np.rint(lone_s(latency_s, num_bytes, rate_bps) * 1e9)
+        passed_ns = np.rint((latency_s + 8 * num_bytes / rate_bps) * 1e9)
         ends_ns = start_ns + np.minimum(passed_ns, 2.0**62).astype(np.int64)  # which is never in time
         order = np.argsort(ends_ns, kind="stable")
         order = order[ends_ns[order] <= by_ns]
         return [
             (at_ns, [place]) for at_ns, place in zip(ends_ns[order].tolist(), order.tolist(), strict=True)
         ]
-
-    def _path(self, sender: int, receiver: int) -> tuple[float, float]:
-        """Return latency, s, and rate, bit/s."""
-        links = self._links
-        rate_bps = min(links.egress_bps(sender), links.ingress_bps(receiver))
-        return links.between_s(sender, receiver), rate_bps
 
 
 class Naive(NetworkPlugin[Config]):

@@ -44,18 +44,13 @@ A scenario has one name for one thing, so they are no aliases. The draws differ,
 ``partition_by`` is no parameter here, since a data set says which are its labels and users.
 """
 
-AUGMENTATION = Kind("augmentation", "fedsim.data.augmentations", Augmentation)
 ALGORITHM = Kind("algorithm", "fedsim.algorithms", Algorithm)
-AVAILABILITY = Kind("availability model", "fedsim.fleet.availability", AvailabilityPlugin)
 DATASET = Kind("data set", "fedsim.data", DatasetPlugin)
 DEVICE = Kind("device class", DEVICES, DevicePlugin)
 EXECUTOR = Kind("executor", "fedsim.engine.executors", Executor)
 MODEL = Kind("model", "fedsim.models", ModelPlugin, adopted, "a torch.nn.Module class")
 NETWORK = Kind("network model", "fedsim.network", NetworkPlugin)
-PACING = Kind("pacing", "fedsim.runtime.policies.pacing", Pacing)
 PARTITION = Kind("partition", "fedsim.data.partitions", PartitionPlugin, elsewhere=FLOWER_NAMES)
-SELECTOR = Kind("selector", "fedsim.runtime.policies.selectors", Selector)
-WORKLOAD = Kind("workload", "fedsim.runtime.policies.workloads", Workload)
 
 
 class AlgorithmChoice(NamedChoice):
@@ -68,14 +63,14 @@ class AlgorithmChoice(NamedChoice):
 class AugmentationChoice(NamedChoice):
     """A transformation of images."""
 
-    KIND = AUGMENTATION
+    KIND = Kind("augmentation", "fedsim.data.augmentations", Augmentation)
     name: str
 
 
 class AvailabilityChoice(NamedChoice):
     """When clients are there."""
 
-    KIND = AVAILABILITY
+    KIND = Kind("availability model", "fedsim.fleet.availability", AvailabilityPlugin)
     name: str = "always"
 
 
@@ -102,7 +97,7 @@ class NetworkChoice(Choice):
 class PacingChoice(NamedChoice):
     """When a round closes."""
 
-    KIND = PACING
+    KIND = Kind("pacing", "fedsim.runtime.policies.pacing", Pacing)
     name: str = "synchronous"
 
 
@@ -116,14 +111,14 @@ class PartitionChoice(NamedChoice):
 class SelectorChoice(NamedChoice):
     """Who is asked."""
 
-    KIND = SELECTOR
+    KIND = Kind("selector", "fedsim.runtime.policies.selectors", Selector)
     name: str = "uniform"
 
 
 class WorkloadChoice(NamedChoice):
     """How much local work a dispatch is."""
 
-    KIND = WORKLOAD
+    KIND = Kind("workload", "fedsim.runtime.policies.workloads", Workload)
     name: str = "fixed"
 
 

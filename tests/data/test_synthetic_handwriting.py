@@ -7,6 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from fedsim.data.base import Dataset, LoadContext
+from fedsim.data.digit_images import digit_images
 from fedsim.data.synthetic_handwriting import (
     SOURCE,
     Writers,
@@ -14,7 +15,6 @@ from fedsim.data.synthetic_handwriting import (
     _inked,
     _page,
     _placed,
-    _source,
     sizes,
 )
 from fedsim.errors import DataError
@@ -36,7 +36,7 @@ def load(num_clients: int = 4, **settings: Any) -> Dataset:
 
 def draw(style: Array, size: int = SOURCE) -> Array:
     """Return the first source image in a style."""
-    strokes = np.ascontiguousarray(_source()[0][:1].T)
+    strokes = np.ascontiguousarray(digit_images()[0][:1].T)
     return _inked(_placed(strokes, _page(size), style), style[6]).reshape(size, size)
 
 
@@ -71,7 +71,7 @@ def test_the_limits_of_the_numbers() -> None:
 
 
 def test_a_style_that_changes_nothing() -> None:
-    strokes = _source()[0][0].reshape(SOURCE, SOURCE)
+    strokes = digit_images()[0][0].reshape(SOURCE, SOURCE)
     expected = np.clip((strokes - 0.5) * 2.5 + 0.5, 0, 1)
     assert draw(PLAIN) == pytest.approx(expected, abs=0.5 / 255 + 1e-6)
 

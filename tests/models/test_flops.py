@@ -222,10 +222,10 @@ def test_an_operation_in_place_gives_its_argument_back() -> None:
     args = (x, meta(2))
     key = key_of(ATEN.add_.Tensor, args, {})
     memory.add(key, args, x, moved_bytes=4)
-    known = there(memory.get(key))
     other = (meta(2), meta(2))
-    assert known.results(other) is other[0]
-    assert known.moved_bytes == 4
+    result, moved_bytes = there(memory.recall(key, other))
+    assert result is other[0]
+    assert moved_bytes == 4
 
 
 def test_results_are_new_and_of_the_same_form() -> None:
@@ -233,12 +233,11 @@ def test_results_are_new_and_of_the_same_form() -> None:
     values = ATEN.max.dim(x, 0)
     key = key_of(ATEN.max.dim, (x, 0), {})
     memory.add(key, (x, 0), tuple(values), moved_bytes=1)
-    known = there(memory.get(key))
-    largest, where = known.results((x, 0))
+    (largest, where), _ = there(memory.recall(key, (x, 0)))
     assert largest.is_meta
     assert (largest.shape, largest.dtype) == ((4,), torch.float32)
     assert where.dtype == torch.int64
-    assert known.results((x, 0))[0] is not largest
+    assert there(memory.recall(key, (x, 0)))[0][0] is not largest
 
 
 def test_values_are_not_remembered() -> None:

@@ -74,12 +74,6 @@ class ModelClusters(TrainingRounds[G, Models, Any]):
         models = self.received(client, message)
         return models[await self.choice(client, models)]
 
-    async def send_last(
-        self, server: ServerContext, state: Models, cohort: Sequence[int]
-    ) -> tuple[Models, Mapping[int, Any]]:
-        """Send all models to every client."""
-        return await self.send(server, state, cohort)
-
     async def train(self, client: ClientContext, state: Any, message: Any) -> tuple[Any, ClusterUpdate]:
         """Choose a model, train it and send it back."""
         models = self.received(client, message)

@@ -26,7 +26,7 @@ class ModelTraining(TrainingRounds[C, S, Any]):
 
     def model_for(self, server: ServerContext, state: S, client: int) -> Model:
         """Return the model to send to a client."""
-        return _global_model(state)
+        return _model(state)
 
     async def send(
         self, server: ServerContext, state: S, cohort: Sequence[int]
@@ -50,18 +50,19 @@ class ModelTraining(TrainingRounds[C, S, Any]):
         """Return the received model."""
         return message.model
 
-    async def send_last(
-        self, server: ServerContext, state: S, cohort: Sequence[int]
-    ) -> tuple[S, Mapping[int, ModelBroadcast | None]]:
-        """Send its model to every client."""
-        return await self.send(server, state, cohort)
-
     async def models_of(self, observer: ClientContext, server_state: S, client_state: Any) -> Predictors:
         """Return the global model."""
-        return {"global": Predictor(_global_model(server_state))}
+        return {"global": Predictor(_model(server_state))}
 
 
-def _global_model(state: Any) -> Model:
+async def own_and_global(
+    self: Any, observer: ClientContext, server_state: Any, client_state: Any
+) -> Predictors:
+    """Return the client's own model and the server's: a ``models_of``."""
+    return {"personal": Predictor(_model(client_state)), "global": Predictor(_model(server_state))}
+
+
+def _model(state: Any) -> Model:
     return state if isinstance(state, Model) else state.model
 
 

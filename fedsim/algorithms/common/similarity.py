@@ -17,16 +17,11 @@ DECIMALS = 12
 AT_ONCE = 1 << 16  # numbers of each vector that are taken to float64 at a time: models may be large, and many
 
 
-def gram(trees: Sequence[Tree], centred: bool) -> Array:
-    """Return inner products of parameter vectors, float64 ``[m, m]``; ``centred``: less their mean."""
-    total = np.zeros((len(trees), len(trees)))
-    for vectors in _pieces(trees, centred):
-        total += product(vectors, vectors.T)
-    return total
-
-
 def gram_rows(trees: Sequence[Tree], rows: Sequence[int], centred: bool) -> tuple[Array, Array]:
-    """Return rows of :func:`gram`, float64 ``[r, m]``, and all of its diagonal, ``[m]``."""
+    """Return inner products of some parameter vectors with all, float64 ``[r, m]``, and all squares, ``[m]``.
+
+    With ``centred`` they are those of the vectors less their mean.
+    """
     products, squares = np.zeros((len(rows), len(trees))), np.zeros(len(trees))
     some, others = np.array(rows), np.setdiff1d(np.arange(len(trees)), rows)
     for vectors in _pieces(trees, centred):
@@ -36,13 +31,8 @@ def gram_rows(trees: Sequence[Tree], rows: Sequence[int], centred: bool) -> tupl
     return products, squares
 
 
-def gram_flops(num_vectors: int, size: int) -> float:
-    """Return the operations of :func:`gram` for vectors of ``size`` numbers."""
-    return gram_rows_flops(num_vectors, num_vectors, size)
-
-
 def gram_rows_flops(num_rows: int, num_vectors: int, size: int) -> float:
-    """Return the operations of :func:`gram_rows`."""
+    """Return the operations of :func:`gram_rows` for vectors of ``size`` numbers."""
     return float(max(1, 2 * (num_rows * num_vectors + num_vectors + num_vectors - num_rows) * size))
 
 

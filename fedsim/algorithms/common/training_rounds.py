@@ -31,6 +31,12 @@ class TrainingRounds(Algorithm[C, S, P]):
     ) -> tuple[S, Mapping[int, Any]]:
         """Return the server's state and what each client of the cohort is sent."""
 
+    async def send_last(
+        self, server: ServerContext, state: S, cohort: Sequence[int]
+    ) -> tuple[S, Mapping[int, Any]]:
+        """Send what a round begins with."""
+        return await self.send(server, state, cohort)
+
     @abstractmethod
     async def train(self, client: ClientContext, state: P, message: Any) -> tuple[P, Any]:
         """Return the client's state and its reply."""
@@ -42,6 +48,8 @@ class TrainingRounds(Algorithm[C, S, P]):
 
 class OwnModelRounds(TrainingRounds[C, S, P]):
     """The same with clients' own models: a client's state is its model, or has one called ``model``."""
+
+    send_last = Algorithm.send_last  # a client goes on with the model that it has
 
     def join(self, client: ClientContext) -> P:
         """Begin with the start values of the client's architecture, where the state is a model."""

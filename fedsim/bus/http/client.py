@@ -87,7 +87,9 @@ class HttpClient:
     """The endpoint on the HTTP bus of all clients of one process; a :class:`fedsim.bus.Endpoint`.
 
     Dispatches are handed over in the order of sending, each once. ``tell`` takes a line for the user when the
-    server is away, and when it is back. With a state folder the session outlives the process.
+    server is away, and when it is back. With a state folder the session outlives the process. ``prober``
+    answers the observer's questions; its errors go to the server. ``reporter`` returns the report of a reply
+    when that is sent.
     """
 
     def __init__(
@@ -117,8 +119,8 @@ class HttpClient:
         self._early: list[tuple[Header, memoryview | None]] = []  # what came before somebody took it
         self._since_s: dict[Key, float] = {}  # when each dispatch at hand was received
         self._replies: dict[Key, Reply] = {}  # those that the server may not have, in order
-        self._prober: Prober | None = None
-        self._reporter: Reporter = lambda header: Report()
+        self.prober: Prober | None = None
+        self.reporter: Reporter = lambda header: Report()
         self._http: aiohttp.ClientSession | None = None
         self._channel: Channel | None = None
         self._greeting: bytes | None = None
@@ -174,18 +176,10 @@ class HttpClient:
         if header.sender not in self._clients or header.receiver != SERVER:
             raise ValueError(f"{header}: this process replies to the server for the clients {self._clients}")
         _, frame = framed(header, message, self.limits.frame)
-        report, now_s = self._reporter(header), asyncio.get_running_loop().time()
+        report, now_s = self.reporter(header), asyncio.get_running_loop().time()
         held_s = now_s - self._since_s.pop((header.client, header.dispatch), now_s)
         notes = written(report.notes, report.left_out)
         return self._give(header, frame, spent_s=(held_s, report.compute_ns / 1e9), notes=notes)
-
-    def on_probe(self, handler: Prober) -> None:
-        """Set what answers the observer's questions; its errors go to the server."""
-        self._prober = handler
-
-    def on_reply(self, reporter: Reporter) -> None:
-        """Set what returns the report of each reply, when that is sent."""
-        self._reporter = reporter
 
     async def over(self) -> None:
         """Wait until the server says that the run is over; a ConnectionError, RunError or UserError else."""
@@ -329,9 +323,9 @@ class HttpClient:
         """Answer a question, or send why that is impossible; it is asked again on the next connection."""
         limit = self.limits.frame.frame_bytes
         try:
-            if self._prober is None:
+            if self.prober is None:
                 raise RuntimeError("nobody answers probes here")
-            answer = await self._prober(client, question)
+            answer = await self.prober(client, question)
             if len(answer) > limit:
                 raise ValueError(f"an answer of {len(answer)} bytes: the limit is {limit}")
             self._say(entry("s", number, True, body=(answer,)))

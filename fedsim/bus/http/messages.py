@@ -83,11 +83,9 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_spent(value: Any) -> bool:
-    return type(value) is tuple and len(value) == 2 and all(map(_is_time, value))
-
-
-def _is_time(value: Any) -> bool:
-    return type(value) is float and 0 <= value <= MAX_SPENT_S
+    if type(value) is not tuple or len(value) != 2:
+        return False
+    return all(type(seconds) is float and 0 <= seconds <= MAX_SPENT_S for seconds in value)
 
 
 def _is_flag(value: Any) -> bool:

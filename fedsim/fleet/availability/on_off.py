@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import exp
 from typing import Annotated
 
+import numpy as np
 from pydantic import Field
 
 from fedsim.config import Config
@@ -15,8 +16,7 @@ from fedsim.fleet.availability.base import (
     PresenceShare,
     ticks,
 )
-from fedsim.fleet.availability.on_off_periods import lognormal_periods
-from fedsim.params import Array
+from fedsim.fleet.availability.on_off_periods import Repeated, lognormal_periods
 from fedsim.rng import Key
 
 
@@ -38,28 +38,10 @@ class DutyCycle(AvailabilityPlugin[DutyCycleConfig]):
 
     def bind(self, num: int, key: Key) -> Availability:
         """Return clients whose phases are drawn from ``key``."""
-        return _Rhythm(self.config, num, key)
-
-
-class _Rhythm(Availability):
-    def __init__(self, config: DutyCycleConfig, num: int, key: Key) -> None:
-        super().__init__(num)
-        self._period = ticks(config.period)
-        self._on = max(1, round(self._period * config.on_share))
-        self._phases = key.numpy().integers(0, self._period, num)
-        self.time_scale_s = config.period if self._on < self._period else None
-
-    def _states(self, clients: Array, tick: int) -> Array:
-        places = (self._phases[clients] + tick % self._period) % self._period
-        states: Array = places < self._on
-        return states
-
-    def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
-        if self._on == self._period:
-            return True, None
-        place = (int(self._phases[client]) + tick) % self._period
-        is_there = place < self._on
-        return is_there, tick + (self._on if is_there else self._period) - place
+        period, on_share = ticks(self.config.period), self.config.on_share
+        presence = np.array([[0, max(1, round(period * on_share))]])
+        phases = key.numpy().integers(0, period, num)
+        return Repeated([presence], period, self.config.period, np.broadcast_to(0, num), phases)
 
 
 class RenewalConfig(Config):
@@ -85,29 +67,12 @@ class Renewal(AvailabilityPlugin[RenewalConfig]):
 
     def bind(self, num: int, key: Key) -> Availability:
         """Return clients whose comings and goings are drawn from ``key``."""
-        return _Turns(self.config, num, key)
-
-
-class _Turns(Availability):
-    """Clients that read a loop of presence and absence, each from a place of its own."""
-
-    def __init__(self, config: RenewalConfig, num: int, key: Key) -> None:
-        super().__init__(num)
-        self._periods = lognormal_periods((config.on, config.off), config.sigma, key.child("tape"))
-        self._starts = key.child("places").numpy().integers(0, self._periods.length, num)
-        self.time_scale_s = (config.on + config.off) * exp(config.sigma**2 / 2)
-
-    def _states(self, clients: Array, tick: int) -> Array:
-        # The first interval begins at 0 and is one of presence: at odd counts the client is there.
-        length = self._periods.length
-        states: Array = self._periods.passed((self._starts[clients] + tick % length) % length) % 2 == 1
-        return states
-
-    def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
-        place = (int(self._starts[client]) + tick) % self._periods.length
-        passed = self._periods.passed_at(place)
-        end = min(int(self._periods.instants[passed]), self._periods.length)
-        return passed % 2 == 1, tick + end - place
+        config = self.config
+        periods = lognormal_periods((config.on, config.off), config.sigma, key.child("tape"))
+        presences = periods.instants[:-1].reshape(-1, 2)  # each ends where an absence begins
+        places = key.child("places").numpy().integers(0, periods.length, num)
+        time_scale_s = (config.on + config.off) * exp(config.sigma**2 / 2)
+        return Repeated([presences], periods.length, time_scale_s, np.broadcast_to(0, num), places)
 
 
 PLUGINS = {"duty_cycle": DutyCycle, "renewal": Renewal}

@@ -35,7 +35,7 @@ import numpy as np
 from fedsim.config import Config
 from fedsim.csv_rows import Row, below_header, read_text, rows_of, same_length
 from fedsim.fleet.availability.base import TICKS_PER_S, Availability, AvailabilityPlugin, Period, ticks
-from fedsim.fleet.availability.on_off_periods import Periods
+from fedsim.fleet.availability.on_off_periods import Repeated
 from fedsim.input_paths import InputPath, located
 from fedsim.params import Array
 from fedsim.quoting import quoted
@@ -69,7 +69,8 @@ class AvailabilityTrace(AvailabilityPlugin[TraceConfig]):
     def bind(self, num: int, key: Key) -> Availability:
         """Return clients that repeat what the file says; ``key`` decides whom each of them repeats."""
         intervals, length = self.read()
-        return _Replay(intervals, length, deal(len(intervals), num, key.numpy()))
+        recorded = deal(len(intervals), num, key.numpy())
+        return Repeated(intervals, length, length / TICKS_PER_S, recorded, np.broadcast_to(0, num))
 
     def read(self) -> Recording:
         """Return what the file says."""
@@ -161,52 +162,6 @@ def _grid(lines: Sequence[tuple[Row, str]], step: int) -> Recording:
         edges = np.flatnonzero(flags[1:] != flags[:-1]).astype(np.int64)
         intervals.append(edges.reshape(-1, 2) * step)
     return intervals, steps * step
-
-
-class _Replay(Availability):
-    """Clients that repeat recorded ones: all recordings lie on one loop, one after the other.
-
-    A period begins at each tick, inside a recording, at which the recorded client came or went.
-    """
-
-    def __init__(self, intervals: Sequence[Array], length: int, recorded: Array) -> None:
-        super().__init__(len(recorded))
-        self._length, self._recorded = length, recorded
-        changes = [_changes(own, length) for own in intervals]
-        instants = np.concatenate([own + number * length for number, own in enumerate(changes)])
-        self._periods = Periods(instants, len(changes) * length)
-        self._passed_before = np.cumsum([0, *map(len, changes)])
-        self.time_scale_s = length / TICKS_PER_S if len(instants) else None
-        self._begins_there = np.array([len(own) > 0 and own[0, 0] == 0 for own in intervals])
-
-    def _states(self, clients: Array, tick: int) -> Array:
-        recorded = self._recorded[clients]
-        passed = self._periods.passed(recorded * np.int64(self._length) + tick % self._length)
-        odd = (passed - self._passed_before[recorded]) % 2 == 1
-        states: Array = odd != self._begins_there[recorded]
-        return states
-
-    def _look(self, client: int, tick: int) -> tuple[bool, int | None]:
-        recorded = int(self._recorded[client])
-        start, place = recorded * self._length, tick % self._length
-        first, last = self._passed_before[recorded : recorded + 2].tolist()
-        passed = self._periods.passed_at(start + place)
-        is_there = ((passed - first) % 2 == 1) != bool(self._begins_there[recorded])
-        if passed < last:
-            return is_there, tick + int(self._periods.instants[passed]) - start - place
-        end = tick + self._length - place
-        if (last - first) % 2:
-            # It ends otherwise than it begins, so something changes at the seam.
-            return is_there, end
-        return is_there, end + int(self._periods.instants[first]) - start if last > first else None
-
-
-def _changes(intervals: Array, length: int) -> Array:
-    """Return the ticks inside a recording at which its client came or went."""
-    # Where one interval ends as another begins, nobody comes or goes.
-    edges, counts = np.unique(intervals, return_counts=True)
-    changes: Array = edges[(counts == 1) & (edges > 0) & (edges < length)]
-    return changes
 
 
 PLUGIN = AvailabilityTrace

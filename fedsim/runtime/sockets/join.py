@@ -141,8 +141,8 @@ async def host(
                 tasks.fail(error)
                 raise
 
-        client.on_probe(answer)
-        client.on_reply(reports.of)
+        client.prober = answer
+        client.reporter = reports.of
         with unwarned():
             client.feed(tasks.guarded(hosted.take), kinds_of(parts))
             await tasks.until(client.over())

@@ -54,7 +54,7 @@ async def test_an_answer_that_is_longer_than_a_frame_may_be_is_not_sent(make_wor
     async def answer(number: int, question: bytes) -> bytes:
         return bytes(next(lengths))
 
-    client.on_probe(answer)
+    client.prober = answer
     assert await world.server.probe(0, b"?", 60.0) == bytes(100_000)
     with pytest.raises(RunError, match="an answer of 100001 bytes: the limit is 100000"):
         await world.server.probe(0, b"?", 60.0)

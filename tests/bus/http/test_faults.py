@@ -42,7 +42,7 @@ async def test_each_reply_comes_once_and_unharmed_where_the_link(
     world = await make_world()
     proxy = await world.proxy(**harm)
     client, rounds = await world.join(url=proxy.url), 8 if num == SMALL else 2
-    client.on_reply(lambda header: Report(0, [Note("info", "noted", {})]))
+    client.reporter = lambda header: Report(0, [Note("info", "noted", {})])
     async with world.echoing(client):
         for dispatch in range(rounds):
             for number in range(4):
@@ -183,7 +183,7 @@ async def test_a_process_that_has_come_back_is_asked_only_once_it_is_ready(
         await world.within(world.server.attendance([0]))
         await first.close(0)
         second = await world.join(state=state, is_ready=False)  # it builds its data for a while
-        second.on_probe(answer)
+        second.prober = answer
         asking = asyncio.ensure_future(world.server.probe(0, b"?", 60.0))
         await asyncio.sleep(10)
         assert (asking.done(), world.server.attended(0)) == (False, False)

@@ -23,7 +23,7 @@ def noted(world: Any) -> list[tuple[str, dict[str, Any]]]:
 @pytest.mark.parametrize("num", [0, 10, LARGE])
 async def test_notes_come_with_the_reply(world: Any, num: int) -> None:
     client = await world.join()
-    client.on_reply(lambda header: Report(0, NOTES))
+    client.reporter = lambda header: Report(0, NOTES)
     world.reply(client, await world.asked(client, 3, num=num))
     await world.taken()
     assert noted(world) == EXPECTED
@@ -42,7 +42,7 @@ async def test_times_are_what_both_sides_have_seen(world: Any) -> None:
     client = await world.join(url=proxy.url)
     await world.within(world.server.attendance([3]))
     for dispatch, (num, compute_s, after_s) in enumerate([(10, 3, 5.0), (LARGE, 0, 0.0), (10, 10**6, 0.0)]):
-        client.on_reply(lambda header, of=compute_s: Report(of * 10**9))
+        client.reporter = lambda header, of=compute_s: Report(of * 10**9)
         proxy.bytes_per_s, began_s = math.inf, asyncio.get_running_loop().time()
         delivery = await world.asked(client, 3, dispatch, num)
         await asyncio.sleep(after_s)

@@ -93,7 +93,7 @@ async def test_probes_are_apart_from_the_ledger(world: Any) -> None:
     await world.within(world.server.attendance([3]))
     with pytest.raises(RunError, match="nobody answers probes here"):
         await world.within(world.server.probe(3, b"?", 60.0))
-    client.on_probe(answer)
+    client.prober = answer
     asking = asyncio.gather(*(world.server.probe(number, b"abc", 60.0) for number in range(5)))
     assert await world.within(asking) == [b"%d:" % number + b"abc" * 200_000 for number in range(5)]
     with pytest.raises(RunError, match="client 3 cannot answer: ValueError: no such state"):
