@@ -70,6 +70,14 @@ def test_samples_are_those_of_the_data_set() -> None:
     assert data.y[indices].tolist() == (indices % 3).tolist()
 
 
+def test_samples_of_several_clients_follow_each_other() -> None:
+    data = spread()
+    for clients in ([2, 0, 2], [1]):
+        its = [data.indices(client, "train").tolist() for client in clients]
+        assert data.sizes_of(np.array(clients), "train").tolist() == [len(rows) for rows in its]
+        assert data.indices_of(np.array(clients), "train").tolist() == [row for rows in its for row in rows]
+
+
 def test_pooled_samples_ascend_whoever_holds_them() -> None:
     data = spread()
     everything = np.concatenate([data.indices(client, "train") for client in range(3)])

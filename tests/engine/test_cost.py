@@ -325,6 +325,22 @@ def test_each_step_waits_for_the_slower_of_processor_and_memory() -> None:
     assert duration_s(device, Effort.of([(3, Operations(0, 1e8))])) == 0.25 + 3
 
 
+@given(
+    st.lists(st.tuples(st.floats(1e6, 1e12), st.floats(1e5, 1e10), st.floats(0.1, 9)), min_size=1, max_size=5)
+)
+def test_devices_that_are_given_as_one_take_the_times_of_each(
+    drawn: list[tuple[float, float, float]],
+) -> None:
+    effort = Effort.of([(2, Operations(4e8, 2e7)), (1, Operations(0.45e8, 1e7))])
+    speeds, bandwidths, loads = np.array(drawn).T
+    together = _device(speed_flops=speeds, memory_bandwidth_bytes_per_s=bandwidths)
+    singly = [
+        duration_s(_device(speed_flops=speed, memory_bandwidth_bytes_per_s=bandwidth), effort, load)
+        for speed, bandwidth, load in drawn
+    ]
+    assert duration_s(together, effort, loads).tolist() == singly
+
+
 def test_the_steps_of_a_job_are_kept_apart(lab: Lab, costs: Costs) -> None:
     # 11 samples in batches of 4, twice through: four full batches, and two of 3.
     effort = costs.work(lab.make_fit(num_steps=6))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedsim.engine.jobs import ClientSamples, Fitted, InlineSamples, Stream
+from fedsim.engine.jobs import ClientSamples, Fitted, InlineSamples, Samples, Stream
 from fedsim.engine.like_fits import FitList, LikeFits, LikeFitted
 from fedsim.params import Model
 from fedsim.task import Task
@@ -47,11 +47,12 @@ def test_a_list_of_fits_makes_those_that_are_asked_for(make_fit: MakeFit) -> Non
 def test_rows_are_those_of_clients_of_one_split_alone(make_fit: MakeFit) -> None:
     worker = worlds.world(Task((6,), 3), (4, 4), {})
     inline = InlineSamples(np.zeros((2, 6), np.float32), np.zeros(2, np.int64))
-    for samples in (
+    kinds: list[list[Samples]] = [
         [inline, inline],
         [ClientSamples(0), ClientSamples(1, "val")],
         [ClientSamples(0), inline],
-    ):
+    ]
+    for samples in kinds:
         fits = FitList.of([make_fit(streams={"train": Stream(its, 2)}) for its in samples])
         assert fits.rows("train", worker.resources) is None
 

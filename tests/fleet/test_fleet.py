@@ -104,6 +104,22 @@ def test_draws_follow_from_the_key_and_from_nothing_else() -> None:
     assert abs(np.corrcoef(np.log(first.values("up")), np.log(first.values("down")))[0, 1]) < 0.5
 
 
+DRAWN = {"distribution": "lognormal", "median": "1 GFLOP/s", "sigma": 0.5}
+
+
+@pytest.mark.parametrize(
+    "others", [{"speed": "3 GFLOP/s"}, {"speed": DRAWN, "load": {"distribution": "exponential"}}]
+)
+def test_devices_are_given_as_one(others: Mapping[str, object]) -> None:
+    fleet, clients = fleet_of({**SLOW, "count": 3}, {**SLOW, **others, "count": 3}), [5, 0, 3, 4, 1]
+    together, singly = fleet.speeds(np.array(clients)), [fleet.device(client) for client in clients]
+    for name in ("speed_flops", "efficiency", "memory_bandwidth_bytes_per_s", "overhead_s", "variation"):
+        assert getattr(together, name).tolist() == [getattr(device, name) for device in singly]
+    laws = [None] * 5 if together.load is None else list(cast(Any, together.load))
+    assert laws == [device.load for device in singly]
+    assert fleet.models(clients) == [fleet.model(client) for client in clients]
+
+
 def test_a_million_clients_cost_arrays_of_few_bytes() -> None:
     spread = {"distribution": "lognormal", "sigma": 0.1}
     medians = {"memory": "1 GB", "latency": "1 ms", "overhead": "1 s"}

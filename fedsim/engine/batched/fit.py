@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 from math import isfinite
-from typing import Any, cast
+from typing import Any, cast, overload
 
 import numpy as np
 import torch
@@ -43,9 +43,13 @@ from fedsim.engine.worker_state import Worker
 from fedsim.params import Array, Form, Model, RowTree, Tree, unwarned
 
 
+@overload
+def fit_together(jobs: Sequence[Fit], worker: Worker, ways: Ways | None = None) -> list[Fitted]: ...
+@overload
 def fit_together(
     jobs: Sequence[Fit | LikeFits], worker: Worker, ways: Ways | None = None
-) -> list[Fitted | LikeFitted]:
+) -> list[Fitted | LikeFitted]: ...
+def fit_together(jobs: Sequence[Fit | LikeFits], worker: Worker, ways: Ways | None = None) -> Any:
     """Train fits of one kind; each result is, bit for bit, that of :func:`fedsim.engine.execute.fit`.
 
     The thread has one torch thread; ``ways`` counts how many were done in which way.

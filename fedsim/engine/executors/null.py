@@ -48,23 +48,24 @@ class Null(Executor):
         """Keep the job until its result is due."""
         return Kept(job)
 
-    def submit_like(self, fits: LikeFits, due: Due, *, step_flops: float | None = None) -> Promise:
-        """Keep the fits until their results are due."""
-        return Kept(fits)
+    def submit_like(self, fits: LikeFits, due: Due, *, step_flops: float | None = None) -> Promise | None:
+        """Keep the fits until their results are due; a subclass may have a result for each of them."""
+        return Kept(fits) if type(self) is Null else None
 
     def wait(self, promise: Any) -> Any:
         """Return a result without doing the job."""
-        return self._result(promise.job)
+        job = promise.job
+        if isinstance(job, LikeFits):
+            return LikeFitted.of(job, [self._result(job.fit)] * len(job))
+        return self._result(job)
 
     def close(self) -> None:
         """Nothing to free."""
 
-    def _result(self, job: Job | LikeFits) -> Any:
+    def _result(self, job: Job) -> Any:
         match job:
             case Fit():
                 return unfitted(job)
-            case LikeFits():
-                return LikeFitted.of(job, [unfitted(job.fit)] * len(job))
             case Predict(model, samples):
                 architecture = self._resources.architectures[model.architecture]
                 shape = self._resources.num_samples(samples), *architecture.output_shape

@@ -24,11 +24,13 @@ from fedsim.engine.jobs import (
     ClientSamples,
     Extra,
     Fit,
+    Fitted,
     InlineSamples,
     PooledSamples,
     Samples,
     Stream,
 )
+from fedsim.engine.like_fits import LikeFits, LikeFitted
 from fedsim.engine.losses import Batches, Extras, LiveModel, Models, sums_of_losses
 from fedsim.engine.optimisers import Adam, Clipped, Optimiser, Scheduled, Sgd, cosine
 from fedsim.engine.steps import Descent
@@ -36,7 +38,7 @@ from fedsim.engine.training_config import TrainingConfig
 from fedsim.engine.worker_state import StoppedError, Worker
 from fedsim.models import Architecture, Net
 from fedsim.models.base import dense, named
-from fedsim.params import Model, count
+from fedsim.params import Model, RowTree, count
 from fedsim.rng import Key
 from fedsim.task import Task
 from tests.engine.batched import worlds
@@ -161,6 +163,43 @@ def jobs_of(worker: Worker, *, optimiser: Optimiser = PLAIN, **changes: Any) -> 
         Fit(streams={"train": Stream(ClientSamples(client), 4)}, seed=client, **fields | changes)
         for client in range(len(sizes))
     ]
+
+
+@pytest.mark.parametrize("tile_size", [2, 5, 12])
+def test_like_fits_end_with_the_bits_of_each_by_itself(
+    tile_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batched_fit, "_tile_size", lambda *_: tile_size)
+    worker = world((64, 33, 10), (9, 5, 9, 5, 9, 7))
+    fits = jobs_of(worker)
+    like = [LikeFits(fits[first], others, others) for first, others in ((0, [0, 2, 4]), (1, [1, 3]))]
+    with one_torch_thread():
+        nines, seven, fives = fit_together([like[0], fits[5], like[1]], worker, ways := Ways())
+        right = [bits(fit(job, worker)) for job in fits]
+    assert isinstance(nines, LikeFitted)
+    assert isinstance(fives, LikeFitted)
+    assert isinstance(seven, Fitted)
+    assert bits(seven) == right[5]
+    for results, clients in ((nines, (0, 2, 4)), (fives, (1, 3))):
+        trees, buffers = results.trees["model", "params"], results.trees["model", "buffers"]
+        for client, tree, none in zip(clients, trees, buffers, strict=True):
+            alone = fit(fits[client], worker).model.params
+            assert {name: array.tobytes() for name, array in tree.items()} == {
+                name: array.tobytes() for name, array in alone.items()
+            }
+            assert not none
+        assert results.are_in_range == all(isinstance(tree, RowTree) for tree in trees)
+    assert sum(ways.values()) == 6
+
+
+def test_like_fits_that_diverge_are_done_by_themselves() -> None:
+    worker = world((64, 33, 10), (8, 8, 8))
+    job = jobs_of(worker, optimiser=DIVERGING)[0]
+    with one_torch_thread():
+        (results,) = fit_together([LikeFits(job, [0, 1, 2], [0, 1, 2])], worker, ways := Ways())
+    assert isinstance(results, LikeFitted)
+    assert not results.are_in_range
+    assert ways == {"not finite": 3}
 
 
 def test_models_are_read_only_and_hold_nothing_of_others() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -343,9 +343,9 @@ _digests = itertools.count()
 
 
 class _OtherLedger(Ledger):
-    def delivered(self, *args: Any) -> None:
-        *others, (kind, num_bytes, *rest) = args
-        super().delivered(*others, (kind, num_bytes + 1, *rest))
+    def delivered(self, sent_ns: Any, arrived_ns: Any, headers: Any, up: bool, what: Sequence[Any]) -> None:
+        kind, num_bytes, *rest = what
+        super().delivered(sent_ns, arrived_ns, headers, up, (kind, num_bytes + 1, *rest))
 
 
 @pytest.mark.parametrize(
