@@ -9,7 +9,7 @@ the training samples there (specification 3.5, E11).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import wraps
 from math import inf, isnan
 from typing import Any, Literal, TypeAlias, cast
 
@@ -86,12 +86,17 @@ class Tuned:
     model: Model  # its fine-tuned model
 
 
-async def _untuned(local: Local, client: ClientContext, state: Any, message: Any) -> tuple[Any, Any]:
-    """Do what a client does for a dispatch of the algorithm's; its fine-tuned model stays."""
-    if not isinstance(state, Tuned):
-        return await local(client, state, message)
-    before, reply = await local(client, state.before, message)
-    return replace(state, before=before), reply
+def _untuned(local: Local) -> Local:
+    """Return what does a client's work for a dispatch of the algorithm's; its fine-tuned model stays."""
+
+    @wraps(local)
+    async def on_untuned(client: ClientContext, state: Any, message: Any) -> tuple[Any, Any]:
+        if not isinstance(state, Tuned):
+            return await local(client, state, message)
+        before, reply = await local(client, state.before, message)
+        return replace(state, before=before), reply
+
+    return on_untuned
 
 
 class FineTuning(Algorithm[C, S, Any]):
@@ -109,7 +114,7 @@ class FineTuning(Algorithm[C, S, Any]):
             return exchanges
         # The frame of an earlier dispatch may arrive after that of fine-tuning.
         others = [
-            exchange if exchange.local is None else replace(exchange, local=partial(_untuned, exchange.local))
+            exchange if exchange.local is None else replace(exchange, local=_untuned(exchange.local))
             for exchange in exchanges
         ]
         finetune = Exchange(
