@@ -13,7 +13,7 @@ import numpy as np
 
 from fedsim.bus import Delivery, Header
 from fedsim.bus.ledger import Ledger, Outcome
-from fedsim.bus.memory import TRANSFER_END, TRANSFER_START, OnLink, transfer_end_values, transfer_start_values
+from fedsim.bus.memory import TRANSFER_END, TRANSFER_START, transfer_end_values, transfer_start_values
 from fedsim.clock import EventClass, Trace, VirtualTimeLoop
 from fedsim.clock.event_trace import LAST_NS
 from fedsim.clock.loop import to_ns
@@ -21,9 +21,9 @@ from fedsim.clock.record_columns import Column, column, joined
 from fedsim.engine.engine import DONE, JOB_END, JOB_START, job_values
 from fedsim.engine.executors.base import Promise
 from fedsim.engine.requests import JobRequest
-from fedsim.network.base import Arrivals
 from fedsim.params import Array
 from fedsim.rng import Key
+from fedsim.runtime.clients.cohort_frames import NO_FRAME, Arrived, Frames
 from fedsim.runtime.clients.cohort_records import BEGUN, NO_EVENT, SENT, CohortEvents, CohortRecords
 from fedsim.runtime.clients.hook_steps import Turn
 from fedsim.runtime.clients.shared_hook import SharedHook, durations_of, loads_of, part_of
@@ -37,52 +37,6 @@ MAX_TILE = 256
 """Clients whose hooks go on side by side. It bounds the memory of hooks at work."""
 
 _ORDINARY, _JOIN = EventClass.ORDINARY, EventClass.JOIN
-_NO_FRAME = -1
-
-
-class _Frames:
-    """The frames of dispatches in one direction.
-
-    Attributes:
-        number: Of each dispatch, the number of its kind of frame, int64 ``[n]``; -1 where there is none.
-    """
-
-    def __init__(self, num_dispatches: int) -> None:
-        self.number = np.full(num_dispatches, _NO_FRAME)
-        self._numbers: dict[OnLink, int] = {}
-
-    def number_of(self, frame: OnLink | None) -> int:
-        """Return the number of a kind of frame."""
-        return _NO_FRAME if frame is None else self._numbers.setdefault(frame, len(self._numbers))
-
-    def link_bytes(self, places: Array) -> list[int]:
-        """Return the lengths on the link of the frames of some dispatches."""
-        link_bytes = [frame.link_bytes for frame in self._numbers]
-        return [link_bytes[number] for number in self.number[places].tolist()]
-
-    def what(self, places: Array) -> list[Column]:
-        """Return what ledger and trace have of these frames, in columns."""
-        kinds, numbers = [frame.what for frame in self._numbers], self.number[places]
-        if len(kinds) == 1:
-            return list(kinds[0])
-        columns = [column(values) for values in zip(*kinds, strict=True)]
-        return [value[numbers] if isinstance(value, np.ndarray) else value for value in columns]
-
-
-class _Arrived(NamedTuple):
-    """Arrivals in order: instant in ns, place of the dispatch, and number among those of that instant."""
-
-    at_ns: Array
-    place: Array
-    number: Array
-
-    @classmethod
-    def of(cls, arrivals: Arrivals, places: Array) -> _Arrived:
-        """Return arrivals of frames, which belong to the dispatches at these places."""
-        at_ns = np.array([at_ns for at_ns, frames in arrivals for _ in frames], np.int64)
-        number = np.array([number for _, frames in arrivals for number in range(len(frames))], np.int64)
-        frames = np.array([frame for _, frames in arrivals for frame in frames], np.int64)
-        return cls(at_ns, places[frames], number)
 
 
 class _Jobs(NamedTuple):
@@ -149,8 +103,8 @@ class Cohort:
     _events: CohortEvents = field(default_factory=CohortEvents, init=False)
     _records: CohortRecords = field(default_factory=CohortRecords, init=False)
     # Of each dispatch, by its place: its frames and when they arrive.
-    _down: _Frames = field(init=False)
-    _up: _Frames = field(init=False)
+    _down: Frames = field(init=False)
+    _up: Frames = field(init=False)
     _replies: list[Message | None] = field(init=False)
     _like: list[SharedHook | None] = field(init=False)
     _arrived_ns: Array = field(init=False)
@@ -173,7 +127,7 @@ class Cohort:
         columns: Any = np.array(clients), np.array(dispatches), column(turns)
         self._columns = Header(SERVER, columns[0], headers[0].round, headers[0].exchange, *columns[1:])
         self._start_ns = self.loop.now_ns
-        self._down, self._up, self._replies = _Frames(count), _Frames(count), [None] * count
+        self._down, self._up, self._replies = Frames(count), Frames(count), [None] * count
         self._like = [None] * count
         self._arrived_ns = np.full(count, self._start_ns)
         self._event, self._number = np.full(count, NO_EVENT), np.zeros(count, np.int64)
@@ -205,7 +159,7 @@ class Cohort:
             turn: Makes the turns of clients.
         """
         by_ns = self._start_ns + to_ns(self.drivers.parts.client_timeout_s)
-        framed = np.flatnonzero(self._down.number != _NO_FRAME)
+        framed = np.flatnonzero(self._down.number != NO_FRAME)
         downloads = self._arrivals(self._arrived_ns, framed, up=False, by_ns=by_ns)
         self._arrived_ns[downloads.place] = downloads.at_ns
         if len(downloads.place) < len(framed) or not self.is_quiet_until(int(self._arrived_ns.max())):
@@ -231,7 +185,7 @@ class Cohort:
             return False
         ranks = self._events.ranks()
         self._departures = self._in_order(ranks, self._goes_on_ns, self._event, self._number)
-        leaving = self._departures[self._up.number[self._departures] != _NO_FRAME]
+        leaving = self._departures[self._up.number[self._departures] != NO_FRAME]
         uploads = self._arrivals(self._goes_on_ns, leaving, up=True, by_ns=by_ns)
         self._replied_ns = self._goes_on_ns.copy()
         self._replied_ns[uploads.place] = uploads.at_ns
@@ -241,9 +195,9 @@ class Cohort:
         self._record(ranks, downloads, leaving, uploads)
         return True
 
-    def _begin(self, downloads: _Arrived) -> Array:
+    def _begin(self, downloads: Arrived) -> Array:
         """Add the events by which hooks begin; return the places of all, in order."""
-        begun = np.flatnonzero(self._down.number == _NO_FRAME)
+        begun = np.flatnonzero(self._down.number == NO_FRAME)
         self._event[begun] = self._events.add(self._arrived_ns[begun], BEGUN)
         self._number[begun] = 1
         is_first = downloads.number == 0
@@ -412,7 +366,7 @@ class Cohort:
         self._up.number[place] = self._up.number_of(bus.on_link(packed, self._columns.exchange, up=True))
         self._replies[place] = packed.received
 
-    def _arrivals(self, at_ns: Array, places: Array, *, up: bool, by_ns: int) -> _Arrived:
+    def _arrivals(self, at_ns: Array, places: Array, *, up: bool, by_ns: int) -> Arrived:
         """Return when the frames of dispatches arrive.
 
         Args:
@@ -425,14 +379,14 @@ class Cohort:
         clients = self._columns.client[places].tolist()
         parcels = list(zip(at_ns[places].tolist(), clients, link_bytes, strict=True))
         arrivals = self.drivers.carrier.arrivals(parcels, up=up, all_at_once=not up, by_ns=by_ns)
-        return _Arrived.of(arrivals, places)
+        return Arrived.of(arrivals, places)
 
     def _in_order(self, ranks: Array, at_ns: Array, event: Array, number: Array) -> Array:
         """Return the order of what happens at some instants, by some events."""
         order: Array = np.lexsort((number, ranks[event], self._events.class_of(event), at_ns))
         return order
 
-    def _is_certain(self, uploads: _Arrived, by_ns: int) -> bool:
+    def _is_certain(self, uploads: Arrived, by_ns: int) -> bool:
         """Return whether the order of events is certain."""
         if (end_ns := int(self._replied_ns.max())) > by_ns:
             return False
@@ -448,12 +402,12 @@ class Cohort:
             )
         )
 
-    def _record(self, ranks: Array, downloads: _Arrived, leaving: Array, uploads: _Arrived) -> None:
+    def _record(self, ranks: Array, downloads: Arrived, leaving: Array, uploads: Arrived) -> None:
         """Make the records of all that happens."""
         add, places = self._records.add, np.arange(len(self.headers))
         start_ns = np.full(len(places), self._start_ns)
         add(DISPATCH, start_ns, dispatch_values(self._columns), SENT, NO_EVENT, places)
-        sent = np.flatnonzero(self._down.number != _NO_FRAME)
+        sent = np.flatnonzero(self._down.number != NO_FRAME)
         self._add_starts(start_ns[sent], sent, SENT, NO_EVENT, sent, up=False)
         self._add_ends(downloads, self._arrived_by[downloads.place], up=False)
         self._add_jobs()
@@ -483,7 +437,7 @@ class Cohort:
             values = transfer_start_values(self._headers_of(places), up, what)
             self._records.add(TRANSFER_START, at_ns, values, event_class, event, number)
 
-    def _add_ends(self, arrived: _Arrived, event: Array | int, *, up: bool) -> None:
+    def _add_ends(self, arrived: Arrived, event: Array | int, *, up: bool) -> None:
         """Add the records of frames that arrive."""
         if len(arrived.place):
             values = transfer_end_values(self._headers_of(arrived.place), up, Outcome.DELIVERED)
@@ -515,7 +469,7 @@ class Cohort:
         self._record_before(self._start_ns, BEGUN)
         end_ns, last = int(self._replied_ns.max()), int(self._departures[-1])
         event_class = _ORDINARY
-        if self._up.number[last] == _NO_FRAME and self._replied_ns[last] == end_ns:
+        if self._up.number[last] == NO_FRAME and self._replied_ns[last] == end_ns:
             event_class = EventClass(max(event_class, int(self._events.class_of(self._event[last]))))
         self._end = end_ns, event_class
         self.loop.before = self._before
@@ -555,9 +509,9 @@ class Cohort:
 
     def _enter_frames(self) -> None:
         """Enter all frames in the ledger, in the order of sending."""
-        sent = np.flatnonzero(self._down.number != _NO_FRAME)
+        sent = np.flatnonzero(self._down.number != NO_FRAME)
         start_ns = np.full(len(sent), self._start_ns)
-        leaving = self._departures[self._up.number[self._departures] != _NO_FRAME]
+        leaving = self._departures[self._up.number[self._departures] != NO_FRAME]
         for places, sent_ns, arrived_ns, up, frames in (
             (sent, start_ns, self._arrived_ns[sent], False, self._down),
             (leaving, self._goes_on_ns[leaving], self._replied_ns[leaving], True, self._up),
