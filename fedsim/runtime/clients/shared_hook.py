@@ -31,7 +31,7 @@ from fedsim.fleet import Device
 from fedsim.params import Array, Form, Model, PendingTree, Tree
 from fedsim.rng import Key
 from fedsim.runtime.clients.hook_steps import Turn
-from fedsim.walk import parts
+from fedsim.walk import instances, parts
 from fedsim.wire import Message
 
 Make = Callable[[Sequence[Tree]], Any]
@@ -43,13 +43,13 @@ class SharedContext(ClientContext):
 
     Attributes:
         is_specific: Whether the hook has asked for what other clients may have another value of.
-        names: By which names the seeds of its fits were derived.
+        names: The names from which seeds of fits were derived, by seed.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.is_specific = False
-        self.names: list[str] = []
+        self.names: dict[int, str] = {}
 
     @property
     def client(self) -> int:
@@ -91,8 +91,9 @@ class SharedContext(ClientContext):
 
     def _seed(self, name: str, key: Key | None = None) -> int:
         self.is_specific |= key is not None
-        self.names.append(name)
-        return super()._seed(name, key)
+        seed = super()._seed(name, key)
+        self.names[seed] = name
+        return seed
 
 
 class SharedHook:
@@ -111,12 +112,13 @@ class SharedHook:
         self.context: SharedContext | None = None
         self.requests: list[JobRequest] = []
         self._fits: list[SharedFit] = []
-        # The trees of its results by their ids: number of the fit, name of the model, part, form.
+        # Of the trees of its results, by their ids: number of the fit, name of the model, part, form. Once it
+        # has ended, of those in its reply alone.
         self._trees: dict[int, tuple[int, str, Part, Form]] = {}
         self._is_refused = False
         self._make_reply: Make | None = None
         self._reply: Message | None = None
-        self._results: list[LikeResults] = []
+        self._results: dict[int, LikeResults] = {}  # by the number of the fit
         self._num_clients = 1
 
     def go_on(self, turn: Turn, loop: VirtualTimeLoop) -> JobRequest | None:
@@ -162,6 +164,8 @@ class SharedHook:
             return False
         if self._is_specific or any(fit.is_looked_at for fit in self._fits):
             return False
+        sent = {id(tree) for tree in instances(reply, PendingTree)}
+        self._trees = {tree: known for tree, known in self._trees.items() if tree in sent}
         try:
             self._make_reply = _making(reply, {tree: slot for slot, tree in enumerate(self._trees)})
         except KeyError:
@@ -170,7 +174,7 @@ class SharedHook:
         return True
 
     def start(self, clients: Sequence[int], keys: Sequence[Key], ends_ns: Sequence[int]) -> None:
-        """Start the jobs of all.
+        """Start the fits of all whose results they send; nobody can look at the others.
 
         Args:
             clients: The others.
@@ -179,9 +183,11 @@ class SharedHook:
         """
         context, self._num_clients = cast(SharedContext, self.context), 1 + len(clients)
         place = partial(place_of, round=context.round)
-        for fit, name, end_ns in zip(self._fits, context.names, ends_ns, strict=True):
+        for number in sorted({fit for fit, *_ in self._trees.values()}):
+            fit = self._fits[number]
+            name = context.names[fit.fit.seed]
             seeds = [key.child(name).seed for key in keys]
-            self._results.append(fit.start(clients, seeds, end_ns, place))
+            self._results[number] = fit.start(clients, seeds, ends_ns[number], place)
 
     def replies(self) -> Sequence[Message | None]:
         """Return the replies of all, that of the first included, when their jobs have ended."""
@@ -195,7 +201,7 @@ class SharedHook:
     @property
     def are_in_range(self) -> bool:
         """Whether no trained scalar of any reply is known to be out of range."""
-        return all(results.are_in_range for results in self._results)
+        return all(results.are_in_range for results in self._results.values())
 
 
 def part_of(devices: Device, span: slice) -> Device:
@@ -240,13 +246,13 @@ def _making(value: Any, slots: Mapping[int, int]) -> Make | None:
         slots: The numbers of the trees by their ids.
 
     Raises:
-        KeyError: A pending tree is in it that is none of these.
+        KeyError: A pending tree is in it that is none of these, or one of these is in a value of another kind
+            than a message, a mapping, a list or a tuple.
     """
-    if type(value) is PendingTree:
+    cls = type(value)
+    if cls is PendingTree:
         return itemgetter(slots[id(value)]) if value.is_pending else None
-    if isinstance(value, np.ndarray):
-        return None
-    cls, whole = type(value), dict(parts(value))
+    whole = dict(parts(value))
     made = [(name, make) for name, part in whole.items() if (make := _making(part, slots)) is not None]
     if not made:
         return None
@@ -257,17 +263,16 @@ def _making(value: Any, slots: Mapping[int, int]) -> Make | None:
             its[name] = make(trees)
         return its
 
+    def message(trees: Sequence[Tree]) -> Any:
+        # Its fields have been checked once, and the trees have the same form.
+        made_message = object.__new__(cls)
+        vars(made_message).update(changed(trees))
+        return made_message
+
     if isinstance(value, Message):
-
-        def message(trees: Sequence[Tree]) -> Any:
-            # Its fields have been checked once, and the trees have the same form.
-            made_message = object.__new__(cls)
-            vars(made_message).update(changed(trees))
-            return made_message
-
         return message
     if isinstance(value, Mapping):
         return changed
-    if isinstance(value, list | tuple):
-        return lambda trees: cls(changed(trees).values())
-    return lambda trees: cls(**changed(trees))
+    if cls not in (list, tuple):
+        raise KeyError(cls)
+    return lambda trees: cls(changed(trees).values())

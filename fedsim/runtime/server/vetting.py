@@ -38,7 +38,7 @@ class Vetting:
         if like is not None and like in self._accepted:
             return None if like.are_in_range else non_finite(reply.message)
         fault = self._misfit(reply)
-        if fault is None and like is not None and self._knows_forms_alone:
+        if fault is None and like is not None and self._knows_forms_alone and reply.message is not None:
             self._accepted.add(like)
         return fault
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fedsim.algorithms.common.model_rounds import ModelTraining
+from fedsim.algorithms.fedavg import FedAvg
 from fedsim.clock import Trace, now_s
 from fedsim.engine.jobs import Stream
 from fedsim.params import Form, Model, PendingTree
@@ -66,7 +67,15 @@ async def _constant(client: Any, state: Any, message: Any) -> Any:
     return state, ModelUpdate.of(message.model, num_samples=1)
 
 
-@pytest.mark.parametrize("hook", [_plain, _twice, _constant])
+async def _fails_in_between(client: Any, state: Any, message: Any) -> Any:
+    with pytest.raises(ValueError, match="give one of them"):
+        await client.fit(message.model, epochs=1, steps=1)
+    with pytest.raises(ValueError, match="without streams"):
+        await client.fit(message.model, streams={}, name="other")
+    return await _plain(client, state, message)
+
+
+@pytest.mark.parametrize("hook", [_plain, _twice, _constant, _fails_in_between])
 @pytest.mark.parametrize(
     "changes",
     [
@@ -164,6 +173,42 @@ def test_a_model_that_diverges_is_rejected_alone() -> None:
     assert quick[-1]
 
 
+async def _sends_nothing(client: Any, state: Any, message: Any) -> Any:
+    await client.fit(message.model)
+    return state, None
+
+
+async def _stays(self: Any, server: Any, state: Any, replies: Any) -> Any:
+    return state
+
+
+def test_a_reply_without_a_frame_is_vetted_though_its_fit_diverges() -> None:
+    changes = {"training.lr": 1e6, "training.epochs": 9, "models": {"mlp": {"params": {"hidden": [9, 9]}}}}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ModelTraining, "reply", None)
+        patch.setattr(FedAvg, "merge", _stays)
+        shared, num_shared = run_with(_sends_nothing, changes, drives=True)
+        assert (shared, 10) == run_with(_sends_nothing, changes, drives=False)
+    assert num_shared < 10
+
+
+def test_fits_whose_results_nobody_sends_are_not_done() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ModelTraining, "train", lambda self, *given: _twice(*given))
+        parts = build(load_scenario(SIMPLE))
+        run(parts)
+    assert sum(parts.executor.jobs_done["fit"].values()) == 10  # of 20: five clients, two rounds
+
+
+def test_ctrl_c_in_a_job_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def pressed(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedsim.engine.executors.threads.run_together", pressed)
+    with pytest.raises(KeyboardInterrupt):
+        run(build(load_scenario(SIMPLE)))
+
+
 def _tree(form: Form, value: float) -> PendingTree:
     return PendingTree(form, lambda: {"w": np.full(2, value)})
 
@@ -184,6 +229,8 @@ def test_a_reply_is_made_with_other_trees_in_its_places() -> None:
     assert _making({"a": [1, np.zeros(2)]}, slots) is None
     with pytest.raises(KeyError):
         _making([strange], slots)
+    with pytest.raises(KeyError):
+        _making(Model("net", first), slots)
     strange.computed()
     assert _making([strange], slots) is None
     assert partial(_making, first, slots)() is not None
