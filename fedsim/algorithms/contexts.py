@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from fedsim.data import Split
-from fedsim.engine.compute_context import ComputeContext
+from fedsim.engine.compute_context import ComputeContext, party_words
 from fedsim.engine.engine import Engine
 from fedsim.engine.kept_optimisers import Keeping
 from fedsim.engine.requests import JobRequest
@@ -52,7 +52,7 @@ class Background(dict[str, asyncio.Task[Any]]):
 
 def place_of(client: int, round: int) -> str:  # noqa: A002
     """Return whose job it is and of which round, in words behind what is said of the job."""
-    return f"{' at the server' if client < 0 else f' at client {client}'} in round {round}"
+    return f"{party_words(client)} in round {round}"
 
 
 class Context(ComputeContext):

@@ -157,7 +157,7 @@ class Ledger:
         rows["sent_ns"], rows["bytes"], rows["parameters"] = sent_ns, num_bytes, num_parameters
         rows["client"], rows["round"], rows["dispatch"] = headers.client, headers.round, headers.dispatch
         rows["overhead"], rows["up"], rows["data"] = overhead_bytes, up, is_data
-        rows["kind"] = [words[kind] for kind in kind] if isinstance(kind, np.ndarray) else words[kind]
+        rows["kind"] = [words[word] for word in kind] if isinstance(kind, np.ndarray) else words[kind]
         rows["exchange"] = words[headers.exchange]
         self._sent.frombytes(rows.tobytes())
         self._outcome.extend([_DELIVERED] * count)

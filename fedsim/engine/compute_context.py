@@ -39,6 +39,11 @@ PREDICT_BATCH_SIZE = 256
 """Samples in a batch of a prediction; it changes speed, and results by rounding alone."""
 
 
+def party_words(client: int) -> str:
+    """Return at whom a job failed, in words behind what is said of the job."""
+    return " at the server" if client < 0 else f" at client {client}"
+
+
 class ComputeContext:
     """What one hook of a party trains, predicts, evaluates and computes with.
 
@@ -69,7 +74,7 @@ class ComputeContext:
         self._keeping = keeping
         self._calls = 0
 
-    # The methods below use the private fields: what is read here, the hook has asked for.
+    # Methods of contexts read the private fields, so that whoever reads these is a hook.
 
     @property
     def client(self) -> int:
@@ -354,7 +359,7 @@ class ComputeContext:
 
     def _place(self) -> str:
         """Return whose job it is, in words behind what is said of the job."""
-        return " at the server" if self._client < 0 else f" at client {self._client}"
+        return party_words(self._client)
 
     def _do(self, job: Job, fit_work: FitWork | None = None) -> Awaitable[list[Any]]:
         """Have one job done; return what gives its result, in a list, when it is awaited."""

@@ -8,7 +8,7 @@ counts hits, :class:`Call` is an algorithm's own arithmetic.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from fedsim.data import Split
@@ -142,20 +142,7 @@ class Fit:
             else stream
             for name, stream in self.streams.items()
         }
-        return Fit(
-            self.step,
-            self.models,
-            self.trained,
-            streams,
-            self.optimisers,
-            self.num_steps,
-            seed,
-            self.extras,
-            self.states,
-            self.outputs,
-            self.public_buffers,
-            self.like,
-        )
+        return replace(self, streams=streams, seed=seed)
 
 
 def check_names(

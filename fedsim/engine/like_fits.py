@@ -68,9 +68,7 @@ class LikeFitted(NamedTuple):
             raise error
         job, models = fits.fit, {}
         for name in job.trained:
-            params, buffers = [
-                of_all[number] if (of_all := self.trees.get((name, part))) else {} for part in PARTS
-            ]
+            params, buffers = [self.trees[name, part][number] for part in PARTS]
             models[name] = Model(job.models[name].architecture, params, buffers)
         return Fitted(models, float("nan"), job.num_steps)
 

@@ -201,6 +201,7 @@ class ClientHost:
 
     def reply(self, turn: Turn) -> Any:
         """Keep what a client holds after its hook has ended, and send its reply; return the departure."""
+        turn.forget_ahead()
         self.keep(turn)
         if self.sent is not None:
             self.sent[turn.header.receiver, turn.header.dispatch] = turn.reply
