@@ -18,7 +18,7 @@ from fedsim.csv_rows import Row
 from fedsim.errors import DataError, UnitError, UserError
 from fedsim.fleet.availability.trace import PLUGIN as TRACE
 from fedsim.fleet.device_table import parse_table
-from fedsim.network.capacity import read_capacity
+from fedsim.network.capacity_trace import read_capacity
 from fedsim.processes.addresses_and_tls import address
 from fedsim.scenario.load import apply_override, parse_override
 from fedsim.units import parse as quantity

@@ -12,7 +12,7 @@ import tempfile
 from html import escape
 from pathlib import Path
 
-from fedsim.figures.base import Section
+from fedsim.figures.chart_types import Section
 from fedsim.figures.drawing import write_figures
 from fedsim.page.write_report import REPORT, page_of
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedsim.algorithms.base import About, Replies, Reply
-from fedsim.algorithms.common.model_set import ModelSet
+from fedsim.algorithms.common.model_set_message import ModelSet
 from fedsim.algorithms.common.training_rounds import OwnModelRounds
 from fedsim.algorithms.common.tree_arithmetic import squared_distance
 from fedsim.algorithms.contexts import ClientContext, ServerContext

@@ -110,7 +110,7 @@ class HypCluster(FineTuning[HypClusterConfig, Models], ModelClusters[HypClusterC
             Exchange(
                 f"compare_{number}",
                 instruct=self.instruct_compare,
-                local=self.local_compare,
+                local=self.local_validation_loss,
                 merge=self.merge_compare,
                 when="opening",
                 who="all",
@@ -164,7 +164,7 @@ class HypCluster(FineTuning[HypClusterConfig, Models], ModelClusters[HypClusterC
             return chosen, {}
         return replace(state, chosen=chosen), broadcast(left, ModelBroadcast.of(model))
 
-    async def local_compare(
+    async def local_validation_loss(
         self, client: ClientContext, state: Any, message: ModelBroadcast
     ) -> tuple[Any, ModelLoss]:
         """Send the model's loss."""

@@ -30,7 +30,7 @@ from fedsim.algorithms.common.model_clusters import (
     members,
 )
 from fedsim.algorithms.common.model_rounds import mean_of_models
-from fedsim.algorithms.common.model_set import ModelSet
+from fedsim.algorithms.common.model_set_message import ModelSet
 from fedsim.algorithms.common.tree_arithmetic import combination
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.engine.compute_context import ComputeContext

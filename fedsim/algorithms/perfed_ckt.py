@@ -91,7 +91,7 @@ class ClientState(public_set_delivery.ClientState):
 
 
 @dataclass(frozen=True, slots=True)
-class HeldNear:
+class CloseToTeacher:
     """The loss on own samples, and the mean squared distance of predictions from a centroid's."""
 
     lam: float  # weight of the distance, which sums over classes
@@ -200,7 +200,7 @@ class PerFedCKT(PublicSetDelivery[PerFedCKTConfig, Clusters | None, ClientState]
             predicted = await _predictions(client, state.model, samples)
         teacher = centroids[nearest(centroids, predicted)]
         return {
-            "step": Descent(loss=HeldNear(self.config.lam, _form(client) == "probs")),
+            "step": Descent(loss=CloseToTeacher(self.config.lam, _form(client) == "probs")),
             "streams": {
                 TRAIN: Stream(client.own("train"), client.training.batch_size),
                 PUBLIC: Stream(samples, self.config.public_batch_size),

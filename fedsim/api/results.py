@@ -20,7 +20,7 @@ from fedsim.report.atomic_folder import check_files, check_folders, staged, writ
 from fedsim.report.cost_breakdown import Summary
 from fedsim.report.places import TABLES
 from fedsim.report.read_parquet import read_table
-from fedsim.report.read_whole import read_whole
+from fedsim.report.read_results import read_checked
 from fedsim.report.run_text import run_blocks, run_text
 from fedsim.report.saved_models import MODELS, EndModels, read_models, write_models
 from fedsim.report.summary import read_summary
@@ -145,7 +145,7 @@ class Result:
                 which there are.
         """
         if self._models is None:
-            self._models = read_whole(self.folder, read_models)
+            self._models = read_checked(self.folder, read_models)
         by_client = self._models.by_client
         if client is None:
             wanted = name or "global"
@@ -285,7 +285,7 @@ class Comparison:
         for run, its_folder in zip(self.runs, folders, strict=True):
             run.save(its_folder, force=force)
         for table in tables:
-            write_file(place / table, read_whole(self.folder / table, Path.read_bytes))
+            write_file(place / table, read_checked(self.folder / table, Path.read_bytes))
         return place
 
     def write_report(

@@ -21,7 +21,7 @@ from fedsim.page.write_report import write_report
 from fedsim.quoting import quoted
 from fedsim.ranges import Processes, ends
 from fedsim.report.places import COMPARISON, RUNS, kind_of
-from fedsim.report.read_whole import read_object
+from fedsim.report.read_results import read_object
 from fedsim.report.saved_models import EndModels
 from fedsim.report.tables import arrow_rows, arrow_table
 from fedsim.report.text_table import to_html

@@ -1,7 +1,7 @@
 """The ``fedsim`` command: the only place that prints.
 
 Results go to standard output, progress and errors to standard error. Both are formatted where they are a
-terminal, and plain lines where they are not. :mod:`fedsim.cli.commands` declares the commands and their
+terminal, and plain lines where they are not. :mod:`fedsim.cli.main_command` declares the commands and their
 options; the module that does a command's work is imported when the command is run.
 
 === ================================================================
@@ -12,6 +12,6 @@ options; the module that does a command's work is imported when the command is r
 === ================================================================
 """
 
-from fedsim.cli.commands import main
+from fedsim.cli.main_command import main
 
 __all__ = ["main"]

@@ -21,7 +21,7 @@ from click.shell_completion import (
 )
 
 from fedsim import example_files
-from fedsim.cli.commands import main
+from fedsim.cli.main_command import main
 from fedsim.cli.plugin_kinds import FOLDERS
 from fedsim.plugin_listing import available
 

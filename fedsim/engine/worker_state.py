@@ -36,7 +36,7 @@ from fedsim.engine.jobs import (
 )
 from fedsim.errors import UserError
 from fedsim.models import Architecture, Architectures, Net
-from fedsim.models.cpu_kernels import is_faster_channels_last, pool_before_relu
+from fedsim.models.cpu_layout import is_faster_channels_last, pool_before_relu
 from fedsim.params import Array, Model, Tree, freeze
 from fedsim.to_device import to_device
 

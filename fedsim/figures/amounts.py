@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedsim.figures.base import Axis, BarChart, LineChart, Unit
+from fedsim.figures.chart_types import Axis, BarChart, LineChart, Unit
 from fedsim.params import Array
 from fedsim.report import number_format
 from fedsim.units import format_quantity

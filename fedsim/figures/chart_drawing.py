@@ -12,7 +12,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure as Page
 from matplotlib.patches import Patch
 
-from fedsim.figures.base import (
+from fedsim.figures.chart_types import (
     Axis,
     BarChart,
     Chart,

@@ -17,7 +17,7 @@ from typing import Any
 from fedsim.csv_rows import safe_cell
 from fedsim.durable import telling
 from fedsim.errors import UserError
-from fedsim.figures.base import (
+from fedsim.figures.chart_types import (
     Axis,
     BarChart,
     Chart,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedsim.figures.amounts import amount, bars_text
-from fedsim.figures.base import Axis, BarChart, Figure, GanttChart, Part
+from fedsim.figures.chart_types import Axis, BarChart, Figure, GanttChart, Part
 from fedsim.params import Array
 from fedsim.report.cost_breakdown import Columns
 from fedsim.report.number_format import several

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedsim.errors import UnitError
 from fedsim.figures.amounts import amount
-from fedsim.figures.base import Axis, Figure, Line, LineChart, Target
+from fedsim.figures.chart_types import Axis, Figure, Line, LineChart, Target
 from fedsim.figures.round_curves import TIME
 from fedsim.params import Array
 from fedsim.report.cost_breakdown import Columns

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from fedsim.figures.amounts import bars_text, lines_text
-from fedsim.figures.base import Axis, BarChart, Figure, LineChart, Part, measured_line
+from fedsim.figures.chart_types import Axis, BarChart, Figure, LineChart, Part, measured_line
 from fedsim.figures.round_curves import TIME
 from fedsim.report.cost_breakdown import Columns, Figures
 from fedsim.runtime.records.dispatch_rows import OUTCOMES

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fedsim.figures.amounts import lines_text
-from fedsim.figures.base import Axis, Figure, Line, LineChart, Scale, Target, measured_line
+from fedsim.figures.chart_types import Axis, Figure, Line, LineChart, Scale, Target, measured_line
 from fedsim.params import Array
 from fedsim.report.cost_breakdown import Columns
 from fedsim.report.run_columns import SENT

@@ -13,12 +13,12 @@ import numpy as np
 
 from fedsim.errors import UserError
 from fedsim.figures import client_quality, gantt, holdings, link_use, participation, round_curves, spending
-from fedsim.figures.base import Figure, LineChart, Section, Target
+from fedsim.figures.chart_types import Figure, LineChart, Section, Target
 from fedsim.figures.ticks import tick_label
 from fedsim.quoting import quoted
 from fedsim.report.cost_breakdown import Columns
 from fedsim.report.read_parquet import read_columns
-from fedsim.report.read_whole import read_provenance, read_scenario
+from fedsim.report.read_results import read_provenance, read_scenario
 from fedsim.report.run_trace import read_spans
 from fedsim.runtime.budget import MEASURES
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedsim.figures.amounts import bars_text
-from fedsim.figures.base import Axis, BarChart, Figure, Part
+from fedsim.figures.chart_types import Axis, BarChart, Figure, Part
 from fedsim.params import Array
 from fedsim.report.cost_breakdown import Columns, Figures
 from fedsim.report.run_columns import SENT
@@ -69,7 +69,8 @@ _KINDS = (
 def spent(rows: Columns) -> Figures:
     """Return sums over rows of ``rounds`` or ``clients``, with names as a summary's figures have.
 
-    (:func:`fedsim.report.cost_breakdown.figures`.) What follows from a column that is not there is left out.
+    (:func:`fedsim.report.cost_breakdown.cost_figures`.) What follows from a column that is not there is
+    left out.
     """
     sums = {name: float(np.sum(rows[name])) for name in NEEDED if name in rows}
     for name, parts in (("payload_bytes", SENT), ("overhead_bytes", _OVERHEAD)):

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedsim.figures.base import Figure, Line, Target
+from fedsim.figures.chart_types import Figure, Line, Target
 from fedsim.figures.round_curves import BYTES, TIME, quality_figure
 from fedsim.figures.ticks import tick_label
 from fedsim.params import Array

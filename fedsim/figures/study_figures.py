@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedsim.figures import gantt
-from fedsim.figures.base import Figure, Section
+from fedsim.figures.chart_types import Figure, Section
 from fedsim.figures.client_quality import ranked_figures
 from fedsim.figures.participation import outcome_figures
 from fedsim.figures.run_figures import (

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedsim.figures.base import Line
+from fedsim.figures.chart_types import Line
 from fedsim.params import Array
 
 MAX_POINTS = 500

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from fedsim.figures.amounts import amount
-from fedsim.figures.base import Axis, Scale, Unit
+from fedsim.figures.chart_types import Axis, Scale, Unit
 
 MAX_TICKS = 6
 """Marks of an axis, unless told otherwise."""

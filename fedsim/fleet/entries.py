@@ -128,7 +128,7 @@ class GroupConfig(_Entry):
         return trace
 
     @property
-    def traces(self) -> Mapping[str, LinkTraceConfig]:
+    def link_traces(self) -> Mapping[str, LinkTraceConfig]:
         """The traces by quantity, of those that have one."""
         return {name: trace for name, key in TRACED.items() if (trace := getattr(self, key)) is not None}
 
@@ -139,11 +139,11 @@ class GroupConfig(_Entry):
 
     def explicit(self) -> Self:
         """Return the entry with its name and the quantities of its device class, save those of traces."""
-        return super().explicit().model_copy(update={"name": self.label, **dict.fromkeys(self.traces)})
+        return super().explicit().model_copy(update={"name": self.label, **dict.fromkeys(self.link_traces)})
 
     def _given(self) -> dict[str, Any]:
         file = {"file": self.file} if self.file else {}
-        return super()._given() | file | dict.fromkeys(self.traces, _STAND_IN)
+        return super()._given() | file | dict.fromkeys(self.link_traces, _STAND_IN)
 
 
 class ServerConfig(_Entry):

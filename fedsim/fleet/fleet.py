@@ -27,7 +27,7 @@ from fedsim.fleet.distributions import Values
 from fedsim.fleet.entries import TRACED, GroupConfig, ServerConfig
 from fedsim.fleet.load import Load
 from fedsim.network.base import InGroups, Links, TraceOf
-from fedsim.network.capacity import Capacity
+from fedsim.network.capacity_trace import Capacity
 from fedsim.network.link_traces import LinkTraces
 from fedsim.params import Array
 from fedsim.plugins import name_of
@@ -75,7 +75,7 @@ class Group:
     loads: Sequence[Load | None]
     load_rows: NDArray[np.integer]
     places: NDArray[np.integer]
-    traces: Mapping[str, LinkTraces] = field(default_factory=dict)
+    link_traces: Mapping[str, LinkTraces] = field(default_factory=dict)
     common: Sequence[Any] = field(init=False, repr=False)
     variables: Sequence[tuple[int, NDArray[np.float64]]] = field(init=False, repr=False)
 
@@ -213,13 +213,13 @@ class Fleet:
 
     def trace_of(self, quantity: str) -> TraceOf | None:
         """Return what says which trace a client's ``up`` or ``down`` follows; None if all are constant."""
-        if not any(quantity in group.traces for group in self.groups):
+        if not any(quantity in group.link_traces for group in self.groups):
             return None
         return partial(self._trace, quantity)
 
     def _trace(self, quantity: str, client: int) -> Capacity | None:
         group = self.groups[self.group(client)]
-        traces = group.traces.get(quantity)
+        traces = group.link_traces.get(quantity)
         return None if traces is None else traces.of(client - group.start)
 
     def links(self) -> Links:
@@ -239,11 +239,11 @@ class Fleet:
     @property
     def is_traced(self) -> bool:
         """Whether any client's link follows a trace."""
-        return any(group.traces for group in self.groups)
+        return any(group.link_traces for group in self.groups)
 
     def without_traces(self) -> Fleet:
         """Return the fleet with links that are constant at the mean of their traces."""
-        groups = [replace(group, traces={}) for group in self.groups]
+        groups = [replace(group, link_traces={}) for group in self.groups]
         return Fleet(groups, self.server, self.server_model, self.availability, self.time_scales)
 
     @property
@@ -302,7 +302,7 @@ def _group(config: GroupConfig, start: int, sizes: NDArray[np.int64], default_mo
     hardware = _hardware(config.profile(), config.label, config.count, key)
     traces = {
         quantity: LinkTraces.draw(trace, config.count, key.child(TRACED[quantity]))
-        for quantity, trace in config.traces.items()
+        for quantity, trace in config.link_traces.items()
     }
     columns = hardware[0] | {quantity: _column(drawn.mean_bps()) for quantity, drawn in traces.items()}
     stop = start + config.count

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeGuard
 import numpy as np
 
 from fedsim.clock import call_after, now_ns
-from fedsim.network.capacity import Capacity
+from fedsim.network.capacity_trace import Capacity
 from fedsim.params import Array
 from fedsim.plugins import C, Plugin
 

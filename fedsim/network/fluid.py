@@ -29,8 +29,8 @@ from fedsim.network.base import (
     Passage,
     numbers_of,
 )
-from fedsim.network.capacity import Capacity, read_capacity
 from fedsim.network.capacity_audit import LoadCheck
+from fedsim.network.capacity_trace import Capacity, read_capacity
 from fedsim.network.fluid_server_link import NEVER_NS, FluidPassage, ServerLink, end_ns
 from fedsim.network.max_min_star import Flow, MaxMinStar, noise_s
 

@@ -10,8 +10,8 @@ from typing import Literal, cast
 
 from fedsim.clock import VirtualTimeLoop
 from fedsim.network.base import Listener, Parcel, PerClient, TraceOf
-from fedsim.network.capacity import Capacity
 from fedsim.network.capacity_audit import Link, LoadCheck
+from fedsim.network.capacity_trace import Capacity
 from fedsim.network.max_min_star import Flow, MaxMinStar, noise_s
 
 _NEVER_S = 1e18  # an end this far away is not worth a timer

@@ -2,7 +2,7 @@
 
 A trace takes the place of a constant rate. A client is two numbers: which trace its link follows, and how far
 into a lap it is when the run begins. Only while it has a transfer does it become a
-:class:`fedsim.network.capacity.Capacity` of its own.
+:class:`fedsim.network.capacity_trace.Capacity` of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fedsim import bounded_unpacking
 from fedsim.config import Config
 from fedsim.errors import DataError
 from fedsim.input_paths import InputPath, located
-from fedsim.network.capacity import Capacity, read_capacity
+from fedsim.network.capacity_trace import Capacity, read_capacity
 from fedsim.params import Array
 from fedsim.quoting import MAX_SHOWN, nearest, quoted, shortened
 from fedsim.rng import Key

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsim.figures.base import (
+from fedsim.figures.chart_types import (
     BarChart,
     Chart,
     Figure,

@@ -18,7 +18,7 @@ from typing import Any
 
 from fedsim import __version__
 from fedsim.figures import palette
-from fedsim.page.page import Page, page_json
+from fedsim.page.page_content import Page, page_json
 
 SCRIPTS = (
     *("dom", "format", "ticks", "theme", "legend", "table", "plane"),

@@ -8,7 +8,7 @@ from typing import Self
 from fedsim.page.html import html
 from fedsim.page.live_server import LiveServer
 from fedsim.page.live_snapshot import Followed, panels
-from fedsim.page.page import Page
+from fedsim.page.page_content import Page
 
 
 class LivePage:

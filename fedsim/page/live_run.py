@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from time import monotonic, process_time
 
-from fedsim.figures.base import Section, Target
+from fedsim.figures.chart_types import Section, Target
 from fedsim.figures.run_figures import round_sections
 from fedsim.page.live_reader import RunReader
 from fedsim.page.live_snapshot import Followed, Rates, Snapshot, event_tables, fleet_section, sentence
-from fedsim.page.page import Page
+from fedsim.page.page_content import Page
 from fedsim.report import number_format
 from fedsim.report.run_text import PASSED, SIMULATED, measured_words
 from fedsim.report.tables import rounds_so_far

@@ -13,10 +13,10 @@ import numpy as np
 
 from fedsim.errors import UserError
 from fedsim.figures.amounts import bars_text
-from fedsim.figures.base import Axis, BarChart, Figure, Part, Section
+from fedsim.figures.chart_types import Axis, BarChart, Figure, Part, Section
 from fedsim.page.live_reader import Counts, RunReader
 from fedsim.page.live_server import Clock
-from fedsim.page.page import Page, PageTable, page_json
+from fedsim.page.page_content import Page, PageTable, page_json
 from fedsim.report import number_format
 from fedsim.report.run_text import SIMULATED, TIMES
 from fedsim.report.text_table import TextTable

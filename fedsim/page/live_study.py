@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic, process_time
 
-from fedsim.figures.base import Section
+from fedsim.figures.chart_types import Section
 from fedsim.figures.run_figures import QUALITY
 from fedsim.figures.study_curves import study_curve_figures
 from fedsim.page.live_reader import RunReader
@@ -20,7 +20,7 @@ from fedsim.page.live_snapshot import (
     fleet_section,
     sentence,
 )
-from fedsim.page.page import Page, PageTable
+from fedsim.page.page_content import Page, PageTable
 from fedsim.report import number_format
 from fedsim.report.cost_breakdown import Columns
 from fedsim.report.places import holds_run

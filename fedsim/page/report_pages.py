@@ -11,11 +11,11 @@ from typing import Any
 from fedsim import toml
 from fedsim.figures.run_figures import run_sections
 from fedsim.figures.study_figures import study_sections
-from fedsim.page.page import Page, named
+from fedsim.page.page_content import Page, named
 from fedsim.report import cost_breakdown, number_format, run_text
 from fedsim.report.atomic_folder import MARK
 from fedsim.report.cost_breakdown import Summary
-from fedsim.report.read_whole import read_provenance, read_whole
+from fedsim.report.read_results import read_checked, read_provenance
 from fedsim.report.summary import read_summary
 from fedsim.report.text_table import Pairs, TextTable
 from fedsim.studies import comparison
@@ -34,7 +34,7 @@ def run_page(folder: Path, rounds: tuple[int, int] | None = None) -> Page:
     """Return the page of a run; ``rounds`` are the first and the last that are shown client by client."""
     summary = read_summary(folder)
     provenance = read_provenance(folder)
-    sections = read_whole(folder, lambda place: run_sections(place, rounds))
+    sections = read_checked(folder, lambda place: run_sections(place, rounds))
 
     def page(summary: Summary) -> Page:
         passed = run_text.SIMULATED if provenance["bus"] == "memory" else run_text.PASSED
@@ -51,14 +51,14 @@ def run_page(folder: Path, rounds: tuple[int, int] | None = None) -> Page:
             [
                 *run_text.pairs(summary, passed),
                 *cost_breakdown.lines(summary),
-                ("parameters", read_whole(folder / "scenario.toml", _params)),
+                ("parameters", read_checked(folder / "scenario.toml", _params)),
                 *_provenance(provenance),
                 ("trace hash", summary["trace_hash"]),
                 ("model hash", summary["model_hash"]),
             ],
         )
 
-    return read_whole(folder / MARK, lambda file: page(summary))
+    return read_checked(folder / MARK, lambda file: page(summary))
 
 
 def read_remarks(folder: Path) -> list[str]:
@@ -72,7 +72,7 @@ def read_remarks(folder: Path) -> list[str]:
             elif entry["event"] == "not finite":
                 yield f"not finite: {entry['cause']}"
 
-    return read_whole(folder / "log.jsonl", lambda file: list(remarks(file)))
+    return read_checked(folder / "log.jsonl", lambda file: list(remarks(file)))
 
 
 def _params(file: Path) -> str:
@@ -95,7 +95,7 @@ def _provenance(host: dict[str, Any]) -> Pairs:
 def study_page(folder: Path) -> Page:
     """Return the page of a study or a comparison, even if some of its runs have not ended."""
     answers = read_folder(folder)
-    tables = read_whole(folder, lambda _: _tables(answers))
+    tables = read_checked(folder, lambda _: _tables(answers))
     answer, *others = named(tables)
     return Page(
         answers.plan.name,
@@ -103,7 +103,7 @@ def study_page(folder: Path) -> Page:
         answer_sentence(answers),
         answer,
         _remarks(folder, answers),
-        read_whole(folder, lambda place: study_sections(answers, place)),
+        read_checked(folder, lambda place: study_sections(answers, place)),
         others,
         _facts(answers),
     )

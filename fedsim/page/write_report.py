@@ -8,7 +8,7 @@ from fedsim.durable import telling
 from fedsim.errors import OutputError, UserError
 from fedsim.figures.drawing import write_figures
 from fedsim.page.html import GENERATOR, html
-from fedsim.page.page import Page
+from fedsim.page.page_content import Page
 from fedsim.page.report_pages import run_page, study_page
 from fedsim.report.atomic_folder import MARK, MEND, check_files, write_file
 from fedsim.report.places import kind_of

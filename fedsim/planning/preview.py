@@ -35,7 +35,7 @@ def fleet(fleet: Fleet) -> TextTable:
         f"{quantity} of {group.label}: mean of a trace, of "
         + number_format.several(len(traces.capacities), "trace")
         for group in fleet.groups
-        for quantity, traces in group.traces.items()
+        for quantity, traces in group.link_traces.items()
     ]
     notes += [
         f"load of {group.label}: {_law(load)}, drawn for each job"

@@ -16,7 +16,7 @@ import numpy as np
 from fedsim.engine.cluster.call_sizes import CALL_S
 from fedsim.engine.cost import Costs
 from fedsim.engine.jobs import ClientSamples, Evaluate, Fit, GlobalTest, InlineSamples, Job, Predict
-from fedsim.planning.rehearsal import JobKind, Learning, Rehearsal, Work, add, rehearse
+from fedsim.planning.rehearsal import JobKind, Learning, Rehearsal, Work, record_job, rehearse
 from fedsim.quoting import MAX_SHOWN, shortened
 from fedsim.report import number_format
 from fedsim.runtime.evaluation import PARTS_PER_JOB
@@ -183,10 +183,10 @@ def evaluation_jobs(parts: Parts, result: RunResult) -> Work:
             samples = tuple(ClientSamples(client, split) for client in own)
             amount = sum(parts.data.num_samples(client, split) for client in own)
             if amount:
-                add(work, Evaluate(model, samples, batch_size), amount)
+                record_job(work, Evaluate(model, samples, batch_size), amount)
         if "global" in models and len(parts.data.global_test):
             job = Evaluate(models["global"], (GlobalTest(),), batch_size)
-            add(work, job, len(parts.data.global_test))
+            record_job(work, job, len(parts.data.global_test))
     return work
 
 

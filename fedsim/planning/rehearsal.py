@@ -61,7 +61,7 @@ Work: TypeAlias = dict[Hashable, JobKind]
 """Jobs by what they have in common."""
 
 
-def add(work: Work, job: Learning, amount: float) -> None:
+def record_job(work: Work, job: Learning, amount: float) -> None:
     """Add a job to those of its kind."""
     models = [job.model] if not isinstance(job, Fit) else list(job.models.values())
     step = type(job.step) if isinstance(job, Fit) else None
@@ -97,11 +97,11 @@ class JobRecorder(Executor):
         """Record a job. Calls are not recorded: every executor does them."""
         match job:
             case Fit() if step_flops:
-                add(self._work, job, step_flops * job.num_steps)
+                record_job(self._work, job, step_flops * job.num_steps)
             case Predict():
-                add(self._work, job, self._resources.num_samples(job.samples))
+                record_job(self._work, job, self._resources.num_samples(job.samples))
             case Evaluate():
-                add(self._work, job, sum(map(self._resources.num_samples, job.parts)))
+                record_job(self._work, job, sum(map(self._resources.num_samples, job.parts)))
         return self._inner.submit(job, due, step_flops=step_flops)
 
     def wait(self, promise: Any) -> Any:
@@ -114,8 +114,8 @@ class JobRecorder(Executor):
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """A part of a rehearsal."""
+class MeasuredPart:
+    """The real time and the work of a part of a rehearsal."""
 
     real_s: float
     works: Sequence[Work]
@@ -129,8 +129,8 @@ class Rehearsal:
     parts: Parts
     result: RunResult
     jobs: Sequence[tuple[int, int, float, float]]
-    once: Share
-    each: Share
+    once: MeasuredPart
+    each: MeasuredPart
 
     @property
     def last(self) -> RoundRow:
@@ -243,7 +243,7 @@ def rehearse(parts: Parts) -> Rehearsal:
     marks.append((rounds + 2, perf_counter(), executor.taken()))
     passed = [(number, at_s - before_s, work) for (_, before_s, _), (number, at_s, work) in pairwise(marks)]
     once, each = (
-        Share(
+        MeasuredPart(
             sum(real_s for number, real_s, _ in passed if (number == rounds) == is_last),
             [work for number, _, work in passed if (number == rounds) == is_last],
         )

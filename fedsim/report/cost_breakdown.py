@@ -100,7 +100,7 @@ def sums(groups: Array, values: Array, num_groups: int) -> Array:
     return total
 
 
-def figures(summary: Summary) -> Figures:
+def cost_figures(summary: Summary) -> Figures:
     """Return the compared figures of a run: time by phase, payload, overhead, waste, merges."""
     num_bytes = summary["bytes"]
     return {
@@ -133,7 +133,7 @@ def table(summaries: Sequence[Summary]) -> TextTable:
     """
     rows, notes = [], []
     for algorithm, runs in by_algorithm(summaries).items():
-        mean = means([figures(run) for run in runs])
+        mean = means([cost_figures(run) for run in runs])
         rows.append(
             (
                 algorithm,

@@ -8,7 +8,7 @@ from typing import Any
 import msgpack
 
 from fedsim.engine.job_times import TimedJobs
-from fedsim.report.read_whole import read_whole
+from fedsim.report.read_results import read_checked
 
 REAL_TIME = "real_time.msgpack"
 
@@ -22,7 +22,7 @@ def packed(jobs: list[TimedJobs], rounds: list[tuple[int, int]]) -> bytes:
 def read_job_times(folder: Path) -> tuple[list[TimedJobs], list[tuple[int, int]]] | None:
     """Return the jobs, and when each round ended; None where the run was done without ``profile``."""
     file = folder / REAL_TIME
-    return read_whole(file, _read) if file.exists() else None
+    return read_checked(file, _read) if file.exists() else None
 
 
 def _read(file: Path) -> tuple[list[TimedJobs], list[tuple[int, int]]]:

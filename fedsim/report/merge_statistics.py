@@ -18,7 +18,7 @@ from fedsim.runtime.run import RunResult
 HOUR_S = 3600
 
 
-def figures(result: RunResult) -> dict[str, Any]:
+def merge_figures(result: RunResult) -> dict[str, Any]:
     """Return what the summary says of a run: ``staleness``, ``concurrency``, ``merges``, ``merges_per_hour``.
 
     None where no reply was merged, or where no time passed.

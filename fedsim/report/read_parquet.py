@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from fedsim.report.cost_breakdown import Columns
-from fedsim.report.read_whole import read_whole
+from fedsim.report.read_results import read_checked
 
 
 def read_table(file: Path, names: Sequence[str] | None = None) -> pa.Table:
@@ -26,7 +26,7 @@ def read_table(file: Path, names: Sequence[str] | None = None) -> pa.Table:
         except pa.ArrowException as error:
             raise ValueError(error) from error
 
-    return read_whole(file, table)
+    return read_checked(file, table)
 
 
 def read_columns(file: Path, names: Sequence[str]) -> Columns:

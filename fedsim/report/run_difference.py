@@ -13,7 +13,7 @@ import msgpack
 
 from fedsim.clock.event_trace import RecordKind, as_map, stored_records
 from fedsim.report.cost_breakdown import Summary
-from fedsim.report.read_whole import read_provenance, read_scenario
+from fedsim.report.read_results import read_provenance, read_scenario
 from fedsim.report.run_trace import opened
 from fedsim.report.summary import read_summary
 

@@ -17,7 +17,7 @@ from fedsim.params import Array
 from fedsim.report.atomic_folder import MARK
 from fedsim.report.cost_breakdown import Columns
 from fedsim.report.number_format import several
-from fedsim.report.read_whole import read_whole
+from fedsim.report.read_results import read_checked
 from fedsim.report.summary import read_summary
 from fedsim.runtime.records.dispatch_phases import PLACES
 from fedsim.runtime.records.dispatch_table import DispatchTable
@@ -54,7 +54,7 @@ def opened(folder: Path) -> Iterator[BinaryIO]:
     """Open the trace of a run, at its beginning."""
     check_is_run(folder)
     file, wanted = folder / TRACE, read_summary(folder).get("trace_hash")
-    if read_whole(file, _hash) != wanted:
+    if read_checked(file, _hash) != wanted:
         raise OutputError(
             f"{file} is not the trace of this run, whose hash {wanted} its summary gives: these results are "
             "not whole, so do the run again"

@@ -15,7 +15,7 @@ import numpy as np
 from fedsim.errors import OutputError
 from fedsim.params import Array, Model, Tree, freeze
 from fedsim.report.atomic_folder import new
-from fedsim.report.read_whole import read_object
+from fedsim.report.read_results import read_object
 from fedsim.report.summary import to_json
 from fedsim.runtime.evaluation import ClientModels
 from fedsim.task import Task

@@ -22,7 +22,7 @@ from fedsim import __version__
 from fedsim.report import merge_statistics, number_format
 from fedsim.report.atomic_folder import MARK
 from fedsim.report.cost_breakdown import Summary, breakdown, wasted_shares
-from fedsim.report.read_whole import read_object
+from fedsim.report.read_results import read_object
 from fedsim.report.run_columns import BYTES, DATA, FRAMES, PARAMETERS
 from fedsim.runtime.evaluation import TEST_SETS, Accuracy
 from fedsim.runtime.parts import Parts
@@ -75,7 +75,7 @@ def summarise(plan: Plan, result: RunResult, wall_s: float) -> Summary:
         "model_hash": result.model_hash,
         **(costs := breakdown(result)),
         "wasted": wasted_shares(costs),
-        **merge_statistics.figures(result),
+        **merge_statistics.merge_figures(result),
         **({"macro_f1": _macro_f1(final)} if plan.parts.evaluation.per_class else {}),
     }
 

@@ -27,11 +27,11 @@ from fedsim.report.tables import write_table
 from fedsim.report.text_table import TextTable, to_latex, to_markdown
 from fedsim.studies import comparison
 from fedsim.studies.answer_tables import tables, tuning_table
-from fedsim.studies.answers import Answer, answer_row, answers
 from fedsim.studies.budgets import BUDGETS, Budget, FrontPoint, budgets, front
 from fedsim.studies.comparison_plans import read_comparison_plan
 from fedsim.studies.curves import Curves, read_curve
 from fedsim.studies.plan import Setting, StudyPlan, load_study
+from fedsim.studies.study_answers import Answer, answer_row, answers
 from fedsim.studies.study_columns import ANSWERS, EVALUATIONS, FRONT, TUNING
 from fedsim.studies.study_lock import locked
 from fedsim.studies.tuning import read_tuning
@@ -90,7 +90,7 @@ def read_answers(whole: StudyPlan, parent: Path) -> Answers:
     ended = [run for run in plan.runs if run.label in known]
     for run in ended:
         curves[run.setting][run.seed] = read_curve(parent / run.label)
-        figures.setdefault(run.setting, []).append(comparison.figures(known[run.label]))
+        figures.setdefault(run.setting, []).append(comparison.compared_figures(known[run.label]))
     compared = budgets(curves, config.at)
     rows = answers(curves, config, compared)
     fronts = {bounds: front(curves, bounds, config.of) for bounds in BUDGETS}

@@ -19,9 +19,9 @@ import numpy as np
 from fedsim.report import number_format
 from fedsim.runtime.budget import MEASURES
 from fedsim.studies.answer_files import Answers
-from fedsim.studies.answers import Answer, answers
 from fedsim.studies.curves import Curves
 from fedsim.studies.plan import Setting, StudyPlan
+from fedsim.studies.study_answers import Answer, answers
 
 MAX_NAMED = 4
 """Maximum number of variants or points that are all named; of more only the best are."""

@@ -10,11 +10,11 @@ from itertools import zip_longest
 from fedsim.report import number_format
 from fedsim.report.text_table import TextTable
 from fedsim.runtime.budget import MEASURES
-from fedsim.studies.answers import Answer
 from fedsim.studies.budgets import Budget, FrontPoint, stretches
 from fedsim.studies.comparison import BEST
 from fedsim.studies.intervals import WORDS, Interval, interval, is_best
 from fedsim.studies.plan import StudyPlan, path_headings
+from fedsim.studies.study_answers import Answer
 from fedsim.studies.tuning import Tuning
 
 Show = Callable[[float], str]

@@ -45,7 +45,7 @@ class Row:
         return statistics.stdev(self.values[name]) if len(self.values[name]) > 1 else None
 
 
-def figures(summary: Summary) -> Figures:
+def compared_figures(summary: Summary) -> Figures:
     """Return what is compared; bytes include those of raw samples, since all of them have to be sent."""
     accuracy, loss = summary["accuracy"], summary["loss"]
     up, down = summary["bytes_up"] + summary["data_up"], summary["bytes_down"] + summary["data_down"]
@@ -63,14 +63,14 @@ def figures(summary: Summary) -> Figures:
         "bytes": up + down,
         "parameters": summary["parameters_up"] + summary["parameters_down"],
         "drops": summary["drops"],
-        **cost_breakdown.figures(summary),
+        **cost_breakdown.cost_figures(summary),
     }
 
 
 def rows(summaries: Sequence[Summary]) -> list[Row]:
     """Return a row for each algorithm, in the order of first appearance."""
     return [
-        Row(algorithm, tuple(run["seed"] for run in runs), measured([figures(run) for run in runs]))
+        Row(algorithm, tuple(run["seed"] for run in runs), measured([compared_figures(run) for run in runs]))
         for algorithm, runs in by_algorithm(summaries).items()
     ]
 

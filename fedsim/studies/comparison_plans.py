@@ -19,7 +19,7 @@ from fedsim import toml
 from fedsim.errors import Fault, OutputError, ScenarioError
 from fedsim.quoting import quoted
 from fedsim.report.places import COMPARISON, run_name
-from fedsim.report.read_whole import read_object, read_whole
+from fedsim.report.read_results import read_checked, read_object
 from fedsim.scenario import Scenario, load_each, load_scenario
 from fedsim.scenario.load import Algorithm, Override, Overrides, Source, document_of, parse_override, parsed
 from fedsim.scenario.schema import plain_name
@@ -132,7 +132,7 @@ def read_comparison_plan(folder: Path) -> StudyPlan:
         with file.open(encoding="utf-8", newline="") as lines:
             return list(dict.fromkeys(float(row["target"]) for row in csv.DictReader(lines) if row["target"]))
 
-    return plan_of(scenarios, read_whole(file, targets) if file.is_file() else ())
+    return plan_of(scenarios, read_checked(file, targets) if file.is_file() else ())
 
 
 def values_of(text: str) -> tuple[str, ...]:

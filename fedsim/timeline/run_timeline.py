@@ -16,7 +16,7 @@ from fedsim.report.atomic_folder import MEND, write_file
 from fedsim.report.job_time_file import read_job_times
 from fedsim.report.number_format import several
 from fedsim.report.read_parquet import read_columns
-from fedsim.report.read_whole import read_provenance
+from fedsim.report.read_results import read_provenance
 from fedsim.report.run_trace import replay
 from fedsim.report.shown_clients import MAX_CLIENTS, shown_clients
 from fedsim.report.summary import read_summary

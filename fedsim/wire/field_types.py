@@ -73,7 +73,7 @@ class FieldType(ABC):
     def encode(self, value: Any, arrays: list[Array | PendingArray], where: str) -> Any:
         """Return plain msgpack for ``value`` and append its arrays, as they travel, to ``arrays``."""
 
-    def key(self, value: Any) -> Hashable | None:
+    def encoding_key(self, value: Any) -> Hashable | None:
         """Return what an encoded value depends on beside what is pending; None where it holds arrays."""
         return None
 
@@ -101,7 +101,7 @@ class _Scalar(FieldType):
             raise TypeError(f"{where}: {show(value)} {self._rule}: write {name}(...)")
         return value
 
-    def key(self, value: Any) -> Hashable | None:
+    def encoding_key(self, value: Any) -> Hashable | None:
         return (value,) if type(value) is self._kind else None
 
     def received(self, value: Any) -> Any:
@@ -140,7 +140,7 @@ class _Float(_Scalar):
         except OverflowError:
             raise ValueError(f"{where}: an integer too large for a float cannot travel as one") from None
 
-    def key(self, value: Any) -> Hashable | None:
+    def encoding_key(self, value: Any) -> Hashable | None:
         # By its bytes: 0.0 equals -0.0, and no NaN equals another.
         return pack("<d", value) if type(value) is float else None
 
@@ -233,7 +233,7 @@ class _Tree(FieldType):
             wire[name] = self._item.encode(item, arrays, f"{where}[{name!r}]")
         return wire
 
-    def key(self, value: Any) -> Hashable | None:
+    def encoding_key(self, value: Any) -> Hashable | None:
         if type(value) is PendingTree:
             return value.form if value.is_pending and _travels(value.form) else None
         return () if type(value) is dict and not value else None
@@ -263,8 +263,8 @@ class _Maybe(FieldType):
     def encode(self, value: Any, arrays: list[Array | PendingArray], where: str) -> Any:
         return None if value is None else self._item.encode(value, arrays, where)
 
-    def key(self, value: Any) -> Hashable | None:
-        return ("none",) if value is None else self._item.key(value)
+    def encoding_key(self, value: Any) -> Hashable | None:
+        return ("none",) if value is None else self._item.encoding_key(value)
 
     def received(self, value: Any) -> Any:
         return None if value is None else self._item.received(value)

@@ -194,7 +194,7 @@ def pack(message: Message) -> Packed:
     plan = plan_of(type(message))
     keys: list[Any] = [plan.owner]
     for name, _, kind in plan.fields:
-        if (key := kind.key(getattr(message, name))) is None:
+        if (key := kind.encoding_key(getattr(message, name))) is None:
             fields, bins = _encoded(message)
             return Packed(message, _Envelope(message, fields, bins), bins)
         keys.append(key)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedsim.algorithms.base import Reply
-from fedsim.algorithms.common.model_set import ModelSet
+from fedsim.algorithms.common.model_set_message import ModelSet
 from fedsim.algorithms.fedfomo import START, ClientState, ServerState, WeighedUpdate, best_offers, moved
 from fedsim.params import Model
 from fedsim.rng import Key

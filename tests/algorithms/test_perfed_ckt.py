@@ -13,7 +13,7 @@ import torch
 
 from fedsim.algorithms.base import Reply, Setting
 from fedsim.algorithms.common.distillation import softmax
-from fedsim.algorithms.perfed_ckt import Centroids, ClientState, HeldNear, nearest
+from fedsim.algorithms.perfed_ckt import Centroids, ClientState, CloseToTeacher, nearest
 from fedsim.engine.losses import Batch
 from fedsim.errors import UserError
 from fedsim.params import Array, Model
@@ -179,7 +179,7 @@ def test_a_client_learns_from_the_centroid_nearest_to_its_last_predictions_or_it
     (fit,) = client.fits
     assert fit["model"] == "first"
     assert fit["extras"]["teacher"].value.tolist() == centroids[wanted].tolist()
-    assert fit["step"].loss == HeldNear(0.3)
+    assert fit["step"].loss == CloseToTeacher(0.3)
     assert (fit["streams"]["public"].samples, fit["streams"]["public"].batch_size) == ([0, 1, 2], 2)
     assert (fit["streams"]["train"].samples, fit["streams"]["train"].batch_size) == ("train", 8)
     assert state.model.architecture == "trained"
@@ -261,7 +261,7 @@ def test_a_regressions_outputs_are_held_near_a_centroid_as_they_are(world: Any) 
         "train": Batch(torch.tensor([[2.0]]), torch.tensor([3.0])),
         "public": Batch(torch.tensor([[4.0]]), None),
     }
-    loss = HeldNear(0.5, classes=False)({"model": Table()}, batches, {"teacher": torch.tensor([[5.0]])})
+    loss = CloseToTeacher(0.5, classes=False)({"model": Table()}, batches, {"teacher": torch.tensor([[5.0]])})
     assert float(loss) == (2 - 3) ** 2 + 0.5 * (4 - 5) ** 2
     setting = Setting(Task((1,), 1, kind="regression"), {}, None, 5, True)  # type: ignore[arg-type]
     assert not world.misfits(world.algorithm("perfed_ckt"), setting)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import pytest
 
 import fedsim
-from fedsim.figures.base import BarChart, Figure, GanttChart, HeatChart, LineChart, PointChart
+from fedsim.figures.chart_types import BarChart, Figure, GanttChart, HeatChart, LineChart, PointChart
 from tests.conftest import there
 
 TINY: dict[str, Any] = {

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedsim.figures.amounts import amount, bars_text, lines_text
-from fedsim.figures.base import Axis, BarChart, Line, LineChart, Part, Unit
+from fedsim.figures.chart_types import Axis, BarChart, Line, LineChart, Part, Unit
 
 TIME, SHARE = Axis("simulated time", "s"), Axis("accuracy", "share")
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedsim.figures.base import LineChart, PointChart
+from fedsim.figures.chart_types import LineChart, PointChart
 from fedsim.figures.client_quality import (
     MAX_POINTS,
     by_data_figures,

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from fedsim.errors import OutputError, UserError
-from fedsim.figures.base import (
+from fedsim.figures.chart_drawing import MAX_IN_LEGEND, drawn, plain
+from fedsim.figures.chart_types import (
     Axis,
     BarChart,
     Chart,
@@ -24,7 +25,6 @@ from fedsim.figures.base import (
     Section,
     Target,
 )
-from fedsim.figures.chart_drawing import MAX_IN_LEGEND, drawn, plain
 from fedsim.figures.drawing import FORMATS, chart_csv, write_figures
 from fedsim.figures.run_figures import run_sections
 from fedsim.figures.thinning import MAX_POINTS

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedsim.figures.base import BarChart, GanttChart
+from fedsim.figures.chart_types import BarChart, GanttChart
 from fedsim.figures.gantt import MAX_CLIENTS, MAX_ROUNDS, first_rounds, gantt_figure, held_up_figure
 from fedsim.report.cost_breakdown import Columns
 from fedsim.runtime.records.dispatch_phases import PHASES

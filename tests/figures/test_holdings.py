@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedsim.figures.base import HeatChart, LineChart
+from fedsim.figures.chart_types import HeatChart, LineChart
 from fedsim.figures.holdings import MAX_COLUMNS, MAX_ROWS, amount_figures, class_figures
 from tests.figures.conftest import chart_of
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim.figures.base import LineChart
+from fedsim.figures.chart_types import LineChart
 from fedsim.figures.link_use import BINS, bytes_by, capacity, link_figures
 from tests.figures.conftest import chart_of
 

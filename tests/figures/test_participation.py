@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedsim.figures.base import BarChart, LineChart
+from fedsim.figures.chart_types import BarChart, LineChart
 from fedsim.figures.participation import outcome_figures, outcomes_by_group, participation_figures
 from tests.figures.conftest import chart_of
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedsim.figures.base import Figure, LineChart, Target
+from fedsim.figures.chart_types import Figure, LineChart, Target
 from fedsim.figures.round_curves import NEEDED, quality_figures, sent_by
 from fedsim.params import Array
 from tests.figures.conftest import chart_of

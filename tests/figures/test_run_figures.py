@@ -10,7 +10,7 @@ import pytest
 from pyarrow import parquet
 
 from fedsim.errors import OutputError, UserError
-from fedsim.figures.base import BarChart, GanttChart, LineChart, Section, Target
+from fedsim.figures.chart_types import BarChart, GanttChart, LineChart, Section, Target
 from fedsim.figures.run_figures import (
     MAX_GROUPS,
     ROUNDS_NEEDED,

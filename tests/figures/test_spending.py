@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedsim.figures.base import BarChart, Figure
+from fedsim.figures.chart_types import BarChart, Figure
 from fedsim.figures.spending import spending_figures, spent
 
 ROWS = {

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from fedsim.figures.base import LineChart, Target
+from fedsim.figures.chart_types import LineChart, Target
 from fedsim.figures.study_curves import mean_line, study_curve_figures
 from fedsim.report.cost_breakdown import Columns
 from fedsim.studies.study_file import StudyConfig

@@ -8,7 +8,7 @@ import pytest
 
 import fedsim
 from fedsim.errors import OutputError
-from fedsim.figures.base import BarChart, Figure, HeatChart, LineChart, Section
+from fedsim.figures.chart_types import BarChart, Figure, HeatChart, LineChart, Section
 from fedsim.figures.study_figures import study_sections
 from fedsim.studies import perform as performing
 from fedsim.studies.answer_files import read_folder

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim.figures.base import Line
+from fedsim.figures.chart_types import Line
 from fedsim.figures.thinning import kept, spread_over, thinned
 from tests.conftest import there
 

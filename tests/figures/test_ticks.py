@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim.figures.base import Axis, Scale, Unit
+from fedsim.figures.chart_types import Axis, Scale, Unit
 from fedsim.figures.ticks import reach, tick_label, ticks
 
 

@@ -75,8 +75,8 @@ def test_a_trace_takes_the_place_of_a_rate(tmp_path: Path) -> None:
     spellings = (str(path), [str(path)], {"file": str(path)}, {"file": [str(path)], "shift": True})
     groups = [GroupConfig.model_validate({"count": 1, "up_trace": trace}) for trace in spellings]
     assert all(group == groups[0] for group in groups)
-    assert list(groups[0].traces) == ["up"]
-    assert not GroupConfig(count=1).traces
+    assert list(groups[0].link_traces) == ["up"]
+    assert not GroupConfig(count=1).link_traces
     with pytest.raises(ValidationError, match="a trace takes the place of 'up', which is given too"):
         GroupConfig.model_validate({"count": 1, "up": "1 Mbit/s", "up_trace": str(path)})
     # A file of devices need not give what a trace gives.

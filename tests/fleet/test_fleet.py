@@ -41,7 +41,7 @@ def nbytes(fleet: Fleet) -> int:
     arrays: list[Any] = []
     for group in fleet.groups:
         arrays += [*group.columns.values(), group.rows, group.places]
-        arrays += [array for traces in group.traces.values() for array in (traces.numbers, traces.turns)]
+        arrays += [array for traces in group.link_traces.values() for array in (traces.numbers, traces.turns)]
     return sum(one.nbytes for one in arrays if isinstance(one, np.ndarray) and one.strides != (0,))
 
 
@@ -239,7 +239,7 @@ def test_links_that_follow_traces_are_arrays_and_means(tmp_path: Path) -> None:
     assert fleet.trace_of("speed") is None
     up_of, down_of = there(fleet.trace_of("up")), there(fleet.trace_of("down"))
     assert (up_of(1), down_of(0)) == (None, None)
-    up, down = fleet.groups[1].traces["up"], fleet.groups[1].traces["down"]
+    up, down = fleet.groups[1].link_traces["up"], fleet.groups[1].link_traces["down"]
     assert len(up.capacities) == 2
     assert sorted(np.bincount(up.numbers)) == [50_000, 50_000]
     assert not down.turns.any()
@@ -256,7 +256,9 @@ def test_links_that_follow_traces_are_arrays_and_means(tmp_path: Path) -> None:
     assert constant.trace_of("up") is None
     np.testing.assert_array_equal(constant.values("up"), fleet.values("up"))
     again = (
-        fleet_of({"count": 1, **SLOW}, {"count": 100_000, **OPEN, "up_trace": files}).groups[1].traces["up"]
+        fleet_of({"count": 1, **SLOW}, {"count": 100_000, **OPEN, "up_trace": files})
+        .groups[1]
+        .link_traces["up"]
     )
     # A group's draws depend on its place, not on the groups before it.
     np.testing.assert_array_equal(again.numbers, up.numbers)

@@ -15,8 +15,8 @@ from fedsim import clock
 from fedsim.config import Config
 from fedsim.errors import InvariantError
 from fedsim.network import Carrier, Links, Parcel, fluid_server_link
-from fedsim.network.capacity import Capacity
 from fedsim.network.capacity_audit import Link, LoadCheck
+from fedsim.network.capacity_trace import Capacity
 from fedsim.network.fluid import PLUGIN as FLUID
 from fedsim.network.fluid import FluidCarrier, FluidConfig
 from fedsim.network.fluid_server_link import ServerLink

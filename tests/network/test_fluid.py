@@ -15,7 +15,7 @@ from fedsim.clock import VirtualTimeLoop, call_after, now_ns, sleep_for, sleep_u
 from fedsim.errors import DataError, DeadlockError
 from fedsim.network import Links, NetworkPlugin, Parcel
 from fedsim.network.base import Passage
-from fedsim.network.capacity import Capacity
+from fedsim.network.capacity_trace import Capacity
 from fedsim.network.fluid import PLUGIN as FLUID
 from fedsim.network.fluid import FluidCarrier, FluidConfig
 from fedsim.network.max_min_star import MaxMinStar

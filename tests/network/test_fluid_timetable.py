@@ -12,7 +12,7 @@ from fedsim.clock import EventClass, VirtualTimeLoop, now_ns, running_loop, slee
 from fedsim.config import Config
 from fedsim.network import Carrier, Links, Parcel, has_timetable
 from fedsim.network.base import Arrivals, Departures
-from fedsim.network.capacity import Capacity
+from fedsim.network.capacity_trace import Capacity
 from fedsim.network.fluid import FluidCarrier
 from fedsim.network.naive import PLUGIN as NAIVE
 from fedsim.network.none import PLUGIN as NONE

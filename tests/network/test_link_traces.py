@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from fedsim.errors import DataError
-from fedsim.network.capacity import Capacity
+from fedsim.network.capacity_trace import Capacity
 from fedsim.network.link_traces import LinkTraceConfig, LinkTraces, read_npz
 from fedsim.rng import Key
 

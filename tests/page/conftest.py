@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fedsim
-from fedsim.figures.base import (
+from fedsim.figures.chart_types import (
     Axis,
     BarChart,
     Figure,
@@ -24,7 +24,7 @@ from fedsim.figures.base import (
     Target,
 )
 from fedsim.page.html import html
-from fedsim.page.page import Page, PageTable
+from fedsim.page.page_content import Page, PageTable
 from fedsim.report.text_table import TextTable
 
 if TYPE_CHECKING:

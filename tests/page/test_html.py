@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from fedsim.page.html import html, in_script
-from fedsim.page.page import Page, page_json
+from fedsim.page.page_content import Page, page_json
 
 
 class Elements(HTMLParser):

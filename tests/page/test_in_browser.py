@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from fedsim.figures.base import (
+from fedsim.figures.chart_types import (
     Axis,
     BarChart,
     Chart,
@@ -25,7 +25,7 @@ from fedsim.figures.base import (
     Section,
 )
 from fedsim.page.html import html
-from fedsim.page.page import Page
+from fedsim.page.page_content import Page
 from fedsim.page.write_report import write_report
 from tests.figures.test_ticks import REACHES
 

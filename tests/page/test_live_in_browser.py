@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 import fedsim
-from fedsim.figures.base import Figure, GanttChart, Section
+from fedsim.figures.chart_types import Figure, GanttChart, Section
 from fedsim.page import live_server
 from fedsim.page.html import html
 from fedsim.page.live_page import LivePage
 from fedsim.page.live_run import LiveRun
 from fedsim.page.live_server import LiveServer
 from fedsim.page.live_snapshot import Snapshot, panels
-from fedsim.page.page import Page, PageTable
+from fedsim.page.page_content import Page, PageTable
 from fedsim.report.text_table import TextTable
 
 if TYPE_CHECKING:

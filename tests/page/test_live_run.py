@@ -11,11 +11,11 @@ import pytest
 from fedsim import clock
 from fedsim.bus import Header, Ledger, Totals
 from fedsim.clock import Trace
-from fedsim.figures.base import Section
+from fedsim.figures.chart_types import Section
 from fedsim.page.live_reader import Counts, RunReader
 from fedsim.page.live_run import LiveRun
 from fedsim.page.live_snapshot import Rates, Snapshot, panels
-from fedsim.page.page import Page
+from fedsim.page.page_content import Page
 from fedsim.page.write_report import page_of
 from fedsim.report.record_run import record
 from fedsim.report.run_text import PASSED, SIMULATED

@@ -6,10 +6,10 @@ from unittest.mock import Mock
 
 import pytest
 
-from fedsim.figures.base import LineChart
+from fedsim.figures.chart_types import LineChart
 from fedsim.page.live_snapshot import Snapshot
 from fedsim.page.live_study import LiveStudy
-from fedsim.page.page import Page
+from fedsim.page.page_content import Page
 from fedsim.scenario import load_each
 from fedsim.studies.comparison_plans import plan_of
 from fedsim.studies.perform import Progress, perform

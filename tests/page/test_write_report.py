@@ -11,7 +11,7 @@ from pyarrow import parquet
 import fedsim
 from fedsim.errors import OutputError, UserError
 from fedsim.page.html import html
-from fedsim.page.page import Page
+from fedsim.page.page_content import Page
 from fedsim.page.write_report import page_of, report_place, write_report
 from fedsim.report.places import holds_run
 

@@ -19,7 +19,7 @@ from fedsim.planning.real_time import (
     rehearse_study,
     study_s,
 )
-from fedsim.planning.rehearsal import MAX_EXAMPLES, Share, Work, add, rehearse
+from fedsim.planning.rehearsal import MAX_EXAMPLES, MeasuredPart, Work, record_job, rehearse
 from fedsim.runtime.parts import EvaluationConfig, Parts
 from fedsim.studies.plan import Setting, load_study
 
@@ -101,7 +101,7 @@ def test_few_jobs_of_many_are_kept(make_parts: MakeParts) -> None:
     ((job, _), *_) = next(iter(work.values())).examples
     many: Work = {}
     for _ in range(MAX_EXAMPLES + 6):
-        add(many, job, 2.0)
+        record_job(many, job, 2.0)
     (kind,) = many.values()
     assert (kind.count, kind.amount, len(kind.examples)) == (
         MAX_EXAMPLES + 6,
@@ -112,7 +112,7 @@ def test_few_jobs_of_many_are_kept(make_parts: MakeParts) -> None:
 
 def test_where_nothing_learns_only_the_simulation_takes_time(make_parts: MakeParts) -> None:
     parts = make_parts(rounds=10, executor="null")
-    rehearsal = replace(rehearse(parts), once=Share(10.0, []), each=Share(0.5, []))
+    rehearsal = replace(rehearse(parts), once=MeasuredPart(10.0, []), each=MeasuredPart(0.5, []))
     found = forecast(parts, rehearsal)
     assert (found.once_s, found.round_s, found.evaluation_s, found.rounds) == (9.5, 0.5, 0.0, 10)
     assert found.run_s(2) == 10.5  # as long as the rehearsal took

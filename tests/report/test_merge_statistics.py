@@ -50,7 +50,7 @@ def result() -> RunResult:
 
 def test_the_summary(result: RunResult) -> None:
     # Client 1 was asked before the first merge of a round, and is merged by the second; the opening is none.
-    assert merge_statistics.figures(result) == {
+    assert merge_statistics.merge_figures(result) == {
         "staleness": {"mean": pytest.approx(1 / 3), "p99": 1, "max": 1},
         "concurrency": {"mean": (2 + 5 + 4 + 2) / 8, "max": 2},
         "merges": 2,
@@ -62,7 +62,7 @@ def test_99_percent_of_the_replies_are_at_most_so_stale() -> None:
     # 200 replies, each merged on its own: the staleness of each is the number of those before it.
     asked = [(0, "dispatch", client, 0, 1, "train", 0) for client in range(200)]
     merges = [(1, "merge", 1, "train", client + 1, (client,), (0,)) for client in range(200)]
-    found = merge_statistics.figures(_result([*asked, *merges], [(0, 1)], 1))["staleness"]
+    found = merge_statistics.merge_figures(_result([*asked, *merges], [(0, 1)], 1))["staleness"]
     assert found == {"mean": 99.5, "p99": 197, "max": 199}
 
 
@@ -85,7 +85,7 @@ def test_the_table_of_dispatches_has_version_and_staleness(result: RunResult) ->
 
 def test_nothing_was_merged_and_no_time_has_passed() -> None:
     empty = _result([], [(0, 0)], 0)
-    assert merge_statistics.figures(empty) == {
+    assert merge_statistics.merge_figures(empty) == {
         "staleness": {"mean": None, "p99": None, "max": None},
         "concurrency": {"mean": None, "max": 0},
         "merges": 0,
@@ -100,11 +100,11 @@ def test_nothing_was_merged_and_no_time_has_passed() -> None:
 
 
 def test_the_line_is_told_where_replies_were_stale(result: RunResult) -> None:
-    said = merge_statistics.line(merge_statistics.figures(result))
+    said = merge_statistics.line(merge_statistics.merge_figures(result))
     assert said == (
         "staleness 0.333, 99 % of the replies at most 1, largest 1; 1.62 clients at work; 900 merges an hour"
     )
-    assert merge_statistics.line({**merge_statistics.figures(result), "staleness": {"max": 0}}) is None
+    assert merge_statistics.line({**merge_statistics.merge_figures(result), "staleness": {"max": 0}}) is None
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=20))

@@ -9,8 +9,8 @@ import pytest
 from fedsim.report.cost_breakdown import Columns, Figures
 from fedsim.studies.answer_files import Answers
 from fedsim.studies.answer_sentence import answer_sentence
-from fedsim.studies.answers import COSTS, LAST, SHARES
 from fedsim.studies.plan import load_study
+from fedsim.studies.study_answers import COSTS, LAST, SHARES
 
 NAN = float("nan")
 ACCURACIES = ("accuracy_personal_mean", "accuracy_worst_decile", "accuracy_global")

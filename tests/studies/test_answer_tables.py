@@ -3,10 +3,10 @@ from dataclasses import replace
 from typing import Any
 
 from fedsim.studies.answer_tables import tables
-from fedsim.studies.answers import Answer
 from fedsim.studies.budgets import Budget, FrontPoint
 from fedsim.studies.intervals import Interval, interval
 from fedsim.studies.plan import Setting, StudyPlan, load_study
+from fedsim.studies.study_answers import Answer
 
 AVG, LOCAL = Setting("fedavg", "fedavg"), Setting("local", "local")
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from fedsim.algorithms.base import Predictor, Predictors, Replies, Reply, broadcast
 from fedsim.algorithms.common.fine_tuning import validation_loss
-from fedsim.algorithms.common.model_set import ModelSet
+from fedsim.algorithms.common.model_set_message import ModelSet
 from fedsim.algorithms.common.training_rounds import TrainingRounds
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config

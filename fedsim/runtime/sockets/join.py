@@ -54,7 +54,7 @@ class Reports:
         """Keep something ordinary, likewise."""
         self._keep(Note("info", event, values), client)
 
-    def of(self, header: Header) -> Report:
+    def take(self, header: Header) -> Report:
         """Return what is to be reported with a reply, and forget it."""
         work = self._work.pop((header.client, header.dispatch), None)
         return Report(
@@ -142,7 +142,7 @@ async def host(
                 raise
 
         client.prober = answer
-        client.reporter = reports.of
+        client.reporter = reports.take
         with unwarned():
             client.feed(tasks.guarded(hosted.take), kinds_of(parts))
             await tasks.until(client.over())

@@ -16,7 +16,7 @@ from torch import Tensor
 from fedsim.algorithms.common.distillation import Distillation, kl_divergence
 from fedsim.algorithms.common.proximal import Proximal
 from fedsim.algorithms.fedme import EXCHANGED, PERSONAL, MutualLearning
-from fedsim.algorithms.perfed_ckt import HeldNear
+from fedsim.algorithms.perfed_ckt import CloseToTeacher
 from fedsim.algorithms.persfl import Imitating
 from fedsim.engine.batched import fit as batched_fit
 from fedsim.engine.batched.fit import fit_together
@@ -126,8 +126,8 @@ CASES = (
     *(Case((loss,)) for loss in (Distillation(), Distillation(2.0, 4.0))),
     Case((empirical_loss,), (TRAIN,), TRAIN),
     Case((empirical_loss,), (TRAIN,), "", kind="regression"),
-    Case((HeldNear(0.3),), (TRAIN, PUBLIC)),
-    Case((HeldNear(0.3, classes=False),), (TRAIN, PUBLIC), kind="regression"),
+    Case((CloseToTeacher(0.3),), (TRAIN, PUBLIC)),
+    Case((CloseToTeacher(0.3, classes=False),), (TRAIN, PUBLIC), kind="regression"),
     Case(GRID, (TRAIN,), TRAIN),
     Case((Imitating(0.5, 5.0, "reverse"),), (TRAIN,), TRAIN),
     Case((MutualLearning(),), (TRAIN,), "", PAIR),
@@ -221,7 +221,7 @@ def test_a_public_batch_may_be_much_larger_than_an_own_one() -> None:
     streams = {PUBLIC: Stream(PublicSamples(np.arange(64) % NUM_PUBLIC), 64)}
     jobs = distilling(
         worker,
-        step=Descent(HeldNear(1.0)),
+        step=Descent(CloseToTeacher(1.0)),
         models={MODEL: start(worker, 0, "wide")},
         extras={TEACHER: per_sample(np.full((64, 10), 0.1, np.float32), PUBLIC)},
     )

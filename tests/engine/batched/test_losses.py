@@ -20,7 +20,7 @@ import fedsim.algorithms
 from fedsim.algorithms.common.distillation import Distillation
 from fedsim.algorithms.fedme import EXCHANGED, PERSONAL, MutualLearning
 from fedsim.algorithms.mapper import OTHER, OfMixedOutputs
-from fedsim.algorithms.perfed_ckt import HeldNear
+from fedsim.algorithms.perfed_ckt import CloseToTeacher
 from fedsim.algorithms.persfl import Imitating
 from fedsim.engine import losses
 from fedsim.engine.batched.feed import Batches
@@ -52,8 +52,8 @@ LOSSES: Mapping[str, Callable[[int], Loss]] = {
     "divergence": lambda _: divergence,
     "distillation": lambda _: Distillation(),
     "distillation at a temperature": lambda _: Distillation(3.0, 9.0),
-    "held near": lambda _: HeldNear(0.3),
-    "held near outputs": lambda _: HeldNear(0.7, classes=False),
+    "held near": lambda _: CloseToTeacher(0.3),
+    "held near outputs": lambda _: CloseToTeacher(0.7, classes=False),
     "imitating": _imitating(),
     "imitating, reverse": _imitating(soft="reverse"),
     "imitating, cross-entropy": _imitating(soft="cross_entropy"),

@@ -251,12 +251,12 @@ def test_how_long_jobs_ran(records: Any, spent_s: dict[tuple[int, int], int]) ->
             elif edge == "-":
                 trace.record(END, client, dispatch, "fit", "done")
             else:
-                assert reports.of(reply(client, dispatch)).compute_ns == 0
+                assert reports.take(reply(client, dispatch)).compute_ns == 0
 
     clock.run(main())
     for of, seconds in spent_s.items():
-        assert reports.of(reply(*of)).compute_ns == seconds * 1_000_000_000
-        assert reports.of(reply(*of)).compute_ns == 0  # it was told
+        assert reports.take(reply(*of)).compute_ns == seconds * 1_000_000_000
+        assert reports.take(reply(*of)).compute_ns == 0  # it was told
 
 
 def test_notes_go_with_the_next_reply_of_their_client_and_keep_nothing_alive() -> None:
@@ -268,12 +268,12 @@ def test_notes_go_with_the_next_reply_of_their_client_and_keep_nothing_alive() -
     chosen.append(3)
     del array
     assert gone() is None
-    assert list(reports.of(reply(1, 4)).notes) == [
+    assert list(reports.take(reply(1, 4)).notes) == [
         Note("warning", "careful", {"why": "so", "weights": "[0 1 2]"}),
         Note("info", "more", {"clients": "[1, 2]"}),
     ]
-    assert list(reports.of(reply(1, 5)).notes) == []
-    assert list(reports.of(reply(2, 0)).notes) == [Note("info", "ordinary", {})]
+    assert list(reports.take(reply(1, 5)).notes) == []
+    assert list(reports.take(reply(2, 0)).notes) == [Note("info", "ordinary", {})]
 
 
 def test_notes_without_end_are_bounded_and_counted() -> None:
@@ -281,11 +281,11 @@ def test_notes_without_end_are_bounded_and_counted() -> None:
     for number in range(10_000):
         reports.note("again", client=0, number=number)
     reports.note("once", client=1)
-    report = reports.of(reply(0, 0))
+    report = reports.take(reply(0, 0))
     assert [note.values["number"] for note in report.notes] == list(range(MAX_NOTES))
     assert report.left_out == 9_984
     last = json.loads(written(report.notes, report.left_out) or "")[-1]
     assert last == ["warning", "notes left out", {"count": 9_984}]
-    assert reports.of(reply(1, 0)).left_out == 0  # each client has its own
+    assert reports.take(reply(1, 0)).left_out == 0  # each client has its own
     reports.note("again", client=0)
-    assert reports.of(reply(0, 1)) == (0, [Note("info", "again", {})], 0)  # and it was told
+    assert reports.take(reply(0, 1)) == (0, [Note("info", "again", {})], 0)  # and it was told

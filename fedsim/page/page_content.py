@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fedsim.figures.base import Section
+from fedsim.figures.chart_types import Section
 from fedsim.page.figure_json import look, section_json
 from fedsim.report.number_format import COUNT_PREFIXES, NOTHING
 from fedsim.report.text_table import TextTable

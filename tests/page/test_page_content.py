@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim.figures.base import Axis, Figure, GanttChart, Line, LineChart, PointChart, Points, Section
+from fedsim.figures.chart_types import Axis, Figure, GanttChart, Line, LineChart, PointChart, Points, Section
 from fedsim.figures.thinning import MAX_POINTS
 from fedsim.page.figure_json import figure_json, rounded
-from fedsim.page.page import Page, page_json, sort_keys
+from fedsim.page.page_content import Page, page_json, sort_keys
 from fedsim.report import number_format
 
 

@@ -16,7 +16,7 @@ from fedsim.quoting import MAX_SHOWN, shortened
 T = TypeVar("T")
 
 
-def read_whole(file: Path, how: Callable[[Path], T]) -> T:
+def read_checked(file: Path, how: Callable[[Path], T]) -> T:
     """Read a file of results; errors become an OutputError."""
     try:
         return how(file)
@@ -36,7 +36,7 @@ def read_object(file: Path, needed: Sequence[str] = ()) -> dict[str, Any]:
             value[key]
         return value
 
-    return read_whole(file, read)
+    return read_checked(file, read)
 
 
 def _said(error: Exception, file: Path) -> str:
@@ -57,4 +57,4 @@ def read_provenance(folder: Path) -> dict[str, Any]:
 
 def read_scenario(folder: Path) -> dict[str, Any]:
     """Return the tables of a run's scenario."""
-    return read_whole(folder / "scenario.toml", lambda file: tomllib.loads(file.read_text("utf-8")))
+    return read_checked(folder / "scenario.toml", lambda file: tomllib.loads(file.read_text("utf-8")))

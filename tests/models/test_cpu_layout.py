@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fedsim.models import Architecture, Net
 from fedsim.models.base import named
-from fedsim.models.cpu_kernels import is_faster_channels_last, pool_before_relu
+from fedsim.models.cpu_layout import is_faster_channels_last, pool_before_relu
 from fedsim.rng import Key
 from fedsim.task import Task
 

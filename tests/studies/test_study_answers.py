@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from fedsim.report.cost_breakdown import Columns
-from fedsim.studies.answers import Answer, answers, reached_at
 from fedsim.studies.budgets import Budget
 from fedsim.studies.plan import Setting
+from fedsim.studies.study_answers import Answer, answers, reached_at
 from fedsim.studies.study_file import StudyConfig
 from tests.conftest import there
 

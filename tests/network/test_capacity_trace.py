@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim.errors import DataError
-from fedsim.network.capacity import Capacity, read_capacity
+from fedsim.network.capacity_trace import Capacity, read_capacity
 
 MS, S = 1_000_000, 1_000_000_000
 # 8 Mbit/s (1000 bytes a millisecond) for 2 ms, nothing for 1, half of it for 1.

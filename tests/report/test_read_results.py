@@ -10,7 +10,7 @@ from pyarrow import parquet
 
 from fedsim.errors import OutputError
 from fedsim.report.read_parquet import read_columns, read_table
-from fedsim.report.read_whole import read_object, read_whole
+from fedsim.report.read_results import read_checked, read_object
 
 BEGINNING = "cannot be read, so these results are not whole:"
 
@@ -30,11 +30,11 @@ def table(tmp_path: Path) -> Path:
 def test_a_file_that_is_gone_is_named_once(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     wanted = f"{gone} {BEGINNING} No such file or directory"
-    assert said(lambda: read_whole(gone, Path.read_text)) == wanted
+    assert said(lambda: read_checked(gone, Path.read_text)) == wanted
     assert said(lambda: read_table(gone)) == wanted
     assert said(lambda: read_columns(gone, ["a"])) == wanted
     # Of a folder it is a file in it.
-    assert said(lambda: read_whole(tmp_path, lambda _: gone.read_text())) == (
+    assert said(lambda: read_checked(tmp_path, lambda _: gone.read_text())) == (
         f"{tmp_path} {BEGINNING} {gone}: No such file or directory"
     )
 
@@ -44,7 +44,7 @@ def test_what_is_missing_is_named(table: Path) -> None:
     text = table.with_suffix(".json")
     text.write_text("{}")
     wanted = f"{text} {BEGINNING} it has no 'bus'"
-    assert said(lambda: read_whole(text, lambda file: json.loads(file.read_text())["bus"])) == wanted
+    assert said(lambda: read_checked(text, lambda file: json.loads(file.read_text())["bus"])) == wanted
 
 
 def test_brackets_that_are_nested_too_deeply_are_damage(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ class CachedFit:
         )
 
 
-class FitCache:
+class FitTemplates:
     """Finds what usual fits have in common."""
 
     def __init__(self, costs: Costs) -> None:

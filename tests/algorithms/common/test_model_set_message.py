@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedsim.algorithms.common.model_set import ModelSet
+from fedsim.algorithms.common.model_set_message import ModelSet
 from fedsim.params import Model
 from fedsim.wire.declare import num_parameters
 
