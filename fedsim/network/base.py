@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeGuard
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
 
@@ -164,11 +164,45 @@ class Carrier(Protocol):
         """Start the transfer now; the listener is called later, perhaps at this instant."""
 
 
-Departures: TypeAlias = Sequence[tuple[int, int, int]]
-"""Parcels in the order of their starts: start, ns; client; bytes."""
+class Departures(NamedTuple):
+    """Parcels in one direction, in the order of their starts.
 
-Arrivals: TypeAlias = list[tuple[int, list[int]]]
-"""Arrivals in order: instant, ns, and the places of the parcels among the departures."""
+    Attributes:
+        at_ns: When each starts, int64 ``[n]``.
+        clients: Who receives or sends it, int64 ``[n]``.
+        num_bytes: Its length on the link, int64 ``[n]``.
+    """
+
+    at_ns: Array
+    clients: Array
+    num_bytes: Array
+
+
+class Arrivals(NamedTuple):
+    """Arrivals in order.
+
+    Attributes:
+        at_ns: The instant of each, int64 ``[n]``.
+        place: The place of its parcel among the departures.
+        number: Its number, from 0, among those of one event.
+    """
+
+    at_ns: Array
+    place: Array
+    number: Array
+
+    @classmethod
+    def of(cls, events: Sequence[tuple[int, Sequence[int]]]) -> Arrivals:
+        """Return the arrivals of events: the instant of each, and the places of its parcels."""
+        at_ns = np.array([at_ns for at_ns, places in events for _ in places], np.int64)
+        place = np.array([place for _, places in events for place in places], np.int64)
+        number = np.array([number for _, places in events for number in range(len(places))], np.int64)
+        return cls(at_ns, place, number)
+
+    def until(self, by_ns: int) -> Arrivals:
+        """Return those up to an instant."""
+        end = int(self.at_ns.searchsorted(by_ns, "right"))
+        return Arrivals(self.at_ns[:end], self.place[:end], self.number[:end])
 
 
 class TimetableCarrier(Carrier, Protocol):
@@ -180,7 +214,7 @@ class TimetableCarrier(Carrier, Protocol):
         Carried parcels arrive at these instants, to the nanosecond, and in this order.
 
         Args:
-            parcels: Parcels in one direction.
+            parcels: The parcels.
             up: Whether they go to the server.
             all_at_once: Whether they begin in one event; else each begins in an event of the class JOIN.
             by_ns: Later arrivals are left out.

@@ -33,11 +33,12 @@ from fedsim.network.capacity_audit import LoadCheck
 from fedsim.network.capacity_trace import Capacity, read_capacity
 from fedsim.network.fluid_server_link import NEVER_NS, FluidPassage, ServerLink, end_ns
 from fedsim.network.max_min_star import Flow, MaxMinStar, noise_s
+from fedsim.network.uncontended_flows import uncontended_arrivals
 
 _TICK = -1  # in place of a parcel: flows end, or might
 
 
-def arrivals(
+def contended_arrivals(
     parcels: Departures,
     *,
     capacity_bps: float,
@@ -48,10 +49,11 @@ def arrivals(
 ) -> Arrivals:
     """Return when parcels of different clients arrive over one direction that nothing else uses.
 
-    These are the instants of a :class:`ServerLink`, to the nanosecond, without timers, listeners, pauses,
-    traces and clients with several flows. Tests compare both.
+    They may share the server's link. These are the instants of a :class:`ServerLink`, to the nanosecond,
+    without timers, listeners, pauses, traces and clients with several flows. Tests compare both.
     """
     star, result = MaxMinStar(capacity_bps), list[tuple[int, list[int]]]()
+    starts_ns, sizes = parcels.at_ns.tolist(), parcels.num_bytes.tolist()
     add, advance = star.add, star.advance
     # Instants at which something happens, in the order in which they were set, and to which parcel.
     heap: list[tuple[int, int, int]] = []
@@ -60,27 +62,23 @@ def arrivals(
     # Parcels that begin all at once do so before what else is due at their instant, others after it.
     first_after_ns = 0 if all_at_once else 1
     while True:
-        if next_parcel < len(parcels) and not (
-            heap and heap[0][0] < parcels[next_parcel][0] + first_after_ns
-        ):
+        if next_parcel < len(sizes) and not (heap and heap[0][0] < starts_ns[next_parcel] + first_after_ns):
             parcel = next_parcel
             next_parcel += 1
-            now_ns, _, num_bytes = parcels[parcel]
+            now_ns = starts_ns[parcel]
             if (wait_ns := latencies_ns[parcel]) > 0:
                 turn += 1
                 heappush(heap, (now_ns + wait_ns, turn, parcel))
                 continue
         elif heap:
             now_ns, its_turn, parcel = heappop(heap)
-            if parcel != _TICK:
-                _, _, num_bytes = parcels[parcel]
         else:
-            return result
+            return Arrivals.of(result)
         if parcel == _TICK:
             if its_turn != tick_turn:
                 continue  # an earlier one has taken its place
             if now_ns > by_ns:
-                return result
+                return Arrivals.of(result)
             advance((now_ns - origin_ns) / 1e9)
             tick_ns = NEVER_NS
             if ended := star.finished():
@@ -98,7 +96,7 @@ def arrivals(
                 origin_ns = now_ns
                 star.restart()
             num_flowing += 1
-            bits, cap_bps = 8.0 * num_bytes, links_bps[parcel]
+            bits, cap_bps = 8.0 * sizes[parcel], links_bps[parcel]
             add(Flow(parcel), bits, cap_bps)
             # As if nobody else were there; what comes later only delays it.
             fastest_bps = cap_bps if cap_bps < capacity_bps else capacity_bps
@@ -150,15 +148,22 @@ class FluidCarrier:
     def arrivals(self, parcels: Departures, *, up: bool, all_at_once: bool, by_ns: int) -> Arrivals:
         """Return when parcels would arrive; see :class:`fedsim.network.base.TimetableCarrier`."""
         if (constant := self._constant[up]) is None:
-            return []
+            return Arrivals.of([])
         capacity_bps, link_bps = constant
-        clients = np.array([client for _, client, _ in parcels], np.int64)
-        latencies_s = numbers_of(clients, self._latency_s) + self._server_latency_s
-        return arrivals(
+        links_bps = numbers_of(parcels.clients, link_bps)
+        latencies_s = numbers_of(parcels.clients, self._latency_s) + self._server_latency_s
+        latencies_ns = np.rint(latencies_s * 1e9).astype(np.int64)
+        begins_ns = parcels.at_ns + latencies_ns
+        if not len(begins_ns):
+            return Arrivals.of([])
+        known = uncontended_arrivals(begins_ns, parcels.num_bytes, links_bps, capacity_bps)
+        if known is not None:
+            return known.until(by_ns)
+        return contended_arrivals(
             parcels,
             capacity_bps=capacity_bps,
-            links_bps=numbers_of(clients, link_bps).tolist(),
-            latencies_ns=np.rint(latencies_s * 1e9).astype(np.int64).tolist(),
+            links_bps=links_bps.tolist(),
+            latencies_ns=latencies_ns.tolist(),
             all_at_once=all_at_once,
             by_ns=by_ns,
         )

@@ -16,6 +16,9 @@ import math
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 from operator import attrgetter
+from typing import TypeVar
+
+from fedsim.params import Array
 
 FAR_BITS = 2.0**43
 """Beyond this, virtual work is counted from 0 again: up to it, a sum is good to a thousandth of a bit."""
@@ -25,10 +28,11 @@ _FEW_MOVES = 1024  # below this, stale entries are not worth a tidying
 # that is added to and taken from would drift, and one made anew each time would cost O(n).
 _UNITS = 2.0**60
 _WHOLE_UNITS = 2**60
+Seconds = TypeVar("Seconds", float, Array)
 _ORDER = attrgetter("order")
 
 
-def noise_s(at_s: float) -> float:
+def noise_s(at_s: Seconds) -> Seconds:
     """Return the rounding error of an instant, s: a picosecond, or a few of its last digits."""
     return 1e-12 + 5e-16 * at_s
 

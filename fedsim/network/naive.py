@@ -38,10 +38,7 @@ class NaiveCarrier:
 
     def arrivals(self, parcels: Departures, *, up: bool, all_at_once: bool, by_ns: int) -> Arrivals:
         """Return when parcels would arrive; see :class:`fedsim.network.base.TimetableCarrier`."""
-        if not parcels:
-            return []
-        links = self._links
-        start_ns, clients, num_bytes = np.array(parcels, np.int64).T
+        links, (start_ns, clients, num_bytes) = self._links, parcels
         server_bps, client_bps = (
             (links.server_down_bps, links.up_bps) if up else (links.server_up_bps, links.down_bps)
         )
@@ -50,10 +47,7 @@ class NaiveCarrier:
         passed_ns = np.rint((latency_s + 8 * num_bytes / rate_bps) * 1e9)
         ends_ns = start_ns + np.minimum(passed_ns, 2.0**62).astype(np.int64)  # which is never in time
         order = np.argsort(ends_ns, kind="stable")
-        order = order[ends_ns[order] <= by_ns]
-        return [
-            (at_ns, [place]) for at_ns, place in zip(ends_ns[order].tolist(), order.tolist(), strict=True)
-        ]
+        return Arrivals(ends_ns[order], order, np.zeros(len(order), np.int64)).until(by_ns)
 
 
 class Naive(NetworkPlugin[Config]):

@@ -1,5 +1,6 @@
 """Arrivals that are known beforehand are those of a run."""
 
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
@@ -11,7 +12,7 @@ from fedsim import clock
 from fedsim.clock import EventClass, VirtualTimeLoop, now_ns, running_loop, sleep_until
 from fedsim.config import Config
 from fedsim.network import Carrier, Links, Parcel, has_timetable
-from fedsim.network.base import Arrivals, Departures
+from fedsim.network.base import Departures
 from fedsim.network.capacity_trace import Capacity
 from fedsim.network.fluid import FluidCarrier
 from fedsim.network.naive import PLUGIN as NAIVE
@@ -20,12 +21,17 @@ from fedsim.network.none import PLUGIN as NONE
 S = 1_000_000_000
 FAR_NS = 10**15
 
+Starts = Sequence[tuple[int, int, int]]
+"""Parcels in the order of their starts: start, ns; client; bytes."""
+Events = list[tuple[int, list[int]]]
+"""Arrivals by event: instant, ns, and the places of the parcels."""
+
 
 class Diary:
     """Notes which parcels arrive in one event, and when."""
 
     def __init__(self) -> None:
-        self.arrivals: Arrivals = []
+        self.arrivals: Events = []
         self._together: list[int] = []
 
     def left(self) -> None:
@@ -44,7 +50,22 @@ class Diary:
         raise AssertionError(cause)
 
 
-def same(carrier: Carrier, parcels: Departures, *, up: bool, all_at_once: bool) -> Arrivals:
+def events(carrier: Carrier, starts: Starts, *, up: bool, all_at_once: bool, by_ns: int) -> Events:
+    """Return the arrivals of parcels that are known beforehand."""
+    assert has_timetable(carrier)
+    parcels = Departures(*np.array(starts, np.int64).reshape(-1, 3).T)
+    found: Events = []
+    arrivals = carrier.arrivals(parcels, up=up, all_at_once=all_at_once, by_ns=by_ns)
+    for at_ns, place, number in np.stack(arrivals, axis=1).tolist():
+        if number == 0:
+            found.append((at_ns, []))
+        found[-1][1].append(place)
+        assert found[-1][0] == at_ns
+        assert len(found[-1][1]) == number + 1
+    return found
+
+
+def same(carrier: Carrier, parcels: Starts, *, up: bool, all_at_once: bool) -> Events:
     """Check that what is known beforehand comes to be, whatever was carried before; return it."""
     diary, first = Diary(), list[tuple[int, list[int]]]()
 
@@ -53,12 +74,11 @@ def same(carrier: Carrier, parcels: Departures, *, up: bool, all_at_once: bool) 
         carrier.carry(Parcel(*ends, num_bytes, place), diary)
 
     async def main() -> None:
-        assert has_timetable(carrier)
         loop = cast(VirtualTimeLoop, running_loop())
         for base_ns in (0, FAR_NS):
             some = [(base_ns + start_ns, client, size) for start_ns, client, size in parcels]
             ends_ns = base_ns + FAR_NS - 1
-            known = carrier.arrivals(some, up=up, all_at_once=all_at_once, by_ns=ends_ns)
+            known = events(carrier, some, up=up, all_at_once=all_at_once, by_ns=ends_ns)
             if all_at_once:
                 await sleep_until(some[0][0] / 1e9)
                 for place, (_, client, size) in enumerate(some):
@@ -123,7 +143,7 @@ def test_what_comes_too_late_is_left_out() -> None:
     parcels = [(0, 0, 1000), (0, 1, 1000), (0, 2, 1000)]
     carrier = FluidCarrier(links)
     for by_ns, places in ((S - 1, []), (S, [0]), (2 * S - 1, [0]), (2 * S, [0, 1]), (FAR_NS, [0, 1])):
-        known = carrier.arrivals(parcels, up=False, all_at_once=True, by_ns=by_ns)
+        known = events(carrier, parcels, up=False, all_at_once=True, by_ns=by_ns)
         assert [place for _, some in known for place in some] == places
 
 
@@ -137,7 +157,7 @@ def test_links_that_change_have_no_timetable(side: str) -> None:
         carrier = FluidCarrier(
             Links(constant.up_bps, constant.down_bps, constant.latency_s, 8e3, 8e3, 0.0, None, {0: steps}.get)
         )
-    assert carrier.arrivals([(0, 0, 1000)], up=False, all_at_once=True, by_ns=FAR_NS) == []
+    assert events(carrier, [(0, 0, 1000)], up=False, all_at_once=True, by_ns=FAR_NS) == []
     assert same(carrier, [(0, 0, 1000)], up=True, all_at_once=True) == [(S, [0])]
 
 

@@ -21,9 +21,10 @@ from fedsim.clock.record_columns import Column, column, joined
 from fedsim.engine.engine import DONE, JOB_END, JOB_START, job_values
 from fedsim.engine.executors.base import Promise
 from fedsim.engine.requests import JobRequest
+from fedsim.network.base import Arrivals, Departures
 from fedsim.params import Array
 from fedsim.rng import Key
-from fedsim.runtime.clients.cohort_frames import NO_FRAME, Arrived, Frames
+from fedsim.runtime.clients.cohort_frames import NO_FRAME, Frames
 from fedsim.runtime.clients.cohort_records import BEGUN, NO_EVENT, SENT, CohortEvents, CohortRecords
 from fedsim.runtime.clients.hook_steps import Turn
 from fedsim.runtime.clients.shared_hook import SharedHook, durations_of, loads_of, part_of
@@ -195,7 +196,7 @@ class Cohort:
         self._record(ranks, downloads, leaving, uploads)
         return True
 
-    def _begin(self, downloads: Arrived) -> Array:
+    def _begin(self, downloads: Arrivals) -> Array:
         """Add the events by which hooks begin; return the places of all, in order."""
         begun = np.flatnonzero(self._down.number == NO_FRAME)
         self._event[begun] = self._events.add(self._arrived_ns[begun], BEGUN)
@@ -366,7 +367,7 @@ class Cohort:
         self._up.number[place] = self._up.number_of(bus.on_link(packed, self._columns.exchange, up=True))
         self._replies[place] = packed.received
 
-    def _arrivals(self, at_ns: Array, places: Array, *, up: bool, by_ns: int) -> Arrived:
+    def _arrivals(self, at_ns: Array, places: Array, *, up: bool, by_ns: int) -> Arrivals:
         """Return when the frames of dispatches arrive.
 
         Args:
@@ -376,17 +377,16 @@ class Cohort:
             by_ns: Those that arrive later are left out.
         """
         link_bytes = (self._up if up else self._down).link_bytes(places)
-        clients = self._columns.client[places].tolist()
-        parcels = list(zip(at_ns[places].tolist(), clients, link_bytes, strict=True))
+        parcels = Departures(at_ns[places], self._columns.client[places], link_bytes)
         arrivals = self.drivers.carrier.arrivals(parcels, up=up, all_at_once=not up, by_ns=by_ns)
-        return Arrived.of(arrivals, places)
+        return arrivals._replace(place=places[arrivals.place])
 
     def _in_order(self, ranks: Array, at_ns: Array, event: Array, number: Array) -> Array:
         """Return the order of what happens at some instants, by some events."""
         order: Array = np.lexsort((number, ranks[event], self._events.class_of(event), at_ns))
         return order
 
-    def _is_certain(self, uploads: Arrived, by_ns: int) -> bool:
+    def _is_certain(self, uploads: Arrivals, by_ns: int) -> bool:
         """Return whether the order of events is certain."""
         if (end_ns := int(self._replied_ns.max())) > by_ns:
             return False
@@ -402,7 +402,7 @@ class Cohort:
             )
         )
 
-    def _record(self, ranks: Array, downloads: Arrived, leaving: Array, uploads: Arrived) -> None:
+    def _record(self, ranks: Array, downloads: Arrivals, leaving: Array, uploads: Arrivals) -> None:
         """Make the records of all that happens."""
         add, places = self._records.add, np.arange(len(self.headers))
         start_ns = np.full(len(places), self._start_ns)
@@ -437,7 +437,7 @@ class Cohort:
             values = transfer_start_values(self._headers_of(places), up, what)
             self._records.add(TRANSFER_START, at_ns, values, event_class, event, number)
 
-    def _add_ends(self, arrived: Arrived, event: Array | int, *, up: bool) -> None:
+    def _add_ends(self, arrived: Arrivals, event: Array | int, *, up: bool) -> None:
         """Add the records of frames that arrive."""
         if len(arrived.place):
             values = transfer_end_values(self._headers_of(arrived.place), up, Outcome.DELIVERED)
