@@ -88,8 +88,8 @@ def _words(tree: Any) -> set[str]:
 
 def test_dice_fall_the_same_way_for_ever() -> None:
     dice = Dice(Key.root(1).child("a name"))
-    assert [dice.whole(0, 99) for _ in range(5)] == [35, 70, 90, 13, 80]
-    assert [dice.child("part").whole(0, 99), dice.child("part").whole(0, 99)] == [89, 89]
+    assert [dice.whole(0, 99) for _ in range(5)] == [57, 7, 41, 74, 99]
+    assert [dice.child("part").whole(0, 99), dice.child("part").whole(0, 99)] == [63, 63]
     assert random_scenario(3) == random_scenario(3)
 
 

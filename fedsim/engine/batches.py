@@ -1,7 +1,7 @@
 """The order in which a job meets its samples: endless reshuffled passes, cut into mini-batches.
 
 The sizes of the batches are known without running anything, because the cost of a job must be; the order
-within a pass comes from the job's own generator.
+within a pass comes from the job's seed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from math import lcm
 import torch
 from torch import Tensor
 
+from fedsim.params import Array
+from fedsim.rng import SeededStream
 from fedsim.to_device import to_device
 
 
@@ -36,20 +38,31 @@ class Pass:
         full, rest = divmod(self.num_samples, self.batch_size)
         return full + (rest > 1 or (rest == 1 and not self.skip_single))
 
-    def orders(
-        self, generator: torch.Generator | None, device: torch.device | None = None
-    ) -> Iterator[Tensor]:
+    def orders(self, stream: SeededStream | None, device: torch.device | None = None) -> Iterator[Tensor]:
         """Yield the positions of pass after pass, int64 ``[sum(sizes)]``; nothing where a pass has no batch.
 
-        The generator reshuffles each pass on the CPU; without one samples keep their order.
+        The stream reshuffles each pass on the CPU (:func:`shuffled`); without one samples keep their order.
         """
         used = sum(self.sizes)
         while used:
-            if generator is None:
+            if stream is None:
                 order = torch.arange(self.num_samples)
             else:
-                order = torch.randperm(self.num_samples, generator=generator)
+                order = torch.from_numpy(shuffled(stream.draw(self.num_samples)))
             yield order[:used] if device is None else to_device(order[:used], device)
+
+
+def order_stream(name: str, seed: int = 0) -> SeededStream:
+    """Return the numbers that order the samples of a stream of fits, at the start for a fit's seed."""
+    numbers = SeededStream("order", name)
+    numbers.start(seed)
+    return numbers
+
+
+def shuffled(draws: Array) -> Array:
+    """Return permutations of the last axis, int64: the order of as many draws, uint64 ``[..., n]``."""
+    order: Array = draws.argsort(axis=-1, kind="stable")
+    return order
 
 
 def num_steps(passes: Sequence[Pass], epochs: int | None, steps: int | None) -> int:

@@ -371,7 +371,7 @@ class ComputeContext:
         effort = self._engine.costs.work(job, fit_work)
         self._calls += 1
         device = self._device()
-        load = load_of(device.variation, device.load, self._key, "load", self._dispatch, self._calls)
+        load = load_of(device.variation, device.load, self._key.child("load", self._calls))
         return TimedJob(job, effort, duration_s(device, effort, load))
 
     def _perform(self, request: JobRequest) -> Awaitable[list[Any]]:

@@ -98,20 +98,39 @@ def duration_s(device: Device, effort: Effort, load: float | Array = 1.0) -> Any
     return np.where(waits, hindered_s, unhindered_s) if are_many else hindered_s
 
 
-def load_of(variation: float, load: Load | None, key: Key, *names: str | int) -> float:
-    """Return the factor on the time of a job on a device with such a variation and load.
+def load_of(variation: float, law: Load | None, key: Key) -> float:
+    """Return the factor on the time of a job on a device with such a variation and law of load.
 
     Args:
         variation: Sigma of the log-normal factor.
-        load: Law of the other factor.
-        key: From which these names lead to the key of the draws.
-        names: These names.
+        law: Of the other factor.
+        key: Of the draws.
     """
-    if not variation and load is None:
+    if not variation and law is None:
         return 1.0
-    key = key.child(*names)
-    factor = exp(variation * key.normal()) if variation else 1.0
-    return factor if load is None else factor * load.factor(key.child("law"))
+    (factor,) = loads_of([variation], [law], key, [key.counts])
+    return factor
+
+
+def loads_of(
+    variations: Sequence[float], laws: Sequence[Load | None], key: Key, counts: Sequence[Sequence[int]]
+) -> list[float]:
+    """Return the factors on the times of jobs on several devices; see :func:`load_of`.
+
+    Args:
+        variations: Of each device.
+        laws: Likewise.
+        key: Of the draws for one of them.
+        counts: The numbers in the key of each.
+    """
+    factors = [1.0] * len(counts)
+    if any(variations):
+        normals = key.normals(counts)
+        factors = [exp(sigma * normal) for sigma, normal in zip(variations, normals, strict=True)]
+    for place, (law, its_counts) in enumerate(zip(laws, counts, strict=True)):
+        if law is not None:
+            factors[place] *= law.factor(Key(key.digest, tuple(its_counts)).child("law"))
+    return factors
 
 
 IDLE = Effort.of(())

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fedsim.data.augmentations.base import transformed
-from fedsim.engine.batches import Pass
+from fedsim.engine.batches import Pass, order_stream
 from fedsim.engine.confusion import Confusion
 from fedsim.engine.jobs import Call, Evaluate, Extra, Fit, Fitted, Job, Predict, Samples, Score
 from fedsim.engine.losses import Batch, label_loss
@@ -176,9 +176,9 @@ class _Feed:
     def __init__(self, name: str, one: Pass, job: Fit, worker: Worker, key: Key) -> None:
         stream, device = job.streams[name], worker.resources.device
         tensors = worker.resources.tensors(stream.samples)
-        generator = key.child("order", name).torch() if stream.shuffled else None
+        numbers = order_stream(name, job.seed) if stream.shuffled else None
         # Not a method: a generator that holds what holds it keeps its tensors until the collector comes by.
-        self._walk = _batches(*tensors, one, one.orders(generator, device))
+        self._walk = _batches(*tensors, one, one.orders(numbers, device))
         self._augmentations = worker.resources.augmentations(stream.samples)
         if self._augmentations:
             self._generator = key.child("augment", name).torch()

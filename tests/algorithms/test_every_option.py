@@ -98,13 +98,13 @@ TABLES: dict[str, Table] = {
     },
     "hypcluster": {
         **CHOOSING,
-        "start_clients": _tried(2, start="kmeans"),
+        "start_clients": _tried(2, start="kmeans", run={"seed": 1}),
         "finetune_epochs": _tried(0, 3, "chosen"),
     },
     "ifca": {
         **CHOOSING,
         "server_lr": _tried(0.01, option="grad_avg"),
-        "restart_rounds": _tried(1, clusters=2, run={"clients_per_round": 2}),
+        "restart_rounds": _tried(1, clusters=2, run={"clients_per_round": 2, "seed": 1}),
     },
     "ktpfl": CO_PERSONAL,
     "ktpfl_w": {

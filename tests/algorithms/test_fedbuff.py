@@ -76,7 +76,7 @@ def _alike(world: Any, num_clients: int) -> dict[str, Any]:
     """Return changes to a run: clients with the same device and equally many samples."""
     data = world.data(num_clients)
     pool = np.concatenate([data.indices(client, "train") for client in range(num_clients)])
-    held = [pool[20 * client : 20 * (client + 1)] for client in range(num_clients)]
+    held = np.split(pool[: len(pool) // num_clients * num_clients], num_clients)
     device = {"speed": "1 GFLOP/s", "variation": 0.0, "up": "1 MB/s", "down": "1 MB/s", "latency": "10 ms"}
     group = GroupConfig.model_validate({"count": num_clients, "model": "mlp", **device})
     fleet = build_fleet([group], ServerConfig(model="mlp"), Key.root(3))

@@ -141,7 +141,7 @@ def test_two_populations_separate(world: Any) -> None:
     y[np.concatenate(others)] += 5
     y %= 10
     data = replace(data, y=y)
-    changes: dict[str, Any] = {"num_clients": 8, "training": {"epochs": 3}, "rounds": 2}
+    changes: dict[str, Any] = {"num_clients": 8, "training": {"epochs": 10}, "rounds": 3}
     nobody: list[list[int]] = [[]] * 4
     start = []
     for held in ([*own[:4], *nobody], [*nobody, *own[4:]]):

@@ -97,7 +97,7 @@ def test_each_gradient_has_a_mini_batch_of_its_own(
     delta = {"delta": 0.1} if variant == "hf" else {}
     algorithm = world.algorithm("perfedavg", alpha=alpha, beta=beta, variant=variant, **delta)
     training = {"batch_size": 1, "steps": 3}
-    changes: dict[str, Any] = {**world.regression((X, Y)), "training": training, "rounds": 1}
+    changes: dict[str, Any] = {**world.regression((X, Y)), "training": training, "rounds": 1, "seed": 1}
     w = _flat(world.parts(algorithm, **changes).initial()("mlp"))
     end = _flat(world.run(algorithm, verify=False, **changes).models[0]["global"])
     assert len(met) == 3

@@ -283,7 +283,7 @@ def test_the_teacher_is_bit_for_bit_the_global_model_of_the_least_validation_los
         return await distil(client, state, message)
 
     algorithm.train, algorithm.local_distil = watched_train, local_distil
-    world.run(algorithm, rounds=5, training={"epochs": 4, "lr": 0.5})
+    world.run(algorithm, rounds=5, training={"epochs": 4, "lr": 1.0})
     assert [len(models) for models in met.values()] == [5] * 4
     least = {client: min(models, key=lambda one: one[0]) for client, models in met.items()}
     for client, (loss, digest, number) in least.items():

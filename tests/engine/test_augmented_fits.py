@@ -16,7 +16,7 @@ from fedsim.data import FederatedData
 from fedsim.data.augmentations.base import Augmentations, transformed
 from fedsim.data.client_split import Split
 from fedsim.engine.batched.kinds import batch_key
-from fedsim.engine.batches import Pass
+from fedsim.engine.batches import Pass, order_stream
 from fedsim.engine.cost import Costs
 from fedsim.engine.cost_keys import step_key
 from fedsim.engine.execute import run
@@ -130,7 +130,7 @@ def test_batches_are_those_of_the_job_in_its_order_transformed_by_its_draws(work
     rows = data.indices(0, "train")
     generator = key.child("augment", TRAIN).torch()
     wanted = []
-    for order in islice(Pass(len(rows), 4).orders(key.child("order", TRAIN).torch()), 2):
+    for order in islice(Pass(len(rows), 4).orders(order_stream(TRAIN, 7)), 2):
         for positions in torch.split(order, 4):
             images = torch.tensor(data.x[rows[positions]])
             wanted.append(transformed(ALL, images, generator).numpy())

@@ -2,20 +2,21 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim.engine.batches import Pass, size_counts
-from fedsim.rng import Key
+from fedsim.engine.batches import Pass, order_stream, shuffled, size_counts
+from fedsim.rng import SeededStream
 
 passes = st.builds(Pass, st.integers(0, 30), st.integers(1, 9), st.booleans())
 
 
-def positions_of(one: Pass, generator: torch.Generator | None) -> Iterator[torch.Tensor]:
+def positions_of(one: Pass, numbers: SeededStream | None) -> Iterator[torch.Tensor]:
     """Cut a stream's passes into batches."""
-    for order in one.orders(generator):
+    for order in one.orders(numbers):
         yield from torch.split(order, list(one.sizes))
 
 
@@ -41,8 +42,8 @@ def test_a_pass_is_cut_into_batches(one: Pass, sizes: tuple[int, ...]) -> None:
 
 @given(passes)
 def test_a_pass_meets_each_sample_once_but_a_skipped_one(one: Pass) -> None:
-    for generator in (None, Key.root(1).torch()):
-        batches = list(islice(positions_of(one, generator), len(one)))
+    for numbers in (None, order_stream("train", 1)):
+        batches = list(islice(positions_of(one, numbers), len(one)))
         assert tuple(len(batch) for batch in batches) == one.sizes
         met = [position for batch in batches for position in batch.tolist()]
         assert len(set(met)) == len(met)
@@ -56,9 +57,9 @@ def test_a_stream_in_order_begins_again_with_each_pass() -> None:
     assert batches == [[0, 1], [2, 3], [4], [0, 1], [2, 3]]
 
 
-def test_each_pass_is_shuffled_anew_by_the_generator_alone() -> None:
+def test_each_pass_is_shuffled_anew_by_the_seed_alone() -> None:
     def two_passes(seed: int) -> list[list[int]]:
-        batches = positions_of(Pass(20, 20), Key.root(seed).torch())
+        batches = positions_of(Pass(20, 20), order_stream("train", seed))
         return [batch.tolist() for batch in islice(batches, 2)]
 
     first, second = two_passes(1)
@@ -69,8 +70,29 @@ def test_each_pass_is_shuffled_anew_by_the_generator_alone() -> None:
 
 def test_the_global_generator_is_left_alone() -> None:
     before = torch.get_rng_state()
-    list(islice(positions_of(Pass(20, 3), Key.root(0).torch()), 20))
+    list(islice(positions_of(Pass(20, 3), order_stream("train")), 20))
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_orders_are_the_ranks_of_the_draws() -> None:
+    draws = np.array([[3, 1, 2**63], [7, 7, 0]], np.uint64)
+    assert shuffled(draws).tolist() == [[1, 0, 2], [2, 0, 1]]  # of equal draws the first
+
+
+def test_all_orders_are_equally_likely_in_each_pass_whatever_the_pass_before() -> None:
+    numbers, num_seeds = order_stream("train"), 14_400
+    pairs: Counter[tuple[tuple[int, ...], ...]] = Counter()
+    for seed in range(num_seeds):
+        numbers.start(seed)
+        pairs[tuple(map(tuple, shuffled(numbers.draw(6).reshape(2, 3)).tolist()))] += 1
+    # 36 pairs of orders, 400 of each: chi-squared with 35 degrees of freedom, 99.99% below 76.
+    assert len(pairs) == 36
+    assert sum((count - 400) ** 2 / 400 for count in pairs.values()) < 76
+
+
+def test_streams_of_one_fit_have_orders_of_their_own() -> None:
+    draws = [order_stream(name, 3).draw(1000).astype(float) for name in ("train", "public")]
+    assert abs(np.corrcoef(draws)[0, 1]) < 0.15
 
 
 def test_no_batches_end_at_once() -> None:

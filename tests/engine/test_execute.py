@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from fedsim.config import Config
 from fedsim.data import FederatedData
-from fedsim.engine.batches import Pass
+from fedsim.engine.batches import Pass, order_stream
 from fedsim.engine.execute import ALIGNMENT_BYTES, aligned, fit, run
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import Threads
@@ -46,14 +46,14 @@ from fedsim.models import Architecture, ModelPlugin, Net
 from fedsim.models.base import named
 from fedsim.models.dropout import Dropout
 from fedsim.params import Array, Model, freeze
-from fedsim.rng import Key
+from fedsim.rng import Key, SeededStream
 from fedsim.task import Task
 from tests.engine.conftest import Lab
 
 
-def positions_of(one: Pass, generator: torch.Generator | None) -> Iterator[torch.Tensor]:
+def positions_of(one: Pass, numbers: SeededStream | None) -> Iterator[torch.Tensor]:
     """Cut a stream's passes into batches."""
-    for order in one.orders(generator):
+    for order in one.orders(numbers):
         yield from torch.split(order, list(one.sizes))
 
 
@@ -80,7 +80,7 @@ def by_hand(
     moves = optimiser(net.parameters())
     rows = data.indices(0, "train")
     x, y = torch.tensor(data.x[rows]), torch.tensor(data.y[rows])
-    order = positions_of(one, Key.root(job.seed).child("order", "train").torch())
+    order = positions_of(one, order_stream("train", job.seed))
     losses = []
     for positions in islice(order, job.num_steps):
         moves.zero_grad()

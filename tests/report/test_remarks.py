@@ -41,7 +41,7 @@ def test_a_run_too_short_for_its_availability_to_matter(make_parts: Make) -> Non
         "the run covers 47 min, and availability 'duty_cycle' changes over 8 h: hardly any of that is seen; "
         "run more rounds, give participation.pacing an interval, or leave availability out"
     )
-    assert said(parts)[0].startswith("the run covers 85.1 ms, ")  # the result's own time
+    assert said(parts)[0].startswith("the run covers 83.9 ms, ")  # the result's own time
     assert said(parts, 48 * 60.0) == []
 
 

@@ -101,7 +101,7 @@ def test_each_dispatch_is_a_slice_of_its_client_and_holds_its_phases(folder: Pat
 
 def test_dispatches_of_a_client_that_overlap_lie_side_by_side(drawn: ReadBack) -> None:
     tracks = Counter(drawn.path(track) for track in drawn.names if len(drawn.path(track)) == 2)
-    assert max(tracks.values()) == 2
+    assert max(tracks.values()) >= 2
 
 
 def test_slices_are_the_spans(folder: Path, drawn: ReadBack) -> None:

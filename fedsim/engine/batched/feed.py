@@ -8,19 +8,20 @@ size. m: clients, b: batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedsim.engine.batches import order_stream, shuffled
 from fedsim.engine.jobs import ClientSamples, Fit, GlobalTest, InlineSamples, PublicSamples, Samples
 from fedsim.engine.like_fits import FitList
 from fedsim.engine.losses import Batch
 from fedsim.engine.worker_state import Resources
 from fedsim.params import Array
-from fedsim.rng import Key
 
 OwnRows = Sequence[tuple[slice, int]]
 """Neighbours by their places, and how many samples each of their batches has without padding."""
@@ -125,7 +126,9 @@ class _Stream:
         # Where the samples that each client meets begin among those that all meet.
         self._starts = np.cumsum(counts * num_passes) - counts * num_passes
         # What all meet, as positions among the samples of one client after the other.
-        self._order = _order(name, fits.seeds, counts.tolist(), num_passes.tolist(), shuffled=stream.shuffled)
+        self._order = _order(
+            name, fits.seeds, counts.tolist(), num_passes.tolist(), is_shuffled=stream.shuffled
+        )
         self._x, labels, rows = _samples(name, fits, resources)
         self._rows = rows[self._order]
         self._labels = None if labels is None else labels[self._rows]
@@ -157,20 +160,21 @@ def _chosen(values: Tensor, rows: Array) -> Tensor:
 
 
 def _order(
-    name: str, seeds: Sequence[int], counts: Sequence[int], num_passes: Sequence[int], *, shuffled: bool
+    name: str, seeds: Sequence[int], counts: Sequence[int], num_passes: Sequence[int], *, is_shuffled: bool
 ) -> Array:
     """Return the passes of one client after the other: positions among the samples of all, int64."""
-    generator = torch.Generator()
-    passes: list[Tensor] = []
-    for seed, count, its_passes in zip(seeds, counts, num_passes, strict=True):
-        if shuffled:
-            # From here on the same stream as that of a new generator, which costs more.
-            generator.manual_seed(Key.root(seed).child("order", name).seed)
-            passes += [torch.randperm(count, generator=generator) for _ in range(its_passes)]
-        else:
-            passes += [torch.arange(count)] * its_passes
+    numbers, passes = order_stream(name), list[Array]()
+    for count, clients in groupby(zip(counts, seeds, num_passes, strict=True), itemgetter(0)):
+        if not is_shuffled:
+            passes += [np.tile(np.arange(count), its_passes) for _, _, its_passes in clients]
+            continue
+        draws = []
+        for _, seed, its_passes in clients:
+            numbers.start(seed)
+            draws.append(numbers.draw(its_passes * count))
+        passes.append(shuffled(np.concatenate(draws).reshape(-1, count)).reshape(-1))
     firsts = np.cumsum([0, *counts[:-1]]).repeat(np.multiply(counts, num_passes))
-    return cast(Array, torch.cat(passes).numpy() + firsts)
+    return cast(Array, np.concatenate(passes) + firsts)
 
 
 def _samples(name: str, fits: FitList, resources: Resources) -> tuple[Tensor, Array | None, Array]:

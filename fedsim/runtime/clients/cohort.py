@@ -23,11 +23,10 @@ from fedsim.engine.executors.base import Promise
 from fedsim.engine.requests import JobRequest
 from fedsim.network.base import Arrivals, Departures
 from fedsim.params import Array
-from fedsim.rng import Key
 from fedsim.runtime.clients.cohort_frames import NO_FRAME, Frames
 from fedsim.runtime.clients.cohort_records import BEGUN, NO_EVENT, SENT, CohortEvents, CohortRecords
 from fedsim.runtime.clients.hook_steps import Turn
-from fedsim.runtime.clients.shared_hook import SharedHook, durations_of, loads_of, part_of
+from fedsim.runtime.clients.shared_hook import SharedHook, durations_of, loads_of_jobs, part_of
 from fedsim.runtime.server.open_dispatches import DISPATCH, Arrival, dispatch_values
 from fedsim.wire import SERVER, Message, Packed, pack
 
@@ -68,13 +67,13 @@ class _Shared(NamedTuple):
     Attributes:
         hook: The hook.
         places: Those of the dispatches, its own first.
-        keys: Of the hooks of the others.
+        counts: The numbers in the keys of the others' hooks.
         ends_ns: When their jobs end, ``[others, jobs]``.
     """
 
     hook: SharedHook
     places: Sequence[int]
-    keys: Sequence[Key]
+    counts: Sequence[Sequence[int]]
     ends_ns: Array
 
 
@@ -238,17 +237,18 @@ class Cohort:
             groups: The places of the dispatches of each hook, that for which it has run first.
             hooks: The hooks, which have asked for equally many jobs.
         """
-        columns, key_of = self._columns, self.drivers.host.contexts.key_of
+        columns = self._columns
         places = np.array([place for _, *others in groups for place in others])
         bounds = np.cumsum([0, *(len(group) - 1 for group in groups)]).tolist()
         spans = [slice(*bound) for bound in pairwise(bounds)]
         speeds = self.drivers.parts.fleet.speeds(columns.client[places])
-        keys = [key_of(self.headers[place]) for place in places.tolist()]
+        key, counts = self.drivers.host.contexts.keys_of([self.headers[place] for place in places.tolist()])
         ends_ns = [np.empty((len(places), 0), np.int64)]
         first_job = 1
         for requests in zip(*[hook.requests for hook in hooks], strict=True):
             asked = [request.jobs for request in requests]
-            loads = loads_of(speeds, keys, columns.dispatch[places].tolist(), first_job, len(asked[0]))
+            jobs_asked = range(first_job, first_job + len(asked[0]))
+            loads = loads_of_jobs(speeds, key, counts, jobs_asked)
             parts = [
                 durations_of(jobs, part_of(speeds, span), loads[span])
                 for jobs, span in zip(asked, spans, strict=True)
@@ -265,18 +265,18 @@ class Cohort:
             ]
             names_and_flops = [column(each) for each in zip(*values, strict=True)]
             self._ask(places, ends_ns[-1], [*names_and_flops, durations_s.reshape(-1)])
-            first_job += len(asked[0])
+            first_job = jobs_asked.stop
         all_ends_ns = np.concatenate(ends_ns, axis=1)
         for hook, (first, *others), span in zip(hooks, groups, spans, strict=True):
             self._up.number[others] = self._up.number[first]
-            self._shared.append(_Shared(hook, [first, *others], keys[span], all_ends_ns[span]))
+            self._shared.append(_Shared(hook, [first, *others], counts[span], all_ends_ns[span]))
         return True
 
     def _start_shared(self) -> None:
         """Start the jobs of shared hooks."""
-        for hook, places, keys, ends_ns in self._shared:
+        for hook, places, counts, ends_ns in self._shared:
             clients = [self.headers[place].receiver for place in places[1:]]
-            hook.start(clients, keys, ends_ns.min(axis=0).tolist())
+            hook.start(clients, counts, ends_ns.min(axis=0).tolist())
 
     def _take_replies(self) -> None:
         """Keep the replies of clients that share hooks."""

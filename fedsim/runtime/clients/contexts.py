@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, cast
@@ -90,6 +90,10 @@ class Contexts:
     def key_of(self, header: Header) -> Key:
         """Return what names the generators of the hook for a dispatch."""
         return self._client_key.child(header.receiver, header.turn)
+
+    def keys_of(self, headers: Sequence[Header]) -> tuple[Key, list[tuple[int, int]]]:
+        """Return the key of the first of several hooks, and the numbers in the key of each."""
+        return self.key_of(headers[0]), [(header.receiver, header.turn) for header in headers]
 
     @cached_property
     def _links(self) -> Links:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import repeat
 from operator import itemgetter
 from typing import Any, cast
 
@@ -21,7 +20,7 @@ from fedsim.algorithms.contexts import ClientContext, place_of
 from fedsim.clock import VirtualTimeLoop
 from fedsim.clock.loop import watched
 from fedsim.data import Split
-from fedsim.engine.cost import duration_s, load_of
+from fedsim.engine.cost import duration_s, loads_of
 from fedsim.engine.engine import Engine
 from fedsim.engine.jobs import Fitted, Samples
 from fedsim.engine.pending_fit import Part
@@ -67,6 +66,11 @@ class SharedContext(ClientContext):
     def key(self) -> Key:
         """Names the generators of this hook."""
         self.is_specific = True
+        return super().key
+
+    @property
+    def hook_key(self) -> Key:
+        """The same, for whoever is not the hook."""
         return super().key
 
     def num_samples(self, split: Split = "train") -> int:
@@ -173,20 +177,19 @@ class SharedHook:
         self._reply = reply
         return True
 
-    def start(self, clients: Sequence[int], keys: Sequence[Key], ends_ns: Sequence[int]) -> None:
+    def start(self, clients: Sequence[int], counts: Sequence[Sequence[int]], ends_ns: Sequence[int]) -> None:
         """Start the fits of all whose results they send; nobody can look at the others.
 
         Args:
             clients: The others.
-            keys: Of their hooks.
+            counts: The numbers in the keys of their hooks.
             ends_ns: When the first of each job ends.
         """
         context, self._num_clients = cast(SharedContext, self.context), 1 + len(clients)
         place = partial(place_of, round=context.round)
         for number in sorted({fit for fit, *_ in self._trees.values()}):
             fit = self._fits[number]
-            name = context.names[fit.fit.seed]
-            seeds = [key.child(name).seed for key in keys]
+            seeds = context.hook_key.child(context.names[fit.fit.seed]).seeds(counts)
             self._results[number] = fit.start(clients, seeds, ends_ns[number], place)
 
     def replies(self) -> Sequence[Message | None]:
@@ -210,25 +213,22 @@ def part_of(devices: Device, span: slice) -> Device:
     return Device._make(values)
 
 
-def loads_of(
-    devices: Device, keys: Sequence[Key], dispatches: Sequence[int], first: int, num_jobs: int
-) -> Array:
+def loads_of_jobs(devices: Device, key: Key, counts: Sequence[Sequence[int]], jobs: range) -> Array:
     """Return the factors on the times of clients' jobs, float64 ``[clients, jobs]``.
 
     Args:
         devices: Their devices, as one (:meth:`fedsim.fleet.Fleet.speeds`).
-        keys: Of their hooks.
-        dispatches: The numbers of the dispatches to them.
-        first: The number of the first job in the hook, from 1.
-        num_jobs: How many jobs there are.
+        key: Of the hook of one of them.
+        counts: The numbers in the key of each.
+        jobs: The numbers of the jobs in the hook, from 1.
     """
     variations: Any = devices.variation
-    laws: Any = repeat(None, len(keys)) if devices.load is None else devices.load
-    rows = [
-        [load_of(variation, law, key, "load", dispatch, first + job) for job in range(num_jobs)]
-        for variation, law, key, dispatch in zip(variations.tolist(), laws, keys, dispatches, strict=True)
+    laws: Any = [None] * len(counts) if devices.load is None else devices.load
+    factors = [
+        loads_of(variations.tolist(), laws, key.child("load", job), [(*numbers, job) for numbers in counts])
+        for job in jobs
     ]
-    return np.array(rows)
+    return np.array(factors).T
 
 
 def durations_of(jobs: Sequence[TimedJob], devices: Device, loads: Array) -> Array:

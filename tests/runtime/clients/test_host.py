@@ -15,6 +15,7 @@ from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.network.none import PLUGIN as NONE
+from fedsim.rng import Key
 from fedsim.runtime.clients.host import Held
 
 
@@ -86,10 +87,10 @@ def test_held_states_settle_by_the_newest_merged_dispatch() -> None:
 
 
 def test_joining_is_the_same_for_whoever_asks_first(world: Any) -> None:
-    joined: list[tuple[int, int, int, bytes]] = []
+    joined: list[tuple[int, int, int, Key]] = []
 
     def join(client: Any) -> Any:
-        joined.append((client.client, client.dispatch, client.round, client.key.digest))
+        joined.append((client.client, client.dispatch, client.round, client.key))
         return world.Diary((), -1)
 
     world.play(world.Scripted(join=join), clients_per_round=1, rounds=2, executor=world.Oracle())
@@ -110,10 +111,10 @@ def test_a_client_without_state_is_asked_without(world: Any) -> None:
 
 
 def test_a_client_draws_anew_at_every_dispatch(world: Any) -> None:
-    seen: dict[tuple[int, int], bytes] = {}
+    seen: dict[tuple[int, int], Key] = {}
 
     async def local(exchange: str, client: Any, state: Any, message: Any) -> Any:
-        seen[client.client, client.dispatch] = client.key.digest
+        seen[client.client, client.dispatch] = client.key
         return None, world.word()
 
     world.play(world.Scripted(local=local, join=lambda client: None), rounds=2)

@@ -406,5 +406,5 @@ def test_each_job_of_the_server_takes_as_long_as_its_load_says(world: Any) -> No
     world.play(algorithm, fleet=loaded)
     began_s = 1.0 + 3.0 + 1.0
     key = Key.root(0).child("server", "merge_talk", 0, 1)
-    factors = [ExponentialLoad().factor(key.child("load", -1, number).child("law")) for number in (1, 2)]
+    factors = [ExponentialLoad().factor(key.child("load", number, "law")) for number in (1, 2)]
     assert ends_s == pytest.approx(began_s + 5.0 * np.cumsum(factors))
