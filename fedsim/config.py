@@ -22,7 +22,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 from pydantic_core.core_schema import ErrorType
 
-from fedsim import toml
+from fedsim import toml_writer
 from fedsim.quoting import nearest, quoted
 
 
@@ -100,7 +100,7 @@ Ascending = AfterValidator(_ascending)
 
 def _writable(value: Any) -> Any:
     try:
-        toml.value(value)
+        toml_writer.value(value)
     except TypeError:
         mend = "give a number, a text in quotation marks, true, false, or a list or a table of these"
         raise fault(f"{quoted(value)} is nothing that a scenario can hold", mend) from None

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fedsim import toml
+from fedsim import toml_writer
 from fedsim.errors import DataError, ScenarioError, UserError
 from fedsim.input_paths import located, looking_in, placed
 from fedsim.scenario import load_scenario, resolved_toml
@@ -170,7 +170,7 @@ def test_a_study_looks_in_the_folders_of_its_base_and_its_own(
         "variant": [{"algorithm": "fedavg"}],
         "grid": {"fleet.0.file": ["phones.csv", "other.csv"]},
     }
-    (places / "studies" / "s.toml").write_text(toml.document(study))
+    (places / "studies" / "s.toml").write_text(toml_writer.document(study))
     plan = load_study(places / "studies" / "s.toml")
     files = [tomllib.loads(run.scenario_toml)["fleet"][0]["file"] for run in plan.runs]
     assert files == [f"{places}/own/./phones.csv", f"{places}/studies/./other.csv"]

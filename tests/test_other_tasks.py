@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from fedsim import toml
+from fedsim import toml_writer
 from fedsim.cli import main
 
 REGRESSION: dict[str, Any] = {
@@ -39,7 +39,7 @@ TEXT: dict[str, Any] = {
 
 
 def run(folder: Path, scenario: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    (folder / "s.toml").write_text(toml.document(scenario))
+    (folder / "s.toml").write_text(toml_writer.document(scenario))
     result = CliRunner().invoke(main, ["run", "s.toml", "--out", "out", "--verify", "--force"])
     assert result.exit_code == 0, result.output
     return json.loads((folder / "out" / "summary.json").read_text()), result.stdout
@@ -69,7 +69,7 @@ def test_a_regression_learns_and_has_no_accuracy(here: Path) -> None:
 
 
 def test_a_regression_is_compared_by_its_loss(here: Path) -> None:
-    (here / "s.toml").write_text(toml.document(REGRESSION))
+    (here / "s.toml").write_text(toml_writer.document(REGRESSION))
     arguments = ["compare", "s.toml", "--algorithms", "fedavg,local", "--set", "run.rounds=1"]
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.output
@@ -78,7 +78,7 @@ def test_a_regression_is_compared_by_its_loss(here: Path) -> None:
 
 
 def test_a_regression_has_no_classes_to_spread(here: Path) -> None:
-    (here / "s.toml").write_text(toml.document(REGRESSION).replace("by_user", "dirichlet_class"))
+    (here / "s.toml").write_text(toml_writer.document(REGRESSION).replace("by_user", "dirichlet_class"))
     result = CliRunner().invoke(main, ["run", "s.toml"])
     assert result.exit_code == 2
     assert "data.partition" in result.output

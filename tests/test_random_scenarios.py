@@ -17,7 +17,7 @@ from random_scenarios import random_scenario
 from recompute import NOT_DERIVABLE
 from run_folder import TABLES, RunFolder
 
-from fedsim import toml
+from fedsim import toml_writer
 from fedsim.errors import InvariantError, RunError, UserError
 from fedsim.plugins import available
 from fedsim.rng import Key
@@ -188,7 +188,7 @@ def _ran(tmp_path_factory: pytest.TempPathFactory, rate: float) -> RunFolder:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
         training = {"lr": rate, "weight_decay": rate, "batch_size": 4}
-        (place / "scenario.toml").write_text(toml.document(EVENTFUL | {"training": training}))
+        (place / "scenario.toml").write_text(toml_writer.document(EVENTFUL | {"training": training}))
         assert run(Path("run"), 1) == ("finished", "")
     return RunFolder.read(place / "run")
 

@@ -22,7 +22,7 @@ import numpy as np
 from aiohttp import ClientSession, TCPConnector, web
 from bench_harness import Bench, main, without_training
 
-from fedsim import toml
+from fedsim import toml_writer
 from fedsim.bus import Delivery, Header, Ledger
 from fedsim.bus.http.access import Access, ClientRanges
 from fedsim.bus.http.client import HttpClient
@@ -160,7 +160,7 @@ def show_crowd(bench: Bench) -> None:
     tables = without_training(CROWD, ROUNDS, ASKED)
     with TemporaryDirectory() as folder:
         scenario, out = Path(folder, "crowd.toml"), Path(folder, "out")
-        scenario.write_text(toml.document(tables))
+        scenario.write_text(toml_writer.document(tables))
         command = [sys.executable, "-m", "fedsim", "run", str(scenario), "--out", str(out), "--quiet"]
         subprocess.run([*command, "--bus", "http", "--processes", "2"], check=True, stdout=subprocess.DEVNULL)
         summary = json.loads((out / "summary.json").read_text())

@@ -9,8 +9,9 @@ FedAvg, one local epoch, learning rate 0.05, the fluid network, no evaluation:
 A figure is real time a round, the median over rounds 2 and later. The ratios of processor time, of all
 threads, are shown too: other load of the machine changes them less.
 
-``--memory`` compares the peak memory of new processes that run W2. ``--device cuda`` trains both sides on a
-GPU; the limits are for a CPU of two cores, so none is applied there.
+``--variants`` measures variations of W1, each against a bare loop that trains likewise. ``--memory`` compares
+the peak memory of new processes that run W2. ``--device cuda`` trains both sides on a GPU; the limits are for
+a CPU of two cores, so none is applied there.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ EXECUTIONS: dict[str, dict[str, Any]] = {
     "auto workers": {"engine.workers": "auto"},
     "no training": {"engine.executor": "null"},
 }
-MAX_MEMORY_RATIO = 1.3
+MAX_MEMORY_RATIO, MAX_VARIANT_RATIO = 1.3, 1.25
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,31 @@ def _cases() -> dict[str, Case]:
 CASES = _cases()
 
 
+def variants() -> list[Case]:
+    """Return W1 and its variations."""
+    w1 = CASES["W1"]
+
+    def vary(name: str, overrides: Mapping[str, Any], net: Callable[[], nn.Module] = mlp, **own: Any) -> Case:
+        return replace(w1, name=name, overrides=overrides, net=net, training=replace(w1.training, **own))
+
+    own_test = {"data.global_test": 0.0, "data.split": [0.8, 0.0, 0.2]}
+    log_normal = {"name": "two_class_lognormal", "params": {"least": 1, "sigma": 1.0}}
+    diurnal = {"name": "diurnal", "params": {"share": 0.5}}
+    return [
+        w1,
+        vary("momentum 0.9", {"training.momentum": 0.9}, momentum=0.9),
+        vary("weight decay 1e-4", {"training.weight_decay": 1e-4}, weight_decay=1e-4),
+        vary("Adam", {"training.optimiser": "adam"}, adam=True),
+        vary("FedProx", {"algorithm.name": "fedprox", "algorithm.params.mu": 0.1}, mu=0.1),
+        vary("log-normal sizes", {"data.partition": log_normal}),
+        vary("evaluation every 5 rounds", {"evaluation.every": 5, **own_test}, evaluate_every=5),
+        # fedsim also trains the clients that reply too late, so the bare loop trains them too.
+        vary("13 asked for 10", {"participation.pacing.params.over_selection": 1.3}, asked=13, merged=10),
+        vary("diurnal fleet", {"fleet.0.availability": diurnal, "fleet.1.availability": diurnal}),
+        *(vary(f"width {n}", {"models.net.params.hidden": [n]}, partial(mlp, n)) for n in (48, 100)),
+    ]
+
+
 def fedsim_ends(parts: Parts, asked: int) -> list[Instant]:
     """Run; return the instant at which each round has ended."""
     ends: list[Instant] = []
@@ -129,14 +155,17 @@ def bare_ends(case: Case, parts: Parts) -> list[Instant]:
 
     everyone = range(data.num_clients)
     clients = [samples("train", client) for client in everyone]
-    return fedavg(case.net().to(parts.device), clients, case.training, parts.num_rounds)
+    x, y = zip(*(samples("test", client) for client in everyone), strict=True)
+    net, test = case.net().to(parts.device), (torch.cat(x), torch.cat(y))
+    return fedavg(net, clients, test, case.training, parts.num_rounds)
 
 
 def round_s(case: Case, side: str, rounds: int | None) -> NDArray[np.float64]:
     """Return real and processor time a round, s, ``[2]``: the median over all rounds but the first."""
     parts = case.parts(rounds, **EXECUTIONS.get(side, {}))
     ends = bare_ends(case, parts) if side == "bare" else fedsim_ends(parts, case.training.asked)
-    return np.asarray(np.median(np.diff(ends, axis=0), axis=0))
+    window = case.training.evaluate_every or 1  # of rounds in which equally much is done
+    return np.asarray(np.median(np.diff(ends[::window], axis=0), axis=0) / window)
 
 
 def compare(bench: Bench, case: Case, executions: Sequence[str], limit: float | None) -> None:
@@ -154,6 +183,17 @@ def compare(bench: Bench, case: Case, executions: Sequence[str], limit: float | 
     bench.show(f"{case.name}: {' or '.join(case.limited)}", fastest, "x", at_most=limit)
 
 
+def compare_variants(bench: Bench) -> None:
+    """Show the ratio of each variation of W1 to the bare loop, in proportion to that of W1."""
+    cases = [case.on(bench.options.device) for case in variants()]
+    for case in cases:
+        compare(bench, case, case.limited, None)
+    fastest = [bench.figures[f"{case.name}: {' or '.join(case.limited)}"] for case in cases]
+    for case, ratio in zip(cases, fastest, strict=True):
+        limit = None if case.limit is None else MAX_VARIANT_RATIO
+        bench.show(f"{case.name}, in proportion to W1", ratio / fastest[0], "x", at_most=limit)
+
+
 def compare_memory(bench: Bench) -> None:
     """Show the peak memory of W2 in new processes."""
     ours = bench.show("W2: peak memory of fedsim", run_script(__file__, "--peak"), "MiB")
@@ -167,11 +207,14 @@ def measure(bench: Bench) -> None:
     options = bench.options
     if options.device == "cuda" and not torch.cuda.is_available():
         raise SystemExit("--device cuda: torch finds no CUDA device on this computer")
-    if options.rounds == 1:
-        raise SystemExit("--rounds 1: the first is not timed, so give at least 2")
+    least = 6 if options.variants else 2
+    if (options.rounds or least) < least:
+        raise SystemExit(f"--rounds {options.rounds}: the first is not timed, so give at least {least}")
     torch.set_num_threads(1)
     if options.memory:
         compare_memory(bench)
+    elif options.variants:
+        compare_variants(bench)
     else:
         for name in options.only:
             case = CASES[name].on(options.device)
@@ -188,6 +231,7 @@ if __name__ == "__main__":
             measure,
             only={"nargs": "+", "choices": list(CASES), "default": list(CASES), "help": "workloads"},
             rounds={"type": int, "help": "of a run"},
+            variants={"action": "store_true", "help": "measure variations of W1 instead"},
             memory={"action": "store_true", "help": "measure peak memory instead"},
             device={"choices": ("cpu", "cuda"), "default": "cpu", "help": "where both sides train"},
         )

@@ -22,7 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
 
-from fedsim import toml
+from fedsim import toml_writer
 from fedsim.errors import FedsimError
 from fedsim.portable_numerics import numpy_features
 
@@ -71,7 +71,7 @@ def differences(seeds: Sequence[int]) -> list[str]:
     with TemporaryDirectory() as folder:
         file = Path(folder) / "odd.toml"
         for seed in seeds:
-            file.write_text(toml.document(odd_scenario(seed)), encoding="utf-8")
+            file.write_text(toml_writer.document(odd_scenario(seed)), encoding="utf-8")
             try:
                 hashes = []
                 for batching, verify in FORMS:

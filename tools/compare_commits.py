@@ -75,10 +75,13 @@ def run_all(trees: Sequence[Path], options: argparse.Namespace) -> list[Results]
     def run_apart(index: int, path: Path) -> None:
         command = [sys.executable, __file__, "--child", str(path), choice]
         environment = {**os.environ, "PYTHONPATH": str(trees[index])}
-        done = subprocess.run(command, cwd=trees[index], env=environment, check=True, stdout=subprocess.PIPE)
-        found: Results = json.loads(done.stdout)
+        done = subprocess.run(command, cwd=trees[index], env=environment, check=False, stdout=subprocess.PIPE)
+        name = f"{path.stem} of {trees[index].name}"
+        found: Results = (
+            json.loads(done.stdout) if done.returncode == 0 else {name: {"status": done.returncode}}
+        )
         results[index].update(found)
-        print(f"{path.stem}: {len(found)} runs", file=sys.stderr, flush=True)
+        print(f"{name}: {len(found)} runs, status {done.returncode}", file=sys.stderr, flush=True)
 
     with ThreadPoolExecutor(options.jobs) as pool:
         futures = [

@@ -15,7 +15,7 @@ from dice import Dice, Table
 from random_algorithms import ALGORITHMS, BY_STEPS, MIXED, PLUGINS, params_of
 from random_fleets import PERIODS, RATES, capacity, group, law
 
-from fedsim import toml
+from fedsim import toml_writer
 from fedsim.rng import Key
 
 WITHOUT_COHORT = ("local", "centralized")
@@ -33,7 +33,7 @@ class RandomScenario:
     @property
     def toml(self) -> str:
         """The file's text."""
-        return toml.document(self.tables)
+        return toml_writer.document(self.tables)
 
 
 def random_scenario(seed: int) -> RandomScenario:

@@ -19,7 +19,7 @@ from typing import Any
 
 import algorithms_page
 
-from fedsim import toml
+from fedsim import toml_writer
 from fedsim.algorithms.base import Algorithm
 from fedsim.cli.plugin_kinds import FOLDERS
 from fedsim.plugins import PluginInfo, available
@@ -90,7 +90,7 @@ def _values(found: PluginInfo) -> list[str]:
     """Return what devices of a class have."""
     fields = found.plugin.Config.model_json_schema(mode="validation")["properties"]
     defaults = {name: one["default"] for name, one in fields.items() if one.get("default") is not None}
-    rows = [f"| `{name}` | `{toml.value(value)}` |" for name, value in defaults.items()]
+    rows = [f"| `{name}` | `{toml_writer.value(value)}` |" for name, value in defaults.items()]
     return ["| quantity | value |", "|---|---|", *rows, ""] if rows else []
 
 
@@ -145,7 +145,7 @@ class _Reference:
         if name in table.get("required", ()):
             yield "required"
         elif property_.get("default") not in (None, {}, []) and "$ref" not in property_:
-            shown = toml.value(property_["default"])
+            shown = toml_writer.value(property_["default"])
             yield f"default `{shown}`"
         example = _written_in_examples().get(f"{self.prefix}{path}{name}")
         example = example or _made_up(property_, self.definitions)
@@ -155,9 +155,9 @@ class _Reference:
     def words(self, property_: Json) -> str:
         """Say what a value may be: its kind and its range."""
         if "enum" in property_:
-            return _either([f"`{toml.value(one)}`" for one in property_["enum"]])
+            return _either([f"`{toml_writer.value(one)}`" for one in property_["enum"]])
         if "const" in property_:
-            return f"`{toml.value(property_['const'])}`"
+            return f"`{toml_writer.value(property_['const'])}`"
         if (unit := property_.get("$comment")) is not None:
             return str(unit)
         if "$ref" in property_:
@@ -243,15 +243,15 @@ def _made_up(property_: Json, definitions: Json) -> Any:
     default = property_.get("default")
     for example in property_.get("examples", ()):
         # An example of a key is written as in a file, one of a quantity is its text.
-        return example if str(example)[0] in '["{' else toml.value(example)
+        return example if str(example)[0] in '["{' else toml_writer.value(example)
     if property_.get("type") == "boolean":
-        return toml.value(not default)
+        return toml_writer.value(not default)
     if "enum" in property_:
-        return toml.value(next(one for one in property_["enum"] if one != default))
+        return toml_writer.value(next(one for one in property_["enum"] if one != default))
     if default not in (None, [], {}) and "$ref" not in property_:
-        return toml.value(default)
+        return toml_writer.value(default)
     if "const" in property_:
-        return toml.value(property_["const"])
+        return toml_writer.value(property_["const"])
     if "$ref" in property_:
         names = definitions[_name_of(property_)].get("properties", {}).get("name", {})
         return _made_up(names, definitions) if CHOICE.fullmatch(_name_of(property_)) else None
@@ -260,7 +260,7 @@ def _made_up(property_: Json, definitions: Json) -> Any:
         return next((one for one in made if one is not None), None)
     match property_.get("type"):
         case "integer" | "number":
-            return toml.value(max(property_.get("minimum", 0), min(1, property_.get("maximum", 1))))
+            return toml_writer.value(max(property_.get("minimum", 0), min(1, property_.get("maximum", 1))))
         case "array" if (item := _made_up(property_.get("items", {}), definitions)) is not None:
             return f"[{item}]"
     return None
@@ -345,7 +345,7 @@ def _written_in_examples() -> Mapping[str, str]:
     for file in order:
         prefix = "study: " if file.parent.name == "studies" else ""
         for path, value in _leaves(tomllib.loads(file.read_text("utf-8")), ""):
-            found.setdefault(prefix + path, toml.value(value))
+            found.setdefault(prefix + path, toml_writer.value(value))
     return found
 
 

@@ -35,8 +35,8 @@ from fedsim.algorithms.base import (
 )
 from fedsim.algorithms.common import public_predictions, public_set_delivery, share_and_distil
 from fedsim.algorithms.common.distillation import Distillation, distil, softmax
+from fedsim.algorithms.common.initial_own_model import OwnModelConfig, initial_own_model
 from fedsim.algorithms.common.model_rounds import own_and_global
-from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
 from fedsim.algorithms.common.public_set_delivery import PublicSetDelivery, held
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.engine.compute_context import ComputeContext
@@ -49,7 +49,7 @@ from fedsim.wire import LogitsDown, LogitsUp, PublicBatch, indices_digest
 WORK = "distil"  # name of the server's work while clients distil
 
 
-class DSFLConfig(OwnStartConfig):
+class DSFLConfig(OwnModelConfig):
     """DS-FL's own parameters."""
 
     aggregation: Literal["era", "sa"] = "era"
@@ -131,7 +131,7 @@ class DSFL(PublicSetDelivery[DSFLConfig, ServerState, ClientState]):
 
     def join(self, client: ClientContext) -> ClientState:
         """Begin with the start values of the client's architecture."""
-        return ClientState(own_start(client, self.config))
+        return ClientState(initial_own_model(client, self.config))
 
     async def instruct_share(
         self, server: ServerContext, state: ServerState, cohort: Sequence[int]

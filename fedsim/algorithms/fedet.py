@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from torch import Tensor
 
-from fedsim import toml
+from fedsim import toml_writer
 from fedsim.algorithms.base import About, Predictor, Predictors, Replies, Setting
 from fedsim.algorithms.common.distillation import distil, divergences, softmax
 from fedsim.algorithms.common.finite_outputs import finite_replies, unless_diverged
@@ -179,7 +179,7 @@ class FedET(ModelTraining[FedETConfig, ServerState]):
         for label, architecture in setting.clients.items():
             if _head_shapes(architecture) != wanted:
                 yield Fault(
-                    toml.path("models", label),
+                    toml_writer.path("models", label),
                     "the mean of the heads of all models is taken, and its head and that of the server's "
                     f"{setting.server.label!r} differ in shape",
                     "give all models the same `representation`, such as params = { representation = {} }",

@@ -26,8 +26,8 @@ from fedsim.algorithms.base import About, Exchange, Exchanges, Replies, Reply, S
 from fedsim.algorithms.common import public_set_delivery
 from fedsim.algorithms.common.distillation import SMALLEST, distil, divergences, softmax
 from fedsim.algorithms.common.finite_outputs import unless_diverged
+from fedsim.algorithms.common.initial_own_model import OwnModelConfig, initial_own_model
 from fedsim.algorithms.common.model_rounds import own_and_global
-from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
 from fedsim.algorithms.common.public_predictions import compact, predictions, stacked, unusable
 from fedsim.algorithms.common.public_set_delivery import PublicSetDelivery, held
 from fedsim.algorithms.contexts import ClientContext, ServerContext
@@ -39,7 +39,7 @@ from fedsim.ranges import Epochs, LearningRate, Share
 from fedsim.wire import LogitsUp, Message, PublicData, counted, message
 
 
-class FedGEMSConfig(OwnStartConfig):
+class FedGEMSConfig(OwnModelConfig):
     """FedGEMS' own parameters."""
 
     epsilon: Share = 0.5
@@ -158,7 +158,7 @@ class FedGEMS(PublicSetDelivery[FedGEMSConfig, ServerState, ClientState]):
 
     def join(self, client: ClientContext) -> ClientState:
         """Begin with the start values of the client's architecture."""
-        return ClientState(own_start(client, self.config))
+        return ClientState(initial_own_model(client, self.config))
 
     def delivery(self, server: ServerContext) -> LabelledData:
         """Return the message with the samples and their labels."""

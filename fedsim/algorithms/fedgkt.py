@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 from torch import Tensor
 
-from fedsim import toml
+from fedsim import toml_writer
 from fedsim.algorithms.base import About, Predictor, Predictors, Replies, Reply, Setting
 from fedsim.algorithms.common.distillation import kl_divergence
 from fedsim.algorithms.common.finite_outputs import unless_diverged
@@ -124,7 +124,7 @@ def cut_faults(setting: Setting, cut: int, server_cut: int) -> Iterator[Fault]:
         if (shape := net.below(cut).output_shape) != wanted:
             problem = f"its features are of shape {shape}, and the server's layers take {wanted}"
             yield Fault(
-                toml.path("models", label), problem, "cut at other places, or make the layers as wide"
+                toml_writer.path("models", label), problem, "cut at other places, or make the layers as wide"
             )
 
 

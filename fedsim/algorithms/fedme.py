@@ -34,9 +34,9 @@ from fedsim.algorithms.base import About, Algorithm, Exchange, Exchanges, Replie
 from fedsim.algorithms.common.distillation import kl_of_logits, softmax
 from fedsim.algorithms.common.fine_tuning import FineTuning, FineTuningConfig, validation_loss
 from fedsim.algorithms.common.finite_outputs import logits_of_finite
+from fedsim.algorithms.common.initial_own_model import OwnModelConfig, initial_own_model
 from fedsim.algorithms.common.model_check import unlike
 from fedsim.algorithms.common.model_rounds import broadcasts
-from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
 from fedsim.algorithms.common.prediction_clusters import clustered
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import AsTuple
@@ -52,7 +52,7 @@ from fedsim.wire import Message, ModelBroadcast, ModelUpdate, counted, message
 Instant = Annotated[float, Field(gt=0, le=1e9)]  # a share of all rounds below 1, else a round
 
 
-class FedMeConfig(OwnStartConfig, FineTuningConfig):
+class FedMeConfig(OwnModelConfig, FineTuningConfig):
     """FedMe's own parameters."""
 
     mt: bool = True
@@ -303,13 +303,13 @@ class FedMe(Algorithm[FedMeConfig, ServerState, Model]):
 
     def join(self, client: ClientContext) -> Model:
         """Begin with the start values of the client's architecture."""
-        return own_start(client, self.config)
+        return initial_own_model(client, self.config)
 
     async def local_choose(self, client: ClientContext, state: Model, message: None) -> tuple[Model, None]:
         """Take the architecture that is best on the client's own samples, if there are candidates."""
         best, least = state, None
         for label in self.config.candidates:
-            start, epochs = own_start(client, self.config, label), self.config.candidate_epochs
+            start, epochs = initial_own_model(client, self.config, label), self.config.candidate_epochs
             model = (await client.fit(start, epochs=epochs, name=f"candidate {label}")).model
             loss = await validation_loss(client, model)
             if least is None or loss < least:  # of equals the first
@@ -341,7 +341,7 @@ class FedMe(Algorithm[FedMeConfig, ServerState, Model]):
             if isinstance(message, ModelUpdate):
                 model = message.model
             else:
-                model = own_start(server, self.config, message.architecture, client=reply.client)
+                model = initial_own_model(server, self.config, message.architecture, client=reply.client)
             stored[reply.client] = Stored(model)
         return replace(state, stored=stored)
 

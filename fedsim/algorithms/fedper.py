@@ -15,7 +15,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fedsim import toml
+from fedsim import toml_writer
 from fedsim.algorithms.base import About, Predictor, Predictors, Reply, Setting
 from fedsim.algorithms.common.model_check import unlike
 from fedsim.algorithms.contexts import ClientContext, Context, ServerContext
@@ -82,7 +82,7 @@ class FedPer(FedAvg[FedPerConfig]):
         for label, net in own.items():
             if _form(self._base(net)) != _form(self._base(setting.server)):
                 yield Fault(
-                    toml.path("models", label),
+                    toml_writer.path("models", label),
                     f"its layers below the {self.config.personal_layers} personal ones are not like those of "
                     f"the server's model {setting.server.label!r}, with which they are averaged",
                     "let them be alike, or set algorithm.params.personal_layers higher",

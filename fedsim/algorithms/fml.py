@@ -18,9 +18,9 @@ from torch import Tensor
 
 from fedsim.algorithms.base import About, Algorithm, Reply
 from fedsim.algorithms.common.distillation import kl_of_logits
+from fedsim.algorithms.common.initial_own_model import OwnModelConfig, initial_own_model
 from fedsim.algorithms.common.model_check import unlike
 from fedsim.algorithms.common.model_rounds import Weighting, own_and_global
-from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
 from fedsim.engine.losses import TRAIN, Batches, Extras, Models, label_loss
@@ -31,7 +31,7 @@ from fedsim.ranges import Norm, Share
 from fedsim.wire import ModelBroadcast, ModelUpdate
 
 
-class FMLConfig(FedAvgConfig, OwnStartConfig):
+class FMLConfig(FedAvgConfig, OwnModelConfig):
     """FML's own parameters."""
 
     weighting: Weighting = "uniform"
@@ -92,7 +92,7 @@ class FML(FedAvg[FMLConfig]):
 
     def join(self, client: ClientContext) -> Model:
         """Begin with the start values of the client's architecture."""
-        return own_start(client, self.config)
+        return initial_own_model(client, self.config)
 
     async def train(
         self, client: ClientContext, state: Model, message: ModelBroadcast

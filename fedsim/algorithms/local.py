@@ -7,12 +7,12 @@ samples. "Local Training" in table 1 of PerFed-CKT (arXiv 2109.08119), "Local Da
 from __future__ import annotations
 
 from fedsim.algorithms.base import About, Algorithm, Exchange, Exchanges, Who
-from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
+from fedsim.algorithms.common.initial_own_model import OwnModelConfig, initial_own_model
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.params import Model
 
 
-class LocalConfig(OwnStartConfig):
+class LocalConfig(OwnModelConfig):
     """Local's own parameters."""
 
     follow_selection: bool = False
@@ -39,7 +39,7 @@ class Local(Algorithm[LocalConfig, None, Model]):
 
     def join(self, client: ClientContext) -> Model:
         """Begin with the start values of the client's architecture."""
-        return own_start(client, self.config)
+        return initial_own_model(client, self.config)
 
     async def train(self, client: ClientContext, state: Model, message: None) -> tuple[Model, None]:
         """Train the client's own model on its own samples."""

@@ -23,7 +23,7 @@ import torch.nn.functional as F  # noqa: N812 - the name that everyone knows
 from pydantic import Field
 from torch import Tensor
 
-from fedsim import toml
+from fedsim import toml_writer
 from fedsim.algorithms.base import About, Setting
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
@@ -105,7 +105,7 @@ class Moon(FedAvg[MoonConfig]):
                 yield fault
             elif next(architecture.structure.body.parameters(), None) is None:
                 yield Fault(
-                    toml.path("models", label),
+                    toml_writer.path("models", label),
                     "it has no layer below its last one, so its features do not depend on training",
                     "take a model with hidden layers, such as 'mlp' or 'cnn'",
                 )

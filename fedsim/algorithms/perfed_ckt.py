@@ -28,7 +28,7 @@ from torch import Tensor
 from fedsim.algorithms.base import About, Exchange, Exchanges, Replies, Reply, Setting, broadcast
 from fedsim.algorithms.common import public_set_delivery
 from fedsim.algorithms.common.distillation import softmax
-from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
+from fedsim.algorithms.common.initial_own_model import OwnModelConfig, initial_own_model
 from fedsim.algorithms.common.prediction_clusters import Clusters, clustered
 from fedsim.algorithms.common.public_predictions import predictions, unusable
 from fedsim.algorithms.common.public_set_delivery import PublicSetDelivery, held
@@ -53,7 +53,7 @@ from fedsim.ranges import BatchSize, Clients, Coefficient, PositiveSamples
 from fedsim.wire import Form, LogitsUp, Message, counted, message
 
 
-class PerFedCKTConfig(OwnStartConfig):
+class PerFedCKTConfig(OwnModelConfig):
     """PerFed-CKT's own parameters."""
 
     clusters: Clients = 3
@@ -138,7 +138,7 @@ class PerFedCKT(PublicSetDelivery[PerFedCKTConfig, Clusters | None, ClientState]
 
     def join(self, client: ClientContext) -> ClientState:
         """Begin with the start values of the client's architecture."""
-        return ClientState(own_start(client, self.config))
+        return ClientState(initial_own_model(client, self.config))
 
     def public_positions(self, party: ComputeContext) -> Array:
         """Return the run's public samples: the first ones, as their order is random."""

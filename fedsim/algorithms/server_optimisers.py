@@ -51,7 +51,7 @@ class ServerOptimisation(ModelTraining[G, ServerState]):
     new_replies_only = "how the global model has moved since their dispatch would count as a change"
 
     @abstractmethod
-    def first_moments(self, like: Array) -> tuple[Array, ...]:
+    def initial_moments(self, like: Array) -> tuple[Array, ...]:
         """Return the moments of a parameter before the first step."""
 
     @abstractmethod
@@ -61,7 +61,7 @@ class ServerOptimisation(ModelTraining[G, ServerState]):
     def start(self, server: ServerContext) -> ServerState:
         """Begin with the start values of the server's architecture."""
         model = server.initial_model()
-        moments = {name: self.first_moments(array) for name, array in model.params.items()}
+        moments = {name: self.initial_moments(array) for name, array in model.params.items()}
         return ServerState(model, moments)
 
     async def merge(
@@ -104,7 +104,7 @@ class FedAvgM(ServerOptimisation[FedAvgMConfig]):
 
     about = About(kind="one global model", down="S", up="S", server="the global model and its velocity")
 
-    def first_moments(self, like: Array) -> tuple[Array, ...]:
+    def initial_moments(self, like: Array) -> tuple[Array, ...]:
         """Return a velocity of 0."""
         return (np.zeros(like.shape),)
 
@@ -139,7 +139,7 @@ class AdaptiveOptimisation(ServerOptimisation[A]):
     def second_moment(self, v: Array, squared: Array) -> Array:
         """Return the second moment after a change with these squares."""
 
-    def first_moments(self, like: Array) -> tuple[Array, ...]:
+    def initial_moments(self, like: Array) -> tuple[Array, ...]:
         """Return u = 0 and v = epsilon squared."""
         return np.zeros(like.shape), np.full(like.shape, self.config.epsilon**2)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from fedsim import toml
+from fedsim import toml_writer
 from fedsim.cli.console import say, strong, table
 from fedsim.cli.plugin_kinds import FOLDERS
 from fedsim.config import Config
@@ -83,12 +83,12 @@ def _document(info: PluginInfo, details: bool) -> dict[str, Any]:
 
 def _documentation(field: dict[str, Any]) -> str:
     text = " ".join(field.get("description", "").split())
-    choices = ", ".join(map(toml.value, field.get("enum", ())))
+    choices = ", ".join(map(toml_writer.value, field.get("enum", ())))
     return f"{text} One of: {choices}." if choices else text
 
 
 def _value(value: Any) -> str:
-    return NONE if value is None else toml.value(value)
+    return NONE if value is None else toml_writer.value(value)
 
 
 def _describe(info: PluginInfo) -> None:

@@ -85,7 +85,8 @@ class Trace:
         self.kept: list[tuple[Any, ...]] = []
         self.keep = keep
         self._sink = sink
-        self._pack = msgpack.Packer().pack
+        self._packer = msgpack.Packer()
+        self._pack = self._packer.pack
         self._digest = _new_digest()
         self._undigested: list[bytes] = []
         self._num_digested = 0
@@ -118,20 +119,18 @@ class Trace:
             for place in order:
                 self._add(*together[place])
             return
-        packed, pack = list[bytes](), self._pack
+        numbered = list[tuple[Any, ...]]()
         for kind, columns in groups:
             _, num_fields, number, _ = self._kinds[kind.name]
             if len(columns.values) != num_fields + 1:
                 raise _unfit(kind, columns.values)
-            try:
-                packed += [pack((number, *row)) for row in columns.rows()]
-            except (TypeError, OverflowError) as error:
-                raise _unstorable(kind, error) from error
-        ordered = [packed[place] for place in order]
-        self._undigested += ordered
+            numbered += columns.rows(number)
+        packed = self._packed_rows([numbered[place] for place in order], groups)
         self._catch_up()
+        self._digest.update(packed)
+        self._num_digested += len(order)
         if self._sink is not None:
-            self._sink.write(b"".join(ordered))
+            self._sink.write(packed)
         if self.keep:
             kept = [plain for kind, columns in groups for plain in _plain(kind, columns.rows())]
             self.kept += [kept[place] for place in order]
@@ -142,6 +141,19 @@ class Trace:
                     continue
                 for row in columns.rows():
                     listener(*row)
+
+    def _packed_rows(self, rows: Sequence[Row], groups: Sequence[tuple[RecordKind, Columns]]) -> bytes:
+        """Return numbered records one after the other: an array of all without its header."""
+        try:
+            packed: bytes = self._pack(rows)
+        except (TypeError, OverflowError):
+            for kind, columns in groups:
+                try:
+                    self._pack(list(columns.rows()))
+                except (TypeError, OverflowError) as error:
+                    raise _unstorable(kind, error) from error
+            raise
+        return packed[len(self._packer.pack_array_header(len(rows))) :]
 
     def _add(self, kind: RecordKind, row: Row) -> None:
         # Kinds are constants, so identity is enough here; comparing their fields would cost more.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple, TypeAlias
 
@@ -27,9 +27,13 @@ class Columns(NamedTuple):
     num_records: int
     values: Sequence[Column]
 
-    def rows(self) -> Iterator[tuple[Any, ...]]:
-        """Yield the records in plain values."""
-        return zip(*[self.plain(place) for place in range(len(self.values))], strict=True)
+    def rows(self, *before: Any) -> Iterator[tuple[Any, ...]]:
+        """Yield the records in plain values, each with others before its own."""
+        columns: list[Iterable[Any]] = [
+            value.tolist() if isinstance(value, np.ndarray) else repeat(value, self.num_records)
+            for value in (*before, *self.values)
+        ]
+        return zip(*columns, strict=True)
 
     def plain(self, place: int) -> list[Any]:
         """Return a column as plain values."""

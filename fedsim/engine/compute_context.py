@@ -19,7 +19,7 @@ from fedsim.engine.batches import num_steps as steps_of
 from fedsim.engine.batches import size_counts
 from fedsim.engine.cost import FitWork, duration_s, load_of
 from fedsim.engine.engine import Engine
-from fedsim.engine.fit_templates import DEFAULT_STEP
+from fedsim.engine.fit_job_cache import DEFAULT_STEP
 from fedsim.engine.jobs import Extra, Fitted, Job, PublicBuffers, Samples, Score, Stream
 from fedsim.engine.kept_optimisers import Keeping
 from fedsim.engine.losses import MODEL, TRAIN, Loss, empirical_loss
@@ -169,7 +169,7 @@ class ComputeContext:
         changes = step, trained, streams, extras, outputs, keeping
         if isinstance(models, Model) and changes == _AS_USUAL and not isinstance(optimiser, Mapping):
             num_samples = self._engine.resources.data.num_samples(self._client, "train")
-            like = self._engine.fit_templates.like(
+            like = self._engine.fit_job_cache.like(
                 *(models, self._client, num_samples, self.training),
                 epochs=epochs,
                 steps=steps,

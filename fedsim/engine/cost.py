@@ -49,7 +49,7 @@ from fedsim.fleet.load import Load
 from fedsim.models import flops
 from fedsim.models.flops import Operations
 from fedsim.models.portable_operations import unportable
-from fedsim.models.process_memory import remembered
+from fedsim.models.process_cache import cached
 from fedsim.params import Array
 from fedsim.rng import Key
 
@@ -239,7 +239,7 @@ class Costs:
             try:
                 if self._resources.portable:
                     self._check_portable(job, sizes)
-                self._steps[key] = remembered(known_by, lambda: self._measured(job, sizes))
+                self._steps[key] = cached(known_by, lambda: self._measured(job, sizes))
             except FedsimError:
                 raise
             except Exception as error:
@@ -315,7 +315,7 @@ class Costs:
         key = (architecture, size)
         if key not in self._forwards:
             built = self._resources.architectures[architecture]
-            self._forwards[key] = remembered(
+            self._forwards[key] = cached(
                 built.value and ("forward", built.value, size), partial(flops.forward, built, size)
             )
         return self._forwards[key]

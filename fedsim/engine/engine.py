@@ -20,7 +20,7 @@ from typing import Any, TypeAlias, cast
 from fedsim.clock import EventClass, RecordKind, Trace, VirtualTimeLoop, now_ns, running_loop
 from fedsim.engine.cost import Costs
 from fedsim.engine.executors.base import Executor, Promise
-from fedsim.engine.fit_templates import FitTemplates
+from fedsim.engine.fit_job_cache import FitJobCache
 from fedsim.engine.jobs import Fit, Fitted, Job
 from fedsim.engine.like_fits import LikeFits
 from fedsim.engine.pending_fit import PendingFits, can_wait, compute_inputs
@@ -66,7 +66,7 @@ class Engine:
         self.executor = executor
         self.resources = resources
         self.costs = Costs(resources)
-        self.fit_templates = FitTemplates(self.costs)
+        self.fit_job_cache = FitJobCache(self.costs)
         self.trace = trace
         self._sequence = 0
         self.pending_fits = PendingFits()

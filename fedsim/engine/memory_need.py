@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.models import Architecture
 from fedsim.models.flops import measure
-from fedsim.models.process_memory import remembered
+from fedsim.models.process_cache import cached
 
 SCALAR_BYTES = 4
 """Parameters, gradients and slots are float32."""
@@ -37,7 +37,7 @@ def needed_bytes(architecture: Architecture, batch_size: int, training: Training
 def _passing_bytes(architecture: Architecture, batch_size: int) -> int:
     """Return the bytes of buffers, of a batch, and of what a forward pass over it leaves behind."""
     key = architecture.value and ("passing bytes", architecture.value, batch_size)
-    return remembered(key, lambda: _looked_through(architecture, batch_size))
+    return cached(key, lambda: _looked_through(architecture, batch_size))
 
 
 def _looked_through(architecture: Architecture, batch_size: int) -> int:

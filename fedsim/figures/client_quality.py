@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fedsim.figures.amounts import amount, lines_text, listed
+from fedsim.figures.chart_descriptions import amount, lines_text, listed
 from fedsim.figures.chart_types import Axis, Figure, Line, LineChart, PointChart, Points, Unit
 from fedsim.figures.round_curves import TIME, quality_axis
 from fedsim.figures.thinning import spread_over

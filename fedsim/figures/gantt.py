@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedsim.figures.amounts import amount, bars_text
+from fedsim.figures.chart_descriptions import amount, bars_text
 from fedsim.figures.chart_types import Axis, BarChart, Figure, GanttChart, Part
 from fedsim.params import Array
 from fedsim.report.cost_breakdown import Columns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedsim.figures.amounts import amount
+from fedsim.figures.chart_descriptions import amount
 from fedsim.figures.chart_types import Axis, Figure, HeatChart, Line, LineChart
 from fedsim.figures.client_quality import samples_axis
 from fedsim.figures.thinning import spread_over

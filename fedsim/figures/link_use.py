@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedsim.errors import UnitError
-from fedsim.figures.amounts import amount
+from fedsim.figures.chart_descriptions import amount
 from fedsim.figures.chart_types import Axis, Figure, Line, LineChart, Target
 from fedsim.figures.round_curves import TIME
 from fedsim.params import Array

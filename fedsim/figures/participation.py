@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedsim.figures.amounts import bars_text, lines_text
+from fedsim.figures.chart_descriptions import bars_text, lines_text
 from fedsim.figures.chart_types import Axis, BarChart, Figure, LineChart, Part, measured_line
 from fedsim.figures.round_curves import TIME
 from fedsim.report.cost_breakdown import Columns, Figures

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fedsim.figures.amounts import lines_text
+from fedsim.figures.chart_descriptions import lines_text
 from fedsim.figures.chart_types import Axis, Figure, Line, LineChart, Scale, Target, measured_line
 from fedsim.params import Array
 from fedsim.report.cost_breakdown import Columns

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedsim.figures.amounts import bars_text
+from fedsim.figures.chart_descriptions import bars_text
 from fedsim.figures.chart_types import Axis, BarChart, Figure, Part
 from fedsim.params import Array
 from fedsim.report.cost_breakdown import Columns, Figures

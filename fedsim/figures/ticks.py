@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from fedsim.figures.amounts import amount
+from fedsim.figures.chart_descriptions import amount
 from fedsim.figures.chart_types import Axis, Scale, Unit
 
 MAX_TICKS = 6

@@ -17,14 +17,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fedsim import toml
+from fedsim import toml_writer
 from fedsim.config import Config
 from fedsim.errors import DataError, Fault
 from fedsim.models.base import ModelPlugin, Net
 from fedsim.models.flops import measure
-from fedsim.models.initialise import initialise, unfilled
+from fedsim.models.initialise import initialise, missing_initialiser
 from fedsim.models.no_compiler import free_meta_kernels
-from fedsim.models.process_memory import remembered
+from fedsim.models.process_cache import cached
 from fedsim.params import Array, Model, Tree, freeze, selected
 from fedsim.rng import Key
 from fedsim.task import Task
@@ -60,7 +60,7 @@ class Architecture:
                 "fedsim trains and sends all parameters of a model: leave requires_grad as it is, or keep "
                 "frozen layers out of the model, and give their outputs as the samples of the data set"
             )
-        if (problem := unfilled(net)) is not None:
+        if (problem := missing_initialiser(net)) is not None:
             raise DataError(f"model {self.label!r}: {problem}")
         return net
 
@@ -155,7 +155,7 @@ class Architecture:
     @cached_property
     def structure(self) -> Net:
         """A skeleton for looking at: it is one for all runs, so nobody may change it."""
-        return remembered(self.value and ("structure", self.value), self.skeleton)
+        return cached(self.value and ("structure", self.value), self.skeleton)
 
     @cached_property
     def num_params(self) -> int:
@@ -209,7 +209,9 @@ def _cut_fault(whole: Architecture, cut: int) -> Fault | None:
     net, layers = whole.structure, whole.layers
 
     def fault(problem: str, mend: str) -> Fault:
-        return Fault(toml.path("models", whole.label), f"model {whole.label!r} cannot be cut{problem}", mend)
+        return Fault(
+            toml_writer.path("models", whole.label), f"model {whole.label!r} cannot be cut{problem}", mend
+        )
 
     if "[" in whole.label:  # as in fedsim.models.parts
         return fault(", since it is a part or has parts", "cut a whole model at another place")

@@ -43,7 +43,7 @@ def initialise(net: nn.Module, generator: torch.Generator) -> None:
         )
 
 
-def unfilled(net: nn.Module) -> str | None:
+def missing_initialiser(net: nn.Module) -> str | None:
     """Return which module has nothing that sets its start values, and what to do; None if all are set."""
     for name, module in _children_first("", net):
         if _own_tensors(module) and _fill(module, None) is None:

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from fedsim.errors import UserError
-from fedsim.figures.amounts import bars_text
+from fedsim.figures.chart_descriptions import bars_text
 from fedsim.figures.chart_types import Axis, BarChart, Figure, Part, Section
 from fedsim.page.live_reader import Counts, RunReader
 from fedsim.page.live_server import Clock

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedsim import toml
+from fedsim import toml_writer
 from fedsim.figures.run_figures import run_sections
 from fedsim.figures.study_figures import study_sections
 from fedsim.page.page_content import Page, named
@@ -77,7 +77,7 @@ def read_remarks(folder: Path) -> list[str]:
 
 def _params(file: Path) -> str:
     params = tomllib.loads(file.read_text("utf-8"))["algorithm"]["params"]
-    return params_line({name: toml.value(value) for name, value in params.items()})
+    return params_line({name: toml_writer.value(value) for name, value in params.items()})
 
 
 def _provenance(host: dict[str, Any]) -> Pairs:

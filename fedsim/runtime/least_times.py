@@ -9,7 +9,7 @@ import numpy as np
 from fedsim.data import FederatedData
 from fedsim.engine.batches import num_steps
 from fedsim.engine.cost import Costs, duration_s
-from fedsim.engine.fit_templates import DEFAULT_STEP
+from fedsim.engine.fit_job_cache import DEFAULT_STEP
 from fedsim.engine.jobs import ClientSamples, Fit, Stream
 from fedsim.engine.losses import MODEL, TRAIN
 from fedsim.engine.training_config import TrainingConfig

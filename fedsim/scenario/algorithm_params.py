@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from fedsim import toml
+from fedsim import toml_writer
 from fedsim.config import Config
 from fedsim.scenario.choices import ALGORITHM, AlgorithmChoice
 from fedsim.scenario.schema import Scenario
@@ -13,7 +13,7 @@ from fedsim.scenario.schema import Scenario
 def params_text(params: Config) -> dict[str, str]:
     """Return the values of parameters as TOML writes them, by name, but those without a value."""
     table = params.model_dump(mode="json", exclude_none=True)
-    return {name: toml.value(value) for name, value in table.items()}
+    return {name: toml_writer.value(value) for name, value in table.items()}
 
 
 def unlike_params(variants: Mapping[str, Scenario]) -> list[str]:
@@ -54,7 +54,7 @@ def _remark(name: str, lacking: AlgorithmChoice, other: str, given: AlgorithmCho
         f"{key} = {present.get(key, 'no value')} ({other}: {text})" for key, text in unlike.items()
     )
     child, parent = (lacking.name, given.name) if is_child else (given.name, lacking.name)
-    place = f"[{toml.path('algorithms', lacking.name)}]"
+    place = f"[{toml_writer.path('algorithms', lacking.name)}]"
     if lacking.params.model_fields_set:
         place = f"among the parameters of {lacking.name}"
     wished = ", ".join(f"{key} = {text}" for key, text in unlike.items())

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from fedsim import portable_numerics, toml
+from fedsim import portable_numerics, toml_writer
 from fedsim.data import Dataset, DatasetPlugin, FederatedData, LoadContext, Spreading, federate
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import DataError, Fault, ScenarioError, UserError
@@ -285,7 +285,7 @@ def _architectures(scenario: Scenario, task: Task, faults: list[Fault]) -> dict[
     }
     is_portable = scenario.engine.numerics == "portable"
     for label, architecture in architectures.items():
-        path, before = toml.path("models", label), len(faults)
+        path, before = toml_writer.path("models", label), len(faults)
         _noting(faults, {"": path}, partial(getattr, architecture, "structure"))
         if is_portable and len(faults) == before and (names := unportable_operations(architecture)):
             problem = f"its operations {', '.join(names)} may have other bits on another processor"

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from pydantic import BaseModel, ValidationError
 
-from fedsim import toml
+from fedsim import toml_writer
 from fedsim.config import Config
 from fedsim.data import SPLITS
 from fedsim.errors import DataError, Fault
@@ -45,7 +45,7 @@ class Values:
 
     def at(self, *path: str | int) -> Any:
         """Return a value, or its default where it is left out."""
-        here = toml.path(*path)
+        here = toml_writer.path(*path)
         if any(f"{place}.".startswith(f"{here}.") for place in self._faulty):
             raise NotValidError(here)
         try:
@@ -80,7 +80,7 @@ def _below(item: Any, path: Path) -> Any:
         try:
             item = item[name]
         except (IndexError, TypeError):
-            raise NotValidError(toml.path(*path)) from None
+            raise NotValidError(toml_writer.path(*path)) from None
     return item
 
 
@@ -96,7 +96,7 @@ def _default(path: Path) -> Any:
     try:
         return _below(_defaults(), tuple(0 if isinstance(name, int) else name for name in path))
     except KeyError:
-        raise NotValidError(toml.path(*path)) from None
+        raise NotValidError(toml_writer.path(*path)) from None
 
 
 def check(document: Mapping[str, Any] | Scenario, faults: Sequence[Fault] = ()) -> list[Fault]:
@@ -204,11 +204,11 @@ def _users_or_samples(values: Values) -> Iterator[Fault]:
         share, other = _valid(values, *users, otherwise=0), _valid(values, *samples, otherwise=0)
         if share and other:
             problem = f"{share} of the users, and {words.format(other)} is one or the other"
-            yield Fault(toml.path(*users), problem, "keep one of the two")
+            yield Fault(toml_writer.path(*users), problem, "keep one of the two")
     if values.at("data", "public", "users"):
         for path, _ in values.given(("data", "public", "source")):
             problem = "the public set is users of the data set itself, and its source is another one"
-            yield Fault(toml.path(*path), problem, "leave it out, or write size instead of users")
+            yield Fault(toml_writer.path(*path), problem, "leave it out, or write size instead of users")
 
 
 def _public_of_none(values: Values) -> Iterator[Fault]:
@@ -216,7 +216,7 @@ def _public_of_none(values: Values) -> Iterator[Fault]:
         return
     for path, _ in values.given(*(("data", "public", key) for key in ("source", "augment", "held"))):
         problem = f"data.public.size is 0, so {path[-1]} says nothing"
-        yield Fault(toml.path(*path), problem, f"write size = 200, say, or leave {path[-1]} out")
+        yield Fault(toml_writer.path(*path), problem, f"write size = 200, say, or leave {path[-1]} out")
 
 
 def _sample_counts(values: Values) -> Iterator[Fault]:
@@ -229,15 +229,19 @@ def _sample_counts(values: Values) -> Iterator[Fault]:
         mend = 'write executor = "null" below [engine], or choose a data set with samples'
         yield Fault("engine.executor", f"{executor!r} trains, and {counts}", mend)
     for path, share in values.given(("data", "global_test")):
-        yield Fault(toml.path(*path), f"{share} of no samples: {counts}", "leave it out")
+        yield Fault(toml_writer.path(*path), f"{share} of no samples: {counts}", "leave it out")
     for path, share in values.given(("data", "global_test_users"), ("data", "public", "users")):
-        yield Fault(toml.path(*path), f"{share} of no users: {counts}", "leave it out")
+        yield Fault(toml_writer.path(*path), f"{share} of no users: {counts}", "leave it out")
     if _public_there(values):
         for path, augment in values.given(("data", "public", "augment")):
-            yield Fault(toml.path(*path), f"{augment!r} transforms images, and {counts}", "leave it out")
+            yield Fault(
+                toml_writer.path(*path), f"{augment!r} transforms images, and {counts}", "leave it out"
+            )
     if values.at("data", "public", "size"):
         for path, _ in values.given(("data", "public", "source")):
-            yield Fault(toml.path(*path), f"{counts}, so its public set is a number too", "leave it out")
+            yield Fault(
+                toml_writer.path(*path), f"{counts}, so its public set is a number too", "leave it out"
+            )
 
 
 def _something_to_measure(values: Values) -> Iterator[Fault]:
@@ -277,13 +281,13 @@ def _trace(values: Values, *place: str | int) -> Iterator[Fault]:
     try:
         LinkTraceConfig.model_validate({"file": files, "name": name}).read()
     except DataError as error:
-        yield Fault(toml.path(*where), str(error))
+        yield Fault(toml_writer.path(*where), str(error))
         return
     model = values.at("network", "model")
     if not NETWORK.find(model).follows_traces:
         problem = f"links follow no trace in network model {model!r}, where they are constant"
         mend = "write network.model = 'fluid', or give a rate instead"
-        yield Fault(toml.path(*place), problem, mend)
+        yield Fault(toml_writer.path(*place), problem, mend)
 
 
 def _device_files(values: Values) -> Iterator[Fault]:
@@ -297,7 +301,7 @@ def _device_files(values: Values) -> Iterator[Fault]:
         try:
             read_table(file).require(given, _valid(values, *place, "count"))
         except DataError as error:
-            yield Fault(toml.path(*place, "file"), str(error))
+            yield Fault(toml_writer.path(*place, "file"), str(error))
 
 
 def _installed(values: Values) -> Iterator[Fault]:
@@ -341,8 +345,10 @@ def _labels_of(values: Values, group: Path) -> Iterator[tuple[str, Any]]:
     shares: list[tuple[Path, Any]] = [(("models",), values.at(*group, "models"))]
     by_size = values.at(*group, "models_by_size")
     shares += [(("models_by_size", number), some) for number, some in enumerate(by_size or ())]
-    named = [(toml.path(*group, *where, label), label) for where, some in shares for label in some or ()]
-    yield from named or [(toml.path(*group, "model"), values.at(*group, "model"))]
+    named = [
+        (toml_writer.path(*group, *where, label), label) for where, some in shares for label in some or ()
+    ]
+    yield from named or [(toml_writer.path(*group, "model"), values.at(*group, "model"))]
 
 
 def _valid(values: Values, *place: str | int, otherwise: Any = None) -> Any:
@@ -362,7 +368,7 @@ def _chosen(values: Values, *place: str) -> tuple[str, Config]:
         return name, DATASET.find(name).Config.model_validate(given.get("params", {}))
     except ValidationError as error:
         # It lacks parameters, and the fault's path is not where they would be.
-        raise NotValidError(toml.path(*place)) from error
+        raise NotValidError(toml_writer.path(*place)) from error
 
 
 def _public_there(values: Values) -> bool:

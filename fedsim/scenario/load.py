@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from pydantic import ValidationError
 
-from fedsim import example_files, toml
+from fedsim import example_files, toml_writer
 from fedsim.errors import Fault, ScenarioError, UnknownPluginError, UserError
 from fedsim.example_files import STUDIES
 from fedsim.input_paths import looking_in
@@ -134,7 +134,7 @@ def load_each(
 def document_of(source: Source) -> tuple[dict[str, Any], str, list[Path]]:
     """Return a scenario's tables, unchecked, what errors call it, and its folder."""
     if isinstance(source, Scenario):
-        return tomllib.loads(toml.document(tables_of(source))), source.run.name, []
+        return tomllib.loads(toml_writer.document(tables_of(source))), source.run.name, []
     if isinstance(source, Mapping):
         tables, source_name, folders = plain(source, "scenario"), "scenario", []
     else:
@@ -274,9 +274,12 @@ def parse_override(text: str) -> Override | Fault:
 def apply_override(document: dict[str, Any], override: Override) -> Fault | None:
     """Put a value into a document, in place; tables that are not there are made."""
     place: Any = document
-    path = shortened(toml.path(*override.keys))
+    path = shortened(toml_writer.path(*override.keys))
     for depth, name in enumerate(override.keys):
-        here, above = toml.path(*override.keys[: depth + 1]), shortened(toml.path(*override.keys[:depth]))
+        here, above = (
+            toml_writer.path(*override.keys[: depth + 1]),
+            shortened(toml_writer.path(*override.keys[:depth])),
+        )
         index: Any = name
         if isinstance(place, list):
             index = whole(name)
@@ -338,16 +341,16 @@ def _choose(document: dict[str, Any], name: str | None) -> tuple[Fault | None, d
     if not isinstance(own, dict) or not isinstance(tables, dict) or not isinstance(former, str):
         return None, {}
     if former in tables and own.get("params"):
-        place = toml.path("algorithms", former)
+        place = toml_writer.path("algorithms", former)
         problem = f"the parameters of {quoted(former)} are given here and in [algorithm.params]"
         return Fault(place, problem, "keep one of the two"), {}
     name, others, moved = name or former, dict(tables), {}
     if name != former and own.get("params"):
         others[former] = own["params"]
-        moved[toml.path("algorithms", former)] = "algorithm.params"
+        moved[toml_writer.path("algorithms", former)] = "algorithm.params"
     if name in tables:
         own = {**own, "params": others.pop(name)}
-        moved["algorithm.params"] = toml.path("algorithms", name)
+        moved["algorithm.params"] = toml_writer.path("algorithms", name)
     elif name != former:
         own = {**own, "params": {}}
     document["algorithm"] = {**own, "name": name}

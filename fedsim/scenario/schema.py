@@ -24,7 +24,7 @@ from pydantic import (
 from pydantic.functional_validators import AfterValidator
 from pydantic_core import PydanticCustomError
 
-from fedsim import ranges, toml
+from fedsim import ranges, toml_writer
 from fedsim.config import AsTuple, Config, fault
 from fedsim.data.client_split import Shares, shares_fault
 from fedsim.data.public_from_other_data import Augment
@@ -356,4 +356,4 @@ def resolved_toml(scenario: Scenario) -> str:
     """Return the tables of a scenario as TOML, without its trackers: they are no part of what the run is."""
     tables = tables_of(scenario)
     del tables["run"]["trackers"]
-    return toml.document(tables)
+    return toml_writer.document(tables)

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fedsim import numerals, toml
+from fedsim import numerals, toml_writer
 from fedsim.errors import Fault
 from fedsim.quoting import MAX_SHOWN, shortened
 
@@ -42,7 +42,7 @@ def faults_of(error: ValidationError, document: Mapping[str, Any]) -> list[Fault
     """Return a fault for each place that is wrong."""
     by_path: dict[str, tuple[list[str], list[str]]] = {}
     for line in error.errors():
-        path = toml.path(*_written(line["loc"], document, line["type"] == "missing"))
+        path = toml_writer.path(*_written(line["loc"], document, line["type"] == "missing"))
         problems, mends = by_path.setdefault(path, ([], []))
         problem, mend = _reworded(line)
         problems.append(problem)
@@ -70,7 +70,7 @@ def shown(item: Any) -> str:
     if isinstance(item, date | time):
         return item.isoformat()
     try:
-        text = toml.value(item)
+        text = toml_writer.value(item)
     except TypeError:
         text = repr(item)
     return shortened(text)
@@ -79,7 +79,7 @@ def shown(item: Any) -> str:
 def _paths(item: Any, above: tuple[str | int, ...]) -> Iterator[str]:
     if isinstance(item, Mapping | list):
         for name, child in item.items() if isinstance(item, Mapping) else enumerate(item):
-            yield toml.path(*above, name)
+            yield toml_writer.path(*above, name)
             yield from _paths(child, (*above, name))
 
 
@@ -156,9 +156,9 @@ def _wrong_type(item: Any, wanted: str, loc: Sequence[str | int]) -> tuple[str, 
     if wanted == "a text" and isinstance(item, bool | int | float | date | time):
         return problem, f'write "{shown(item)}"'
     if wanted == "a table" and not isinstance(item, Mapping):
-        header = f"[{shortened(toml.path(*loc))}]"
+        header = f"[{shortened(toml_writer.path(*loc))}]"
         if loc and isinstance(loc[-1], int):  # an entry of a list of tables
-            header = f"[[{shortened(toml.path(*loc[:-1]))}]]"
+            header = f"[[{shortened(toml_writer.path(*loc[:-1]))}]]"
         return problem, f"write {header} on a line of its own, and the keys below it"
     if wanted.startswith("a list") and isinstance(item, bool | int | float | str):
         return problem, f"write [{shown(item)}]"

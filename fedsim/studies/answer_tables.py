@@ -74,7 +74,7 @@ def tables(
     if known := [budget for budget in budgets if math.isfinite(budget.amount)]:
         grids.append(_within(plan, rows, known))
         shown: Shown = {
-            f"within\n{_amount(budget)}": (budget.column, number_format.percent) for budget in known
+            f"within\n{_amount(budget)}": (budget.accuracy_column, number_format.percent) for budget in known
         }
         title = "at equal time and at equal bytes"
         grids += _differences(plan, rows, shown, title, "in percentage points; ")
@@ -122,19 +122,21 @@ def _within(plan: StudyPlan, rows: Sequence[Answer], budgets: Sequence[Budget]) 
     def accuracy(column: str, row: Answer) -> str:
         return _spread(row.figures[column], number_format.percent) + part(row, column)
 
-    columns = {f"% within\n{_amount(budget)}": partial(accuracy, budget.column) for budget in budgets}
+    columns = {
+        f"% within\n{_amount(budget)}": partial(accuracy, budget.accuracy_column) for budget in budgets
+    }
     notes = [f"accuracy: {MEASURES[plan.config.of].words}, of the last evaluation within the budget"]
     notes += [f"{_amount(budget)}: {_LEAST[budget.bounds]}" for budget in budgets if not budget.is_stated]
     for budget in budgets:
         ended = [
             f"{plan.name_of(row.setting)} {number} of {row.seeds}"
             for row in rows
-            if (number := row.ended_before[budget.column])
+            if (number := row.ended_before[budget.accuracy_column])
         ]
         if ended and budget.is_stated:
             names = ", ".join(ended)
             notes.append(f"runs that ended before {_amount(budget)} count as they were then: {names}")
-    if any(part(row, budget.column) for row in rows for budget in budgets):
+    if any(part(row, budget.accuracy_column) for row in rows for budget in budgets):
         notes.append("(1 of 2): of two seeds, one was evaluated within the budget")
     notes.append(_plus_minus(plan))
     return _table(plan, rows, "accuracy at equal time and at equal bytes", _SEEDS | columns, notes)

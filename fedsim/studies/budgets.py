@@ -35,7 +35,7 @@ class Budget:
     is_stated: bool
 
     @property
-    def column(self) -> str:
+    def accuracy_column(self) -> str:
         """The name of the accuracy within it: ``accuracy_at_3600_s``, ``accuracy_at_equal_time``."""
         if not self.is_stated:
             return f"accuracy_at_equal_{self.bounds.removesuffix('_s')}"

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fedsim import toml
+from fedsim import toml_writer
 from fedsim.errors import Fault, OutputError, ScenarioError
 from fedsim.quoting import quoted
 from fedsim.report.places import COMPARISON, run_name
@@ -158,7 +158,11 @@ def _by_path(overrides: Overrides) -> Mapping[str, Any]:
     read = parsed(overrides, "scenario")
     if faults := [fault for fault in read if isinstance(fault, Fault)]:
         raise ScenarioError(faults, "scenario")
-    return {toml.path(*override.keys): override.value for override in read if isinstance(override, Override)}
+    return {
+        toml_writer.path(*override.keys): override.value
+        for override in read
+        if isinstance(override, Override)
+    }
 
 
 def _parsed(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, list[Any]], list[Fault]]:
@@ -179,9 +183,9 @@ def _parsed(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, list[An
             keys, other_keys = each[0].keys, other[0].keys
             shorter = min(len(keys), len(other_keys))
             if len(each) > 1 and keys[:shorter] == other_keys[:shorter]:
-                problem = f"it has several values, and {toml.path(*other_keys)} is set too"
-                faults.append(Fault(toml.path(*keys), problem, "leave out one of the two"))
-    by_path = {toml.path(*each[0].keys): [override.value for override in each] for each in given}
+                problem = f"it has several values, and {toml_writer.path(*other_keys)} is set too"
+                faults.append(Fault(toml_writer.path(*keys), problem, "leave out one of the two"))
+    by_path = {toml_writer.path(*each[0].keys): [override.value for override in each] for each in given}
     for path, mend in _ELSEWHERE.items():
         if path in by_path:
             faults.append(Fault(path, "it is not set like this where values are varied", mend))

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import ValidationError
 
-from fedsim import toml
+from fedsim import toml_writer
 from fedsim.errors import DataError, Fault, ScenarioError
 from fedsim.input_paths import MARK, located, looking_in
 from fedsim.report.places import run_name
@@ -210,7 +210,7 @@ def load_study(source: StudySource) -> StudyPlan:
         del document["folders"]
     if faults := list(_unwritable(document["base"], "base")):
         raise ScenarioError(faults, source_name)
-    written = toml.document(document)
+    written = toml_writer.document(document)
     return StudyPlan(
         config, str(document["name"]), seeds, grid, tuned, candidates, written, source=source_name
     )
@@ -275,10 +275,10 @@ def _unwritable(value: Any, *path: str | int) -> Iterator[Fault]:
             yield from _unwritable(child, *path, key)
     else:
         try:
-            toml.value(value)
+            toml_writer.value(value)
         except TypeError:
             problem = f"{shown(value)} cannot be written into a file for other processes to read"
-            yield Fault(toml.path(*path), problem, "give a dotted path, by which they can import it")
+            yield Fault(toml_writer.path(*path), problem, "give a dotted path, by which they can import it")
 
 
 def _candidates(
@@ -290,7 +290,7 @@ def _candidates(
             path: values
             for path, values in table_of(document.get(key)).items()
             if isinstance(values, list)
-            and not _is_bad(toml.path(key, path), faults)
+            and not _is_bad(toml_writer.path(key, path), faults)
             and (key, path) != ("tune", "seeds")
         }
         for key in ("grid", "tune")
@@ -302,17 +302,21 @@ def _candidates(
     for number, variant in enumerate(variants if isinstance(variants, list) else []):
         if not isinstance(variant, dict) or _is_bad(f"variant.{number}", faults):
             continue
-        own = {path: value for path, value in common.items() if not _is_bad(toml.path("set", path), faults)}
-        places = {"algorithm.name": toml.path("variant", number, "algorithm")}
-        places |= {path: toml.path("set", path) for path in own}
+        own = {
+            path: value
+            for path, value in common.items()
+            if not _is_bad(toml_writer.path("set", path), faults)
+        }
+        places = {"algorithm.name": toml_writer.path("variant", number, "algorithm")}
+        places |= {path: toml_writer.path("set", path) for path in own}
         for key in ("set", "params"):
             for path, value in table_of(variant.get(key)).items():
-                full = path if key == "set" else toml.path("algorithm", "params", path)
+                full = path if key == "set" else toml_writer.path("algorithm", "params", path)
                 own[full] = value
-                places[full] = toml.path("variant", number, key, path)
+                places[full] = toml_writer.path("variant", number, key, path)
                 if key == "params":  # where the base has parameters of this algorithm
-                    places[toml.path("algorithms", variant["algorithm"], path)] = places[full]
-        places |= {path: toml.path(key, path) for key, paths in varied.items() for path in paths}
+                    places[toml_writer.path("algorithms", variant["algorithm"], path)] = places[full]
+        places |= {path: toml_writer.path(key, path) for key, paths in varied.items() for path in paths}
         points, tuned = (product(*paths.values()) for paths in varied.values())
         for point, values in product(points, tuned):
             overrides = {**own, **dict(zip(chain(*varied.values()), [*point, *values], strict=True))}
@@ -367,7 +371,7 @@ def _name(variant: Mapping[str, Any]) -> str:
 
 def _hashable(value: Any) -> Any:
     """Return a number, a truth value or a text as it is, anything else as TOML has it."""
-    return value if isinstance(value, bool | int | float | str) else toml.value(value)
+    return value if isinstance(value, bool | int | float | str) else toml_writer.value(value)
 
 
 def _is_bad(path: str, faults: Sequence[Fault]) -> bool:

@@ -78,7 +78,7 @@ def answers(
 ) -> list[Answer]:
     """Return an answer for each setting and target, or for each setting if there are no targets."""
     names = [*COSTS, "best_accuracy", "final_accuracy", *LAST, *SHARES]
-    names += [budget.column for budget in budgets]
+    names += [budget.accuracy_column for budget in budgets]
     baselines = {setting.point: setting for setting in curves if setting.variant == config.baseline}
     rows = {
         (setting, target): {
@@ -92,7 +92,7 @@ def answers(
         baseline = baselines.get(setting.point, setting)
         others = {} if baseline == setting else rows[baseline, target]
         ended = {
-            budget.column: sum(ended_before(curve, budget) for curve in curves[setting].values())
+            budget.accuracy_column: sum(ended_before(curve, budget) for curve in curves[setting].values())
             for budget in budgets
         }
         figures = {name: _over_seeds([row[name] for row in own.values()], config) for name in names}
@@ -134,7 +134,7 @@ def _quantities(
         total = sum(end[column] for column in whole)
         values[name] = end[part] / total if total else np.nan
     for budget in budgets:
-        values[budget.column] = accuracy_within(curve, budget, of)
+        values[budget.accuracy_column] = accuracy_within(curve, budget, of)
     return values
 
 
@@ -155,9 +155,9 @@ def answer_row(plan: StudyPlan, compared: Sequence[Budget], answer: Answer) -> d
             row |= _interval(f"{name}_minus_baseline", difference)
             row[f"{name}_pairs"] = None if difference is None else difference.count
     for budget in compared:
-        accuracy = answer.figures[budget.column]
-        row[f"{budget.column}_seeds"] = 0 if accuracy is None else accuracy.count
-        row[f"{budget.column}_ended_before"] = answer.ended_before[budget.column]
+        accuracy = answer.figures[budget.accuracy_column]
+        row[f"{budget.accuracy_column}_seeds"] = 0 if accuracy is None else accuracy.count
+        row[f"{budget.accuracy_column}_ended_before"] = answer.ended_before[budget.accuracy_column]
         if not budget.is_stated:
             row[f"equal_{budget.bounds}"] = budget.amount if math.isfinite(budget.amount) else None
     return row

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
-from fedsim import toml
+from fedsim import toml_writer
 from fedsim.config import AsTuple, Config, Writable, fault
 from fedsim.errors import Fault
 from fedsim.quoting import nearest, quoted
@@ -154,7 +154,7 @@ def between(document: Mapping[str, Any]) -> Iterator[Fault]:
     varied = [*(("grid", path) for path in grid), *(("tune", path) for path in tune)]
     for number, (table, path) in enumerate(varied):
         yield from _given_too(
-            toml.path(table, path), [entry for entry in varied[:number] if _hides(path, entry[1])]
+            toml_writer.path(table, path), [entry for entry in varied[:number] if _hides(path, entry[1])]
         )
     called: dict[Any, int] = {}
     for number, variant in enumerate(variants if isinstance(variants, list) else []):
@@ -195,7 +195,9 @@ def _set_faults(
     """Yield the faults of values that a study or a variant sets."""
     yield from _path_faults(table.get("set"), *above)
     for path in table_of(table.get("set")):
-        yield from _given_too(toml.path(*above, path), [entry for entry in varied if _hides(entry[1], path)])
+        yield from _given_too(
+            toml_writer.path(*above, path), [entry for entry in varied if _hides(entry[1], path)]
+        )
 
 
 def _given_too(place: str, others: Sequence[tuple[str, str]]) -> Iterator[Fault]:
@@ -214,11 +216,11 @@ def _path_faults(values: Any, *above: str | int) -> Iterator[Fault]:
     for path, value in table_of(values).items():
         keys = keys_of(path)
         if not keys:
-            yield Fault(toml.path(*above, path), f"the path {quoted(path)} is malformed", SPELLING)
-        elif mend := ELSEWHERE.get(toml.path(*keys)):
+            yield Fault(toml_writer.path(*above, path), f"the path {quoted(path)} is malformed", SPELLING)
+        elif mend := ELSEWHERE.get(toml_writer.path(*keys)):
             seeds = f"seeds = {shown(value if isinstance(value, list) else [value])}"
             problem = f"a study does not set {path} by its path"
-            yield Fault(toml.path(*above, path), problem, mend.format(seeds=seeds))
+            yield Fault(toml_writer.path(*above, path), problem, mend.format(seeds=seeds))
 
 
 def table_of(value: Any) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def _layout(listed: tuple[tuple[str, tuple[int, ...], int], ...]) -> tuple[bytes
     return msgpack.packb(listed), tuple(gaps), position
 
 
-def described(wire: Any, limits: Limits) -> list[Described]:
+def checked_headers(wire: Any, limits: Limits) -> list[Described]:
     """Check the list of arrays, before anything is allocated for them."""
     if type(wire) is not tuple or len(wire) > limits.arrays:
         raise DecodeError(f"envelope.arrays: {show(wire)} is not a list of at most {limits.arrays}")

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedsim.errors import DecodeError
 from fedsim.params import Array
-from fedsim.wire.binary_arrays import arrays_of_bytes, described
+from fedsim.wire.binary_arrays import arrays_of_bytes, checked_headers
 from fedsim.wire.contents import DEFAULT, Limits
 from fedsim.wire.declare import VERSION, Kinds, Message, Plan
 from fedsim.wire.field_types import Received, show
@@ -59,7 +59,7 @@ def decode(
     head = whole.head if isinstance(whole, Frame) else whole
     parsed, position = _envelope(head, limits)
     envelope, plan = _route(parsed, kinds, limits)
-    announced = described(parsed["arrays"], limits)
+    announced = checked_headers(parsed["arrays"], limits)
     arrays: list[Array]
     if isinstance(whole, Frame):  # made in this process, so its arrays are where they belong
         bodies = zip(whole.tail[::2], announced, strict=True)

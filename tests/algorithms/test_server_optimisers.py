@@ -54,7 +54,7 @@ def test_the_mean_of_the_changes_is_not_rounded_as_the_mean_of_the_models_is(wor
 
 def test_steps_become_shorter(world: Any) -> None:
     algorithm = world.algorithm("fedadagrad", epsilon=1e-3)
-    u, v = algorithm.first_moments(np.zeros(1))
+    u, v = algorithm.initial_moments(np.zeros(1))
     for number in (1, 2, 3):
         step, u, v = algorithm.step(np.array([2.0]), u, v)
         assert v.item() == pytest.approx(4.0 * number, rel=1e-6)
@@ -63,7 +63,7 @@ def test_steps_become_shorter(world: Any) -> None:
 
 def test_moments_decay_and_nothing_is_corrected_for_bias(world: Any) -> None:
     algorithm = world.algorithm("fedadam", beta1=0.5, beta2=0.75, epsilon=1.0)
-    u, v = algorithm.first_moments(np.zeros(1))
+    u, v = algorithm.initial_moments(np.zeros(1))
     assert (u.tolist(), v.tolist()) == ([0.0], [1.0])
     step, u, v = algorithm.step(np.array([4.0]), u, v)
     assert (u.tolist(), v.tolist()) == ([2.0], [0.75 + 4.0])
@@ -108,7 +108,7 @@ def test_the_velocity_remembers_earlier_changes(
 ) -> None:
     # Changes of 2 and 1 with momentum 1/2: velocities of 2 and 2; Nesterov adds half of each to the change.
     algorithm = world.algorithm("fedavgm", momentum=0.5, **params)
-    (velocity,), found = algorithm.first_moments(np.zeros(1)), []
+    (velocity,), found = algorithm.initial_moments(np.zeros(1)), []
     for change in (2.0, 1.0):
         step, velocity = algorithm.step(np.array([change]), velocity)
         found += step.tolist()

@@ -9,11 +9,11 @@ import pytest
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.fedavg import FedAvg
 from fedsim.data.federated import Holdings
-from fedsim.engine import fit_templates
+from fedsim.engine import fit_job_cache
 from fedsim.engine.cost import Costs
 from fedsim.engine.executors import threads
 from fedsim.engine.executors.threads import PLUGIN as THREADS
-from fedsim.engine.fit_templates import FitTemplates
+from fedsim.engine.fit_job_cache import FitJobCache
 from fedsim.engine.jobs import ClientSamples, Fit, Stream
 from fedsim.engine.steps import Descent
 from fedsim.engine.worker_state import Resources
@@ -64,10 +64,10 @@ def test_what_is_remembered_of_fits_does_not_grow_with_rounds(
     # At a rate of its own in each round, every round has kinds of fits of its own.
     settings: dict[str, Any] = {"rounds": 3, "training": {"schedule": [HALVED]}}
     usual = world.run(world.algorithm("fedavg"), **settings)
-    for module in (fit_templates, threads):
+    for module in (fit_job_cache, threads):
         monkeypatch.setattr(module, "MAX_KINDS", 1)
     kinds, keys = list[dict[Any, Any]](), list[dict[Any, Any]]()
-    like, batch_key = FitTemplates.like, THREADS._batch_key
+    like, batch_key = FitJobCache.like, THREADS._batch_key
 
     def noting(self: Any, *arguments: Any, **options: Any) -> Any:
         kinds.append(self._kinds)
@@ -77,7 +77,7 @@ def test_what_is_remembered_of_fits_does_not_grow_with_rounds(
         keys.append(self._batch_keys)
         return batch_key(self, job)
 
-    monkeypatch.setattr(FitTemplates, "like", noting)
+    monkeypatch.setattr(FitJobCache, "like", noting)
     monkeypatch.setattr(THREADS, "_batch_key", noting_key)
     bounded = world.run(world.algorithm("fedavg"), **settings)
     assert (len(kinds[-1]), len(keys[-1])) == (1, 1)

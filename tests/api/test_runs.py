@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import fedsim
-from fedsim import toml
+from fedsim import toml_writer
 from fedsim.algorithms.fedavg import FedAvg
 from fedsim.errors import OutputError, ScenarioError, UserError
 from fedsim.runtime.records.result import RoundRow
@@ -41,7 +41,7 @@ def test_importing_fedsim_imports_nothing_heavy() -> None:
 
 def test_a_dictionary_and_a_file_give_the_same_run(tiny: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "tiny.toml"
-    file.write_text(toml.document(tiny))
+    file.write_text(toml_writer.document(tiny))
     hashes = {
         fedsim.run(source).summary["model_hash"] for source in (tiny, file, str(file), fedsim.load(tiny))
     }

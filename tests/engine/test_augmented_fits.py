@@ -35,7 +35,7 @@ from fedsim.engine.losses import MODEL, TRAIN, Batch, Batches
 from fedsim.engine.optimisers import Sgd
 from fedsim.engine.steps import Descent, Work
 from fedsim.engine.worker_state import Resources, Worker
-from fedsim.models import Architecture, process_memory
+from fedsim.models import Architecture, process_cache
 from fedsim.models.linear import PLUGIN as LINEAR
 from fedsim.params import Array
 from fedsim.plugins import load
@@ -161,7 +161,7 @@ def test_such_a_fit_is_done_by_itself(
 def test_what_is_transformed_takes_its_time_and_is_counted_for_itself(
     worker_of: WorkerOf, make_fit: MakeFit
 ) -> None:
-    process_memory.forget()
+    process_cache.forget()
     step = make_fit().step
 
     def bytes_of(augmentations: Augmentations, samples: Samples) -> float:

@@ -33,7 +33,7 @@ from fedsim.engine.steps import Descent
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import FedsimError, InvariantError, JobError, UserError
 from fedsim.fleet import Device
-from fedsim.models import flops, process_memory
+from fedsim.models import flops, process_cache
 from fedsim.models.flops import Operations
 from fedsim.params import Array, Model
 from fedsim.rng import Key
@@ -58,7 +58,7 @@ def costs(resources: Resources) -> Costs:
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """What is counted on the meta device; nothing is known from before."""
-    process_memory.forget()
+    process_cache.forget()
     seen: list[object] = []
     measure = flops.measure
 

@@ -19,7 +19,7 @@ from fedsim.engine.losses import PUBLIC, TEACHER, Batches, Extras, Models, absol
 from fedsim.engine.optimisers import Adam, Clipped, Sgd
 from fedsim.engine.steps import Descent, GradientSum
 from fedsim.engine.worker_state import Resources
-from fedsim.models import Architecture, flops, process_memory
+from fedsim.models import Architecture, flops, process_cache
 from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.models.mlp import Mlp
 from fedsim.task import Task
@@ -42,9 +42,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
     watch("measure")
     watch("forward")
-    process_memory.forget()
+    process_cache.forget()
     yield seen
-    process_memory.forget()
+    process_cache.forget()
 
 
 def again(resources: Resources) -> Costs:
@@ -176,8 +176,8 @@ def test_architectures_are_alike_by_model_settings_and_task() -> None:
 def test_not_all_counts_are_kept_for_ever(
     lab: Lab, counted: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_memory, "MAX_ENTRIES", 3)
+    monkeypatch.setattr(process_cache, "MAX_ENTRIES", 3)
     costs = Costs(lab.resources)
     for size in range(1, 9):
         costs.work(lab.make_fit(streams={"train": Stream(ClientSamples(0), size)}))
-        assert 0 < len(process_memory._MEMORY) <= 3
+        assert 0 < len(process_cache._MEMORY) <= 3

@@ -7,7 +7,7 @@ from torch import nn
 from fedsim.config import Config
 from fedsim.engine.memory_need import needed_bytes
 from fedsim.engine.training_config import TrainingConfig
-from fedsim.models import Architecture, ModelPlugin, Net, process_memory
+from fedsim.models import Architecture, ModelPlugin, Net, process_cache
 from fedsim.models.base import named
 from fedsim.models.cnn import Cnn
 from fedsim.models.mlp import PLUGIN as MLP
@@ -90,7 +90,7 @@ def test_a_larger_batch_needs_more(one: int, other: int, architecture: Architect
 
 def test_it_is_looked_through_once_for_each_batch_size(monkeypatch: pytest.MonkeyPatch) -> None:
     fresh = Architecture("fresh", SMALL.plugin, SMALL.task)
-    process_memory.forget()
+    process_cache.forget()
     looked = []
     skeleton = Architecture.skeleton
 

@@ -6,7 +6,7 @@ from torch import nn
 
 from fedsim.errors import DataError
 from fedsim.models import Architecture
-from fedsim.models.initialise import HeConv2d, initialise, start_by_he, unfilled
+from fedsim.models.initialise import HeConv2d, initialise, missing_initialiser, start_by_he
 from fedsim.rng import Key
 from fedsim.task import Task
 
@@ -64,7 +64,9 @@ class DrawnScale(Scale):
 
 def test_a_layer_without_a_law_says_what_to_do() -> None:
     net = nn.Sequential(Scale())
-    assert "layer '0', a Scale, has no reset_parameters: give it a method initialise" in str(unfilled(net))
+    assert "layer '0', a Scale, has no reset_parameters: give it a method initialise" in str(
+        missing_initialiser(net)
+    )
     with pytest.raises(DataError, match=r"layer '0', a Scale, leaves 'factor' without start values"):
         initialise(net, same_generator(0))
 
@@ -94,7 +96,7 @@ class RandomScale(Scale):
 
 def test_an_own_layers_reset_parameters_draws_from_the_given_generator() -> None:
     layer = nn.Sequential(ResetScale())
-    assert unfilled(layer) is None
+    assert missing_initialiser(layer) is None
     initialise(layer, same_generator(5))
     [factor] = layer.parameters()
     assert torch.equal(factor, torch.empty(2).normal_(generator=same_generator(5)))

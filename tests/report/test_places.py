@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import fedsim
-from fedsim import toml
+from fedsim import toml_writer
 from fedsim.algorithms.fedavg import FedAvg
 from fedsim.errors import OutputError
 from fedsim.report.places import CONTENTS, holds_run, run_place
@@ -161,7 +161,7 @@ def test_a_dotted_path_names_a_plugin_of_ones_own_wherever_it_is(path: str) -> N
     for key in above:
         place = place[int(key) if key.isdigit() else key]
     place[last] = "lab.mine"
-    written = toml.document(tables)
+    written = toml_writer.document(tables)
     leave(FIRST, scenario())
     (FIRST / "scenario.toml").write_text(written)
     assert not holds_run(FIRST, written)

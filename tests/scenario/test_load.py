@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim import toml
+from fedsim import toml_writer
 from fedsim.algorithms.fedmd import FedMDConfig
 from fedsim.algorithms.fedprox import FedProxConfig
 from fedsim.errors import Fault, ScenarioError
@@ -605,7 +605,7 @@ def test_a_malformed_path(path: str) -> None:
 def test_any_path_can_be_written(keys: Any, value: Any) -> None:
     if any("=" in key for key in keys):
         return
-    written = f"{toml.path(*keys)}={toml.value(value)}"
+    written = f"{toml_writer.path(*keys)}={toml_writer.value(value)}"
     assert parse_override(written) == Override(tuple(keys), value)
 
 

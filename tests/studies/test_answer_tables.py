@@ -89,12 +89,12 @@ def test_accuracies_within_budgets_say_of_how_many_seeds_and_who_ended_before(ti
     rows = []
     for setting, ended in ((AVG, 2), (LOCAL, 0)):
         one = answer(setting, [], minus=None if setting is AVG else -0.5)
-        columns = {hour.column: interval([0.5, 0.7]), least.column: interval([0.5])}
+        columns = {hour.accuracy_column: interval([0.5, 0.7]), least.accuracy_column: interval([0.5])}
         differences = {name: Interval(-0.5, -0.75, -0.25, 2) for name in columns} if setting is LOCAL else {}
         rows.append(
             replace(
                 one,
-                ended_before={hour.column: ended, least.column: 1},
+                ended_before={hour.accuracy_column: ended, least.accuracy_column: 1},
                 figures={**one.figures, **columns},
                 differences={**one.differences, **differences},
             )

@@ -72,7 +72,7 @@ def test_without_stated_ones_budgets_are_the_least_that_runs_have_spent() -> Non
 def test_stated_ones_take_the_place_of_those_of_their_kind() -> None:
     at = AtConfig.model_validate({"bytes": ["100 MB", "1.5 kB"]})
     found = budgets({A: {0: ONE}}, at)
-    assert [one.column for one in found] == [
+    assert [one.accuracy_column for one in found] == [
         "accuracy_at_equal_time",
         "accuracy_at_100000000_bytes",
         "accuracy_at_1500_bytes",
@@ -81,7 +81,7 @@ def test_stated_ones_take_the_place_of_those_of_their_kind() -> None:
         Budget("time_s", 1800, True),
         Budget("time_s", 0.5, True),
     ]
-    assert Budget("time_s", 0.5, True).column == "accuracy_at_0.5_s"
+    assert Budget("time_s", 0.5, True).accuracy_column == "accuracy_at_0.5_s"
 
 
 C = Setting("c", "c")

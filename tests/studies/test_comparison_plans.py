@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim import toml
+from fedsim import toml_writer
 from fedsim.errors import ScenarioError
 from fedsim.scenario import load_scenario, resolved_toml
 from fedsim.studies.comparison_plans import command_plan, values_of
@@ -57,7 +57,7 @@ VALUES = st.recursive(
 
 @given(st.lists(VALUES, min_size=1, max_size=4))
 def test_values_as_a_file_spells_them_come_back(values: list[Any]) -> None:
-    spelt = values_of(",".join(map(toml.value, values)))
+    spelt = values_of(",".join(map(toml_writer.value, values)))
     assert [tomllib.loads(f"value = {one}")["value"] for one in spelt] == values
 
 
@@ -87,7 +87,7 @@ def test_runs_are_those_of_single_overrides(tiny: dict[str, Any]) -> None:
 
 
 def test_a_scenario_without_a_name_has_its_file_s(tiny: dict[str, Any], tmp_path: Path) -> None:
-    (tmp_path / "my phones.toml").write_text(toml.document(tiny["base"]))
+    (tmp_path / "my phones.toml").write_text(toml_writer.document(tiny["base"]))
     plan = command_plan(tmp_path / "my phones.toml", ["training.lr=1,2"], ["fedavg"], None, [])
     assert plan.name == load_scenario(tomllib.loads(plan.runs[0].scenario_toml)).run.name == "my-phones"
     assert plan.runs == load_study(tomllib.loads(plan.toml)).runs

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyarrow import parquet
 
-from fedsim import portable_numerics, toml
+from fedsim import portable_numerics, toml_writer
 from fedsim.algorithms.local import Local
 from fedsim.errors import OutputError, RunError
 from fedsim.portable_numerics import FreshProcessError
@@ -311,7 +311,7 @@ def command(tiny: dict[str, Any], tmp_path: Path) -> Callable[..., list[str]]:
     """Return a function that gives the command for a study, which is longer here."""
     tiny["base"]["run"]["rounds"] = 60
     tiny["seeds"] = [0, 1, 2]
-    (tmp_path / "study.toml").write_text(toml.document(tiny))
+    (tmp_path / "study.toml").write_text(toml_writer.document(tiny))
     start = [sys.executable, "-m", "fedsim", "study", str(tmp_path / "study.toml")]
     return lambda out, *more: [*start, "--out", str(tmp_path / out), *more]
 
@@ -360,7 +360,7 @@ def test_a_study_that_was_killed_goes_on_where_it_was(
     gate.with_name("waiting.py").write_text(WAITING)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     tiny["variant"] = [{"algorithm": "fedavg"}, {"algorithm": "lab.waiting", "name": "waiting"}]
-    (tmp_path / "study.toml").write_text(toml.document(tiny))
+    (tmp_path / "study.toml").write_text(toml_writer.document(tiny))
     os.mkfifo(gate)
     with subprocess.Popen(command("o", "--jobs", "2"), stderr=subprocess.PIPE, text=True) as killed:  # noqa: S603
         assert killed.stderr is not None

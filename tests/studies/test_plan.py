@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from torch.utils.data import Dataset
 
-from fedsim import toml
+from fedsim import toml_writer
 from fedsim.algorithms.fedprox import FedProxConfig
 from fedsim.errors import ScenarioError
 from fedsim.scenario import Scenario, load_scenario
@@ -64,8 +64,10 @@ def test_the_seed_is_the_base_s_if_there_are_no_others(tiny: dict[str, Any]) -> 
 
 
 def test_a_base_is_named_relative_to_the_study_s_file(tiny: dict[str, Any], tmp_path: Path) -> None:
-    (tmp_path / "base.toml").write_text(toml.document(tiny.pop("base")))
-    (tmp_path / "my study.toml").write_text(toml.document({"base": "base.toml", **tiny, "name": "other"}))
+    (tmp_path / "base.toml").write_text(toml_writer.document(tiny.pop("base")))
+    (tmp_path / "my study.toml").write_text(
+        toml_writer.document({"base": "base.toml", **tiny, "name": "other"})
+    )
     plan = load_study(tmp_path / "my study.toml")
     assert (plan.name, scenario_of(plan.runs[0]).run.name) == ("other", "base")
     # What it leaves holds the base, and makes the same runs anywhere.
@@ -283,6 +285,6 @@ def test_a_folder_hides_no_example(
         Path(name).mkdir()
     assert load_study("first_to_reach").name == "first_to_reach"
     Path("studies").mkdir()
-    Path("studies/mine.toml").write_text(toml.document(tiny | {"base": "quickstart"}))
+    Path("studies/mine.toml").write_text(toml_writer.document(tiny | {"base": "quickstart"}))
     Path("studies/quickstart").mkdir()
     assert len(load_study("studies/mine.toml").runs) == 4

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedsim.errors import DecodeError
-from fedsim.wire.binary_arrays import Bins, arrays_of_bytes, described, lead
+from fedsim.wire.binary_arrays import Bins, arrays_of_bytes, checked_headers, lead
 from fedsim.wire.contents import DEFAULT, DTYPES
 
 arrays = hnp.arrays(
@@ -25,7 +25,7 @@ def test_arrays_come_back_from_bytes(head: bytes, sent: list[Any]) -> None:
     first = head + lead(bins.first, len(head))
     whole = b"".join((first, *bins.parts))
     assert len(whole) == len(first) + bins.num_bytes
-    announced = described(_list(bins), DEFAULT)
+    announced = checked_headers(_list(bins), DEFAULT)
     received = arrays_of_bytes(memoryview(whole), len(head), announced)
     for one, other in zip(received, sent, strict=True):
         assert (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
@@ -36,4 +36,4 @@ def test_bytes_that_are_left_over_are_no_arrays() -> None:
     bins = Bins([np.zeros(2)])
     data = b"".join((lead(bins.first, 0), *bins.parts, b"x"))
     with pytest.raises(DecodeError, match="1 bytes are left over at byte 32"):
-        arrays_of_bytes(memoryview(data), 0, described(_list(bins), DEFAULT))
+        arrays_of_bytes(memoryview(data), 0, checked_headers(_list(bins), DEFAULT))

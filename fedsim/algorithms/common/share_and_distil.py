@@ -17,7 +17,7 @@ import numpy as np
 from typing_extensions import TypeVar
 
 from fedsim.algorithms.base import Algorithm, Exchange, Exchanges, Replies, broadcast
-from fedsim.algorithms.common.own_start import OwnStartConfig, own_start
+from fedsim.algorithms.common.initial_own_model import OwnModelConfig, initial_own_model
 from fedsim.algorithms.common.public_predictions import Announced, announce
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.engine.jobs import Samples
@@ -25,7 +25,7 @@ from fedsim.params import Array, Model
 from fedsim.wire import Form, LogitsDown, LogitsUp, PublicBatch, PublicData, indices_digest
 
 
-class ShareAndDistilConfig(OwnStartConfig):
+class ShareAndDistilConfig(OwnModelConfig):
     """The order of a round, and how clients' models start."""
 
     order: Literal["distill_first", "train_first"] = "distill_first"
@@ -106,7 +106,7 @@ class ShareAndDistil(Algorithm[G, S, ClientState]):
 
     def join(self, client: ClientContext) -> ClientState:
         """Begin with the start values of the client's architecture."""
-        return ClientState(own_start(client, self.config))
+        return ClientState(initial_own_model(client, self.config))
 
     async def instruct_share(
         self, server: ServerContext, state: S, cohort: Sequence[int]

@@ -24,10 +24,10 @@ from fedsim.bus.http.messages import (
     Key,
     Parts,
     ProtocolError,
+    decode_frame,
     entry,
     framed,
     keys_entry,
-    read_frame,
     read_keys,
     sendable,
 )
@@ -312,7 +312,7 @@ class HttpClient:
 
     def _hand_over(self, header: Header, body: memoryview | None, take: Callable[[Delivery], object]) -> None:
         try:
-            message = None if body is None else read_frame(header, body, self._kinds, self.limits.frame)
+            message = None if body is None else decode_frame(header, body, self._kinds, self.limits.frame)
         except DecodeError as error:
             self._give(header.reply(), None, fault=sendable(error))
         else:

@@ -187,7 +187,7 @@ def framed(
     return packed, frame
 
 
-def read_frame(header: Header, frame: bytes | memoryview, kinds: Kinds, limits: Limits) -> Message:
+def decode_frame(header: Header, frame: bytes | memoryview, kinds: Kinds, limits: Limits) -> Message:
     """Return the message of a frame, whose envelope must name the route of the header."""
     envelope, message = decode(memoryview(frame), kinds, limits)
     route = Envelope(envelope.kind, header.sender, header.receiver, header.round, header.exchange)

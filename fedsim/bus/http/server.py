@@ -36,10 +36,10 @@ from fedsim.bus.http.messages import (
     Key,
     Parts,
     ProtocolError,
+    decode_frame,
     entry,
     framed,
     keys_entry,
-    read_frame,
     read_keys,
     sendable,
 )
@@ -449,7 +449,7 @@ class HttpServer:
         if reply.body is not None:
             num_bytes = len(reply.body)
             try:
-                message = read_frame(header, reply.body, self._kinds, self.limits.frame)
+                message = decode_frame(header, reply.body, self._kinds, self.limits.frame)
             except DecodeError as error:
                 self._records.reject("decode", str(error))
                 self._records.received(header, None, num_bytes, shortened(error, MAX_SHOWN))

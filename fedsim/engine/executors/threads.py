@@ -22,7 +22,7 @@ from fedsim.engine.batched.kinds import Ways, batch_key
 from fedsim.engine.batched.run_together import run_together
 from fedsim.engine.execute import one_torch_thread
 from fedsim.engine.executors.base import Due, Executor, Promise
-from fedsim.engine.fit_templates import MAX_KINDS
+from fedsim.engine.fit_job_cache import MAX_KINDS
 from fedsim.engine.jobs import Fit, Job
 from fedsim.engine.like_fits import LikeFits
 from fedsim.engine.worker_state import Resources, Worker, choose_repeatable_kernels, pin_thread

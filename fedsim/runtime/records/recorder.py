@@ -96,7 +96,7 @@ class Recorder:
             }
         )
 
-    def begin(self, round: int) -> None:  # noqa: A002
+    def begin_round(self, round: int) -> None:  # noqa: A002
         """A round begins."""
         self._round, self._began_at_s = round, now_s()
 
@@ -114,7 +114,7 @@ class Recorder:
         """Note that a merge was refused: the first is the first sign of divergence."""
         self._refusal = self._refusal or (self._round, str(error))
 
-    def end(self, accuracy: Accuracy | None = None) -> None:
+    def end_round(self, accuracy: Accuracy | None = None) -> None:
         """It ends, with what was measured at its end, if anything."""
         at_s, totals = now_s(), self.ledger.totals()
         counts = Counter(self.dispatches.counts)
@@ -151,7 +151,7 @@ class Recorder:
         if self.dispatches.counts != self._counted or ledger.totals() != self._before:
             if self._began_at_s is None:
                 self._round += 1
-            self.end()
+            self.end_round()
         self._stop()
         dispatches.finish(now_ns())
         check_counts(ledger, rows, dispatches)

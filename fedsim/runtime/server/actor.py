@@ -133,7 +133,7 @@ class ServerActor:
         """Count a round."""
         self._round += 1
         self._calls.clear()
-        self.recorder.begin(self._round)
+        self.recorder.begin_round(self._round)
 
     async def wait_for_candidates(self, until: Sequence[asyncio.Future[Any]] = ()) -> None:
         """Wait until at least one client can be selected, or one of ``until`` is done.
@@ -249,7 +249,7 @@ class ServerActor:
             return
         everyone = self._everyone()
         answered = everyone
-        self.recorder.begin(self._round)
+        self.recorder.begin_round(self._round)
         for exchange in exchanges:
             dispatches = await self.dispatch(exchange, everyone, answered)
             if dispatches:
@@ -285,7 +285,7 @@ class ServerActor:
         accuracy = None
         if measured:
             accuracy = await self.observer.measure(self.state, self.merged, self._round)
-        self.recorder.end(accuracy)
+        self.recorder.end_round(accuracy)
         if accuracy is not None and self._budgets is not None and not is_last:
             await self._budgets.measured(accuracy)
 

@@ -31,7 +31,7 @@ from fedsim.quoting import quoted, shortened
 from fedsim.runtime.clients.host import Held
 from fedsim.walk import field_names, parts
 from fedsim.wire import Limits, Message
-from fedsim.wire.binary_arrays import Bins, arrays_of_bytes, described, lead
+from fedsim.wire.binary_arrays import Bins, arrays_of_bytes, checked_headers, lead
 from fedsim.wire.contents import plain
 from fedsim.wire.field_types import without_alias
 from fedsim.wire.unpack import unpack
@@ -113,7 +113,7 @@ def decode(data: bytes, classes: Collection[type], limits: StateLimits = DEFAULT
         array_items=limits.values,
         map_items=0,
     )
-    received = arrays_of_bytes(memoryview(data), position, described(arrays, limits))
+    received = arrays_of_bytes(memoryview(data), position, checked_headers(arrays, limits))
     reader = _Reader(received, classes, limits)
     value = reader.value(tree, "state", 0)
     if reader.unused:

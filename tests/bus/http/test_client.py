@@ -73,7 +73,7 @@ async def test_a_process_that_fails_says_why_before_its_connection_ends(world: A
 
 async def test_the_server_hears_of_a_frame_that_cannot_be_used(world: Any) -> None:
     client = await world.join()
-    with patch("fedsim.bus.http.client.read_frame", side_effect=DecodeError("spoilt")):
+    with patch("fedsim.bus.http.client.decode_frame", side_effect=DecodeError("spoilt")):
         world.ask(0)
         await world.until(lambda: world.ledger.outcomes()["undecodable"] or world.server.rejected)
     assert world.server.rejected == {"unusable": 1}

@@ -63,13 +63,13 @@ def test_rows_tallies_and_what_is_told() -> None:
     story = Story()
     recorder, record = story.recorder, story.trace.record
     result = story.play(
-        (2.0, recorder.begin, 1),
+        (2.0, recorder.begin_round, 1),
         (2.0, story.ask, 0, 1, 2),
         (2.0, story.send, 100),
         (3.0, record, DROP, 1, 0, "timeout"),
         (4.0, record, REJECT, 2, 0, "rubbish"),
         (4.0, record, MERGE, 1, "talk", 1, [0], [0]),
-        (5.0, recorder.end, ACCURACY),
+        (5.0, recorder.end_round, ACCURACY),
     )
     (row,) = result.rounds
     assert (row.round, row.began_at_s, row.ended_at_s) == (1, 2.0, 5.0)
@@ -95,12 +95,12 @@ def test_the_log_has_a_line_for_each_drop_rejection_and_late_reply_and_for_each_
     story = Story()
     recorder, record = story.recorder, story.trace.record
     story.play(
-        (0.0, recorder.begin, 1),
+        (0.0, recorder.begin_round, 1),
         (0.0, story.ask, 0, 1),
         (1.0, record, DROP, 1, 0, "timeout"),
         (2.0, record, REJECT, 0, 0, "rubbish"),
         (3.0, record, LATE, 1, 0),
-        (4.0, recorder.end),
+        (4.0, recorder.end_round),
     )
     assert story.notes.lines == [
         ("warning", "dropped", {"client": 1, "dispatch": 0, "cause": "timeout"}),
@@ -114,12 +114,12 @@ def test_a_round_starts_with_nothing() -> None:
     story = Story()
     recorder = story.recorder
     result = story.play(
-        (0.0, recorder.begin, 1),
+        (0.0, recorder.begin_round, 1),
         (0.0, story.ask, 0),
         (1.0, story.trace.record, DROP, 0, 0, "timeout"),
-        (1.0, recorder.end, ACCURACY),
-        (1.0, recorder.begin, 2),
-        (2.0, recorder.end),
+        (1.0, recorder.end_round, ACCURACY),
+        (1.0, recorder.begin_round, 2),
+        (2.0, recorder.end_round),
     )
     first, row = result.rounds
     assert (row.asked, row.accuracy, row.traffic.frames_down) == (0, None, 0)
@@ -130,15 +130,15 @@ def test_what_happens_between_two_rounds_counts_in_the_second() -> None:
     story = Story()
     recorder, record = story.recorder, story.trace.record
     result = story.play(
-        (0.0, recorder.begin, 1),
+        (0.0, recorder.begin_round, 1),
         (0.0, story.ask, 0),
         (1.0, record, DROP, 0, 0, "timeout"),
-        (1.0, recorder.end),
+        (1.0, recorder.end_round),
         (1.5, story.send, 10),
         (1.5, record, LATE, 0, 0),
-        (2.0, recorder.begin, 2),
+        (2.0, recorder.begin_round, 2),
         (2.0, story.send, 20),
-        (3.0, recorder.end),
+        (3.0, recorder.end_round),
     )
     row = result.rounds[1]
     assert (row.began_at_s, row.late, row.traffic.bytes_down) == (2.0, 1, 30)
@@ -150,9 +150,9 @@ def test_what_is_left_at_the_end_gets_a_row_after_the_last() -> None:
     story = Story()
     recorder = story.recorder
     result = story.play(
-        (0.0, recorder.begin, 4),
+        (0.0, recorder.begin_round, 4),
         (0.0, story.ask, 0),
-        (1.0, recorder.end),
+        (1.0, recorder.end_round),
         (1.5, story.trace.record, DROP, 0, 0, "the run ended"),
         (1.5, story.send, 10),
     )
@@ -166,14 +166,14 @@ def test_traffic_alone_gets_one_too_and_nothing_none() -> None:
     for num_bytes in ((), (10,)):
         story = Story()
         sent = [(1.0, story.send, one) for one in num_bytes]
-        result = story.play((0.0, story.recorder.begin, 1), (1.0, story.recorder.end), *sent)
+        result = story.play((0.0, story.recorder.begin_round, 1), (1.0, story.recorder.end_round), *sent)
         assert [row.traffic.bytes_down for row in result.rounds] == [0, *num_bytes]
 
 
 def test_a_round_that_never_ended_ends_with_the_run() -> None:
     story = Story()
     result = story.play(
-        (2.0, story.recorder.begin, 3),
+        (2.0, story.recorder.begin_round, 3),
         (2.0, story.ask, 0),
         (5.0, story.trace.record, DROP, 0, 0, "the run ended"),
     )
@@ -201,8 +201,8 @@ def test_nobody_has_to_watch_a_round() -> None:
     recorder = Recorder(1, Ledger(), Trace(), silent())
 
     async def main() -> None:
-        recorder.begin(1)
-        recorder.end()
+        recorder.begin_round(1)
+        recorder.end_round()
 
     clock.run(main())
     assert [row.round for row in recorder.rows] == [1]

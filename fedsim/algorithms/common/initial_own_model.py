@@ -7,7 +7,7 @@ from fedsim.config import Config
 from fedsim.params import Model
 
 
-class OwnStartConfig(Config):
+class OwnModelConfig(Config):
     """How clients' own models start."""
 
     same_start: bool = True
@@ -15,8 +15,8 @@ class OwnStartConfig(Config):
     in the public code of KT-pFL."""
 
 
-def own_start(
-    party: Context, config: OwnStartConfig, architecture: str | None = None, *, client: int | None = None
+def initial_own_model(
+    party: Context, config: OwnModelConfig, architecture: str | None = None, *, client: int | None = None
 ) -> Model:
     """Return the start values of a client's own model; the server can ask for them too.
 

@@ -16,12 +16,12 @@ from torch.utils.flop_counter import flop_registry
 T = TypeVar("T")
 
 MAX_ENTRIES = 10_000
-"""Most things that are remembered; beyond that, all are forgotten."""
+"""Most things that are cached; beyond that, all are forgotten."""
 
 _MEMORY: dict[Hashable, Any] = {}
 
 
-def remembered(key: Hashable | None, make: Callable[[], T]) -> T:
+def cached(key: Hashable | None, make: Callable[[], T]) -> T:
     """Return what ``make()`` gives, or what it gave for an equal key."""
     if key is None:
         return make()

@@ -49,7 +49,7 @@ class CachedFit:
         )
 
 
-class FitTemplates:
+class FitJobCache:
     """Finds what usual fits have in common."""
 
     def __init__(self, costs: Costs) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedsim.figures.amounts import amount, bars_text, lines_text
+from fedsim.figures.chart_descriptions import amount, bars_text, lines_text
 from fedsim.figures.chart_types import Axis, BarChart, Line, LineChart, Part, Unit
 
 TIME, SHARE = Axis("simulated time", "s"), Axis("accuracy", "share")

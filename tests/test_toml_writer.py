@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim import toml
+from fedsim import toml_writer
 
 values = st.recursive(
     st.booleans()
@@ -22,7 +22,7 @@ values = st.recursive(
 
 @given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), values, max_size=5))
 def test_what_is_written_reads_back(document: dict[str, Any]) -> None:
-    assert tomllib.loads(toml.document(document)) == document
+    assert tomllib.loads(toml_writer.document(document)) == document
 
 
 def test_the_form_that_people_read() -> None:
@@ -31,7 +31,7 @@ def test_the_form_that_people_read() -> None:
         "models": {"m": {"name": "mlp", "params": {"hidden": [8, 4]}}},
         "fleet": [{"count": 1, "up": {"low": "1 B"}}, {"count": 2}],
     }
-    assert toml.document(document) == (
+    assert toml_writer.document(document) == (
         '[run]\nname = "a"\nrounds = 2\n\n'
         '[models.m]\nname = "mlp"\nparams = { hidden = [8, 4] }\n\n'
         '[[fleet]]\ncount = 1\nup = { low = "1 B" }\n\n[[fleet]]\ncount = 2\n'
@@ -39,9 +39,9 @@ def test_the_form_that_people_read() -> None:
 
 
 def test_keys_in_quotation_marks() -> None:
-    assert toml.path("a", 0, "my lab.x") == 'a.0."my lab.x"'
+    assert toml_writer.path("a", 0, "my lab.x") == 'a.0."my lab.x"'
 
 
 def test_nothing_else() -> None:
     with pytest.raises(TypeError, match="TOML cannot hold a NoneType"):
-        toml.value(None)
+        toml_writer.value(None)
