@@ -17,7 +17,7 @@ PARALLEL := -n auto --dist loadfile
 # Tests that need neither sockets nor nets; property tests of few examples.
 QUICK := tests/bus/test_*.py tests/clock tests/data tests/fleet tests/network tests/scenario tests/wire \
 	$(addprefix tests/test_, $(addsuffix .py, bounded_unpacking config constraints csv_rows durable errors layers \
-	numerals params plugins quoting ranges rng shares toml units walk)) --hypothesis-profile quick
+	numerals params plugins quoting ranges rng shares toml_writer units walk)) --hypothesis-profile quick
 
 .PHONY: help demo quick browser test slow processors lint types check docs bench wheel install clean
 
