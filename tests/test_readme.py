@@ -52,21 +52,21 @@ def test_what_the_readme_says_of_the_demo_holds_with_a_margin(demo: tuple[str, A
     assert all((answer.target, answer.seeds) == (0.9, 5) for answer in found.values())
     reached = {name: answer.reached for name, answer in found.items()}
     assert (reached["dsfl"], reached["fedavg"], reached["local"]) == (5, 5, 0)
-    assert 0 < reached["fedmd"] < 5  # 2 or 3
+    assert 0 < reached["fedmd"] < 5  # 4
 
     def mean(figure: str, name: str) -> float:
         interval = found[name].figures[figure]
         assert interval is not None
         return interval.mean
 
-    for figure, largest in {"bytes_to_target": 1 / 7, "time_to_target_s": 0.8}.items():  # 1/10 and 0.65
+    for figure, largest in {"bytes_to_target": 1 / 5, "time_to_target_s": 0.95}.items():  # 1/8 and 0.78
         assert mean(figure, "dsfl") < largest * mean(figure, "fedavg")
     final = {name: mean("final_accuracy", name) for name in found}
-    assert final["fedavg"] > final["dsfl"] + 0.02  # 0.04
-    assert final["dsfl"] > final["fedmd"] + 0.01  # 0.03
-    assert final["fedmd"] > final["local"] + 0.02  # 0.04
+    assert final["fedavg"] > final["dsfl"] + 0.005  # 0.025
+    assert abs(final["dsfl"] - final["fedmd"]) < 0.03  # 0.008
+    assert final["fedmd"] > final["local"] + 0.02  # 0.05
     worst = {name: mean("final_accuracy_worst_decile", name) for name in found}
-    assert worst["fedmd"] > worst["local"] + 0.05  # 0.12
+    assert worst["fedmd"] > worst["local"] + 0.02  # 0.08
 
 
 def test_files_to_read_first_exist() -> None:

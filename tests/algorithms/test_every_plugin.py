@@ -234,7 +234,7 @@ def test_steps_have_portable_operations_alone_or_are_refused(name: str, world: A
 
 @main_else_slow
 def test_learns(name: str, world: Any) -> None:
-    result = world.run(world.quick(name), rounds=4, training=WORK.get(name, {"epochs": 3}), num_samples=400)
+    result = world.run(world.quick(name), rounds=6, training=WORK.get(name, {"epochs": 3}), num_samples=400)
     assert result.final is not None
     assert result.final.mean > 0.35  # ten classes
 

@@ -60,11 +60,9 @@ def coverage(method: Method, seeds: int, studies: int) -> float:
     return covered / studies
 
 
-@pytest.mark.parametrize(
-    ("method", "seeds"), [("t", 2), ("t", 3), ("t", 10), pytest.param("bootstrap", 8, marks=pytest.mark.slow)]
-)
-def test_it_covers_the_mean_about_as_often_as_it_says(method: Method, seeds: int) -> None:
-    assert 0.92 < coverage(method, seeds, 500) < 0.98
+@pytest.mark.parametrize("seeds", [2, 3, 10])
+def test_it_covers_the_mean_about_as_often_as_it_says(seeds: int) -> None:
+    assert 0.92 < coverage("t", seeds, 500) < 0.98
 
 
 @pytest.mark.slow

@@ -217,7 +217,7 @@ def test_a_round_ends_with_every_k_replies(rounds: Any) -> None:
 )
 def test_a_run_is_the_same_with_any_workers_and_batching(fleet: Any) -> None:
     results = [
-        run(small(fleet=fleet, engine__workers=workers, engine__batching=batching))
+        run(small(fleet=fleet, run__seed=5, engine__workers=workers, engine__batching=batching))
         for workers, batching in product((1, 2, 4), ("auto", "off"))
     ]
     assert len({(one.trace_hash, one.model_hash) for one in results}) == 1
