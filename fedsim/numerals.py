@@ -25,7 +25,7 @@ def number(text: str) -> float | None:
     return float(text) if _NUMBER.fullmatch(text) else None
 
 
-def whole(text: str) -> int | None:
+def parse_whole(text: str) -> int | None:
     """Return the whole number that a text spells; None for any other text.
 
     Only the first thousand digits are read: every range ends below, and more would take quadratic time.

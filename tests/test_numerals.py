@@ -89,17 +89,17 @@ def test_every_float_is_read_as_python_spells_it(value: float) -> None:
 
 @given(st.integers(-(10**200), 10**200))
 def test_every_whole_number_is_read(value: int) -> None:
-    assert numerals.whole(str(value)) == value
+    assert numerals.parse_whole(str(value)) == value
 
 
 @given(st.text(st.characters(categories=["Nd", "Nl", "No"], exclude_characters="0123456789"), min_size=1))
 def test_other_digits_are_none(text: str) -> None:
     assert numerals.number(text) is None
-    assert numerals.whole(text) is None
+    assert numerals.parse_whole(text) is None
 
 
 def test_more_digits_than_python_reads() -> None:
-    most = numerals.whole("9" * 100_000)
+    most = numerals.parse_whole("9" * 100_000)
     assert most is not None and most > 2**64  # noqa: PT018
     assert numerals.number("9" * 100_000) == float("inf")
 

@@ -66,7 +66,7 @@ class Bus:
         self.client = HttpClient(address, clients=clients)
         self.client.feed(self._answer, Kinds(COMMON))
         await self.client.connect()
-        await self.server.attendance(range(100))
+        await self.server.wait_for_clients(range(100))
 
     def _answer(self, delivery: Delivery) -> None:
         assert isinstance(delivery.message, ModelBroadcast)

@@ -61,7 +61,7 @@ class FedETConfig(Config):
 
 
 @dataclass(frozen=True, slots=True)
-class Ensemble:
+class EnsembleLoss:
     """The loss of the large model: cross-entropy to the consensus, and KL(dissenters || model)."""
 
     weight: float  # weight of the second term
@@ -91,7 +91,7 @@ def certainty(probabilities: Array) -> Array:
 
 
 def consensus(logits: Array) -> dict[str, Array]:
-    """Return the extras of :class:`Ensemble` from all models' logits ``[m, p, N]``, m at least 1."""
+    """Return the extras of :class:`EnsembleLoss` from all models' logits ``[m, p, N]``, m at least 1."""
     probabilities = softmax(logits).astype(np.float64)
     weights = certainty(probabilities)
     weighted = weights[:, :, None] * probabilities
@@ -156,7 +156,7 @@ class FedET(ModelTraining[FedETConfig, ServerState]):
                 large,
                 server.public(np.arange(server.num_public)),
                 await server.call(consensus, stacked, flops=12.0 * stacked.size),
-                loss=Ensemble(config.lam, config.div_normalise),
+                loss=EnsembleLoss(config.lam, config.div_normalise),
                 batch_size=config.server_batch_size,
                 optimiser=server.training.make_optimiser(config.server_lr),
                 steps=config.server_steps,

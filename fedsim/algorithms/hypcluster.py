@@ -75,7 +75,7 @@ class ModelLoss(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Choosing:
+class ChoosingState:
     """What the server holds while it chooses start models."""
 
     random: Models  # start models with random values
@@ -122,11 +122,11 @@ class HypCluster(FineTuning[HypClusterConfig, Models], ModelClusters[HypClusterC
 
     async def instruct_prepare(
         self, server: ServerContext, state: Models, cohort: Sequence[int]
-    ) -> tuple[Choosing, Mapping[int, ModelBroadcast]]:
+    ) -> tuple[ChoosingState, Mapping[int, ModelBroadcast]]:
         """Send the candidates the first random model."""
         count = min(self.config.start_clients or len(cohort), len(cohort))
         drawn = server.key.child("candidates").numpy().choice(cohort, count, replace=False)
-        return Choosing(state), broadcast(sorted(drawn.tolist()), ModelBroadcast.of(state[0]))
+        return ChoosingState(state), broadcast(sorted(drawn.tolist()), ModelBroadcast.of(state[0]))
 
     async def local_prepare(
         self, client: ClientContext, state: Any, message: ModelBroadcast
@@ -136,15 +136,15 @@ class HypCluster(FineTuning[HypClusterConfig, Models], ModelClusters[HypClusterC
         return state, ModelUpdate.of(fitted.model, num_samples=client.num_samples())
 
     async def merge_prepare(
-        self, server: ServerContext, state: Choosing, replies: Replies[ModelUpdate]
-    ) -> Choosing:
+        self, server: ServerContext, state: ChoosingState, replies: Replies[ModelUpdate]
+    ) -> ChoosingState:
         """Store the models."""
         candidates = {reply.client: reply.message.model for reply in replies}
         return replace(state, candidates=candidates, losses=dict.fromkeys(candidates, ()))
 
     async def instruct_compare(
-        self, server: ServerContext, state: Choosing, cohort: Sequence[int]
-    ) -> tuple[Choosing | Models, Mapping[int, ModelBroadcast]]:
+        self, server: ServerContext, state: ChoosingState, cohort: Sequence[int]
+    ) -> tuple[ChoosingState | Models, Mapping[int, ModelBroadcast]]:
         """Choose a model and send it to the remaining candidates; the last choice ends it."""
         number = len(state.chosen)
         left = [client for client, losses in state.losses.items() if len(losses) == number]
@@ -172,8 +172,8 @@ class HypCluster(FineTuning[HypClusterConfig, Models], ModelClusters[HypClusterC
         return state, ModelLoss(min(loss, sys.float_info.max))
 
     async def merge_compare(
-        self, server: ServerContext, state: Choosing, replies: Replies[ModelLoss]
-    ) -> Choosing:
+        self, server: ServerContext, state: ChoosingState, replies: Replies[ModelLoss]
+    ) -> ChoosingState:
         """Store the losses."""
         losses = {reply.client: (*state.losses[reply.client], reply.message.loss) for reply in replies}
         return replace(state, losses={**state.losses, **losses})

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 
 import torch
 
+from fedsim.api.interruptible_thread import call, call_async
 from fedsim.api.progress import ListenerOf, Progress, round_listeners
 from fedsim.api.results import Result, Temporary
-from fedsim.api.threads import call, call_async
 from fedsim.errors import UserError
 from fedsim.page.live_session import run_on
 from fedsim.report.places import RUNS, run_name

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from fedsim.api.interruptible_thread import call
 from fedsim.api.progress import Progress, round_listeners
 from fedsim.api.results import Result
 from fedsim.api.runs import record_run
-from fedsim.api.threads import call
 from fedsim.bus.http.access import ClientRanges
 from fedsim.errors import UserError
 from fedsim.processes.addresses_and_tls import address, client_tls, server_url

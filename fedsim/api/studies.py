@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 
+from fedsim.api.interruptible_thread import call
 from fedsim.api.progress import Progress, each_round_listener, study_listener
 from fedsim.api.results import Comparison, Result, Temporary
 from fedsim.api.runs import place_of, plain_torch
-from fedsim.api.threads import call
 from fedsim.errors import UserError
 from fedsim.page.live_session import study_on
 from fedsim.page.write_report import write_report

@@ -19,7 +19,7 @@ MIN_PORT, MAX_PORT = 1024, 65535
 def whole_number(text: str, kind: str) -> int:
     """Read a whole number in ASCII digits."""
     least, most = ranges.ends(getattr(ranges, kind))
-    number = numerals.whole(text.strip())
+    number = numerals.parse_whole(text.strip())
     if number is None:
         raise UserError(f"{quoted(text)} is not a whole number: write one from {least} to {most}")
     if not least <= number <= most:
@@ -30,7 +30,7 @@ def whole_number(text: str, kind: str) -> int:
 
 def port(text: str) -> int:
     """Read a port of this machine; 0 lets the system choose one."""
-    number = numerals.whole(text.strip())
+    number = numerals.parse_whole(text.strip())
     if number is None or not (number == 0 or MIN_PORT <= number <= MAX_PORT):
         raise UserError(
             f"{quoted(text)} is no port: write one from {MIN_PORT} to {MAX_PORT}, or leave it out and the "

@@ -23,7 +23,7 @@ from typing import Any, Never, TypeVar, TypeVarTuple, Unpack, cast
 
 from fedsim.clock.base_loop import BaseLoop
 from fedsim.clock.handles import EventClass, Handle, describe
-from fedsim.clock.reports import deadlock_report, livelock_report, natural_name
+from fedsim.clock.stall_reports import deadlock_report, livelock_report, natural_name
 from fedsim.errors import DeadlockError, LivelockError, VirtualTimeError
 
 T = TypeVar("T")

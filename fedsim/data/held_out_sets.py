@@ -40,7 +40,7 @@ def hold_out(total: int, users: Indices | None, spreading: Spreading, has_test: 
     generator = key.numpy()
     own = np.arange(total)
     public, test = own[:0], own[:0]
-    if spreading.takes_users:
+    if spreading.holds_out_users:
         public, test, own = _whole_users(users, spreading, generator)
     num_public, num_tested = len(public), len(test)
     if spreading.public_source is None:

@@ -27,6 +27,6 @@ class Spreading:
     augmentations: Augmentations = ()
 
     @property
-    def takes_users(self) -> bool:
+    def holds_out_users(self) -> bool:
         """Whether whole users are held out."""
         return self.public_users > 0 or self.global_test_users > 0

@@ -20,7 +20,7 @@ from fedsim.data.file_readers import read_array, read_text, require_file
 from fedsim.data.numbering import in_order, numbered
 from fedsim.errors import DataError
 from fedsim.input_paths import DataPath
-from fedsim.numerals import whole
+from fedsim.numerals import parse_whole
 from fedsim.quoting import MAX_SHOWN, quoted, shortened
 from fedsim.task import Task, TaskKind
 
@@ -219,7 +219,7 @@ def _names_of(columns: Columns, name: str, setting: str) -> list[Any]:
         raise DataError(
             f"column {quoted(name)} holds {column.type}: write whole numbers or texts", setting=setting
         )
-    elif any(str(whole(value)) != value for value in values if isinstance(value, str)):
+    elif any(str(parse_whole(value)) != value for value in values if isinstance(value, str)):
         return values
     return [int(value) for value in values]
 

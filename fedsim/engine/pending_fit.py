@@ -104,7 +104,7 @@ class FitResult:
         if self._fitted is None:
             self._cancel()
 
-    def fitted(self) -> Fitted:
+    def result(self) -> Fitted:
         """Return the result, after computing it if need be."""
         if self._fitted is None:
             self._fitted = self._compute()
@@ -113,11 +113,11 @@ class FitResult:
 
     def loss(self) -> float:
         """Return the loss."""
-        return self.fitted().loss
+        return self.result().loss
 
     def tree(self, name: str, part: Part, form: Form) -> Tree:
         """Return the parameters or the buffers of a trained model, which have this form."""
-        tree: Tree = getattr(self.fitted().models[name], part)
+        tree: Tree = getattr(self.result().models[name], part)
         if (change := form_change(form, tree)) is not None:
             raise JobError(
                 f"a fit changed the form of its model's {part}: {change}. Training keeps names, shapes and "
@@ -127,7 +127,7 @@ class FitResult:
 
     def outputs(self, form: Form) -> Tree:
         """Return the outputs, which have this form."""
-        tree = self.fitted().outputs
+        tree = self.result().outputs
         if (change := form_change(form, tree)) is not None:
             raise JobError(
                 f"a step changed the form of the job's outputs: {change}. They keep the names, shapes and "

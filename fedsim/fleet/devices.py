@@ -136,7 +136,7 @@ class Mid(DevicePlugin):
     )
 
 
-class Population(DevicePlugin):
+class PhonePopulation(DevicePlugin):
     """A whole population of phones on Wi-Fi, without classes: about 1.8 GFLOP/s, 2 to 8 GB.
 
     Speed: the median of on-phone training on FLASH's mid-range phone (WWW 2021), FEMNIST CNN, 588 ms a batch;
@@ -197,7 +197,7 @@ PLUGINS = {
     "low": Low,
     "mcu": Mcu,
     "mid": Mid,
-    "population": Population,
+    "population": PhonePopulation,
     "server": Server,
     "table": FileDevices,
 }

@@ -16,7 +16,7 @@ from itertools import pairwise
 from fedsim.csv_rows import Row, below_header, read_text, rows_of
 from fedsim.errors import DataError, UnitError
 from fedsim.input_paths import located
-from fedsim.numerals import whole
+from fedsim.numerals import parse_whole
 from fedsim.quoting import quoted, shortened
 from fedsim.units import Dimension, parse, range_of, span
 
@@ -124,7 +124,7 @@ def _mahimahi(rows: Sequence[Row]) -> Capacity:
     last_ms = 0
     for row in rows:
         line = ",".join(row.cells)
-        at_ms = whole(line)
+        at_ms = parse_whole(line)
         if at_ms is None or at_ms < 0:
             raise row.fault(f"{quoted(line)} is not a whole number of milliseconds, 0 or more")
         if at_ms > MAX_BINS * BIN_MS:

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from fedsim.errors import UserError
-from fedsim.numerals import whole
+from fedsim.numerals import parse_whole
 from fedsim.quoting import MAX_SHOWN, quoted, shortened
 
 
@@ -27,7 +27,7 @@ def address(text: str) -> Address:
     """Read ``HOST:PORT``; a port of 0 lets the system choose."""
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    number = whole(port)
+    number = parse_whole(port)
     if not colon or not _is_host(host) or number is None or not 0 <= number <= 65535:
         raise UserError(f"{quoted(text)} is no address: write a host and a port, as in 127.0.0.1:8470")
     return Address(host, number)

@@ -24,7 +24,7 @@ from fedsim import example_files, toml_writer
 from fedsim.errors import Fault, ScenarioError, UnknownPluginError, UserError
 from fedsim.example_files import STUDIES
 from fedsim.input_paths import looking_in
-from fedsim.numerals import whole
+from fedsim.numerals import parse_whole
 from fedsim.plugins import Plugin, path_of
 from fedsim.quoting import MAX_SHOWN, nearest, quoted, shortened
 from fedsim.scenario.checks import check, server_label
@@ -282,7 +282,7 @@ def apply_override(document: dict[str, Any], override: Override) -> Fault | None
         )
         index: Any = name
         if isinstance(place, list):
-            index = whole(name)
+            index = parse_whole(name)
             if index is None or not 0 <= index < len(place):
                 return Fault(
                     here,

@@ -1,10 +1,10 @@
 """Bytes to message, trusting nobody.
 
-Only the envelope, at most 256 KiB, is parsed as general msgpack, by :mod:`fedsim.wire.unpack`, which refuses
-lengths beyond the bytes that are there. What follows has a single valid form and is read by position: arrays
-become read-only views of the bytes received. So no memory is allocated on a sender's word alone. Every fault
-raises ``DecodeError``, which says where and what it is. Numbers that are not finite are no fault here: the
-merge refuses them (specification 3.4, E9).
+Only the envelope, at most 256 KiB, is parsed as general msgpack, by :mod:`fedsim.wire.unpack_msgpack`, which
+refuses lengths beyond the bytes that are there. What follows has a single valid form and is read by
+position: arrays become read-only views of the bytes received. So no memory is allocated on a sender's word
+alone. Every fault raises ``DecodeError``, which says where and what it is. Numbers that are not finite are
+no fault here: the merge refuses them (specification 3.4, E9).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fedsim.wire.contents import DEFAULT, Limits
 from fedsim.wire.declare import VERSION, Kinds, Message, Plan
 from fedsim.wire.field_types import Received, show
 from fedsim.wire.frame import HIGHEST, Frame
-from fedsim.wire.unpack import unpack
+from fedsim.wire.unpack_msgpack import unpack
 
 
 class Envelope(NamedTuple):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fedsim.algorithms.base import Reply, Setting
 from fedsim.algorithms.common.distillation import softmax
-from fedsim.algorithms.fedet import Ensemble, ServerState, certainty, consensus, head_of
+from fedsim.algorithms.fedet import EnsembleLoss, ServerState, certainty, consensus, head_of
 from fedsim.engine.losses import Batch
 from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
 from fedsim.models import Architecture
@@ -121,7 +121,7 @@ def test_the_order_of_models_makes_no_difference(shape: tuple[int, int, int, int
 # The loss
 
 
-def _loss(ensemble: Ensemble, logits: Any, label: Any, dissent: Any, share: Any) -> torch.Tensor:
+def _loss(ensemble: EnsembleLoss, logits: Any, label: Any, dissent: Any, share: Any) -> torch.Tensor:
     batches = {"public": Batch(torch.zeros(len(label), 1), None)}
     extras = {
         "label": torch.as_tensor(label),
@@ -136,9 +136,9 @@ def test_loss_by_hand() -> None:
     logits = torch.zeros(2, 2)
     dissent, share = [[0.0, 0.0], [0.1, 0.3]], [0.0, 0.4]
     divergence = 0.25 * log(0.5) + 0.75 * log(1.5)
-    loss = _loss(Ensemble(0.5), logits, [0, 0], dissent, share)
+    loss = _loss(EnsembleLoss(0.5), logits, [0, 0], dissent, share)
     assert float(loss) == pytest.approx(log(2) + 0.5 * 0.4 * divergence / 2, abs=1e-6)
-    full = _loss(Ensemble(0.5, normalised=True), logits, [0, 0], dissent, share)
+    full = _loss(EnsembleLoss(0.5, normalised=True), logits, [0, 0], dissent, share)
     assert float(full) == pytest.approx(log(2) + 0.5 * divergence / 2, abs=1e-6)
 
 
@@ -149,7 +149,7 @@ def test_gradient_is_that_of_the_divergence_that_is_not_normalised() -> None:
     share = torch.tensor([0.0, 0.1, 0.3, 0.5, 0.9, 1.0])
     dissent = torch.softmax(torch.randn(6, 4, generator=generator), 1) * share[:, None]
     label = torch.arange(6) % 4
-    (mine,) = torch.autograd.grad(_loss(Ensemble(0.7), logits, label, dissent, share), logits)
+    (mine,) = torch.autograd.grad(_loss(EnsembleLoss(0.7), logits, label, dissent, share), logits)
     printed = torch.special.xlogy(dissent, dissent) - dissent * F.log_softmax(logits, 1)
     loss = F.cross_entropy(logits, label) + 0.7 * printed.sum(1).mean()
     (theirs,) = torch.autograd.grad(loss, logits)
@@ -160,11 +160,11 @@ def test_without_dissent_or_weight_it_is_training_on_labels() -> None:
     logits, label = torch.tensor([[0.3, -1.0], [2.0, 0.5]], requires_grad=True), torch.tensor([1, 0])
     pure = F.cross_entropy(logits, label)
     dissent, share = [[0.1, 0.2], [0.0, 0.0]], [0.3, 0.0]
-    nobody = _loss(Ensemble(0.5), logits, label, np.zeros((2, 2)), [0.0, 0.0])
-    nothing = _loss(Ensemble(0.0), logits, label, dissent, share)
+    nobody = _loss(EnsembleLoss(0.5), logits, label, np.zeros((2, 2)), [0.0, 0.0])
+    nothing = _loss(EnsembleLoss(0.0), logits, label, dissent, share)
     assert torch.equal(nobody, pure)
     assert torch.equal(nothing, pure)
-    assert _loss(Ensemble(0.5), logits, label, dissent, share) != pure
+    assert _loss(EnsembleLoss(0.5), logits, label, dissent, share) != pure
 
 
 # Heads

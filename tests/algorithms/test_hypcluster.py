@@ -10,7 +10,7 @@ import pytest
 
 from fedsim.algorithms.base import Reply
 from fedsim.algorithms.common.model_clusters import ClusterUpdate
-from fedsim.algorithms.hypcluster import Choosing, ModelLoss
+from fedsim.algorithms.hypcluster import ChoosingState, ModelLoss
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.params import Model
@@ -114,7 +114,7 @@ def _server(notes: Any, key: Key) -> Any:
 def _choose(algorithm: Any, server: Any, clients: Any, answers: list[dict[int, float]]) -> Any:
     """Return the state after the choice, where clients answer so each time, and whom the server asked."""
     random = tuple(_model(-1.0 - number) for number in range(algorithm.config.clusters))
-    state: Any = Choosing(random, (), {one: _model(one) for one in clients}, dict.fromkeys(clients, ()))
+    state: Any = ChoosingState(random, (), {one: _model(one) for one in clients}, dict.fromkeys(clients, ()))
     asked = []
     for losses in (*answers, {}):
         state, messages = asyncio.run(algorithm.instruct_compare(server, state, range(9)))

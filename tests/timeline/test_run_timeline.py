@@ -99,9 +99,17 @@ def test_each_dispatch_is_a_slice_of_its_client_and_holds_its_phases(folder: Pat
     assert {row["outcome"] for row in table} >= {"merged", "dropped"}
 
 
-def test_dispatches_of_a_client_that_overlap_lie_side_by_side(drawn: ReadBack) -> None:
-    tracks = Counter(drawn.path(track) for track in drawn.names if len(drawn.path(track)) == 2)
-    assert max(tracks.values()) >= 2
+def test_dispatches_of_a_client_that_overlap_lie_side_by_side(folder: Path, drawn: ReadBack) -> None:
+    names = [path[1] for track in drawn.names if len(path := drawn.path(track)) == 2]
+    tracks = Counter(name.split()[1] for name in names if name.startswith("client "))
+    table = rows(folder, "dispatches")
+    spans = [(str(row["client"]), row["asked_at_s"], row["ended_at_s"]) for row in table]
+    at_once = Counter[str]()
+    for client, asked_at_s, _ in spans:
+        open_then = sum(one == client and began <= asked_at_s < ended for one, began, ended in spans)
+        at_once[client] = max(at_once[client], open_then)
+    assert tracks == at_once
+    assert max(at_once.values()) >= 2
 
 
 def test_slices_are_the_spans(folder: Path, drawn: ReadBack) -> None:

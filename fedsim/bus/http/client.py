@@ -260,7 +260,7 @@ class HttpClient:
             raise UserError(f"the server has begun another run: join it anew{how}")
         self._run = run
         if self._state is not None:
-            self._state.begin(run)
+            self._state.bind_run(run)
         if self._is_away:
             self._tell(f"connected to {self._url}")
         self._lost_s, self._is_away = None, False

@@ -185,14 +185,14 @@ class HttpServer:
         """Give all replies to a function from now on, in order of arrival."""
         self._hand_over = take
 
-    def attended(self, client: int) -> bool:
+    def is_connected(self, client: int) -> bool:
         """Whether a process that hosts this client is connected and understands messages."""
         session = self._hosts.get(client)
         return session is not None and session.channel is not None and session.is_ready
 
-    async def attendance(self, clients: Collection[int]) -> None:
-        """Wait until all these clients are attended at once."""
-        while not all(self.attended(client) for client in clients):
+    async def wait_for_clients(self, clients: Collection[int]) -> None:
+        """Wait until processes that host all these clients are connected at once."""
+        while not all(self.is_connected(client) for client in clients):
             if self.is_closing:
                 raise ConnectionError("the server has closed")
             await self._change.wait()
@@ -204,7 +204,7 @@ class HttpServer:
         """
         number, answer = next(self._numbers), asyncio.get_running_loop().create_future()
         asked = self._questions[number] = Question(number, client, question, answer)
-        if self.attended(client):
+        if self.is_connected(client):
             self._hosts[client].say(asked.entry())
         try:
             async with asyncio.timeout(timeout_s):
@@ -500,7 +500,7 @@ class HttpServer:
         dispatch.frame, dispatch.packed, dispatch.num_bytes = None, None, 0
 
     def _changed(self) -> None:
-        """Wake those that wait for attendance or for processes to leave."""
+        """Wake those that wait for clients or for processes to leave."""
         self._change.set()
         self._change = asyncio.Event()
 

@@ -59,7 +59,7 @@ class StateFolder:
             os.close(self._lock)
             self._lock = -1
 
-    def begin(self, run: str) -> None:
+    def bind_run(self, run: str) -> None:
         """Set the run that the folder belongs to."""
         if run != self.run:
             self.run = run

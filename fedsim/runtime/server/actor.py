@@ -322,7 +322,7 @@ class ServerActor:
                 raise
         self._merges += 1
         self._calls.clear()
-        self._selection.known.hear(replies)
+        self._selection.known.record_losses(replies)
         for reply in replies:
             self.merged[reply.client] = max(reply.dispatch, self.merged[reply.client])
         self._record_merge(exchange, replies)

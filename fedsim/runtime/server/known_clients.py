@@ -72,7 +72,7 @@ class KnownClients:
             since_s[candidates.free] = np.nan
             since_s[candidates.clients] = np.where(np.isnan(before_s), candidates.at_s, before_s)
 
-    def hear(self, replies: Sequence[Reply]) -> None:
+    def record_losses(self, replies: Sequence[Reply]) -> None:
         """Record the losses that replies report."""
         if (losses := self._kept.get("losses")) is not None:
             for reply in replies:

@@ -64,7 +64,7 @@ class RemoteStates:
         self._log = log
         # Both are asked for membership only: a set has no order.
         self._asked = set[int]()
-        self._seen = {client for client in range(parts.data.num_clients) if bus.attended(client)}
+        self._seen = {client for client in range(parts.data.num_clients) if bus.is_connected(client)}
         trace.listen({"dispatch": lambda at_ns, client, *_: self._asked.add(client)})
         self._gate = asyncio.Semaphore(AT_ONCE)
 
@@ -76,13 +76,13 @@ class RemoteStates:
         )
 
     async def _one(self, client: int, merged: int, deadline_s: float) -> Any:
-        if self._bus.attended(client):
+        if self._bus.is_connected(client):
             self._seen.add(client)
         if client not in self._asked or client not in self._seen:
             return self._contexts.joined(client)
         try:
             async with self._gate, asyncio.timeout_at(deadline_s):
-                await self._bus.attendance([client])
+                await self._bus.wait_for_clients([client])
                 data = await self._bus.probe(client, QUESTION, STATE_TIMEOUT_S)
             if data:
                 return self._checked(data).settled(merged)
@@ -177,9 +177,9 @@ async def _gather(parts: Parts, server: HttpServer, wait_s: float | None, log: L
     clients = parts.eligible().tolist()
     try:
         async with asyncio.timeout(wait_s):
-            await server.attendance(clients)
+            await server.wait_for_clients(clients)
     except TimeoutError:
-        missing = [client for client in clients if not server.attended(client)]
+        missing = [client for client in clients if not server.is_connected(client)]
         if len(missing) == len(clients):
             raise RunError(f"no client has come within {wait_s:g} s: start some with 'fedsim join'") from None
         log.warning("clients missing", count=len(missing), first=missing[:20])

@@ -34,7 +34,7 @@ from fedsim.wire import Limits, Message
 from fedsim.wire.binary_arrays import Bins, arrays_of_bytes, checked_headers, lead
 from fedsim.wire.contents import plain
 from fedsim.wire.field_types import without_alias
-from fedsim.wire.unpack import unpack
+from fedsim.wire.unpack_msgpack import unpack
 
 WORD = "fedsim state"
 """The first thing in every state."""

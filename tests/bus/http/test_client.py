@@ -42,8 +42,8 @@ async def test_a_short_break_is_not_told(world: Any) -> None:
 async def test_many_ranges_of_clients(make_world: Any) -> None:
     world = await make_world(num_clients=80_000)
     await world.join(",".join(str(2 * number) for number in range(40_000)))
-    await world.within(world.server.attendance([0, 79_998]))
-    assert not world.server.attended(1)
+    await world.within(world.server.wait_for_clients([0, 79_998]))
+    assert not world.server.is_connected(1)
 
 
 async def test_an_answer_that_is_longer_than_a_frame_may_be_is_not_sent(make_world: Any) -> None:
@@ -89,8 +89,8 @@ async def test_what_a_server_must_not_say_is_not_taken(world: Any) -> None:
     client = await world.join("0-4")
     session = world.server._sessions[client._secret]
     for bad in (entry("x", "no"), entry("h", "run", body=(b"",)), entry("d", 9, 0, 1, "train", 0, -1)):
-        await world.within(world.server.attendance([0]))
+        await world.within(world.server.wait_for_clients([0]))
         session.say(bad)
-        await world.until(lambda: not world.server.attended(0))
-    await world.within(world.server.attendance([0]))
+        await world.until(lambda: not world.server.is_connected(0))
+    await world.within(world.server.wait_for_clients([0]))
     assert not client._is_over

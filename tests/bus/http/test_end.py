@@ -39,7 +39,7 @@ async def test_how_long_a_process_that_is_gone_is_waited_for(
 ) -> None:
     gone, staying = await world.join("5-9"), await world.join("0-4")
     await gone.close(5.0 if has_left else 0)
-    await world.until(lambda: not world.server.attended(5))
+    await world.until(lambda: not world.server.is_connected(5))
     if is_over:
         world.server.finish()
         await world.within(staying.over())

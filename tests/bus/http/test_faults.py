@@ -94,13 +94,13 @@ async def test_a_reply_whose_confirmation_is_lost_is_not_sent_again(world: Any) 
 async def test_silence_on_a_healthy_link_is_no_death(world: Any) -> None:
     proxy = await world.proxy()
     await world.join(url=proxy.url)
-    await world.within(world.server.attendance([0]))
+    await world.within(world.server.wait_for_clients([0]))
     before = proxy.accepted
     for _ in range(4):  # heartbeats, after two of which without a word somebody would be dead
         moved = proxy.up
         await world.until(lambda moved=moved: proxy.up > moved)
     assert proxy.accepted == before
-    assert world.server.attended(0)
+    assert world.server.is_connected(0)
     assert not world.server.rejected
 
 
@@ -122,7 +122,7 @@ async def test_another_process_takes_clients_over_once_theirs_is_known_to_be_dea
     await world.taken()
     proxy.swallow(True)  # it is cut off, as by a machine that lost its power: nobody closes the connection
     await check_refused()
-    await world.until(lambda: not world.server.attended(3))
+    await world.until(lambda: not world.server.is_connected(3))
     assert world.server.rejected["silent"] == 1
     second = await world.join("0-4")
     again = [await world.got(second) for _ in range(4)]
@@ -135,7 +135,7 @@ async def test_another_process_takes_clients_over_once_theirs_is_known_to_be_dea
     proxy.reset_all()
     with pytest.raises(UserError, match="hosted by another process"):
         await world.within(first.over())
-    assert world.server.attended(3)
+    assert world.server.is_connected(3)
 
 
 async def test_a_killed_process_takes_its_session_up_again(world: Any, tmp_path: Path) -> None:
@@ -150,7 +150,9 @@ async def test_a_killed_process_takes_its_session_up_again(world: Any, tmp_path:
         world.reply(first, deliveries[3])
         await first.close(0)
     with closing(StateFolder(tmp_path)) as state:
-        assert world.server.attended(0)  # that it was killed the server does not know yet, but knows the name
+        assert world.server.is_connected(
+            0
+        )  # that it was killed the server does not know yet, but knows the name
         second = await world.join("0-4", state=state)
         again = [await world.got(second) for _ in range(4)]
         assert [delivery.header.receiver for delivery in again] == [0, 2, 3, 4]
@@ -180,16 +182,16 @@ async def test_a_process_that_has_come_back_is_asked_only_once_it_is_ready(
 
     with closing(StateFolder(tmp_path)) as state:
         first = await world.join(state=state)
-        await world.within(world.server.attendance([0]))
+        await world.within(world.server.wait_for_clients([0]))
         await first.close(0)
         second = await world.join(state=state, is_ready=False)  # it builds its data for a while
         second.prober = answer
         asking = asyncio.ensure_future(world.server.probe(0, b"?", 60.0))
         await asyncio.sleep(10)
-        assert (asking.done(), world.server.attended(0)) == (False, False)
+        assert (asking.done(), world.server.is_connected(0)) == (False, False)
         world.make_ready(second)
         assert await world.within(asking) == b"held"
-        assert world.server.attended(0)
+        assert world.server.is_connected(0)
 
 
 async def test_a_state_folder_belongs_to_one_run(make_world: Any, tmp_path: Path) -> None:

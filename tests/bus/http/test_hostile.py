@@ -79,7 +79,7 @@ async def test_what_is_no_entry_ends_the_connection(make_world: Any) -> None:
         await bad.socket.send_str("text")
         assert await bad.is_cut()
     assert world.server.rejected == {"protocol": len(MESSAGES) + 1}
-    await world.until(lambda: not world.server.attended(0))
+    await world.until(lambda: not world.server.is_connected(0))
     honest = await world.join()
     assert (await world.asked(honest)).header.client == 0
 
@@ -140,7 +140,7 @@ async def test_tokens(make_world: Any, tmp_path: Path) -> None:
         async with peer(world, joins=False, token=other) as thief:
             await thief.say(joining("0-4"), HAS_NOTHING)
             assert "another process" in (await thief.heard("x")).values[0]
-        assert world.server.attended(0)
+        assert world.server.is_connected(0)
 
 
 async def test_replies_of_clients_of_others_are_refused(world: Any) -> None:

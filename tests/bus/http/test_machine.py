@@ -140,7 +140,7 @@ class Talk(RuleBasedStateMachine):
         """Let nothing through; perhaps for so long that each side takes the other for dead."""
         self.swallow(True)
         if for_long:
-            self.do(self.world.until(lambda: not self.world.server.attended(0)))
+            self.do(self.world.until(lambda: not self.world.server.is_connected(0)))
 
     @precondition(lambda self: self.is_stalled)
     @rule()

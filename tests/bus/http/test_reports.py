@@ -40,7 +40,7 @@ async def test_times_are_what_both_sides_have_seen(world: Any) -> None:
     """A large upload is as long as its parts take to come, a small one no time."""
     proxy = await world.proxy(slice_bytes=1 << 14)
     client = await world.join(url=proxy.url)
-    await world.within(world.server.attendance([3]))
+    await world.within(world.server.wait_for_clients([3]))
     for dispatch, (num, compute_s, after_s) in enumerate([(10, 3, 5.0), (LARGE, 0, 0.0), (10, 10**6, 0.0)]):
         client.reporter = lambda header, of=compute_s: Report(of * 10**9)
         proxy.bytes_per_s, began_s = math.inf, asyncio.get_running_loop().time()

@@ -68,16 +68,16 @@ async def test_what_one_client_is_sent_and_replies_keeps_its_order(world: Any) -
 
 async def test_greeting_attendance_and_who_takes_dispatches_later(world: Any) -> None:
     client = world.client("0-4", is_ready=False)
-    waiting = asyncio.ensure_future(world.server.attendance(range(5)))
+    waiting = asyncio.ensure_future(world.server.wait_for_clients(range(5)))
     world.ask(2)
     assert await world.within(client.connect()) == b"the scenario"
     receiving = asyncio.ensure_future(world.got(client))
     await asyncio.sleep(10)
-    assert (world.server.attended(2), waiting.done(), receiving.done()) == (False,) * 3
+    assert (world.server.is_connected(2), waiting.done(), receiving.done()) == (False,) * 3
     world.make_ready(client)
     await world.within(waiting)
     assert (await world.within(receiving)).header.receiver == 2
-    assert [world.server.attended(number) for number in (0, 4, 5)] == [True, True, False]
+    assert [world.server.is_connected(number) for number in (0, 4, 5)] == [True, True, False]
     health = {"status": "ok", "sessions": 1, "connected": 1, "clients_attended": 5}
     async with aiohttp.ClientSession() as http, http.get(f"{world.url}/health") as response:
         assert json.loads(await response.text()) == health
@@ -90,7 +90,7 @@ async def test_probes_are_apart_from_the_ledger(world: Any) -> None:
         return b"%d:" % number + question * 200_000
 
     client = await world.join("0-4")
-    await world.within(world.server.attendance([3]))
+    await world.within(world.server.wait_for_clients([3]))
     with pytest.raises(RunError, match="nobody answers probes here"):
         await world.within(world.server.probe(3, b"?", 60.0))
     client.prober = answer
@@ -106,7 +106,7 @@ async def test_probes_are_apart_from_the_ledger(world: Any) -> None:
 async def test_a_process_that_does_not_read_is_cut(world: Any) -> None:
     proxy = await world.proxy()
     client = await world.join(url=proxy.url)
-    await world.within(world.server.attendance([0]))
+    await world.within(world.server.wait_for_clients([0]))
     proxy.swallow(True)
     for dispatch in range(200):
         world.ask(0, dispatch, num=10_000)

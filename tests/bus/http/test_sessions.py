@@ -11,7 +11,7 @@ from tests.bus.http.peer import HAS_NOTHING, NAME, joining, peer, reply
 async def test_a_session_belongs_to_one_process(world: Any) -> None:
     async with peer(world, clients="0-4"):
         pass
-    await world.until(lambda: not world.server.attended(0))
+    await world.until(lambda: not world.server.is_connected(0))
     async with peer(world, joins=False) as other:
         await other.say(joining("0-3"), HAS_NOTHING)
         assert "belongs to another process" in (await other.heard("x")).values[0]
@@ -30,7 +30,7 @@ async def test_who_is_away_loses_clients_to_who_comes(world: Any) -> None:
     with pytest.raises(UserError, match=r"the clients 0-4 are hosted by .* after 40 s of silence"):
         await world.join("4-6")
     await first.close(0)
-    await world.until(lambda: not world.server.attended(0))
+    await world.until(lambda: not world.server.is_connected(0))
     world.ask(1, 1)
     world.ask(9)
     second = await world.join("1-2,9")

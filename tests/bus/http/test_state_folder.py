@@ -16,7 +16,7 @@ def test_one_process_at_a_time_for_one_session_of_one_run(tmp_path: Path) -> Non
     folder = tmp_path / "a" / "b"
     with closing(StateFolder(folder)) as one:
         assert (len(one.session), one.run) == (32, "")
-        one.begin("0" * 32)
+        one.bind_run("0" * 32)
         with pytest.raises(UserError, match="another process uses the state folder"):
             StateFolder(folder)
         one.close()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedsim.errors import DecodeError
 from fedsim.wire import COMMON, SERVER, Kinds, ModelBroadcast, decode, pack
-from fedsim.wire.unpack import unpack
+from fedsim.wire.unpack_msgpack import unpack
 
 LIMITS: dict[str, Any] = {
     "where": "it",

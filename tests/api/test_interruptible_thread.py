@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from fedsim.api.threads import call, call_async
+from fedsim.api.interruptible_thread import call, call_async
 
 
 def blocked(began: threading.Event, ended: list[str]) -> None:
@@ -65,7 +65,7 @@ async def test_cancelling_interrupts_the_function_before_it_ends() -> None:
 
 SCRIPT = """
 import asyncio, os, signal, threading, time
-from fedsim.api.threads import call
+from fedsim.api.interruptible_thread import call
 began, ended = threading.Event(), []
 def blocked():
     try:
