@@ -39,7 +39,8 @@ def test_the_demo_prints_what_the_readme_shows(demo: tuple[str, Answers]) -> Non
     printed, _ = demo
     assert len(_rows(printed)) == 4
     assert _rows(block[1]) == _rows(printed)
-    assert _order(block[1]) == _order(printed) == ["dsfl", "fedavg", "fedmd", "local"]
+    for first, *between, last in (_order(block[1]), _order(printed)):  # two that take nearly as long
+        assert (first, set(between), last) == ("dsfl", {"fedavg", "fedmd"}, "local")
     target, *_ = printed.partition(" accuracy")
     assert block[1].startswith(target)
 
@@ -49,17 +50,16 @@ def test_what_the_readme_says_of_the_demo_holds_with_a_margin(demo: tuple[str, A
     """So it holds on any processor. The comments say what was measured, on several."""
     _, answers = demo
     found = {answer.setting.algorithm: answer for answer in answers.answers}
-    assert all((answer.target, answer.seeds) == (0.9, 5) for answer in found.values())
+    assert all((answer.target, answer.seeds) == (0.88, 5) for answer in found.values())
     reached = {name: answer.reached for name, answer in found.items()}
-    assert (reached["dsfl"], reached["fedavg"], reached["local"]) == (5, 5, 0)
-    assert 0 < reached["fedmd"] < 5  # 4
+    assert reached == {"dsfl": 5, "fedavg": 5, "fedmd": 5, "local": 0}
 
     def mean(figure: str, name: str) -> float:
         interval = found[name].figures[figure]
         assert interval is not None
         return interval.mean
 
-    for figure, largest in {"bytes_to_target": 1 / 5, "time_to_target_s": 0.95}.items():  # 1/8 and 0.78
+    for figure, largest in {"bytes_to_target": 1 / 5, "time_to_target_s": 0.95}.items():  # 1/8 and 0.75
         assert mean(figure, "dsfl") < largest * mean(figure, "fedavg")
     final = {name: mean("final_accuracy", name) for name in found}
     assert final["fedavg"] > final["dsfl"] + 0.005  # 0.025
