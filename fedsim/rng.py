@@ -75,6 +75,10 @@ class Key:
                 digest, counts = blake2b(word, digest_size=16, key=digest).digest(), ()
         return Key(digest, counts)
 
+    def sibling(self, number: int) -> Key:
+        """Return the key with another last number, for a key that ends in one."""
+        return Key(self.digest, (*self.counts[:-1], number))
+
     def seeds(self, counts: Iterable[Sequence[int]]) -> list[int]:
         """Return :attr:`seed` of the keys with the same words and other numbers, as many as this one's."""
         return [half >> 1 for half, _ in self._draws(counts)]

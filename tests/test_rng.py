@@ -57,6 +57,12 @@ def test_draws_of_keys_without_numbers_are_the_same() -> None:
     assert key.seeds([(), ()]) == [key.seed, key.seed]
 
 
+def test_a_sibling_has_another_last_number() -> None:
+    key = Key.root(0).child("a", 1, "b")
+    assert key.sibling(2) == Key.root(0).child("a", 2, "b")
+    assert key.child(3).sibling(4) == key.child(4)
+
+
 def test_where_numbers_stand_among_words_makes_a_difference() -> None:
     root = Key.root(0)
     paths = [root.child(1, "a", 2), root.child("a", 1, 2), root.child(1, 2, "a"), root.child(2, "a", 1)]

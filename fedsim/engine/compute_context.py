@@ -371,7 +371,9 @@ class ComputeContext:
         effort = self._engine.costs.work(job, fit_work)
         self._calls += 1
         device = self._device()
-        load = load_of(device.variation, device.load, self._key.child("load", self._calls))
+        # Turns are counted by exchange, and two exchanges may not meet the same load.
+        key = self._key if self._dispatch < 0 else self._key.sibling(self._dispatch)
+        load = load_of(device.variation, device.load, key.child("load", self._calls))
         return TimedJob(job, effort, duration_s(device, effort, load))
 
     def _perform(self, request: JobRequest) -> Awaitable[list[Any]]:

@@ -78,11 +78,12 @@ def bench(engine: Engine) -> Callable[..., Listening]:
         training: TrainingConfig = TRAINING,
         keeping: Keeping | None = None,
         root: Key = ROOT,
+        dispatch: int = 3,
         **changes: Any,
     ) -> Listening:
         device, key = DEVICE._replace(**changes), root.child(client)
         made = Listening(
-            engine, lambda: device, training, client=client, dispatch=3, key=key, keeping=keeping
+            engine, lambda: device, training, client=client, dispatch=dispatch, key=key, keeping=keeping
         )
         made.jobs = []
         return made
@@ -307,8 +308,8 @@ async def test_every_call_takes_the_time_of_the_device(bench: Bench, start: Star
 async def test_load_varies_from_call_to_call_and_repeats_itself(
     bench: Bench,
 ) -> None:
-    async def durations() -> list[float]:
-        one, ends = bench(variation=0.5, overhead_s=0.0), []
+    async def durations(dispatch: int = 3) -> list[float]:
+        one, ends = bench(variation=0.5, overhead_s=0.0, dispatch=dispatch), []
         for _ in range(3):
             before = now_s()
             await one.call(int, "1", flops=1e6)
@@ -318,6 +319,8 @@ async def test_load_varies_from_call_to_call_and_repeats_itself(
     first = await durations()
     assert len(set(first)) == 3
     assert await durations() == first
+    # Two exchanges ask a client in turns of the same number.
+    assert not set(await durations(4)) & set(first)
 
 
 async def test_a_call_without_a_cost_is_refused(bench: Bench) -> None:

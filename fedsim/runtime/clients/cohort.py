@@ -243,12 +243,13 @@ class Cohort:
         spans = [slice(*bound) for bound in pairwise(bounds)]
         speeds = self.drivers.parts.fleet.speeds(columns.client[places])
         key, counts = self.drivers.host.contexts.keys_of([self.headers[place] for place in places.tolist()])
+        dispatches = np.stack([columns.client[places], columns.dispatch[places]], 1).tolist()
         ends_ns = [np.empty((len(places), 0), np.int64)]
         first_job = 1
         for requests in zip(*[hook.requests for hook in hooks], strict=True):
             asked = [request.jobs for request in requests]
             jobs_asked = range(first_job, first_job + len(asked[0]))
-            loads = loads_of_jobs(speeds, key, counts, jobs_asked)
+            loads = loads_of_jobs(speeds, key, dispatches, jobs_asked)
             parts = [
                 durations_of(jobs, part_of(speeds, span), loads[span])
                 for jobs, span in zip(asked, spans, strict=True)

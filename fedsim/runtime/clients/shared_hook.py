@@ -219,7 +219,7 @@ def loads_of_jobs(devices: Device, key: Key, counts: Sequence[Sequence[int]], jo
     Args:
         devices: Their devices, as one (:meth:`fedsim.fleet.Fleet.speeds`).
         key: Of the hook of one of them.
-        counts: The numbers in the key of each.
+        counts: The numbers of each client and of the dispatch to it.
         jobs: The numbers of the jobs in the hook, from 1.
     """
     variations: Any = devices.variation
