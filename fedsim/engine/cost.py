@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate, pairwise
 from math import exp, inf, isfinite
 from typing import Any
 
@@ -96,6 +97,39 @@ def duration_s(device: Device, effort: Effort, load: float | Array = 1.0) -> Any
     ]
     hindered_s = device.overhead_s + sum(steps_s) * load
     return np.where(waits, hindered_s, unhindered_s) if are_many else hindered_s
+
+
+def durations_s(devices: Device, efforts: Sequence[Effort], counts: Sequence[int], load: Array) -> Array:
+    """Return how long devices take for jobs, s, float64 ``[devices]``; see :func:`duration_s`.
+
+    Args:
+        devices: The devices, as one.
+        efforts: What the jobs ask of them: one of the first few devices, the next one of the next few.
+        counts: How few.
+        load: The factor on the time of each.
+    """
+    flops: Any = np.repeat([float(effort.total.flops) for effort in efforts], counts)
+    densest: Any = np.repeat([effort.bytes_per_flop for effort in efforts], counts)
+    flops_per_s = devices.efficiency * devices.speed_flops
+    if not np.any(densest * flops_per_s > devices.memory_bandwidth_bytes_per_s):
+        durations: Array = duration_s(devices, Effort((), Operations(flops), densest), load)
+        return durations
+    parts = [
+        duration_s(_part_of(devices, span), effort, load[span])
+        for effort, span in zip(efforts, spans_of(counts), strict=True)
+    ]
+    return np.concatenate(parts)
+
+
+def spans_of(counts: Sequence[int]) -> list[slice]:
+    """Return the slices of parts that follow each other, given their lengths."""
+    return [slice(*bounds) for bounds in pairwise(accumulate(counts, initial=0))]
+
+
+def _part_of(devices: Device, span: slice) -> Device:
+    """Return some of several devices that are given as one."""
+    values: Any = [value[span] if isinstance(value, np.ndarray) else value for value in devices]
+    return Device._make(values)
 
 
 def load_of(variation: float, law: Load | None, key: Key) -> float:

@@ -8,84 +8,57 @@ from typing import cast
 
 from fedsim.engine.engine import Engine, late_outcome
 from fedsim.engine.executors.base import Executor, Promise
-from fedsim.engine.jobs import Fit, Fitted, Job
+from fedsim.engine.jobs import Fit, Fitted
 from fedsim.engine.like_fits import LikeFits, LikeFitted
-from fedsim.engine.pending_fit import FitResult, Part, can_wait, form_change
-from fedsim.engine.requests import JobRequest, TimedJob
+from fedsim.engine.pending_fit import FitResult, Part, form_change
 from fedsim.params import Form, PendingTree, Tree
 
 
-def can_be_shared(job: Job) -> bool:
-    """Say whether a job can be that of a hook that runs for several clients.
-
-    It is a fit whose result may be pending, and that depends on no other pending result.
-    """
-    if not (isinstance(job, Fit) and can_wait(job)):
-        return False
-    trees = [tree for model in job.models.values() for tree in (model.params, model.buffers)]
-    values = [*trees, *(extra.value for extra in job.extras.values())]
-    return not any(type(value) is PendingTree and value.is_pending for value in values)
-
-
-class SharedFit:
-    """A fit that one client, the first, has asked for.
-
-    It is handed to the executor with those of the others, or when its result is looked at before.
+class LeadingFit:
+    """A fit that one client, the first, has asked for; it is done only if its result is looked at.
 
     Args:
         engine: Who does jobs.
-        request: What the client has asked for.
-        timed: The fit among it.
+        fit: The fit.
+        flops: Operations of the fit.
         due_ns: The instant at which it ends.
+        place: Gives the words for whose job it is, for an error.
 
     Attributes:
-        fit: The fit.
-        is_looked_at: Whether somebody has looked at the result of the first client.
+        is_looked_at: Whether somebody has looked at the result.
     """
 
-    def __init__(self, engine: Engine, request: JobRequest, timed: TimedJob, due_ns: int) -> None:
-        self._engine, self._flops, self._due_ns = engine, timed.effort.total.flops, due_ns
-        self._client, self._place = request.client, request.place
-        self._promise: Promise | None = None
-        self.fit = cast(Fit, timed.job)
+    def __init__(self, engine: Engine, fit: Fit, flops: float, due_ns: int, place: Callable[[], str]) -> None:
+        self._engine, self._fit, self._flops, self._due_ns, self._place = engine, fit, flops, due_ns, place
         self.is_looked_at = False
 
     def fitted(self) -> Fitted:
-        """Return the pending result of the first client."""
-        return self._engine.pending_fits.fitted(self.fit, self._compute, self._cancel)
-
-    def start(
-        self, clients: Sequence[int], seeds: Sequence[int], due_ns: int, place: Callable[[int], str]
-    ) -> LikeResults:
-        """Hand the fits of all clients to the executor.
-
-        Args:
-            clients: The others.
-            seeds: Of their fits.
-            due_ns: The instant at which the first fit ends.
-            place: Gives the words for whose job it is, for an error.
-        """
-        engine = self._engine
-        fits = LikeFits(self.fit, [self._client, *clients], [self.fit.seed, *seeds])
-        promise = engine.submit_like(fits, due_ns, self._flops)
-        if promise is not None:
-            return LikeResults(fits, partial(engine.executor.wait, promise), place)
-        others = [engine.submit(fits[number], due_ns, self._flops) for number in range(1, len(fits))]
-        promises = [self._submit(), *others]
-        return LikeResults(fits, partial(_waited, engine.executor, fits, promises), place)
-
-    def _submit(self) -> Promise:
-        if self._promise is None:
-            self._promise = self._engine.submit(self.fit, self._due_ns, self._flops)
-        return self._promise
+        """Return the pending result."""
+        return self._engine.pending_fits.fitted(self._fit, self._compute, _ignored)
 
     def _compute(self) -> Fitted:
         self.is_looked_at = True
-        return late_outcome(partial(self._engine.executor.wait, self._submit()), self.fit, self._place)
+        promise = self._engine.submit(self._fit, self._due_ns, self._flops)
+        return late_outcome(partial(self._engine.executor.wait, promise), self._fit, self._place)
 
-    def _cancel(self) -> None:
-        if self._promise is not None:
-            self._promise.cancel()
+
+def start_like(
+    engine: Engine, fits: LikeFits, due_ns: int, flops: float, place: Callable[[int], str]
+) -> LikeResults:
+    """Hand fits to the executor.
+
+    Args:
+        engine: Who does jobs.
+        fits: The fits.
+        due_ns: The instant at which the first one ends.
+        flops: Operations of each.
+        place: Gives the words for whose job it is, for an error.
+    """
+    promise = engine.submit_like(fits, due_ns, flops)
+    if promise is not None:
+        return LikeResults(fits, partial(engine.executor.wait, promise), place)
+    promises = [engine.submit(fits[number], due_ns, flops) for number in range(len(fits))]
+    return LikeResults(fits, partial(_waited, engine.executor, fits, promises), place)
 
 
 def _waited(executor: Executor, fits: LikeFits, promises: Sequence[Promise]) -> LikeFitted:

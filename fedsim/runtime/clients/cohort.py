@@ -4,29 +4,38 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from fedsim.bus import Delivery, Header
 from fedsim.bus.ledger import Ledger, Outcome
-from fedsim.bus.memory import TRANSFER_END, TRANSFER_START, transfer_end_values, transfer_start_values
+from fedsim.bus.memory import (
+    TRANSFER_END,
+    TRANSFER_START,
+    OnLink,
+    transfer_end_values,
+    transfer_start_values,
+)
 from fedsim.clock import EventClass, Trace, VirtualTimeLoop
 from fedsim.clock.event_trace import LAST_NS
 from fedsim.clock.loop import to_ns
 from fedsim.clock.record_columns import Column, column, joined
-from fedsim.engine.engine import DONE, JOB_END, JOB_START, job_values
+from fedsim.engine.cost import durations_s as durations_s_of
+from fedsim.engine.cost import spans_of
+from fedsim.engine.engine import DONE, FIT, JOB_END, JOB_START, job_values
 from fedsim.engine.executors.base import Promise
 from fedsim.engine.requests import JobRequest
 from fedsim.network.base import Arrivals, Departures
-from fedsim.params import Array
+from fedsim.params import Array, Tree
+from fedsim.rng import Key
 from fedsim.runtime.clients.cohort_frames import NO_FRAME, Frames
 from fedsim.runtime.clients.cohort_records import BEGUN, NO_EVENT, SENT, CohortEvents, CohortRecords
 from fedsim.runtime.clients.hook_steps import Turn
-from fedsim.runtime.clients.shared_hook import SharedHook, durations_of, loads_of_jobs, part_of
+from fedsim.runtime.clients.leading_hook import LeadingHook
+from fedsim.runtime.clients.shared_hook import SharedHook, SharedReplies, loads_of_jobs
 from fedsim.runtime.server.open_dispatches import DISPATCH, Arrival, dispatch_values
 from fedsim.wire import SERVER, Message, Packed, pack
 
@@ -61,20 +70,24 @@ class _Jobs(NamedTuple):
     values: Sequence[Column]
 
 
-class _Shared(NamedTuple):
-    """A hook that has run for the clients of several dispatches.
+class _Group(NamedTuple):
+    """Like clients whose hooks have run as one.
 
     Attributes:
-        hook: The hook.
-        places: Those of the dispatches, its own first.
-        counts: The numbers in the keys of the others' hooks.
-        ends_ns: When their jobs end, ``[others, jobs]``.
+        hook: What their hooks do.
+        trees: Those of the message that they have received.
+        places: Those of the dispatches.
+        counts: The numbers in the keys of their hooks.
+        ends_ns: When their jobs end, ``[clients, jobs]``.
+        key: Of the hook of one client.
     """
 
     hook: SharedHook
+    trees: Sequence[Tree]
     places: Sequence[int]
     counts: Sequence[Sequence[int]]
     ends_ns: Array
+    key: Key
 
 
 @dataclass(eq=False, slots=True)
@@ -99,14 +112,15 @@ class Cohort:
     _start_ns: int = field(init=False)
     _columns: Any = field(init=False)  # the headers, as one with arrays where they differ
     _turns: dict[int, Turn] = field(default_factory=dict, init=False)  # by place, unless a shared hook runs
-    _shared: list[_Shared] = field(default_factory=list, init=False)
+    _groups: list[_Group] = field(default_factory=list, init=False)
+    _started: list[tuple[Sequence[int], SharedReplies]] = field(default_factory=list, init=False)
     _events: CohortEvents = field(default_factory=CohortEvents, init=False)
     _records: CohortRecords = field(default_factory=CohortRecords, init=False)
     # Of each dispatch, by its place: its frames and when they arrive.
     _down: Frames = field(init=False)
     _up: Frames = field(init=False)
     _replies: list[Message | None] = field(init=False)
-    _like: list[SharedHook | None] = field(init=False)
+    _like: list[SharedReplies | None] = field(init=False)
     _arrived_ns: Array = field(init=False)
     _arrived_by: Array = field(init=False)  # the events
     _replied_ns: Array = field(init=False)
@@ -166,22 +180,26 @@ class Cohort:
             return False
         places = self._begin(downloads)
 
-        def begin(place: int) -> Turn:
+        def begin(place: int, leading: LeadingHook | None = None) -> Turn:
             packed = sent[place]
-            delivery = Delivery(self.headers[place], None if packed is None else packed.received)
-            self._turns[place] = begun = turn(delivery)
+            message = None if packed is None else packed.received
+            begun = turn(Delivery(self.headers[place], message if leading is None else leading.message))
+            self._turns[place], begun.leading = begun, leading
             return begun
 
         try:
             if not self._run_shared(sent, begin):
                 return False
-            done = self._turns.keys() | {place for shared in self._shared for place in shared.places}
+            done = {place for group in self._groups for place in group.places}
             alone = [place for place in places.tolist() if place not in done]
             for place in alone:
-                begin(place)
-        except Exception:
+                if place not in self._turns:
+                    begin(place)
+        except (Exception, asyncio.CancelledError):
             return False  # the loop raises it at its instant
-        if not self._run_tiles(alone, {}):
+        if not all(
+            self._run_tile(alone[first : first + MAX_TILE]) for first in range(0, len(alone), MAX_TILE)
+        ):
             return False
         ranks = self._events.ranks()
         self._departures = self._in_order(ranks, self._goes_on_ns, self._event, self._number)
@@ -210,116 +228,125 @@ class Cohort:
         self._goes_on_ns = self._arrived_ns.copy()
         return np.concatenate([begun, downloads.place])
 
-    def _run_shared(self, sent: Sequence[Packed | None], begin: Callable[[int], Turn]) -> bool:
+    def _run_shared(self, sent: Sequence[Packed | None], begin: Callable[..., Turn]) -> bool:
         """Run hooks that can run for several clients; return whether all have ended well."""
-        drivers = self.drivers
-        groups = drivers.like_clients(self._columns, sent)
-        hooks = {first: SharedHook(drivers.engine) for first, *_ in groups}
-        for first, hook in hooks.items():
-            begin(first).shared = hook
-        if not self._run_tiles(list(hooks), hooks):
-            return False
-        ended = [
-            hook.has_run_for_all(self._turns[place], self._replies[place]) for place, hook in hooks.items()
-        ]
-        if not all(ended):
-            drivers.do_not_share(self._columns.exchange)
-            return True
-        by_shape = defaultdict[tuple[int, ...], list[list[int]]](list)
-        for group in groups:
-            by_shape[tuple([len(request.jobs) for request in hooks[group[0]].requests])].append(group)
-        return all(self._follow(its, [hooks[first] for first, *_ in its]) for its in by_shape.values())
+        drivers, exchange = self.drivers, self._columns.exchange
+        led = list[tuple[SharedHook, Sequence[Tree], list[int]]]()
+        for kind, places in drivers.like_clients(self._columns, sent).items():
+            packed = sent[places[0]]
+            message = None if packed is None else packed.received
+            known, trees = drivers.shared_hook(exchange, kind, message, self._columns.round)
+            if known is None:
+                leading = LeadingHook(drivers.engine, message)
+                known, trees = self._lead(begin(places[0], leading), leading, places[0]), leading.trees
+                if known is None:
+                    drivers.do_not_share(exchange)
+                    return True
+                drivers.keep(known, exchange, kind, message)
+            led.append((known, trees, places))
+        for first, *_ in (places for *_, places in led):
+            self._turns.pop(first, None)
+        by_shape = defaultdict[tuple[int, ...], list[tuple[SharedHook, Sequence[Tree], list[int]]]](list)
+        for group in led:
+            by_shape[tuple([len(request) for request in group[0].requests])].append(group)
+        return all(map(self._follow, by_shape.values()))
 
-    def _follow(self, groups: Sequence[Sequence[int]], hooks: Sequence[SharedHook]) -> bool:
+    def _lead(self, turn: Turn, leading: LeadingHook, place: int) -> SharedHook | None:
+        """Run the hook of the first of like clients; return what it does for all, if it does."""
+        engine, loop, now_ns = self.drivers.engine, self.loop, self.loop.now_ns
+        goes_on_ns = int(self._goes_on_ns[place])
+        try:
+            loop.now_ns = goes_on_ns  # what a hook reads of the clock
+            while (request := leading.go_on(turn, loop)) is not None:
+                ends_ns = [goes_on_ns + end_ns for end_ns in request.ends_ns()]
+                results = leading.results(request, ends_ns)
+                if results is None:
+                    results = engine.results_ahead(request, engine.submit_ahead(request, ends_ns))
+                turn.done.append(results)
+                loop.now_ns = goes_on_ns = ends_ns[-1]
+        finally:
+            loop.now_ns = now_ns
+        return leading.shared(turn, *self._on_link(turn.reply))
+
+    def _follow(self, groups: Sequence[tuple[SharedHook, Sequence[Tree], list[int]]]) -> bool:
         """Let clients ask for the jobs of shared hooks; return whether all ends are instants.
 
         Args:
-            groups: The places of the dispatches of each hook, that for which it has run first.
-            hooks: The hooks, which have asked for equally many jobs.
+            groups: The hooks, which have asked for equally many jobs, each with the trees of the message and
+                the places of the dispatches.
         """
-        columns = self._columns
-        places = np.array([place for _, *others in groups for place in others])
-        bounds = np.cumsum([0, *(len(group) - 1 for group in groups)]).tolist()
-        spans = [slice(*bound) for bound in pairwise(bounds)]
+        columns, hooks = self._columns, [hook for hook, *_ in groups]
+        sizes = [len(places) for *_, places in groups]
+        all_places = [place for *_, places in groups for place in places]
+        places = np.array(all_places)
         speeds = self.drivers.parts.fleet.speeds(columns.client[places])
-        key, counts = self.drivers.host.contexts.keys_of([self.headers[place] for place in places.tolist()])
+        key, counts = self.drivers.host.contexts.keys_of([self.headers[place] for place in all_places])
         dispatches = np.stack([columns.client[places], columns.dispatch[places]], 1).tolist()
         ends_ns = [np.empty((len(places), 0), np.int64)]
         first_job = 1
         for requests in zip(*[hook.requests for hook in hooks], strict=True):
-            asked = [request.jobs for request in requests]
-            jobs_asked = range(first_job, first_job + len(asked[0]))
+            jobs_asked = range(first_job, first_job + len(requests[0]))
             loads = loads_of_jobs(speeds, key, dispatches, jobs_asked)
-            parts = [
-                durations_of(jobs, part_of(speeds, span), loads[span])
-                for jobs, span in zip(asked, spans, strict=True)
-            ]
-            durations_s = np.concatenate(parts)
+            efforts = list(zip(*requests, strict=True))  # by job, of each hook
+            by_job = zip(efforts, loads.T, strict=True)
+            durations_s = np.stack([durations_s_of(speeds, its, sizes, load) for its, load in by_job], 1)
             passed_ns = np.rint(durations_s.cumsum(axis=1) * 1e9)
             if not (passed_ns < LAST_NS / 2).all():
                 return False
             ends_ns.append(self._goes_on_ns[places, None] + passed_ns.astype(np.int64))
-            values = [
-                job_values(timed)[:2]
-                for jobs, (_, *others) in zip(asked, groups, strict=True)
-                for timed in list(jobs) * len(others)
-            ]
-            names_and_flops = [column(each) for each in zip(*values, strict=True)]
-            self._ask(places, ends_ns[-1], [*names_and_flops, durations_s.reshape(-1)])
+            flops = [np.repeat([effort.total.flops for effort in its], sizes) for its in efforts]
+            values = [FIT, np.stack(flops, 1).reshape(-1), durations_s.reshape(-1)]
+            self._ask(places, ends_ns[-1], values)
             first_job = jobs_asked.stop
         all_ends_ns = np.concatenate(ends_ns, axis=1)
-        for hook, (first, *others), span in zip(hooks, groups, spans, strict=True):
-            self._up.number[others] = self._up.number[first]
-            self._shared.append(_Shared(hook, [first, *others], counts[span], all_ends_ns[span]))
+        for (hook, trees, its_places), span in zip(groups, spans_of(sizes), strict=True):
+            self._up.number[its_places] = self._up.number_of(hook.frame)
+            self._groups.append(_Group(hook, trees, its_places, counts[span], all_ends_ns[span], key))
         return True
 
     def _start_shared(self) -> None:
         """Start the jobs of shared hooks."""
-        for hook, places, counts, ends_ns in self._shared:
-            clients = [self.headers[place].receiver for place in places[1:]]
-            hook.start(clients, counts, ends_ns.min(axis=0).tolist())
+        for hook, trees, places, counts, ends_ns, key in self._groups:
+            clients = self._columns.client[places].tolist()
+            due_ns = ends_ns.min(axis=0).tolist()
+            replies = hook.start(
+                self.drivers.engine, trees, clients, key, counts, due_ns, self._columns.round
+            )
+            self._started.append((places, replies))
 
     def _take_replies(self) -> None:
         """Keep the replies of clients that share hooks."""
-        for hook, places, *_ in self._shared:
-            for place, reply in zip(places, hook.replies(), strict=True):
-                self._replies[place], self._like[place] = reply, hook
+        for places, shared in self._started:
+            for place, reply in zip(places, shared.replies(), strict=True):
+                self._replies[place], self._like[place] = reply, shared
 
-    def _run_tiles(self, places: Sequence[int], hooks: Mapping[int, SharedHook]) -> bool:
-        """Run hooks to their ends; return whether all have ended well.
+    def _run_tile(self, places: Sequence[int]) -> bool:
+        """Run the hooks of a tile to their ends, all one request at a time; return whether all ended well.
 
-        Args:
-            places: Those of the dispatches.
-            hooks: By place, hooks that may run for several clients.
+        Some have gone on before.
         """
-        tiles = [places[first : first + MAX_TILE] for first in range(0, len(places), MAX_TILE)]
-        return all(self._run_tile(tile, hooks) for tile in tiles)
-
-    def _run_tile(self, places: Sequence[int], hooks: Mapping[int, SharedHook]) -> bool:
-        """Run the hooks of a tile, all one request at a time; see :meth:`_run_tiles`."""
         engine, loop, now_ns = self.drivers.engine, self.loop, self.loop.now_ns
         number = 0  # of the step
         try:
             while places:
-                submitted = list[tuple[int, JobRequest, Sequence[Promise] | None, list[int]]]()
+                submitted = list[tuple[int, JobRequest, list[Promise] | None, list[int]]]()
                 for place, goes_on_ns in zip(places, self._goes_on_ns[places].tolist(), strict=True):
-                    turn, hook = self._turns[place], hooks.get(place)
+                    turn = self._turns[place]
                     loop.now_ns = goes_on_ns  # what a hook reads of the clock
-                    request = turn.go_on_ahead() if hook is None else hook.go_on(turn, loop)
+                    request = turn.asked[number] if number < len(turn.asked) else turn.go_on_ahead()
                     if turn.has_notes(number):
                         why = int(self._event[place]), int(self._number[place])
                         self._notes.append((goes_on_ns, *why, place, number))
                     if request is None:
-                        self._keep_reply(place, turn.reply)
+                        self._replies[place], frame = self._on_link(turn.reply)
+                        self._up.number[place] = self._up.number_of(frame)
                         continue
                     ends_ns = [goes_on_ns + end_ns for end_ns in request.ends_ns()]
                     if min(ends_ns) < goes_on_ns:
                         return False
-                    results = None if hook is None else hook.results(request, ends_ns)
-                    if results is not None:
-                        turn.done.append(results)
-                    handed = engine.submit_ahead(request, ends_ns) if results is None else None
-                    submitted.append((place, request, handed, ends_ns))
+                    is_new = number == len(turn.done)
+                    promises = engine.submit_ahead(request, ends_ns) if is_new else None
+                    submitted.append((place, request, promises, ends_ns))
                 self._ask_singly(submitted)
                 for place, request, promises, _ in submitted:
                     if promises is not None:
@@ -358,15 +385,14 @@ class Cohort:
         self._event[places], self._number[places] = ends[num_jobs - 1 :: num_jobs], 1
         self._goes_on_ns[places] = ends_ns[:, -1]
 
-    def _keep_reply(self, place: int, reply: Message | None) -> None:
-        """Keep a reply as the server receives it, and the length of its frame."""
+    def _on_link(self, reply: Message | None) -> tuple[Message | None, OnLink | None]:
+        """Return a reply as the server receives it, and its frame on the link."""
         if reply is None:
-            return
+            return None, None
         bus, packed = self.drivers.bus, pack(reply)
         if not bus.knows(packed):
             raise TypeError(f"{packed.kind} may not travel")
-        self._up.number[place] = self._up.number_of(bus.on_link(packed, self._columns.exchange, up=True))
-        self._replies[place] = packed.received
+        return packed.received, bus.on_link(packed, self._columns.exchange, up=True)
 
     def _arrivals(self, at_ns: Array, places: Array, *, up: bool, by_ns: int) -> Arrivals:
         """Return when the frames of dispatches arrive.

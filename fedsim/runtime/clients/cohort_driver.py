@@ -13,10 +13,10 @@ hooks as far as they have come, with the results of their jobs.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from fedsim.bus import Delivery, Header, MemoryBus
 from fedsim.bus.ledger import Ledger
@@ -24,17 +24,26 @@ from fedsim.clock import Trace, VirtualTimeLoop, running_loop
 from fedsim.engine.engine import Engine
 from fedsim.errors import InvariantError
 from fedsim.network import TimetableCarrier, has_timetable
+from fedsim.params import Tree
 from fedsim.runtime import told_losses
 from fedsim.runtime.clients.cohort import Cohort
 from fedsim.runtime.clients.hook_steps import Turn
 from fedsim.runtime.clients.host import ClientHost
 from fedsim.runtime.clients.interrupted_work import Churn
+from fedsim.runtime.clients.shared_hook import SharedHook, skeleton
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.purity import fingerprint
 from fedsim.wire import Message, Packed
 
 MAX_DOUBLINGS = 4
 """Doublings of the number of cohorts that the loop drives after each attempt in vain, at most."""
+
+
+MAX_SHARED = 1024
+"""What so many hooks do is kept at once."""
+
+Kind: TypeAlias = tuple[int, int, str]
+"""What like clients have in common: the identity of the message, training samples, architecture."""
 
 
 def cohort_drivers(
@@ -85,6 +94,7 @@ class CohortDrivers:
     trace: Trace
     num_cohorts: int = field(default=0, init=False)
     num_driven: int = field(default=0, init=False)
+    _shared: dict[Hashable, SharedHook] = field(default_factory=dict, init=False)
     _unshared: set[str] = field(default_factory=set, init=False)  # exchanges with a hook for each client
     _num_in_vain: int = field(default=0, init=False)  # attempts in a row
     _num_left_out: int = field(default=0, init=False)  # cohorts for which there is no attempt
@@ -134,8 +144,8 @@ class CohortDrivers:
         self.host.ahead.clear()
         return cohort
 
-    def like_clients(self, headers: Any, sent: Sequence[Packed | None]) -> list[list[int]]:
-        """Return the places of dispatches whose hooks may run once for all of them.
+    def like_clients(self, headers: Any, sent: Sequence[Packed | None]) -> Mapping[Kind, list[int]]:
+        """Return the places of dispatches whose hooks may run once for all of them, by what is alike.
 
         Args:
             headers: Those of the dispatches, as one with arrays where they differ.
@@ -143,13 +153,41 @@ class CohortDrivers:
         """
         exchange, clients = headers.exchange, headers.client
         if exchange in self._unshared or not self.host.can_share(exchange, int(clients[0])):
-            return []
+            return {}
         sizes = self.parts.data.sizes_of(clients, "train").tolist()
         models = self.parts.fleet.models(clients.tolist())
-        alike = defaultdict[tuple[int, int, str], list[int]](list)
-        for place, key in enumerate(zip(map(id, sent), sizes, models, strict=True)):
-            alike[key].append(place)
-        return [places for places in alike.values() if len(places) > 1]
+        alike = defaultdict[Kind, list[int]](list)
+        for place, kind in enumerate(zip(map(id, sent), sizes, models, strict=True)):
+            alike[kind].append(place)
+        return alike
+
+    def shared_hook(
+        self, exchange: str, kind: Kind, message: Message | None, number: int
+    ) -> tuple[SharedHook | None, Sequence[Tree]]:
+        """Return what hooks of earlier rounds have done that are like these, and the trees of a message.
+
+        Args:
+            exchange: The exchange.
+            kind: What is alike.
+            message: The message that is received.
+            number: The round.
+        """
+        trees = list[Tree]()
+        try:
+            hook = self._shared.get((exchange, *kind[1:], skeleton(message, trees)))
+        except TypeError:
+            return None, ()
+        training = self.parts.training.in_round(number, self.parts.num_rounds)
+        if hook is None or not (hook.training is training or hook.training == training):
+            return None, ()
+        return hook, trees
+
+    def keep(self, hook: SharedHook, exchange: str, kind: Kind, message: Message | None) -> None:
+        """Keep what a hook has done, for later rounds, if it holds there."""
+        if hook.is_lasting:
+            if len(self._shared) == MAX_SHARED:
+                self._shared.clear()
+            self._shared[exchange, *kind[1:], skeleton(message, [])] = hook
 
     def do_not_share(self, exchange: str) -> None:
         """Run the hooks of an exchange for each client from now on."""

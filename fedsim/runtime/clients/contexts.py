@@ -18,7 +18,7 @@ from fedsim.network import Links
 from fedsim.rng import Key
 from fedsim.runtime.clients.forecast import Forecast
 from fedsim.runtime.clients.hook_steps import HookSteps, Turn
-from fedsim.runtime.clients.shared_hook import SharedContext
+from fedsim.runtime.clients.leading_hook import LeadingContext
 from fedsim.runtime.parts import Parts
 from fedsim.wire import Message
 
@@ -53,7 +53,7 @@ class Contexts:
             turn: Its work for the dispatch.
             training: How the client trains.
         """
-        header, shared = turn.header, turn.shared
+        header, leading = turn.header, turn.leading
         context = self._make(
             header.receiver,
             header.round,
@@ -64,10 +64,10 @@ class Contexts:
             # Only who works on a reply has anything to tell.
             warn=partial(turn.note, self.warn),
             note=partial(turn.note, self.note),
-            context_class=ClientContext if shared is None else SharedContext,
+            context_class=ClientContext if leading is None else LeadingContext,
         )
-        if shared is not None:
-            shared.context = cast(SharedContext, context)
+        if leading is not None:
+            leading.context = cast(LeadingContext, context)
         return context
 
     def forecast(

@@ -19,7 +19,7 @@ from fedsim.engine.requests import JobRequest
 from fedsim.runtime.hook_results import foreign_await
 
 if TYPE_CHECKING:
-    from fedsim.runtime.clients.shared_hook import SharedHook
+    from fedsim.runtime.clients.leading_hook import LeadingHook
 
 Note = tuple[Warn, str, dict[str, Any]]
 """A line for the log: where it goes, the event, its values."""
@@ -119,7 +119,7 @@ class Turn(HookSteps):
         results: Of the request that :meth:`go_on` has returned, if its jobs have been done beforehand.
         asked: What the hook asked for beforehand, step by step; None where it ended.
         done: The results of these requests. Whoever lets the hook go on appends them.
-        shared: The hook's part in running for several clients; None where it runs for its own client alone.
+        leading: Observes the hook if it may run for several clients.
     """
 
     __slots__ = (
@@ -132,8 +132,8 @@ class Turn(HookSteps):
         "header",
         "is_copy",
         "keeping",
+        "leading",
         "results",
-        "shared",
         "state",
     )
 
@@ -155,7 +155,7 @@ class Turn(HookSteps):
         self.results: list[Any] | None = None
         self.asked: list[JobRequest | None] = []
         self.done: list[list[Any]] = []
-        self.shared: SharedHook | None = None
+        self.leading: LeadingHook | None = None
         self._error: BaseException | None = None
         self._is_ahead = False
         self._notes: dict[int, list[Note]] = {}  # by step
@@ -224,7 +224,7 @@ class Turn(HookSteps):
         """Forget the steps that were done beforehand: by the client's context they hold this object."""
         self.asked.clear()
         self.done.clear()
-        self.shared = None
+        self.leading = None
         self._num_repeated = 0
 
     def cancel(self) -> None:

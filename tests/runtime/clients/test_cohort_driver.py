@@ -19,10 +19,9 @@ from hypothesis import strategies as st
 from fedsim.algorithms.common.model_rounds import ModelTraining
 from fedsim.bus import Ledger
 from fedsim.clock import Trace, now_s
-from fedsim.engine.engine import job_values
-from fedsim.engine.requests import TimedJob
 from fedsim.errors import InvariantError, JobError
 from fedsim.runtime.clients.cohort import Cohort
+from fedsim.runtime.clients.shared_hook import loads_of_jobs
 from fedsim.runtime.records.result import RunResult
 from fedsim.runtime.run import run
 from fedsim.scenario import build, load_scenario
@@ -335,9 +334,8 @@ def test_what_was_done_beforehand_is_not_done_again_by_the_loop() -> None:
     assert done[1]
 
 
-def _other_values(timed: TimedJob) -> tuple[str, float, float]:
-    name, flops, duration_s = job_values(timed)
-    return name, flops + 1, duration_s
+def _other_loads(*given: Any) -> Any:
+    return 2 * loads_of_jobs(*given)
 
 
 _digests = itertools.count()
@@ -352,7 +350,7 @@ class _OtherLedger(Ledger):
 @pytest.mark.parametrize(
     ("planted", "instead", "told"),
     [
-        ("cohort.job_values", _other_values, "record"),
+        ("cohort.loads_of_jobs", _other_loads, "record"),
         ("cohort_driver.fingerprint", lambda _: next(_digests), "the reply of client"),
         ("cohort_driver.Ledger", _OtherLedger, "column 'bytes'"),
     ],

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,13 +13,15 @@ import pytest
 from fedsim.algorithms.common.model_rounds import ModelTraining
 from fedsim.algorithms.fedavg import FedAvg
 from fedsim.clock import Trace, now_s
+from fedsim.engine.cost import FitWork
+from fedsim.engine.fit_job_cache import CachedFit
 from fedsim.engine.jobs import Stream
-from fedsim.params import Form, Model, PendingTree
+from fedsim.params import Form, Model, PendingTree, RowTree
 from fedsim.runtime.clients.cohort import Cohort
-from fedsim.runtime.clients.shared_hook import _making
+from fedsim.runtime.clients.shared_hook import making, skeleton
 from fedsim.runtime.run import run
 from fedsim.scenario import build, load_scenario
-from fedsim.wire import ModelUpdate
+from fedsim.wire import ModelBroadcast, ModelUpdate
 
 SIMPLE: Mapping[str, Any] = {
     "run": {"name": "shared", "rounds": 2},
@@ -213,24 +216,102 @@ def _tree(form: Form, value: float) -> PendingTree:
     return PendingTree(form, lambda: {"w": np.full(2, value)})
 
 
-def test_a_reply_is_made_with_other_trees_in_its_places() -> None:
+def test_a_value_is_made_with_other_trees_in_its_places() -> None:
     form = Form.of({"w": np.zeros(2)})
-    first, second, strange = (_tree(form, value) for value in (1, 2, 3))
+    first, second = (_tree(form, value) for value in (1, 2))
     slots = {id(first): 0, id(second): 1}
+
+    def slot_of(tree: Any) -> int | None:
+        return slots.get(id(tree))
+
     reply = ModelUpdate.of(Model("net", first), num_samples=7)
-    make = _making({"a": [reply, 5], "b": (second, "x")}, slots)
-    assert make is not None
+    make = making({"a": [reply, 5], "b": (second, "x"), "c": Model("net", second)}, slot_of)
     made = make([_tree(form, 4), _tree(form, 5)])
-    (message, five), (tree, x) = made["a"], made["b"]
+    (message, five), (tree, x), model = made.values()
     assert (five, x, message.num_samples, message.architecture) == (5, "x", 7, "net")
     assert (message.params["w"].tolist(), tree["w"].tolist()) == ([4, 4], [5, 5])
+    assert (model.architecture, model.params["w"].tolist()) == ("net", [5, 5])
     assert message.model.params["w"].tolist() == [4, 4]
     assert type(message) is ModelUpdate
-    assert _making({"a": [1, np.zeros(2)]}, slots) is None
+    constant = [1, np.zeros(2)]
+    assert making(constant, slot_of)([]) is constant
     with pytest.raises(KeyError):
-        _making([strange], slots)
-    with pytest.raises(KeyError):
-        _making(Model("net", first), slots)
-    strange.computed()
-    assert _making([strange], slots) is None
-    assert partial(_making, first, slots)() is not None
+        making(CachedFit(FitWork((), {}, 0), {"first": cast(Any, first)}, 1, "moving"), slot_of)
+
+
+def test_a_value_that_can_make_others_keeps_none_of_its_trees() -> None:
+    class Kept(dict[str, Any]):
+        """A tree that can be watched."""
+
+    tree = Kept(w=np.zeros(2))
+    watched = weakref.ref(tree)
+    make = making(ModelBroadcast.of(Model("net", tree)), lambda its: 0 if its is watched() else None)
+    del tree
+    gc.collect()
+    assert watched() is None
+    assert make([{"w": np.ones(2)}]).params["w"].tolist() == [1, 1]
+
+
+def test_messages_that_differ_in_trees_alone_have_one_skeleton() -> None:
+    def parts_of(value: Any) -> tuple[Any, list[Any]]:
+        trees: list[Any] = []
+        return skeleton(value, trees), trees
+
+    def broadcast(value: float, width: int = 2, label: str = "net") -> ModelBroadcast:
+        return ModelBroadcast.of(Model(label, {"w": np.full(width, value)}))
+
+    (same, trees), (again, others) = parts_of(broadcast(1)), parts_of(broadcast(2))
+    assert same == again
+    assert [tree["w"].tolist() for tree in (*trees, *others)] == [[1, 1], [2, 2]]
+    assert same != parts_of(broadcast(1, width=3))[0]
+    assert same != parts_of(broadcast(1, label="other"))[0]
+    for value, other in (((1, 0.0), (1, -0.0)), ([1], (1,)), ((True,), (1,)), ({"a": 1}, {"b": 1})):
+        assert parts_of(value)[0] != parts_of(other)[0]
+    form = Form.of({"w": np.zeros(2)})
+    for refused in ([np.zeros(2)], [_tree(form, 1)]):
+        with pytest.raises(TypeError):
+            parts_of(refused)
+    row = RowTree(np.zeros(2), form)
+    assert parts_of([row]) == ((list, ((0, form),)), [row])
+
+
+async def _asks_for_the_round(client: Any, state: Any, message: Any) -> Any:
+    fitted = await client.fit(message.model, steps=client.round)
+    return state, ModelUpdate.of(fitted.model, num_samples=client.num_samples())
+
+
+async def _looks_at_the_message(client: Any, state: Any, message: Any) -> Any:
+    doubled = {name: 2 * array for name, array in message.params.items()}
+    fitted = await client.fit(Model(message.architecture, doubled))
+    return state, ModelUpdate.of(fitted.model, num_samples=client.num_samples())
+
+
+async def _sends_back_too(client: Any, state: Any, message: Any) -> Any:
+    fitted = await client.fit({"model": message.model, "teacher": message.model}, trained=("model",))
+    model = Model(fitted.models["model"].architecture, fitted.models["model"].params, message.buffers)
+    return state, ModelUpdate.of(model, num_samples=client.num_samples())
+
+
+@pytest.mark.parametrize(
+    ("hook", "changes", "is_once"),
+    [
+        (_plain, {}, True),
+        (_twice, {}, True),
+        (_constant, {}, True),
+        (_sends_back_too, {}, True),
+        (_plain, {"training.schedule": {"name": "step", "params": {"step_size": 1}}}, False),
+        (_asks_for_the_round, {}, False),
+        (_looks_at_the_message, {}, False),
+    ],
+)
+@pytest.mark.parametrize("executor", ["threads", "null"])
+def test_what_a_hook_does_is_kept_for_later_rounds(
+    hook: Callable[..., Any], changes: Mapping[str, Any], is_once: bool, executor: str
+) -> None:
+    changes = {"run.rounds": 4, "participation.clients_per_round": 6, "engine.executor": executor, **changes}
+    shared, num_shared = run_with(hook, changes, drives=True)
+    alone, num_alone = run_with(hook, changes, drives=False)
+    assert shared == alone
+    assert num_alone == 24
+    num_kinds = len(set(build(load_scenario(SIMPLE)).data.sizes_of(np.arange(6), "train").tolist()))
+    assert num_shared == num_kinds * (1 if is_once else 4)
