@@ -36,7 +36,7 @@ from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
 from fedsim.engine.jobs import InlineSamples, Stream, per_sample
 from fedsim.engine.kept_optimisers import Keeping
-from fedsim.engine.losses import MODEL, TEACHER, TRAIN, Batches, Extras, Models, label_loss
+from fedsim.engine.losses import MODEL, TEACHER, TRAIN, Batches, Extras, Models, label_loss, serves_many
 from fedsim.engine.steps import Descent
 from fedsim.errors import Fault
 from fedsim.models import Architecture, composed
@@ -91,12 +91,13 @@ class Transfer:
     soft: float
     temperature: float
 
+    @serves_many
     def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
         """Return the loss."""
         batch = batches[TRAIN]
         logits = models[MODEL](batch.x)
-        teacher = F.softmax(extras[TEACHER] / self.temperature, dim=1)
-        divergence = kl_divergence(teacher, F.log_softmax(logits / self.temperature, dim=1))
+        teacher = F.softmax(extras[TEACHER] / self.temperature, dim=-1)
+        divergence = kl_divergence(teacher, F.log_softmax(logits / self.temperature, dim=-1))
         return self.hard * label_loss(logits, batch.labels) + self.soft * self.temperature**2 * divergence
 
 

@@ -23,7 +23,7 @@ from fedsim.algorithms.common.model_check import unlike
 from fedsim.algorithms.common.model_rounds import Weighting, own_and_global
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
-from fedsim.engine.losses import TRAIN, Batches, Extras, Models, label_loss
+from fedsim.engine.losses import TRAIN, Batches, Extras, Models, label_loss, serves_many
 from fedsim.engine.optimisers import Clipped
 from fedsim.engine.steps import Descent
 from fedsim.params import Model
@@ -54,6 +54,7 @@ class Mutual:
     alpha: float  # weight of the labels for the own model
     beta: float  # weight of the labels for the meme
 
+    @serves_many
     def __call__(self, models: Models, batches: Batches, extras: Extras) -> Mapping[str, Tensor]:
         """Return the loss."""
         batch = batches[TRAIN]

@@ -27,7 +27,7 @@ from fedsim import toml_writer
 from fedsim.algorithms.base import About, Setting
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
-from fedsim.engine.losses import MODEL, TRAIN, Batches, Extras, Models, label_loss
+from fedsim.engine.losses import MODEL, TRAIN, Batches, Extras, Models, label_loss, serves_many
 from fedsim.engine.steps import Descent
 from fedsim.errors import Fault
 from fedsim.params import Model
@@ -56,13 +56,14 @@ class Contrast:
     mu: float  # weight of the contrast
     temperature: float  # what cosines are divided by
 
+    @serves_many
     def __call__(self, models: Models, batches: Batches, extras: Extras) -> Tensor:
         """Return the loss."""
         model, batch = models[MODEL], batches[TRAIN]
         features = model.features(batch.x)
         others = [GLOBAL, *(name for name in models if name not in (MODEL, GLOBAL))]
-        near = [F.cosine_similarity(features, models[name].features(batch.x)) for name in others]
-        contrast = -F.log_softmax(torch.stack(near, 1) / self.temperature, dim=1)[:, 0].mean()
+        near = [F.cosine_similarity(features, models[name].features(batch.x), dim=-1) for name in others]
+        contrast = -F.log_softmax(torch.stack(near, -1) / self.temperature, dim=-1)[..., 0].mean(-1)
         return label_loss(model.head(features), batch.labels) + self.mu * contrast
 
 

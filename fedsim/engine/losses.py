@@ -97,9 +97,9 @@ def serves_many(loss: L) -> L:
     It is then also called with tensors that have one more dimension in front, the clients: labels ``[m, b]``,
     outputs ``[m, b, N]``, and likewise samples and extras. It returns ``[m]`` in place of a scalar, and does
     with the tensors of each client what it does with those of one: it counts dimensions from the last one,
-    and takes means over samples and classes alone. Of a model it asks for logits, and for nothing else. If
-    clients' losses may differ in settings, since they are ``counted_as`` one, it takes settings by
-    :func:`each`.
+    and takes means over samples and classes alone. Of a model it asks for logits, or, if one model alone is
+    trained, for features and the logits that follow from them, and for nothing else. If clients' losses may
+    differ in settings, since they are ``counted_as`` one, it takes settings by :func:`each`.
     """
     vars(loss)["serves_many"] = True
     return loss

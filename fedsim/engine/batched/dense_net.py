@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -90,18 +91,48 @@ class DenseNet:
         )
 
 
+class _Call(NamedTuple):
+    """Values on their way through some layers.
+
+    Attributes:
+        first: The number of the first layer.
+        values: The input of each layer ``[m, b, i]``, and the outputs.
+        chosen: How each layer was computed.
+    """
+
+    first: int
+    values: list[Tensor]
+    chosen: list[Products]
+
+
+class _Head(torch.autograd.Function):
+    """The last layer of nets, from features to logits."""
+
+    @staticmethod
+    def forward(context: Any, features: Tensor, nets: LiveNets) -> Tensor:
+        context.nets, context.call = nets, nets.head_forward(features)
+        logits: Tensor = context.call.values[-1]
+        return logits
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> Any:
+        return context.nets.head_backward(gradients[0], context.call), None
+
+
 class LiveNets:
     """The nets of many clients while a batch passes: the live model of losses that serve many.
 
     Attributes:
-        logits: Of each call, ``[m, b, N]``; autograd follows what becomes of them if ``with_autograd``.
+        outputs: Of each call for logits ``[m, b, N]`` or features ``[m, b, f]``, these; autograd follows what
+            becomes of them if ``with_autograd``.
     """
 
     def __init__(self, net: DenseNet, params: Sequence[Tensor], *, with_autograd: bool = False) -> None:
-        self.logits: list[Tensor] = []
+        self.outputs: list[Tensor] = []
         self._net, self._params, self._with_autograd = net, params, with_autograd
-        # Of each call, the input of each layer and the logits, and how each layer was computed.
-        self._calls: list[tuple[list[Tensor], list[Products]]] = []
+        self._calls: list[_Call] = []
+        self._calls_head = False
+        self._head_gradients: list[Tensor] | None = None  # of its parameters, once they are known
 
     @property
     def params(self) -> Mapping[str, Tensor]:
@@ -114,11 +145,41 @@ class LiveNets:
         Raises:
             ValueError: The samples are what a trained model gives, whose gradients would end here.
         """
+        return self._called(x, self._net.layers)
+
+    public = __call__  # these nets have no buffers
+
+    def features(self, x: Tensor) -> Tensor:
+        """Return the features of samples ``[m, b, ...]``; errors as of a call."""
+        return self._called(x, self._net.layers[:-1])
+
+    def head(self, features: Tensor) -> Tensor:
+        """Return the logits of features.
+
+        Raises:
+            ValueError: A trained model's head has been called before.
+        """
+        if self._calls_head and self._with_autograd:
+            raise ValueError("a loss that serves many calls a trained model's head more than once")
+        self._calls_head = True
+        logits: Tensor = _Head.apply(features, self)  # type: ignore[no-untyped-call]
+        return logits
+
+    def _called(self, x: Tensor, layers: Layers) -> Tensor:
         if x.requires_grad:
             raise ValueError("a loss that serves many passes one trained model's outputs to another model")
+        self._calls.append(call := self._forward(x.flatten(2), layers))
+        outputs = call.values[-1].detach()
+        if self._with_autograd:
+            outputs.requires_grad_()
+        self.outputs.append(outputs)
+        return outputs
+
+    def _forward(self, x: Tensor, layers: Layers, first: int = 0) -> _Call:
+        """Pass values ``[m, b, i]`` through layers, of which the first has this number."""
         num_clients, batch_size = x.shape[:2]
-        values, chosen = [x.flatten(2)], []
-        for number, layer in enumerate(self._net.layers):
+        values, chosen = [x], list[Products]()
+        for number, layer in enumerate(layers, first):
             weight, bias = self._params[2 * number : 2 * number + 2]
             products = exact_products(
                 batch_size, layer.num_inputs, layer.num_outputs, is_alone=num_clients == 1
@@ -126,52 +187,60 @@ class LiveNets:
             y = products.outputs(values[-1], weight, bias)
             values.append(y.relu_() if layer.relu else y)
             chosen.append(products)
-        self._calls.append((values, chosen))
-        logits = values[-1].detach()
-        if self._with_autograd:
-            logits.requires_grad_()
-        self.logits.append(logits)
-        return logits
+        return _Call(first, values, chosen)
 
-    public = __call__  # these nets have no buffers
+    def head_forward(self, features: Tensor) -> _Call:
+        """Pass features through the last layer."""
+        return self._forward(features, self._net.layers[-1:], len(self._net.layers) - 1)
 
-    def backward(self, grad_logits: Sequence[Tensor | None], out: list[Tensor], own_rows: OwnRows) -> None:
+    def backward(self, gradients: Sequence[Tensor | None], out: list[Tensor], own_rows: OwnRows) -> None:
         """Write the gradients of a loss into ``out``.
 
         Args:
-            grad_logits: The loss's gradient with respect to the logits of each call; None where it has none,
+            gradients: The loss's gradient with respect to the outputs of each call; None where it has none,
                 zero in rows of padding.
             out: One tensor for each parameter.
             own_rows: Which rows are not padding; empty where none is.
         """
         is_first = True
         # The last call first, as autograd does; of three gradients, the order of adding them up shows.
-        for grad_outputs, (values, chosen) in zip(reversed(grad_logits), reversed(self._calls), strict=True):
+        for grad_outputs, call in zip(reversed(gradients), reversed(self._calls), strict=True):
             if grad_outputs is None:
                 continue
             its_out = out if is_first else [torch.empty_like(tensor) for tensor in out]
-            self._backward(grad_outputs, values, chosen, its_out, own_rows)
+            self._backward(grad_outputs, call, its_out, own_rows)
+            if len(call.chosen) < len(self._net.layers):
+                if self._head_gradients is None:
+                    torch._foreach_zero_(its_out[-2:])
+                else:
+                    torch._foreach_copy_(its_out[-2:], self._head_gradients)
+                    self._head_gradients = None
             if not is_first:
                 torch._foreach_add_(out, its_out)
             is_first = False
         if is_first:
             torch._foreach_zero_(out)
 
+    def head_backward(self, grad_logits: Tensor, call: _Call) -> Tensor:
+        """Keep the gradients of the head's parameters; return that of the features."""
+        out = list(map(torch.empty_like, self._params[-2:]))
+        grad_features = self._backward(grad_logits, call, out, ())
+        self._head_gradients = out
+        return grad_features
+
     def _backward(
-        self,
-        grad_outputs: Tensor,
-        values: Sequence[Tensor],
-        chosen: Sequence[Products],
-        out: Sequence[Tensor],
-        own_rows: OwnRows,
-    ) -> None:
-        for number, layer in reversed(list(enumerate(self._net.layers))):
-            if layer.relu:
-                grad_outputs = torch.ops.aten.threshold_backward(grad_outputs, values[number + 1], 0)
-            chosen[number].weight_gradients(grad_outputs, values[number], out[2 * number])
-            _sum_rows(grad_outputs, out[2 * number + 1], own_rows)
+        self, grad_outputs: Tensor, call: _Call, out: Sequence[Tensor], own_rows: OwnRows
+    ) -> Tensor:
+        """Write the gradients of a call's layers; return that of its input, unless that is samples."""
+        for place, products in reversed(list(enumerate(call.chosen))):
+            number = call.first + place
+            if self._net.layers[number].relu:
+                grad_outputs = torch.ops.aten.threshold_backward(grad_outputs, call.values[place + 1], 0)
+            products.weight_gradients(grad_outputs, call.values[place], out[2 * place])
+            _sum_rows(grad_outputs, out[2 * place + 1], own_rows)
             if number:
-                grad_outputs = chosen[number].input_gradients(grad_outputs, self._params[2 * number])
+                grad_outputs = products.input_gradients(grad_outputs, self._params[2 * number])
+        return grad_outputs
 
 
 def _sum_rows(rows: Tensor, out: Tensor, own_rows: OwnRows) -> None:

@@ -1,4 +1,4 @@
-"""The losses of many clients that train together, and their gradients with respect to logits.
+"""The losses of many clients that train together, and their gradients with respect to logits or features.
 
 Autograd derives these from the losses' own code. m: clients, b: batch, N: classes.
 """
@@ -38,7 +38,7 @@ class Losses:
     def grad_logits(
         self, step: int, batches: Batches, nets: Mapping[str, LiveNets], extras: Extras
     ) -> Mapping[str, Sequence[Tensor | None]]:
-        """Return the gradients ``[m, b, N]`` of each call of each trained net; the losses are remembered."""
+        """Return the gradients of the outputs of each call of each trained net; the losses are remembered."""
         if self.are_cross_entropies:
             batch = batches.by_stream[TRAIN]
             logits = nets[MODEL](batch.x)
@@ -53,7 +53,7 @@ class Losses:
         return {
             name: torch.autograd.grad(
                 by_name[name],
-                nets[name].logits,
+                nets[name].outputs,
                 torch.ones_like(by_name[name]),
                 retain_graph=name != last,
                 allow_unused=True,

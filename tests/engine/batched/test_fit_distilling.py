@@ -15,7 +15,10 @@ from torch import Tensor
 
 from fedsim.algorithms.common.distillation import Distillation, kl_divergence
 from fedsim.algorithms.common.proximal import Proximal
+from fedsim.algorithms.fedgkt import Transfer
 from fedsim.algorithms.fedme import EXCHANGED, PERSONAL, MutualLearning
+from fedsim.algorithms.fml import MEME, Mutual
+from fedsim.algorithms.moon import GLOBAL, Contrast
 from fedsim.algorithms.perfed_ckt import CloseToTeacher
 from fedsim.algorithms.persfl import Imitating
 from fedsim.engine.batched import fit as batched_fit
@@ -91,6 +94,21 @@ def from_a_net(models: Models, batches: Batches, extras: Extras) -> Tensor:
 
 
 @serves_many
+def from_features(models: Models, batches: Batches, extras: Extras) -> Tensor:
+    """Learn from the features of public samples alone, and beside them from labels."""
+    public = models[MODEL].features(batches[PUBLIC].x).square().mean((-2, -1))
+    return public + empirical_loss(models, batches, extras)
+
+
+@serves_many
+def by_two_heads(models: Models, batches: Batches, extras: Extras) -> Tensor:
+    """Call the head twice, which no loss that serves many may do."""
+    batch, model = batches[TRAIN], models[MODEL]
+    features = model.features(batch.x)
+    return label_loss(model.head(features), batch.labels) + label_loss(model.head(-features), batch.labels)
+
+
+@serves_many
 def in_a_row(models: Models, batches: Batches, extras: Extras) -> Tensor:
     """Pass one model's outputs to another one, which no loss that serves many may do."""
     batch = batches[TRAIN]
@@ -119,6 +137,7 @@ class Case:
 
 
 PAIR = {PERSONAL: "small", EXCHANGED: "wide"}
+CONTRASTED = {MODEL: "small", GLOBAL: "small", "previous 0": "small"}
 TAUGHT = {"net": "wide", MODEL: "small"}
 GRID = tuple(Imitating(0.25 * weight, 1.0 + 4 * weight) for weight in (1, 2, 3, 4))
 CASES = (
@@ -133,6 +152,11 @@ CASES = (
     Case((MutualLearning(),), (TRAIN,), "", PAIR),
     Case((MutualLearning(),), (TRAIN,), "", dict.fromkeys(reversed(PAIR), "small")),
     Case((from_a_net,), (PUBLIC, TRAIN), "", TAUGHT, (MODEL,)),
+    Case((from_features,), (PUBLIC, TRAIN), ""),
+    Case((Transfer(0.5, 1.0, 3.0),), (TRAIN,), TRAIN),
+    Case((Mutual(0.5, 0.3),), (TRAIN,), "", {PERSONAL: "small", MEME: "wide"}),
+    Case((Contrast(2.0, 0.5),), (TRAIN,), "", CONTRASTED, (MODEL,)),
+    Case((Contrast(0.3, 2.0),), (TRAIN,), "", {**CONTRASTED, "previous 1": "small"}, (MODEL,)),
 )
 
 
@@ -270,6 +294,14 @@ def test_outputs_that_are_passed_to_another_model_are_refused() -> None:
         extras={},
     )
     with one_torch_thread(), pytest.raises(ValueError, match="one trained model's outputs to another"):
+        fit_together(jobs, worker)
+
+
+def test_a_trained_model_has_one_head() -> None:
+    worker = world((5, 6), 3)
+    own = {TRAIN: Stream(ClientSamples(0), 4)}
+    jobs = distilling(worker, step=Descent(by_two_heads), streams=own, extras={})
+    with one_torch_thread(), pytest.raises(ValueError, match="head more than once"):
         fit_together(jobs, worker)
 
 

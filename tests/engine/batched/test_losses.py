@@ -18,8 +18,11 @@ from torch import Tensor
 
 import fedsim.algorithms
 from fedsim.algorithms.common.distillation import Distillation
+from fedsim.algorithms.fedgkt import Transfer
 from fedsim.algorithms.fedme import EXCHANGED, PERSONAL, MutualLearning
+from fedsim.algorithms.fml import MEME, Mutual
 from fedsim.algorithms.mapper import OTHER, OfMixedOutputs
+from fedsim.algorithms.moon import GLOBAL, Contrast
 from fedsim.algorithms.perfed_ckt import CloseToTeacher
 from fedsim.algorithms.persfl import Imitating
 from fedsim.engine import losses
@@ -62,7 +65,13 @@ LOSSES: Mapping[str, Callable[[int], Loss]] = {
     "mutual": lambda _: MutualLearning(),
     "mutual, labels alone": lambda _: MutualLearning(imitate=False),
     "of mixed outputs": lambda _: OfMixedOutputs(0.75),
+    "of a model and a meme": lambda _: Mutual(0.5, 0.3),
+    "of a model and a meme, one from labels": lambda _: Mutual(1.0, 0.0),
+    "of a server's logits": lambda _: Transfer(1.0, 0.5, 3.0),
+    "contrast": lambda _: Contrast(2.0, 0.5),
 }
+TRAINED = {MutualLearning: (PERSONAL, EXCHANGED), Mutual: (PERSONAL, MEME)}
+"""Names of the models of losses that train several."""
 FOR_REGRESSIONS = ("empirical", "held near outputs", "of mixed outputs")
 """Losses of tasks without classes."""
 
@@ -87,17 +96,20 @@ def _serves_many(one: Any) -> bool:
 
 
 class Table:
-    """A live model that has its logits already, the next ones at each call."""
+    """A live model that has its logits, or features, already, the next ones at each call."""
 
     def __init__(self, given: list[Tensor], is_followed: bool) -> None:
         self.given, self.is_followed = given, is_followed
-        self.logits: list[Tensor] = []
+        self.outputs: list[Tensor] = []
 
     def __call__(self, x: Tensor) -> Tensor:
-        self.logits.append(self.given[len(self.logits)].detach().requires_grad_(self.is_followed))
-        return self.logits[-1]
+        self.outputs.append(self.given[len(self.outputs)].detach().requires_grad_(self.is_followed))
+        return self.outputs[-1]
 
-    public = __call__
+    public = features = __call__
+
+    def head(self, features: Tensor) -> Tensor:
+        return 2 * features
 
 
 @dataclass(frozen=True)
@@ -129,7 +141,9 @@ def worlds(draw: st.DrawFn, name: str) -> World:
     def some() -> Tensor:
         return width * torch.randn(shape, generator=generator)
 
-    logits = {name: [some(), some()] for name in ("model", OTHER, PERSONAL, EXCHANGED)}
+    logits = {
+        name: [some(), some()] for name in ("model", OTHER, PERSONAL, EXCHANGED, MEME, GLOBAL, "previous 0")
+    }
     labels = torch.randint(num_classes, shape[:2], generator=generator)
     if name in FOR_REGRESSIONS and draw(st.booleans()):
         labels = some()[..., 0]
@@ -147,7 +161,7 @@ def test_gradients_and_losses_are_those_of_one_client(name: str, data: st.DataOb
     num_clients, batch_size = world.labels.shape
     task = Task((1,), 1, "regression" if world.labels.is_floating_point() else "classification")
     of_each = [LOSSES[name](client) for client in range(num_clients)]
-    trained = (PERSONAL, EXCHANGED) if isinstance(of_each[0], MutualLearning) else ("model",)
+    trained = TRAINED.get(type(of_each[0]), ("model",))
     jobs: Any = [
         SimpleNamespace(step=Descent(loss), trained=trained, num_steps=num_steps) for loss in of_each
     ]
@@ -165,7 +179,7 @@ def test_gradients_and_losses_are_those_of_one_client(name: str, data: st.DataOb
         first, *others = (one.detach() for one in by_name.values())
         assert together.mean(client) == fmean([float(sum(others, start=first))] * num_steps)
         for net, mine in by_name.items():
-            gradients = torch.autograd.grad(mine, nets[net].logits, retain_graph=True)
+            gradients = torch.autograd.grad(mine, nets[net].outputs, retain_graph=True)
             for gradient, its_gradient in zip(gradients, grad_logits[net], strict=True):
                 assert its_gradient is not None
                 assert gradient.numpy().tobytes() == its_gradient[client].numpy().tobytes()
