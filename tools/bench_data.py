@@ -20,6 +20,24 @@ class GeneratedConfig(Config):
     """Samples of each client."""
 
 
+class GeneratedTextsConfig(GeneratedConfig):
+    """Settings of generated texts."""
+
+    vocabulary: int
+    """Different characters; one of them follows each text."""
+
+
+class GeneratedTexts(DatasetPlugin[GeneratedTextsConfig]):
+    """Random texts."""
+
+    def load(self, context: LoadContext) -> Dataset:
+        """Return equally many texts for every client."""
+        count, vocabulary = context.num_clients * self.config.each, self.config.vocabulary
+        generator = context.key.numpy()
+        x, y = (generator.integers(0, vocabulary, size) for size in ((count, *self.config.shape), count))
+        return Dataset(Task(self.config.shape, vocabulary, vocabulary=vocabulary), x, y)
+
+
 class Generated(DatasetPlugin[GeneratedConfig]):
     """Random samples of ten classes."""
 

@@ -9,7 +9,8 @@ FedAvg, one local epoch, learning rate 0.05, the fluid network, no evaluation:
 A figure is real time a round, the median over rounds 2 and later. The ratios of processor time, of all
 threads, are shown too: other load of the machine changes them less.
 
-``--variants`` measures variations of W1, each against a bare loop that trains likewise. ``--memory`` compares
+``--variants`` measures variations of W1, each against a bare loop that trains likewise. ``--methods``
+measures FedMD, KT-pFL (two architectures) and Ditto on digits, and FedAvg of an LSTM. ``--memory`` compares
 the peak memory of new processes that run W2. ``--device cuda`` trains both sides on a GPU; the limits are for
 a CPU of two cores, so none is applied there.
 """
@@ -26,7 +27,19 @@ from typing import Any
 import numpy as np
 import torch
 from bench_harness import Bench, main, peak_mib, run_script
-from bench_train_bare import Instant, Samples, Training, cnn, fedavg, logistic, mlp, now
+from bench_train_bare import (
+    Instant,
+    Reader,
+    Samples,
+    Training,
+    cnn,
+    codistillation,
+    ditto,
+    fedavg,
+    logistic,
+    mlp,
+    now,
+)
 from numpy.typing import NDArray
 from torch import nn
 
@@ -42,7 +55,10 @@ EXECUTIONS: dict[str, dict[str, Any]] = {
     "auto workers": {"engine.workers": "auto"},
     "no training": {"engine.executor": "null"},
 }
-MAX_MEMORY_RATIO, MAX_VARIANT_RATIO = 1.3, 1.25
+MAX_MEMORY_RATIO, MAX_VARIANT_RATIO, MAX_METHOD_RATIO = 1.3, 1.25, 0.7
+
+Bare = Callable[[Sequence[Samples], torch.Tensor, int], list[Instant]]
+"""A bare loop: from what clients hold, public samples and the number of rounds to the end of each round."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +73,7 @@ class Case:
     limit: float | None  # highest ratio of fedsim's time a round to the bare loop's
     limited: tuple[str, ...] = ("1 worker", "2 workers")  # executions of which the fastest counts
     overrides: Mapping[str, Any] = field(default_factory=dict)
+    bare: Bare | None = None  # instead of FedAvg
 
     def parts(self, rounds: int | None = None, **overrides: Any) -> Parts:
         """Return the parts of a run."""
@@ -131,13 +148,48 @@ def variants() -> list[Case]:
     ]
 
 
+def methods() -> list[Case]:
+    """Return other methods than FedAvg on W1's clients, and another kind of net."""
+    w1, training = CASES["W1"], CASES["W1"].training
+    nets = {
+        "net": {"name": "mlp", "params": {"hidden": [64]}},
+        "small": {"name": "mlp", "params": {"hidden": [32]}},
+    }
+    public = {"data.public.size": 200}
+
+    def method(name: str, params: Mapping[str, Any], bare: Bare, overrides: Mapping[str, Any]) -> Case:
+        given = {"algorithm.name": name, "algorithm.params": params, **overrides}
+        return replace(w1, name=name, overrides=given, bare=bare, rounds=30, limit=MAX_METHOD_RATIO)
+
+    def distilled(nets: Sequence[nn.Module], *, learn_weights: bool) -> Bare:
+        return lambda clients, public, rounds: codistillation(
+            nets, clients, public, training, rounds, learn_weights
+        )
+
+    def twice(clients: Sequence[Samples], public: torch.Tensor, rounds: int) -> list[Instant]:
+        return ditto(mlp(), clients, training, rounds, 0.1)
+
+    reading = Training(batch_size=10, asked=10)
+    texts = {"name": "bench_data.GeneratedTexts", "params": {"shape": [20], "each": 30, "vocabulary": 80}}
+    lstm = _scenario(texts, {"name": "lstm_chars", "params": {"layers": 1, "hidden": 64}}, 100, reading)
+    fedmd = {"digest": "mse", "digest_batch_size": 32, "pretrain_epochs": 0}
+    ktpfl = {"public_per_round": "all", "distill_batch_size": 32, "order": "distill_first"}
+    two = {"models": nets, "fleet.0.model": "net", "fleet.1.model": "small"}
+    return [
+        method("fedmd", fedmd, distilled([mlp()], learn_weights=False), public),
+        method("ktpfl", ktpfl, distilled([mlp(), mlp(32)], learn_weights=True), {**public, **two}),
+        method("ditto", {"lam": 0.1}, twice, {}),
+        Case("LSTM", Reader, reading, lstm, rounds=6, limit=MAX_METHOD_RATIO, limited=("2 workers",)),
+    ]
+
+
 def fedsim_ends(parts: Parts, asked: int) -> list[Instant]:
     """Run; return the instant at which each round has ended."""
     ends: list[Instant] = []
 
     def watch(row: RoundRow) -> None:
         ends.append(now())
-        if row.asked != asked:
+        if row.asked % asked:  # some methods ask a cohort twice
             raise RuntimeError(f"round {row.round} asked {row.asked} clients instead of {asked}")
 
     run(parts, watch=watch)
@@ -155,6 +207,8 @@ def bare_ends(case: Case, parts: Parts) -> list[Instant]:
 
     everyone = range(data.num_clients)
     clients = [samples("train", client) for client in everyone]
+    if case.bare is not None:
+        return case.bare(clients, torch.from_numpy(data.x[data.public]), parts.num_rounds)
     x, y = zip(*(samples("test", client) for client in everyone), strict=True)
     net, test = case.net().to(parts.device), (torch.cat(x), torch.cat(y))
     return fedavg(net, clients, test, case.training, parts.num_rounds)
@@ -215,6 +269,9 @@ def measure(bench: Bench) -> None:
         compare_memory(bench)
     elif options.variants:
         compare_variants(bench)
+    elif options.methods:
+        for case in methods():
+            compare(bench, case, ("1 worker", "2 workers"), case.limit)
     else:
         for name in options.only:
             case = CASES[name].on(options.device)
@@ -232,6 +289,7 @@ if __name__ == "__main__":
             only={"nargs": "+", "choices": list(CASES), "default": list(CASES), "help": "workloads"},
             rounds={"type": int, "help": "of a run"},
             variants={"action": "store_true", "help": "measure variations of W1 instead"},
+            methods={"action": "store_true", "help": "measure other methods than FedAvg instead"},
             memory={"action": "store_true", "help": "measure peak memory instead"},
             device={"choices": ("cpu", "cuda"), "default": "cpu", "help": "where both sides train"},
         )

@@ -1,6 +1,6 @@
-"""Federated averaging as a bare sequential loop in plain torch, the reference of ``bench_train.py``.
+"""Federated learning as bare sequential loops in plain torch, the references of ``bench_train.py``.
 
-One thread and one net, whose parameters are set to the global ones before each client trains. Nothing of
+One thread and one net of each architecture, whose parameters are set before each client trains. Nothing of
 fedsim is imported, and nothing is simulated. As a script it trains FedAvg's CNN on generated images and
 prints its peak memory, MiB.
 """
@@ -10,11 +10,11 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, kl_div, mse_loss
 
 Samples = tuple[Tensor, Tensor]
 """Inputs ``[n, ...]`` and labels ``[n]``."""
@@ -46,6 +46,20 @@ def mlp(hidden: int = 64) -> nn.Module:
 def logistic() -> nn.Module:
     """Return a softmax regression from 64 features to ten classes."""
     return nn.Linear(64, 10)
+
+
+class Reader(nn.Module):
+    """FedAvg's net for the next of 80 characters, with one LSTM layer of 64 units."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.lstm = nn.Embedding(80, 8), nn.LSTM(8, 64, batch_first=True)
+        self.head = nn.Linear(64, 80)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits of texts ``[b, length]``."""
+        logits: Tensor = self.head(self.lstm(self.embedding(x))[0][:, -1])
+        return logits
 
 
 def cnn() -> nn.Module:
@@ -121,6 +135,95 @@ def evaluate(net: nn.Module, samples: Samples) -> tuple[float, float]:
     logits = net(samples[0])
     hits = (logits.argmax(1) == samples[1]).float().mean()
     return hits.item(), cross_entropy(logits, samples[1]).item()
+
+
+def ditto(
+    net: nn.Module, clients: Sequence[Samples], training: Training, rounds: int, weight: float
+) -> list[Instant]:
+    """Train as :func:`fedavg`, and each client's own model, held near the global one with a weight."""
+    params: list[Tensor] = list(net.parameters())
+    owned = [[param.detach().clone() for param in params] for _ in clients]
+    model, ends, near = owned[0], list[Instant](), replace(training, mu=weight)
+    for _ in range(rounds):
+        cohort = torch.randperm(len(clients))[: training.asked].tolist()
+        num_samples = sum(len(clients[client][1]) for client in cohort)
+        mean = [torch.zeros_like(param) for param in model]
+        for client in cohort:
+            for start, its_training in ((model, training), (owned[client], near)):
+                with torch.no_grad():
+                    torch._foreach_copy_(params, start)
+                train(net, params, model, clients[client], its_training)
+                with torch.no_grad():
+                    if its_training is near:
+                        owned[client] = [param.clone() for param in params]
+                    else:
+                        torch._foreach_add_(mean, params, alpha=len(clients[client][1]) / num_samples)
+        model = mean
+        ends.append(now())
+    return ends
+
+
+def codistillation(
+    nets: Sequence[nn.Module],
+    clients: Sequence[Samples],
+    public: Tensor,
+    training: Training,
+    rounds: int,
+    learn_weights: bool,
+) -> list[Instant]:
+    """Train each client's own model after it has learned from all predictions on public samples.
+
+    Args:
+        nets: The architectures, which clients have in turns.
+        clients: Their samples.
+        public: The public samples, in batches.
+        training: The training of a round.
+        rounds: How many rounds.
+        learn_weights: Whether each client has a teacher of its own, whose weights are learned (KT-pFL); else
+            all learn from the mean of logits (FedMD).
+    """
+    of_nets: list[list[Tensor]] = [list(net.parameters()) for net in nets]
+    owned = [
+        [param.detach().clone() for param in of_nets[client % len(nets)]] for client in range(len(clients))
+    ]
+    weights = torch.full((len(clients), len(clients)), 1 / len(clients))
+    batches, ends = torch.split(public, 32), list[Instant]()
+    for _ in range(rounds):
+        cohort = sorted(torch.randperm(len(clients))[: training.asked].tolist())
+        predictions = []
+        with torch.no_grad():
+            for client in cohort:
+                torch._foreach_copy_(of_nets[client % len(nets)], owned[client])
+                predictions.append(torch.cat([nets[client % len(nets)](x) for x in batches]))
+        given = torch.stack(predictions)
+        if learn_weights:
+            given = given.softmax(-1)
+            block = weights[cohort][:, cohort].requires_grad_()
+            shares = block / block.sum(1, keepdim=True)
+            teachers = torch.einsum("kl,lpn->kpn", shares, given)
+            divergences = kl_div(teachers.log(), given, reduction="batchmean")
+            (slope,) = torch.autograd.grad(divergences, block)
+            weights[torch.tensor(cohort)[:, None], torch.tensor(cohort)] -= training.lr * slope
+        else:
+            teachers = given.mean(0).expand_as(given)
+        for client, teacher in zip(cohort, teachers.detach(), strict=True):
+            net, params = nets[client % len(nets)], of_nets[client % len(nets)]
+            with torch.no_grad():
+                torch._foreach_copy_(params, owned[client])
+            order = torch.randperm(len(public))
+            for chosen in torch.split(order, 32):
+                logits, wanted = net(public[chosen]), teacher[chosen]
+                if learn_weights:
+                    loss = kl_div(logits.log_softmax(-1), wanted, reduction="batchmean")
+                else:
+                    loss = mse_loss(logits, wanted)
+                gradients = torch.autograd.grad(loss, params)
+                with torch.no_grad():
+                    torch._foreach_add_(params, gradients, alpha=-training.lr)
+            train(net, params, params, clients[client], training)
+            owned[client] = [param.detach().clone() for param in params]
+        ends.append(now())
+    return ends
 
 
 def now() -> Instant:
