@@ -6,6 +6,7 @@ within a pass comes from the job's seed.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -52,9 +53,17 @@ class Pass:
             yield order[:used] if device is None else to_device(order[:used], device)
 
 
+_STREAMS = threading.local()
+
+
 def order_stream(name: str, seed: int = 0) -> SeededStream:
-    """Return the numbers that order the samples of a stream of fits, at the start for a fit's seed."""
-    numbers = SeededStream("order", name)
+    """Return the numbers that order the samples of a stream of fits, at the start for a fit's seed.
+
+    A thread has one stream of a name, since a fit draws from it alone; making one takes as long as a step.
+    """
+    streams: dict[str, SeededStream] = vars(_STREAMS)
+    if (numbers := streams.get(name)) is None:
+        numbers = streams[name] = SeededStream("order", name)
     numbers.start(seed)
     return numbers
 

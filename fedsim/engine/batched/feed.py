@@ -8,7 +8,7 @@ size. m: clients, b: batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import groupby, pairwise
+from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple, cast
 
@@ -75,8 +75,8 @@ class BatchedFeed:
     def at(self, step: int, can_pad: CanPad | None = None) -> Iterator[Batches]:
         """Yield the batches of a step, from the first client on; ``can_pad`` is for one stream."""
         num_at_work = self.num_at_work(step)
-        sizes = np.stack([stream.sizes(step)[:num_at_work] for stream in self._streams.values()], 1)
-        runs = _runs(sizes)
+        sizes = [stream.sizes(step)[:num_at_work].tolist() for stream in self._streams.values()]
+        runs = _runs(list(zip(*sizes, strict=True)))
         for parts in ([run] for run in runs) if can_pad is None else _padded(runs, can_pad):
             clients = slice(parts[0][0].start, parts[-1][0].stop)
             padded = max(its_sizes for _, its_sizes in parts)
@@ -90,11 +90,14 @@ class BatchedFeed:
             yield Batches(clients, padded, own_rows, batches, extras)
 
 
-def _runs(sizes: Array) -> list[_Run]:
-    """Return the neighbours whose batches have equal sizes, int64 ``[m, number of streams]``."""
-    changes = np.flatnonzero((sizes[1:] != sizes[:-1]).any(1)) + 1
-    bounds = [0, *changes.tolist(), len(sizes)]
-    return [(slice(start, stop), tuple(sizes[start].tolist())) for start, stop in pairwise(bounds)]
+def _runs(sizes: Sequence[tuple[int, ...]]) -> list[_Run]:
+    """Return the neighbours whose batches have equal sizes, which are given for each stream."""
+    runs, start = list[_Run](), 0
+    for its_sizes, neighbours in groupby(sizes):
+        stop = start + sum(1 for _ in neighbours)
+        runs.append((slice(start, stop), its_sizes))
+        start = stop
+    return runs
 
 
 def _padded(runs: Sequence[_Run], can_pad: CanPad) -> Iterator[list[_Run]]:

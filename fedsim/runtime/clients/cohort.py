@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,7 +35,7 @@ from fedsim.runtime.clients.cohort_frames import NO_FRAME, Frames
 from fedsim.runtime.clients.cohort_records import BEGUN, NO_EVENT, SENT, CohortEvents, CohortRecords
 from fedsim.runtime.clients.hook_steps import Turn
 from fedsim.runtime.clients.leading_hook import LeadingHook
-from fedsim.runtime.clients.shared_hook import SharedHook, SharedReplies, loads_of_jobs
+from fedsim.runtime.clients.shared_hook import SharedHook, SharedReplies, loads_of_jobs, taken_apart
 from fedsim.runtime.server.open_dispatches import DISPATCH, Arrival, dispatch_values
 from fedsim.wire import SERVER, Message, Packed, pack
 
@@ -232,18 +232,22 @@ class Cohort:
         """Run hooks that can run for several clients; return whether all have ended well."""
         drivers, exchange = self.drivers, self._columns.exchange
         led = list[tuple[SharedHook, Sequence[Tree], list[int]]]()
-        for kind, places in drivers.like_clients(self._columns, sent).items():
+        apart: dict[int, tuple[Hashable | None, Sequence[Tree]]] = {}  # of each message
+        for (message_id, *kind), places in drivers.like_clients(self._columns, sent).items():
             packed = sent[places[0]]
             message = None if packed is None else packed.received
-            known, trees = drivers.shared_hook(exchange, kind, message, self._columns.round)
-            if known is None:
+            if message_id not in apart:
+                apart[message_id] = taken_apart(message)
+            like = exchange, *kind, apart[message_id][0]
+            hook = drivers.shared_hook(like, self._columns.round)
+            if hook is None:
                 leading = LeadingHook(drivers.engine, message)
-                known, trees = self._lead(begin(places[0], leading), leading, places[0]), leading.trees
-                if known is None:
+                hook = self._lead(begin(places[0], leading), leading, places[0])
+                if hook is None:
                     drivers.do_not_share(exchange)
                     return True
-                drivers.keep(known, exchange, kind, message)
-            led.append((known, trees, places))
+                drivers.keep(hook, like)
+            led.append((hook, apart[message_id][1], places))
         for first, *_ in (places for *_, places in led):
             self._turns.pop(first, None)
         by_shape = defaultdict[tuple[int, ...], list[tuple[SharedHook, Sequence[Tree], list[int]]]](list)

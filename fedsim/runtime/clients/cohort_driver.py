@@ -24,13 +24,12 @@ from fedsim.clock import Trace, VirtualTimeLoop, running_loop
 from fedsim.engine.engine import Engine
 from fedsim.errors import InvariantError
 from fedsim.network import TimetableCarrier, has_timetable
-from fedsim.params import Tree
 from fedsim.runtime import told_losses
 from fedsim.runtime.clients.cohort import Cohort
 from fedsim.runtime.clients.hook_steps import Turn
 from fedsim.runtime.clients.host import ClientHost
 from fedsim.runtime.clients.interrupted_work import Churn
-from fedsim.runtime.clients.shared_hook import SharedHook, skeleton
+from fedsim.runtime.clients.shared_hook import SharedHook
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.purity import fingerprint
 from fedsim.wire import Message, Packed
@@ -161,33 +160,27 @@ class CohortDrivers:
             alike[kind].append(place)
         return alike
 
-    def shared_hook(
-        self, exchange: str, kind: Kind, message: Message | None, number: int
-    ) -> tuple[SharedHook | None, Sequence[Tree]]:
-        """Return what hooks of earlier rounds have done that are like these, and the trees of a message.
+    def shared_hook(self, like: Hashable, number: int) -> SharedHook | None:
+        """Return what hooks of earlier rounds have done that are like these, if it holds for them.
 
         Args:
-            exchange: The exchange.
-            kind: What is alike.
-            message: The message that is received.
+            like: What is alike (:meth:`keep`).
             number: The round.
         """
-        trees = list[Tree]()
-        try:
-            hook = self._shared.get((exchange, *kind[1:], skeleton(message, trees)))
-        except TypeError:
-            return None, ()
-        training = self.parts.training.in_round(number, self.parts.num_rounds)
-        if hook is None or not (hook.training is training or hook.training == training):
-            return None, ()
-        return hook, trees
+        hook, training = self._shared.get(like), self.parts.training.in_round(number, self.parts.num_rounds)
+        return hook if hook and (hook.training is training or hook.training == training) else None
 
-    def keep(self, hook: SharedHook, exchange: str, kind: Kind, message: Message | None) -> None:
-        """Keep what a hook has done, for later rounds, if it holds there."""
+    def keep(self, hook: SharedHook, like: Hashable) -> None:
+        """Keep what a hook has done, for later rounds, if it holds there.
+
+        Args:
+            hook: What it has done.
+            like: Exchange, training samples, architecture, and the message apart from its trees.
+        """
         if hook.is_lasting:
             if len(self._shared) == MAX_SHARED:
                 self._shared.clear()
-            self._shared[exchange, *kind[1:], skeleton(message, [])] = hook
+            self._shared[like] = hook
 
     def do_not_share(self, exchange: str) -> None:
         """Run the hooks of an exchange for each client from now on."""

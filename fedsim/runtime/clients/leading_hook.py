@@ -24,7 +24,7 @@ from fedsim.engine.shared_fit import LeadingFit
 from fedsim.params import Array, Form, Model, PendingTree, Tree
 from fedsim.rng import Key
 from fedsim.runtime.clients.hook_steps import Turn
-from fedsim.runtime.clients.shared_hook import SentTree, SharedFit, SharedHook, making, skeleton
+from fedsim.runtime.clients.shared_hook import SentTree, SharedFit, SharedHook, making, taken_apart
 from fedsim.walk import instances
 from fedsim.wire import Message
 
@@ -118,24 +118,18 @@ class LeadingHook:
         self._engine = engine
         self.context: LeadingContext | None = None
         self.message = message
-        self._is_lasting, self._is_refused = True, False
-        self.trees: list[Tree] = []
-        self._watched: list[PendingTree] = []  # the same trees, as the hook sees them
-        try:
-            skeleton(message, self.trees)
-        except TypeError:
-            self._is_lasting, self.trees = False, []
-        else:
-            self._watched = list(map(self._watched_tree, self.trees))
+        self._is_refused = False
+        like, self.trees = taken_apart(message)
+        self._is_lasting = like is not None
+        # The same trees, as the hook sees them.
+        self._watched = [PendingTree(Form.of(tree), partial(self._looked_at, tree)) for tree in self.trees]
+        if self.trees:
             numbers = {id(tree): number for number, tree in enumerate(self.trees)}
             self.message = making(message, lambda tree: numbers.get(id(tree)))(self._watched)
         self._requests: list[Sequence[Effort]] = []
         self._shared: list[SharedFit] = []
         self._fits: list[LeadingFit] = []
         self._trained: dict[int, SentTree] = {}  # the trees of its results, by their ids
-
-    def _watched_tree(self, tree: Tree) -> PendingTree:
-        return PendingTree(Form.of(tree), partial(self._looked_at, tree))
 
     def _looked_at(self, tree: Tree) -> Tree:
         self._is_lasting = False

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -144,7 +144,7 @@ class SharedReplies:
         of_fits = [self._results[fit].trees(name, part, form) for fit, name, part, form in self._hook.sent]
         return [make((*trees, *received)) for trees in zip(*of_fits, strict=True)]
 
-    @property
+    @cached_property
     def are_in_range(self) -> bool:
         """Whether no trained scalar of any reply is known to be out of range."""
         return all(results.are_in_range for results in self._results.values())
@@ -168,8 +168,20 @@ def loads_of_jobs(devices: Device, key: Key, counts: Sequence[Sequence[int]], jo
     return np.array(factors).T
 
 
+def taken_apart(message: Message | None) -> tuple[Hashable | None, list[Tree]]:
+    """Return what a received message is apart from the values of its trees, and the trees.
+
+    None and no trees where it holds arrays outside of trees, or where a tree is pending.
+    """
+    trees = list[Tree]()
+    try:
+        return skeleton(message, trees), trees
+    except TypeError:
+        return None, []
+
+
 def skeleton(value: Any, trees: list[Tree]) -> Hashable:
-    """Return what a received value is apart from the values of the trees in it, which are appended.
+    """Return what a value is apart from the values of the trees in it, which are appended.
 
     Raises:
         TypeError: An array outside a tree, or a tree that is pending.
