@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from heapq import heappop, heappush
 from typing import cast
 
 import numpy as np
@@ -35,7 +34,7 @@ from fedsim.network.fluid_server_link import NEVER_NS, FluidPassage, ServerLink,
 from fedsim.network.max_min_star import Flow, MaxMinStar, noise_s
 from fedsim.network.uncontended_flows import uncontended_arrivals
 
-_TICK = -1  # in place of a parcel: flows end, or might
+_NONE = -1  # in place of a parcel
 
 
 def contended_arrivals(
@@ -54,30 +53,28 @@ def contended_arrivals(
     """
     star, result = MaxMinStar(capacity_bps), list[tuple[int, list[int]]]()
     starts_ns, sizes = parcels.at_ns.tolist(), parcels.num_bytes.tolist()
+    begins_ns = (parcels.at_ns + np.asarray(latencies_ns, np.int64)).tolist()
+    # The next one to begin last.
+    waiting = sorted(range(len(sizes)), key=begins_ns.__getitem__)[::-1]
     add, advance = star.add, star.advance
-    # Instants at which something happens, in the order in which they were set, and to which parcel.
-    heap: list[tuple[int, int, int]] = []
-    turn = tick_turn = next_parcel = num_flowing = origin_ns = 0
-    tick_ns = NEVER_NS
-    # Parcels that begin all at once do so before what else is due at their instant, others after it.
-    first_after_ns = 0 if all_at_once else 1
+    num_flowing = origin_ns = 0
+    tick_ns, set_ns = NEVER_NS, 0  # when flows end, or might, and when that was found
+    set_after = last = _NONE  # by then, and by now, the last parcel that began the moment that it started
     while True:
-        if next_parcel < len(sizes) and not (heap and heap[0][0] < starts_ns[next_parcel] + first_after_ns):
-            parcel = next_parcel
-            next_parcel += 1
-            now_ns = starts_ns[parcel]
-            if (wait_ns := latencies_ns[parcel]) > 0:
-                turn += 1
-                heappush(heap, (now_ns + wait_ns, turn, parcel))
-                continue
-        elif heap:
-            now_ns, its_turn, parcel = heappop(heap)
+        parcel = waiting[-1] if waiting else _NONE
+        if parcel == _NONE or begins_ns[parcel] > tick_ns:
+            is_tick = True
+        elif begins_ns[parcel] < tick_ns:
+            is_tick = False
         else:
-            return Arrivals.of(result)
-        if parcel == _TICK:
-            if its_turn != tick_turn:
-                continue  # an earlier one has taken its place
-            if now_ns > by_ns:
+            # At one instant what was set first comes first: a parcel's beginning is set when it starts. But
+            # parcels start all at once before anything else at that instant.
+            since_ns, starts_now = starts_ns[parcel] - set_ns, starts_ns[parcel] == tick_ns
+            is_tick = since_ns > 0 or (since_ns == 0 and parcel > set_after)
+            is_tick &= not (all_at_once and starts_now)
+        if is_tick:
+            now_ns = tick_ns
+            if now_ns == NEVER_NS or now_ns > by_ns:
                 return Arrivals.of(result)
             advance((now_ns - origin_ns) / 1e9)
             tick_ns = NEVER_NS
@@ -90,6 +87,8 @@ def contended_arrivals(
             is_due = end_s <= now_s + noise_s(now_s)
             wake_ns = now_ns if is_due else max(now_ns + 1, end_ns(origin_ns, end_s))
         else:
+            now_ns = begins_ns[waiting.pop()]
+            last = parcel if starts_ns[parcel] == now_ns else last
             if num_flowing:
                 advance((now_ns - origin_ns) / 1e9)
             else:
@@ -107,10 +106,8 @@ def contended_arrivals(
             else:
                 continue
         if wake_ns < tick_ns:
-            tick_ns = wake_ns
-            turn += 1
-            tick_turn = turn
-            heappush(heap, (wake_ns, turn, _TICK))
+            tick_ns, set_ns = wake_ns, now_ns
+            set_after = len(sizes) if is_tick and all_at_once else last
 
 
 class FluidCarrier:
