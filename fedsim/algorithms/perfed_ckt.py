@@ -162,7 +162,8 @@ class PerFedCKT(PublicSetDelivery[PerFedCKTConfig, Clusters | None, ClientState]
         model = (await client.fit(state.model, **near)).model
         predicted = await _predictions(client, model, samples)
         reply = predictions(predicted, positions, _form(client))
-        return replace(state, model=model, predictions=predicted), reply
+        # A client that gets the public set late has nothing from before to compare with centroids.
+        return replace(state, model=model, predictions=predicted if len(positions) else None), reply
 
     async def merge(
         self, server: ServerContext, state: Clusters | None, replies: Replies[LogitsUp]

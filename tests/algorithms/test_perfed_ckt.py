@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from math import log
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ import torch
 
 from fedsim.algorithms.base import Reply, Setting
 from fedsim.algorithms.common.distillation import softmax
+from fedsim.algorithms.contexts import ignored
 from fedsim.algorithms.perfed_ckt import Centroids, ClientState, CloseToTeacher, nearest
 from fedsim.engine.losses import Batch
 from fedsim.errors import UserError
@@ -144,6 +146,7 @@ class _Lone:
     """A client whose models predict one thing each, and that remembers what it has learned from."""
 
     client, num_public, public_at_clients = 0, 3, True
+    warn = staticmethod(ignored)
     task = SimpleNamespace(kind="classification")
     training = SimpleNamespace(batch_size=8)
 
@@ -158,7 +161,8 @@ class _Lone:
         return samples
 
     async def predict(self, model: Model, samples: list[int]) -> Array:
-        return np.array([self.logits[model.architecture]] * len(samples), np.float32)
+        rows = [self.logits[model.architecture]] * len(getattr(samples, "x", samples))
+        return np.array(rows, np.float32).reshape(-1, 2)
 
     async def fit(self, model: Model, **how: Any) -> Any:
         self.fits.append({"model": model.architecture, **how})
@@ -184,6 +188,21 @@ def test_a_client_learns_from_the_centroid_nearest_to_its_last_predictions_or_it
     assert (fit["streams"]["train"].samples, fit["streams"]["train"].batch_size) == ("train", 8)
     assert state.model.architecture == "trained"
     assert reply.values.tolist() == state.predictions.tolist() == [[0.5, 0.5]] * 3
+
+
+def test_a_client_that_gets_the_public_set_after_its_first_training_learns_from_centroids(world: Any) -> None:
+    client = _Lone({"first": [0.0, log(4)], "trained": [log(4), 0.0]})
+    client.public_at_clients = False
+    message = Centroids(np.array([[[1, 0]] * 3, [[0, 1]] * 3], np.float32), np.ones(2, np.int32))
+    algorithm = world.algorithm("perfed_ckt")
+    state, reply = asyncio.run(algorithm.train(client, ClientState(Model("first", {})), message))
+    assert len(reply.values) == 0
+    state = replace(state, received=np.zeros((3, 4), np.float32))
+    state, reply = asyncio.run(algorithm.train(client, state, message))
+    alone, near = client.fits
+    assert "extras" not in alone
+    assert near["extras"]["teacher"].value.tolist() == [[1, 0]] * 3
+    assert len(reply.values) == 3
 
 
 def test_newcomers_learn_from_centroids_in_a_run(world: Any) -> None:
