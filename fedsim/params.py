@@ -67,6 +67,12 @@ class Form(dict[str, ArrayForm]):
         return _form(tuple([(name, array.dtype, array.shape) for name, array in tree.items()]))
 
 
+def forms_of(tree: Tree) -> Mapping[str, ArrayForm | Array]:
+    """Return what gives the dtype and the shape of each array, without computing what is pending."""
+    forms: Mapping[str, ArrayForm | Array] = getattr(tree, "form", tree)
+    return forms
+
+
 @lru_cache(maxsize=256)
 def _form(listed: tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...]) -> Form:
     form = Form((name, ArrayForm(dtype, shape)) for name, dtype, shape in listed)

@@ -51,7 +51,7 @@ from fedsim.models import flops
 from fedsim.models.flops import Operations
 from fedsim.models.portable_operations import unportable
 from fedsim.models.process_cache import cached
-from fedsim.params import Array
+from fedsim.params import Array, ArrayForm, forms_of
 from fedsim.rng import Key
 
 NOTHING = Operations(0)
@@ -368,12 +368,12 @@ def _meta_batch(samples: Samples, size: int, resources: Resources) -> Batch:
 
 
 def _meta_extra(extra: Extra, sizes: Mapping[str, int]) -> Any:
-    def empty(array: Array) -> Tensor:
+    def empty(array: Array | ArrayForm) -> Tensor:
         shape = (sizes[extra.stream], *array.shape[1:]) if extra.stream else array.shape
         return _meta_array(shape, array.dtype)
 
     if isinstance(extra.value, Mapping):
-        return {name: empty(array) for name, array in extra.value.items()}
+        return {name: empty(array) for name, array in forms_of(extra.value).items()}
     return empty(extra.value)
 
 

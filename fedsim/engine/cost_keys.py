@@ -16,7 +16,7 @@ from fedsim.engine.jobs import (
     Samples,
 )
 from fedsim.models import Architecture
-from fedsim.params import Tree
+from fedsim.params import Tree, forms_of
 from fedsim.task import Task
 from fedsim.walk import is_own
 
@@ -68,4 +68,4 @@ def extra_form(extra: Extra) -> Hashable:
 
 def tree_form(tree: Tree) -> Hashable:
     """Return the names, types and shapes of arrays."""
-    return tuple((name, array.dtype.name, array.shape) for name, array in tree.items())
+    return tuple([(name, array.dtype.name, array.shape) for name, array in forms_of(tree).items()])

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from fedsim.algorithms.common.model_rounds import ModelTraining
+from fedsim.algorithms.common.proximal import held_near
 from fedsim.algorithms.fedavg import FedAvg
 from fedsim.clock import Trace, now_s
 from fedsim.engine.cost import FitWork
@@ -292,6 +293,11 @@ async def _sends_back_too(client: Any, state: Any, message: Any) -> Any:
     return state, ModelUpdate.of(model, num_samples=client.num_samples())
 
 
+async def _stays_near(client: Any, state: Any, message: Any) -> Any:
+    fitted = await client.fit(message.model, **held_near(message.model, 0.3))
+    return state, ModelUpdate.of(fitted.model, num_samples=client.num_samples())
+
+
 @pytest.mark.parametrize(
     ("hook", "changes", "is_once"),
     [
@@ -299,6 +305,7 @@ async def _sends_back_too(client: Any, state: Any, message: Any) -> Any:
         (_twice, {}, True),
         (_constant, {}, True),
         (_sends_back_too, {}, True),
+        (_stays_near, {}, True),
         (_plain, {"training.schedule": {"name": "step", "params": {"step_size": 1}}}, False),
         (_asks_for_the_round, {}, False),
         (_looks_at_the_message, {}, False),
