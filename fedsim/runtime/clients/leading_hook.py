@@ -6,6 +6,7 @@ may be another thing for the next client, and the hook cannot be shared.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, cast
@@ -124,8 +125,12 @@ class LeadingHook:
         # The same trees, as the hook sees them.
         self._watched = [PendingTree(Form.of(tree), partial(self._looked_at, tree)) for tree in self.trees]
         if self.trees:
-            numbers = {id(tree): number for number, tree in enumerate(self.trees)}
-            self.message = making(message, lambda tree: numbers.get(id(tree)))(self._watched)
+            # By place: one tree may lie in two places of this message, and not of a later one.
+            numbers = defaultdict[int, list[int]](list)
+            for number, tree in reversed(list(enumerate(self.trees))):
+                numbers[id(tree)].append(number)
+            make = making(message, lambda tree: numbers[id(tree)].pop() if id(tree) in numbers else None)
+            self.message = make(self._watched)
         self._requests: list[Sequence[Effort]] = []
         self._shared: list[SharedFit] = []
         self._fits: list[LeadingFit] = []

@@ -17,12 +17,13 @@ from fedsim.clock import Trace, now_s
 from fedsim.engine.cost import FitWork
 from fedsim.engine.fit_job_cache import CachedFit
 from fedsim.engine.jobs import Stream
-from fedsim.params import Form, Model, PendingTree, RowTree
+from fedsim.params import Form, Model, PendingTree, RowTree, Tree
 from fedsim.runtime.clients.cohort import Cohort
+from fedsim.runtime.clients.leading_hook import LeadingHook
 from fedsim.runtime.clients.shared_hook import making, skeleton
 from fedsim.runtime.run import run
 from fedsim.scenario import build, load_scenario
-from fedsim.wire import ModelBroadcast, ModelUpdate
+from fedsim.wire import ModelBroadcast, ModelUpdate, counted, message
 
 SIMPLE: Mapping[str, Any] = {
     "run": {"name": "shared", "rounds": 2},
@@ -274,6 +275,23 @@ def test_messages_that_differ_in_trees_alone_have_one_skeleton() -> None:
             parts_of(refused)
     row = RowTree(np.zeros(2), form)
     assert parts_of([row]) == ((list, ((0, form),)), [row])
+
+
+@message("anchored")
+class Anchored(ModelBroadcast):
+    anchor: Tree = counted()
+
+
+def test_a_tree_in_two_places_of_a_message_may_be_two_trees_later() -> None:
+    tree, other = ({"w": np.full(2, value)} for value in (1.0, 2.0))
+    leading = LeadingHook(cast(Any, None), Anchored("net", tree, {}, tree))
+    seen = cast(Anchored, leading.message)
+    assert leading.trees == [tree, tree]
+    slots = {id(seen.params): 0, id(seen.anchor): 1}
+    make = making({"near": seen.anchor, "model": Model("net", seen.params)}, lambda its: slots.get(id(its)))
+    made = make([tree, other])
+    assert (made["near"], made["model"].params) == (other, tree)
+    assert (seen.params["w"].tolist(), seen.anchor["w"].tolist()) == ([1, 1], [1, 1])
 
 
 async def _asks_for_the_round(client: Any, state: Any, message: Any) -> Any:
