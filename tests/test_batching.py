@@ -101,7 +101,6 @@ def test_results_are_the_same_together_and_one_by_one(
 ONE_BY_ONE = {
     "apfl": "its step is its own: it moves two models and alpha",
     "centralized": "the server trains one model",
-    "fml": "memes and own models may be of different architectures",
     "mapper": "it mixes parameters: its loss takes a model at other ones",
     "pfedme": "its step is its own: it moves two models",
 }

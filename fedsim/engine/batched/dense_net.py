@@ -116,7 +116,8 @@ class _Head(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, features: Tensor, nets: LiveNets) -> Tensor:
         context.nets, context.call = nets, nets.head_forward(features)
-        logits: Tensor = context.call.values[-1]
+        # Another tensor than the one that is kept: it will refer to this context.
+        logits: Tensor = context.call.values[-1].detach()
         return logits
 
     @staticmethod
