@@ -104,8 +104,8 @@ def durations_s(devices: Device, efforts: Sequence[Effort], counts: Sequence[int
 
     Args:
         devices: The devices, as one.
-        efforts: What the jobs ask of them: one of the first few devices, the next one of the next few.
-        counts: How few.
+        efforts: What jobs ask of devices.
+        counts: How many devices, one after the other, have each of these efforts.
         load: The factor on the time of each.
     """
     flops: Any = np.repeat([float(effort.total.flops) for effort in efforts], counts)

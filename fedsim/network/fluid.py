@@ -59,7 +59,8 @@ def contended_arrivals(
     add, advance = star.add, star.advance
     num_flowing = origin_ns = 0
     tick_ns, set_ns = NEVER_NS, 0  # when flows end, or might, and when that was found
-    set_after = last = _NONE  # by then, and by now, the last parcel that began the moment that it started
+    # The last parcel so far that began at the instant of its start; the same when tick_ns was set.
+    last = set_after = _NONE
     while True:
         parcel = waiting[-1] if waiting else _NONE
         if parcel == _NONE or begins_ns[parcel] > tick_ns:

@@ -241,7 +241,7 @@ class Cohort:
             like = exchange, *kind, apart[message_id][0]
             hook = drivers.shared_hook(like, self._columns.round)
             if hook is None:
-                leading = LeadingHook(drivers.engine, message)
+                leading = LeadingHook(drivers.engine, message, is_watched=drivers.keeps_hooks)
                 hook = self._lead(begin(places[0], leading), leading, places[0])
                 if hook is None:
                     drivers.do_not_share(exchange)

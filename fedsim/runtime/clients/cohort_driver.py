@@ -160,6 +160,11 @@ class CohortDrivers:
             alike[kind].append(place)
         return alike
 
+    @property
+    def keeps_hooks(self) -> bool:
+        """Whether what hooks do may be kept for later rounds: only those of fedsim's own algorithms."""
+        return type(self.parts.algorithm).__module__.startswith("fedsim.")
+
     def shared_hook(self, like: Hashable, number: int) -> SharedHook | None:
         """Return what hooks of earlier rounds have done that are like these, if it holds for them.
 

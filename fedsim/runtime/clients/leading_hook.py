@@ -1,7 +1,7 @@
 """The hook of the first of several like clients: it runs under observation.
 
-Its context, its results and the trees of its message say what it asks for. What holds for its client alone
-may be another thing for the next client, and the hook cannot be shared.
+Its context, its results and the trees of its message tell what it asks for. If it asks for what differs from
+client to client, it cannot be shared.
 """
 
 from __future__ import annotations
@@ -108,6 +108,8 @@ class LeadingHook:
     Args:
         engine: Who does its jobs.
         message: What the client has received.
+        is_watched: Whether the hook is given trees that tell when it looks at them. They are no dictionaries,
+            so hooks of private algorithms get the trees themselves, and what they do is not kept.
 
     Attributes:
         message: The same, with trees that tell when the hook looks at their values.
@@ -115,12 +117,12 @@ class LeadingHook:
         context: What the hook is given; None before it begins.
     """
 
-    def __init__(self, engine: Engine, message: Message | None) -> None:
+    def __init__(self, engine: Engine, message: Message | None, *, is_watched: bool = True) -> None:
         self._engine = engine
         self.context: LeadingContext | None = None
         self.message = message
         self._is_refused = False
-        like, self.trees = taken_apart(message)
+        like, self.trees = taken_apart(message) if is_watched else (None, [])
         self._is_lasting = like is not None
         # The same trees, as the hook sees them.
         self._watched = [PendingTree(Form.of(tree), partial(self._looked_at, tree)) for tree in self.trees]

@@ -294,6 +294,20 @@ def test_a_tree_in_two_places_of_a_message_may_be_two_trees_later() -> None:
     assert (seen.params["w"].tolist(), seen.anchor["w"].tolist()) == ([1, 1], [1, 1])
 
 
+async def _takes_a_dictionary(client: Any, state: Any, message: Any) -> Any:
+    fitted = await client.fit(Model(message.architecture, message.params | {}))
+    return state, ModelUpdate.of(fitted.model, num_samples=client.num_samples())
+
+
+def test_hooks_of_private_algorithms_get_dictionaries_and_are_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(FedAvg, "__module__", "my_algorithms")
+    shared, num_shared = run_with(_takes_a_dictionary, {"run.rounds": 4}, drives=True)
+    assert shared == run_with(_takes_a_dictionary, {"run.rounds": 4}, drives=False)[0]
+    assert 4 <= num_shared < 20
+
+
 async def _asks_for_the_round(client: Any, state: Any, message: Any) -> Any:
     fitted = await client.fit(message.model, steps=client.round)
     return state, ModelUpdate.of(fitted.model, num_samples=client.num_samples())
