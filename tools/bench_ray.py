@@ -23,7 +23,7 @@ from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.result import RoundRow, RunResult
 from fedsim.runtime.run import run
 
-MAX_RATIO = {"W2": 1.25, "W3": 4.0}  # W3's clients are trained as rows of a block in threads alone
+MAX_RATIO = {"W2": 1.25, "W3": 3.0}
 MAX_GROWTH_MIB = 20.0
 ON_RAY = {"engine.executor": "ray", "engine.params": {"actors": 2}}
 

@@ -74,6 +74,7 @@ class Case:
     limited: tuple[str, ...] = ("1 worker", "2 workers")  # executions of which the fastest counts
     overrides: Mapping[str, Any] = field(default_factory=dict)
     bare: Bare | None = None  # instead of FedAvg
+    exchanges: int = 1  # how often a round asks its clients
 
     def parts(self, rounds: int | None = None, **overrides: Any) -> Parts:
         """Return the parts of a run."""
@@ -157,9 +158,12 @@ def methods() -> list[Case]:
     }
     public = {"data.public.size": 200}
 
-    def method(name: str, params: Mapping[str, Any], bare: Bare, overrides: Mapping[str, Any]) -> Case:
+    def method(
+        name: str, params: Mapping[str, Any], bare: Bare, overrides: Mapping[str, Any], exchanges: int = 1
+    ) -> Case:
         given = {"algorithm.name": name, "algorithm.params": params, **overrides}
-        return replace(w1, name=name, overrides=given, bare=bare, rounds=30, limit=MAX_METHOD_RATIO)
+        case = replace(w1, name=name, overrides=given, bare=bare, exchanges=exchanges)
+        return replace(case, rounds=30, limit=MAX_METHOD_RATIO)
 
     def distilled(nets: Sequence[nn.Module], *, learn_weights: bool) -> Bare:
         return lambda clients, public, rounds: codistillation(
@@ -176,8 +180,8 @@ def methods() -> list[Case]:
     ktpfl = {"public_per_round": "all", "distill_batch_size": 32, "order": "distill_first"}
     two = {"models": nets, "fleet.0.model": "net", "fleet.1.model": "small"}
     return [
-        method("fedmd", fedmd, distilled([mlp()], learn_weights=False), public),
-        method("ktpfl", ktpfl, distilled([mlp(), mlp(32)], learn_weights=True), {**public, **two}),
+        method("fedmd", fedmd, distilled([mlp()], learn_weights=False), public, 2),
+        method("ktpfl", ktpfl, distilled([mlp(), mlp(32)], learn_weights=True), {**public, **two}, 2),
         method("ditto", {"lam": 0.1}, twice, {}),
         Case("LSTM", Reader, reading, lstm, rounds=6, limit=MAX_METHOD_RATIO, limited=("2 workers",)),
     ]
@@ -189,7 +193,7 @@ def fedsim_ends(parts: Parts, asked: int) -> list[Instant]:
 
     def watch(row: RoundRow) -> None:
         ends.append(now())
-        if row.asked % asked:  # some methods ask a cohort twice
+        if row.asked != asked:
             raise RuntimeError(f"round {row.round} asked {row.asked} clients instead of {asked}")
 
     run(parts, watch=watch)
@@ -217,7 +221,9 @@ def bare_ends(case: Case, parts: Parts) -> list[Instant]:
 def round_s(case: Case, side: str, rounds: int | None) -> NDArray[np.float64]:
     """Return real and processor time a round, s, ``[2]``: the median over all rounds but the first."""
     parts = case.parts(rounds, **EXECUTIONS.get(side, {}))
-    ends = bare_ends(case, parts) if side == "bare" else fedsim_ends(parts, case.training.asked)
+    ends = (
+        bare_ends(case, parts) if side == "bare" else fedsim_ends(parts, case.exchanges * case.training.asked)
+    )
     window = case.training.evaluate_every or 1  # of rounds in which equally much is done
     return np.asarray(np.median(np.diff(ends[::window], axis=0), axis=0) / window)
 
@@ -261,6 +267,8 @@ def measure(bench: Bench) -> None:
     options = bench.options
     if options.device == "cuda" and not torch.cuda.is_available():
         raise SystemExit("--device cuda: torch finds no CUDA device on this computer")
+    if options.device == "cuda" and options.methods:
+        raise SystemExit("--methods: their bare loops train on the CPU alone, so leave out --device")
     least = 6 if options.variants else 2
     if (options.rounds or least) < least:
         raise SystemExit(f"--rounds {options.rounds}: the first is not timed, so give at least {least}")
