@@ -31,6 +31,7 @@ from fedsim.errors import FedsimError, JobError
 JOB_START = RecordKind("job_start", ("client", "dispatch", "job", "flops", "duration_s"))
 JOB_END = RecordKind("job_end", ("client", "dispatch", "job", "outcome"))
 FIT = Fit.__name__.lower()
+"""The name of a fit in these records."""
 DONE = "done"
 """The outcome of a job that has come to its end; others were cancelled or have failed."""
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedsim.engine.cost import Costs, Effort, duration_s, load_of
+from fedsim.engine.cost import Costs, Effort, duration_s, durations_s, load_of
 from fedsim.engine.jobs import (
     Call,
     ClientSamples,
@@ -339,6 +339,22 @@ def test_devices_that_are_given_as_one_take_the_times_of_each(
         for speed, bandwidth, load in drawn
     ]
     assert duration_s(together, effort, loads).tolist() == singly
+
+
+@pytest.mark.parametrize("bandwidth", [1e12, 1e8])  # of which the second makes some steps wait for memory
+def test_several_devices_with_jobs_of_their_own_take_as_long_as_each(bandwidth: float) -> None:
+    efforts = [Effort.of([(2, Operations(4e8, 1e7)), (1, Operations(1e8, 5e8))]), _effort(5e8)]
+    counts, speeds, loads = [2, 3], [1e9, 2e9, 5e8, 1e9, 3e9], np.array([1.0, 0.5, 2.0, 1.5, 1.0])
+    given_as_one: dict[str, Any] = {
+        "speed_flops": np.array(speeds),
+        "memory_bandwidth_bytes_per_s": np.full(5, bandwidth),
+    }
+    singly = [
+        duration_s(_device(speed_flops=speed, memory_bandwidth_bytes_per_s=bandwidth), effort, load)
+        for speed, effort, load in zip(speeds, [*efforts[:1] * 2, *efforts[1:] * 3], loads, strict=True)
+    ]
+    together = _device(**given_as_one)
+    assert durations_s(together, efforts, counts, loads).tolist() == singly
 
 
 def test_the_steps_of_a_job_are_kept_apart(lab: Lab, costs: Costs) -> None:
