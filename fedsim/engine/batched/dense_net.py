@@ -82,18 +82,13 @@ class DenseNet:
         self.names = tuple([f"{layer.name}.{leaf}" for layer in layers for leaf in ("weight", "bias")])
         self.num_params = sum((layer.num_inputs + 1) * layer.num_outputs for layer in layers)
         self.num_values = layers[0].num_inputs + sum(layer.num_outputs for layer in layers)
-        self._can_pad: dict[tuple[int, int], bool] = {}  # what has been found out, by both sizes
 
     def can_pad(self, num_clients: int, size: int, padded: int) -> bool:
         """Return whether to pad batches: where no bit changes, and rows cost less than another batch."""
-        if 6 * self.num_params * num_clients * (padded - size) > PADDING_FLOPS:
-            return False
-        if (keeps_bits := self._can_pad.get((size, padded))) is None:
-            keeps_bits = all(
-                can_pad(size, padded, layer.num_inputs, layer.num_outputs) for layer in self.layers
-            )
-            self._can_pad[size, padded] = keeps_bits
-        return keeps_bits
+        flops = 6 * self.num_params * num_clients * (padded - size)
+        return flops <= PADDING_FLOPS and all(
+            can_pad(size, padded, layer.num_inputs, layer.num_outputs) for layer in self.layers
+        )
 
 
 class _Call(NamedTuple):

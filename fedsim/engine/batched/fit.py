@@ -192,8 +192,8 @@ class _Tile:
         extras = {**self._trees_of(clients), **batches.extras} if with_autograd else {}
         # Only these are padded, and call a net once: the rows of another stream are not those of the first.
         own_rows = batches.own_rows if self._losses.are_cross_entropies else ()
-        for name, grad_logits in self._losses.grad_logits(step, batches, nets, extras).items():
-            nets[name].backward(grad_logits, self._models[name].gradients(clients), own_rows)
+        for name, grad_outputs in self._losses.grad_outputs(step, batches, nets, extras).items():
+            nets[name].backward(grad_outputs, self._models[name].gradients(clients), own_rows)
 
     def _trees_of(self, clients: slice) -> dict[str, Mapping[str, Tensor]]:
         """Return the extras that are trees, of some clients."""

@@ -35,7 +35,7 @@ class Losses:
         self._values = np.empty((len(jobs), jobs[0].num_steps))
         self._log_p: dict[int, list[tuple[slice, int, Tensor]]] = {}
 
-    def grad_logits(
+    def grad_outputs(
         self, step: int, batches: Batches, nets: Mapping[str, LiveNets], extras: Extras
     ) -> Mapping[str, Sequence[Tensor | None]]:
         """Return the gradients of the outputs of each call of each trained net; the losses are remembered."""

@@ -248,8 +248,8 @@ class Cohort:
                     return True
                 drivers.keep(hook, like)
             led.append((hook, apart[message_id][1], places))
-        for first, *_ in (places for *_, places in led):
-            self._turns.pop(first, None)
+        for *_, places in led:
+            self._turns.pop(places[0], None)
         by_shape = defaultdict[tuple[int, ...], list[tuple[SharedHook, Sequence[Tree], list[int]]]](list)
         for group in led:
             by_shape[tuple([len(request) for request in group[0].requests])].append(group)

@@ -37,9 +37,8 @@ from fedsim.wire import Message, Packed
 MAX_DOUBLINGS = 4
 """Doublings of the number of cohorts that the loop drives after each attempt in vain, at most."""
 
-
 MAX_SHARED = 1024
-"""What so many hooks do is kept at once."""
+"""The number of kept hooks at which all are forgotten."""
 
 Kind: TypeAlias = tuple[int, int, str]
 """What like clients have in common: the identity of the message, training samples, architecture."""
@@ -93,6 +92,7 @@ class CohortDrivers:
     trace: Trace
     num_cohorts: int = field(default=0, init=False)
     num_driven: int = field(default=0, init=False)
+    # What hooks have done in earlier rounds, by what is alike.
     _shared: dict[Hashable, SharedHook] = field(default_factory=dict, init=False)
     _unshared: set[str] = field(default_factory=set, init=False)  # exchanges with a hook for each client
     _num_in_vain: int = field(default=0, init=False)  # attempts in a row

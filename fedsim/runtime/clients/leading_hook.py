@@ -168,12 +168,12 @@ class LeadingHook:
             fit = LeadingFit(self._engine, make(self.trees), flops, end_ns, request.place)
             results.append(fitted := fit.fitted())
             for name, model in fitted.models.items():
-                self._note(name, model)
+                self._remember(name, model)
             self._fits.append(fit)
         self._requests.append([timed.effort for timed in request.jobs])
         return results
 
-    def _note(self, name: str, model: Model) -> None:
+    def _remember(self, name: str, model: Model) -> None:
         trees: Mapping[Part, Tree] = {"params": model.params, "buffers": model.buffers}
         for part, tree in trees.items():
             if type(tree) is PendingTree:

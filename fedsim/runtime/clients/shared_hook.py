@@ -209,7 +209,8 @@ def making(value: Any, slot_of: Callable[[Tree], int | None]) -> Make:
         slot_of: Returns the number of a tree among those that will be given; None for one that stays.
 
     Raises:
-        KeyError: Such a tree is in a value of another kind than a message, a mapping, a list or a tuple.
+        KeyError: Such a tree is in a value of another kind than a message, a fit, an extra, a model, a
+            mapping, a list or a tuple.
     """
     return _making(value, slot_of) or (lambda trees: value)
 

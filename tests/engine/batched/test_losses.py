@@ -170,7 +170,7 @@ def test_gradients_and_losses_are_those_of_one_client(name: str, data: st.DataOb
     batches = Batches(clients, (batch_size, batch_size), [(clients, batch_size)], world.batches(), {})
     for step in range(num_steps):
         nets = world.nets(with_autograd=not together.are_cross_entropies)
-        grad_logits = together.grad_logits(step, batches, nets, {"teacher": world.teacher})
+        grad_outputs = together.grad_outputs(step, batches, nets, {"teacher": world.teacher})
     for client, loss in enumerate(of_each):
         alone = world.of(client)
         nets = alone.nets()
@@ -180,7 +180,7 @@ def test_gradients_and_losses_are_those_of_one_client(name: str, data: st.DataOb
         assert together.mean(client) == fmean([float(sum(others, start=first))] * num_steps)
         for net, mine in by_name.items():
             gradients = torch.autograd.grad(mine, nets[net].outputs, retain_graph=True)
-            for gradient, its_gradient in zip(gradients, grad_logits[net], strict=True):
+            for gradient, its_gradient in zip(gradients, grad_outputs[net], strict=True):
                 assert its_gradient is not None
                 assert gradient.numpy().tobytes() == its_gradient[client].numpy().tobytes()
 
