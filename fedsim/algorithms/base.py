@@ -110,6 +110,7 @@ class Exchange(Generic[S, P, D, U]):
         who: The round's ``cohort``; ``all`` clients; or those who ``answered`` the previous exchange, the
             cohort if there is none. Before the first round and after the last, the cohort is all clients.
         reply: Kind of the reply; another kind is rejected. None: clients send no frame.
+        changes: Fields of the reply that are changes of models, and no models, which codecs have to know.
     """
 
     name: str = field(kw_only=False)
@@ -119,6 +120,7 @@ class Exchange(Generic[S, P, D, U]):
     when: When = "round"
     who: Who = "cohort"
     reply: type[U] | None = None
+    changes: tuple[str, ...] = ()
 
 
 Exchanges: TypeAlias = tuple[Exchange[S, P, Any, Any], ...]

@@ -51,6 +51,11 @@ class FedBuff(ModelTraining[FedBuffConfig, ServerState]):
 
     discounted = "steps"
 
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What clients send are changes."""
+        return ("params",)
+
     def start(self, server: ServerContext) -> ServerState:
         """Begin with the start values of the server's architecture, and a velocity of 0."""
         model = server.initial_model()

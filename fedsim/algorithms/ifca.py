@@ -85,6 +85,11 @@ class IFCA(ModelClusters[IFCAConfig]):
     messages = (*ModelClusters.messages, ModelsOnBase)
     discounted = "shares"
 
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """With gradients, what clients send are changes."""
+        return ("params",) if self.config.option == "grad_avg" else ()
+
     def start(self, server: ServerContext) -> Models:
         """Begin with different models, all on the base of the first if it is shared."""
         models = super().start(server)

@@ -72,7 +72,9 @@ class PerFedCKTConfig(OwnModelConfig):
 class Centroids(Message):
     """Mean predictions of clusters of clients."""
 
-    values: NDArray[np.float32] = counted()  # mean probabilities of each cluster, float32 [C, p, N]
+    values: NDArray[np.float32] = counted(
+        probabilities=True
+    )  # mean probabilities of each cluster, float32 [C, p, N]
     counts: NDArray[np.int32]  # how many clients each one has, int32 [C]
 
     def __post_init__(self) -> None:

@@ -188,6 +188,11 @@ class PFedHN(TrainingRounds[PFedHNConfig, Hypernetwork, Tree]):
         server="a hypernetwork, an embedding of each client",
     )
 
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What clients send are changes."""
+        return ("params",)
+
     def start(self, server: ServerContext) -> Hypernetwork:
         """Begin with a hypernetwork and embeddings drawn from the server's key."""
         config, params = self.config, server.initial_model().params

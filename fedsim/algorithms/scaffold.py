@@ -97,6 +97,11 @@ class Scaffold(ModelTraining[ScaffoldConfig, ServerState]):
     reply = ControlledChange
     new_replies_only = "one that is merged rounds later changes a control that the client has taken back"
 
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What clients send are changes."""
+        return ("params", "control")
+
     def start(self, server: ServerContext) -> ServerState:
         """Begin with a control of zero."""
         model = server.initial_model()

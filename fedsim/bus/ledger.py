@@ -3,7 +3,8 @@
 Two currencies (specification 2.3). *Bytes* are the length of each frame, whether or not it arrived.
 *Parameters* are the papers' metric: scalars of fields declared ``counted``. Frames of a kind that is marked
 as data carry raw samples; their bytes stand apart as ``data`` and are part of neither. What protocols add to
-a frame on the link is ``overhead``, apart from all of these. A row costs 59 bytes.
+a frame on the link is ``overhead``, apart from all of these. *Plain* bytes are the length that a frame would
+have without codecs. A row costs 67 bytes.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ class Totals:
     data_down: int = 0
     overhead_up: int = 0
     overhead_down: int = 0
+    bytes_plain_up: int = 0
+    bytes_plain_down: int = 0
 
     @property
     def sent_up(self) -> int:
@@ -97,6 +100,7 @@ _SENT = {
     "sent_ns": "q",
     "bytes": "q",
     "parameters": "q",
+    "plain": "q",
     "client": "i",
     "round": "i",
     "dispatch": "i",
@@ -121,26 +125,33 @@ class Ledger:
         self._arrivals = array("i")
         self._arrived_ns = array("q")
         self._words = Numbers()
-        # frames, bytes, parameters, data bytes, overhead bytes; [down, up]
-        self._totals = ([0, 0, 0, 0, 0], [0, 0, 0, 0, 0])
+        # frames, bytes, parameters, data bytes, overhead bytes, plain bytes; [down, up]
+        self._totals = ([0] * 6, [0] * 6)
 
     def __len__(self) -> int:
         return len(self._outcome)
 
-    def sent(self, at_ns: int, header: Header, up: bool, what: Sent) -> int:
+    def sent(self, at_ns: int, header: Header, up: bool, what: Sent, plain_bytes: int | None = None) -> int:
         """Enter a frame that is being put on a link at an instant; return its row.
 
-        The header is that of the frame or of its dispatch.
+        The header is that of the frame or of its dispatch. ``plain_bytes`` is its length without codecs; None
+        where it is not coded.
         """
         row = len(self._outcome)
-        self._sent.frombytes(self._sent_row(at_ns, header, up, what))
+        self._sent.frombytes(self._sent_row(at_ns, header, up, what, plain_bytes))
         self._outcome.append(_IN_FLIGHT)
         self._arrivals.append(0)
         self._arrived_ns.append(_NEVER)
         return row
 
     def delivered(
-        self, sent_ns: Array, arrived_ns: Array, headers: Any, up: bool, what: Sequence[Column]
+        self,
+        sent_ns: Array,
+        arrived_ns: Array,
+        headers: Any,
+        up: bool,
+        what: Sequence[Column],
+        plain_bytes: Column,
     ) -> None:
         """Enter frames that are delivered.
 
@@ -150,6 +161,7 @@ class Ledger:
             headers: Those of the dispatches, as one with arrays where they differ.
             up: Whether they go to the server.
             what: The values of :data:`Sent` in columns.
+            plain_bytes: The length of each without codecs.
         """
         kind, num_bytes, num_parameters, is_data, overhead_bytes = what
         words, count = self._words, len(sent_ns)
@@ -157,6 +169,7 @@ class Ledger:
         rows["sent_ns"], rows["bytes"], rows["parameters"] = sent_ns, num_bytes, num_parameters
         rows["client"], rows["round"], rows["dispatch"] = headers.client, headers.round, headers.dispatch
         rows["overhead"], rows["up"], rows["data"] = overhead_bytes, up, is_data
+        rows["plain"] = plain_bytes
         rows["kind"] = [words[word] for word in kind] if isinstance(kind, np.ndarray) else words[kind]
         rows["exchange"] = words[headers.exchange]
         self._sent.frombytes(rows.tobytes())
@@ -166,9 +179,10 @@ class Ledger:
         totals = self._totals[up]
         totals[:] = map(add, totals, _sums(rows))
 
-    def _sent_row(self, at_ns: int, header: Header, up: bool, what: Sent) -> bytes:
+    def _sent_row(self, at_ns: int, header: Header, up: bool, what: Sent, plain_bytes: int | None) -> bytes:
         """Return the row of a frame, which counts in the totals from now on."""
         kind, num_bytes, num_parameters, is_data, overhead_bytes = what
+        plain_bytes = num_bytes if plain_bytes is None else plain_bytes
         words, totals, sender = self._words, self._totals[up], header.sender
         totals[0] += 1
         totals[4] += overhead_bytes
@@ -177,10 +191,12 @@ class Ledger:
         else:
             totals[1] += num_bytes
             totals[2] += num_parameters
+            totals[5] += plain_bytes
         return _SENT_ROW.pack(
             at_ns,
             num_bytes,
             num_parameters,
+            plain_bytes,
             sender if sender >= 0 else header.receiver,
             header.round,
             header.dispatch,
@@ -204,8 +220,8 @@ class Ledger:
 
     def totals(self) -> Totals:
         """Return the sums over all frames so far."""
-        (fd, bd, pd, dd, od), (fu, bu, pu, du, ou) = self._totals
-        return Totals(fu, fd, bu, bd, pu, pd, du, dd, ou, od)
+        down, up = self._totals
+        return Totals(*(number for pair in zip(up, down, strict=True) for number in pair))
 
     def outcomes(self) -> dict[str, int]:
         """Return how many frames ended how, by the outcome's name in lower case."""
@@ -232,6 +248,7 @@ class Ledger:
             "up": row["up"].copy(),
             "data": row["data"].copy(),
             "bytes": row["bytes"].copy(),
+            "bytes_plain": row["plain"].copy(),
             "parameters": row["parameters"].copy(),
             "overhead": row["overhead"].astype(np.int64),
             "arrivals": np.array(self._arrivals),
@@ -249,8 +266,8 @@ class Ledger:
             if sums != self._totals[up]:
                 way_name = "up" if up else "down"
                 raise InvariantError(
-                    f"the ledger's rows {way_name} sum to {sums} (frames, bytes, parameters, data, overhead) "
-                    f"but its totals say {self._totals[up]}"
+                    f"the ledger's rows {way_name} sum to {sums} (frames, bytes, parameters, data, overhead, "
+                    f"plain) but its totals say {self._totals[up]}"
                 )
 
     def _rows(self) -> Array:
@@ -259,8 +276,8 @@ class Ledger:
 
 
 def _sums(rows: Array) -> list[int]:
-    """Return what frames of one direction add up to: frames, bytes, parameters, data, overhead."""
+    """Return what frames of one direction add up to: frames, bytes, parameters, data, overhead, plain."""
     is_data, num_bytes = rows["data"], rows["bytes"]
     data = int(num_bytes @ is_data)
     parameters, overhead = int(rows["parameters"] @ ~is_data), int(rows["overhead"].sum(dtype=np.int64))
-    return [len(rows), int(num_bytes.sum()) - data, parameters, data, overhead]
+    return [len(rows), int(num_bytes.sum()) - data, parameters, data, overhead, int(rows["plain"] @ ~is_data)]

@@ -31,6 +31,8 @@ from fedsim.wire import SERVER, Envelope, Frame, Kinds, Message, Packed, decode,
 TRANSFER_START = RecordKind(
     "transfer_start", ("client", "dispatch", "up", "message", "bytes", "parameters", "data", "overhead")
 )
+CODED = RecordKind("coded", ("client", "dispatch", "up", "bytes_plain"))
+"""What a coded frame that is put on its link would be without codecs."""
 TRANSFER_END = RecordKind("transfer_end", ("client", "dispatch", "up", "outcome", "cause"))
 """The first end of a frame; ``cause`` says why it was not delivered."""
 TRANSFER_COPY = RecordKind("transfer_copy", ("client", "dispatch", "up", "outcome", "cause"))
@@ -43,10 +45,14 @@ class OnLink(NamedTuple):
     Attributes:
         what: As ledger and trace have it.
         link_bytes: Their length with the overhead.
+        plain_bytes: Their length without codecs.
+        is_coded: Whether they are coded.
     """
 
     what: Sent
     link_bytes: int
+    plain_bytes: int
+    is_coded: bool
 
 
 def transfer_start_values(header: Header, up: bool, what: Sent | Sequence[Column]) -> tuple[Any, ...]:
@@ -55,6 +61,11 @@ def transfer_start_values(header: Header, up: bool, what: Sent | Sequence[Column
     The header is that of the frame or of its dispatch.
     """
     return header.client, header.dispatch, up, *what
+
+
+def coded_values(header: Header, up: bool, plain_bytes: Column | int) -> tuple[Any, ...]:
+    """Return the values of the record that a frame is coded, likewise."""
+    return header.client, header.dispatch, up, plain_bytes
 
 
 def transfer_end_values(header: Header, up: bool, outcome: Outcome, cause: str = "") -> tuple[Any, ...]:
@@ -140,9 +151,11 @@ class MemoryBus:
     def _launch(self, transfer: _Transfer) -> None:
         """Put a frame on its link, as one more row of the ledger."""
         header, frame, client, up = transfer.header, transfer.frame, transfer.client, transfer.up
-        on_link = self._on_link(transfer.packed, frame.num_bytes, up)
-        transfer.row = row = self.ledger.sent(now_ns(), header, up, on_link.what)
+        on_link = self._on_link(transfer.packed, frame.num_bytes, header.exchange, up)
+        transfer.row = row = self.ledger.sent(now_ns(), header, up, on_link.what, on_link.plain_bytes)
         self.trace.record(TRANSFER_START, *transfer_start_values(header, up, on_link.what))
+        if on_link.is_coded:
+            self.trace.record(CODED, *coded_values(header, up, on_link.plain_bytes))
         parcel = Parcel(header.sender, header.receiver, on_link.link_bytes, frame)
         transfer.passage = passage = self.carrier.carry(parcel, transfer)
         self._under_way.setdefault(client, {})[row] = transfer
@@ -159,12 +172,13 @@ class MemoryBus:
         """Return what the frames of a message of an exchange are on a link."""
         # Addresses and rounds always take four bytes.
         frame = packed.frame(sender=SERVER, receiver=SERVER, round=0, exchange=exchange)
-        return self._on_link(packed, frame.num_bytes, up)
+        return self._on_link(packed, frame.num_bytes, exchange, up)
 
-    def _on_link(self, packed: Packed, num_bytes: int, up: bool) -> OnLink:
+    def _on_link(self, packed: Packed, num_bytes: int, exchange: str, up: bool) -> OnLink:
         link_bytes = self._wire_bytes(num_bytes, "up" if up else "down")
         what = packed.kind, num_bytes, packed.num_parameters, packed.is_data, link_bytes - num_bytes
-        return OnLink(what, link_bytes)
+        is_coded = packed.message.ORIGINAL is not None
+        return OnLink(what, link_bytes, packed.plain_bytes(exchange) if is_coded else num_bytes, is_coded)
 
     @property
     def is_idle(self) -> bool:

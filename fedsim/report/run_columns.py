@@ -43,7 +43,12 @@ BYTES = _both_ways("bytes", size, "Length of the frames sent {to}, without those
 PARAMETERS = _both_ways("parameters", count, "Model parameters, or other scalars, sent {to}.")
 DATA = _both_ways("data", size, "Length of the frames sent {to} that carry raw samples.")
 OVERHEAD = _both_ways("overhead", size, "What protocols add to the frames sent {to}.")
-TRAFFIC = FRAMES | BYTES | PARAMETERS | DATA | OVERHEAD
+PLAIN = _both_ways(
+    "bytes_plain",
+    size,
+    "Length that the frames sent {to}, without those of raw samples, would have without codecs.",
+)
+TRAFFIC = FRAMES | BYTES | PARAMETERS | DATA | OVERHEAD | PLAIN
 """Sums over frames: the names are those of :class:`fedsim.bus.Totals`."""
 
 SENT = (*BYTES, *DATA)
@@ -215,6 +220,7 @@ MESSAGES = Table(
         "up": flag("Whether the frame was sent to the server."),
         "data": flag("Whether the frame carries raw samples."),
         "bytes": size("Length of the frame."),
+        "bytes_plain": size("Length that the frame would have without codecs."),
         "parameters": count("Model parameters, or other scalars, in the frame."),
         "overhead": size("What protocols add to the frame on the link."),
         "arrivals": Column("int32", NUMBER, "Copies of the frame that arrived, decodable or not."),

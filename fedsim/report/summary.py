@@ -23,7 +23,7 @@ from fedsim.report import merge_statistics, number_format
 from fedsim.report.atomic_folder import MARK
 from fedsim.report.cost_breakdown import Summary, breakdown, wasted_shares
 from fedsim.report.read_results import read_object
-from fedsim.report.run_columns import BYTES, DATA, FRAMES, PARAMETERS
+from fedsim.report.run_columns import BYTES, DATA, FRAMES, PARAMETERS, PLAIN
 from fedsim.runtime.evaluation import TEST_SETS, Accuracy
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.run import RunResult
@@ -51,7 +51,7 @@ def summarise(plan: Plan, result: RunResult, wall_s: float) -> Summary:
         "ineligible": ineligible(plan.parts),
         "simulated_s": result.simulated_s,
         "wall_s": round(wall_s, 3),
-        **{name: getattr(totals, name) for name in (*BYTES, *DATA, *FRAMES, *PARAMETERS)},
+        **{name: getattr(totals, name) for name in (*BYTES, *PLAIN, *DATA, *FRAMES, *PARAMETERS)},
         "accuracy": {
             "personal_mean": last("mean"),
             "personal_std": last("std"),

@@ -32,7 +32,7 @@ from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult
 
-SCHEMA = 3
+SCHEMA = 4
 """Version of the columns; it grows when one is added, or changes its meaning, its name or its type."""
 
 MEASURED = {

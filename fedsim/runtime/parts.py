@@ -26,7 +26,7 @@ from fedsim.params import Array
 from fedsim.plugins import name_of
 from fedsim.ranges import MAX_ROUNDS, BatchSize, Clients, Interval
 from fedsim.rng import Key
-from fedsim.runtime import told_losses
+from fedsim.runtime import message_codecs, told_losses
 from fedsim.runtime.budget import UntilConfig
 from fedsim.runtime.clients.interrupted_work import OnLeave
 from fedsim.runtime.least_times import least_times_s
@@ -36,6 +36,7 @@ from fedsim.runtime.policies.workloads.base import Workload
 from fedsim.runtime.start_values import StartValues
 from fedsim.units import format_quantity
 from fedsim.wire import SERVER
+from fedsim.wire.codecs.choices import NO_CODECS, CodecConfig
 
 MAX_STALENESS = 10**6
 """A staleness that no reply reaches."""
@@ -83,6 +84,7 @@ class Parts:
         architectures: By label.
         network: How parcels move.
         overhead: What protocols add to a frame on the link.
+        codec: How messages are coded.
         executor: Who trains.
         selector: Who is in a cohort.
         pacing: When a round closes.
@@ -122,6 +124,7 @@ class Parts:
     workload: Workload[Any] = field(default_factory=lambda: Workload(Config()))
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     overhead: OverheadConfig = NO_OVERHEAD
+    codec: CodecConfig = NO_CODECS
     device: str = "cpu"
     numerics: Literal["native", "portable"] = "native"
     verify: bool = False
@@ -182,6 +185,8 @@ class Parts:
         yield from self._budget_misfits()
         yield from self._per_class_misfits()
         yield from self._schedule_misfits()
+        yield from self.codec.faults()
+        yield from message_codecs.misfits(self)
         names = {told_losses.QUESTION} if self.selector.asks else set[str]()
         for exchange in self.algorithm.exchanges:
             if exchange.name in names:

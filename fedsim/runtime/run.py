@@ -17,6 +17,7 @@ from fedsim.runtime.clients.contexts import Contexts
 from fedsim.runtime.clients.host import ClientHost
 from fedsim.runtime.clients.interrupted_work import Churn
 from fedsim.runtime.evaluation import Observer
+from fedsim.runtime.message_codecs import MessageCodecs
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.recorder import Observe, Recorder, silent, unobserved
 from fedsim.runtime.records.result import RoundRow, RunResult
@@ -79,7 +80,8 @@ def open_engine(parts: Parts, trace: Trace) -> Engine:
 def kinds_of(parts: Parts) -> Kinds:
     """Return the kinds of message that may travel."""
     algorithm = parts.algorithm
-    return Kinds((*COMMON, *algorithm.messages, *told_losses.kinds(algorithm, parts.selector)))
+    plain = (*COMMON, *algorithm.messages, *told_losses.kinds(algorithm, parts.selector))
+    return Kinds((*plain, *MessageCodecs.of(parts).kinds(plain)))
 
 
 async def _simulate(

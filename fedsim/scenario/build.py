@@ -99,6 +99,7 @@ def build(scenario: Scenario, source: str = "") -> Parts:
         architectures=architectures,
         network=scenario.network.make(),
         overhead=scenario.network.overhead,
+        codec=scenario.codec,
         executor=executor(
             executor.Config(
                 workers=num_workers(scenario.engine),

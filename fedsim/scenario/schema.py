@@ -55,6 +55,7 @@ from fedsim.scenario.choices import (
 )
 from fedsim.trackers.base import TrackerChoice
 from fedsim.units import PositiveSeconds
+from fedsim.wire.codecs.choices import NO_CODECS, CodecConfig
 
 MAX_NAME = 100
 """Characters of a name or a label."""
@@ -318,6 +319,8 @@ class Scenario(Config):
     """The server's device, links and model."""
     network: NetworkChoice = left_out()
     """How transfers move over the links."""
+    codec: CodecConfig = NO_CODECS
+    """How messages are made shorter before they travel, by direction and by what they hold."""
     participation: ParticipationConfig = left_out()
     """Who takes part, and how long the server waits."""
     engine: EngineConfig = EngineConfig()
@@ -347,6 +350,8 @@ def tables_of(scenario: Scenario) -> dict[str, Any]:
     tables = scenario.model_dump(mode="json", exclude_none=True)
     if not scenario.algorithms:
         del tables["algorithms"]
+    if not scenario.codec.is_on():
+        del tables["codec"]
     if not tables["engine"]["params"]:
         del tables["engine"]["params"]
     return tables

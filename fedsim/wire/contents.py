@@ -68,13 +68,13 @@ def plain(array: Array, where: str) -> Array:
 class PendingArray:
     """An array of a pending tree, in the layout of frames."""
 
-    __slots__ = ("_name", "_tree", "dtype", "nbytes", "shape")
+    __slots__ = ("_name", "_tree", "dtype", "nbytes", "shape", "size")
 
     def __init__(self, tree: PendingTree, name: str) -> None:
         form = tree.form[name]
         self._tree = tree
         self._name = name
-        self.dtype, self.shape, self.nbytes = form.dtype, form.shape, form.nbytes
+        self.dtype, self.shape, self.nbytes, self.size = form.dtype, form.shape, form.nbytes, form.size
 
     def computed(self) -> Array:
         """Return the array."""

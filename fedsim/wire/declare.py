@@ -61,19 +61,26 @@ class Message:
         KIND: The name of this kind of message in a frame.
         IS_DATA: Whether its bytes are training or public data, which the ledger counts apart.
         PLAN: How it is encoded.
+        ORIGINAL: The kind for which messages of this one stand, if they are coded.
     """
 
     KIND: ClassVar[str]
     IS_DATA: ClassVar[bool] = False
     PLAN: ClassVar[Plan]
+    ORIGINAL: ClassVar[type[Message] | None] = None
 
 
 M = TypeVar("M", bound=Message)
 
 
-def counted(*, default: Any = MISSING) -> Any:
-    """Declare an array or tree whose scalars count as "parameters communicated" (specification 2.3)."""
-    return dataclasses.field(default=default, metadata={"counted": True})
+def counted(*, default: Any = MISSING, probabilities: bool = False) -> Any:
+    """Declare an array or tree whose scalars count as "parameters communicated" (specification 2.3).
+
+    Args:
+        default: Its default.
+        probabilities: Whether rows of an array are probabilities, where no field ``form`` says so.
+    """
+    return dataclasses.field(default=default, metadata={"counted": True, "probabilities": probabilities})
 
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(counted, dataclasses.field))

@@ -62,11 +62,15 @@ class FieldType(ABC):
     Attributes:
         holds_arrays: Whether its scalars may count as parameters.
         is_tree: Whether a value is one tree of arrays, or may be None instead.
+        is_of_trees: Whether it is that, or trees of trees.
+        is_float32: Whether it is an array of float32.
         is_exact: Whether no value is NaN or an infinity, or holds any.
     """
 
     holds_arrays = False
     is_tree = False
+    is_of_trees = False
+    is_float32 = False
     is_exact = False
 
     @abstractmethod
@@ -177,6 +181,7 @@ class _Array(FieldType):
 
     def __init__(self, dtype: np.dtype[Any] | None) -> None:
         self._dtype = dtype
+        self.is_float32 = dtype == np.float32
 
     def encode(self, value: Any, arrays: list[Array | PendingArray], where: str) -> Any:
         array = value if type(value) is PendingArray else plain(value, where)
@@ -211,7 +216,7 @@ def _items(tree: Mapping[Any, Any]) -> Iterable[tuple[Any, Any]]:
 
 
 class _Tree(FieldType):
-    holds_arrays = True
+    holds_arrays = is_of_trees = True
 
     def __init__(self, item: FieldType) -> None:
         self._item = item
@@ -259,6 +264,7 @@ class _Maybe(FieldType):
     def __init__(self, item: FieldType) -> None:
         self._item = item
         self.holds_arrays, self.is_tree, self.is_exact = item.holds_arrays, item.is_tree, item.is_exact
+        self.is_of_trees, self.is_float32 = item.is_of_trees, item.is_float32
 
     def encode(self, value: Any, arrays: list[Array | PendingArray], where: str) -> Any:
         return None if value is None else self._item.encode(value, arrays, where)

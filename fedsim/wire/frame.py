@@ -20,6 +20,7 @@ import msgpack
 from fedsim.params import Array
 from fedsim.quoting import quoted
 from fedsim.wire.binary_arrays import ALIGNMENT, Bins, lead
+from fedsim.wire.coded_messages import stands_for
 from fedsim.wire.contents import DEFAULT, PendingArray
 from fedsim.wire.declare import Message, num_parameters, plan_of
 
@@ -92,16 +93,19 @@ class _Envelope:
         suffix: What comes behind it.
         bins_bytes: Length of all arrays with what is between them.
         num_parameters: Scalars that count as parameters communicated.
+        plain: That of the messages for which coded ones stand; None where they are not coded.
     """
 
-    __slots__ = ("_first", "_last", "bins_bytes", "num_parameters", "prefix", "suffix")
+    __slots__ = ("_first", "_last", "bins_bytes", "num_parameters", "plain", "prefix", "suffix")
 
     def __init__(self, message: Message, fields: dict[str, Any], bins: Bins) -> None:
         self.prefix = message.PLAN.prefix
         self.suffix = b"".join((b"\xa6fields", msgpack.packb(fields), b"\xa6arrays", bins.packed_list))
         _check_size(message, len(self.prefix) + len(self.suffix), bins)
         self.bins_bytes = bins.num_bytes
-        self.num_parameters = num_parameters(message)
+        plain = stands_for(message) if message.ORIGINAL is not None else None
+        self.plain: _Envelope | None = None if plain is None else _Envelope(plain, *_encoded(plain))
+        self.num_parameters: int = num_parameters(plain or message)
         self._first = bins.first
         # The last exchange asked for, and what follows its key: a round names the same one each time.
         self._last: tuple[str | None, bytes] = (None, b"")
@@ -119,6 +123,10 @@ class _Envelope:
             rest += lead(self._first, len(self.prefix) + _ROUTE.size + len(rest))
             self._last = exchange, rest
         return rest
+
+    def num_bytes(self, exchange: str) -> int:
+        """Return the length of a frame; addresses and rounds always take four bytes."""
+        return len(self.prefix) + _ROUTE.size + len(self.after(exchange)) + self.bins_bytes
 
 
 class Packed:
@@ -161,6 +169,11 @@ class Packed:
             self._received = sent if is_same else sent.PLAN.owner(**values)
         return self._received
 
+    def plain_bytes(self, exchange: str) -> int:
+        """Return the length of the frame that it would have if it were not coded."""
+        envelope = self._envelope.plain or self._envelope
+        return envelope.num_bytes(exchange)
+
     def frame(self, *, sender: int, receiver: int, round: int, exchange: str) -> Frame:  # noqa: A002
         """Return the frame for one receiver, which shares the arrays with all others."""
         envelope = self._envelope
@@ -172,8 +185,7 @@ class Packed:
                 f"sender {quoted(sender)}, receiver {quoted(receiver)}, round {quoted(round)}: addresses "
                 f"are {SERVER} for the server or a client's number from 0, rounds integers from -1"
             )
-        num_bytes = len(envelope.prefix) + _ROUTE.size + len(rest) + envelope.bins_bytes
-        return Frame((envelope.prefix, sender, receiver, round, rest), num_bytes, self)
+        return Frame((envelope.prefix, sender, receiver, round, rest), envelope.num_bytes(exchange), self)
 
 
 def _head(prefix: bytes, sender: int, receiver: int, round: int, rest: bytes) -> bytes:  # noqa: A002

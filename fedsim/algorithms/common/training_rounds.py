@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, cast
 
 from fedsim.algorithms.base import Algorithm, C, Exchange, Exchanges, P, Replies, S
@@ -21,9 +22,15 @@ class TrainingRounds(Algorithm[C, S, P]):
     reply: ClassVar[type[Message]] = ModelUpdate
 
     @property
+    def changes(self) -> tuple[str, ...]:
+        """The fields of replies that are changes of models, and no models."""
+        return ()
+
+    @property
     def exchanges(self) -> Exchanges[S, P]:
         """One: train."""
-        return (Exchange("train", instruct=self.send, local=self.train, merge=self.merge, reply=self.reply),)
+        train = Exchange("train", instruct=self.send, local=self.train, merge=self.merge, reply=self.reply)
+        return (replace(train, changes=self.changes),)
 
     @abstractmethod
     async def send(

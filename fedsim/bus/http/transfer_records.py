@@ -20,8 +20,10 @@ from fedsim.bus.base import Header, Log
 from fedsim.bus.http.sessions import Dispatch
 from fedsim.bus.ledger import Ledger, Outcome
 from fedsim.bus.memory import (
+    CODED,
     TRANSFER_END,
     TRANSFER_START,
+    coded_values,
     transfer_end_values,
     transfer_start_values,
 )
@@ -29,7 +31,7 @@ from fedsim.bus.reply_report import read
 from fedsim.clock import RecordKind, Trace, now_ns
 from fedsim.network import OverheadConfig
 from fedsim.quoting import MAX_SHOWN, shortened
-from fedsim.wire import Message, num_parameters
+from fedsim.wire import Message, Packed, pack
 
 UNREADABLE = "unreadable"
 """The kind, in ledger and trace, of a reply that cannot be decoded."""
@@ -63,9 +65,7 @@ class TransferRecords:
         """Record that a dispatch is sent; a repeated one has a record."""
         packed, frame = dispatch.packed, dispatch.frame
         if frame is not None and packed is not None and dispatch.began_ns < 0 and not self._is_sealed:
-            dispatch.row = self._enter(
-                dispatch.header, packed.kind, len(frame), packed.num_parameters, packed.is_data
-            )
+            dispatch.row = self._enter(dispatch.header, packed, len(frame))
         # After the record, so that times are measured from it, and again after a break.
         dispatch.began_ns, dispatch.had_ns = now_ns(), -1
 
@@ -96,12 +96,9 @@ class TransferRecords:
         """Record a reply that has arrived; the message of one that cannot be decoded is None."""
         if self._is_sealed:
             return
-        if message is None:
-            entered, outcome = (UNREADABLE, num_bytes, 0, False), Outcome.UNDECODABLE
-        else:
-            entered = (message.KIND, num_bytes, num_parameters(message), message.IS_DATA)
-            outcome = Outcome.DELIVERED
-        self._end(header, self._enter(header, *entered), outcome, why)
+        packed = None if message is None else pack(message)
+        outcome = Outcome.UNDECODABLE if message is None else Outcome.DELIVERED
+        self._end(header, self._enter(header, packed, num_bytes), outcome, why)
 
     def _note(self, client: int, text: Any) -> None:
         try:
@@ -113,12 +110,20 @@ class TransferRecords:
             say = self._log.warning if level == "warning" else self._log.info
             say(event, client=client, **values, told_by="client")
 
-    def _enter(self, header: Header, kind: str, num_bytes: int, parameters: int, is_data: bool) -> int:
-        up = header.sender >= 0
+    def _enter(self, header: Header, packed: Packed | None, num_bytes: int) -> int:
+        """Record that a frame is sent; None stands for the message of one that cannot be decoded."""
+        up, of_message = header.sender >= 0, (UNREADABLE, 0, False)
+        if packed is not None:
+            of_message = packed.kind, packed.num_parameters, packed.is_data
+        kind, parameters, is_data = of_message
         added = self._overhead.wire_bytes(num_bytes, "up" if up else "down") - num_bytes
         what = kind, num_bytes, parameters, is_data, added
-        row = self._ledger.sent(now_ns(), header, up, what)
+        is_coded = packed is not None and packed.message.ORIGINAL is not None
+        plain_bytes = packed.plain_bytes(header.exchange) if packed and is_coded else num_bytes
+        row = self._ledger.sent(now_ns(), header, up, what, plain_bytes)
         self._trace.record(TRANSFER_START, *transfer_start_values(header, up, what))
+        if is_coded:
+            self._trace.record(CODED, *coded_values(header, up, plain_bytes))
         return row
 
     def _end(self, header: Header, row: int, outcome: Outcome, cause: str) -> None:

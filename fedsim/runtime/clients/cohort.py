@@ -13,9 +13,11 @@ import numpy as np
 from fedsim.bus import Delivery, Header
 from fedsim.bus.ledger import Ledger, Outcome
 from fedsim.bus.memory import (
+    CODED,
     TRANSFER_END,
     TRANSFER_START,
     OnLink,
+    coded_values,
     transfer_end_values,
     transfer_start_values,
 )
@@ -342,7 +344,7 @@ class Cohort:
                         why = int(self._event[place]), int(self._number[place])
                         self._notes.append((goes_on_ns, *why, place, number))
                     if request is None:
-                        self._replies[place], frame = self._on_link(turn.reply)
+                        self._replies[place], frame = self._on_link(self.drivers.host.travelling(turn))
                         self._up.number[place] = self._up.number_of(frame)
                         continue
                     ends_ns = [goes_on_ns + end_ns for end_ns in request.ends_ns()]
@@ -464,9 +466,15 @@ class Cohort:
     ) -> None:
         """Add the records of frames that are sent."""
         if len(places):
-            what = (self._up if up else self._down).what(places)
-            values = transfer_start_values(self._headers_of(places), up, what)
+            frames = self._up if up else self._down
+            values = transfer_start_values(self._headers_of(places), up, frames.what(places))
             self._records.add(TRANSFER_START, at_ns, values, event_class, event, number)
+            if (coded := frames.are_coded(places)).any():
+                plain = coded_values(self._headers_of(places[coded]), up, frames.plain_bytes(places[coded]))
+                its_class, its_event = (
+                    each[coded] if isinstance(each, np.ndarray) else each for each in (event_class, event)
+                )
+                self._records.add(CODED, at_ns[coded], plain, its_class, its_event, number[coded])
 
     def _add_ends(self, arrived: Arrivals, event: Array | int, *, up: bool) -> None:
         """Add the records of frames that arrive."""
@@ -548,4 +556,5 @@ class Cohort:
             (leaving, self._goes_on_ns[leaving], self._replied_ns[leaving], True, self._up),
         ):
             if len(places):
-                self.ledger.delivered(sent_ns, arrived_ns, self._headers_of(places), up, frames.what(places))
+                what, plain_bytes = frames.what(places), frames.plain_bytes(places)
+                self.ledger.delivered(sent_ns, arrived_ns, self._headers_of(places), up, what, plain_bytes)

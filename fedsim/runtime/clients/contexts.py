@@ -19,6 +19,7 @@ from fedsim.rng import Key
 from fedsim.runtime.clients.forecast import Forecast
 from fedsim.runtime.clients.hook_steps import HookSteps, Turn
 from fedsim.runtime.clients.leading_hook import LeadingContext
+from fedsim.runtime.message_codecs import MessageCodecs
 from fedsim.runtime.parts import Parts
 from fedsim.wire import Message
 
@@ -71,7 +72,11 @@ class Contexts:
         return context
 
     def forecast(
-        self, header: Header, message: Message | None, hook: Callable[[ClientContext], HookSteps]
+        self,
+        header: Header,
+        message: Message | None,
+        hook: Callable[[ClientContext], HookSteps],
+        codecs: MessageCodecs | None = None,
     ) -> Forecast:
         """Return what a client can say of its work for a delivery before it begins.
 
@@ -79,13 +84,14 @@ class Contexts:
             header: Of the delivery.
             message: What came.
             hook: Gives what the client does with a context.
+            codecs: The codecs of messages.
         """
         turn = partial(self.key_of, header)  # not made where nobody asks for it
 
         def context(training: TrainingConfig) -> ClientContext:
             return self._make(header.receiver, header.round, turn(), training)
 
-        return Forecast(self.parts, self._links, header, message, turn, context, hook, self._null)
+        return Forecast(self.parts, self._links, header, message, turn, context, hook, self._null, codecs)
 
     def key_of(self, header: Header) -> Key:
         """Return what names the generators of the hook for a dispatch."""

@@ -19,6 +19,7 @@ from fedsim.engine.training_config import TrainingConfig
 from fedsim.network import Links
 from fedsim.rng import Key
 from fedsim.runtime.clients.hook_steps import HookSteps, drive
+from fedsim.runtime.message_codecs import MessageCodecs
 from fedsim.runtime.parts import Parts
 from fedsim.wire import SERVER, Message, pack
 
@@ -36,6 +37,7 @@ class Forecast:
         context: Makes a context that trains in a given way.
         hook: Gives what the client does with a context.
         instead: Gives results without learning.
+        codecs: The codecs of messages; None where nothing is coded.
     """
 
     parts: Parts
@@ -46,6 +48,7 @@ class Forecast:
     context: Callable[[TrainingConfig], ClientContext]
     hook: Callable[[ClientContext], HookSteps]
     instead: Executor
+    codecs: MessageCodecs | None = None
 
     @property
     def training(self) -> TrainingConfig:
@@ -81,6 +84,8 @@ class Forecast:
             return 0.0
         client, header = self.header.receiver, self.header
         sender, receiver = (client, SERVER) if way == "up" else (SERVER, client)
+        if self.codecs is not None:
+            message = (self.codecs.up if way == "up" else self.codecs.down).like(message)
         frame = pack(message).frame(
             sender=sender, receiver=receiver, round=header.round, exchange=header.exchange
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,10 @@ from fedsim.algorithms.contexts import Warn
 from fedsim.bus import Header
 from fedsim.engine.kept_optimisers import Keeping
 from fedsim.engine.requests import JobRequest
+from fedsim.params import Tree
 from fedsim.runtime.hook_results import foreign_await
+from fedsim.wire import Message
+from fedsim.wire.coded_messages import EncodedMessage
 
 if TYPE_CHECKING:
     from fedsim.runtime.clients.leading_hook import LeadingHook
@@ -120,6 +123,9 @@ class Turn(HookSteps):
         asked: What the hook asked for beforehand, step by step; None where it ended.
         done: The results of these requests. Whoever lets the hook go on appends them.
         leading: Observes the hook if it may run for several clients.
+        received: What the client has received, decoded.
+        residuals: What codecs have left out of earlier replies.
+        encoded: The reply as it travels, once it is encoded.
     """
 
     __slots__ = (
@@ -129,10 +135,13 @@ class Turn(HookSteps):
         "_num_repeated",
         "asked",
         "done",
+        "encoded",
         "header",
         "is_copy",
         "keeping",
         "leading",
+        "received",
+        "residuals",
         "results",
         "state",
     )
@@ -156,6 +165,9 @@ class Turn(HookSteps):
         self.asked: list[JobRequest | None] = []
         self.done: list[list[Any]] = []
         self.leading: LeadingHook | None = None
+        self.received: Message | None = None
+        self.residuals: Mapping[str, Tree] = {}
+        self.encoded: EncodedMessage | None = None
         self._error: BaseException | None = None
         self._is_ahead = False
         self._notes: dict[int, list[Note]] = {}  # by step

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Protocol, TypeAlias
 
@@ -27,6 +27,7 @@ from fedsim.runtime.clients.contexts import Contexts
 from fedsim.runtime.clients.hook_steps import HookSteps, Turn, drive
 from fedsim.runtime.clients.virtual_driver import VirtualDriver
 from fedsim.runtime.hook_results import called, local_result
+from fedsim.runtime.message_codecs import MessageCodecs, spend
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.purity import unchanged
 from fedsim.runtime.tasks import Tasks, Work
@@ -43,12 +44,20 @@ class Held:
         otherwise: The state if it was not.
         optimisers: What the client's optimisers hold in either case, by the keys of
             :class:`fedsim.engine.kept_optimisers.Keeping`.
+        residuals: What codecs have left out if that reply was merged, by exchange and field.
+        residuals_before: What they had left out before, which stands if it was not.
     """
 
     dispatch: int
     merged: Any
     otherwise: Any
     optimisers: Mapping[str, Tree] = field(default_factory=dict)
+    residuals: Mapping[str, Tree] = field(default_factory=dict)
+    residuals_before: Mapping[str, Tree] = field(default_factory=dict)
+
+    def settled_residuals(self, newest_merged: int) -> Mapping[str, Tree]:
+        """Return what codecs have left out, likewise."""
+        return self.residuals if newest_merged >= self.dispatch else self.residuals_before
 
     def settled(self, newest_merged: int) -> Any:
         """Return the state, knowing the newest dispatch of this client whose reply was merged."""
@@ -109,6 +118,11 @@ class ClientHost:
         exchanges = told_losses.at_clients(self.parts.algorithm, self.parts.selector)
         return {exchange.name: exchange for exchange in exchanges}
 
+    @cached_property
+    def codecs(self) -> MessageCodecs | None:
+        """The codecs of messages; None where nothing is coded."""
+        return MessageCodecs.of(self.parts) if self.parts.codec.is_on() else None
+
     @property
     def is_idle(self) -> bool:
         """Whether no client is at work and nothing waits for one."""
@@ -159,7 +173,8 @@ class ClientHost:
         """
         known = self.exchanges[exchange]
         return not (
-            known.local is None
+            self.codecs is not None
+            or known.local is None
             or self._is_question(known)
             or self.parts.workload.varies
             or self.parts.training.keep_optimiser
@@ -195,22 +210,50 @@ class ClientHost:
     def _turn(
         self, delivery: Delivery, state: Any, keeping: Keeping | None, *, is_copy: bool = False
     ) -> Turn:
-        exchange = self.exchanges[delivery.header.exchange]
-        work = partial(self._work, exchange, delivery.message)
-        return Turn(delivery.header, state, keeping, work, exchange.local, is_copy=is_copy)
+        header, exchange, message = (
+            delivery.header,
+            self.exchanges[delivery.header.exchange],
+            delivery.message,
+        )
+        if self.codecs is not None:
+            message = self.codecs.read_from_server(message)
+        work = partial(self._work, exchange, message)
+        turn = Turn(header, state, keeping, work, exchange.local, is_copy=is_copy)
+        if self.codecs is not None:
+            turn.received = message
+            held = self.held(header.receiver) if self.codecs.up.has_feedback else None
+            turn.residuals = {} if held is None else held.settled_residuals(header.merged)
+        return turn
 
     def reply(self, turn: Turn) -> Any:
         """Keep what a client holds after its hook has ended, and send its reply; return the departure."""
         turn.forget_ahead()
+        sent = self.travelling(turn)
         self.keep(turn)
         if self.sent is not None:
-            self.sent[turn.header.receiver, turn.header.dispatch] = turn.reply
-        return self.endpoint.send(turn.header.reply(), turn.reply)
+            self.sent[turn.header.receiver, turn.header.dispatch] = sent
+        return self.endpoint.send(turn.header.reply(), sent)
+
+    def travelling(self, turn: Turn) -> Message | None:
+        """Return the reply of a hook that has ended as it travels."""
+        reply: Message | None = turn.reply
+        if reply is None or self.codecs is None:
+            return reply
+        if turn.encoded is None:
+            exchange = self.exchanges[turn.header.exchange]
+            prefix = f"{exchange.name}/"
+            own = {
+                path.removeprefix(prefix): tree
+                for path, tree in turn.residuals.items()
+                if path.startswith(prefix)
+            }
+            turn.encoded = self.codecs.encode_reply(reply, turn.received, exchange, turn.header, own)
+        return turn.encoded.message
 
     def keep(self, turn: Turn) -> None:
         """Keep what a client holds after its hook has ended."""
         if not self._is_question(self.exchanges[turn.header.exchange]):
-            self._hold(turn.header, turn.state, turn.result[0], turn.keeping)
+            self._hold(turn)
 
     @staticmethod
     def _is_question(exchange: Exchange) -> bool:
@@ -227,18 +270,27 @@ class ClientHost:
             training = self.parts.training
             if self.parts.workload.varies and not self._is_question(exchange):
                 training = await self._training(header, state, message, local)
-            result = await called(local, self.contexts.replying(turn, training), state, message)
-        return local_result(local, result)
+            return await self._reply(local, self.contexts.replying(turn, training), state, message)
+
+    async def _reply(self, local: Local, context: ClientContext, state: Any, message: Any) -> tuple[Any, Any]:
+        """Return a client's state after its hook and its reply, with the time that codecs take."""
+        if self.codecs is not None:
+            await spend(context, self.codecs.down.flops(message)[1])
+        after, reply = local_result(local, await called(local, context, state, message))
+        if self.codecs is not None:
+            await spend(context, self.codecs.up.flops(reply)[0])
+        return after, reply
 
     async def _training(self, header: Header, state: Any, message: Any, local: Local) -> TrainingConfig:
         """Return how a client trains for a dispatch, as the workload decides."""
 
         def hook(context: ClientContext) -> HookSteps:
-            return HookSteps(partial(called, local, context, state, message), local)
+            return HookSteps(partial(self._reply, local, context, state, message), local)
 
         # What the workload awaits, beside its forecasts, is refused under its own name.
         decide, engine = self.parts.workload.training, self.contexts.engine
-        steps = HookSteps(partial(called, decide, self.contexts.forecast(header, message, hook)), decide)
+        forecast = self.contexts.forecast(header, message, hook, self.codecs)
+        steps = HookSteps(partial(called, decide, forecast), decide)
         training: TrainingConfig = await drive(steps, engine.run)
         return training
 
@@ -249,17 +301,23 @@ class ClientHost:
         held = self.held(client)
         return Keeping({} if held is None else held.optimisers)
 
-    def _hold(self, header: Header, state: Any, after: Any, keeping: Keeping | None) -> None:
-        """Hold what a client has after its reply; None where a hook has left its state as it was."""
+    def _hold(self, turn: Turn) -> None:
+        """Hold what a client has after its reply."""
+        header, state, keeping, after = turn.header, turn.state, turn.keeping, turn.result[0]
         client, optimisers = header.receiver, {} if keeping is None else keeping.held
+        left = {} if turn.encoded is None else turn.encoded.residuals
         if after is not None:
             held = Held(header.dispatch, after, unmirrored(state, after), optimisers)
-        else:
+        else:  # the hook has left the state as it was
             before = self._held.get(client)
-            if keeping is None and (before is None or before.merged is before.otherwise):
+            is_settled = before is None or before.merged is before.otherwise
+            if keeping is None and is_settled and not left and not turn.residuals:
                 return
             # Which version stood when the hook began is settled, whatever becomes of later replies.
             held = Held(header.dispatch, state, state, optimisers)
+        if left or turn.residuals:
+            own = {f"{header.exchange}/{path}": tree for path, tree in left.items()}
+            held = replace(held, residuals={**turn.residuals, **own}, residuals_before=turn.residuals)
         self._held[client] = held
         if self.store is not None:
             self.store.save(client, held)

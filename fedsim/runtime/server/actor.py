@@ -25,13 +25,14 @@ from fedsim.rng import Key
 from fedsim.runtime.budget import Budgets
 from fedsim.runtime.evaluation import Observer
 from fedsim.runtime.hook_results import called, instructions
+from fedsim.runtime.message_codecs import MessageCodecs, spend
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.purity import unchanged
 from fedsim.runtime.records.recorder import Recorder
 from fedsim.runtime.server.open_dispatches import RUN_ENDED, CohortDrivers, OpenDispatch, OpenDispatches
 from fedsim.runtime.server.selection import Selection
 from fedsim.runtime.server.vetting import Vetting, merged
-from fedsim.wire import SERVER, Message, pack
+from fedsim.wire import SERVER, Message, Packed, pack
 
 REJECT = RecordKind("reject", ("client", "dispatch", "reason"))
 MERGE = RecordKind("merge", ("round", "exchange", "version", "clients", "dispatches"))
@@ -86,8 +87,10 @@ class ServerActor:
         self._calls = Counter[str]()  # of hooks, since the last merge or the beginning of the round
         self._hook = asyncio.Lock()
         self._background = Background()
-        timeout_s = self.parts.client_timeout_s
-        self._dispatches = OpenDispatches(self.endpoint, self.trace, num_clients, timeout_s)
+        self._codecs = MessageCodecs.of(self.parts) if self.parts.codec.is_on() else None
+        self._exchanges = {exchange.name: exchange for exchange in exchanges}
+        timeout_s, read = self.parts.client_timeout_s, None if self._codecs is None else self._read
+        self._dispatches = OpenDispatches(self.endpoint, self.trace, num_clients, timeout_s, read)
         self._next_evaluation_ns = to_ns(self.parts.evaluation.every_s or 0.0)
         self._selection = Selection(self.parts, self._eligible, self._dispatches, self.trace, self._key)
         self._unmerged = False
@@ -181,7 +184,10 @@ class ServerActor:
         messages = await self._instruct(exchange, tuple(whom))
         # A message for many is packed once.
         distinct = {id(message): message for message in messages.values()}
-        packed = {key: None if message is None else pack(message) for key, message in distinct.items()}
+        packed = {
+            key: None if message is None else self._packed(message, exchange, number)
+            for number, (key, message) in enumerate(distinct.items())
+        }
         clients, dispatches = sorted(messages), self._dispatches
         sent = [packed[id(messages[client])] for client in clients]
         name, number, merged = exchange.name, self._round, self.merged
@@ -189,7 +195,7 @@ class ServerActor:
         if self.cohorts is not None:
             driven = self.cohorts.drive(headers, sent, self._background.num_unstarted)
             if driven is not None:
-                return dispatches.send_together(driven, self.version)
+                return dispatches.send_together(driven, sent, self.version)
         return [
             dispatches.send(header, message, self.version)
             for header, message in zip(headers, sent, strict=True)
@@ -240,6 +246,19 @@ class ServerActor:
         await self._finish(self._is_evaluated())
 
     # How it is done
+
+    def _packed(self, message: Message, exchange: Exchange, number: int) -> Packed:
+        """Return a message as it travels; ``number`` counts the distinct ones of a dispatch."""
+        if self._codecs is None:
+            return pack(message)
+        return self._codecs.pack_for_clients(message, exchange.name, self.version, number)
+
+    def _read(self, dispatch: OpenDispatch, reply: Message) -> Message:
+        """Return the reply for which a coded one stands."""
+        exchange = self._exchanges.get(dispatch.header.exchange)
+        if exchange is None or self._codecs is None:
+            return reply
+        return self._codecs.read_reply(reply, dispatch.sent, exchange)
 
     async def _hold(self, when: When) -> None:
         """Hold the exchanges before or after the rounds, with everyone, and measure."""
@@ -297,8 +316,12 @@ class ServerActor:
             return dict.fromkeys(whom)
         async with self._hook:
             with unchanged(self.parts.verify, name, self.state):
-                result = await called(exchange.instruct, self._context(name), self.state, whom)
+                context = self._context(name)
+                result = await called(exchange.instruct, context, self.state, whom)
                 self.state, messages = instructions(exchange.instruct, result)
+            if self._codecs is not None:
+                distinct = {id(message): message for message in messages.values()}.values()
+                await spend(context, sum(self._codecs.down.flops(message)[0] for message in distinct))
         if strangers := sorted(messages.keys() - set(whom)):
             raise InvariantError(
                 f"{name} instructs the clients {strangers}, whom the exchange does not concern"
@@ -309,6 +332,8 @@ class ServerActor:
         async with self._hook:
             context = self._context(f"merge_{exchange.name}")
             try:
+                if self._codecs is not None:
+                    await spend(context, sum(self._codecs.up.flops(reply.message)[1] for reply in replies))
                 self.state = await merged(self.parts, context, self.state, exchange, replies)
             except asyncio.CancelledError:  # a budget was met meanwhile
                 for reply in replies:

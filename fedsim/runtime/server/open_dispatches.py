@@ -62,6 +62,7 @@ class OpenDispatch:
         released: Whether its client may be asked again before the reply is merged.
         abandoned: Why no reply will come, as the trace has it; empty where one may come.
         like: What its reply has in common with others; None where it has nothing.
+        sent: What was sent, where replies are coded as differences from it.
     """
 
     header: Header
@@ -72,6 +73,7 @@ class OpenDispatch:
     released: bool = False
     abandoned: str = ""
     like: Alike | None = None
+    sent: Packed | None = None
 
     @property
     def client(self) -> int:
@@ -129,12 +131,21 @@ class OpenDispatches:
         trace: Where they are recorded.
         num_clients: K.
         timeout_s: How long a lease is.
+        read: Decodes the reply to a dispatch; None where replies are not coded.
     """
 
-    def __init__(self, endpoint: Endpoint, trace: Trace, num_clients: int, timeout_s: float) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        trace: Trace,
+        num_clients: int,
+        timeout_s: float,
+        read: Callable[[OpenDispatch, Message], Message] | None = None,
+    ) -> None:
         self._endpoint = endpoint
         self._trace = trace
         self._num_clients = num_clients
+        self._read = read
         self._leases = Timeouts(timeout_s, self._expire)
         self._open: dict[tuple[int, int], OpenDispatch] = {}
         self._busy = array("h", [0]) * num_clients  # open dispatches of each client that are not released
@@ -191,22 +202,29 @@ class OpenDispatches:
             message: What is sent; None for no frame.
             version: The server's.
         """
-        dispatch = self._opened(header, version)
+        dispatch = self._opened(header, message, version)
         self._trace.record(DISPATCH, *dispatch_values(header))
         dispatch.lease = self._leases.start(dispatch)
         self._endpoint.send(header, message)
         return dispatch
 
-    def _opened(self, header: Header, version: int) -> OpenDispatch:
+    def _opened(self, header: Header, message: Packed | None, version: int) -> OpenDispatch:
         client, number = header.receiver, header.dispatch
         dispatch = OpenDispatch(header, version, now_s(), asyncio.Future(loop=running_loop()))
+        if self._read is not None:
+            dispatch.sent = message
         self._open[client, number] = dispatch
         self._busy[client] += 1
         return dispatch
 
-    def send_together(self, cohort: DrivenCohort, version: int) -> list[OpenDispatch]:
+    def send_together(
+        self, cohort: DrivenCohort, sent: Sequence[Packed | None], version: int
+    ) -> list[OpenDispatch]:
         """Send dispatches to a cohort whose replies all come before a lease ends."""
-        dispatches = [self._opened(header, version) for header in cohort.headers]
+        dispatches = [
+            self._opened(header, message, version)
+            for header, message in zip(cohort.headers, sent, strict=True)
+        ]
         cohort.finish_with(partial(self._take_all, dispatches))
         return dispatches
 
@@ -232,6 +250,8 @@ class OpenDispatches:
             self._leases.cancel(lease)
         if (took_s := self._took_s.get(exchange)) is not None:
             took_s[client] = at_s - dispatch.sent_at_s
+        if message is not None and self._read is not None:
+            message, dispatch.sent = self._read(dispatch, message), None
         dispatch.reply.set_result(Reply(client, header.dispatch, exchange, dispatch.version, 0, 1.0, message))
 
     def release(self, dispatch: OpenDispatch) -> None:

@@ -9,6 +9,7 @@ from fedsim.algorithms.base import Algorithm, Exchange, Reply
 from fedsim.algorithms.contexts import ServerContext
 from fedsim.errors import JobError, MergeError
 from fedsim.runtime.hook_results import called, merged_state
+from fedsim.runtime.message_codecs import Unreadable
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.purity import unchanged
 from fedsim.runtime.server.non_finite import non_finite, spoiled
@@ -44,6 +45,8 @@ class Vetting:
 
     def _misfit(self, reply: Reply) -> str | None:
         message, exchange = reply.message, self._exchange
+        if isinstance(message, Unreadable):
+            return message.why
         if not isinstance(message, exchange.reply or type(None)):
             came = "no frame" if message is None else f"a frame of kind {message.KIND!r}"
             wanted = "no frame" if exchange.reply is None else f"one of kind {exchange.reply.KIND!r}"

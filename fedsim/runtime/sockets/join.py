@@ -135,7 +135,7 @@ async def host(
             try:
                 held = hosted.held(number) if question == QUESTION else None
                 # Optimisers stay here: the observer's own always begin anew.
-                return b"" if held is None else _encoded(number, replace(held, optimisers={}))
+                return b"" if held is None else _encoded(number, _observed(held))
             except FedsimError as error:
                 # The observer would take the client for one that has just joined, and nobody here would know.
                 tasks.fail(error)
@@ -150,6 +150,11 @@ async def host(
             check_trace(trace, Ledger())  # of jobs alone: no frame is entered here
     finally:
         engine.close()
+
+
+def _observed(held: Held) -> Held:
+    """Return what the observer sees: neither optimisers nor what codecs have left out."""
+    return replace(held, optimisers={}, residuals={}, residuals_before={})
 
 
 def _encoded(client: int, held: Held) -> bytes:

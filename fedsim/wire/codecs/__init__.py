@@ -1,0 +1,1 @@
+"""Codecs: what makes the arrays of messages shorter before they become frames."""

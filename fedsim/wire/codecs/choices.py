@@ -1,0 +1,111 @@
+"""The tables of a scenario that choose codecs, by direction and by what a field holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from fedsim.config import AsTuple, Config
+from fedsim.errors import Fault
+from fedsim.plugin_choice import Kind, NamedChoice, OrName
+from fedsim.units import PositiveBytes
+from fedsim.wire.codecs.base import Codec
+from fedsim.wire.codecs.chain import Chain
+
+CODEC = Kind("codec", "fedsim.wire.codecs", Codec)  # type: ignore[type-abstract]
+
+Way = Literal["up", "down"]
+Held = Literal["models", "logits"]
+
+
+class CodecChoice(NamedChoice):
+    """A codec."""
+
+    KIND = CODEC
+    name: str
+
+
+class ChainConfig(Config):
+    """Codecs, one after the other."""
+
+    chain: Annotated[tuple[OrName[CodecChoice], ...], AsTuple, Field(max_length=8)] = ()
+    """Codecs, first to last: names, or tables of name and params."""
+    least: PositiveBytes = Field("1 kB", validate_default=True)
+    """Arrays that are smaller stay as they are."""
+    error_feedback: bool = False
+    """Whether a client adds what a codec left out to what it sends next time."""
+
+    @cached_property
+    def made(self) -> Chain:
+        """The codecs themselves."""
+        codecs: list[Codec[Any]] = [choice.make() for choice in self.chain]
+        return Chain(codecs, int(self.least), self.error_feedback)
+
+
+class WayConfig(Config):
+    """Codecs of one direction."""
+
+    models: ChainConfig = ChainConfig()
+    """Those of models' parameters, and of other trees that count as parameters communicated."""
+    logits: ChainConfig = ChainConfig()
+    """Those of predictions and features: arrays of float32 that count as parameters communicated."""
+
+
+class CodecConfig(Config):
+    """How messages are coded; not at all if left out."""
+
+    up: WayConfig = WayConfig()
+    """Towards the server."""
+    down: WayConfig = WayConfig()
+    """Towards clients."""
+
+    def of(self, way: Way, held: Held) -> ChainConfig:
+        """Return the codecs of a direction and of what a field holds."""
+        chosen: ChainConfig = getattr(getattr(self, way), held)
+        return chosen
+
+    def is_on(self) -> bool:
+        """Whether anything is coded."""
+        chains = (self.up.models, self.up.logits, self.down.models, self.down.logits)
+        return any(one.chain for one in chains)
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield what is wrong with the order of codecs, or with where they are."""
+        for way in ("up", "down"):
+            for held in ("models", "logits"):
+                yield from _chain_faults(self.of(way, held), way, held)
+
+
+NO_CODECS = CodecConfig()
+"""Nothing is coded."""
+
+
+def _chain_faults(config: ChainConfig, way: Way, held: Held) -> Iterator[Fault]:
+    path, names = f"codec.{way}.{held}", [choice.name for choice in config.chain]
+    codecs = config.made.codecs
+    for number, (name, codec) in enumerate(zip(names, codecs, strict=True)):
+        is_last, place = number == len(codecs) - 1, f"{path}.chain.{number}"
+        if codec.codes not in ("both", held):
+            yield Fault(place, f"{name!r} codes {codec.codes}", f"write it under codec.{way}.{codec.codes}")
+        elif codec.subtracts and way == "down":
+            problem = f"{name!r} needs what each client holds, which the server does not know"
+            yield Fault(place, problem, "leave it out: towards clients only codecs without a state work")
+        elif codec.subtracts and number:
+            yield Fault(place, f"{name!r} is behind {names[number - 1]!r}", "write it first")
+        elif codec.needs_delta and way == "down":
+            problem = f"{name!r} codes changes of models, and whole models go down"
+            yield Fault(place, problem, "choose float16, bfloat16, int8 or int4")
+        elif not is_last and not codec.coded(((4, 4),)).values:
+            problem = f"{name!r} leaves no values for {names[number + 1]!r}"
+            if codecs[number + 1].has_fixed_length:
+                yield Fault(f"{path}.chain.{number + 1}", problem, f"write {names[number + 1]!r} before it")
+    if config.error_feedback:
+        place = f"{path}.error_feedback"
+        if (way, held) != ("up", "models"):
+            problem = "error feedback is what a client keeps of changes of models that it sends"
+            yield Fault(place, problem, "write it under codec.up.models")
+        elif not config.chain:
+            yield Fault(place, "no codec leaves anything out", f"write {path}.chain, or leave it out")
