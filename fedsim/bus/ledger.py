@@ -4,7 +4,7 @@ Two currencies (specification 2.3). *Bytes* are the length of each frame, whethe
 *Parameters* are the papers' metric: scalars of fields declared ``counted``. Frames of a kind that is marked
 as data carry raw samples; their bytes stand apart as ``data`` and are part of neither. What protocols add to
 a frame on the link is ``overhead``, apart from all of these. *Plain* bytes are the length that a frame would
-have without codecs. A row costs 67 bytes.
+have without codecs. A row costs 59 bytes, and 12 more if its frame is coded.
 """
 
 from __future__ import annotations
@@ -100,7 +100,6 @@ _SENT = {
     "sent_ns": "q",
     "bytes": "q",
     "parameters": "q",
-    "plain": "q",
     "client": "i",
     "round": "i",
     "dispatch": "i",
@@ -124,6 +123,8 @@ class Ledger:
         self._outcome = array("b")
         self._arrivals = array("i")
         self._arrived_ns = array("q")
+        self._coded = array("i")  # rows of coded frames, and their length without codecs
+        self._plain = array("q")
         self._words = Numbers()
         # frames, bytes, parameters, data bytes, overhead bytes, plain bytes; [down, up]
         self._totals = ([0] * 6, [0] * 6)
@@ -138,7 +139,11 @@ class Ledger:
         where it is not coded.
         """
         row = len(self._outcome)
-        self._sent.frombytes(self._sent_row(at_ns, header, up, what, plain_bytes))
+        self._sent.frombytes(self._sent_row(at_ns, header, up, what))
+        if plain_bytes is not None:
+            self._enter_plain([row], [plain_bytes])
+            if not what[3]:
+                self._totals[up][5] += plain_bytes - what[1]
         self._outcome.append(_IN_FLIGHT)
         self._arrivals.append(0)
         self._arrived_ns.append(_NEVER)
@@ -151,7 +156,7 @@ class Ledger:
         headers: Any,
         up: bool,
         what: Sequence[Column],
-        plain_bytes: Column,
+        plain_bytes: Array,
     ) -> None:
         """Enter frames that are delivered.
 
@@ -161,7 +166,7 @@ class Ledger:
             headers: Those of the dispatches, as one with arrays where they differ.
             up: Whether they go to the server.
             what: The values of :data:`Sent` in columns.
-            plain_bytes: The length of each without codecs.
+            plain_bytes: The length of each without codecs, int64; -1 of those that are not coded.
         """
         kind, num_bytes, num_parameters, is_data, overhead_bytes = what
         words, count = self._words, len(sent_ns)
@@ -169,20 +174,25 @@ class Ledger:
         rows["sent_ns"], rows["bytes"], rows["parameters"] = sent_ns, num_bytes, num_parameters
         rows["client"], rows["round"], rows["dispatch"] = headers.client, headers.round, headers.dispatch
         rows["overhead"], rows["up"], rows["data"] = overhead_bytes, up, is_data
-        rows["plain"] = plain_bytes
         rows["kind"] = [words[word] for word in kind] if isinstance(kind, np.ndarray) else words[kind]
         rows["exchange"] = words[headers.exchange]
         self._sent.frombytes(rows.tobytes())
         self._outcome.extend([_DELIVERED] * count)
         self._arrivals.extend([1] * count)
         self._arrived_ns.frombytes(arrived_ns.tobytes())
+        coded = np.flatnonzero(plain_bytes >= 0)
+        if len(coded):
+            self._enter_plain((coded + len(self) - count).tolist(), plain_bytes[coded].tolist())
         totals = self._totals[up]
-        totals[:] = map(add, totals, _sums(rows))
+        totals[:] = map(add, totals, _sums(rows, np.where(plain_bytes < 0, rows["bytes"], plain_bytes)))
 
-    def _sent_row(self, at_ns: int, header: Header, up: bool, what: Sent, plain_bytes: int | None) -> bytes:
+    def _enter_plain(self, rows: Sequence[int], plain_bytes: Sequence[int]) -> None:
+        self._coded.extend(rows)
+        self._plain.extend(plain_bytes)
+
+    def _sent_row(self, at_ns: int, header: Header, up: bool, what: Sent) -> bytes:
         """Return the row of a frame, which counts in the totals from now on."""
         kind, num_bytes, num_parameters, is_data, overhead_bytes = what
-        plain_bytes = num_bytes if plain_bytes is None else plain_bytes
         words, totals, sender = self._words, self._totals[up], header.sender
         totals[0] += 1
         totals[4] += overhead_bytes
@@ -191,12 +201,11 @@ class Ledger:
         else:
             totals[1] += num_bytes
             totals[2] += num_parameters
-            totals[5] += plain_bytes
+            totals[5] += num_bytes
         return _SENT_ROW.pack(
             at_ns,
             num_bytes,
             num_parameters,
-            plain_bytes,
             sender if sender >= 0 else header.receiver,
             header.round,
             header.dispatch,
@@ -248,7 +257,7 @@ class Ledger:
             "up": row["up"].copy(),
             "data": row["data"].copy(),
             "bytes": row["bytes"].copy(),
-            "bytes_plain": row["plain"].copy(),
+            "bytes_plain": self._plain_bytes(),
             "parameters": row["parameters"].copy(),
             "overhead": row["overhead"].astype(np.int64),
             "arrivals": np.array(self._arrivals),
@@ -260,9 +269,9 @@ class Ledger:
     def check(self) -> None:
         """Compare the running totals with the rows."""
         row = self._rows()
-        way = row["up"]
+        way, plain_bytes = row["up"], self._plain_bytes()
         for up in (False, True):
-            sums = _sums(row[way == up])
+            sums = _sums(row[way == up], plain_bytes[way == up])
             if sums != self._totals[up]:
                 way_name = "up" if up else "down"
                 raise InvariantError(
@@ -270,14 +279,20 @@ class Ledger:
                     f"plain) but its totals say {self._totals[up]}"
                 )
 
+    def _plain_bytes(self) -> Array:
+        """Return the length of each frame without codecs."""
+        plain_bytes: Array = self._rows()["bytes"].copy()
+        plain_bytes[np.array(self._coded, np.int64)] = self._plain
+        return plain_bytes
+
     def _rows(self) -> Array:
         """Return what was known of each frame when sent: a view, and while it lives no row can follow."""
         return np.ndarray(len(self), _SENT_DTYPE, self._sent)
 
 
-def _sums(rows: Array) -> list[int]:
+def _sums(rows: Array, plain_bytes: Array) -> list[int]:
     """Return what frames of one direction add up to: frames, bytes, parameters, data, overhead, plain."""
     is_data, num_bytes = rows["data"], rows["bytes"]
     data = int(num_bytes @ is_data)
     parameters, overhead = int(rows["parameters"] @ ~is_data), int(rows["overhead"].sum(dtype=np.int64))
-    return [len(rows), int(num_bytes.sum()) - data, parameters, data, overhead, int(rows["plain"] @ ~is_data)]
+    return [len(rows), int(num_bytes.sum()) - data, parameters, data, overhead, int(plain_bytes @ ~is_data)]

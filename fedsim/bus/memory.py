@@ -45,14 +45,12 @@ class OnLink(NamedTuple):
     Attributes:
         what: As ledger and trace have it.
         link_bytes: Their length with the overhead.
-        plain_bytes: Their length without codecs.
-        is_coded: Whether they are coded.
+        plain_bytes: Their length without codecs; None where they are not coded.
     """
 
     what: Sent
     link_bytes: int
-    plain_bytes: int
-    is_coded: bool
+    plain_bytes: int | None
 
 
 def transfer_start_values(header: Header, up: bool, what: Sent | Sequence[Column]) -> tuple[Any, ...]:
@@ -154,7 +152,7 @@ class MemoryBus:
         on_link = self._on_link(transfer.packed, frame.num_bytes, header.exchange, up)
         transfer.row = row = self.ledger.sent(now_ns(), header, up, on_link.what, on_link.plain_bytes)
         self.trace.record(TRANSFER_START, *transfer_start_values(header, up, on_link.what))
-        if on_link.is_coded:
+        if on_link.plain_bytes is not None:
             self.trace.record(CODED, *coded_values(header, up, on_link.plain_bytes))
         parcel = Parcel(header.sender, header.receiver, on_link.link_bytes, frame)
         transfer.passage = passage = self.carrier.carry(parcel, transfer)
@@ -177,8 +175,7 @@ class MemoryBus:
     def _on_link(self, packed: Packed, num_bytes: int, exchange: str, up: bool) -> OnLink:
         link_bytes = self._wire_bytes(num_bytes, "up" if up else "down")
         what = packed.kind, num_bytes, packed.num_parameters, packed.is_data, link_bytes - num_bytes
-        is_coded = packed.message.ORIGINAL is not None
-        return OnLink(what, link_bytes, packed.plain_bytes(exchange) if is_coded else num_bytes, is_coded)
+        return OnLink(what, link_bytes, packed.plain_bytes(exchange))
 
     @property
     def is_idle(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fedsim.bus import Totals
@@ -14,18 +15,20 @@ from fedsim.mkl_mode import mode_words
 from fedsim.mkl_mode import remark as mkl_remark
 from fedsim.planning import preview
 from fedsim.planning.real_time import BASIS, RehearsedSetting, hardly_pays, rehearse_study, study_s, tried
-from fedsim.planning.rehearsal import rehearse
+from fedsim.planning.rehearsal import rehearse, unused_codecs
 from fedsim.report import number_format
 from fedsim.report.number_format import NOTHING, duration, several, size
 from fedsim.report.remarks import remarks
 from fedsim.report.summary import ineligible, ineligible_line
 from fedsim.report.text_table import TextTable
+from fedsim.runtime.records.result import RoundRow
 from fedsim.scenario import build, json_schema, load_scenario
 from fedsim.scenario.algorithm_params import unlike_params
 from fedsim.scenario.load import is_study, read_source
 from fedsim.studies.plan import Setting, StudyPlan, load_study, path_headings
 from fedsim.studies.variant_params import plan_remarks
 from fedsim.studies.worker_pool import default_jobs
+from fedsim.wire.codecs.choices import NO_CODECS
 
 
 def schema() -> None:
@@ -62,16 +65,18 @@ def check(
     table(preview.models(parts))
     with rehearsing(scenario_file):
         rehearsal = rehearse(parts)
+        uncoded = rehearse(replace(parts, codec=NO_CODECS)) if parts.codec.is_on() else None
     real_time, problem = tried(parts, rehearsal)
     table(rehearsal.compute())
     table(rehearsal.frames())
     last, totals = rehearsal.last, rehearsal.totals
     planned = rehearsal.planned
     heading(f"Cost, from {number_format.several(rehearsal.rounds, 'rehearsed round')}")
-    round_time = number_format.duration(last.ended_at_s - last.began_at_s)
+    most = "" if parts.codec.has_fixed_lengths else "at most "
     pairs(
         [
-            ("a round", f"{round_time}, {_both_ways(last.traffic)}, {last.asked} dispatches"),
+            ("a round", f"{most}{_round(last)}, {last.asked} dispatches"),
+            *([] if uncoded is None else [("without codecs", _round(uncoded.last))]),
             (
                 "rounds" if planned is None else number_format.several(planned, "round"),
                 "as many as it takes to reach the accuracy"
@@ -84,6 +89,8 @@ def check(
         ]
     )
     say(f"  {BASIS}")
+    if most:
+        say("  at most: how much zstd shortens a frame depends on the values")
     numbers = ", numbers are portable" if parts.numerics == "portable" else ""
     say(f"  {mkl_remark() or f'matrix products: {mode_words()}{numbers}'}")
     if real_time is not None and (remark := hardly_pays(parts, real_time)) is not None:
@@ -99,8 +106,12 @@ def check(
         hint = ", see participation.client_timeout" if "timeout" in causes else ""
         say(f"  {last.dropped} of {last.asked} dispatches were dropped: {', '.join(causes)}{hint}")
     on_times = [] if planned is None else remarks(parts, rehearsal.result, rehearsal.simulated_s)
-    for remark in [*on_times, *unlike_params({scenario.algorithm.name: scenario})]:
+    for remark in [*unused_codecs(rehearsal), *on_times, *unlike_params({scenario.algorithm.name: scenario})]:
         say(f"  {remark}")
+
+
+def _round(row: RoundRow) -> str:
+    return f"{number_format.duration(row.ended_at_s - row.began_at_s)}, {_both_ways(row.traffic)}"
 
 
 def _both_ways(traffic: Totals) -> str:

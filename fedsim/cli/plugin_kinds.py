@@ -1,5 +1,8 @@
 """Packages of the kinds of plugins, by their names in commands."""
 
+WITH_FACTS = frozenset({"codecs"})
+"""Kinds whose plugins have facts beside their descriptions, and are imported quickly."""
+
 FOLDERS = {
     "algorithms": "fedsim.algorithms",
     "datasets": "fedsim.data",
@@ -9,6 +12,7 @@ FOLDERS = {
     "devices": "fedsim.fleet.devices",
     "availability": "fedsim.fleet.availability",
     "networks": "fedsim.network",
+    "codecs": "fedsim.wire.codecs",
     "executors": "fedsim.engine.executors",
     "selectors": "fedsim.runtime.policies.selectors",
     "pacings": "fedsim.runtime.policies.pacing",

@@ -27,9 +27,11 @@ from fedsim.report import number_format
 from fedsim.report.text_table import TextTable
 from fedsim.runtime.parts import EvaluationConfig, Parts
 from fedsim.runtime.records.result import RoundRow
-from fedsim.runtime.run import RunResult, run
+from fedsim.runtime.run import RunResult, kinds_of, run
 from fedsim.units import format_quantity
 from fedsim.wire import SERVER
+from fedsim.wire.codecs.choices import PLACES
+from fedsim.wire.coded_messages import held_by
 
 ROUNDS = 2
 """Rounds of a rehearsal: an algorithm's second round may differ from its first."""
@@ -199,11 +201,16 @@ class Rehearsal:
         frames = self.result.ledger.columns()
         keys = list(zip(frames["exchange"], frames["kind"], frames["up"].tolist(), strict=True))
         alike = [np.array([other == key for other in keys]) for key in dict.fromkeys(keys)]
+
+        def median_plain(own: Array) -> str:
+            return number_format.size(float(np.median(frames["bytes_plain"][own])))
+
         columns: dict[str, Callable[[Array], str]] = {
             "exchange": lambda own: str(frames["exchange"][own][0]),
             "kind": lambda own: frames["kind"][own][0] + (" (data)" if frames["data"][own][0] else ""),
             "direction": lambda own: "up" if frames["up"][own][0] else "down",
             "frames": lambda own: str(np.count_nonzero(own)),
+            **({"without\ncodecs": median_plain} if (frames["bytes_plain"] != frames["bytes"]).any() else {}),
             "smallest": lambda own: number_format.size(float(frames["bytes"][own].min())),
             "median": lambda own: number_format.size(float(np.median(frames["bytes"][own]))),
             "largest": lambda own: number_format.size(float(frames["bytes"][own].max())),
@@ -221,7 +228,8 @@ class Rehearsal:
 def rehearse(parts: Parts) -> Rehearsal:
     """Run the first rounds of a run without learning.
 
-    Links that follow traces are constant here, at the mean of theirs: two rounds say nothing of a lap.
+    Links that follow traces are constant here, at the mean of theirs: two rounds say nothing of a lap. Codecs
+    whose lengths depend on values are left out: untrained models would be shorter than trained ones.
     """
     null: Any = plugins.load("fedsim.engine.executors", "null")
     executor = JobRecorder(null(null.Config()))
@@ -233,6 +241,7 @@ def rehearse(parts: Parts) -> Rehearsal:
             parts,
             fleet=parts.fleet.without_traces() if parts.fleet.is_traced else parts.fleet,
             executor=executor,
+            codec=parts.codec.with_fixed_lengths(),
             until=None,
             evaluation=EvaluationConfig(every=0, clients=1),
         ),
@@ -255,6 +264,20 @@ def rehearse(parts: Parts) -> Rehearsal:
         for client, dispatch, _, flops, duration_s in starts
     ]
     return Rehearsal(rounds, parts, result, jobs, once, each)
+
+
+def unused_codecs(rehearsal: Rehearsal) -> list[str]:
+    """Return remarks on codecs by which nothing was coded."""
+    config, frames = rehearsal.parts.codec, rehearsal.result.ledger.columns()
+    kinds, seen = kinds_of(rehearsal.parts), set[tuple[bool, str]]()
+    for up, word in dict.fromkeys(zip(frames["up"].tolist(), frames["kind"], strict=True)):
+        original = kinds[word].owner.ORIGINAL
+        seen |= {(up, held) for held in held_by(original).values()} if original is not None else set()
+    return [
+        f"codec.{way}.{held}: nothing that it could code was sent in the rehearsed rounds"
+        for way, held in PLACES
+        if config.of(way, held).chain and (way == "up", held) not in seen
+    ]
 
 
 def quantiles(values: Any, show: Any) -> tuple[str, ...]:

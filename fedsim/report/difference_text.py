@@ -199,6 +199,7 @@ def _evaluation(record: Mapping[str, Any]) -> str:
 _WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "dispatch": _dispatch,
     "transfer_start": _sending,
+    "coded": lambda record: f"{_whose(record)}: without codecs the frame has {record['bytes_plain']} bytes",
     "transfer_end": _sent,
     "transfer_copy": lambda record: f"once more: {_sent(record)}",
     "job_start": _job_began,

@@ -29,7 +29,10 @@ def read_table(file: Path, names: Sequence[str] | None = None) -> pa.Table:
     return read_checked(file, table)
 
 
-def read_columns(file: Path, names: Sequence[str]) -> Columns:
-    """Return columns of a Parquet file of results."""
+def read_columns(file: Path, names: Sequence[str], optional: Sequence[str] = ()) -> Columns:
+    """Return columns of a Parquet file of results, without those of the optional ones that it lacks."""
+    if optional:
+        there = read_checked(file, lambda file: parquet.read_schema(file).names)
+        names = [name for name in names if name in there or name not in optional]
     table = read_table(file, names)
     return {name: table[name].to_numpy() for name in names}

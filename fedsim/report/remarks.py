@@ -47,6 +47,11 @@ def remarks(parts: Parts, result: RunResult, simulated_s: float | None = None) -
         for name, scale_s in parts.fleet.time_scales
         if covered_s < MIN_COVERED * scale_s
     ]
+    if result.num_saturated:
+        notes.append(
+            f"{several(result.num_saturated, 'value')} beyond the range of float16 became 65,504, its "
+            "largest number: take bfloat16"
+        )
     if (by_s := parts.workload.reply_by_s) is not None:
         table = result.dispatches.columns()
         replied = np.isin(table["outcome"], _REPLIED)

@@ -70,6 +70,7 @@ def pairs(summary: Summary, passed: str = SIMULATED) -> Pairs:
     lines += [
         (passed, f"{number_format.duration(summary['simulated_s'])} for {rounds}{end}"),
         ("bytes", f"{number_format.size(up)} up, {number_format.size(down)} down"),
+        *_without_codecs(summary),
         ("parameters", f"{number_format.count(parameters)} sent"),
         ("drops", _counted(summary["drops"], summary["drops_by_cause"])),
         ("rejected", _counted(summary["rejected"], summary["rejected_by_reason"])),
@@ -102,3 +103,13 @@ def _counted(total: int, reasons: Mapping[str, int]) -> str:
     if not total:
         return "none"
     return f"{total} ({', '.join(f'{reason}: {reasons[reason]}' for reason in sorted(reasons))})"
+
+
+def _without_codecs(summary: Summary) -> list[tuple[str, str]]:
+    """Return the line of what would have been sent without codecs; none where nothing is coded."""
+    ways = ("up", "down")
+    plain = [summary.get(f"bytes_plain_{way}", summary[f"bytes_{way}"]) for way in ways]
+    if plain == [summary[f"bytes_{way}"] for way in ways]:
+        return []
+    up, down = (number + summary[f"data_{way}"] for number, way in zip(plain, ways, strict=True))
+    return [("uncoded", f"{number_format.size(up)} up, {number_format.size(down)} down without codecs")]

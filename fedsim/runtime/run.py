@@ -115,7 +115,8 @@ async def _simulate(
             presence.close()
     result = recorder.close(verify=parts.verify)
     final = result(await observer.final_models(actor.state, actor.merged, recorder.num_rounds))
-    return final if cohorts is None else replace(final, cohorts=cohorts.counts)
+    counts = {} if cohorts is None else cohorts.counts
+    return replace(final, num_saturated=actor.num_saturated, cohorts=counts)
 
 
 def _presence(parts: Parts, bus: MemoryBus, engine: Engine, host: ClientHost, trace: Trace) -> Churn | None:

@@ -16,6 +16,8 @@ from fedsim.report.read_parquet import read_columns
 SUMS = {
     "bytes_up": ("bytes_up", "data_up"),
     "bytes_down": ("bytes_down", "data_down"),
+    "bytes_plain_up": ("bytes_plain_up", "data_up"),
+    "bytes_plain_down": ("bytes_plain_down", "data_down"),
     "parameters_up": ("parameters_up",),
     "parameters_down": ("parameters_down",),
     "work_s": ("download_s", "compute_s", "upload_s"),
@@ -46,6 +48,7 @@ STALENESS = "staleness_so_far"
 """The mean staleness of all replies that were merged since the start of the run."""
 
 
+_PLAIN = ("bytes_plain_up", "bytes_plain_down")
 _ROUNDS = ("round", "ended_at_s", "merged", *chain.from_iterable(SUMS.values()), *MEASURED.values())
 """Columns of ``rounds`` that a curve is made of."""
 
@@ -55,7 +58,9 @@ def read_curve(folder: Path) -> Columns:
 
     :data:`fedsim.studies.study_columns.EVALUATIONS` has its columns. NaN stands for what was not measured.
     """
-    rounds = read_columns(folder / "rounds.parquet", _ROUNDS)
+    rounds = dict(read_columns(folder / "rounds.parquet", _ROUNDS, optional=_PLAIN))
+    for name in _PLAIN:  # runs of before there were codecs
+        rounds.setdefault(name, rounds[name.replace("_plain", "")])
     merged = np.cumsum(rounds["merged"])
     stale = np.cumsum(np.nan_to_num(rounds["staleness_mean"].astype(float)) * rounds["merged"])
     so_far = np.divide(stale, merged, out=np.full(len(merged), np.nan), where=merged > 0)

@@ -32,6 +32,8 @@ EVALUATIONS = Table(
         "simulated_s": seconds("Virtual time of the evaluation."),
         "bytes_up": size("Length of all frames sent to the server so far."),
         "bytes_down": size("Length of all frames sent to clients so far."),
+        "bytes_plain_up": size("Length that the frames sent to the server so far would have without codecs."),
+        "bytes_plain_down": size("Length that the frames sent to clients so far would have without codecs."),
         "parameters_up": count("Model parameters, or other scalars, sent to the server so far."),
         "parameters_down": count("Model parameters, or other scalars, sent to clients so far."),
         "work_s": seconds("Time of downloading, computing and uploading, of the rounds so far."),
@@ -52,6 +54,7 @@ EVALUATIONS = Table(
 
 _TO_TARGET = "until the first evaluation that shows the target"
 _AT_END = "at the last evaluation"
+_WITHOUT_CODECS = "Length without codecs"
 
 ANSWERS = Table(
     "answers",
@@ -69,6 +72,7 @@ ANSWERS = Table(
         "bytes_to_target": mean_size(f"Length of all frames sent {_TO_TARGET}."),
         "bytes_up_to_target": mean_size(f"Length of the frames sent to the server {_TO_TARGET}."),
         "bytes_down_to_target": mean_size(f"Length of the frames sent to clients {_TO_TARGET}."),
+        "bytes_plain_to_target": mean_size(f"{_WITHOUT_CODECS}, of all frames sent {_TO_TARGET}."),
         "parameters_up_to_target": number(f"Parameters sent to the server {_TO_TARGET}."),
         "parameters_down_to_target": number(f"Parameters sent to clients {_TO_TARGET}."),
         "rounds_to_target": number(f"Rounds {_TO_TARGET}."),
@@ -80,6 +84,8 @@ ANSWERS = Table(
         "simulated_s": seconds("Virtual time of the last evaluation."),
         "bytes_up": mean_size(f"Length of all frames sent to the server, {_AT_END}."),
         "bytes_down": mean_size(f"Length of all frames sent to clients, {_AT_END}."),
+        "bytes_plain_up": mean_size(f"{_WITHOUT_CODECS}, of all frames sent to the server, {_AT_END}."),
+        "bytes_plain_down": mean_size(f"{_WITHOUT_CODECS}, of all frames sent to clients, {_AT_END}."),
         "wasted_s": seconds(f"Time of downloading, computing and uploading in vain, {_AT_END}."),
         "wasted_bytes": mean_size(f"Length of the frames sent in vain, {_AT_END}."),
         "staleness_mean": number(f"{STALE}, mean over the replies merged in the run."),

@@ -19,7 +19,7 @@ from fedsim.params import Array, ArrayForm, Form, PendingTree, Tree, forms_of
 from fedsim.rng import Key
 from fedsim.wire.codecs.base import F32, total
 from fedsim.wire.codecs.chain import Chain, Encoded, plain_form
-from fedsim.wire.codecs.choices import CodecConfig, Held, Way
+from fedsim.wire.codecs.choices import HELD, CodecConfig, Held, Way
 from fedsim.wire.contents import PendingArray
 from fedsim.wire.declare import Message, message
 from fedsim.wire.field_types import without_alias
@@ -126,7 +126,7 @@ class MessageCodec:
         config: Those of the run.
         way: The direction.
         max_scalars: The most that a tree may have, such as the parameters of all models together.
-        num_saturated: Values that were beyond the range of a codec so far.
+        num_saturated: Values beyond the range of a codec, of what the server has sent or received so far.
     """
 
     config: CodecConfig
@@ -135,8 +135,7 @@ class MessageCodec:
     num_saturated: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        held: tuple[Held, ...] = ("models", "logits")
-        self._chains: dict[Held, Chain] = {what: self.config.of(self.way, what).made for what in held}
+        self._chains: dict[Held, Chain] = {held: self.config.of(self.way, held).made for held in HELD}
 
     def codes(self, kind: type[Message]) -> bool:
         """Say whether messages of a kind are coded."""
@@ -188,8 +187,14 @@ class MessageCodec:
         self, chain: Chain, tree: Tree, key: Key, reference: Tree | None, residual: Tree | None
     ) -> Encoded:
         encoded = chain.encode(tree, key, reference, residual)
-        self.num_saturated += encoded.num_saturated
+        if self.way == "down":
+            self.num_saturated += chain.num_saturated(encoded.tree)
         return encoded
+
+    def _decoded(self, chain: Chain, tree: Tree, reference: Tree | None) -> Tree:
+        if self.way == "up":
+            self.num_saturated += chain.num_saturated(tree)
+        return chain.decode(tree, reference)
 
     def decode(self, coded: Message, reference: Reference = lambda name, form: None) -> Message:
         """Return the message that a coded one stands for; another one as it is.
@@ -213,8 +218,8 @@ class MessageCodec:
             form = plain_form(_form(tree))
             other = reference(name, form) if chain.subtracts else None
             if type(tree) is PendingTree and tree.is_pending:
-                return PendingTree(form, lambda: chain.decode(tree, other))
-            return chain.decode(tree, other)
+                return PendingTree(form, partial(self._decoded, chain, tree, other))
+            return self._decoded(chain, tree, other)
 
         for name, held in held_by(kind).items():
             chain = self._chains[held]

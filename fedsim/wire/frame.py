@@ -169,10 +169,10 @@ class Packed:
             self._received = sent if is_same else sent.PLAN.owner(**values)
         return self._received
 
-    def plain_bytes(self, exchange: str) -> int:
-        """Return the length of the frame that it would have if it were not coded."""
-        envelope = self._envelope.plain or self._envelope
-        return envelope.num_bytes(exchange)
+    def plain_bytes(self, exchange: str) -> int | None:
+        """Return the length that its frame would have without codecs; None where it is not coded."""
+        plain = self._envelope.plain
+        return None if plain is None else plain.num_bytes(exchange)
 
     def frame(self, *, sender: int, receiver: int, round: int, exchange: str) -> Frame:  # noqa: A002
         """Return the frame for one receiver, which shares the arrays with all others."""

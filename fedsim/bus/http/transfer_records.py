@@ -118,11 +118,10 @@ class TransferRecords:
         kind, parameters, is_data = of_message
         added = self._overhead.wire_bytes(num_bytes, "up" if up else "down") - num_bytes
         what = kind, num_bytes, parameters, is_data, added
-        is_coded = packed is not None and packed.message.ORIGINAL is not None
-        plain_bytes = packed.plain_bytes(header.exchange) if packed and is_coded else num_bytes
+        plain_bytes = None if packed is None else packed.plain_bytes(header.exchange)
         row = self._ledger.sent(now_ns(), header, up, what, plain_bytes)
         self._trace.record(TRANSFER_START, *transfer_start_values(header, up, what))
-        if is_coded:
+        if plain_bytes is not None:
             self._trace.record(CODED, *coded_values(header, up, plain_bytes))
         return row
 

@@ -469,8 +469,9 @@ class Cohort:
             frames = self._up if up else self._down
             values = transfer_start_values(self._headers_of(places), up, frames.what(places))
             self._records.add(TRANSFER_START, at_ns, values, event_class, event, number)
-            if (coded := frames.are_coded(places)).any():
-                plain = coded_values(self._headers_of(places[coded]), up, frames.plain_bytes(places[coded]))
+            plain_bytes = frames.plain_bytes(places)
+            if (coded := plain_bytes >= 0).any():
+                plain = coded_values(self._headers_of(places[coded]), up, plain_bytes[coded])
                 its_class, its_event = (
                     each[coded] if isinstance(each, np.ndarray) else each for each in (event_class, event)
                 )

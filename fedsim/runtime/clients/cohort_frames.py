@@ -33,13 +33,9 @@ class Frames:
         return lengths.take(self.number[places])
 
     def plain_bytes(self, places: Array) -> Array:
-        """Return the lengths of the frames of some dispatches without codecs, int64."""
-        lengths = np.array([frame.plain_bytes for frame in self._numbers], np.int64)
-        return lengths.take(self.number[places])
-
-    def are_coded(self, places: Array) -> Array:
-        """Return whether the frames of some dispatches are coded, bool."""
-        return np.array([frame.is_coded for frame in self._numbers], bool).take(self.number[places])
+        """Return the lengths of frames without codecs, int64; -1 of those that are not coded."""
+        lengths = [-1 if frame.plain_bytes is None else frame.plain_bytes for frame in self._numbers]
+        return np.array(lengths, np.int64).take(self.number[places])
 
     def what(self, places: Array) -> list[Column]:
         """Return what ledger and trace have of these frames, in columns."""

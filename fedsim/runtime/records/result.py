@@ -64,6 +64,7 @@ class RunResult:
         models: The models of all measured clients.
         num_rounds: How many rounds were begun.
         stopped_by: The budget that ended the rounds; None where they came to their end.
+        num_saturated: Values that were beyond the range of a codec.
         cohorts: How many cohorts were asked, and of how many the hooks ran beforehand; empty over sockets.
     """
 
@@ -80,6 +81,7 @@ class RunResult:
     models: ClientModels = field(default_factory=dict)
     num_rounds: int = 0
     stopped_by: str | None = None
+    num_saturated: int = 0
     cohorts: Mapping[str, int] = field(default_factory=dict)
 
     @property

@@ -121,6 +121,12 @@ class ServerActor:
         self._unmerged = False
         await self._finish(is_measured, is_last=True)
 
+    @property
+    def num_saturated(self) -> int:
+        """Values that were beyond the range of a codec, and have become the largest number of it."""
+        codecs = self._codecs
+        return 0 if codecs is None else codecs.up.num_saturated + codecs.down.num_saturated
+
     def take(self, delivery: Delivery) -> None:
         """Take a reply."""
         self._dispatches.take(delivery)

@@ -167,7 +167,7 @@ async def serve(
         with unwarned():
             result = await tasks.until(conduct())
             models = await observer.final_models(actor.state, actor.merged, recorder.num_rounds)
-        return result(models)
+        return replace(result(models), num_saturated=actor.num_saturated)
     finally:
         engine.close()
 

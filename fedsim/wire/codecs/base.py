@@ -88,6 +88,17 @@ class Codec(Plugin[C], ABC):
     has_fixed_length: ClassVar[bool] = True
     flops_per_value: ClassVar[tuple[float, float]]
 
+    @classmethod
+    def compared(cls) -> dict[str, str]:
+        """Return what is compared of codecs."""
+        return {
+            "for": cls.codes,
+            "bits": cls.bits,
+            "unbiased": "yes" if cls.unbiased else "no",
+            "needs delta": "yes" if cls.needs_delta else "no",
+            "paper": cls.paper or "-",
+        }
+
     @abstractmethod
     def coded(self, shapes: Shapes) -> Layout:
         """Return the forms of what :meth:`encode` gives for values of these shapes."""

@@ -31,12 +31,10 @@ class Encoded(NamedTuple):
     Attributes:
         tree: The coded tree.
         residual: What was left out, by name, float32; empty without error feedback.
-        num_saturated: Values that were beyond the range of a codec.
     """
 
     tree: Tree
     residual: Tree
-    num_saturated: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,10 +98,9 @@ class Chain:
                 changes, rest = list(rest[0].encode(values, coding).values), rest[1:]
             if residual:
                 changes = [change + residual[name] for name, change in zip(names, changes, strict=True)]
-            coded, saturated = Coded(changes), 0
+            coded = Coded(changes)
             for number, codec in enumerate(rest):
                 coded = codec.apply(coded, Coding(key.child(str(number)), has_feedback=self.has_feedback))
-                saturated += codec.num_saturated(coded.segments)
             left = dict[str, Array]()
             if self.has_feedback:
                 layouts = self._layouts(tuple(array.shape for array in changes))
@@ -111,7 +108,7 @@ class Chain:
                 left = {
                     name: change - sent for name, change, sent in zip(names, changes, decoded, strict=True)
                 }
-        return Encoded(freeze(self._as_tree(tree, coded)), freeze(left), saturated)
+        return Encoded(freeze(self._as_tree(tree, coded)), freeze(left))
 
     def _as_tree(self, tree: Tree, coded: Coded) -> Tree:
         whole = {
@@ -162,6 +159,14 @@ class Chain:
             if own.dtype != array.dtype or not is_alike:
                 is_one, wanted = f"{own.dtype} of {own.shape}", f"{array.dtype} of {array.shape}"
                 raise DecodeError(f"a coded tree: {name!r} is {is_one}, not {wanted}")
+
+    def num_saturated(self, coded: Tree) -> int:
+        """Return how many values of a coded tree were beyond a codec's range."""
+        layouts = self._layouts(self._shapes(plain_form(Form.of(coded))))
+        segments, count = [coded[name] for name in coded if name.startswith("+")], 0
+        for codec, before, after in zip(self.codecs, layouts, layouts[1:], strict=False):
+            count += codec.num_saturated(segments[len(before.segments) : len(after.segments)])
+        return count
 
     def flops(self, form: Form) -> tuple[float, float]:
         """Return the operations of encoding and of decoding a tree."""

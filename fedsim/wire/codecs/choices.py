@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import product
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -19,6 +20,10 @@ CODEC = Kind("codec", "fedsim.wire.codecs", Codec)  # type: ignore[type-abstract
 
 Way = Literal["up", "down"]
 Held = Literal["models", "logits"]
+WAYS: tuple[Way, ...] = ("up", "down")
+HELD: tuple[Held, ...] = ("models", "logits")
+PLACES = tuple(product(WAYS, HELD))
+"""Where there can be codecs."""
 
 
 class CodecChoice(NamedChoice):
@@ -43,6 +48,13 @@ class ChainConfig(Config):
         """The codecs themselves."""
         codecs: list[Codec[Any]] = [choice.make() for choice in self.chain]
         return Chain(codecs, int(self.least), self.error_feedback)
+
+    def with_fixed_length(self) -> ChainConfig:
+        """Return the same without codecs whose length depends on values."""
+        fixed = [
+            one for one, codec in zip(self.chain, self.made.codecs, strict=True) if codec.has_fixed_length
+        ]
+        return self.model_copy(update={"chain": tuple(fixed)})
 
 
 class WayConfig(Config):
@@ -69,14 +81,24 @@ class CodecConfig(Config):
 
     def is_on(self) -> bool:
         """Whether anything is coded."""
-        chains = (self.up.models, self.up.logits, self.down.models, self.down.logits)
-        return any(one.chain for one in chains)
+        return any(self.of(way, held).chain for way, held in PLACES)
+
+    @property
+    def has_fixed_lengths(self) -> bool:
+        """Whether the lengths of all frames follow from shapes."""
+        return all(self.of(way, held).made.has_fixed_length for way, held in PLACES)
+
+    def with_fixed_lengths(self) -> CodecConfig:
+        """Return the same without codecs whose lengths depend on values: frames are at most so long."""
+        ways = {
+            way: WayConfig(**{held: self.of(way, held).with_fixed_length() for held in HELD}) for way in WAYS
+        }
+        return CodecConfig(**ways)
 
     def faults(self) -> Iterator[Fault]:
         """Yield what is wrong with the order of codecs, or with where they are."""
-        for way in ("up", "down"):
-            for held in ("models", "logits"):
-                yield from _chain_faults(self.of(way, held), way, held)
+        for way, held in PLACES:
+            yield from _chain_faults(self.of(way, held), way, held)
 
 
 NO_CODECS = CodecConfig()

@@ -31,7 +31,7 @@ class LevelsConfig(Config):
 
 
 class _Levels(Codec[LevelsConfig]):
-    paper = "QSGD (Alistarh et al., NeurIPS 2017)"
+    paper = "QSGD (NeurIPS 2017)"
     unbiased = True
     flops_per_value = (6.0, 2.0)
     highest: ClassVar[int]

@@ -32,8 +32,8 @@ class LowRankConfig(Config):
 class LowRank(Codec[LowRankConfig]):
     """Sends two thin matrices instead of each matrix."""
 
-    paper = "PowerSGD (Vogels et al., NeurIPS 2019)"
-    bits = "32 rank (m + n) / (m n) of an m x n matrix"
+    paper = "PowerSGD (NeurIPS 2019)"
+    bits = "32 r (m + n) / mn"
     needs_delta = True
     codes = "models"
     flops_per_value = (0.0, 0.0)

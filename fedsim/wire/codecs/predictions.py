@@ -27,8 +27,8 @@ class HardLabels(Codec[Config]):
     Transactions on Network Science and Engineering 9(4), 2022 (arXiv 2012.00632).
     """
 
-    paper = "CFD (Sattler et al., arXiv 2012.00632)"
-    bits = "8 or 16 a row"
+    paper = "CFD (arXiv 2012.00632)"
+    bits = "8 / N"
     codes = "logits"
     flops_per_value = (2.0, 1.0)
 
@@ -76,7 +76,7 @@ class TopClassesConfig(Config):
 class TopClasses(Codec[TopClassesConfig]):
     """The largest outputs of each row with their classes, and the mean of the others, for each of these."""
 
-    bits = "(32 (k + 1) + 8 k) / N for k of N classes"
+    bits = "(40 k + 32) / N"
     codes = "logits"
     flops_per_value = (4.0, 1.0)
 

@@ -34,7 +34,7 @@ class Sign(Codec[Config]):
     ICML 2019.
     """
 
-    paper = "EF-signSGD (Karimireddy et al., ICML 2019)"
+    paper = "EF-signSGD (ICML 2019)"
     bits = "1"
     needs_delta = True
     codes = "models"
@@ -73,7 +73,7 @@ class Ternary(Codec[Config]):
     Ternary Gradients to Reduce Communication in Distributed Deep Learning, NeurIPS 2017.
     """
 
-    paper = "TernGrad (Wen et al., NeurIPS 2017)"
+    paper = "TernGrad (NeurIPS 2017)"
     unbiased = True
     bits = "1.6"
     needs_delta = True

@@ -51,8 +51,8 @@ class TopK(_Sparse):
     that :mod:`fedsim.wire.codecs.index_sets` says.
     """
 
-    paper = "Sparsified SGD with memory (Stich et al., NeurIPS 2018)"
-    bits = "32 share, and some 9 share for the places at 1 %"
+    paper = "arXiv 1809.07599"
+    bits = "32 share + places"
     flops_per_value = (8.0, 1.0)
 
     def _set_forms(self, n: int) -> tuple[ArrayForm, ...]:
@@ -90,7 +90,7 @@ class RandK(_Sparse):
     1610.05492), "random mask".
     """
 
-    paper = "Random mask (Konecny et al., arXiv 1610.05492)"
+    paper = "arXiv 1610.05492"
     unbiased = True
     bits = "32 share"
     flops_per_value = (1.0, 1.0)

@@ -34,7 +34,7 @@ class Zstd(Codec[ZstdConfig]):
     """Compresses bytes by Zstandard, the bytes of each array shuffled by their place in a value."""
 
     unbiased = True
-    bits = "depends on the values"
+    bits = "varies"
     has_fixed_length = False
     flops_per_value = (20.0, 5.0)
 
