@@ -55,11 +55,6 @@ class Plugin(Generic[C]):
         """Return the class of what a scenario may set by ``params``: of its settings, unless it says else."""
         return cls.Config
 
-    @classmethod
-    def compared(cls) -> dict[str, str]:
-        """Return what ``fedsim list`` says beside the description, by its heading; by default nothing."""
-        return {}
-
 
 def load(family: str, name: str) -> type[Plugin[Any]]:
     """Return the plugin called ``name``.

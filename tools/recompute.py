@@ -28,7 +28,7 @@ NOT_DERIVABLE = {
 PHASES = ("download", "compute", "upload", "away", "waiting")
 TRAFFIC = tuple(
     f"{what}_{way}"
-    for what in ("frames", "bytes", "parameters", "data", "overhead")
+    for what in ("frames", "bytes", "bytes_plain", "parameters", "data", "overhead")
     for way in ("up", "down")
 )
 BETTER_AND_BETTER = ("in_flight", "lost", "undecodable", "delivered")
@@ -99,6 +99,11 @@ def seen_in(records: Sequence[Row]) -> Seen:
                 _count_frame(tally, frame)
                 one.under_way[_way(record)].append(frame)
                 one.edges.append((at_ns, _way(record), 1))
+            case "coded":
+                one = seen.dispatches[of]
+                frame = one.under_way[_way(record)][-1]
+                _count_plain(tally, frame, record["bytes_plain"] - frame["bytes_plain"])
+                frame["bytes_plain"] = record["bytes_plain"]
             case "transfer_end" | "transfer_copy":
                 _end_frame(seen.dispatches[of], record)
             case "job_start" | "job_end" as kind if client >= 0:
@@ -148,7 +153,7 @@ def _way(record: Row) -> str:
 
 def _frame(record: Row, dispatch: Dispatch) -> Row:
     same = ("client", "dispatch", "up", "bytes", "parameters", "data", "overhead")
-    frame = {name: record[name] for name in same}
+    frame = {name: record[name] for name in same} | {"bytes_plain": record["bytes"]}
     about = {"round": dispatch.round, "exchange": dispatch.exchange, "kind": record["message"]}
     times = {"sent_at_s": record["at_ns"] / 1e9, "arrived_at_s": None}
     return frame | about | times | {"outcome": "in_flight", "arrivals": 0}
@@ -163,6 +168,12 @@ def _count_frame(tally: Row, frame: Row) -> None:
     else:
         tally[f"bytes_{way}"] += frame["bytes"]
         tally[f"parameters_{way}"] += frame["parameters"]
+        _count_plain(tally, frame, frame["bytes"])
+
+
+def _count_plain(tally: Row, frame: Row, num_bytes: int) -> None:
+    if not frame["data"]:
+        tally[f"bytes_plain_{'up' if frame['up'] else 'down'}"] += num_bytes
 
 
 def _end_frame(dispatch: Dispatch, record: Row) -> None:

@@ -9,7 +9,7 @@ import click
 
 from fedsim import toml_writer
 from fedsim.cli.console import say, strong, table
-from fedsim.cli.plugin_kinds import FOLDERS, WITH_FACTS
+from fedsim.cli.plugin_kinds import FOLDERS
 from fedsim.config import Config
 from fedsim.plugins import PluginInfo, available
 from fedsim.report.text_table import TextTable
@@ -22,15 +22,7 @@ def list_plugins(kind: str, details: bool, as_json: bool) -> None:
     """Print the plugins of a kind, with their parameters if so wished."""
     plugins = available(FOLDERS[kind])
     if as_json:
-        documents = [_document(info, details) for info in plugins]
-        if kind in WITH_FACTS:
-            documents = [info.plugin.compared() | one for info, one in zip(plugins, documents, strict=True)]
-        say(json.dumps(documents, indent=2, ensure_ascii=False))
-    elif kind in WITH_FACTS and not details:
-        facts = [info.plugin.compared() for info in plugins]
-        rows = [(info.name, *its.values()) for info, its in zip(plugins, facts, strict=True)]
-        columns = ("name", *facts[0])
-        table(TextTable(columns, rows, text_columns=frozenset(range(len(columns)))))
+        say(json.dumps([_document(info, details) for info in plugins], indent=2, ensure_ascii=False))
     elif details:
         for info in plugins:
             _describe(info)

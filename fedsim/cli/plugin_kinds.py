@@ -1,8 +1,5 @@
 """Packages of the kinds of plugins, by their names in commands."""
 
-WITH_FACTS = frozenset({"codecs"})
-"""Kinds whose plugins have facts beside their descriptions, and are imported quickly."""
-
 FOLDERS = {
     "algorithms": "fedsim.algorithms",
     "datasets": "fedsim.data",

@@ -162,7 +162,10 @@ def misfits(parts: Parts) -> Iterator[Fault]:
     """Yield why the codecs cannot work with the algorithm or the pacing."""
     config = parts.codec.up.models
     chain, algorithm = config.made, name_of(parts.algorithm)
-    path, needy = "codec.up.models", next((one for one in chain.codecs if one.needs_delta), None)
+    path, needy = (
+        "codec.up.models",
+        next((one for one in chain.codecs if one.about.kind == "changes of models"), None),
+    )
     for exchange in parts.algorithm.exchanges:
         held = {} if exchange.reply is None else held_by(exchange.reply)
         models = [name for name, what in held.items() if what == "models" and name not in exchange.changes]

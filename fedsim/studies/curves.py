@@ -49,7 +49,13 @@ STALENESS = "staleness_so_far"
 
 
 _PLAIN = ("bytes_plain_up", "bytes_plain_down")
-_ROUNDS = ("round", "ended_at_s", "merged", *chain.from_iterable(SUMS.values()), *MEASURED.values())
+_ROUNDS = (
+    "round",
+    "ended_at_s",
+    "merged",
+    *dict.fromkeys(chain.from_iterable(SUMS.values())),
+    *MEASURED.values(),
+)
 """Columns of ``rounds`` that a curve is made of."""
 
 

@@ -36,7 +36,19 @@ def test_data_is_counted_apart_from_bytes_and_parameters() -> None:
         data_up=500,
         data_down=40,
         overhead_up=7 + 9,
+        bytes_plain_up=60,
+        bytes_plain_down=100,
     )
+
+
+def test_coded_frames_have_a_length_without_codecs_too() -> None:
+    ledger = filled()
+    ledger.sent(4 * S, UP, True, ("update+coded", 20, 10, False, 0), 60)
+    ledger.sent(4 * S, UP, True, ("samples+coded", 5, 0, True, 0), 50)
+    totals = ledger.totals()
+    assert (totals.bytes_up, totals.bytes_plain_up, totals.data_up) == (80, 120, 505)
+    assert ledger.columns()["bytes_plain"].tolist() == [100, 60, 500, 40, 60, 50]
+    ledger.check()
 
 
 def test_rows_come_out_as_columns() -> None:
@@ -49,6 +61,7 @@ def test_rows_come_out_as_columns() -> None:
         "client": [7, 7, 7, 7],
         "dispatch": [0, 0, 0, 0],
         "bytes": [100, 60, 500, 40],
+        "bytes_plain": [100, 60, 500, 40],
         "parameters": [10, 10, 3, 0],
         "overhead": [0, 7, 9, 0],
         "arrivals": [0, 1, 0, 0],
@@ -117,7 +130,7 @@ def test_a_total_that_differs_from_its_rows_is_found() -> None:
     ledger = filled()
     ledger._totals[True][1] += 1
     with pytest.raises(
-        InvariantError, match=r"rows up sum to \[2, 60, 10, 500, 16\].*\[2, 61, 10, 500, 16\]"
+        InvariantError, match=r"rows up sum to \[2, 60, 10, 500, 16, 60\].*\[2, 61, 10, 500, 16, 60\]"
     ):
         ledger.check()
 

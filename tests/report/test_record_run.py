@@ -226,7 +226,7 @@ def test_each_column_explains_itself_and_each_description_has_its_column(describ
     names = [name.replace("dropped_<cause>", "dropped_round_failed") for name in described.columns]
     assert schema.names == names
     assert schema.metadata[b"fedsim_table"] == described.name.encode()
-    assert schema.metadata[b"fedsim_schema"] == b"3"
+    assert schema.metadata[b"fedsim_schema"] == b"4"
     for name in names:
         column, field = described.column(name), schema.field(name)
         assert field.metadata[b"description"].decode() == column.description

@@ -32,6 +32,8 @@ def curve(accuracy: list[float], time_s: list[float], kilobytes: list[int], **mo
         "simulated_s": np.array(time_s, float),
         "bytes_up": 2 * down,
         "bytes_down": down,
+        "bytes_plain_up": 4 * down,
+        "bytes_plain_down": 2 * down,
         "parameters_up": down // 2,
         "parameters_down": down // 4,
         "accuracy_personal_mean": np.array(accuracy),
@@ -83,6 +85,7 @@ def test_costs_are_means_over_the_seeds_that_have_reached_the_target() -> None:
     assert mean(answer, "bytes_down_to_target") == 2500
     assert mean(answer, "bytes_up_to_target") == 5000
     assert mean(answer, "bytes_to_target") == 7500
+    assert mean(answer, "bytes_plain_to_target") == 15000
     assert mean(answer, "parameters_up_to_target") == 1250
     assert mean(answer, "parameters_down_to_target") == 625
     assert mean(answer, "rounds_to_target") == 2.5

@@ -26,7 +26,6 @@ from fedsim.plugins import C, Plugin
 from fedsim.rng import Key
 
 Shapes = tuple[tuple[int, ...], ...]
-Codes = Literal["models", "logits", "both"]
 F32, U8 = np.dtype("<f4"), np.dtype("|u1")
 
 
@@ -65,39 +64,34 @@ class Coding:
         return self.key.child(name).numpy()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """Facts of a codec.
+
+    Attributes:
+        kind: What it is made for: any array that counts as parameters; changes of models, as ``delta`` gives
+            them; or predictions.
+        unbiased: Whether the expectation of what is decoded is what was encoded.
+    """
+
+    kind: Literal["any array", "changes of models", "predictions"]
+    unbiased: bool = False
+
+
 class Codec(Plugin[C], ABC):
     """Base of all codecs.
 
     Attributes:
-        paper: Where it is from; empty for what is common practice.
-        unbiased: Whether the expectation of what is decoded is what was encoded.
-        bits: Bits a value, in words.
-        codes: What it is made for.
-        needs_delta: Whether it is for changes of models alone.
+        about: Facts of it, for ``fedsim list codecs``.
         subtracts: Whether it makes changes of models.
         has_fixed_length: Whether the length follows from shapes.
         flops_per_value: Operations for each value, of encoding and of decoding.
     """
 
-    paper: ClassVar[str] = ""
-    unbiased: ClassVar[bool] = False
-    bits: ClassVar[str]
-    codes: ClassVar[Codes] = "both"
-    needs_delta: ClassVar[bool] = False
+    about: ClassVar[About]
     subtracts: ClassVar[bool] = False
     has_fixed_length: ClassVar[bool] = True
     flops_per_value: ClassVar[tuple[float, float]]
-
-    @classmethod
-    def compared(cls) -> dict[str, str]:
-        """Return what is compared of codecs."""
-        return {
-            "for": cls.codes,
-            "bits": cls.bits,
-            "unbiased": "yes" if cls.unbiased else "no",
-            "needs delta": "yes" if cls.needs_delta else "no",
-            "paper": cls.paper or "-",
-        }
 
     @abstractmethod
     def coded(self, shapes: Shapes) -> Layout:

@@ -54,7 +54,7 @@ class ChainConfig(Config):
         fixed = [
             one for one, codec in zip(self.chain, self.made.codecs, strict=True) if codec.has_fixed_length
         ]
-        return self.model_copy(update={"chain": tuple(fixed)})
+        return ChainConfig.model_construct(**{**dict(self), "chain": tuple(fixed)})
 
 
 class WayConfig(Config):
@@ -110,14 +110,16 @@ def _chain_faults(config: ChainConfig, way: Way, held: Held) -> Iterator[Fault]:
     codecs = config.made.codecs
     for number, (name, codec) in enumerate(zip(names, codecs, strict=True)):
         is_last, place = number == len(codecs) - 1, f"{path}.chain.{number}"
-        if codec.codes not in ("both", held):
-            yield Fault(place, f"{name!r} codes {codec.codes}", f"write it under codec.{way}.{codec.codes}")
+        of_changes = codec.about.kind == "changes of models"
+        other = "logits" if held == "models" else "models"
+        if (of_changes and held == "logits") or (codec.about.kind == "predictions" and held == "models"):
+            yield Fault(place, f"{name!r} codes {codec.about.kind}", f"write it under codec.{way}.{other}")
         elif codec.subtracts and way == "down":
             problem = f"{name!r} needs what each client holds, which the server does not know"
             yield Fault(place, problem, "leave it out: towards clients only codecs without a state work")
         elif codec.subtracts and number:
             yield Fault(place, f"{name!r} is behind {names[number - 1]!r}", "write it first")
-        elif codec.needs_delta and way == "down":
+        elif of_changes and way == "down":
             problem = f"{name!r} codes changes of models, and whole models go down"
             yield Fault(place, problem, "choose float16, bfloat16, int8 or int4")
         elif not is_last and not codec.coded(((4, 4),)).values:

@@ -6,19 +6,18 @@ from collections.abc import Sequence
 
 from fedsim.config import Config
 from fedsim.params import Array
-from fedsim.wire.codecs.base import Codec, Coded, Coding, Layout, Shapes
+from fedsim.wire.codecs.base import About, Codec, Coded, Coding, Layout, Shapes
 
 
 class Delta(Codec[Config]):
-    """Sends the change of the model of that dispatch, as the client has decoded it; first in a chain.
+    """The change of the model of that dispatch, for codecs of changes; first in a chain.
 
     Of a field that is a change already nothing is subtracted.
     """
 
+    about = About(kind="changes of models", unbiased=True)
+
     subtracts = True
-    unbiased = True
-    bits = "32"
-    codes = "models"
     flops_per_value = (1.0, 1.0)
 
     def coded(self, shapes: Shapes) -> Layout:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedsim.config import Config
 from fedsim.params import Array, ArrayForm
-from fedsim.wire.codecs.base import F32, Codec, Coded, Coding, Layout, Shapes
+from fedsim.wire.codecs.base import F32, About, Codec, Coded, Coding, Layout, Shapes
 
 U16 = np.dtype("<u2")
 _LARGEST_BFLOAT16 = 0x7F7F
@@ -17,7 +17,6 @@ _INFINITE_BITS = np.uint32(0x7F80_0000)
 
 
 class _Half(Codec[Config]):
-    bits = "16"
     flops_per_value = (2.0, 1.0)
     dtype: ClassVar[np.dtype[np.generic]]
 
@@ -27,7 +26,9 @@ class _Half(Codec[Config]):
 
 
 class Float16(_Half):
-    """IEEE half precision: values beyond 65,504 become 65,504."""
+    """16 bits a value: half precision; values beyond 65,504 become 65,504."""
+
+    about = About(kind="any array")
 
     dtype = np.dtype("<f2")
 
@@ -51,7 +52,9 @@ class Float16(_Half):
 
 
 class BFloat16(_Half):
-    """The upper half of float32: its range, and 8 bits of precision."""
+    """16 bits a value: the range of float32 with 8 bits of precision."""
+
+    about = About(kind="any array")
 
     dtype = U16
 
@@ -59,7 +62,7 @@ class BFloat16(_Half):
         """Round to the nearest, ties to even."""
         segments = []
         for array in values:
-            whole = np.ascontiguousarray(array, F32).view(np.uint32)
+            whole = np.asarray(array, F32, order="C").view(np.uint32)
             rounded = (whole + (np.uint32(0x7FFF) + (whole >> 16 & 1)) >> 16).astype(U16)
             magnitude = rounded & np.uint16(0x7FFF)
             is_finite = (whole & _INFINITE_BITS) != _INFINITE_BITS

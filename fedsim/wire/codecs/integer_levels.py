@@ -18,7 +18,7 @@ import numpy as np
 from fedsim.config import Config
 from fedsim.errors import DecodeError
 from fedsim.params import Array, ArrayForm
-from fedsim.wire.codecs.base import F32, U8, Codec, Coded, Coding, Layout, Shapes, checked_scales
+from fedsim.wire.codecs.base import F32, U8, About, Codec, Coded, Coding, Layout, Shapes, checked_scales
 
 CHUNK = 256
 
@@ -31,8 +31,6 @@ class LevelsConfig(Config):
 
 
 class _Levels(Codec[LevelsConfig]):
-    paper = "QSGD (NeurIPS 2017)"
-    unbiased = True
     flops_per_value = (6.0, 2.0)
     highest: ClassVar[int]
 
@@ -102,9 +100,10 @@ def _largest(table: Array) -> Array:
 
 
 class Int8(_Levels):
-    """Integers of 8 bits: levels from -127 to 127."""
+    """8.13 bits a value: integers of 8 bits, rounded at random; unbiased (QSGD)."""
 
-    bits = "8.13"
+    about = About(kind="any array", unbiased=True)
+
     highest = 127
 
     def _code_form(self, shape: tuple[int, ...]) -> ArrayForm:
@@ -120,9 +119,10 @@ class Int8(_Levels):
 
 
 class Int4(_Levels):
-    """Integers of 4 bits: levels from -7 to 7, two in a byte."""
+    """4.13 bits a value: integers of 4 bits, rounded at random; unbiased (QSGD)."""
 
-    bits = "4.13"
+    about = About(kind="any array", unbiased=True)
+
     highest = 7
 
     def _code_form(self, shape: tuple[int, ...]) -> ArrayForm:

@@ -1,4 +1,4 @@
-"""Matrices as products of two with few columns; arrays of one dimension go on as they are (PowerSGD).
+"""Matrices as products of two with few columns: 32 r (m + n) / (m n) bits a value (PowerSGD).
 
 An array ``[m, ...]`` of several dimensions is a matrix M of m rows. With an n x r matrix Q of normal draws,
 P = M Q is made orthonormal (Gram and Schmidt), and P and M^T P are sent: one step of the power method. Arrays
@@ -17,7 +17,7 @@ from pydantic import Field
 
 from fedsim.config import Config
 from fedsim.params import Array
-from fedsim.wire.codecs.base import F32, Codec, Coded, Coding, Layout, Shapes, total
+from fedsim.wire.codecs.base import F32, About, Codec, Coded, Coding, Layout, Shapes, total
 
 _TINY = 1e-30
 
@@ -32,10 +32,7 @@ class LowRankConfig(Config):
 class LowRank(Codec[LowRankConfig]):
     """Sends two thin matrices instead of each matrix."""
 
-    paper = "PowerSGD (NeurIPS 2019)"
-    bits = "32 r (m + n) / mn"
-    needs_delta = True
-    codes = "models"
+    about = About(kind="changes of models")
     flops_per_value = (0.0, 0.0)
 
     def coded(self, shapes: Shapes) -> Layout:

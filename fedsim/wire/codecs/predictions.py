@@ -12,14 +12,25 @@ from pydantic import Field
 from fedsim.config import Config
 from fedsim.errors import DecodeError
 from fedsim.params import Array, ArrayForm
-from fedsim.wire.codecs.base import F32, U8, Codec, Coded, Coding, Layout, Shapes, checked_scales, total
+from fedsim.wire.codecs.base import (
+    F32,
+    U8,
+    About,
+    Codec,
+    Coded,
+    Coding,
+    Layout,
+    Shapes,
+    checked_scales,
+    total,
+)
 
 U16 = np.dtype("<u2")
 _NO_CLASS = 0xFFFF
 
 
 class HardLabels(Codec[Config]):
-    """The class of the largest output of each row, and one margin for all rows (CFD with one bit).
+    """8 bits a row: its class, and one margin for all rows (CFD with one bit).
 
     A row decodes to the margin at this class and 0 elsewhere, which is one-hot for probabilities. The margin
     is the mean over rows of the largest output less the mean of the others. Sattler, Marban, Rischke, Samek:
@@ -27,9 +38,8 @@ class HardLabels(Codec[Config]):
     Transactions on Network Science and Engineering 9(4), 2022 (arXiv 2012.00632).
     """
 
-    paper = "CFD (arXiv 2012.00632)"
-    bits = "8 / N"
-    codes = "logits"
+    about = About(kind="predictions")
+
     flops_per_value = (2.0, 1.0)
 
     def coded(self, shapes: Shapes) -> Layout:
@@ -74,10 +84,10 @@ class TopClassesConfig(Config):
 
 
 class TopClasses(Codec[TopClassesConfig]):
-    """The largest outputs of each row with their classes, and the mean of the others, for each of these."""
+    """The largest outputs of each row with their classes, and the mean of the others."""
 
-    bits = "(40 k + 32) / N"
-    codes = "logits"
+    about = About(kind="predictions")
+
     flops_per_value = (4.0, 1.0)
 
     def coded(self, shapes: Shapes) -> Layout:
@@ -91,6 +101,7 @@ class TopClasses(Codec[TopClassesConfig]):
         chosen, segments = [], []
         for array in values:
             rows = array.reshape(_rows(array.shape), _classes(array.shape))
+            rows = np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, F32.type(np.nan))
             order = np.argsort(-rows, axis=1, kind="stable")
             classes, others = np.split(order, [self._sent(array.shape)], axis=1)
             classes.sort(axis=1)

@@ -13,6 +13,7 @@ from fedsim.params import Array, ArrayForm
 from fedsim.wire.codecs.base import (
     F32,
     U8,
+    About,
     Codec,
     Coded,
     Coding,
@@ -28,16 +29,14 @@ _SCALE = ArrayForm(F32, (1,))
 
 
 class Sign(Codec[Config]):
-    """One bit a value: its sign, times the mean absolute value of the array (EF-signSGD).
+    """1 bit a value: its sign, times the mean absolute value of the array (EF-signSGD).
 
     Karimireddy, Rebjock, Stich, Jaggi: Error Feedback Fixes SignSGD and other Gradient Compression Schemes,
     ICML 2019.
     """
 
-    paper = "EF-signSGD (ICML 2019)"
-    bits = "1"
-    needs_delta = True
-    codes = "models"
+    about = About(kind="changes of models")
+
     flops_per_value = (3.0, 1.0)
 
     def coded(self, shapes: Shapes) -> Layout:
@@ -67,17 +66,15 @@ class Sign(Codec[Config]):
 
 
 class Ternary(Codec[Config]):
-    """-s, 0 or s with the largest absolute value s of the array, at random (TernGrad); five in a byte.
+    """1.6 bits a value: -s, 0 or s at random; unbiased (TernGrad).
 
-    A value x becomes sign(x) s with the probability abs(x) / s, and 0 otherwise. Wen et al.: TernGrad:
-    Ternary Gradients to Reduce Communication in Distributed Deep Learning, NeurIPS 2017.
+    With the largest absolute value s of an array, a value x becomes sign(x) s with the probability
+    abs(x) / s, and 0 otherwise. Five values are a byte. Wen et al.: TernGrad: Ternary Gradients to Reduce
+    Communication in Distributed Deep Learning, NeurIPS 2017.
     """
 
-    paper = "TernGrad (NeurIPS 2017)"
-    unbiased = True
-    bits = "1.6"
-    needs_delta = True
-    codes = "models"
+    about = About(kind="changes of models", unbiased=True)
+
     flops_per_value = (6.0, 3.0)
 
     def coded(self, shapes: Shapes) -> Layout:

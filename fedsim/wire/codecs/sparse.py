@@ -13,7 +13,19 @@ from fedsim.params import Array, ArrayForm
 from fedsim.ranges import PositiveShare
 from fedsim.rng import SeededStream
 from fedsim.wire.codecs import index_sets
-from fedsim.wire.codecs.base import F32, U8, Codec, Coded, Coding, Layout, Shapes, flat, num_values, split
+from fedsim.wire.codecs.base import (
+    F32,
+    U8,
+    About,
+    Codec,
+    Coded,
+    Coding,
+    Layout,
+    Shapes,
+    flat,
+    num_values,
+    split,
+)
 
 _SEED = ArrayForm(np.dtype("<u8"), (1,))
 
@@ -26,9 +38,6 @@ class ShareConfig(Config):
 
 
 class _Sparse(Codec[ShareConfig]):
-    needs_delta = True
-    codes = "models"
-
     def kept(self, n: int) -> int:
         """Return how many of n values are sent."""
         return min(n, max(1, floor(self.config.share * n + 0.5)))
@@ -44,15 +53,16 @@ class _Sparse(Codec[ShareConfig]):
 
 
 class TopK(_Sparse):
-    """The largest values of a tree by their absolute value; of equal ones the first.
+    """The share of the values that is largest by absolute value (sparsified SGD).
 
-    Aji, Heafield: Sparse Communication for Distributed Gradient Descent, EMNLP 2017; with error feedback:
-    Stich, Cordonnier, Jaggi: Sparsified SGD with Memory, NeurIPS 2018. Which values they are takes the bytes
-    that :mod:`fedsim.wire.codecs.index_sets` says.
+    Of equal values the first are sent. Which values they are takes the bytes that
+    :mod:`fedsim.wire.codecs.index_sets` says. Aji, Heafield: Sparse Communication for Distributed Gradient
+    Descent, EMNLP 2017; with error feedback: Stich, Cordonnier, Jaggi: Sparsified SGD with Memory, NeurIPS
+    2018 (arXiv 1809.07599).
     """
 
-    paper = "arXiv 1809.07599"
-    bits = "32 share + places"
+    about = About(kind="changes of models")
+
     flops_per_value = (8.0, 1.0)
 
     def _set_forms(self, n: int) -> tuple[ArrayForm, ...]:
@@ -84,15 +94,14 @@ class TopK(_Sparse):
 
 
 class RandK(_Sparse):
-    """Values drawn at random; a key of 8 bytes says which. Without error feedback they are scaled by n / k.
+    """A share of the values at random, and a key of 8 bytes; unbiased (random mask).
 
-    Konecny et al.: Federated Learning: Strategies for Improving Communication Efficiency, 2016 (arXiv
-    1610.05492), "random mask".
+    Without error feedback they are scaled by n / k. Konecny et al.: Federated Learning: Strategies for
+    Improving Communication Efficiency, 2016 (arXiv 1610.05492), "random mask".
     """
 
-    paper = "arXiv 1610.05492"
-    unbiased = True
-    bits = "32 share"
+    about = About(kind="changes of models", unbiased=True)
+
     flops_per_value = (1.0, 1.0)
 
     def _set_forms(self, n: int) -> tuple[ArrayForm, ...]:

@@ -1,4 +1,4 @@
-"""Zstandard: all that the codecs before give, without a further loss; last in a chain.
+"""Zstandard: what the codecs before give, without a further loss; last in a chain; unbiased.
 
 The length depends on the values, so a client's training is waited for before its upload begins. (Needs the
 extra zstd.)
@@ -17,7 +17,7 @@ from fedsim.config import Config
 from fedsim.errors import DecodeError, UserError
 from fedsim.params import Array, ArrayForm
 from fedsim.plugins import install_command, is_installed
-from fedsim.wire.codecs.base import F32, U8, Codec, Coded, Coding, Layout, Shapes, num_values
+from fedsim.wire.codecs.base import F32, U8, About, Codec, Coded, Coding, Layout, Shapes, num_values
 
 _EXTRA_BYTES = 512
 """What a compressed segment takes at most beyond the bytes themselves, and 1 / 256 of them."""
@@ -33,8 +33,7 @@ class ZstdConfig(Config):
 class Zstd(Codec[ZstdConfig]):
     """Compresses bytes by Zstandard, the bytes of each array shuffled by their place in a value."""
 
-    unbiased = True
-    bits = "varies"
+    about = About(kind="any array", unbiased=True)
     has_fixed_length = False
     flops_per_value = (20.0, 5.0)
 

@@ -162,11 +162,11 @@ def test_a_dispatch_whose_reply_is_known_to_come_is_not_closed_before() -> None:
         ends = list[Any]()
         headers = [dispatches.header(0, "talk", 1, -1)]
         cohort = SimpleNamespace(headers=headers, finish_with=ends.append)
-        (dispatch,) = dispatches.send_together(cohort, 0)
+        (dispatch,) = dispatches.send_together(cohort, [None], 0)
         with pytest.raises(InvariantError, match=r"0 of client 0 was closed before .* waits_for_all"):
             dispatches.close(dispatch)
         (take,) = ends
-        (again,) = dispatches.send_together(cohort, 0)
+        (again,) = dispatches.send_together(cohort, [None], 0)
         ends[-1]([Arrival(0, 3_000_000_000, None)])
         assert again.reply.done()
         assert take is not ends[-1]
