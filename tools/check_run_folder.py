@@ -151,7 +151,7 @@ def _round_rows(tables: Mapping[str, Sequence[Row]], seen: Seen) -> Iterator[Row
     began_ns = {row["round"]: round(row["began_at_s"] * 1e9) for row in tables["rounds"]}
     globals_ = {record["round"]: record["global"] for record in seen.records["evaluation"]}
     dispatches, frames = _grouped(seen, "round")
-    sums = dict.fromkeys((name for name in TRAFFIC if name.startswith(SUMMED)), 0)
+    sums = dict.fromkeys((name for name in TRAFFIC if name.rpartition("_")[0] in SUMMED), 0)
     for row in seen.rounds:
         number = row["round"]
         of = measured.get(number, {})

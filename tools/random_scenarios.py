@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dice import Dice, Table
 from random_algorithms import ALGORITHMS, BY_STEPS, MIXED, PLUGINS, params_of
@@ -20,6 +21,8 @@ from fedsim.rng import Key
 
 WITHOUT_COHORT = ("local", "centralized")
 """Algorithms whose clients report no loss to a selector."""
+DIFFERENCES = ("fedavg", "fedprox", "fedasync", "ditto", "fedbuff", "scaffold", "fedper", "moon", "apfl")
+"""Algorithms whose clients send models like the one that came, or changes of it."""
 PATIENCE = ("400 ms", "2 s", "5 s", "15 s", "1 min")
 
 
@@ -73,6 +76,8 @@ def random_scenario(seed: int) -> RandomScenario:
             {"simulated": "2 s"}, {"simulated": "1 min"}, {"bytes": "30 kB"}, {"bytes": "1 MB"}
         )
         scenario["run"]["until"] = budget
+    if dice.child("codec").chance(0.3):
+        scenario["codec"] = _codec(dice.child("codecs"), algorithm)
     scenario["data"] |= _augmentation(dice.child("augmentation"), scenario["data"])
     scenario["training"] |= _schedule(dice.child("schedule"))
     scenario["training"] |= dice.child("clipping").some(
@@ -331,6 +336,31 @@ def _network(dice: Dice, files: dict[str, str]) -> Table:
                 network.setdefault("params", {})[key] = f"{key}.csv"
     protocol = dice.pick("websocket", "http", "bus", "none")
     return network | {"overhead": {"protocol": protocol, "tls": protocol != "none" and dice.chance(0.5)}}
+
+
+def _codec(dice: Dice, algorithm: str) -> Table:
+    any_array = (["int8"], ["int4"], ["float16"], ["bfloat16"])
+    top = {"name": "topk", "params": {"share": dice.pick(0.05, 0.3)}}
+    changes = (
+        [top, "int8"],
+        ["sign"],
+        ["ternary"],
+        ["lowrank"],
+        [{"name": "randk", "params": top["params"]}],
+    )
+    up: Table = {"chain": dice.pick(*any_array)}
+    if algorithm in DIFFERENCES and dice.chance(0.6):
+        chosen: list[Any] = dice.pick(*changes)
+        up = {"chain": ["delta", *chosen]}
+    least = dice.pick("1 B", "200 B", "1 kB")
+    logits = {"chain": dice.pick(["int8"], ["float16"], ["hard_labels"], ["top_classes"]), "least": least}
+    return {
+        "up": {"models": up | {"least": least}, "logits": logits},
+        "down": {
+            "models": {"chain": dice.pick(*any_array, []), "least": least},
+            "logits": {"chain": ["int8"]},
+        },
+    }
 
 
 def _participation(dice: Dice, num_clients: int) -> Table:

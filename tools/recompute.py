@@ -20,6 +20,7 @@ from run_folder import Row, RunFolder
 
 NOT_DERIVABLE = {
     "model_hash": "no model is in the folder",
+    "codec_saturated": "no frame is in the folder",
     "accuracy.others": "only means of what an algorithm measures beside are kept",
     "macro_f1": "tests/report/test_record_run.py computes it from the table of classes",
 }
@@ -168,7 +169,7 @@ def _count_frame(tally: Row, frame: Row) -> None:
     else:
         tally[f"bytes_{way}"] += frame["bytes"]
         tally[f"parameters_{way}"] += frame["parameters"]
-        _count_plain(tally, frame, frame["bytes"])
+        _count_plain(tally, frame, frame["bytes_plain"])
 
 
 def _count_plain(tally: Row, frame: Row, num_bytes: int) -> None:

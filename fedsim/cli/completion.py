@@ -53,9 +53,17 @@ CHOOSING = _NAMES | {f"{path}{end}": kind for path, kind in _NAMES_OR_TABLES.ite
 _OF_DEVICES = (
     "device model speed memory up down latency overhead variation efficiency memory_bandwidth drop_out load"
 )
+_OF_CHAINS = "chain least error_feedback"
 
 KEYS = {
     "algorithm": "name params",
+    "codec": "up down",
+    "codec.down": "models logits",
+    "codec.down.logits": _OF_CHAINS,
+    "codec.down.models": _OF_CHAINS,
+    "codec.up": "models logits",
+    "codec.up.logits": _OF_CHAINS,
+    "codec.up.models": _OF_CHAINS,
     "data": "name params root limit split global_test global_test_users public partition augmentation",
     "data.public": "size users source augment held",
     "engine": "executor params workers batching device numerics",

@@ -326,11 +326,11 @@ COMPARISON = Table(
         "concurrency_mean": number("Dispatches under way, mean over virtual time."),
         "concurrency_max": count("Dispatches under way, most at once."),
         "merges": count("Merges of rounds' exchanges."),
-        "codec_saturated": count("Values beyond the range of a codec, which became its largest number."),
         "macro_f1_<test_set>": number("Last mean over classes of their F1 on the test set <test_set>."),
         "merges_per_hour": Column(
             "float64", "1/h", "Merges of rounds' exchanges in an hour of virtual time."
         ),
+        "codec_saturated": count("Values beyond the range of a codec, which became its largest number."),
     },
 )
 

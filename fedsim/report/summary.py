@@ -76,7 +76,7 @@ def summarise(plan: Plan, result: RunResult, wall_s: float) -> Summary:
         **(costs := breakdown(result)),
         "wasted": wasted_shares(costs),
         **merge_statistics.merge_figures(result),
-        **({"codec_saturated": result.num_saturated} if plan.parts.codec.is_on() else {}),
+        "codec_saturated": result.num_saturated,
         **({"macro_f1": _macro_f1(final)} if plan.parts.evaluation.per_class else {}),
     }
 

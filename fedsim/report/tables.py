@@ -149,7 +149,7 @@ def traffic_by_client(ledger: Ledger, population: int) -> Columns:
     columns["frames"] = np.ones(len(ledger), np.int64)
     traffic = {}
     for name in TRAFFIC:
-        what, _, way = name.partition("_")
+        what, _, way = name.rpartition("_")
         chosen = columns["up"] == (way == "up")
         if what not in ("frames", "overhead"):
             chosen &= columns["data"] == (what == "data")

@@ -159,7 +159,11 @@ def jobs(world: Any, **changes: Any) -> set[tuple[str, bool]]:
 
 def test_a_codec_costs_time_at_both_ends(world: Any) -> None:
     assert jobs(world) == {("fit", False)}
-    assert jobs(world, codec=codec(["int8"], ["float16"])) == {("fit", False), ("call", False), ("call", True)}
+    assert jobs(world, codec=codec(["int8"], ["float16"])) == {
+        ("fit", False),
+        ("call", False),
+        ("call", True),
+    }
 
 
 def test_no_model_to_subtract_is_told(world: Any) -> None:

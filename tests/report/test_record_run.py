@@ -42,9 +42,10 @@ FILES = {
 }
 SUMMARY = (
     "fedsim scenario algorithm seed rounds stopped_by clients ineligible simulated_s wall_s bytes_up "
-    "bytes_down data_up data_down frames_up frames_down parameters_up parameters_down accuracy loss "
+    "bytes_down bytes_plain_up bytes_plain_down data_up data_down frames_up frames_down parameters_up "
+    "parameters_down accuracy loss "
     "drops rejected rejected_by_reason finite trace_hash model_hash time bytes drops_by_cause "
-    "participation wasted staleness concurrency merges merges_per_hour"
+    "participation wasted staleness concurrency merges merges_per_hour codec_saturated"
 )
 
 

@@ -30,8 +30,8 @@ def test_by_default_nothing_is_coded() -> None:
             "'delta' is behind 'int8'",
         ),
         ({"up": {"models": {"chain": ["int8", "float16"]}}}, "codec.up.models.chain.1", "leaves no values"),
-        ({"up": {"models": {"chain": ["hard_labels"]}}}, "codec.up.models.chain.0", "codes logits"),
-        ({"up": {"logits": {"chain": ["topk"]}}}, "codec.up.logits.chain.0", "codes models"),
+        ({"up": {"models": {"chain": ["hard_labels"]}}}, "codec.up.models.chain.0", "codes predictions"),
+        ({"up": {"logits": {"chain": ["topk"]}}}, "codec.up.logits.chain.0", "codes changes of models"),
         ({"up": {"models": {"error_feedback": True}}}, "codec.up.models.error_feedback", "no codec leaves"),
         (
             {"up": {"logits": {"chain": ["int8"], "error_feedback": True}}},

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedsim.errors import DecodeError
-from fedsim.params import Tree
+from fedsim.params import Array, Tree
 from fedsim.rng import Key
 from tests.wire.codecs.conftest import Make, drawn, floats
 
@@ -50,19 +50,19 @@ def test_the_smallest_numbers_do_not_divide_by_zero(make: Make) -> None:
     assert np.abs(chain.decode(chain.encode({"w": values}, Key.root(0)).tree)["w"]).max() < 1e-40
 
 
+def coded(codes: Array, scale: float, size: int) -> Tree:
+    return {"w": np.empty((0, size), np.float32), "+0": codes, "+1": floats(scale)}
+
+
 def test_codes_that_no_encoder_gives_are_refused(make: Make) -> None:
-    scale = floats(1)
-    for chain, codes in (
-        (make("int8"), np.array([-128, 0], np.int8)),
-        (make("int4"), np.array([0], np.uint8)),
-    ):
-        coded: Tree = {"w": np.empty((0, 2), np.float32), "+0": codes, "+1": scale}
+    for name, codes in (("int8", np.array([-128, 0], np.int8)), ("int4", np.array([0], np.uint8))):
         with pytest.raises(DecodeError, match="a code of"):
-            chain.decode(coded)
-    odd = {"w": np.empty((0, 1), np.float32), "+0": np.array([0x11], np.uint8), "+1": scale}
+            make(name).decode(coded(codes, 1, 2))
     with pytest.raises(DecodeError, match="behind the last"):
-        make("int4").decode(odd)
-    for bad in (-1.0, np.inf):
-        coded: Tree = {"w": np.empty((0, 1), np.float32), "+0": np.array([1], np.int8), "+1": floats(bad)}
-        with pytest.raises(DecodeError, match="negative or infinite"):
-            make("int8").decode(coded)
+        make("int4").decode(coded(np.array([0x11], np.uint8), 1, 1))
+
+
+@pytest.mark.parametrize("scale", [-1.0, np.inf])
+def test_a_scale_that_no_encoder_gives_is_refused(make: Make, scale: float) -> None:
+    with pytest.raises(DecodeError, match="negative or infinite"):
+        make("int8").decode(coded(np.array([1], np.int8), scale, 1))
