@@ -132,15 +132,20 @@ def flat(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def report(base: Results, head: Results) -> int:
-    """Print the differences; return 1 if anything but the trace's hash differs."""
+    """Print the differences; return 1 if anything but the trace's hash differs.
+
+    A figure that all runs of the head have that come to their end, and none of the base, is no difference.
+    """
     differing, retraced = 0, 0
+    ended = [set(figures) for figures in head.values() if figures["status"] == 0]
+    new = set[str].intersection(*ended).difference(*base.values()) if ended else set[str]()
     for run in sorted(base.keys() | head.keys()):
         if run not in base or run not in head:
             print(f"{run}: only in the {'base' if run in base else 'head'}")
             differing += 1
             continue
         before, after = base[run], head[run]
-        paths = sorted(before.keys() | after.keys())
+        paths = sorted((before.keys() | after.keys()) - new)
         changed = [path for path in paths if before.get(path) != after.get(path)]
         if changed == ["trace_hash"]:
             retraced += 1
