@@ -62,15 +62,25 @@ class Form(dict[str, ArrayForm]):
     __hash__ = object.__hash__  # type: ignore[assignment]
 
     @staticmethod
-    def of(tree: Tree) -> Form:
-        """Return the form of a tree."""
+    def of(tree: Mapping[str, Array | ArrayForm]) -> Form:
+        """Return the form of a tree, or of what gives dtypes and shapes."""
         return _form(tuple([(name, array.dtype, array.shape) for name, array in tree.items()]))
+
+    def is_like(self, other: Form) -> bool:
+        """Say whether another form has the same names, dtypes and shapes in the same order."""
+        return self is other or list(self.items()) == list(other.items())
 
 
 def forms_of(tree: Tree) -> Mapping[str, ArrayForm | Array]:
     """Return what gives the dtype and the shape of each array, without computing what is pending."""
     forms: Mapping[str, ArrayForm | Array] = getattr(tree, "form", tree)
     return forms
+
+
+def form_of(tree: Tree) -> Form:
+    """Return the form of a tree, without computing what is pending."""
+    forms = forms_of(tree)
+    return forms if isinstance(forms, Form) else Form.of(forms)
 
 
 @lru_cache(maxsize=256)

@@ -351,7 +351,7 @@ def _codec(dice: Dice, algorithm: str) -> Table:
     up: Table = {"chain": dice.pick(*any_array)}
     if algorithm in DIFFERENCES and dice.chance(0.6):
         chosen: list[Any] = dice.pick(*changes)
-        up = {"chain": ["delta", *chosen]}
+        up = {"chain": ["delta", *chosen], "error_feedback": dice.chance(0.5)}
     least = dice.pick("1 B", "200 B", "1 kB")
     logits = {"chain": dice.pick(["int8"], ["float16"], ["hard_labels"], ["top_classes"]), "least": least}
     return {

@@ -111,6 +111,7 @@ class Exchange(Generic[S, P, D, U]):
             cohort if there is none. Before the first round and after the last, the cohort is all clients.
         reply: Kind of the reply; another kind is rejected. None: clients send no frame.
         changes: Fields of the reply that are changes of models, and no models, which codecs have to know.
+        varying: Fields of the reply that hold now one model of the server's and now another.
     """
 
     name: str = field(kw_only=False)
@@ -121,6 +122,7 @@ class Exchange(Generic[S, P, D, U]):
     who: Who = "cohort"
     reply: type[U] | None = None
     changes: tuple[str, ...] = ()
+    varying: tuple[str, ...] = ()
 
 
 Exchanges: TypeAlias = tuple[Exchange[S, P, Any, Any], ...]

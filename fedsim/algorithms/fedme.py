@@ -278,6 +278,7 @@ class FedMe(Algorithm[FedMeConfig, ServerState, Model]):
             merge=self.merge_learn,
             who="answered" if config.literal_upload else "cohort",
             reply=ModelPair,
+            varying=("exchanged_params",),
         )
         settle = Exchange(
             "settle",

@@ -229,7 +229,7 @@ def rehearse(parts: Parts) -> Rehearsal:
     """Run the first rounds of a run without learning.
 
     Links that follow traces are constant here, at the mean of theirs: two rounds say nothing of a lap. Codecs
-    whose lengths depend on values are left out: untrained models would be shorter than trained ones.
+    whose lengths depend on values give their longest: changes of untrained models would be shorter.
     """
     null: Any = plugins.load("fedsim.engine.executors", "null")
     executor = JobRecorder(null(null.Config()))
@@ -241,7 +241,7 @@ def rehearse(parts: Parts) -> Rehearsal:
             parts,
             fleet=parts.fleet.without_traces() if parts.fleet.is_traced else parts.fleet,
             executor=executor,
-            codec=parts.codec.with_fixed_lengths(),
+            codec=parts.codec.at_longest(),
             until=None,
             evaluation=EvaluationConfig(every=0, clients=1),
         ),

@@ -25,13 +25,13 @@ def least_times_s(
     architectures: Mapping[str, Architecture],
     training: TrainingConfig,
     clients: Array,
-    latency_s: Callable[[int], float],
+    reply_s: Callable[[int], float],
     steps: int,
 ) -> Iterator[float]:
     """Yield the time that each client needs at least, those with the fastest devices first, s.
 
     That is for plain descent on its own samples, on the cheapest of the run's architectures, since an
-    algorithm may give a client another one than its own, and for the latency of a reply.
+    algorithm may give a client another one than its own, and for a reply.
 
     Args:
         fleet: The devices.
@@ -39,7 +39,7 @@ def least_times_s(
         architectures: By label.
         training: How clients train.
         clients: Whose times are wanted.
-        latency_s: Gives the latency of a client's reply, 0 where there may be none.
+        reply_s: Gives the time that a client's reply takes at least, 0 where there may be none.
         steps: Mini-batches; as many as ``training`` asks for, if these are fewer.
     """
     resources = Resources.of(data, architectures, "cpu")
@@ -61,4 +61,4 @@ def least_times_s(
             )
             device = fleet.device(client)
             times.append(duration_s(device, costs.work(job), device.mean_load))
-        yield min(times) + latency_s(client)
+        yield min(times) + reply_s(client)

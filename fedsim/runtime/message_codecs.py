@@ -17,14 +17,19 @@ from fedsim.algorithms.base import Exchange
 from fedsim.bus import Header
 from fedsim.engine.compute_context import ComputeContext
 from fedsim.errors import DecodeError, Fault, RunError
-from fedsim.params import Form, Tree, forms_of
+from fedsim.params import ArrayForm, Form, Tree, form_of
 from fedsim.plugins import name_of
 from fedsim.rng import Key
 from fedsim.wire import Message, Packed, message, pack
+from fedsim.wire.codecs.base import F32
 from fedsim.wire.coded_messages import EncodedMessage, MessageCodec, coded_kind, held_by, trees_in
 
 if TYPE_CHECKING:
     from fedsim.runtime.parts import Parts
+
+
+MODELS_PER_REPLY = 4
+"""The most models of each architecture for which a reply may stand."""
 
 
 @message("unreadable")
@@ -58,9 +63,10 @@ class MessageCodecs:
         """Return those of a run."""
         models = sum(architecture.num_params for architecture in parts.architectures.values())
         rows = max(len(parts.data.public), int(parts.data.sizes("train").max(initial=0)))
-        largest = max(models, rows * parts.data.task.num_outputs)
-        up, down = (MessageCodec(parts.codec, way, largest) for way in ("up", "down"))
-        return cls(up, down, parts.key.child("codec"))
+        most = MODELS_PER_REPLY * models + rows * parts.data.task.num_outputs
+        return cls(
+            MessageCodec(parts.codec, "up", most), MessageCodec(parts.codec, "down"), parts.key.child("codec")
+        )
 
     def kinds(self, kinds: Iterable[type[Message]]) -> list[type[Message]]:
         """Return the kinds of coded messages that stand for those of some kinds."""
@@ -68,16 +74,14 @@ class MessageCodecs:
 
     # Towards clients
 
-    def pack_for_clients(self, sent: Message, exchange: str, version: int, number: int) -> Packed:
+    def pack_for_clients(self, sent: Message, header: Header) -> Packed:
         """Return a message of the server's, encoded.
 
         Args:
             sent: The message.
-            exchange: The name of the exchange.
-            version: The server's.
-            number: Of the message among the distinct ones of this dispatch, from 0.
+            header: Of the first dispatch that carries it: messages are coded alike for all receivers.
         """
-        key = self.key.child("down", exchange).child(version, number)
+        key = self.key.child("down", header.exchange).child(header.client, header.dispatch)
         return pack(self.down.encode(sent, key).message)
 
     def read_from_server(self, received: Message | None) -> Message | None:
@@ -126,6 +130,8 @@ class MessageCodecs:
             sent: What the server has sent with the dispatch.
             exchange: The exchange.
         """
+        if reply.ORIGINAL is None or not issubclass(reply.ORIGINAL, exchange.reply or ()):
+            return reply  # which is vetted by its kind
         try:
             message = None if sent is None else self.read_from_server(sent.received)
             return self.up.decode(reply, partial(_reference, message, exchange))
@@ -141,7 +147,7 @@ def _reference(message: Message | None, exchange: Exchange, name: str, form: For
     if name in exchange.changes:
         return None
     trees = {} if message is None else trees_in(message)
-    same = {path: tree for path, tree in trees.items() if forms_of(tree) is form or _form(tree) is form}
+    same = {path: tree for path, tree in trees.items() if form_of(tree).is_like(form)}
     if name in same:
         return same[name]
     if len(same) == 1:
@@ -151,11 +157,6 @@ def _reference(message: Message | None, exchange: Exchange, name: str, form: For
         f"codec.up.models.chain has 'delta', and {what} down with exchange {exchange.name!r}, whose reply "
         f"has the model {name!r}: leave 'delta' out"
     )
-
-
-def _form(tree: Tree) -> Form:
-    forms = forms_of(tree)
-    return forms if isinstance(forms, Form) else Form.of(tree)
 
 
 def misfits(parts: Parts) -> Iterator[Fault]:
@@ -169,9 +170,12 @@ def misfits(parts: Parts) -> Iterator[Fault]:
     for exchange in parts.algorithm.exchanges:
         held = {} if exchange.reply is None else held_by(exchange.reply)
         models = [name for name, what in held.items() if what == "models" and name not in exchange.changes]
+        where = f"and exchange {exchange.name!r} of {algorithm!r}"
+        if chain.has_feedback and held.keys() & set(exchange.varying):
+            problem = f"error feedback is for the changes of one model, {where} sends now one and now another"
+            yield Fault(f"{path}.error_feedback", problem, "leave it out")
         if not models or not chain.codecs:
             continue
-        where = f"and exchange {exchange.name!r} of {algorithm!r}"
         if chain.subtracts and exchange.instruct is None:
             problem = f"'delta' subtracts the model that came down, {where} sends none down"
             yield Fault(f"{path}.chain", problem, "leave 'delta' out")
@@ -188,6 +192,17 @@ def misfits(parts: Parts) -> Iterator[Fault]:
         )
         problem += "it cannot know whether what it left out counts"
         yield Fault(f"{path}.error_feedback", problem, "leave it out, or write 'synchronous'")
+
+
+def least_flops(parts: Parts) -> float:
+    """Return the operations that encoding a client's reply of a round takes at least."""
+    kinds = [one.reply for one in parts.algorithm.exchanges if one.when == "round" and one.reply is not None]
+    if not kinds or not all("models" in held_by(kind).values() for kind in kinds):
+        return 0.0
+    chain = parts.codec.up.models.made
+    nets = [architecture.structure for architecture in parts.architectures.values()]
+    forms = [{name: ArrayForm(F32, tuple(one.shape)) for name, one in net.named_parameters()} for net in nets]
+    return min(chain.flops(Form.of(form))[0] for form in forms)
 
 
 async def spend(context: ComputeContext, flops: float) -> None:

@@ -14,6 +14,7 @@ from pydantic import Field
 from fedsim.algorithms.base import Algorithm, Setting
 from fedsim.config import Config
 from fedsim.data import FederatedData
+from fedsim.engine.cost import Effort, duration_s
 from fedsim.engine.executors.base import Executor
 from fedsim.engine.memory_need import needed_bytes
 from fedsim.engine.training_config import TrainingConfig
@@ -21,6 +22,7 @@ from fedsim.engine.worker_state import Resources
 from fedsim.errors import Fault, UserError
 from fedsim.fleet import Fleet
 from fedsim.models import Architecture
+from fedsim.models.flops import Operations
 from fedsim.network import NO_OVERHEAD, NetworkPlugin, OverheadConfig
 from fedsim.params import Array
 from fedsim.plugins import name_of
@@ -303,10 +305,16 @@ class Parts:
         exchanges = [one for one in self.algorithm.exchanges if one.when == "round" and one.local is not None]
         always_replies = all(one.reply is not None for one in exchanges)
 
-        def latency_s(client: int) -> float:
-            return self.network.alone_s(links, client, SERVER, 0) if always_replies else 0.0
+        coding = Effort.of([(1, Operations(message_codecs.least_flops(self)))])
 
-        devices = self.fleet, self.data, self.architectures, self.training, clients, latency_s
+        def reply_s(client: int) -> float:
+            if not always_replies:
+                return 0.0
+            device = self.fleet.device(client)
+            coding_s = duration_s(device, coding, device.mean_load) if coding.total.flops else 0.0
+            return self.network.alone_s(links, client, SERVER, 0) + float(coding_s)
+
+        devices = self.fleet, self.data, self.architectures, self.training, clients, reply_s
         yield from self.workload.misfits(self.training, partial(least_times_s, *devices))
 
     def initial(self) -> StartValues:

@@ -15,12 +15,12 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast, get_type_hints
 import numpy as np
 
 from fedsim.errors import DecodeError
-from fedsim.params import Array, ArrayForm, Form, PendingTree, Tree, forms_of
+from fedsim.params import Array, Form, PendingTree, Tree, form_of, forms_of
 from fedsim.rng import Key
 from fedsim.wire.codecs.base import F32, total
 from fedsim.wire.codecs.chain import Chain, Encoded, plain_form
 from fedsim.wire.codecs.choices import HELD, CodecConfig, Held, Way
-from fedsim.wire.contents import PendingArray
+from fedsim.wire.contents import DEFAULT, PendingArray
 from fedsim.wire.declare import Message, message
 from fedsim.wire.field_types import without_alias
 
@@ -28,9 +28,11 @@ T = TypeVar("T")
 
 Reference = Callable[[str, Form], Tree | None]
 """Given the name of a field and the form of its tree, returns what both sides have of that form, or None."""
+Leaf = Callable[[Chain, str, str, Tree], Any]
+"""Given the chain, the name and the path of a field, and a tree in it, returns what replaces the tree."""
 
-_WORD = "+coded"
-
+SCALARS_PER_BYTE = 16
+"""A coded message may stand for so many scalars a byte, however large the models of a run are."""
 
 _HELD: dict[type[Message], Mapping[str, Held]] = {}
 _CODED: dict[type[Message], type[Message]] = {}
@@ -52,36 +54,62 @@ def held_by(kind: type[Message]) -> Mapping[str, Held]:
 def coded_kind(kind: type[Message]) -> type[Message]:
     """Return the kind of coded messages that stand for those of a kind, always the same class."""
     if kind not in _CODED:
-        _CODED[kind] = _made_coded(kind)
+        hints = get_type_hints(kind)
+        annotations = {name: hints[name] for name, *_ in kind.PLAN.fields}
+        for name, held in held_by(kind).items():
+            if held == "logits":
+                is_optional = type(None) in getattr(without_alias(hints[name]), "__args__", ())
+                annotations[name] = Tree | None if is_optional else Tree
+        namespace = {"__annotations__": annotations, "__module__": kind.__module__, "ORIGINAL": kind}
+        made = type(f"Coded{kind.__name__}", (Message,), namespace | {"__post_init__": _check})
+        _CODED[kind] = message(f"{kind.KIND}+coded", data=kind.IS_DATA)(cast(type[Message], made))
     return _CODED[kind]
 
 
-def _made_coded(kind: type[Message]) -> type[Message]:
-    hints, held = get_type_hints(kind), held_by(kind)
-    annotations = {name: hints[name] for name, *_ in kind.PLAN.fields}
-    for name, what in held.items():
-        if what == "logits":
-            is_optional = type(None) in getattr(without_alias(hints[name]), "__args__", ())
-            annotations[name] = Tree | None if is_optional else Tree
-    namespace = {"__annotations__": annotations, "__module__": kind.__module__, "ORIGINAL": kind}
-    made = cast(type[Message], type(f"Coded{kind.__name__}", (Message,), namespace))
-    return message(f"{kind.KIND}{_WORD}", data=kind.IS_DATA)(made)
+def _check(coded: Message) -> None:
+    """Raise ``ValueError`` unless the forms of a coded message are such that it can stand for another."""
+    plain = _plain_forms(coded)
+    for name, held in held_by(cast(type[Message], coded.ORIGINAL)).items():
+        if held == "logits" and getattr(coded, name) is not None:
+            form = plain[name]
+            if list(form) != [""] or form[""].dtype != F32:
+                raise ValueError(f"{name} stands for {len(form)} arrays: it is one of float32")
+    num_bytes = sum(array.nbytes for form in plain.values() for array in form.values())
+    if num_bytes > DEFAULT.frame_bytes:
+        raise ValueError(f"it stands for {num_bytes} bytes: a frame holds at most {DEFAULT.frame_bytes}")
+
+
+def _plain_forms(coded: Message) -> dict[str, Form]:
+    """Return the form of each tree for which a coded one stands, by the path of the field."""
+    plain = dict[str, Form]()
+
+    def note(path: str, tree: Tree) -> None:
+        plain[path] = plain_form(form_of(tree))
+
+    for name in held_by(cast(type[Message], coded.ORIGINAL)):
+        _mapped(getattr(coded, name), note, name)
+    return plain
 
 
 def stands_for(coded: Message) -> Message:
     """Return the message that a coded one stands for, whose trees and arrays cannot be looked at."""
     kind = cast(type[Message], coded.ORIGINAL)
-    values = {name: getattr(coded, name) for name in kind.PLAN.names}
+    values = _values(coded)
     for name, held in held_by(kind).items():
-        trees = _mapped(values[name], partial(_formed, plain_form), name)
+        trees = _mapped(values[name], lambda _, tree: _formed(plain_form(form_of(tree))), name)
         values[name] = PendingArray(trees, "") if held == "logits" and trees is not None else trees
     made = object.__new__(kind)  # its own checks would look at values
     vars(made).update(values)
     return made
 
 
-def _unknown() -> Tree:
-    raise RuntimeError("only the form of this tree is known")
+def trees_in(sent: Message) -> dict[str, Tree]:
+    """Return the trees of a message that hold models, by the paths of their fields."""
+    trees = dict[str, Tree]()
+    for name, held in held_by(type(sent)).items():
+        if held == "models":
+            _mapped(getattr(sent, name), trees.__setitem__, name)
+    return trees
 
 
 @dataclass(slots=True, eq=False)
@@ -95,15 +123,6 @@ class _Once(Generic[T]):
         if self.compute is not None:
             self.result, self.compute = self.compute(), None
         return cast(T, self.result)
-
-
-def trees_in(sent: Message) -> dict[str, Tree]:
-    """Return the trees of a message that hold models, by the paths of their fields."""
-    trees = dict[str, Tree]()
-    for name, held in held_by(type(sent)).items():
-        if held == "models":
-            _mapped(getattr(sent, name), trees.__setitem__, name)
-    return trees
 
 
 class EncodedMessage(NamedTuple):
@@ -125,13 +144,14 @@ class MessageCodec:
     Attributes:
         config: Those of the run.
         way: The direction.
-        max_scalars: The most that a tree may have, such as the parameters of all models together.
+        max_scalars: The most that a message from a peer that is not trusted stands for, unless its bytes are
+            many (:data:`SCALARS_PER_BYTE`); None where the peer is trusted.
         num_saturated: Values beyond the range of a codec, of what the server has sent or received so far.
     """
 
     config: CodecConfig
     way: Way
-    max_scalars: int
+    max_scalars: int | None = None
     num_saturated: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -159,42 +179,33 @@ class MessageCodec:
             sent: The message.
             key: Names the generators.
             reference: What both sides have.
-            residuals: What was left out before, by the path of the field.
+            residuals: What was left out before, by the path of the field; of another form it does not count.
         """
-        kind, left = type(sent), dict[str, Tree]()
-        if not self.codes(kind):
-            return EncodedMessage(sent, left)
-        values = {name: getattr(sent, name) for name in kind.PLAN.names}
+        left = dict[str, Tree]()
 
         def encoded(chain: Chain, name: str, path: str, tree: Tree) -> Tree:
-            form = _form(tree)
+            form = form_of(tree)
             other = reference(name, form) if chain.subtracts else None
             before = None if residuals is None else residuals.get(path)
+            residual_form = chain.residual_form(form)
+            if before is not None and not form_of(before).is_like(residual_form):
+                before = None
             work = _Once(partial(self._encoded, chain, tree, key.child(path), other, before))
             is_pending = type(tree) is PendingTree and tree.is_pending and chain.has_fixed_length
-            residual: Tree = {}
             if chain.has_feedback:
-                residual = PendingTree(_as_float32(form), lambda: work().residual)
-                left[path] = residual if is_pending else work().residual
+                pending = PendingTree(residual_form, lambda: work().residual)
+                left[path] = pending if is_pending else work().residual
             return PendingTree(chain.form(form), lambda: work().tree) if is_pending else work().tree
 
-        for name, held in held_by(kind).items():
-            tree = _tree_of(values[name], held)
-            values[name] = _mapped(tree, partial(encoded, self._chains[held], name), name)
-        return EncodedMessage(coded_kind(kind)(**values), left)
+        return EncodedMessage(self._coded(sent, encoded), left)
 
     def _encoded(
         self, chain: Chain, tree: Tree, key: Key, reference: Tree | None, residual: Tree | None
     ) -> Encoded:
         encoded = chain.encode(tree, key, reference, residual)
         if self.way == "down":
-            self.num_saturated += chain.num_saturated(encoded.tree)
+            self.num_saturated += encoded.num_saturated
         return encoded
-
-    def _decoded(self, chain: Chain, tree: Tree, reference: Tree | None) -> Tree:
-        if self.way == "up":
-            self.num_saturated += chain.num_saturated(tree)
-        return chain.decode(tree, reference)
 
     def decode(self, coded: Message, reference: Reference = lambda name, form: None) -> Message:
         """Return the message that a coded one stands for; another one as it is.
@@ -211,57 +222,83 @@ class MessageCodec:
             return coded
         if not self.codes(kind):
             raise DecodeError(f"a coded message of kind {coded.KIND!r}, and nothing of it is coded here")
-        values = {name: getattr(coded, name) for name in kind.PLAN.names}
+        self._check_size(coded)
 
         def decoded(chain: Chain, name: str, path: str, tree: Tree) -> Tree:
-            chain.check_form(tree, self.max_scalars)
-            form = plain_form(_form(tree))
-            other = reference(name, form) if chain.subtracts else None
-            if type(tree) is PendingTree and tree.is_pending:
-                return PendingTree(form, partial(self._decoded, chain, tree, other))
-            return self._decoded(chain, tree, other)
+            chain.check_form(form_of(tree))
+            form = plain_form(form_of(tree))
+            work = partial(self._decoded, chain, tree, reference(name, form) if chain.subtracts else None)
+            is_pending = type(tree) is PendingTree and tree.is_pending
+            return PendingTree(form, work) if is_pending else work()
 
+        values = self._replaced(kind, coded, decoded)
         for name, held in held_by(kind).items():
-            chain = self._chains[held]
-            tree = _mapped(values[name], partial(decoded, chain, name), name)
-            if held == "logits" and tree is not None:
-                if list(tree) != [""]:
-                    raise DecodeError(f"fields.{name}: {len(tree)} arrays where one belongs")
-                array = tree[""]
-                if chain.codecs and _are_probabilities(kind, name, values):
-                    array = _probabilities(array)
-                array.flags.writeable = False
-                values[name] = array
-            else:
-                values[name] = tree
+            if held == "logits" and values[name] is not None:
+                values[name] = values[name][""]
         try:
-            return kind(**values)
+            made = kind(**values)
+            for name in _of_probabilities(made):
+                if self._chains["logits"].codecs:
+                    values[name] = _probabilities(values[name])
+                    made = kind(**values)
         except ValueError as error:
             raise DecodeError(f"fields of {kind.KIND!r}: {error}") from None
+        return made
+
+    def _check_size(self, coded: Message) -> None:
+        """Raise ``DecodeError`` where a message stands for too much; no memory has been taken for it."""
+        num_bytes = 0
+
+        def add(path: str, tree: Tree) -> None:
+            nonlocal num_bytes
+            num_bytes += sum(array.nbytes for array in form_of(tree).values())
+
+        for name in held_by(cast(type[Message], coded.ORIGINAL)):
+            _mapped(getattr(coded, name), add, name)
+        size = sum(form.size for form in _plain_forms(coded).values())
+        if self.max_scalars is not None and size > max(self.max_scalars, SCALARS_PER_BYTE * num_bytes):
+            raise DecodeError(
+                f"a coded message stands for {size} scalars, at most {self.max_scalars} are sent"
+            )
+
+    def _decoded(self, chain: Chain, tree: Tree, reference: Tree | None) -> Tree:
+        decoded = chain.decode(tree, reference)
+        if self.way == "up":
+            self.num_saturated += decoded.num_saturated
+        return decoded.tree
 
     def like(self, sent: Message) -> Message:
         """Return a coded message of the same length as that which stands for a message, without values."""
-        kind = type(sent)
-        if not self.codes(kind):
-            return sent
-        values = {name: getattr(sent, name) for name in kind.PLAN.names}
-        for name, held in held_by(kind).items():
-            tree = _tree_of(values[name], held)
-            values[name] = _mapped(tree, partial(_formed, self._chains[held].form), name)
-        return coded_kind(kind)(**values)
+        return self._coded(sent, lambda chain, name, path, tree: _formed(chain.form(form_of(tree))))
 
     def flops(self, sent: Message | None) -> tuple[float, float]:
         """Return the operations of encoding a message, and of decoding what stands for it."""
-        encode = decode = 0.0
-        if sent is None or not self.codes(type(sent)):
-            return encode, decode
-        for name, held in held_by(type(sent)).items():
-            forms = list[Form]()
-            _mapped(_tree_of(getattr(sent, name), held), partial(_collected, forms), name)
-            for form in forms:
-                its_encode, its_decode = self._chains[held].flops(form)
-                encode, decode = encode + its_encode, decode + its_decode
+        costs = [(0.0, 0.0)]
+        if sent is not None and self.codes(type(sent)):
+            self._replaced(
+                type(sent), sent, lambda chain, name, path, tree: costs.append(chain.flops(form_of(tree)))
+            )
+        encode, decode = (sum(parts) for parts in zip(*costs, strict=True))
         return encode, decode
+
+    def _coded(self, sent: Message, leaf: Leaf) -> Message:
+        """Return the coded message with other trees; the message itself where nothing of it is coded."""
+        kind = type(sent)
+        return coded_kind(kind)(**self._replaced(kind, sent, leaf)) if self.codes(kind) else sent
+
+    def _replaced(self, kind: type[Message], sent: Message, leaf: Leaf) -> dict[str, Any]:
+        """Return the fields of a message, or of a coded one of a kind, with other trees."""
+        values = _values(sent)
+        for name, held in held_by(kind).items():
+            value = values[name]
+            is_array = held == "logits" and value is not None and sent.ORIGINAL is None
+            tree = {"": value} if is_array else value
+            values[name] = _mapped(tree, partial(leaf, self._chains[held], name), name)
+        return values
+
+
+def _values(sent: Message) -> dict[str, Any]:
+    return {name: getattr(sent, name) for name in sent.PLAN.names}
 
 
 def _mapped(value: Any, function: Callable[[str, Tree], Any], path: str) -> Any:
@@ -274,37 +311,29 @@ def _mapped(value: Any, function: Callable[[str, Tree], Any], path: str) -> Any:
     return function(path, value) if forms else {}
 
 
-def _tree_of(value: Any, held: Held) -> Any:
-    """Return the trees of a field; of an array, a tree of it alone."""
-    return {"": value} if held == "logits" and value is not None else value
+def _formed(form: Form) -> PendingTree:
+    """Return a tree of which only the form is known."""
+    return PendingTree(form, _unknown)
 
 
-def _formed(form_of: Callable[[Form], Form], path: str, tree: Tree) -> PendingTree:
-    return PendingTree(form_of(_form(tree)), _unknown)
+def _unknown() -> Tree:
+    raise RuntimeError("only the form of this tree is known")
 
 
-def _collected(forms: list[Form], path: str, tree: Tree) -> None:
-    forms.append(_form(tree))
-
-
-def _form(tree: Tree) -> Form:
-    forms = forms_of(tree)
-    return forms if isinstance(forms, Form) else Form.of(tree)
-
-
-def _as_float32(form: Form) -> Form:
-    return Form.of(cast(Tree, {name: ArrayForm(F32, array.shape) for name, array in form.items()}))
-
-
-def _are_probabilities(kind: type[Message], name: str, values: Mapping[str, Any]) -> bool:
-    declared = {one.name: one.metadata for one in fields(kind)}  # type: ignore[arg-type]
-    return values.get("form") == "probs" or bool(declared[name].get("probabilities"))
+def _of_probabilities(made: Message) -> list[str]:
+    """Return the fields of a message that hold rows of probabilities."""
+    declared = {one.name: one.metadata for one in fields(made)}  # type: ignore[arg-type]
+    names = [name for name, held in held_by(type(made)).items() if held == "logits"]
+    is_said = getattr(made, "form", None) == "probs"
+    return [name for name in names if is_said or declared[name].get("probabilities")]
 
 
 def _probabilities(values: Array) -> Array:
     """Return rows that are at least 0 and sum to 1; rows of zeros become uniform."""
-    positive = np.maximum(values, 0)
-    sums = total(positive.astype(np.float64))[..., None]
+    positive = np.maximum(values, 0).astype(np.float64)
+    sums = np.expand_dims(total(np.atleast_1d(positive)), -1)
     with np.errstate(all="ignore"):
-        rows: Array = np.where(sums == 0, 1.0 / max(1, values.shape[-1]), positive / sums)
-    return rows.astype(values.dtype)
+        rows: Array = np.where(sums == 0, 1.0 / max(1, np.atleast_1d(values).shape[-1]), positive / sums)
+    rows = rows.astype(values.dtype).reshape(values.shape)
+    rows.flags.writeable = False
+    return rows

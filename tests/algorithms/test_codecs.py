@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from fedsim.algorithms.base import Algorithm, Exchange
+from fedsim.algorithms.l2sgd import LocalSteps
 from fedsim.clock import Trace
 from fedsim.config import Config
 from fedsim.errors import RunError
@@ -87,7 +89,7 @@ class Talk(Message):
 class Constant(Algorithm[Config, tuple[Any, ...], Any]):
     """Every client always sends the same change; the server keeps what it gets of client 0."""
 
-    messages = (Talk,)
+    messages: ClassVar[tuple[type[Message], ...]] = (Talk,)
 
     def __init__(self) -> None:
         super().__init__(Config())
@@ -132,6 +134,78 @@ def test_what_a_lost_reply_has_left_out_does_not_count(world: Any) -> None:
 
     # The second reply is lost, so the third is what the second was.
     assert received(world, lost=lost, client_timeout_s=60.0) == [[3, 0], [0, 4], [6, 0]]
+
+
+class Answering(Constant):
+    """The same, and a further exchange in which clients send no model."""
+
+    @property
+    def exchanges(self) -> Any:
+        return (*super().exchanges, Exchange("small", local=self.answer, reply=LocalSteps))
+
+    async def answer(self, client: Any, state: Any, received: None) -> Any:
+        return state, LocalSteps(1)
+
+    messages = (Talk, LocalSteps)
+
+
+def test_a_later_exchange_does_not_make_a_lost_reply_count(world: Any) -> None:
+    replies = [0]
+
+    def lost(parcel: Parcel, ordinal: int) -> bool:
+        replies[0] += parcel.sender == 0
+        return parcel.sender == 0 and replies[0] == 1
+
+    algorithm = Answering()
+    states = world.results(algorithm, "merge")
+    half = codec([{"name": "topk", "params": {"share": 0.5}}], feedback=True)
+    world.run(algorithm, codec=half, rounds=4, lost=lost, client_timeout_s=60.0)
+    assert [list(one) for one in states[-1]] == [[3, 0], [0, 4], [6, 0]]
+
+
+def test_error_feedback_is_refused_where_a_field_holds_one_model_and_another(world: Any) -> None:
+    chosen = codec([TOP], feedback=True)
+    parts = world.parts(world.algorithm("ifca", option="grad_avg"), codec=chosen)
+    assert [fault.path for fault in parts.misfits()] == ["codec.up.models.error_feedback"]
+
+
+@message("logits_up+coded")
+class Hostile(Message):
+    """What calls itself a coded message, and is none."""
+
+    values: Tree
+    form: Literal["logits", "probs"]
+    temperature: float
+    indices_digest: int
+    indices: NDArray[np.int64] | None
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"": np.array(1.0, np.float32)},
+        {"": np.zeros((3, 4), np.int64)},
+        {"x": np.zeros((3, 4), np.float32)},
+        {"": np.empty((0, 2**15, 2**15), np.float32)},
+        {
+            "": np.empty((0, 40, 10), np.float32),
+            "+0": np.zeros(400, np.int8),
+            "+1": np.full(2, -1, np.float32),
+        },
+    ],
+    ids=["shape", "dtype", "names", "size", "scales"],
+)
+def test_a_hostile_reply_ends_no_run(values: Tree, world: Any) -> None:
+    def lie(client: Any, reply: Any) -> Any:
+        if client.client != 0:
+            return reply
+        return Hostile(values, "probs", reply.temperature, reply.indices_digest, reply.indices)
+
+    lying = world.lying(world.quick("fedmd"), "local_share", lie)
+    result = world.run_over_sockets(lying, codec=codec(logits=["int8"]), client_timeout_s=0.5)
+    assert result.by_client["merged"][1:].all()
+    assert result.by_client["asked"][0] > result.by_client["merged"][0]
+    assert result.rejections.total() + result.ledger.outcomes()["undecodable"] == 3
 
 
 def test_values_that_are_not_finite_are_rejected_with_their_length(world: Any) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedsim.errors import DecodeError
 from fedsim.params import Form, Model, PendingTree, Tree, freeze
@@ -42,12 +44,19 @@ class Several(Message):
     values: np.ndarray[Any, np.dtype[np.float32]] | None = counted(default=None)
 
 
-def codec_of(way: Any = "up", *, models: Any = (), logits: Any = (), feedback: bool = False) -> MessageCodec:
+def codec_of(
+    way: Any = "up",
+    *,
+    models: Any = (),
+    logits: Any = (),
+    feedback: bool = False,
+    most: int | None = None,
+) -> MessageCodec:
     chains = {
         "models": {"chain": list(models), "least": "1 B", "error_feedback": feedback},
         "logits": {"chain": list(logits), "least": "1 B"},
     }
-    return MessageCodec(CodecConfig.model_validate({way: chains}), way, 10_000)
+    return MessageCodec(CodecConfig.model_validate({way: chains}), way, most)
 
 
 def update(**arrays: Any) -> ModelUpdate:
@@ -177,9 +186,71 @@ def test_several_arrays_where_one_belongs_are_refused() -> None:
         name: getattr(codec.encode(logits(drawn(20, 4)), KEY).message, name) for name in LogitsUp.PLAN.names
     }
     chain = codec.config.of("up", "logits").made
-    values["values"] = chain.encode({"": drawn(20, 4), "x": drawn(20, 4)}, KEY).tree
-    with pytest.raises(DecodeError, match="2 arrays where one belongs"):
-        codec.decode(coded_kind(LogitsUp)(**values))
+    for arrays in (
+        {"": drawn(20, 4), "x": drawn(20, 4)},
+        {"x": drawn(20, 4)},
+        {"": np.zeros((20, 4), np.int64)},
+    ):
+        values["values"] = chain.encode(arrays, KEY).tree
+        with pytest.raises(ValueError, match="it is one of float32"):
+            coded_kind(LogitsUp)(**values)
+
+
+def test_a_message_that_stands_for_too_much_is_refused() -> None:
+    values = {name: getattr(update(), name) for name in ModelUpdate.PLAN.names}
+    values["params"] = {"w": np.empty((0, 2**15, 2**15), np.float32)}
+    with pytest.raises(ValueError, match="stands for 4294967296 bytes"):
+        coded_kind(ModelUpdate)(**values)
+    values["params"] = {"w": np.empty((0, 20, 30), np.float32)}
+    for codec, is_refused in (
+        (codec_of(models=["int8"], most=500), True),
+        (codec_of(models=["int8"]), False),
+    ):
+        with pytest.raises(DecodeError, match="stands for 600 scalars" if is_refused else "arrays where"):
+            codec.decode(coded_kind(ModelUpdate)(**values))
+
+
+@given(data=st.data())
+def test_any_coded_bytes_are_a_message_or_a_decode_error(data: st.DataObject) -> None:
+    codec = codec_of(
+        models=["delta", {"name": "topk", "params": {"share": 0.2}}, "int8"], logits=["top_classes"]
+    )
+    kinds = Kinds((*COMMON, *map(coded_kind, COMMON)))
+    sent: Message = data.draw(st.sampled_from([update(), logits(drawn(20, 4), "probs")]))
+    zero = freeze({"w": np.zeros((20, 30), np.float32), "b": np.zeros(30, np.float32)})
+    packed = pack(codec.encode(sent, KEY, lambda name, form: zero).message)
+    spoilt = bytearray(packed.frame(sender=0, receiver=SERVER, round=1, exchange="train").join())
+    for _ in range(data.draw(st.integers(1, 4))):
+        spoilt[data.draw(st.integers(0, len(spoilt) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        _, received = decode(bytes(spoilt), kinds)
+        pack(received).plain_bytes("train")
+        codec.decode(received, lambda name, form: zero if form.keys() == zero.keys() else None)
+    except DecodeError as error:
+        assert str(error)  # noqa: PT017 - either is right
+
+
+def test_what_was_left_out_of_another_form_does_not_count() -> None:
+    codec = codec_of(models=["int8"], feedback=True)
+    other = {"params": freeze({"w": drawn(1, 30)})}
+    plain, given_other = (codec.encode(update(), KEY, residuals=left) for left in (None, other))
+    assert same(plain.message, given_other.message)
+
+
+def test_of_small_arrays_nothing_is_left_out() -> None:
+    chains = {"chain": ["int8"], "least": "1 kB", "error_feedback": True}
+    codec = MessageCodec(CodecConfig.model_validate({"up": {"models": chains}}), "up")
+    tree = {"w": drawn(20, 30), "b": drawn(3)}
+    pending = PendingTree(Form.of(tree), lambda: freeze(tree))
+    residual = codec.encode(ModelUpdate("mlp", pending, {}, 1), KEY).residuals["params"]
+    assert [*residual] == [*dict(residual)] == ["w"]
+
+
+def test_trees_of_another_chain_stay_as_they_are() -> None:
+    sent = Several({"a": {"w": np.array([1 / 3])}}, {}, drawn(3, 4))
+    codec = codec_of(logits=["int8"])
+    decoded = codec.decode(over_the_wire(codec, sent))
+    assert decoded.models["a"]["w"].tolist() == [1 / 3]  # type: ignore[attr-defined]
 
 
 def test_a_message_that_its_class_refuses_is_a_decode_error() -> None:

@@ -46,6 +46,7 @@ class ModelClusters(TrainingRounds[G, Models, Any]):
 
     messages: ClassVar[tuple[type[Message], ...]] = (ModelSet, ClusterUpdate)
     reply = ClusterUpdate
+    varying = ("params",)
 
     def start(self, server: ServerContext) -> Models:
         """Begin with different start values of the server's architecture, others in each round."""

@@ -17,9 +17,12 @@ class TrainingRounds(Algorithm[C, S, P]):
 
     Attributes:
         reply: What comes back.
+        varying: Its fields that hold now one model of the server's and now another.
     """
 
     reply: ClassVar[type[Message]] = ModelUpdate
+
+    varying: ClassVar[tuple[str, ...]] = ()
 
     @property
     def changes(self) -> tuple[str, ...]:
@@ -30,7 +33,7 @@ class TrainingRounds(Algorithm[C, S, P]):
     def exchanges(self) -> Exchanges[S, P]:
         """One: train."""
         train = Exchange("train", instruct=self.send, local=self.train, merge=self.merge, reply=self.reply)
-        return (replace(train, changes=self.changes),)
+        return (replace(train, changes=self.changes, varying=self.varying),)
 
     @abstractmethod
     async def send(

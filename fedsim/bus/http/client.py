@@ -115,6 +115,7 @@ class HttpClient:
         self._secret = secrets.token_hex(16) if state is None else state.session
         self._run = "" if state is None else state.run
         self._take_over: Callable[[Delivery], object] | None = None
+        self._read: Callable[[Message], Message | None] | None = None
         self._kinds = Kinds(())
         self._early: list[tuple[Header, memoryview | None]] = []  # what came before somebody took it
         self._since_s: dict[Key, float] = {}  # when each dispatch at hand was received
@@ -133,9 +134,17 @@ class HttpClient:
 
     # For the runtime
 
-    def feed(self, take: Callable[[Delivery], object], kinds: Kinds) -> None:
-        """Give all dispatches to a function from now on, messages of these kinds; this process is ready."""
-        self._take_over, self._kinds = take, kinds
+    def feed(
+        self,
+        take: Callable[[Delivery], object],
+        kinds: Kinds,
+        read: Callable[[Message], Message | None] | None = None,
+    ) -> None:
+        """Give all dispatches to a function from now on, messages of these kinds; this process is ready.
+
+        ``read`` decodes messages for which coded ones stand; what it cannot decode is an unusable frame.
+        """
+        self._take_over, self._kinds, self._read = take, kinds, read
         for header, body in self._early:
             self._hand_over(header, body, take)
         self._early.clear()
@@ -313,6 +322,8 @@ class HttpClient:
     def _hand_over(self, header: Header, body: memoryview | None, take: Callable[[Delivery], object]) -> None:
         try:
             message = None if body is None else decode_frame(header, body, self._kinds, self.limits.frame)
+            if message is not None and self._read is not None:
+                message = self._read(message)
         except DecodeError as error:
             self._give(header.reply(), None, fault=sendable(error))
         else:

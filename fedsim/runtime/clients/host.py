@@ -55,6 +55,14 @@ class Held:
     residuals: Mapping[str, Tree] = field(default_factory=dict)
     residuals_before: Mapping[str, Tree] = field(default_factory=dict)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether it makes no difference if that reply was merged."""
+        has_residuals = bool(self.residuals or self.residuals_before)
+        return self.merged is self.otherwise and (
+            not has_residuals or self.residuals is self.residuals_before
+        )
+
     def settled_residuals(self, newest_merged: int) -> Mapping[str, Tree]:
         """Return what codecs have left out, likewise."""
         return self.residuals if newest_merged >= self.dispatch else self.residuals_before
@@ -310,7 +318,7 @@ class ClientHost:
             held = Held(header.dispatch, after, unmirrored(state, after), optimisers)
         else:  # the hook has left the state as it was
             before = self._held.get(client)
-            is_settled = before is None or before.merged is before.otherwise
+            is_settled = before is None or before.is_settled
             if keeping is None and is_settled and not left and not turn.residuals:
                 return
             # Which version stood when the hook began is settled, whatever becomes of later replies.

@@ -16,7 +16,7 @@ from typing import Any
 
 from fedsim.algorithms.base import Exchange, Reply, When
 from fedsim.algorithms.contexts import Background, Initial, ServerContext
-from fedsim.bus import Delivery, Endpoint, Log
+from fedsim.bus import Delivery, Endpoint, Header, Log
 from fedsim.clock import RecordKind, Trace, now_ns, wait
 from fedsim.clock.loop import to_ns
 from fedsim.engine.engine import Engine
@@ -190,14 +190,15 @@ class ServerActor:
         messages = await self._instruct(exchange, tuple(whom))
         # A message for many is packed once.
         distinct = {id(message): message for message in messages.values()}
-        packed = {
-            key: None if message is None else self._packed(message, exchange, number)
-            for number, (key, message) in enumerate(distinct.items())
-        }
         clients, dispatches = sorted(messages), self._dispatches
-        sent = [packed[id(messages[client])] for client in clients]
         name, number, merged = exchange.name, self._round, self.merged
         headers = [dispatches.header(client, name, number, merged[client]) for client in clients]
+        first = {id(messages[header.receiver]): header for header in reversed(headers)}
+        packed = {
+            key: None if message is None else self._packed(message, first[key])
+            for key, message in distinct.items()
+        }
+        sent = [packed[id(messages[client])] for client in clients]
         if self.cohorts is not None:
             driven = self.cohorts.drive(headers, sent, self._background.num_unstarted)
             if driven is not None:
@@ -253,11 +254,9 @@ class ServerActor:
 
     # How it is done
 
-    def _packed(self, message: Message, exchange: Exchange, number: int) -> Packed:
-        """Return a message as it travels; ``number`` counts the distinct ones of a dispatch."""
-        if self._codecs is None:
-            return pack(message)
-        return self._codecs.pack_for_clients(message, exchange.name, self.version, number)
+    def _packed(self, message: Message, header: Header) -> Packed:
+        """Return a message as it travels, given the header of the first dispatch that carries it."""
+        return pack(message) if self._codecs is None else self._codecs.pack_for_clients(message, header)
 
     def _read(self, dispatch: OpenDispatch, reply: Message) -> Message:
         """Return the reply for which a coded one stands."""

@@ -62,7 +62,7 @@ class OpenDispatch:
         released: Whether its client may be asked again before the reply is merged.
         abandoned: Why no reply will come, as the trace has it; empty where one may come.
         like: What its reply has in common with others; None where it has nothing.
-        sent: What was sent, where replies are coded as differences from it.
+        sent: What was sent, where replies may be coded as differences from it.
     """
 
     header: Header
@@ -246,12 +246,12 @@ class OpenDispatches:
     def _settle(self, dispatch: OpenDispatch, message: Message | None, at_s: float) -> None:
         header, lease = dispatch.header, dispatch.lease
         client, exchange = header.receiver, header.exchange
+        if message is not None and self._read is not None:
+            message, dispatch.sent = self._read(dispatch, message), None
         if lease is not None:
             self._leases.cancel(lease)
         if (took_s := self._took_s.get(exchange)) is not None:
             took_s[client] = at_s - dispatch.sent_at_s
-        if message is not None and self._read is not None:
-            message, dispatch.sent = self._read(dispatch, message), None
         dispatch.reply.set_result(Reply(client, header.dispatch, exchange, dispatch.version, 0, 1.0, message))
 
     def release(self, dispatch: OpenDispatch) -> None:

@@ -144,7 +144,8 @@ async def host(
         client.prober = answer
         client.reporter = reports.take
         with unwarned():
-            client.feed(tasks.guarded(hosted.take), kinds_of(parts))
+            read = None if hosted.codecs is None else hosted.codecs.read_from_server
+            client.feed(tasks.guarded(hosted.take), kinds_of(parts), read)
             await tasks.until(client.over())
         if parts.verify:
             check_trace(trace, Ledger())  # of jobs alone: no frame is entered here

@@ -3,7 +3,7 @@
 A codec is a pure function of arrays, its parameters and a key. It takes float32 arrays, the *values*, and
 gives values on which the next codec of a chain works, and *segments*, which travel as they are. The forms of
 both follow from the shapes of what it takes, so the length of a frame is known before the values are; only a
-codec that says otherwise in ``has_fixed_length`` needs the values.
+codec that says otherwise in ``longest`` needs the values.
 
 Bits are equal on every processor: codecs use no sum of NumPy or BLAS, whose order depends on the processor
 (:func:`total` adds in a fixed order), and no choice among equal values that a sort makes.
@@ -25,8 +25,9 @@ from fedsim.params import Array, ArrayForm
 from fedsim.plugins import C, Plugin
 from fedsim.rng import Key
 
-Shapes = tuple[tuple[int, ...], ...]
-F32, U8 = np.dtype("<f4"), np.dtype("|u1")
+Shape = tuple[int, ...]
+Shapes = tuple[Shape, ...]
+F32, I8, U8 = np.dtype("<f4"), np.dtype("|i1"), np.dtype("|u1")
 
 
 class Layout(NamedTuple):
@@ -57,11 +58,11 @@ class Coding:
     reference: Sequence[Array] = ()
     has_feedback: bool = False
 
-    def generator(self, name: str) -> np.random.Generator:
-        """Return a new generator of the encoder for a purpose."""
+    def generator(self) -> np.random.Generator:
+        """Return a new generator of the encoder."""
         if self.key is None:
             raise ValueError("only an encoder draws")
-        return self.key.child(name).numpy()
+        return self.key.numpy()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,16 +83,18 @@ class Codec(Plugin[C], ABC):
     """Base of all codecs.
 
     Attributes:
-        about: Facts of it, for ``fedsim list codecs``.
+        about: Facts of it.
         subtracts: Whether it makes changes of models.
-        has_fixed_length: Whether the length follows from shapes.
+        takes_segments: Whether it codes what the codecs before give, too.
+        longest: Path of the codec of as many bytes as this one gives at most, where these depend on values.
         flops_per_value: Operations for each value, of encoding and of decoding.
     """
 
     about: ClassVar[About]
     subtracts: ClassVar[bool] = False
-    has_fixed_length: ClassVar[bool] = True
-    flops_per_value: ClassVar[tuple[float, float]]
+    takes_segments: ClassVar[bool] = False
+    longest: ClassVar[str] = ""
+    flops_per_value: ClassVar[tuple[float, float]] = (0.0, 0.0)
 
     @abstractmethod
     def coded(self, shapes: Shapes) -> Layout:
@@ -102,7 +105,7 @@ class Codec(Plugin[C], ABC):
         """Encode float32 arrays; what is not finite decodes to NaN."""
 
     @abstractmethod
-    def decode(self, coded: Coded, shapes: Shapes, coding: Coding) -> list[Array]:
+    def decode(self, coded: Coded, shapes: Shapes, coding: Coding) -> Sequence[Array]:
         """Return float32 arrays of these shapes.
 
         Args:
@@ -114,9 +117,9 @@ class Codec(Plugin[C], ABC):
             DecodeError: Segments that no encoder gives.
         """
 
-    def flops(self, shapes: Shapes) -> tuple[float, float]:
-        """Return the operations of encoding and of decoding values of these shapes."""
-        count, (encode, decode) = num_values(shapes), self.flops_per_value
+    def flops(self, before: Layout) -> tuple[float, float]:
+        """Return the operations of encoding and of decoding what is laid out like this."""
+        count, (encode, decode) = num_values(before.values), self.flops_per_value
         return encode * count, decode * count
 
     def num_saturated(self, segments: Sequence[Array]) -> int:
@@ -142,16 +145,39 @@ class Codec(Plugin[C], ABC):
         return Coded(self.decode(own, before.values, coding), after.segments[:first])
 
 
+class ArrayCodec(Codec[C]):
+    """Base of codecs that give segments for each array by itself, and no values."""
+
+    @abstractmethod
+    def forms(self, shape: Shape) -> tuple[ArrayForm, ...]:
+        """Return the forms of the segments of an array."""
+
+    @abstractmethod
+    def encode_array(self, array: Array, generator: np.random.Generator) -> tuple[Array, ...]:
+        """Return the segments of a float32 array."""
+
+    @abstractmethod
+    def decode_array(self, segments: Sequence[Array], shape: Shape) -> Array:
+        """Return the float32 array of a shape; a DecodeError where no encoder gives the segments."""
+
+    def coded(self, shapes: Shapes) -> Layout:
+        """Return the forms of the segments, array by array."""
+        return Layout((), tuple(form for shape in shapes for form in self.forms(shape)))
+
+    def encode(self, values: Sequence[Array], coding: Coding) -> Coded:
+        """Encode one array after the other."""
+        generator = coding.generator()
+        return Coded((), [one for array in values for one in self.encode_array(array, generator)])
+
+    def decode(self, coded: Coded, shapes: Shapes, coding: Coding) -> list[Array]:
+        """Decode one array after the other."""
+        segments = iter(coded.segments)
+        return [self.decode_array([next(segments) for _ in self.forms(shape)], shape) for shape in shapes]
+
+
 def num_values(shapes: Shapes) -> int:
     """Return the scalars of arrays of these shapes."""
     return sum(map(prod, shapes))
-
-
-def flat(values: Sequence[Array]) -> NDArray[np.float32]:
-    """Return all scalars in one array, which may be a view."""
-    if len(values) == 1:
-        return values[0].reshape(-1)
-    return np.concatenate([np.empty(0, F32), *values], axis=None)
 
 
 def split(row: Array, shapes: Shapes) -> list[Array]:
@@ -163,7 +189,7 @@ def split(row: Array, shapes: Shapes) -> list[Array]:
     return parts
 
 
-def total(terms: Array) -> Any:
+def total(terms: NDArray[np.float64]) -> Any:
     """Return the sum along the last axis, added in halves: in one order on every processor."""
     while (count := terms.shape[-1]) > 1:
         half = count // 2

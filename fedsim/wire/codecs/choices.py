@@ -49,12 +49,12 @@ class ChainConfig(Config):
         codecs: list[Codec[Any]] = [choice.make() for choice in self.chain]
         return Chain(codecs, int(self.least), self.error_feedback)
 
-    def with_fixed_length(self) -> ChainConfig:
-        """Return the same without codecs whose length depends on values."""
-        fixed = [
-            one for one, codec in zip(self.chain, self.made.codecs, strict=True) if codec.has_fixed_length
-        ]
-        return ChainConfig.model_construct(**{**dict(self), "chain": tuple(fixed)})
+    def at_longest(self) -> ChainConfig:
+        """Return the same with codecs of as many bytes as those that depend on values give at most."""
+        names = [codec.longest for codec in self.made.codecs]
+        chosen = zip(self.chain, names, strict=True)
+        chain = tuple(one.model_copy(update={"name": name}) if name else one for one, name in chosen)
+        return ChainConfig.model_construct(**{**dict(self), "chain": chain})
 
 
 class WayConfig(Config):
@@ -88,12 +88,10 @@ class CodecConfig(Config):
         """Whether the lengths of all frames follow from shapes."""
         return all(self.of(way, held).made.has_fixed_length for way, held in PLACES)
 
-    def with_fixed_lengths(self) -> CodecConfig:
-        """Return the same without codecs whose lengths depend on values: frames are at most so long."""
-        ways = {
-            way: WayConfig(**{held: self.of(way, held).with_fixed_length() for held in HELD}) for way in WAYS
-        }
-        return CodecConfig(**ways)
+    def at_longest(self) -> CodecConfig:
+        """Return the same with codecs of as many bytes as those that depend on values give at most."""
+        ways = {way: {held: self.of(way, held).at_longest() for held in HELD} for way in WAYS}
+        return CodecConfig(**{way: WayConfig(**chains) for way, chains in ways.items()})
 
     def faults(self) -> Iterator[Fault]:
         """Yield what is wrong with the order of codecs, or with where they are."""
@@ -124,7 +122,7 @@ def _chain_faults(config: ChainConfig, way: Way, held: Held) -> Iterator[Fault]:
             yield Fault(place, problem, "choose float16, bfloat16, int8 or int4")
         elif not is_last and not codec.coded(((4, 4),)).values:
             problem = f"{name!r} leaves no values for {names[number + 1]!r}"
-            if codecs[number + 1].has_fixed_length:
+            if not codecs[number + 1].takes_segments:
                 yield Fault(f"{path}.chain.{number + 1}", problem, f"write {names[number + 1]!r} before it")
     if config.error_feedback:
         place = f"{path}.error_feedback"

@@ -19,7 +19,8 @@ from fedsim.config import Config
 from fedsim.params import Array
 from fedsim.wire.codecs.base import F32, About, Codec, Coded, Coding, Layout, Shapes, total
 
-_TINY = 1e-30
+_TINY = 1e-10
+"""A column that loses all but this share of its length depends on those before."""
 
 
 class LowRankConfig(Config):
@@ -33,7 +34,6 @@ class LowRank(Codec[LowRankConfig]):
     """Sends two thin matrices instead of each matrix."""
 
     about = About(kind="changes of models")
-    flops_per_value = (0.0, 0.0)
 
     def coded(self, shapes: Shapes) -> Layout:
         """Return the shapes of both matrices, or of the array itself."""
@@ -45,7 +45,7 @@ class LowRank(Codec[LowRankConfig]):
 
     def encode(self, values: Sequence[Array], coding: Coding) -> Coded:
         """Take one step of the power method."""
-        generator, thin = coding.generator("lowrank"), list[Array]()
+        generator, thin = coding.generator(), list[Array]()
         for array in values:
             if not self._pays(array.shape):
                 thin.append(array)
@@ -53,9 +53,8 @@ class LowRank(Codec[LowRankConfig]):
             m, n = _matrix(array.shape)
             matrix = array.reshape(m, n).astype(np.float64)
             drawn = generator.standard_normal((n, self.config.rank))
-            with np.errstate(all="ignore"):
-                left = _orthonormal(_product(matrix, drawn))
-                thin += left.astype(F32), _product(matrix.T, left).astype(F32)
+            left = _orthonormal(_product(matrix, drawn))
+            thin += left.astype(F32), _product(matrix.T, left).astype(F32)
         return Coded(thin)
 
     def decode(self, coded: Coded, shapes: Shapes, coding: Coding) -> list[Array]:
@@ -66,17 +65,16 @@ class LowRank(Codec[LowRankConfig]):
                 arrays.append(next(thin))
                 continue
             left, right = next(thin), next(thin)
-            with np.errstate(all="ignore"):
-                array = left[:, :1] * right[:, 0]
-                for column in range(1, self.config.rank):
-                    array += left[:, column, None] * right[:, column]
+            array = left[:, :1] * right[:, 0]
+            for column in range(1, self.config.rank):
+                array += left[:, column, None] * right[:, column]
             arrays.append(array.reshape(shape))
         return arrays
 
-    def flops(self, shapes: Shapes) -> tuple[float, float]:
+    def flops(self, before: Layout) -> tuple[float, float]:
         """Return the operations of two products, and of one."""
         rank = self.config.rank
-        scalars = sum(prod(shape) for shape in shapes if self._pays(shape))
+        scalars = sum(prod(shape) for shape in before.values if self._pays(shape))
         return 4.0 * rank * scalars, 2.0 * rank * scalars
 
     def _pays(self, shape: tuple[int, ...]) -> bool:
@@ -98,10 +96,11 @@ def _orthonormal(matrix: Array) -> Array:
     """Return a matrix whose columns are orthonormal, or zero where they depend on those before."""
     columns = list[Array]()
     for column in matrix.T:
+        whole = np.sqrt(total(column * column))
         for before in columns:
             column = column - before * total(before * column)
         length = np.sqrt(total(column * column))
-        columns.append(column / length if not length <= _TINY else np.zeros_like(column))
+        columns.append(np.zeros_like(column) if length <= _TINY * whole else column / length)
     return np.stack(columns, axis=1)
 
 

@@ -22,7 +22,6 @@ from fedsim.wire.codecs.base import (
     Coding,
     Layout,
     Shapes,
-    flat,
     num_values,
     split,
 )
@@ -70,7 +69,7 @@ class TopK(_Sparse):
 
     def encode(self, values: Sequence[Array], coding: Coding) -> Coded:
         """Choose by absolute value."""
-        row = flat(values)
+        row = np.concatenate([np.empty(0, F32), *values], axis=None)
         if not row.size:
             return Coded(())
         k, magnitudes = self.kept(row.size), np.abs(row)
@@ -109,16 +108,15 @@ class RandK(_Sparse):
 
     def encode(self, values: Sequence[Array], coding: Coding) -> Coded:
         """Draw the places."""
-        row = flat(values)
+        row = np.concatenate([np.empty(0, F32), *values], axis=None)
         if not row.size:
             return Coded(())
-        seed = int(coding.generator("randk").integers(2**63))
+        seed = int(coding.generator().integers(2**63))
         k = self.kept(row.size)
         chosen = row[_drawn(seed, row.size, k)]
         if not np.isfinite(row).all():
             chosen = np.full(k, np.nan, F32)
-        with np.errstate(all="ignore"):
-            scaled = chosen if coding.has_feedback else (chosen * (row.size / k)).astype(F32)
+        scaled = chosen if coding.has_feedback else (chosen * (row.size / k)).astype(F32)
         return Coded([scaled], [np.array([seed], "<u8")])
 
     def decode(self, coded: Coded, shapes: Shapes, coding: Coding) -> list[Array]:

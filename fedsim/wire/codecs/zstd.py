@@ -17,10 +17,7 @@ from fedsim.config import Config
 from fedsim.errors import DecodeError, UserError
 from fedsim.params import Array, ArrayForm
 from fedsim.plugins import install_command, is_installed
-from fedsim.wire.codecs.base import F32, U8, About, Codec, Coded, Coding, Layout, Shapes, num_values
-
-_EXTRA_BYTES = 512
-"""What a compressed segment takes at most beyond the bytes themselves, and 1 / 256 of them."""
+from fedsim.wire.codecs.base import F32, U8, About, Codec, Coded, Coding, Layout, Shapes
 
 
 class ZstdConfig(Config):
@@ -34,21 +31,30 @@ class Zstd(Codec[ZstdConfig]):
     """Compresses bytes by Zstandard, the bytes of each array shuffled by their place in a value."""
 
     about = About(kind="any array", unbiased=True)
-    has_fixed_length = False
+    takes_segments = True
+    longest = "fedsim.wire.codecs.zstd.Stored"
     flops_per_value = (20.0, 5.0)
 
     def coded(self, shapes: Shapes) -> Layout:
-        """Return nothing that goes on; one segment, of the most bytes that it can have."""
+        """Return one segment, of the most bytes that it can have."""
         return self.layout(Layout(shapes))
-
-    def layout(self, before: Layout) -> Layout:
-        """Return the form of one segment, of the most bytes that it can have."""
-        num_bytes = sum(form.nbytes for form in _forms(before))
-        return Layout((), (ArrayForm(U8, (num_bytes + num_bytes // 256 + _EXTRA_BYTES,)),))
 
     def encode(self, values: Sequence[Array], coding: Coding) -> Coded:
         """Compress values without segments before them."""
         return self.apply(Coded(values), coding)
+
+    def decode(self, coded: Coded, shapes: Shapes, coding: Coding) -> Sequence[Array]:
+        """Decompress values without segments before them."""
+        return self.undo(coded, Layout(shapes), coding).values
+
+    def layout(self, before: Layout) -> Layout:
+        """Return one segment, of the most bytes that it can have."""
+        return Layout((), (ArrayForm(U8, (_most(_num_bytes(before)),)),))
+
+    def flops(self, before: Layout) -> tuple[float, float]:
+        """Return the operations for each four bytes."""
+        encode, decode = self.flops_per_value
+        return encode * _num_bytes(before) / 4, decode * _num_bytes(before) / 4
 
     def apply(self, before: Coded, coding: Coding) -> Coded:
         """Compress values and segments."""
@@ -58,39 +64,58 @@ class Zstd(Codec[ZstdConfig]):
             for array in map(np.atleast_1d, arrays)
             if array.size
         ]
-        compressed = _package().ZstdCompressor(level=self.config.level).compress(b"".join(shuffled))
-        return Coded((), [np.frombuffer(compressed, U8)])
-
-    def decode(self, coded: Coded, shapes: Shapes, coding: Coding) -> list[Array]:
-        """Decompress values without segments before them."""
-        return list(self.undo(coded, Layout(shapes), coding).values)
+        return Coded((), [np.frombuffer(self._compressed(b"".join(shuffled)), U8)])
 
     def undo(self, after: Coded, before: Layout, coding: Coding) -> Coded:
         """Decompress, into no more bytes than the forms have."""
-        package, forms = _package(), _forms(before)
-        size, data = sum(form.nbytes for form in forms), bytes(after.segments[0].data)
-        try:
-            # The size that the bytes announce is checked before memory is taken.
-            if package.frame_content_size(data) != size:
-                raise DecodeError(f"compressed bytes do not announce {size} bytes")
-            whole = np.frombuffer(package.ZstdDecompressor().decompress(data, allow_extra_data=False), U8)
-        except package.ZstdError as error:
-            raise DecodeError(f"these bytes cannot be decompressed: {error}") from None
+        whole = np.frombuffer(self._decompressed(bytes(after.segments[0].data), _num_bytes(before)), U8)
         arrays, first = [], 0
-        for form in forms:
+        for form in _forms(before):
             part = whole[first : first + form.nbytes].reshape(form.dtype.itemsize, -1)
             arrays.append(np.ascontiguousarray(part.T).reshape(-1).view(form.dtype).reshape(form.shape))
             first += form.nbytes
         count = len(before.segments)
         return Coded(arrays[count:], arrays[:count])
 
-    def flops(self, shapes: Shapes) -> tuple[float, float]:
-        """Return the operations for each value, as if all were values."""
-        return 20.0 * num_values(shapes), 5.0 * num_values(shapes)
+    def _compressed(self, data: bytes) -> bytes:
+        compressed: bytes = _package().ZstdCompressor(level=self.config.level).compress(data)
+        return compressed
+
+    def _decompressed(self, data: bytes, size: int) -> bytes:
+        package = _package()
+        try:
+            # The size that the bytes announce is checked before memory is taken.
+            if package.frame_content_size(data) != size:
+                raise DecodeError(f"compressed bytes do not announce {size} bytes")
+            whole: bytes = package.ZstdDecompressor().decompress(data, allow_extra_data=False)
+        except package.ZstdError as error:
+            raise DecodeError(f"these bytes cannot be decompressed: {error}") from None
+        return whole
+
+
+class Stored(Zstd):
+    """As many bytes as Zstandard gives at most: what a rehearsal takes, since its models are not trained."""
+
+    longest = ""
+
+    def _compressed(self, data: bytes) -> bytes:
+        return data.ljust(_most(len(data)), b"\0")
+
+    def _decompressed(self, data: bytes, size: int) -> bytes:
+        return data[:size]
 
 
 def _forms(layout: Layout) -> list[ArrayForm]:
     return [*layout.segments, *(ArrayForm(F32, shape) for shape in layout.values)]
+
+
+def _num_bytes(layout: Layout) -> int:
+    return sum(form.nbytes for form in _forms(layout))
+
+
+def _most(num_bytes: int) -> int:
+    """Return the most bytes that Zstandard gives for so many."""
+    return num_bytes + num_bytes // 256 + 512
 
 
 def _package() -> Any:
@@ -99,4 +124,4 @@ def _package() -> Any:
     return import_module("zstandard")
 
 
-PLUGIN = Zstd
+PLUGINS = {"zstd": Zstd}

@@ -73,7 +73,7 @@ def test_every_codec_is_in_a_chain_here() -> None:
 def test_the_form_of_a_coded_tree_follows_from_that_of_the_tree(codecs: list[Any]) -> None:
     chain = made(codecs)
     coded = chain.encode(tree(), KEY, zeros_like(tree())).tree
-    chain.check_form(coded, 10_000)
+    chain.check_form(Form.of(coded))
     assert plain_form(Form.of(coded)) is Form.of(tree())
     expected = chain.form(Form.of(tree()))
     if chain.has_fixed_length:
@@ -85,11 +85,11 @@ def test_the_form_of_a_coded_tree_follows_from_that_of_the_tree(codecs: list[Any
 @ANY
 def test_what_is_decoded_has_the_names_shapes_and_dtypes(codecs: list[Any]) -> None:
     chain, reference = made(codecs), zeros_like(tree())
-    decoded = chain.decode(chain.encode(tree(), KEY, reference).tree, reference)
+    decoded = chain.decode(chain.encode(tree(), KEY, reference).tree, reference).tree
     assert Form.of(decoded) is Form.of(tree())
     assert decoded["count"] == 3
     assert all(out_of_range(array) is None for array in decoded.values())
-    assert not decoded["zero"].any() or codecs in (CHAINS["sign"], CHAINS["ternary"])
+    assert not decoded["zero"].any()
     assert not any(array.flags.writeable for array in decoded.values())
 
 
@@ -98,7 +98,7 @@ def test_both_directions_repeat_to_the_bit(codecs: list[Any]) -> None:
     chain, reference = made(codecs), zeros_like(tree())
     one, two = (chain.encode(tree(), KEY, reference).tree for _ in range(2))
     assert all((one[name].tobytes() == two[name].tobytes()) for name in one)
-    back, again = (chain.decode(one, reference) for _ in range(2))
+    back, again = (chain.decode(one, reference).tree for _ in range(2))
     assert all((back[name].tobytes() == again[name].tobytes()) for name in back)
 
 
@@ -108,14 +108,14 @@ def test_what_is_not_finite_never_becomes_an_infinity_and_shows(codecs: list[Any
     chain, values = made(codecs), {"w": drawn(8, 8)}
     values["w"][2, 3] = value
     reference = zeros_like(values)
-    decoded = chain.decode(chain.encode(values, KEY, reference).tree, reference)["w"]
+    decoded = chain.decode(chain.encode(values, KEY, reference).tree, reference).tree["w"]
     assert np.isnan(decoded).any() or (np.isinf(decoded).any() and codecs in ([], ["delta"]))
 
 
 @ANY
 def test_arrays_that_are_small_stay_as_they_are(codecs: list[Any]) -> None:
     chain, reference = made(codecs, least="200 B"), zeros_like(tree())
-    decoded = chain.decode(chain.encode(tree(), KEY, reference).tree, reference)
+    decoded = chain.decode(chain.encode(tree(), KEY, reference).tree, reference).tree
     for name in ("b", "equal", "one", "scalar"):
         assert decoded[name].tobytes() == tree()[name].tobytes()
 
@@ -124,8 +124,8 @@ def test_arrays_that_are_small_stay_as_they_are(codecs: list[Any]) -> None:
 def test_a_tree_without_arrays_to_code(codecs: list[Any]) -> None:
     chain, values = made(codecs), {"count": np.array([1, 2], np.int64)}
     coded = chain.encode(values, KEY, values).tree
-    chain.check_form(coded, 100)
-    assert [*chain.decode(coded, values)] == ["count"]
+    chain.check_form(Form.of(coded))
+    assert [*chain.decode(coded, values).tree] == ["count"]
 
 
 FEEDBACK = [name for name, codecs in CHAINS.items() if codecs[:1] == ["delta"]]
@@ -141,7 +141,7 @@ def test_the_residual_is_what_was_left_out(name: str, values: Any, seed: int) ->
     coded = chain.encode({"w": values}, Key.root(seed), reference, before)
     zero = zeros_like(reference)
     sent = (
-        chain.decode(coded.tree, zero)["w"]
+        chain.decode(coded.tree, zero).tree["w"]
         if len(chain.codecs) > 1
         else values - reference["w"] + before["w"]
     )
@@ -159,7 +159,7 @@ def test_a_change_is_not_subtracted_twice(make: Make) -> None:
     chain, change = make("delta"), {"w": floats(1, -2)}
     coded = chain.encode(change, KEY, None)
     assert coded.tree["+0"].tolist() == [1, -2]
-    assert chain.decode(coded.tree, None)["w"].tolist() == [1, -2]
+    assert chain.decode(coded.tree, None).tree["w"].tolist() == [1, -2]
 
 
 def test_the_difference_is_what_the_client_has_decoded(make: Make) -> None:
@@ -179,22 +179,18 @@ def test_a_draw_has_another_key_than_another_one() -> None:
         ({"+0": np.zeros(599, np.int8)}, "is int8 of (599,), not int8 of (600,)"),
         ({"+0": np.zeros(600, np.uint8)}, "is uint8 of (600,), not int8 of (600,)"),
         ({"+2": np.zeros(1, np.int8)}, "4 arrays where 3 belong"),
-        ({"w": np.empty((0, 2**20, 2**20), np.float32)}, "it stands for 1099511627776 scalars"),
+        (
+            {"w": np.empty((0, 2**20, 2**20), np.float32)},
+            "'+0' is int8 of (600,), not int8 of (1099511627776,)",
+        ),
     ],
 )
 def test_another_form_than_an_encoders_is_refused(change: Tree, says: str) -> None:
     chain = made(["int8"])
     coded = {**chain.encode({"w": drawn(20, 30)}, KEY).tree, **change}
     with pytest.raises(DecodeError, match="a coded tree") as error:
-        chain.check_form(coded, 10_000)
+        chain.check_form(Form.of(coded))
     assert says in str(error.value)
-
-
-def test_a_bomb_takes_no_memory() -> None:
-    chain = made(["delta", {"name": "topk", "params": {"share": 1e-9}}])
-    coded: Tree = {"w": np.empty((0, 2**29), np.float32), "+0": np.zeros(4, np.uint8), "+1": floats(1)}
-    with pytest.raises(DecodeError, match="scalars"):
-        chain.check_form(coded, 10**6)
 
 
 def test_a_name_of_a_segment_is_refused() -> None:
@@ -209,6 +205,8 @@ def test_a_flipped_bit_is_an_error_or_other_values(codecs: list[Any], place: int
     reference = zeros_like(values)
     coded = {name: np.array(array) for name, array in chain.encode(values, KEY, reference).tree.items()}
     segments = [array for name, array in coded.items() if name.startswith("+")]
+    if not segments:
+        return
     whole = np.concatenate([segment.view(np.uint8).reshape(-1) for segment in segments])
     whole[place % len(whole)] ^= 1 << bit
     first = 0
@@ -216,7 +214,7 @@ def test_a_flipped_bit_is_an_error_or_other_values(codecs: list[Any], place: int
         segment.view(np.uint8).reshape(-1)[:] = whole[first : first + segment.nbytes]
         first += segment.nbytes
     try:
-        assert Form.of(chain.decode(coded, reference)) is Form.of(values)
+        assert Form.of(chain.decode(coded, reference).tree) is Form.of(values)
     except DecodeError as error:
         assert str(error)  # noqa: PT017 - either is right
 
@@ -225,4 +223,5 @@ def test_operations_grow_with_values(make: Make) -> None:
     chain = make("delta", "int8")
     encode, decode = chain.flops(Form.of({"w": drawn(100)}))
     assert (encode, decode) == (1 * 100 + 6 * 100, 1 * 100 + 2 * 100)
+    assert make("int8", "zstd").flops(Form.of({"w": drawn(256)})) == (6 * 256 + 20 * 65, 2 * 256 + 5 * 65)
     assert make("delta", "int8", feedback=True).flops(Form.of({"w": drawn(100)})) == (encode + decode, decode)

@@ -51,9 +51,10 @@ def test_what_makes_sense(chain: list[str]) -> None:
     assert not faults(up={"models": {"chain": chain}})
 
 
-def test_codecs_of_varying_length_are_left_out_for_the_longest_frames() -> None:
+def test_codecs_of_varying_length_have_others_of_the_longest() -> None:
     config = CodecConfig.model_validate({"up": {"models": {"chain": ["int8", "zstd"]}}})
     assert not config.has_fixed_lengths
-    fixed = config.with_fixed_lengths()
-    assert fixed.has_fixed_lengths
-    assert [one.name for one in fixed.up.models.chain] == ["int8"]
+    longest = config.at_longest()
+    assert longest.has_fixed_lengths
+    assert not [*longest.faults()]
+    assert [one.name for one in longest.up.models.chain] == ["int8", "fedsim.wire.codecs.zstd.Stored"]

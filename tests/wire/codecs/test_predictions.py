@@ -14,12 +14,12 @@ def test_hard_labels_have_one_margin(make: Make) -> None:
     chain = make("hard_labels")
     coded = chain.encode({"": np.array([[3, 1, 1], [0, 0, 6]], np.float32)}, Key.root(0)).tree
     assert (coded["+0"].tolist(), coded["+1"].tolist()) == ([0, 2], [4.0])  # the mean of 2 and 6
-    assert chain.decode(coded)[""].tolist() == [[4, 0, 0], [0, 0, 4]]
+    assert chain.decode(coded).tree[""].tolist() == [[4, 0, 0], [0, 0, 4]]
 
 
 def test_of_probabilities_they_are_one_hot_times_the_margin(make: Make) -> None:
     chain = make("hard_labels")
-    rows = chain.decode(chain.encode({"": np.array([[0.9, 0.1]], np.float32)}, Key.root(0)).tree)[""]
+    rows = chain.decode(chain.encode({"": np.array([[0.9, 0.1]], np.float32)}, Key.root(0)).tree).tree[""]
     assert rows.tolist() == [[pytest.approx(0.8), 0]]
 
 
@@ -27,7 +27,7 @@ def test_top_classes_keep_the_sum_of_a_row(make: Make) -> None:
     chain = make({"name": "top_classes", "params": {"classes": 1}})
     coded = chain.encode({"": np.array([[1, 5, 2, 0]], np.float32)}, Key.root(0)).tree
     assert coded["+0"].tolist() == [[1]]
-    assert chain.decode(coded)[""].tolist() == [[1, 5, 1, 1]]
+    assert chain.decode(coded).tree[""].tolist() == [[1, 5, 1, 1]]
 
 
 def test_bytes_are_the_formula(make: Make) -> None:

@@ -15,7 +15,7 @@ def test_a_sign_has_the_mean_absolute_value(make: Make) -> None:
     chain = make("sign")
     coded = chain.encode({"w": floats(1, -2, 0, 5)}, Key.root(0)).tree
     assert (coded["+0"].tolist(), coded["+1"].tolist()) == ([0b0010], [2.0])
-    assert chain.decode(coded)["w"].tolist() == [2, -2, 2, 2]
+    assert chain.decode(coded).tree["w"].tolist() == [2, -2, 2, 2]
 
 
 def test_ternary_values_have_the_largest_absolute_value(make: Make) -> None:
@@ -23,7 +23,7 @@ def test_ternary_values_have_the_largest_absolute_value(make: Make) -> None:
     coded = chain.encode({"w": floats(3, -3, 0, 3, 0, -3)}, Key.root(0)).tree
     # 0, 1, 2 for -3, 0, 3, the first being the lowest; places behind the last are 1.
     assert coded["+0"].tolist() == [2 + 0 * 3 + 1 * 9 + 2 * 27 + 1 * 81, 0 + 3 + 9 + 27 + 81]
-    assert chain.decode(coded)["w"].tolist() == [3, -3, 0, 3, 0, -3]
+    assert chain.decode(coded).tree["w"].tolist() == [3, -3, 0, 3, 0, -3]
 
 
 @pytest.mark.parametrize("size", [0, 1, 5, 6, 8, 9, 1000])
@@ -36,7 +36,7 @@ def test_bytes_are_the_formula(make: Make, size: int) -> None:
 def test_a_layer_of_zeros_stays_one(make: Make) -> None:
     for name in ("sign", "ternary"):
         chain = make(name)
-        assert not chain.decode(chain.encode({"w": floats(0, 0, 0)}, Key.root(0)).tree)["w"].any()
+        assert not chain.decode(chain.encode({"w": floats(0, 0, 0)}, Key.root(0)).tree).tree["w"].any()
 
 
 @pytest.mark.parametrize(("name", "byte"), [("sign", 0b1000), ("ternary", 243), ("ternary", 0)])

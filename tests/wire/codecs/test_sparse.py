@@ -14,14 +14,14 @@ from tests.wire.codecs.conftest import Make, drawn, floats
 def test_the_largest_by_absolute_value_over_all_arrays(make: Make) -> None:
     chain = make({"name": "topk", "params": {"share": 0.4}})
     tree = {"a": floats(1, -9, 0), "b": floats(4, -0.5)}
-    decoded = chain.decode(chain.encode(tree, Key.root(0)).tree)
+    decoded = chain.decode(chain.encode(tree, Key.root(0)).tree).tree
     assert decoded["a"].tolist() == [0, -9, 0]
     assert decoded["b"].tolist() == [4, 0]
 
 
 def test_of_equal_values_the_first(make: Make) -> None:
     chain = make({"name": "topk", "params": {"share": 0.5}})
-    decoded = chain.decode(chain.encode({"w": floats(1, -1, 1, -1)}, Key.root(0)).tree)
+    decoded = chain.decode(chain.encode({"w": floats(1, -1, 1, -1)}, Key.root(0)).tree).tree
     assert decoded["w"].tolist() == [1, -1, 0, 0]
 
 
@@ -49,14 +49,14 @@ def test_dimensions_beyond_two_to_the_fifteenth(make: Make) -> None:
     values = np.zeros((1, 70_000), np.float32)
     values[0, 69_999], values[0, 40_000] = 3, -4
     chain = make({"name": "topk", "params": {"share": 2 / 70_000}})
-    assert np.array_equal(chain.decode(chain.encode({"w": values}, Key.root(0)).tree)["w"], values)
+    assert np.array_equal(chain.decode(chain.encode({"w": values}, Key.root(0)).tree).tree["w"], values)
 
 
 def test_a_random_mask_is_scaled_unless_the_rest_is_sent_later(make: Make) -> None:
     values, half = {"w": np.ones(10, np.float32)}, {"name": "randk", "params": {"share": 0.5}}
     for feedback, size in ((False, 2.0), (True, 1.0)):
         chain = make(half, feedback=feedback)
-        decoded = chain.decode(chain.encode(values, Key.root(0)).tree)["w"]
+        decoded = chain.decode(chain.encode(values, Key.root(0)).tree).tree["w"]
         assert sorted(decoded.tolist()) == [0.0] * 5 + [size] * 5
 
 
@@ -77,7 +77,7 @@ def test_each_place_is_drawn_as_often(make: Make) -> None:
 
 def test_a_real_tree(make: Make) -> None:
     chain, values = make({"name": "topk", "params": {"share": 0.1}}), drawn(40, 25)
-    decoded = chain.decode(chain.encode({"w": values}, Key.root(0)).tree)["w"]
+    decoded = chain.decode(chain.encode({"w": values}, Key.root(0)).tree).tree["w"]
     assert np.count_nonzero(decoded) == 100
     assert np.abs(decoded[decoded != 0]).min() >= np.abs(values[decoded == 0]).max()
     assert index_sets.num_bytes(1000, 100) == -(-(100 * 3 + 100 + 125 + 1) // 8)

@@ -22,7 +22,7 @@ def test_the_mean_of_many_draws(make: Make, name: str) -> None:
     chain, zero = make("delta", codec), {"w": np.zeros_like(VALUES)}
     draws = np.array(
         [
-            chain.decode(chain.encode({"w": VALUES}, Key.root(seed), zero).tree, zero)["w"]
+            chain.decode(chain.encode({"w": VALUES}, Key.root(seed), zero).tree, zero).tree["w"]
             for seed in range(DRAWS)
         ]
     )

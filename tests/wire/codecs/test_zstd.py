@@ -17,7 +17,7 @@ zstandard = pytest.importorskip("zstandard")
 def test_nothing_is_lost(make: Make) -> None:
     tree = {"w": drawn(30, 20), "s": np.array(2, np.float32)}
     chain = make("zstd")
-    decoded = chain.decode(chain.encode(tree, Key.root(0)).tree)
+    decoded = chain.decode(chain.encode(tree, Key.root(0)).tree).tree
     assert all(decoded[name].tobytes() == tree[name].tobytes() for name in tree)
 
 

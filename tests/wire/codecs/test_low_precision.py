@@ -1,14 +1,51 @@
-"""Integers of 8 and 4 bits, by hand and in the mean."""
+"""Numbers of 16, 8 and 4 bits: rounding, saturation, and what is not finite."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from fedsim.errors import DecodeError
 from fedsim.params import Array, Tree
 from fedsim.rng import Key
 from tests.wire.codecs.conftest import Make, drawn, floats
+
+
+def test_float16_saturates_and_counts(make: Make) -> None:
+    chain = make("float16")
+    coded = chain.encode({"w": floats(1, 1e5, -1e5, 65504)}, Key.root(0)).tree
+    assert chain.decode(coded).tree["w"].tolist() == [1, 65504, -65504, 65504]
+    assert chain.decode(coded).num_saturated == 3
+
+
+@pytest.mark.parametrize(("name", "large"), [("float16", 1e5), ("bfloat16", 3.4e38)])
+def test_values_beyond_the_range_are_counted_at_both_ends(make: Make, name: str, large: float) -> None:
+    pytest.importorskip("zstandard")
+    for chain in (make(name), make(name, "zstd")):
+        encoded = chain.encode({"w": floats(1, large, -large)}, Key.root(0))
+        assert encoded.num_saturated == chain.decode(encoded.tree).num_saturated == 2
+
+
+def test_bfloat16_rounds_as_torch_does(make: Make) -> None:
+    chain, values = make("bfloat16"), drawn(1000) * 1e3
+    decoded = chain.decode(chain.encode({"w": values}, Key.root(0)).tree).tree["w"]
+    assert np.array_equal(decoded, torch.from_numpy(values).to(torch.bfloat16).float().numpy())
+
+
+def test_bfloat16_never_rounds_to_an_infinity(make: Make) -> None:
+    chain, largest = make("bfloat16"), float(np.finfo(np.float32).max)
+    decoded = chain.decode(chain.encode({"w": floats(largest, -largest)}, Key.root(0)).tree).tree["w"]
+    assert np.isfinite(decoded).all()
+    assert decoded.tolist() == [decoded[0], -decoded[0]]
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_an_infinity_from_a_peer_is_no_number(make: Make, name: str) -> None:
+    bits = np.array([0x7C00 if name == "float16" else 0x7F80], "<u2")
+    segment = bits.view("<f2") if name == "float16" else bits
+    decoded = make(name).decode({"w": np.empty((0, 1), np.float32), "+0": segment}).tree
+    assert np.isnan(decoded["w"]).all()
 
 
 def test_levels_are_multiples_of_the_largest_value_over_127(make: Make) -> None:
@@ -40,14 +77,14 @@ def test_zeros_and_what_is_not_finite(make: Make) -> None:
     values = np.zeros(512, np.float32)
     values[300] = np.inf
     chain = make("int8")
-    decoded = chain.decode(chain.encode({"w": values}, Key.root(0)).tree)["w"]
+    decoded = chain.decode(chain.encode({"w": values}, Key.root(0)).tree).tree["w"]
     assert not decoded[:256].any()
     assert np.isnan(decoded[256:]).all()
 
 
 def test_the_smallest_numbers_do_not_divide_by_zero(make: Make) -> None:
     chain, values = make("int8"), np.full(10, 1e-45, np.float32)
-    assert np.abs(chain.decode(chain.encode({"w": values}, Key.root(0)).tree)["w"]).max() < 1e-40
+    assert np.abs(chain.decode(chain.encode({"w": values}, Key.root(0)).tree).tree["w"]).max() < 1e-40
 
 
 def coded(codes: Array, scale: float, size: int) -> Tree:
