@@ -48,7 +48,7 @@ def _add(update: Callable[[bytes | memoryview], None], value: Any) -> None:
     if type(value) is str:  # what most values are: names of fields and of arrays
         update(b"%a" % value)
         return
-    if type(value) is PendingTree:
+    while type(value) is PendingTree:  # one may be computed as another
         value = value.computed()
     cls = dict if type(value) is RowTree else type(value)  # how a tree lies in memory is no difference
     if issubclass(cls, np.ndarray | np.generic) and value.dtype.kind in "biufcSU":

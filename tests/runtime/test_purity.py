@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim.errors import InvariantError
+from fedsim.params import Form, PendingTree
 from fedsim.runtime.purity import fingerprint, unchanged
 
 
@@ -21,6 +22,9 @@ def test_equal_values_have_equal_fingerprints() -> None:
         return Record({"w": np.arange(3), "nested": [Record((1, 2.5, None, "x", b"y"))]})
 
     assert fingerprint(value()) == fingerprint(value())
+    tree = {"w": np.arange(3)}
+    inner = PendingTree(Form.of(tree), lambda: tree)
+    assert fingerprint(PendingTree(inner.form, lambda: inner)) == fingerprint(tree)
 
 
 @pytest.mark.parametrize(

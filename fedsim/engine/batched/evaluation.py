@@ -129,7 +129,10 @@ def _tile_size(kind: EvaluationKind, num_samples: int) -> int:
 
 def bits_of(result: Any) -> Any:
     """Return what is equal for equal logits or scores."""
-    return result.tobytes() if isinstance(result, np.ndarray) else result
+    if isinstance(result, np.ndarray):
+        return result.tobytes()
+    # By its text, since no NaN equals another.
+    return [(repr(score.loss_sum), replace(score, loss_sum=0.0)) for score in result]
 
 
 def _chunks(
