@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsim.params import Model
+from fedsim.params import Array, Model
+from fedsim.rng import Key
 from fedsim.wire import (
     SERVER,
     LogitsDown,
@@ -22,6 +23,8 @@ from fedsim.wire import (
     indices_digest,
     pack,
 )
+from fedsim.wire.codecs.choices import CodecConfig
+from fedsim.wire.coded_messages import MessageCodec
 
 FOLDER = Path(__file__).parent.parent / "tests" / "wire" / "golden"
 
@@ -45,12 +48,30 @@ def examples() -> list[Message]:
         PublicData(indices, np.array([[0, 255], [17, 1], [2, 3]], np.uint8)),
         LogitsUp(logits, "logits", 1.0, indices_digest(indices), indices),
         LogitsDown(np.full((3, 2), 0.5, np.float32), "probs", 2.5, indices_digest(indices)),
+        *_coded(indices),
     ]
+
+
+def _coded(indices: Array) -> list[Message]:
+    """Return coded messages, by chains that use most codecs."""
+    chains = {
+        "models": [{"name": "topk", "params": {"share": 0.2}}, "int8"],
+        "logits": [{"name": "top_classes", "params": {"classes": 1}}, "int4"],
+    }
+    ways = {held: {"chain": chain, "least": "8 B"} for held, chain in chains.items()}
+    codec = MessageCodec(CodecConfig.model_validate({"up": ways}), "up")
+    values = np.arange(24, dtype=np.float32).reshape(4, 6) - 12
+    weights = {"fc.weight": values, "fc.bias": np.array([0.5], np.float32)}
+    sent = (
+        ModelUpdate.of(Model("mlp", weights, {}), 600),
+        LogitsUp(values[:3], "logits", 1.0, indices_digest(indices), indices),
+    )
+    return [codec.encode(one, Key.root(0)).message for one in sent]
 
 
 def frame_of(message: Message) -> bytes:
     """Return an example's golden frame: client 5 to the server, or the server to client 5, in round 12."""
-    upwards = message.KIND in ("update", "logits_up")
+    upwards = message.KIND.startswith(("update", "logits_up"))
     sender, receiver = (5, SERVER) if upwards else (SERVER, 5)
     return pack(message).frame(sender=sender, receiver=receiver, round=12, exchange="train").join()
 

@@ -70,6 +70,24 @@ def test_what_a_user_has_to_know_is_told(call: Call, values: list[str], said: st
     assert said not in call("check", "tiny.toml").stdout
 
 
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (['codec.up.models={ chain = ["int8"], least = "1 B" }'], r"update\+coded +up .*\n"),
+        (['codec.up.models={ chain = ["int8"], least = "1 B" }'], r"  without codecs +[0-9.]+ m?s, .* up, "),
+        (['codec.up.models={ chain = ["zstd"] }'], r"  a round +at most [0-9.]+ m?s"),
+        (['codec.up.models={ chain = ["zstd"] }'], "at most: how much zstd shortens a frame depends on"),
+        (['codec.up.logits={ chain = ["int8"] }'], r"codec\.up\.logits: nothing that it could code was sent"),
+    ],
+)
+def test_what_codecs_come_to_is_told(call: Call, values: list[str], said: str) -> None:
+    result = call("check", "tiny.toml", *settings(*values))
+    assert result.exit_code == 0, result.output
+    assert re.search(said, result.stdout), result.stdout
+    assert "codec.up.models: nothing" not in result.stdout
+    assert not re.search(said, call("check", "tiny.toml").stdout)
+
+
 def test_availability_that_matters_in_the_whole_run_is_not_told(call: Call) -> None:
     longer = settings(PRESENCE, "participation.pacing.params.interval=2 h", "run.rounds=5")
     assert UNSEEN not in call("check", "tiny.toml", *longer).stdout

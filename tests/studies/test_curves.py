@@ -43,6 +43,27 @@ def test_staleness_and_work_sum_up_to_those_of_the_whole_run(tiny: dict[str, Any
     assert curve["wasted_s"][-1] == pytest.approx(time["wasted_s"])
 
 
+def test_a_run_of_before_there_were_codecs_has_sent_what_it_would_have(
+    tiny: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = fedsim.run(tiny["base"], out=tmp_path / "o").folder
+    rounds = parquet.read_table(folder / "rounds.parquet")
+    former = [name for name in rounds.column_names if "plain" not in name]
+    parquet.write_table(rounds.select(former), folder / "rounds.parquet")
+    curve = read_curve(folder)
+    assert curve["bytes_up"].any()
+    for way in ("up", "down"):
+        assert curve[f"bytes_plain_{way}"].tolist() == curve[f"bytes_{way}"].tolist()
+
+
+def test_coded_bytes_stand_beside_plain_ones(tiny: dict[str, Any], tmp_path: Path) -> None:
+    coded = {"codec.up.models": {"chain": ["int8"], "least": "1 B"}}
+    result = fedsim.run(tiny["base"], overrides=coded, out=tmp_path / "o")
+    curve, summary = read_curve(result.folder), result.summary
+    assert curve["bytes_plain_up"][-1] == summary["bytes_plain_up"] > curve["bytes_up"][-1]
+    assert curve["bytes_plain_down"][-1] == summary["bytes_plain_down"] == curve["bytes_down"][-1]
+
+
 def test_a_table_that_is_damaged_or_lacks_a_column_is_told(tiny: dict[str, Any], tmp_path: Path) -> None:
     folder = fedsim.run(tiny["base"], overrides={"engine.executor": "null"}, out=tmp_path / "o").folder
     rounds, evaluations = folder / "rounds.parquet", folder / "evaluations.parquet"

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from fedsim.wire import COMMON, SERVER, Envelope, Kinds, decode, same
+from fedsim.wire import COMMON, SERVER, Envelope, Kinds, LogitsUp, ModelUpdate, decode, same
+from fedsim.wire.coded_messages import coded_kind
 
+KINDS = Kinds((*COMMON, *map(coded_kind, (ModelUpdate, LogitsUp))))
 GOLDEN = Path(__file__).parent / "golden"
 TOOL: dict[str, Any] = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "regold_frames.py"))
 EXAMPLES = {example.KIND: example for example in TOOL["examples"]()}
@@ -18,7 +20,7 @@ def golden(kind: str) -> bytes:
 
 
 def test_every_common_kind_has_a_golden_frame_and_nothing_else_has() -> None:
-    assert sorted(path.stem for path in GOLDEN.iterdir()) == sorted(Kinds(COMMON)) == sorted(EXAMPLES)
+    assert sorted(path.stem for path in GOLDEN.iterdir()) == sorted(KINDS) == sorted(EXAMPLES)
 
 
 @pytest.mark.parametrize("kind", sorted(EXAMPLES))
@@ -28,7 +30,7 @@ def test_frame_is_the_golden_one(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", sorted(EXAMPLES))
 def test_golden_frame_is_read(kind: str) -> None:
-    envelope, message = decode(golden(kind), Kinds(COMMON))
-    sender, receiver = (5, SERVER) if kind in ("update", "logits_up") else (SERVER, 5)
+    envelope, message = decode(golden(kind), KINDS)
+    sender, receiver = (5, SERVER) if kind.startswith(("update", "logits_up")) else (SERVER, 5)
     assert envelope == Envelope(kind, sender, receiver, 12, "train")
     assert same(message, EXAMPLES[kind])
