@@ -156,7 +156,7 @@ class Ledger:
         headers: Any,
         up: bool,
         what: Sequence[Column],
-        plain_bytes: Array,
+        plain_bytes: Array | None = None,
     ) -> None:
         """Enter frames that are delivered.
 
@@ -166,7 +166,8 @@ class Ledger:
             headers: Those of the dispatches, as one with arrays where they differ.
             up: Whether they go to the server.
             what: The values of :data:`Sent` in columns.
-            plain_bytes: The length of each without codecs, int64; -1 of those that are not coded.
+            plain_bytes: The length of each without codecs, int64, -1 of those that are not coded; None where
+                none is.
         """
         kind, num_bytes, num_parameters, is_data, overhead_bytes = what
         words, count = self._words, len(sent_ns)
@@ -180,11 +181,12 @@ class Ledger:
         self._outcome.extend([_DELIVERED] * count)
         self._arrivals.extend([1] * count)
         self._arrived_ns.frombytes(arrived_ns.tobytes())
-        coded = np.flatnonzero(plain_bytes >= 0)
-        if len(coded):
+        if plain_bytes is not None:
+            coded = np.flatnonzero(plain_bytes >= 0)
             self._enter_plain((coded + len(self) - count).tolist(), plain_bytes[coded].tolist())
+            plain_bytes = np.where(plain_bytes < 0, rows["bytes"], plain_bytes)
         totals = self._totals[up]
-        totals[:] = map(add, totals, _sums(rows, np.where(plain_bytes < 0, rows["bytes"], plain_bytes)))
+        totals[:] = map(add, totals, _sums(rows, plain_bytes))
 
     def _enter_plain(self, rows: Sequence[int], plain_bytes: Sequence[int]) -> None:
         self._coded.extend(rows)
@@ -229,8 +231,8 @@ class Ledger:
 
     def totals(self) -> Totals:
         """Return the sums over all frames so far."""
-        down, up = self._totals
-        return Totals(*(number for pair in zip(up, down, strict=True) for number in pair))
+        (fd, bd, pd, dd, od, ld), (fu, bu, pu, du, ou, lu) = self._totals
+        return Totals(fu, fd, bu, bd, pu, pd, du, dd, ou, od, lu, ld)
 
     def outcomes(self) -> dict[str, int]:
         """Return how many frames ended how, by the outcome's name in lower case."""
@@ -290,9 +292,11 @@ class Ledger:
         return np.ndarray(len(self), _SENT_DTYPE, self._sent)
 
 
-def _sums(rows: Array, plain_bytes: Array) -> list[int]:
+def _sums(rows: Array, plain_bytes: Array | None) -> list[int]:
     """Return what frames of one direction add up to: frames, bytes, parameters, data, overhead, plain."""
     is_data, num_bytes = rows["data"], rows["bytes"]
     data = int(num_bytes @ is_data)
     parameters, overhead = int(rows["parameters"] @ ~is_data), int(rows["overhead"].sum(dtype=np.int64))
-    return [len(rows), int(num_bytes.sum()) - data, parameters, data, overhead, int(plain_bytes @ ~is_data)]
+    payload = int(num_bytes.sum()) - data
+    plain = payload if plain_bytes is None else int(plain_bytes @ ~is_data)
+    return [len(rows), payload, parameters, data, overhead, plain]

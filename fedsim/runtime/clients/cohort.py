@@ -470,7 +470,8 @@ class Cohort:
             values = transfer_start_values(self._headers_of(places), up, frames.what(places))
             self._records.add(TRANSFER_START, at_ns, values, event_class, event, number)
             plain_bytes = frames.plain_bytes(places)
-            if (coded := plain_bytes >= 0).any():
+            if plain_bytes is not None:
+                coded = plain_bytes >= 0
                 plain = coded_values(self._headers_of(places[coded]), up, plain_bytes[coded])
                 its_class, its_event = (
                     each[coded] if isinstance(each, np.ndarray) else each for each in (event_class, event)

@@ -32,9 +32,11 @@ class Frames:
         lengths = np.array([frame.link_bytes for frame in self._numbers], np.int64)
         return lengths.take(self.number[places])
 
-    def plain_bytes(self, places: Array) -> Array:
-        """Return the lengths of frames without codecs, int64; -1 of those that are not coded."""
+    def plain_bytes(self, places: Array) -> Array | None:
+        """Return the lengths of frames without codecs, -1 where one is not coded; None if none is coded."""
         lengths = [-1 if frame.plain_bytes is None else frame.plain_bytes for frame in self._numbers]
+        if max(lengths) < 0:
+            return None
         return np.array(lengths, np.int64).take(self.number[places])
 
     def what(self, places: Array) -> list[Column]:

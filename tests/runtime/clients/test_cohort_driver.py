@@ -343,7 +343,13 @@ _digests = itertools.count()
 
 class _OtherLedger(Ledger):
     def delivered(
-        self, sent_ns: Any, arrived_ns: Any, headers: Any, up: bool, what: Sequence[Any], plain_bytes: Any
+        self,
+        sent_ns: Any,
+        arrived_ns: Any,
+        headers: Any,
+        up: bool,
+        what: Sequence[Any],
+        plain_bytes: Any = None,
     ) -> None:
         kind, num_bytes, *rest = what
         super().delivered(sent_ns, arrived_ns, headers, up, (kind, num_bytes + 1, *rest), plain_bytes)
