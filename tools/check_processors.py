@@ -30,7 +30,7 @@ HERE = Path(__file__).resolve()
 ROOT = HERE.parents[1]
 TESTS = (
     *("tests/engine/batched", "tests/engine/cluster", "tests/engine/executors"),
-    *("tests/engine/test_execute.py", "tests/test_mkl_mode.py"),
+    *("tests/engine/test_execute.py", "tests/test_mkl_mode.py", "tests/wire/codecs/test_chain.py"),
 )
 SLOW_TESTS = ("tests/test_readme.py", "tests/test_portable_numerics.py")
 

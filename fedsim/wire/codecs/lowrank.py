@@ -1,6 +1,6 @@
 """Matrices as products of two with few columns: 32 r (m + n) / (m n) bits a value (PowerSGD).
 
-An array ``[m, ...]`` of several dimensions is a matrix M of m rows. With an n x r matrix Q of normal draws,
+An array ``[m, ...]`` of several dimensions is a matrix M of m rows. With an n x r matrix Q of uniform draws,
 P = M Q is made orthonormal (Gram and Schmidt), and P and M^T P are sent: one step of the power method. Arrays
 that would not become shorter go on as they are. Vogels, Karimireddy, Jaggi: PowerSGD: Practical Low-Rank
 Gradient Compression for Distributed Optimization, NeurIPS 2019; there Q is that of the step before.
@@ -52,7 +52,7 @@ class LowRank(Codec[LowRankConfig]):
                 continue
             m, n = _matrix(array.shape)
             matrix = array.reshape(m, n).astype(np.float64)
-            drawn = generator.standard_normal((n, self.config.rank))
+            drawn = 2 * generator.random((n, self.config.rank)) - 1
             left = _orthonormal(_product(matrix, drawn))
             thin += left.astype(F32), _product(matrix.T, left).astype(F32)
         return Coded(thin)
