@@ -21,7 +21,8 @@ from fedsim.wire.codecs.base import (
     total,
 )
 
-_POWERS = np.array([1, 3, 9, 27, 81], U8)
+_TRITS = (np.arange(3**5)[:, None] // 3 ** np.arange(5) % 3).astype(U8)
+"""The five base-3 digits of each byte, the lowest first."""
 _SCALE = ArrayForm(F32, (1,))
 
 
@@ -79,13 +80,17 @@ class Ternary(ArrayCodec[Config]):
         if np.isfinite(scale):
             trits[: row.size] += is_drawn
             trits[: row.size][is_drawn & (row < 0)] = 0
-        return (trits.reshape(-1, 5) * _POWERS).sum(axis=1, dtype=U8), _finite(scale)
+        first, *others = trits.reshape(-1, 5).T
+        for power, digits in enumerate(others, 1):
+            first = first + U8.type(3**power) * digits
+        return np.ascontiguousarray(first), _finite(scale)
 
     def decode_array(self, segments: Sequence[Array], shape: Shape) -> Array:
         """Multiply by the scale."""
         (packed, scale), count = segments, prod(shape)
-        trits = (packed[:, None] // _POWERS % 3).reshape(-1)
-        if (packed >= 243).any() or (trits[count:] != 1).any():
+        is_known = packed.max(initial=0) < len(_TRITS)
+        trits = _TRITS[packed].reshape(-1) if is_known else packed
+        if not is_known or (trits[count:] != 1).any():
             raise DecodeError("five values of ternary are a byte from 0 to 242, and 1 behind the last")
         row: Array = (trits[:count].astype(F32) - F32.type(1)) * checked_scales(scale)[0]
         return row.reshape(shape)
