@@ -86,6 +86,7 @@ class Codec(Plugin[C], ABC):
         about: Facts of it.
         subtracts: Whether it makes changes of models.
         takes_segments: Whether it codes what the codecs before give, too.
+        extra: The package that it needs and the extra of fedsim that installs it; empty: none.
         longest: Path of the codec of as many bytes as this one gives at most, where these depend on values.
         flops_per_value: Operations for each value, of encoding and of decoding.
     """
@@ -93,6 +94,7 @@ class Codec(Plugin[C], ABC):
     about: ClassVar[About]
     subtracts: ClassVar[bool] = False
     takes_segments: ClassVar[bool] = False
+    extra: ClassVar[tuple[str, str]] = ("", "")
     longest: ClassVar[str] = ""
     flops_per_value: ClassVar[tuple[float, float]] = (0.0, 0.0)
 

@@ -12,6 +12,7 @@ from pydantic import Field
 from fedsim.config import AsTuple, Config
 from fedsim.errors import Fault
 from fedsim.plugin_choice import Kind, NamedChoice, OrName
+from fedsim.plugins import install_command, is_installed
 from fedsim.units import PositiveBytes
 from fedsim.wire.codecs.base import Codec
 from fedsim.wire.codecs.chain import Chain
@@ -107,11 +108,14 @@ def _chain_faults(config: ChainConfig, way: Way, held: Held) -> Iterator[Fault]:
     path, names = f"codec.{way}.{held}", [choice.name for choice in config.chain]
     codecs = config.made.codecs
     for number, (name, codec) in enumerate(zip(names, codecs, strict=True)):
+        package, extra = codec.extra
         is_last, place = number == len(codecs) - 1, f"{path}.chain.{number}"
         of_changes = codec.about.kind == "changes of models"
         other = "logits" if held == "models" else "models"
         if (of_changes and held == "logits") or (codec.about.kind == "predictions" and held == "models"):
             yield Fault(place, f"{name!r} codes {codec.about.kind}", f"write it under codec.{way}.{other}")
+        elif package and not is_installed(package):
+            yield Fault(place, f"{name!r} needs the package {package}", install_command(extra))
         elif codec.subtracts and way == "down":
             problem = f"{name!r} needs what each client holds, which the server does not know"
             yield Fault(place, problem, "leave it out: towards clients only codecs without a state work")

@@ -14,9 +14,8 @@ import numpy as np
 from pydantic import Field
 
 from fedsim.config import Config
-from fedsim.errors import DecodeError, UserError
+from fedsim.errors import DecodeError
 from fedsim.params import Array, ArrayForm
-from fedsim.plugins import install_command, is_installed
 from fedsim.wire.codecs.base import F32, U8, About, Codec, Coded, Coding, Layout, Shapes
 
 
@@ -32,6 +31,7 @@ class Zstd(Codec[ZstdConfig]):
 
     about = About(kind="any array", unbiased=True)
     takes_segments = True
+    extra = ("zstandard", "zstd")
     longest = "fedsim.wire.codecs.zstd.Stored"
     flops_per_value = (20.0, 5.0)
 
@@ -96,6 +96,7 @@ class Zstd(Codec[ZstdConfig]):
 class Stored(Zstd):
     """As many bytes as Zstandard gives at most: what a rehearsal takes, since its models are not trained."""
 
+    extra = ("", "")
     longest = ""
 
     def _compressed(self, data: bytes) -> bytes:
@@ -119,8 +120,6 @@ def _most(num_bytes: int) -> int:
 
 
 def _package() -> Any:
-    if not is_installed("zstandard"):
-        raise UserError(f"the codec 'zstd' needs the package zstandard: {install_command('zstd')}")
     return import_module("zstandard")
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
-from fedsim import plugins
-from fedsim.errors import DecodeError, UserError
+from fedsim.errors import DecodeError
 from fedsim.params import Tree
 from fedsim.rng import Key
+from fedsim.wire.codecs.choices import CodecConfig
 from tests.wire.codecs.conftest import Make, drawn
 
 zstandard = pytest.importorskip("zstandard")
@@ -41,8 +43,10 @@ def test_bombs_and_nonsense_are_refused(make: Make, data: bytes) -> None:
         make("zstd").decode(coded)
 
 
-def test_it_is_said_how_to_get_it(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedsim.wire.codecs.zstd.is_installed", lambda package: False)
-    assert plugins.is_installed("zstandard")
-    with pytest.raises(UserError, match=r"needs the package zstandard: pip install .*\[zstd\]"):
-        make("zstd").encode({"w": drawn(3)}, Key.root(0))
+def test_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedsim.wire.codecs.choices.is_installed", lambda package: False)
+    config = CodecConfig.model_validate({"up": {"models": {"chain": ["int8", "zstd"]}}})
+    (fault,) = config.faults()
+    assert (fault.path, fault.problem) == ("codec.up.models.chain.1", "'zstd' needs the package zstandard")
+    assert re.search(r"pip install .*\[zstd\]", fault.mend)
+    assert not [*config.at_longest().faults()]
