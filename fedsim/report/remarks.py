@@ -49,8 +49,8 @@ def remarks(parts: Parts, result: RunResult, simulated_s: float | None = None) -
     ]
     if result.num_saturated:
         notes.append(
-            f"{several(result.num_saturated, 'value')} beyond the range of float16 became 65,504, its "
-            "largest number: take bfloat16"
+            f"{several(result.num_saturated, 'value')} beyond the range of a codec became its largest "
+            "number: take bfloat16 instead of float16"
         )
     if (by_s := parts.workload.reply_by_s) is not None:
         table = result.dispatches.columns()

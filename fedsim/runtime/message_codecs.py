@@ -64,9 +64,8 @@ class MessageCodecs:
         models = sum(architecture.num_params for architecture in parts.architectures.values())
         rows = max(len(parts.data.public), int(parts.data.sizes("train").max(initial=0)))
         most = MODELS_PER_REPLY * models + rows * parts.data.task.num_outputs
-        return cls(
-            MessageCodec(parts.codec, "up", most), MessageCodec(parts.codec, "down"), parts.key.child("codec")
-        )
+        up, down = MessageCodec(parts.codec, "up", most), MessageCodec(parts.codec, "down")
+        return cls(up, down, parts.key.child("codec"))
 
     def kinds(self, kinds: Iterable[type[Message]]) -> list[type[Message]]:
         """Return the kinds of coded messages that stand for those of some kinds."""
@@ -161,36 +160,28 @@ def _reference(message: Message | None, exchange: Exchange, name: str, form: For
 
 def misfits(parts: Parts) -> Iterator[Fault]:
     """Yield why the codecs cannot work with the algorithm or the pacing."""
-    config = parts.codec.up.models
-    chain, algorithm = config.made, name_of(parts.algorithm)
-    path, needy = (
-        "codec.up.models",
-        next((one for one in chain.codecs if one.about.kind == "changes of models"), None),
-    )
-    for exchange in parts.algorithm.exchanges:
+    path, chain = "codec.up.models", parts.codec.up.models.made
+    needy = [name_of(codec) for codec in chain.codecs if codec.about.kind == "changes of models"]
+    for exchange in parts.algorithm.exchanges if chain.codecs else ():
         held = {} if exchange.reply is None else held_by(exchange.reply)
         models = [name for name, what in held.items() if what == "models" and name not in exchange.changes]
-        where = f"and exchange {exchange.name!r} of {algorithm!r}"
+        where = f"and exchange {exchange.name!r} of {name_of(parts.algorithm)!r}"
         if chain.has_feedback and held.keys() & set(exchange.varying):
             problem = f"error feedback is for the changes of one model, {where} sends now one and now another"
             yield Fault(f"{path}.error_feedback", problem, "leave it out")
-        if not models or not chain.codecs:
-            continue
-        if chain.subtracts and exchange.instruct is None:
+        if models and chain.subtracts and exchange.instruct is None:
             problem = f"'delta' subtracts the model that came down, {where} sends none down"
             yield Fault(f"{path}.chain", problem, "leave 'delta' out")
-        elif not chain.subtracts and needy is not None:
-            problem = f"{name_of(needy)!r} codes changes of models, {where} sends whole models"
+        elif models and not chain.subtracts and needy:
+            problem = f"{needy[0]!r} codes changes of models, {where} sends whole models"
             yield Fault(f"{path}.chain", problem, "write 'delta' first")
-        elif not chain.subtracts and chain.has_feedback:
+        elif models and not chain.subtracts and chain.has_feedback:
             problem = f"error feedback is for changes of models, {where} sends whole models"
             yield Fault(f"{path}.error_feedback", problem, "write 'delta' first")
     is_asynchronous = parts.pacing.merge_size(parts.cohort_size) is not None
     if chain.has_feedback and (is_asynchronous or parts.pacing.carries):
-        problem = (
-            f"under {name_of(parts.pacing)!r} a client can be asked again before its reply is merged, so "
-        )
-        problem += "it cannot know whether what it left out counts"
+        when = f"under {name_of(parts.pacing)!r} a client can be asked again before its reply is merged"
+        problem = f"{when}, so it cannot know whether what it left out counts"
         yield Fault(f"{path}.error_feedback", problem, "leave it out, or write 'synchronous'")
 
 

@@ -218,19 +218,16 @@ class ClientHost:
     def _turn(
         self, delivery: Delivery, state: Any, keeping: Keeping | None, *, is_copy: bool = False
     ) -> Turn:
-        header, exchange, message = (
-            delivery.header,
-            self.exchanges[delivery.header.exchange],
-            delivery.message,
-        )
-        if self.codecs is not None:
-            message = self.codecs.read_from_server(message)
+        header, message = delivery.header, delivery.message
+        exchange, codecs = self.exchanges[header.exchange], self.codecs
+        if codecs is not None:
+            message = codecs.read_from_server(message)
         work = partial(self._work, exchange, message)
         turn = Turn(header, state, keeping, work, exchange.local, is_copy=is_copy)
-        if self.codecs is not None:
+        if codecs is not None:
             turn.received = message
-            held = self.held(header.receiver) if self.codecs.up.has_feedback else None
-            turn.residuals = {} if held is None else held.settled_residuals(header.merged)
+        if codecs is not None and codecs.up.has_feedback and (held := self.held(header.receiver)):
+            turn.residuals = held.settled_residuals(header.merged)
         return turn
 
     def reply(self, turn: Turn) -> Any:
