@@ -84,7 +84,7 @@ class MessageCodecs:
         return pack(self.down.encode(sent, key).message)
 
     def read_from_server(self, received: Message | None) -> Message | None:
-        """Return the message that clients have received; of one received by many always the same object.
+        """Return the message that clients have received: the same object to all that received the same one.
 
         Raises:
             DecodeError: It cannot be decoded.

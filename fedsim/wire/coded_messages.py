@@ -32,7 +32,7 @@ Leaf = Callable[[Chain, str, str, Tree], Any]
 """Given the chain, the name and the path of a field, and a tree in it, returns what replaces the tree."""
 
 SCALARS_PER_BYTE = 16
-"""A coded message may stand for so many scalars a byte, however large the models of a run are."""
+"""A coded message may always stand for this many scalars per byte, whatever the models of a run."""
 
 _HELD: dict[type[Message], Mapping[str, Held]] = {}
 _CODED: dict[type[Message], type[Message]] = {}
@@ -179,7 +179,7 @@ class MessageCodec:
             sent: The message.
             key: Names the generators.
             reference: What both sides have.
-            residuals: What was left out before, by the path of the field; of another form it does not count.
+            residuals: What was left out before, by the path of the field; those of another form are ignored.
         """
         left = dict[str, Tree]()
 
@@ -208,7 +208,7 @@ class MessageCodec:
         return encoded
 
     def decode(self, coded: Message, reference: Reference = lambda name, form: None) -> Message:
-        """Return the message that a coded one stands for; another one as it is.
+        """Return the message that a coded one stands for; a message that is not coded is returned unchanged.
 
         Args:
             coded: The message received.

@@ -87,7 +87,8 @@ class Codec(Plugin[C], ABC):
         subtracts: Whether it makes changes of models.
         takes_segments: Whether it codes what the codecs before give, too.
         extra: The package that it needs and the extra of fedsim that installs it; empty: none.
-        longest: Path of the codec of as many bytes as this one gives at most, where these depend on values.
+        longest: Path of a codec that always gives the most bytes that this one can give, if its length
+            depends on values.
         flops_per_value: Operations for each value, of encoding and of decoding.
     """
 

@@ -68,7 +68,7 @@ class Chain:
         return bool(self.codecs) and self.codecs[0].subtracts
 
     def form(self, form: Form) -> Form:
-        """Return the form of the coded tree for that of a tree; of the longest where lengths vary."""
+        """Return the form of the coded tree, given that of the tree; the longest one where lengths vary."""
         return _coded_form(self, form)
 
     def residual_form(self, form: Form) -> Form:

@@ -51,7 +51,7 @@ class ChainConfig(Config):
         return Chain(codecs, int(self.least), self.error_feedback)
 
     def at_longest(self) -> ChainConfig:
-        """Return the same with codecs of as many bytes as those that depend on values give at most."""
+        """Return the same, each codec whose length depends on values replaced by its longest."""
         names = [codec.longest for codec in self.made.codecs]
         chosen = zip(self.chain, names, strict=True)
         chain = tuple(one.model_copy(update={"name": name}) if name else one for one, name in chosen)
@@ -90,7 +90,7 @@ class CodecConfig(Config):
         return all(self.of(way, held).made.has_fixed_length for way, held in PLACES)
 
     def at_longest(self) -> CodecConfig:
-        """Return the same with codecs of as many bytes as those that depend on values give at most."""
+        """Return the same, each codec whose length depends on values replaced by its longest."""
         ways = {way: {held: self.of(way, held).at_longest() for held in HELD} for way in WAYS}
         return CodecConfig(**{way: WayConfig(**chains) for way, chains in ways.items()})
 

@@ -92,7 +92,7 @@ class _Levels(ArrayCodec[LevelsConfig]):
 
     @abstractmethod
     def _code_form(self, count: int) -> ArrayForm:
-        """Return the form of so many codes."""
+        """Return the form of ``count`` codes."""
 
     @abstractmethod
     def _packed(self, levels: Array) -> Array:

@@ -20,7 +20,7 @@ from fedsim.wire.codecs.base import F32, U8, About, Codec, Coded, Coding, Layout
 
 
 class ZstdConfig(Config):
-    """How hard it tries."""
+    """The settings of Zstandard."""
 
     level: Annotated[int, Field(ge=1, le=22)] = 3
     """Zstandard's level of compression."""
@@ -94,7 +94,7 @@ class Zstd(Codec[ZstdConfig]):
 
 
 class Stored(Zstd):
-    """As many bytes as Zstandard gives at most: what a rehearsal takes, since its models are not trained."""
+    """Always gives the most bytes that Zstandard can give: for rehearsals, whose models are not trained."""
 
     extra = ("", "")
     longest = ""
@@ -115,7 +115,7 @@ def _num_bytes(layout: Layout) -> int:
 
 
 def _most(num_bytes: int) -> int:
-    """Return the most bytes that Zstandard gives for so many."""
+    """Return the most bytes that Zstandard gives for an input of a length."""
     return num_bytes + num_bytes // 256 + 512
 
 
