@@ -9,14 +9,19 @@ _FOLDERS = (Path(__file__).parent / "examples", Path(__file__).parents[1] / "sce
 """Where they are in an installed package, and in a clone."""
 
 STUDIES = "studies/"
-"""Names of studies begin with it; all others are scenarios."""
+"""The folder of studies, also below other folders; all other files are scenarios."""
 
 
 def names(*, studies: bool = False) -> list[str]:
     """Return the names of all examples of scenarios, or of studies, sorted."""
     folder = _folder()
     every = (str(file.relative_to(folder).with_suffix("")) for file in folder.rglob("*.toml"))
-    return sorted(name for name in every if name.startswith(STUDIES) == studies)
+    return sorted(name for name in every if is_study(name) == studies)
+
+
+def is_study(name: str) -> bool:
+    """Return whether an example is a study, by its name."""
+    return f"/{STUDIES}" in f"/{name}"
 
 
 def file_of(name: str) -> Path:

@@ -1,227 +1,196 @@
-"""The small versions of the five papers: all compared methods, and which claims they show.
+"""Write what finished studies of the papers' tables have measured into ``scenarios/papers/results/``.
 
-Prints a Markdown table for each paper, with what each method reaches and sends. Below it is a line for each
-claim, by its number in the specification: whether means over seeds show it, and with how many seeds one alone
-does. Run from the root of the repository::
+Run from the root of the repository, with the folders of the studies::
 
-    python tools/papers.py                                     # all papers
-    python tools/papers.py ktpfl_small                         # some
-    python tools/papers.py persfl_small --methods fedper,apfl  # some methods
-    python tools/papers.py --seeds 0,1,2 --keep runs/twins     # continue where an earlier command ended
+    fedsim study scenarios/papers/studies/ktpfl_table1_fashion.toml
+    python tools/papers.py runs/ktpfl_table1_fashion
 
-``--keep`` writes the outcome of each run to a file, and repeats no run that has one, so several commands can
-share the work. Name another folder when code or scenarios have changed.
+A result has a row for each variant, point of the grid and seed, and one for each trial of the tuning. Its
+first line names the hash of the settings file, the commit of these settings, and the real time of all runs. A
+study whose settings are not committed, or are not those that ran, or of which runs are missing is refused.
+``tests/test_paper_results.py`` fails if a settings file is newer than its result.
 """
 
 from __future__ import annotations
 
-import argparse
+import csv
+import io
+import json
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
-from statistics import fmean, stdev
+from typing import Any
 
-import twin_claims as claims
-from twin_claims import ALPHAS, PERSONAL, Claim
-from twin_outcomes import Outcome, kept_outcome
+import numpy as np
 
-from fedsim.report import number_format
+from fedsim.report.summary import read_summary
+from fedsim.studies.answer_files import Answers, read_folder
+from fedsim.studies.plan import Setting, load_study
 
-HEADINGS = (
-    *("method", "accuracy %", "others %", "best global %"),
-    *("simulated", "bytes", "parameters"),
-)
+FOLDER = Path(__file__).parents[1] / "scenarios" / "papers"
+STUDIES, RESULTS = FOLDER / "studies", FOLDER / "results"
 
-Methods = Mapping[str, tuple[str, tuple[str, ...]]]
-"""Label in the table to algorithm and changes to the scenario."""
+Row = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Case:
-    """The small version of a paper: a scenario, the compared methods, and the claims by number."""
+class Result:
+    """What a study has measured."""
 
-    file: str  # stem of the scenario
-    methods: Methods
-    claims: Mapping[str, Claim]
+    name: str
+    settings: str
+    """SHA-256 of the settings, hexadecimal."""
+    commit: str
+    """The commit of the settings."""
+    real_s: float
+    """Real time of all runs and trials, one after the other, in seconds."""
+    rows: Sequence[Row]
 
+    @property
+    def tuned(self) -> list[str]:
+        """The paths that were tuned: those after the point of the grid, which is in ``cell``."""
+        return [name for name in self.rows[0] if "." in name]
 
-def plain(*names: str, changes: tuple[str, ...] = (), suffix: str = "") -> Methods:
-    """Return methods that are labelled as they are called."""
-    return {name + suffix: (name, changes) for name in names}
+    @cached_property
+    def cells(self) -> Mapping[str, Mapping[int, Row]]:
+        """The rows by label of variant and point, such as ``"ktpfl @ two_class"``, and by seed."""
+        cells: dict[str, dict[int, Row]] = {}
+        for row in self.rows:
+            cells.setdefault(row["cell"], {})[int(row["seed"])] = row
+        return cells
 
-
-OWN = ("data.public={ size = 500 }",)
-"""A public set held out of the clients' own data set, in place of another data set's images."""
-DS3 = ("data.partition={ name = 'two_class_lognormal' }",)
-PERSFL = ("fedavg", "persfl", "persfl_gd", "fedper", "pfedme", "perfedavg", "apfl")
-MILD = ("data.partition.params.alpha=0.5",)
-LARGE = tuple(f"fleet.{number}.models={{ large = 1 }}" for number in range(3))
-"""The large model at clients."""
-CUT = (
-    *(f"fleet.{number}.models={{ small = 1 }}" for number in range(3)),
-    "models.above={ name = 'mlp', params = { hidden = [128, 288, 256], "
-    "representation = { width = 64, hidden = [32] } } }",
-    "server.model='above'",
-)
-"""One small model at all clients, and at the server the layers of the large one on top of its first layer."""
-
-
-def alpha(value: str) -> tuple[str, ...]:
-    """Return the change to a label distribution's parameter."""
-    return (f"data.partition.params.alpha_label={value}",)
+    def values(self, cell: str, measure: str) -> dict[int, float]:
+        """Return the values of a column by seed; infinite where a target was not reached."""
+        return {seed: float(row[measure] or "inf") for seed, row in self.cells[cell].items()}
 
 
-CASES = (
-    Case(
-        "ktpfl_small",
-        {
-            **plain("fedmd", "feddf", *PERSONAL, suffix=" other"),
-            **plain("fedmd", "feddf", *PERSONAL, suffix=" own", changes=OWN),
-        },
-        {
-            f"{claim} {kind}": partial(says, kind)
-            for claim, says in (("R-000-1a", claims.r_000_1a), ("R-000-1b", claims.r_000_1b))
-            for kind in ("other", "own")
-        },
-    ),
-    Case(
-        "ktpfl_homogeneous_small",
-        plain("fedavg", *claims.HOMOGENEOUS, "l2sgd"),
-        {"R-000-2a": claims.r_000_2a, "R-000-2b": claims.r_000_2b},
-    ),
-    Case(
-        "perfed_ckt_small",
-        plain(
-            *("local", "fedavg", "feddf", "perfed_ckt", "scaffold", "perfedavg", "ditto", "fedfomo"),
-            *("hypcluster", "ifca", "fedavgm", "fedadam", "fedyogi", "fedadagrad"),
-        ),
-        {"R-001-1": claims.r_001_1, "R-001-3": claims.r_001_3},
-    ),
-    Case(
-        "perfed_ckt_toy",
-        {
-            "local": ("local", ()),
-            "C = 1": ("perfed_ckt", ("algorithm.params.clusters=1",)),
-            "C = 2": ("perfed_ckt", ("algorithm.params.clusters=2",)),
-        },
-        {"R-001-6": claims.r_001_6},
-    ),
-    Case(
-        "persfl_small",
-        {
-            **plain(*PERSFL, suffix=" DS-1"),
-            **plain(*PERSFL, suffix=" DS-3", changes=DS3),
-        },
-        {
-            f"{claim} {kind}": partial(says, kind)
-            for claim, says in (("R-002", claims.r_002), ("R-002-2a", claims.r_002_2a))
-            for kind in ("DS-1", "DS-3")
-        },
-    ),
-    Case(
-        "fedet_small",
-        {
-            **plain("fedet", "feddf", "dsfl", "fedgems"),
-            **plain("fedavg", "fedprox", "scaffold", "moon", changes=LARGE),
-            **plain("fedgkt", changes=CUT),
-            **plain("fedet", changes=MILD, suffix=" 0.5"),
-            **plain("fedgkt", changes=(*CUT, *MILD), suffix=" 0.5"),
-        },
-        {
-            "R-003-2a": claims.r_003_2a,
-            "R-003-2c": claims.r_003_2c,
-            "R-003-3a": claims.r_003_3a,
-            "R-003-3b": claims.r_003_3b,
-            "R-003-5": claims.r_003_5,
-        },
-    ),
-    Case(
-        "fedme_small",
-        {
-            **{f"fedavg_ft {value}": ("fedavg_ft", alpha(value)) for value in ALPHAS},
-            **plain(
-                *("local", "centralized", "fedme", "hypcluster", "mapper", "fml", "pfedme"), suffix=" 0.5"
-            ),
-        },
-        {
-            "R-004-4a": claims.r_004_4a,
-            "R-004-4b": claims.r_004_4b,
-            "R-004-4c": claims.r_004_4c,
-            "R-004-7a": claims.r_004_7a,
-        },
-    ),
-)
+def settings_hash(name: str) -> str:
+    """Return the SHA-256 of a study's settings, without their comments."""
+    settings = tomllib.loads((STUDIES / f"{name}.toml").read_text("utf-8"))
+    return sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+def read_result(name: str) -> Result:
+    """Return a result of the folder."""
+    head, *lines = (RESULTS / f"{name}.csv").read_text("utf-8").splitlines()
+    said = dict(part.split(" ", 1) for part in head.removeprefix("# ").split(", "))
+    rows = list(csv.DictReader(lines))
+    return Result(name, said["settings"], said["commit"], float(said["real_s"]), rows)
+
+
+def finished() -> list[str]:
+    """Return the names of the studies that have a result."""
+    return sorted(path.stem for path in RESULTS.glob("*.csv"))
 
 
 def main() -> int:
-    """Run, print; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("twins", nargs="*", help="stems of scenarios; all by default")
-    parser.add_argument("--methods", help="such as fedper,apfl; all by default")
-    parser.add_argument("--seeds", default="0", help="such as 0,1,2")
-    parser.add_argument("--rounds", type=int, help="instead of the scenario's")
-    parser.add_argument("--keep", type=Path, help="folder of the runs' outcomes")
-    arguments = parser.parse_args()
-    seeds = [int(seed) for seed in arguments.seeds.split(",")]
-    wanted = arguments.methods and arguments.methods.split(",")
-    rounds = () if arguments.rounds is None else (f"run.rounds={arguments.rounds}",)
-    for case in CASES:
-        if arguments.twins and case.file not in arguments.twins:
-            continue
-        print(f"\n### {case.file}\n")
-        print(f"| {' | '.join(HEADINGS)} |")
-        print("|---" * len(HEADINGS) + "|")
-        outcomes: dict[str, list[Outcome]] = {}
-        for label, (algorithm, changes) in case.methods.items():
-            if wanted and algorithm not in wanted:
-                continue
-            name, changes = f"{case.file} {label}", (*changes, *rounds)
-            if rounds:
-                name += f" {arguments.rounds} rounds"
-            outcomes[label] = [
-                kept_outcome(arguments.keep, name, case.file, algorithm, changes, seed) for seed in seeds
-            ]
-            print(row(label, outcomes[label]), flush=True)
-        if not outcomes:
-            continue
-        print()
-        for name, claim in case.claims.items():
-            print(f"- {name}: {judged(claim, outcomes, len(seeds))}")
+    """Write the result of each folder; return the exit status."""
+    if not sys.argv[1:] or sys.argv[1].startswith("-"):
+        print(__doc__)
+        return 0
+    for folder in sys.argv[1:]:
+        answers = read_folder(Path(folder))
+        name = answers.plan.name
+        if problem := _problem(answers, name):
+            print(f"{folder}: {problem}", file=sys.stderr)
+            return 1
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / f"{name}.csv").write_text(_text(answers, name, Path(folder)), "utf-8")
+        print(RESULTS / f"{name}.csv")
     return 0
 
 
-def judged(claim: Claim, outcomes: Mapping[str, Sequence[Outcome]], num_seeds: int) -> str:
-    """Return whether the outcomes show a claim, and with how many seeds one alone does."""
-    try:
-        shown, figures = claim(outcomes)
-    except KeyError as missing:
-        return f"not judged, as there is no run of {missing}"
-    each = [claim({label: [runs[n]] for label, runs in outcomes.items()}) for n in range(num_seeds)]
-    times = f"with {sum(one for one, _ in each)} of {num_seeds} seeds"
-    return f"{'shown' if shown else 'NOT shown'} ({figures}; {times})"
+def _problem(answers: Answers, name: str) -> str | None:
+    """Return why a study has no result."""
+    file = STUDIES / f"{name}.toml"
+    if not file.is_file():
+        return f"there is no {file}"
+    if answers.failed:
+        return "runs are missing or failed: " + "; ".join(
+            f"{run}: {why}" for run, why in answers.failed.items()
+        )
+    if _git("status", "--porcelain", "--", str(file)):
+        return f"{file.name} has changes that are not committed: commit settings before they are run"
+    expected = {run.label: run.scenario_toml for run in load_study(file).runs}
+    if any(expected.get(run.label) != run.scenario_toml for run in answers.plan.runs):
+        return f"{file.name} has changed since: run it again"
+    return None
 
 
-def spread(values: Sequence[float]) -> str:
-    """Return the standard deviation over seeds, with its sign; nothing of one seed."""
-    return f" ± {stdev(values):.2g}" if len(values) > 1 else ""
+def _text(answers: Answers, name: str, folder: Path) -> str:
+    """Return the text of a result."""
+    rows = [
+        row(answers, run.setting, run.seed, read_summary(folder / run.label)) for run in answers.plan.runs
+    ]
+    folders = [folder / run.label for run in answers.plan.runs]
+    folders += sorted((folder / "tuning").glob("*/")) if answers.trials else []
+    real_s = sum(read_summary(run)["wall_s"] for run in folders)
+    commit = _git("log", "-1", "--format=%h", "--", str(STUDIES / f"{name}.toml"))
+    text = io.StringIO()
+    text.write(f"# settings {settings_hash(name)}, commit {commit}, real_s {real_s:.0f}\n")
+    writer = csv.DictWriter(text, list(dict.fromkeys(key for one in rows for key in one)), restval="")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().replace("\r\n", "\n")
 
 
-def row(label: str, runs: Sequence[Outcome]) -> str:
-    """Return a method's line of the table."""
-    others = [f"{name} {fmean(one.others[name] for one in runs):.1f}" for name in runs[0].others]
-    best = [one.best_global for one in runs if one.best_global is not None]
-    cells = (
-        label,
-        f"{fmean(one.accuracy for one in runs):.4g}" + spread([one.accuracy for one in runs]),
-        ", ".join(others) or "-",
-        f"{fmean(best):.1f}" + spread(best) if best else "-",
-        number_format.duration(fmean(one.simulated_s for one in runs)),
-        number_format.size(fmean(one.bytes for one in runs)),
-        f"{fmean(one.parameters for one in runs):,.0f}",
-    )
-    return f"| {' | '.join(cells)} |"
+def row(answers: Answers, setting: Setting, seed: int, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of a run: accuracies in percent, traffic of both directions."""
+    accuracy = summary["accuracy"]
+    chosen = answers.plan.row_of(setting)
+    label = " @ ".join([setting.variant, *map(str, setting.point)])
+    shown = {
+        "accuracy": accuracy["personal_mean"],
+        "std_over_clients": accuracy["personal_std"],
+        "global": accuracy["global"],
+        "best": accuracy["best"],
+        "best_global": accuracy["best_global"],
+        **accuracy["others"],
+    }
+    return {
+        "cell": label,
+        **{path: chosen[path] for path in answers.plan.tuned},
+        "seed": seed,
+        **{key: "" if share is None else f"{100 * share:.4f}" for key, share in shown.items()},
+        "loss": f"{summary['loss']['personal_mean']:.6g}",
+        "bytes": sum(summary[key] for key in ("bytes_up", "bytes_down", "data_up", "data_down")),
+        "parameters": summary["parameters_up"] + summary["parameters_down"],
+        **dict(_targets(answers, setting, seed)),
+        "rounds": summary["rounds"],
+        "simulated_s": f"{summary['simulated_s']:.6g}",
+        "client_compute_s": f"{summary['time']['compute_s']:.6g}",
+        "real_s": f"{summary['wall_s']:.1f}",
+        "model_hash": summary["model_hash"][:16],
+    }
+
+
+def _targets(answers: Answers, setting: Setting, seed: int) -> Iterator[tuple[str, int | str]]:
+    """Yield the parameters that were sent until each target was reached; empty where it was not."""
+    curve, config = answers.curves[setting][seed], answers.plan.config
+    column = {"global": "accuracy_global", "personal_mean": "accuracy_personal_mean"}.get(config.of, "")
+    for target in config.targets:
+        reached = np.flatnonzero(curve[column] >= target)
+        sent = (
+            sum(curve[way][reached[0]] for way in ("parameters_up", "parameters_down"))
+            if len(reached)
+            else ""
+        )
+        yield f"parameters_to_{100 * target:g}", sent
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(
+        ["git", *arguments],  # noqa: S607
+        cwd=FOLDER,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
 
 
 if __name__ == "__main__":

@@ -25,4 +25,4 @@ def new(example: str, file: Path | None, force: bool) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, content)
         note(f"wrote {path}")
-    note(f"try it: fedsim {'study' if example.startswith(example_files.STUDIES) else 'check'} {target}")
+    note(f"try it: fedsim {'study' if example_files.is_study(example) else 'check'} {target}")

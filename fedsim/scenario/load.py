@@ -157,8 +157,9 @@ def read_source(source: str | Path, *, studies: bool = False) -> tuple[dict[str,
     path = Path(source)
     if not os.path.isfile(path):  # noqa: PTH113 (which also answers for a path that is too long)
         known = example_files.names(studies=studies)
-        bare = str(source).removeprefix(STUDIES)
-        name = f"{STUDIES}{bare}" if studies else str(source)
+        name = str(source)
+        if studies and name not in known:
+            name = f"{STUDIES}{name}"
         if name in known:
             file = example_files.file_of(name)
             return tomllib.loads(file.read_text("utf-8")), name, file.parent

@@ -1,0 +1,80 @@
+"""The studies of the papers' tables, each small and on embedded data: every variant runs in its setting."""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import papers
+import pytest
+
+from fedsim.runtime.run import run
+from fedsim.scenario import build
+from fedsim.studies.plan import StudyPlan, load_study
+
+FILES = sorted(papers.STUDIES.glob("*.toml"))
+MAX_CLIENTS = 8
+
+
+def document(path: Path) -> dict[str, Any]:
+    return tomllib.loads(path.read_text("utf-8"))
+
+
+def small(path: Path) -> StudyPlan:
+    """Return a study with handwritten images that are drawn by a program, and two rounds for few clients."""
+    study = document(path)
+    base = study["base"]
+    if isinstance(base, dict):
+        base["run"]["rounds"] = 2
+        base["training"] |= {"epochs": 1} if "epochs" in base["training"] else {"steps": 2}
+        base["data"] = _embedded(base["data"], len(base["fleet"]))
+        for group in base["fleet"]:
+            group["count"] = min(group["count"], MAX_CLIENTS // len(base["fleet"]))
+        participation = base.setdefault("participation", {})
+        if "clients_per_round" in participation:
+            participation["clients_per_round"] = 4
+        base["evaluation"]["every"] = 2
+    for table in (study, *study["variant"]):
+        changes = table.get("set", {})
+        for path_ in [name for name in changes if name in ("data.limit", "run.rounds")]:
+            del changes[path_]
+        if "data.public.source" in changes:
+            changes["data.public.source"] = _foreign()
+        if "data.public" in changes:
+            changes["data.public"]["size"] = 40
+        if "participation.clients_per_round" in changes:
+            changes["participation.clients_per_round"] = 6
+    study.pop("tune", None)
+    study["seeds"] = [0]
+    return load_study(study)
+
+
+def _embedded(data: Mapping[str, Any], groups: int) -> dict[str, Any]:
+    """Return the same data settings with embedded images, where the study has files."""
+    changed = {name: value for name, value in data.items() if name not in ("name", "params", "limit")}
+    changed |= {"name": "writers", "params": {"num_writers": 40, "size": 28}, "limit": 800}
+    if "public" in data:
+        changed["public"] = dict(data["public"]) | {"size": 40}
+        if "source" in data["public"]:
+            changed["public"]["source"] = _foreign()
+    return changed
+
+
+def _foreign() -> dict[str, Any]:
+    return {"name": "writers", "params": {"num_writers": 10, "size": 28}}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_variant_runs(path: Path) -> None:
+    for one in small(path).runs:
+        result = run(build(one.scenario))
+        assert result.final is not None, one.label
+        assert result.non_finite is None, one.label
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_table_has_training_alone_and_fine_tuned_averages(path: Path) -> None:
+    algorithms = {variant["algorithm"] for variant in document(path)["variant"]}
+    assert "local" in algorithms
+    assert "fedavg_ft" in algorithms or path.stem == "perfed_ckt_figure1"  # a regression with three clients

@@ -1,0 +1,147 @@
+"""The manual's page of the papers' claims, made from ``tools/paper_claims.toml`` and the studies' results."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from claims import Comparison, Judgement, compared, judge
+from papers import Result, finished, read_result
+
+from fedsim.report import number_format
+from fedsim.studies.intervals import interval
+
+FILE = Path(__file__).with_name("paper_claims.toml")
+UNITS = {"accuracy": "points", "global": "points", "best_global": "points"}
+SHOWN = {"shown": "**shown**", "not shown": "not shown", "contradicted": "**contradicted**"}
+TOO_CLOSE = 3.0
+"""Points between training alone and the best method, below which a table says nothing of personal methods."""
+CEILING = 97.0
+"""Accuracy in percent, above which methods are hard to tell apart."""
+
+
+def page() -> str:
+    """Return the page's sections: all verdicts, then each study with its table and its claims."""
+    document = tomllib.loads(FILE.read_text("utf-8"))
+    results = {name: read_result(name) for name in finished()}
+    judged = [
+        (claim, judge(claim, results[claim["study"]]) if claim.get("study") in results else None)
+        for claim in document["claim"]
+    ]
+    lines = ["## All verdicts", "", "| claim | says | study | verdict |", "|---|---|---|---|"]
+    for claim, judgement in judged:
+        study = document["study"].get(claim.get("study"), {}).get("title", "-")
+        lines.append(f"| {claim['id']} | {claim['says']} | {study} | {_verdict(claim, judgement)} |")
+    lines.append("")
+    for name, about in document["study"].items():
+        lines += [f"## {about['title']}", "", about["setting"], ""]
+        of_study = [(claim, judgement) for claim, judgement in judged if claim.get("study") == name]
+        if name in results:
+            lines += [*_study(results[name]), ""]
+            lines += _claims(of_study, results[name])
+        else:
+            lines += ["Not run yet.", ""]
+    return "\n".join(lines)
+
+
+def _verdict(claim: Mapping[str, Any], judgement: Judgement | None) -> str:
+    if judgement is not None:
+        return SHOWN[judgement.verdict]
+    return f"not tested: {claim['needs']}" if "needs" in claim else "not run yet"
+
+
+def _study(result: Result) -> Iterator[str]:
+    """Yield a study's command, its cost and its table."""
+    yield "```console"
+    yield f"$ fedsim study scenarios/papers/studies/{result.name}.toml"
+    yield "```"
+    yield ""
+    seeds = len({row["seed"] for row in result.rows})
+    yield (
+        f"Settings of commit {result.commit}; {len(result.cells)} variants with {seeds} seeds; the runs took "
+        f"{number_format.duration(result.real_s)} of real time, tuning included, if done one after the other."
+    )
+    yield ""
+    others = [name for name in ("global", "best_global", "loss") if _has(result, name)]
+    heads = ["variant", *(path.split(".")[-1] for path in result.tuned), "accuracy %"]
+    heads += [{"global": "global %", "best_global": "best global %", "loss": "loss"}[name] for name in others]
+    yield f"| {' | '.join([*heads, 'simulated', 'bytes', 'parameters'])} |"
+    yield "|---" * (len(heads) + 3) + "|"
+    for label, by_seed in result.cells.items():
+        rows = list(by_seed.values())
+        cells = [label, *(rows[0][path] for path in result.tuned)]
+        cells += [_spread([row[name] for row in rows]) for name in ("accuracy", *others)]
+        cells.append(number_format.duration(_mean(rows, "simulated_s")))
+        cells += [number_format.size(_mean(rows, "bytes")), f"{_mean(rows, 'parameters') / 1e6:.3g} M"]
+        yield f"| {' | '.join(cells)} |"
+    yield ""
+    yield "±: half of the 95 % interval of the mean over seeds (Student's t)."
+    yield from _limits(result)
+
+
+def _limits(result: Result) -> Iterator[str]:
+    """Yield what is to be said where training alone is as good as the best, or the best is near 100 %."""
+    for point in dict.fromkeys(row["cell"].partition(" @ ")[2] for row in result.rows):
+        means = {
+            cell.partition(" @ ")[0]: _mean(list(rows.values()), "accuracy")
+            for cell, rows in result.cells.items()
+            if cell.partition(" @ ")[2] == point and all(row["accuracy"] for row in rows.values())
+        }
+        at = f" with {point}" if point else ""
+        if "local" in means and max(means.values()) - means["local"] < TOO_CLOSE:
+            yield (
+                f"Training alone is within {TOO_CLOSE:g} points of the best{at}: there this study says "
+                "nothing for or against personal methods."
+            )
+        if means and max(means.values()) > CEILING:
+            yield f"The best reaches more than {CEILING:g} %{at}: there this study tells methods apart badly."
+
+
+def _claims(judged: Sequence[tuple[Mapping[str, Any], Judgement | None]], result: Result) -> Iterator[str]:
+    for claim, judgement in judged:
+        assert judgement is not None
+        here = SHOWN[judgement.verdict]
+        yield f"**{claim['id']}**: {claim['says']} *Paper:* {claim['paper']} *Here:* {here}."
+        unit = UNITS.get(measure := claim.get("measure", "accuracy"), "")
+        words = [_difference(one, unit, is_ratio="ratio" in claim) for one in judgement.comparisons]
+        yield "; ".join(dict.fromkeys(words)) + "."
+        for experiment in claim.get("experiments", ()):
+            first, second = experiment["cells"]
+            one = compared(result, first, second, measure)
+            yield f"{experiment['asks']} {_difference(one, unit)}."
+        yield claim.get("reason", "")
+        yield ""
+
+
+def _difference(one: Comparison, unit: str, *, is_ratio: bool = False) -> str:
+    found = one.interval
+    if is_ratio:
+        ends = [found.mean, found.low, found.high]
+        mean, low, high = (math.exp(math.inf if end is None else end) for end in ends)
+        return f"{one.words}: {mean:.2f} ({low:.2f} to {high:.2f})"
+    spread = "" if found.half is None else f" ± {found.half:.1f}"
+    return f"{one.words}: {found.mean:+.1f}{spread} {unit}".rstrip()
+
+
+def _has(result: Result, name: str) -> bool:
+    return (
+        name in result.rows[0]
+        and all(row[name] for row in result.rows)
+        and (name != "loss" or not any(row["accuracy"] for row in result.rows))
+    )
+
+
+def _mean(rows: Sequence[Mapping[str, str]], name: str) -> float:
+    return fmean(float(row[name]) for row in rows)
+
+
+def _spread(values: Sequence[str]) -> str:
+    if not all(values):
+        return number_format.NOTHING
+    found = interval([float(value) for value in values])
+    assert found is not None
+    return f"{found.mean:.1f}" + (f" ± {found.half:.1f}" if found.half is not None else "")
