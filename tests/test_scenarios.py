@@ -23,7 +23,7 @@ from fedsim.task import Task
 FOLDER = Path(__file__).parents[1] / "scenarios"
 FILES = sorted(FOLDER.glob("*.toml"))
 PAPERS = sorted((FOLDER / "papers").glob("*.toml"))
-STUDIES = sorted((FOLDER / "studies").glob("*.toml"))
+STUDIES = sorted(FOLDER.glob("**/studies/*.toml"))
 TWINS = [path for path in PAPERS if path.stem.endswith(("_small", "_toy"))]
 """Those that need no files of data."""
 SOON_TWIN = ("ktpfl_small", "ktpfl")
@@ -118,9 +118,10 @@ def test_what_its_head_says_to_run_can_be_run(path: Path) -> None:
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
 def test_a_study_s_head_says_how_to_do_it(path: Path) -> None:
-    assert f"# Run        fedsim study scenarios/studies/{path.name}" in _head(path)
+    assert f"# Run        fedsim study {path.relative_to(FOLDER.parent)}" in _head(path)
     assert load_study(path).runs
-    assert f"`studies/{path.name}`" in (FOLDER / "README.md").read_text("utf-8")
+    named = f"`{path.name}`" if path.parent.parent.name == "papers" else f"`studies/{path.name}`"
+    assert named in (path.parents[1] / "README.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize(("folder", "files"), [(FOLDER, FILES), (FOLDER / "papers", PAPERS)])
