@@ -16,7 +16,14 @@ from fedsim.report import number_format
 from fedsim.studies.intervals import interval
 
 FILE = Path(__file__).with_name("paper_claims.toml")
-UNITS = {"accuracy": "points", "global": "points", "best_global": "points"}
+MEASURES = {
+    "accuracy": ("accuracy %", 1, " points"),
+    "std_over_clients": ("SD over clients", 1, " points"),
+    "global": ("global %", 1, " points"),
+    "best_global": ("best global %", 1, " points"),
+    "loss": ("loss", 3, ""),
+}
+"""Headings of measures, with the decimals and the unit of differences."""
 SHOWN = {"shown": "**shown**", "not shown": "not shown", "contradicted": "**contradicted**"}
 TOO_CLOSE = 3.0
 """Points between training alone and the best method, below which a table says nothing of personal methods."""
@@ -66,20 +73,26 @@ def _study(result: Result) -> Iterator[str]:
         f"{number_format.duration(result.real_s)} of real time, tuning included, if done one after the other."
     )
     yield ""
-    others = [name for name in ("global", "best_global", "loss") if _has(result, name)]
-    heads = ["variant", *(path.split(".")[-1] for path in result.tuned), "accuracy %"]
-    heads += [{"global": "global %", "best_global": "best global %", "loss": "loss"}[name] for name in others]
-    yield f"| {' | '.join([*heads, 'simulated', 'bytes', 'parameters'])} |"
-    yield "|---" * (len(heads) + 3) + "|"
+    shown = [name for name in MEASURES if _is_shown(name, result)]
+    heads = [
+        "variant",
+        *(path.split(".")[-1] for path in result.tuned),
+        *(MEASURES[name][0] for name in shown),
+    ]
+    yield f"| {' | '.join([*heads, 'simulated', 'computing', 'bytes', 'parameters'])} |"
+    yield "|---" * (len(heads) + 4) + "|"
     for label, by_seed in result.cells.items():
         rows = list(by_seed.values())
         cells = [label, *(rows[0][path] for path in result.tuned)]
-        cells += [_spread([row[name] for row in rows]) for name in ("accuracy", *others)]
-        cells.append(number_format.duration(_mean(rows, "simulated_s")))
-        cells += [number_format.size(_mean(rows, "bytes")), f"{_mean(rows, 'parameters') / 1e6:.3g} M"]
+        cells += [_spread(rows, name) for name in shown]
+        cells += [number_format.duration(_mean(rows, name)) for name in ("simulated_s", "client_compute_s")]
+        cells += [number_format.size(_mean(rows, "bytes")), f"{_mean(rows, 'parameters'):,.0f}"]
         yield f"| {' | '.join(cells)} |"
     yield ""
-    yield "±: half of the 95 % interval of the mean over seeds (Student's t)."
+    yield (
+        "±: half of the 95 % interval of the mean over seeds (Student's t). Computing is simulated too: the sum "
+        "over all clients, fine-tuning and personal models after the last round included."
+    )
     yield from _limits(result)
 
 
@@ -106,42 +119,39 @@ def _claims(judged: Sequence[tuple[Mapping[str, Any], Judgement | None]], result
         assert judgement is not None
         here = SHOWN[judgement.verdict]
         yield f"**{claim['id']}**: {claim['says']} *Paper:* {claim['paper']} *Here:* {here}."
-        unit = UNITS.get(measure := claim.get("measure", "accuracy"), "")
-        words = [_difference(one, unit, is_ratio="ratio" in claim) for one in judgement.comparisons]
+        measure = claim.get("measure", "accuracy")
+        words = [_difference(one, measure, is_ratio="ratio" in claim) for one in judgement.comparisons]
         yield "; ".join(dict.fromkeys(words)) + "."
         for experiment in claim.get("experiments", ()):
             first, second = experiment["cells"]
-            one = compared(result, first, second, measure)
-            yield f"{experiment['asks']} {_difference(one, unit)}."
+            yield f"{experiment['asks']} {_difference(compared(result, first, second, measure), measure)}."
         yield claim.get("reason", "")
         yield ""
 
 
-def _difference(one: Comparison, unit: str, *, is_ratio: bool = False) -> str:
+def _difference(one: Comparison, measure: str, *, is_ratio: bool = False) -> str:
     found = one.interval
     if is_ratio:
         ends = [found.mean, found.low, found.high]
         mean, low, high = (math.exp(math.inf if end is None else end) for end in ends)
         return f"{one.words}: {mean:.2f} ({low:.2f} to {high:.2f})"
-    spread = "" if found.half is None else f" ± {found.half:.1f}"
-    return f"{one.words}: {found.mean:+.1f}{spread} {unit}".rstrip()
+    _, decimals, unit = MEASURES[measure]
+    spread = "" if found.half is None else f" ± {found.half:.{decimals}f}"
+    return f"{one.words}: {found.mean:+.{decimals}f}{spread}{unit}"
 
 
-def _has(result: Result, name: str) -> bool:
-    return (
-        name in result.rows[0]
-        and all(row[name] for row in result.rows)
-        and (name != "loss" or not any(row["accuracy"] for row in result.rows))
-    )
+def _is_shown(name: str, result: Result) -> bool:
+    """Whether a table has a column of a measure: losses only where there are no accuracies."""
+    there = [name for name in MEASURES if all(row[name] for row in result.rows)]
+    return name in there and (name != "loss" or "accuracy" not in there)
 
 
 def _mean(rows: Sequence[Mapping[str, str]], name: str) -> float:
     return fmean(float(row[name]) for row in rows)
 
 
-def _spread(values: Sequence[str]) -> str:
-    if not all(values):
-        return number_format.NOTHING
-    found = interval([float(value) for value in values])
+def _spread(rows: Sequence[Mapping[str, str]], name: str) -> str:
+    found, decimals = interval([float(row[name]) for row in rows]), MEASURES[name][1]
     assert found is not None
-    return f"{found.mean:.1f}" + (f" ± {found.half:.1f}" if found.half is not None else "")
+    spread = "" if found.half is None else f" ± {found.half:.{decimals}f}"
+    return f"{found.mean:.{decimals}f}{spread}"

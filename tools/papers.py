@@ -101,7 +101,7 @@ def main() -> int:
             return 1
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / f"{name}.csv").write_text(_text(answers, name, Path(folder)), "utf-8")
-        print(RESULTS / f"{name}.csv")
+        print(f"wrote {RESULTS / name}.csv")
     return 0
 
 
@@ -133,17 +133,18 @@ def _text(answers: Answers, name: str, folder: Path) -> str:
     commit = _git("log", "-1", "--format=%h", "--", str(STUDIES / f"{name}.toml"))
     text = io.StringIO()
     text.write(f"# settings {settings_hash(name)}, commit {commit}, real_s {real_s:.0f}\n")
-    writer = csv.DictWriter(text, list(dict.fromkeys(key for one in rows for key in one)), restval="")
+    columns = list(dict.fromkeys(key for one in rows for key in one))
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    return text.getvalue().replace("\r\n", "\n")
+    return text.getvalue()
 
 
 def row(answers: Answers, setting: Setting, seed: int, summary: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row of a run: accuracies in percent, traffic of both directions."""
     accuracy = summary["accuracy"]
     chosen = answers.plan.row_of(setting)
-    label = " @ ".join([setting.variant, *map(str, setting.point)])
+    label = " @ ".join([setting.variant, *map(_word, setting.point)])
     shown = {
         "accuracy": accuracy["personal_mean"],
         "std_over_clients": accuracy["personal_std"],
@@ -167,6 +168,12 @@ def row(answers: Answers, setting: Setting, seed: int, summary: Mapping[str, Any
         "real_s": f"{summary['wall_s']:.1f}",
         "model_hash": summary["model_hash"][:16],
     }
+
+
+def _word(value: object) -> str:
+    """Return a value of the grid; of a plugin's table the plugin's name."""
+    text = str(value)
+    return str(tomllib.loads(f"value = {text}")["value"]["name"]) if text.startswith("{") else text
 
 
 def _targets(answers: Answers, setting: Setting, seed: int) -> Iterator[tuple[str, int | str]]:
