@@ -90,8 +90,8 @@ def _study(result: Result) -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
     yield ""
     yield (
-        "±: half of the 95 % interval of the mean over seeds (Student's t). Computing is simulated too: the sum "
-        "over all clients, fine-tuning and personal models after the last round included."
+        "±: half of the 95 % interval of the mean over seeds (Student's t). Computing is simulated too: the "
+        "sum over all clients, fine-tuning and personal models after the last round included."
     )
     yield from _limits(result)
 
