@@ -7,7 +7,8 @@ claim has one of three forms:
 
 ``order``
     Tiers of cells, the best first: each cell of a tier is better than each cell of the next tier by more than
-    ``margin``, which may be negative. Of losses, bytes and parameters less is better.
+    ``margin``, which may be negative. Of losses, bytes, parameters and standard
+    deviations less is better.
 ``alike``
     Cells of which no two differ by more than ``margin``.
 ``ratio``
@@ -31,7 +32,7 @@ from scipy.special import stdtr
 from fedsim.studies.intervals import Interval, interval
 
 LEVEL = 0.05
-LESS_IS_BETTER = ("loss", "bytes", "parameters")
+LESS_IS_BETTER = ("loss", "bytes", "parameters", "std")
 """How the names of measures begin of which less is better."""
 
 Verdict = Literal["shown", "not shown", "contradicted"]
