@@ -13,7 +13,7 @@ from fedsim.scenario import build
 from fedsim.studies.plan import StudyPlan, load_study
 
 FILES = sorted(papers.STUDIES.glob("*.toml"))
-MAX_CLIENTS = 8
+MAX_CLIENTS = 12
 
 
 def document(path: Path) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def small(path: Path) -> StudyPlan:
     study = document(path)
     base = study["base"]
     if isinstance(base, dict):
-        base["run"]["rounds"] = 2
+        base["run"] = {"rounds": 2}
         base["training"] |= {"epochs": 1} if "epochs" in base["training"] else {"steps": 2}
         base["data"] = _embedded(base["data"], len(base["fleet"]))
         for group in base["fleet"]:
@@ -33,7 +33,10 @@ def small(path: Path) -> StudyPlan:
         participation = base.setdefault("participation", {})
         if "clients_per_round" in participation:
             participation["clients_per_round"] = 4
-        base["evaluation"]["every"] = 2
+        base["evaluation"] = {"every": 2}
+        for params in base.get("algorithms", {}).values():
+            if "temperatures" in params:
+                params["distill_epochs"] = 1
     for table in (study, *study["variant"]):
         changes = table.get("set", {})
         for path_ in [name for name in changes if name in ("data.limit", "run.rounds")]:
@@ -42,8 +45,8 @@ def small(path: Path) -> StudyPlan:
             changes["data.public.source"] = _foreign()
         if "data.public" in changes:
             changes["data.public"]["size"] = 40
-        if "participation.clients_per_round" in changes:
-            changes["participation.clients_per_round"] = 6
+        if wanted := changes.get("participation.clients_per_round"):
+            changes["participation.clients_per_round"] = min(wanted, 6)
     study.pop("tune", None)
     study["seeds"] = [0]
     return load_study(study)
