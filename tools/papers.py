@@ -5,9 +5,10 @@ Run from the root of the repository, with the folders of the studies::
     fedsim study scenarios/papers/studies/ktpfl_table1_fashion.toml
     python tools/papers.py runs/ktpfl_table1_fashion
 
-A result has a row for each variant, point of the grid and seed, and one for each trial of the tuning. Its
-first line names the hash of the settings file, the commit of these settings, and the real time of all runs. A
-study whose settings are not committed, or are not those that ran, or of which runs are missing is refused.
+A result has a row for each variant, point of the grid and seed. Its first line names the hash of the
+settings, their commit, and the real time of all runs and trials. A study whose settings are not committed, or
+are not those that ran, or of which runs are missing is refused. Of a study that states budgets (``at``) the
+accuracy of every evaluation is written too, below ``curves``.
 ``tests/test_paper_results.py`` fails if a settings file is newer than its result.
 """
 
@@ -28,12 +29,16 @@ from typing import Any
 
 import numpy as np
 
+from fedsim.params import Array
 from fedsim.report.summary import read_summary
 from fedsim.studies.answer_files import Answers, read_folder
 from fedsim.studies.plan import Setting, load_study
 
 FOLDER = Path(__file__).parents[1] / "scenarios" / "papers"
 STUDIES, RESULTS = FOLDER / "studies", FOLDER / "results"
+
+CURVE = ("simulated_s", "bytes_up", "bytes_down", "accuracy_personal_mean")
+"""Columns of the evaluations of a study."""
 
 Row = Mapping[str, str]
 
@@ -65,8 +70,14 @@ class Result:
         return cells
 
     def values(self, cell: str, measure: str) -> dict[int, float]:
-        """Return the values of a column by seed; infinite where a target was not reached."""
-        return {seed: float(row[measure] or "inf") for seed, row in self.cells[cell].items()}
+        """Return the values of a column by seed; infinite where a target was not reached.
+
+        A cell may name a column of its own: ``"fedavg_ft : untuned @ 0.1"``.
+        """
+        variant, at, point = cell.partition(" @ ")
+        variant, _, own = variant.partition(" : ")
+        rows = self.cells[variant + at + point]
+        return {seed: float(row[own or measure] or "inf") for seed, row in rows.items()}
 
 
 def settings_hash(name: str) -> str:
@@ -81,6 +92,18 @@ def read_result(name: str) -> Result:
     said = dict(part.split(" ", 1) for part in head.removeprefix("# ").split(", "))
     rows = list(csv.DictReader(lines))
     return Result(name, said["settings"], said["commit"], float(said["real_s"]), rows)
+
+
+def read_curves(name: str) -> dict[str, dict[int, dict[str, Array]]]:
+    """Return the evaluations of a study by cell and seed, a column for each of :data:`CURVE`."""
+    runs: dict[str, dict[int, list[list[float]]]] = {}
+    for row in csv.DictReader((RESULTS / "curves" / f"{name}.csv").read_text("utf-8").splitlines()):
+        values = [float(row[column]) for column in CURVE]
+        runs.setdefault(row["cell"], {}).setdefault(int(row["seed"]), []).append(values)
+    return {
+        cell: {seed: dict(zip(CURVE, np.array(rows).T, strict=True)) for seed, rows in by_seed.items()}
+        for cell, by_seed in runs.items()
+    }
 
 
 def finished() -> list[str]:
@@ -102,6 +125,11 @@ def main() -> int:
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / f"{name}.csv").write_text(_text(answers, name, Path(folder)), "utf-8")
         print(f"wrote {RESULTS / name}.csv")
+        at = answers.plan.config.at
+        if at.simulated or at.bytes:
+            (RESULTS / "curves").mkdir(exist_ok=True)
+            (RESULTS / "curves" / f"{name}.csv").write_text(_csv(list(_curves(answers))), "utf-8")
+            print(f"wrote {RESULTS / 'curves' / name}.csv")
     return 0
 
 
@@ -131,8 +159,11 @@ def _text(answers: Answers, name: str, folder: Path) -> str:
     folders += sorted((folder / "tuning").glob("*/")) if answers.trials else []
     real_s = sum(read_summary(run)["wall_s"] for run in folders)
     commit = _git("log", "-1", "--format=%h", "--", str(STUDIES / f"{name}.toml"))
+    return f"# settings {settings_hash(name)}, commit {commit}, real_s {real_s:.0f}\n" + _csv(rows)
+
+
+def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
     text = io.StringIO()
-    text.write(f"# settings {settings_hash(name)}, commit {commit}, real_s {real_s:.0f}\n")
     columns = list(dict.fromkeys(key for one in rows for key in one))
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
@@ -140,11 +171,18 @@ def _text(answers: Answers, name: str, folder: Path) -> str:
     return text.getvalue()
 
 
+def _curves(answers: Answers) -> Iterator[dict[str, Any]]:
+    """Yield a row for each evaluation of each run."""
+    for setting, by_seed in answers.curves.items():
+        for seed, curve in by_seed.items():
+            for values in zip(*(curve[name].tolist() for name in CURVE), strict=True):
+                yield {"cell": cell_of(setting), "seed": seed, **dict(zip(CURVE, values, strict=True))}
+
+
 def row(answers: Answers, setting: Setting, seed: int, summary: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row of a run: accuracies in percent, traffic of both directions."""
     accuracy = summary["accuracy"]
     chosen = answers.plan.row_of(setting)
-    label = " @ ".join([setting.variant, *map(_word, setting.point)])
     shown = {
         "accuracy": accuracy["personal_mean"],
         "std_over_clients": accuracy["personal_std"],
@@ -154,7 +192,7 @@ def row(answers: Answers, setting: Setting, seed: int, summary: Mapping[str, Any
         **accuracy["others"],
     }
     return {
-        "cell": label,
+        "cell": cell_of(setting),
         **{path: chosen[path] for path in answers.plan.tuned},
         "seed": seed,
         **{key: "" if share is None else f"{100 * share:.4f}" for key, share in shown.items()},
@@ -168,6 +206,11 @@ def row(answers: Answers, setting: Setting, seed: int, summary: Mapping[str, Any
         "real_s": f"{summary['wall_s']:.1f}",
         "model_hash": summary["model_hash"][:16],
     }
+
+
+def cell_of(setting: Setting) -> str:
+    """Return the label of a variant at a point of the grid, such as ``"ktpfl @ two_class"``."""
+    return " @ ".join([setting.variant, *map(_word, setting.point)])
 
 
 def _word(value: object) -> str:

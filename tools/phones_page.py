@@ -1,0 +1,95 @@
+"""The table and the pictures of the manual's page on phones, made from the result of the study ``phones``.
+
+The manual makes the table. This draws the pictures into ``docs/static``, from the root of the repository::
+
+    python tools/phones_page.py
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from papers import STUDIES, read_curves, read_result
+
+from fedsim.figures.chart_types import Figure, Section
+from fedsim.figures.drawing import write_figures
+from fedsim.figures.study_curves import study_curve_figures
+from fedsim.report import number_format
+from fedsim.studies.budgets import Budget, accuracy_within
+from fedsim.studies.intervals import interval, is_best
+from fedsim.studies.plan import load_study
+
+STUDY = "phones"
+PICTURES = Path(__file__).parents[1] / "docs" / "static"
+ROUNDS = ("local", "fedavg", "fedavg_ft", "ditto", "fedme", "fedmd", "ktpfl", "perfed_ckt")
+"""What the pictures of time and bytes show."""
+BUFFERED = tuple(
+    name + how for name in ("fedavg", "fedavg_ft", "ditto", "perfedavg") for how in ("", ", buffered")
+)
+"""What the picture of pacings shows."""
+
+
+def table() -> str:
+    """Return the accuracy of each variant within each budget of the study, in Markdown."""
+    result = read_result(STUDY)
+    took = number_format.duration(result.real_s)
+    cost = f"Settings of commit {result.commit}; the runs took {took} of real time, one after the other."
+    return "\n".join([cost, "", *_rows()])
+
+
+def _rows() -> Iterator[str]:
+    result, curves = read_result(STUDY), read_curves(STUDY)
+    at = load_study(STUDIES / f"{STUDY}.toml").config.at
+    budgets = [Budget("time_s", amount, True) for amount in at.simulated]
+    budgets += [Budget("bytes", amount, True) for amount in at.bytes]
+    shows = {"time_s": number_format.duration, "bytes": number_format.size}
+    heads = [f"within {shows[budget.bounds](budget.amount)}" for budget in budgets]
+    yield f"| accuracy % | {' | '.join([*heads, 'bytes in the end'])} |"
+    yield "|---" * (len(heads) + 2) + "|"
+    cells = {}
+    for cell, by_seed in curves.items():
+        within = [
+            [accuracy_within(curve, budget, "personal_mean") for curve in by_seed.values()]
+            for budget in budgets
+        ]
+        cells[cell] = [
+            None if any(map(math.isnan, values)) else interval([100 * value for value in values])
+            for values in within
+        ]
+    for cell, found in cells.items():
+        words = []
+        for number, one in enumerate(found):
+            others = [row[number] for row in cells.values()]
+            star = "*" if is_best(one, others, len(curves[cell]), highest=True) else ""
+            words.append("-" if one is None else f"{one.mean:.1f} ± {one.half or 0:.1f}{star}")
+        sent = [float(row["bytes"]) for row in result.cells[cell].values()]
+        yield f"| {cell} | {' | '.join(words)} | {number_format.size(sum(sent) / len(sent))} |"
+
+
+def figures() -> dict[str, Figure]:
+    """Return the pictures by the names of their files."""
+    config, curves = load_study(STUDIES / f"{STUDY}.toml").config, read_curves(STUDY)
+    by_time, by_bytes = study_curve_figures({name: curves[name] for name in ROUNDS}, config)
+    pacings, _ = study_curve_figures({name: curves[name] for name in BUFFERED}, config)
+    named = {"phones-time": by_time, "phones-bytes": by_bytes, "phones-buffered": pacings}
+    return {name: replace(figure, name=name) for name, figure in named.items()}
+
+
+def main() -> int:
+    """Draw the pictures; return the exit status."""
+    with TemporaryDirectory() as folder:
+        write_figures([Section("", "", list(figures().values()))], Path(folder))
+        for name in figures():
+            shutil.copy(Path(folder) / f"{name}.svg", PICTURES / f"{name}.svg")
+            print(f"wrote {PICTURES / name}.svg")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
