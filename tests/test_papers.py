@@ -1,0 +1,108 @@
+"""The tool that writes what a finished study of a paper's table has measured."""
+
+import shutil
+from pathlib import Path
+
+import papers
+import pytest
+
+import fedsim
+
+SETTINGS = """
+seeds = [0, 1]
+targets = [0.01, 1.0]
+at = { simulated = ["1 h"] }
+
+[base]
+run = { rounds = 2 }
+data = { name = "digits", limit = 120 }
+models = { linear = {} }
+training = { lr = 0.1, steps = 1 }
+fleet = [{ count = 2, device = "high" }]
+evaluation = { every = 1 }
+
+[[variant]]
+algorithm = "local"
+
+[[variant]]
+algorithm = "fedavg_ft"
+name = "tuned"
+
+[grid]
+"data.partition" = [{ name = "iid" }]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of a finished study, whose settings are in a folder of their own."""
+    monkeypatch.setattr(papers, "STUDIES", tmp_path / "settings")
+    monkeypatch.setattr(papers, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(papers, "_git", lambda *arguments: "0abc123" if "log" in arguments else "")
+    papers.STUDIES.mkdir()
+    (papers.STUDIES / "tiny.toml").write_text(SETTINGS, "utf-8")
+    fedsim.study(papers.STUDIES / "tiny.toml", out=tmp_path / "run", jobs=1)
+    return tmp_path / "run"
+
+
+def write(monkeypatch: pytest.MonkeyPatch, folder: Path) -> int:
+    monkeypatch.setattr("sys.argv", ["papers.py", str(folder)])
+    return papers.main()
+
+
+def test_a_result_has_a_row_for_each_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert write(monkeypatch, folder) == 0
+    result = papers.read_result("tiny")
+    assert list(result.cells) == ["local @ iid", "tuned @ iid"]
+    assert [list(by_seed) for by_seed in result.cells.values()] == [[0, 1], [0, 1]]
+    assert (result.commit, result.settings) == ("0abc123", papers.settings_hash("tiny"))
+    assert result.real_s > 0
+    for row in result.rows:
+        assert 0 <= float(row["accuracy"]) <= 100
+        assert row["parameters_to_100"] == "" or row["best"] == "100.0000"
+    assert result.values("local @ iid", "bytes") == {0: 0, 1: 0}
+    assert result.values("local @ iid", "parameters_to_100")[0] in (0, float("inf"))
+    untuned = result.values("tuned : untuned @ iid", "accuracy")
+    assert untuned == {seed: float(row["untuned"]) for seed, row in result.cells["tuned @ iid"].items()}
+
+
+def test_evaluations_are_written_where_a_study_states_budgets(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(monkeypatch, folder)
+    curves, result = papers.read_curves("tiny"), papers.read_result("tiny")
+    for cell, by_seed in curves.items():
+        for seed, curve in by_seed.items():
+            last = 100 * curve["accuracy_personal_mean"][-1]
+            assert f"{last:.4f}" == result.cells[cell][seed]["accuracy"]
+
+
+def test_settings_that_are_not_committed_or_did_not_run_have_no_result(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (papers.STUDIES / "tiny.toml").write_text(SETTINGS.replace("lr = 0.1", "lr = 0.2"), "utf-8")
+    assert write(monkeypatch, folder) == 1
+    assert "tiny.toml has changed since: run it again" in capsys.readouterr().err
+    monkeypatch.setattr(papers, "_git", lambda *_: " M tiny.toml")
+    assert write(monkeypatch, folder) == 1
+    assert "commit settings before they are run" in capsys.readouterr().err
+    (papers.STUDIES / "tiny.toml").unlink()
+    assert write(monkeypatch, folder) == 1
+    assert "there is no" in capsys.readouterr().err
+
+
+def test_a_study_with_missing_runs_has_no_result(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(next(folder.glob("local*seed1")))
+    assert write(monkeypatch, folder) == 1
+    assert "runs are missing or failed" in capsys.readouterr().err
+
+
+def test_comments_are_no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(papers, "STUDIES", tmp_path)
+    hashes = []
+    for text in (SETTINGS, f"# why\n{SETTINGS}", SETTINGS.replace("rounds = 2", "rounds = 3")):
+        (tmp_path / "tiny.toml").write_text(text, "utf-8")
+        hashes.append(papers.settings_hash("tiny"))
+    assert hashes[0] == hashes[1] != hashes[2]
