@@ -46,12 +46,15 @@ def value(item: Any) -> str:
 
 
 def document(tables: Mapping[str, Any]) -> str:
-    """Return a whole document, which :func:`tomllib.loads` reads back to an equal one."""
+    """Return a whole document, which :func:`tomllib.loads` reads back to an equal one.
+
+    Tables beside each other keep their order, as scenarios with several models need.
+    """
     return "\n".join(_table(tables, ())).strip("\n") + "\n"
 
 
 def _table(table: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[str]:
-    later = {name: child for name, child in table.items() if _has_header(child, above)}
+    later = _with_headers(table, above)
     for name, child in table.items():
         if name not in later:
             yield f"{key(name)} = {value(child)}"
@@ -59,13 +62,22 @@ def _table(table: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[str]:
         here = (*above, name)
         if isinstance(child, Mapping):
             # A header with nothing but headers below it says nothing.
-            if not child or not all(_has_header(inner, here) for inner in child.values()):
+            if not child or len(_with_headers(child, here)) < len(child):
                 yield f"\n[{path(*here)}]"
             yield from _table(child, here)
         else:
             for entry in child:
                 yield f"\n[[{path(*here)}]]"
                 yield from _table(entry, here)
+
+
+def _with_headers(table: Mapping[str, Any], above: tuple[str, ...]) -> dict[str, Any]:
+    """Return what has a header, which is written last; so must then be any table that follows it."""
+    later: dict[str, Any] = {}
+    for name, child in table.items():
+        if _has_header(child, above) or (later and isinstance(child, Mapping)):
+            later[name] = child
+    return later
 
 
 def _has_header(child: Any, above: tuple[str, ...]) -> bool:

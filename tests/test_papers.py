@@ -96,7 +96,7 @@ def test_a_study_with_missing_runs_has_no_result(
 ) -> None:
     shutil.rmtree(next(folder.glob("local*seed1")))
     assert write(monkeypatch, folder) == 1
-    assert "runs are missing or failed" in capsys.readouterr().err
+    assert "1 run missing or failed, such as local" in capsys.readouterr().err
 
 
 def test_comments_are_no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,21 @@ def test_what_is_written_reads_back(document: dict[str, Any]) -> None:
     assert tomllib.loads(toml_writer.document(document)) == document
 
 
+tables = st.recursive(
+    st.just({}), lambda inner: st.dictionaries(st.text("ab", min_size=1), inner, max_size=3)
+)
+
+
+@given(tables)
+def test_tables_beside_each_other_keep_their_order(document: dict[str, Any]) -> None:
+    assert repr(tomllib.loads(toml_writer.document(document))) == repr(document)
+
+
+def test_an_empty_table_keeps_its_place_behind_one_with_a_header() -> None:
+    models = {"wide": {"params": {"head": {"width": 8}}}, "linear": {}}
+    assert list(tomllib.loads(toml_writer.document({"models": models}))["models"]) == ["wide", "linear"]
+
+
 def test_the_form_that_people_read() -> None:
     document = {
         "run": {"name": "a", "rounds": 2},

@@ -30,9 +30,10 @@ from typing import Any
 import numpy as np
 
 from fedsim.params import Array
+from fedsim.report import number_format
 from fedsim.report.summary import read_summary
 from fedsim.studies.answer_files import Answers, read_folder
-from fedsim.studies.plan import Setting, load_study
+from fedsim.studies.plan import TUNING, Setting, load_study
 
 FOLDER = Path(__file__).parents[1] / "scenarios" / "papers"
 STUDIES, RESULTS = FOLDER / "studies", FOLDER / "results"
@@ -139,9 +140,9 @@ def _problem(answers: Answers, name: str) -> str | None:
     if not file.is_file():
         return f"there is no {file}"
     if answers.failed:
-        return "runs are missing or failed: " + "; ".join(
-            f"{run}: {why}" for run, why in answers.failed.items()
-        )
+        run, why = next(iter(answers.failed.items()))
+        count = number_format.several(len(answers.failed), "run")
+        return f"{count} missing or failed, such as {run}: {why}"
     if _git("status", "--porcelain", "--", str(file)):
         return f"{file.name} has changes that are not committed: commit settings before they are run"
     expected = {run.label: run.scenario_toml for run in load_study(file).runs}
@@ -156,7 +157,7 @@ def _text(answers: Answers, name: str, folder: Path) -> str:
         row(answers, run.setting, run.seed, read_summary(folder / run.label)) for run in answers.plan.runs
     ]
     folders = [folder / run.label for run in answers.plan.runs]
-    folders += sorted((folder / "tuning").glob("*/")) if answers.trials else []
+    folders += sorted((folder / TUNING).glob("*/")) if answers.trials else []
     real_s = sum(read_summary(run)["wall_s"] for run in folders)
     commit = _git("log", "-1", "--format=%h", "--", str(STUDIES / f"{name}.toml"))
     return f"# settings {settings_hash(name)}, commit {commit}, real_s {real_s:.0f}\n" + _csv(rows)

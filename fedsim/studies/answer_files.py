@@ -45,7 +45,7 @@ NOT_THERE = "it is not there: it has not ended, or has failed"
 
 NOT_FINITE = "at its end a model, or a loss, is not finite: see its log.jsonl"
 
-NOT_CHOSEN = "it was not run, since no values of [tune] have a trial for each seed"
+NOT_CHOSEN = "it was not run, since no values of [tune] have a finite trial for each seed"
 
 Row = dict[str, Any]
 
@@ -76,11 +76,9 @@ def read_answers(whole: StudyPlan, parent: Path) -> Answers:
         for run in runs
         if holds_scenario(parent / run.label, run.scenario_toml)
     }
-    failed = {}
-    for run in runs:
-        if run.label not in known:
-            failed[run.label] = NOT_THERE
-        elif not known[run.label]["finite"]:
+    failed = {run.label: NOT_THERE for run in runs if run.label not in known}
+    for run in plan.runs:  # and no trial, since a rate that is too large may be among those that are tried
+        if run.label in known and not known[run.label]["finite"]:
             failed[run.label] = NOT_FINITE
     for setting, candidates in plan.candidates.items():
         if not candidates:

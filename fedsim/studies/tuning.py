@@ -2,7 +2,8 @@
 
 A trial is a run with a seed of the tuning, measured on the clients' validation samples. Its score is the mean
 over clients of the accuracy at its end. A candidate's score is the mean over its trials; of equals the first
-in the file is chosen. A candidate of which a trial has failed is not chosen.
+in the file is chosen. A candidate of which a trial has failed, or ended with a model or a loss that is not
+finite, is not chosen.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 
 from fedsim.report.places import holds_scenario
 from fedsim.report.read_parquet import read_columns
+from fedsim.report.summary import read_summary
 from fedsim.studies.plan import Setting, StudyPlan
 
 
@@ -55,6 +57,8 @@ def choose(scores: Mapping[tuple[Setting, int], Mapping[int, float]], seeds: int
 
 
 def _score(folder: Path) -> float | None:
+    if not read_summary(folder)["finite"]:
+        return None
     accuracy = read_columns(folder / "rounds.parquet", ("accuracy_mean",))["accuracy_mean"]
     measured = accuracy[np.isfinite(accuracy)]
     return float(measured[-1]) if len(measured) else None

@@ -81,6 +81,16 @@ def test_runs_of_an_opened_study_that_are_not_finite_are_told(tiny: dict[str, An
     assert opened.failed == {"local-seed0": NOT_FINITE}
 
 
+def test_a_trial_that_is_not_finite_is_no_failure(tiny: dict[str, Any], tmp_path: Path) -> None:
+    tiny["training"] |= {"weight_decay": 1e6}
+    tiny["data"]["split"] = [0.6, 0.2, 0.2]
+    tune = {"seeds": [100], "training.lr": [1e6, 1e-9]}
+    study = {"base": tiny, "variant": [{"algorithm": "local"}], "tune": tune}
+    done = fedsim.study(study, out=tmp_path / "study", jobs=1)
+    assert not done.failed
+    assert done.answers["training.lr"].to_pylist() == [1e-9]
+
+
 def test_a_study_and_its_opened_folder_say_the_same_of_what_failed(
     tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
