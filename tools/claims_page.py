@@ -49,7 +49,7 @@ def page() -> str:
         of_study = [(claim, judgement) for claim, judgement in judged if claim.get("study") == name]
         if name in results:
             lines += [*_study(results[name]), ""]
-            lines += _claims(of_study, results[name])
+            lines += _claims(of_study, results)
         else:
             lines += ["Not run yet.", ""]
     return "\n".join(lines)
@@ -114,19 +114,26 @@ def _limits(result: Result) -> Iterator[str]:
             yield f"The best reaches more than {CEILING:g} %{at}: there this study tells methods apart badly."
 
 
-def _claims(judged: Sequence[tuple[Mapping[str, Any], Judgement | None]], result: Result) -> Iterator[str]:
+def _claims(
+    judged: Sequence[tuple[Mapping[str, Any], Judgement | None]], results: Mapping[str, Result]
+) -> Iterator[str]:
     for claim, judgement in judged:
         assert judgement is not None
-        here = SHOWN[judgement.verdict]
-        yield f"**{claim['id']}**: {claim['says']} *Paper:* {claim['paper']} *Here:* {here}."
         measure = claim.get("measure", "accuracy")
         words = [_difference(one, measure, is_ratio="ratio" in claim) for one in judgement.comparisons]
-        yield "; ".join(dict.fromkeys(words)) + "."
-        for experiment in claim.get("experiments", ()):
-            first, second = experiment["cells"]
-            yield f"{experiment['asks']} {_difference(compared(result, first, second, measure), measure)}."
-        yield claim.get("reason", "")
+        yield f"**{claim['id']}**: {claim['says']} *Paper:* {claim['paper']}"
+        yield f"*Here:* {SHOWN[judgement.verdict]}. {'; '.join(dict.fromkeys(words))}."
         yield ""
+        for experiment in claim.get("experiments", ()):
+            result = results.get(experiment.get("study", claim["study"]))
+            if result is not None:
+                first, second = experiment["cells"]
+                one = compared(result, first, second, measure)
+                yield f"- {experiment['asks']} {_difference(one, measure)}."
+        yield ""
+        if "reason" in claim:
+            yield claim["reason"].strip()
+            yield ""
 
 
 def _difference(one: Comparison, measure: str, *, is_ratio: bool = False) -> str:
