@@ -71,6 +71,21 @@ def test_a_ratio_lies_between_two_numbers() -> None:
     assert said(claim, {"a": [200, 390, 290], "b": [100, 100, 101]}, name) == "not shown"
 
 
+def test_a_value_lies_between_two_numbers() -> None:
+    claim = {"value": "a", "between": [0.1, 0.9]}
+    assert said(claim, {"a": [0.4, 0.5, 0.45]}, "weight") == "shown"
+    assert said(claim, {"a": [0.01, 0.0, 0.02]}, "weight") == "contradicted"
+
+
+def test_a_cell_may_have_to_be_the_best_for_most_clients() -> None:
+    claim = {"best_for": "a", "than": ["b", "c"], "between": [60, 100.1]}
+    cells = {"a": ["90 80 70", "90 80 71"], "b": ["80 70 60", "80 70 60"], "c": ["10 10 10", "10 10 10"]}
+    assert said(claim, cells, "clients") == "shown"
+    assert judge(claim, result(cells, "clients")).comparisons[0].differences == [100, 100]
+    worse = cells | {"c": ["10 90 90", "10 90 90"]}
+    assert said(claim, worse, "clients") == "contradicted"
+
+
 def test_a_target_that_was_not_reached_is_no_evidence() -> None:
     claim = {"order": [["a"], ["b"]]}
     assert said(claim, {"a": [1, 2, 3], "b": [900, "", 890]}, "parameters_to_50") == "not shown"

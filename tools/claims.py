@@ -3,7 +3,7 @@
 A claim is a list of comparisons between cells of a study; a cell is a variant at a point of the grid. They
 are paired by seed, and tested together at the level of 5 % by Holm's procedure. A claim is *shown* if every
 comparison lies on the paper's side, *contradicted* if one lies on the other side, and else *not shown*. A
-claim has one of three forms:
+claim has one of five forms:
 
 ``order``
     Tiers of cells, the best first: each cell of a tier is better than each cell of the next tier by more than
@@ -13,6 +13,11 @@ claim has one of three forms:
     Cells of which no two differ by more than ``margin``.
 ``ratio``
     Two cells, of which the first has ``between[0]`` to ``between[1]`` times as much as the second.
+``value``
+    A cell whose value lies ``between[0]`` and ``between[1]``.
+``best_for``
+    A cell, and others (``than``), than which it is better for ``between[0]`` to ``between[1]`` percent of the
+    clients.
 
 ``measure`` is a column of the result, ``accuracy`` if left out; ``at`` lists points at which all must hold.
 """
@@ -26,6 +31,7 @@ from itertools import combinations, pairwise, product
 from statistics import fmean, stdev
 from typing import Any, Literal
 
+import numpy as np
 from papers import Result
 from scipy.special import stdtr
 
@@ -139,9 +145,23 @@ def _comparisons(claim: Mapping[str, Any], result: Result) -> Iterator[Compariso
             means = {name + at: fmean(result.values(name + at, measure).values()) for name in claim["alike"]}
             for first, second in combinations(sorted(means, key=lambda cell: -means[cell]), 2):
                 yield compared(result, first, second, measure, beyond=margin, way=-1)
-        else:
+        elif "ratio" in claim:
             first, second = claim["ratio"]
             for bound, way in zip(claim["between"], (1, -1), strict=True):
                 yield compared(
                     result, first + at, second + at, measure, beyond=math.log(bound), way=way, scale=math.log
                 )
+        else:
+            words, values = _single(claim, result, at, measure)
+            for bound, way in zip(claim["between"], (1, -1), strict=True):
+                yield Comparison(words, values, [way * (value - bound) for value in values])
+
+
+def _single(claim: Mapping[str, Any], result: Result, at: str, measure: str) -> tuple[str, list[float]]:
+    """Return a cell's values by seed, or for what percentage of the clients it is better than others."""
+    if "value" in claim:
+        return claim["value"] + at, list(result.values(claim["value"] + at, measure).values())
+    first, *others = (result.clients(name + at) for name in (claim["best_for"], *claim["than"]))
+    best = {seed: np.all([own > other[seed] for other in others], axis=0) for seed, own in first.items()}
+    shares = [100 * float(np.mean(clients)) for clients in best.values()]
+    return f"{claim['best_for']}{at} is the best for", shares

@@ -120,7 +120,7 @@ def _claims(
     for claim, judgement in judged:
         assert judgement is not None
         measure = claim.get("measure", "accuracy")
-        words = [_difference(one, measure, is_ratio="ratio" in claim) for one in judgement.comparisons]
+        words = [_words(claim, one, measure) for one in judgement.comparisons]
         yield f"**{claim['id']}**: {claim['says']} *Paper:* {claim['paper']}"
         yield f"*Here:* {SHOWN[judgement.verdict]}. {'; '.join(dict.fromkeys(words))}."
         yield ""
@@ -136,15 +136,24 @@ def _claims(
             yield ""
 
 
-def _difference(one: Comparison, measure: str, *, is_ratio: bool = False) -> str:
+def _words(claim: Mapping[str, Any], one: Comparison, measure: str) -> str:
+    """Return a comparison of a claim: a difference, a ratio, or a single value."""
     found = one.interval
-    if is_ratio:
+    if "ratio" in claim:
         ends = [found.mean, found.low, found.high]
         mean, low, high = (math.exp(math.inf if end is None else end) for end in ends)
         return f"{one.words}: {mean:.2f} ({low:.2f} to {high:.2f})"
+    if "best_for" in claim:
+        return f"{one.words} {found.mean:.0f} ± {found.half or 0:.0f} % of the clients"
+    if "value" in claim:
+        return f"{one.words}: {found.mean:.2f} ± {found.half or 0:.2f}"
+    return _difference(one, measure)
+
+
+def _difference(one: Comparison, measure: str) -> str:
     _, decimals, unit = MEASURES[measure]
-    spread = "" if found.half is None else f" ± {found.half:.{decimals}f}"
-    return f"{one.words}: {found.mean:+.{decimals}f}{spread}{unit}"
+    spread = "" if one.interval.half is None else f" ± {one.interval.half:.{decimals}f}"
+    return f"{one.words}: {one.interval.mean:+.{decimals}f}{spread}{unit}"
 
 
 def _is_shown(name: str, result: Result) -> bool:

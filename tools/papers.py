@@ -25,12 +25,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from fedsim.params import Array
 from fedsim.report import number_format
+from fedsim.report.read_parquet import read_columns
 from fedsim.report.summary import read_summary
 from fedsim.studies.answer_files import Answers, read_folder
 from fedsim.studies.plan import TUNING, Setting, load_study
@@ -38,6 +40,8 @@ from fedsim.studies.plan import TUNING, Setting, load_study
 FOLDER = Path(__file__).parents[1] / "scenarios" / "papers"
 STUDIES, RESULTS = FOLDER / "studies", FOLDER / "results"
 
+MAX_CLIENTS = 20
+"""Clients of which a result has single accuracies."""
 CURVE = ("simulated_s", "bytes_up", "bytes_down", "accuracy_personal_mean")
 """Columns of the evaluations of a study."""
 
@@ -79,6 +83,10 @@ class Result:
         variant, _, own = variant.partition(" : ")
         rows = self.cells[variant + at + point]
         return {seed: float(row[own or measure] or "inf") for seed, row in rows.items()}
+
+    def clients(self, cell: str) -> dict[int, Array]:
+        """Return the accuracies of single clients by seed, in percent."""
+        return {seed: np.array(row["clients"].split(), float) for seed, row in self.cells[cell].items()}
 
 
 def settings_hash(name: str) -> str:
@@ -153,9 +161,7 @@ def _problem(answers: Answers, name: str) -> str | None:
 
 def _text(answers: Answers, name: str, folder: Path) -> str:
     """Return the text of a result."""
-    rows = [
-        row(answers, run.setting, run.seed, read_summary(folder / run.label)) for run in answers.plan.runs
-    ]
+    rows = [row(answers, run.setting, run.seed, folder / run.label) for run in answers.plan.runs]
     folders = [folder / run.label for run in answers.plan.runs]
     folders += sorted((folder / TUNING).glob("*/")) if answers.trials else []
     real_s = sum(read_summary(run)["wall_s"] for run in folders)
@@ -180,8 +186,9 @@ def _curves(answers: Answers) -> Iterator[dict[str, Any]]:
                 yield {"cell": cell_of(setting), "seed": seed, **dict(zip(CURVE, values, strict=True))}
 
 
-def row(answers: Answers, setting: Setting, seed: int, summary: Mapping[str, Any]) -> dict[str, Any]:
+def row(answers: Answers, setting: Setting, seed: int, folder: Path) -> dict[str, Any]:
     """Return the row of a run: accuracies in percent, traffic of both directions."""
+    summary = read_summary(folder)
     accuracy = summary["accuracy"]
     chosen = answers.plan.row_of(setting)
     shown = {
@@ -206,6 +213,8 @@ def row(answers: Answers, setting: Setting, seed: int, summary: Mapping[str, Any
         "client_compute_s": f"{summary['time']['compute_s']:.6g}",
         "real_s": f"{summary['wall_s']:.1f}",
         "model_hash": summary["model_hash"][:16],
+        "clients": _of_clients(folder),
+        **_students(folder),
     }
 
 
@@ -218,6 +227,19 @@ def _word(value: object) -> str:
     """Return a value of the grid; of a plugin's table the plugin's name."""
     text = str(value)
     return str(tomllib.loads(f"value = {text}")["value"]["name"]) if text.startswith("{") else text
+
+
+def _of_clients(folder: Path) -> str:
+    """Return the accuracies of the clients at the end, in percent; none where there are many clients."""
+    accuracy = read_columns(folder / "clients.parquet", ("accuracy",))["accuracy"]
+    return " ".join(f"{100 * share:.1f}" for share in accuracy) if len(accuracy) <= MAX_CLIENTS else ""
+
+
+def _students(folder: Path) -> dict[str, str]:
+    """Return the mean weight of the teacher that PersFL's clients have chosen, if this is a run of PersFL."""
+    lines = (folder / "log.jsonl").read_text("utf-8").splitlines()
+    weights = [json.loads(line)["weight"] for line in lines if '"student chosen"' in line]
+    return {"teacher_weight": f"{fmean(weights):.4f}"} if weights else {}
 
 
 def _targets(answers: Answers, setting: Setting, seed: int) -> Iterator[tuple[str, int | str]]:
