@@ -48,7 +48,7 @@ def page() -> str:
         lines += [f"## {about['title']}", "", about["setting"], ""]
         of_study = [(claim, judgement) for claim, judgement in judged if claim.get("study") == name]
         if name in results:
-            lines += [*_study(results[name]), ""]
+            lines += [*_study(results[name], about.get("figures", {})), ""]
             lines += _claims(of_study, results)
         else:
             lines += ["Not run yet.", ""]
@@ -61,8 +61,8 @@ def _verdict(claim: Mapping[str, Any], judgement: Judgement | None) -> str:
     return f"not tested: {claim['needs']}" if "needs" in claim else "not run yet"
 
 
-def _study(result: Result) -> Iterator[str]:
-    """Yield a study's command, its cost and its table."""
+def _study(result: Result, figures: Mapping[str, str]) -> Iterator[str]:
+    """Yield a study's command, its cost and its table; ``figures`` are the paper's, by cell or by variant."""
     yield "```console"
     yield f"$ fedsim study scenarios/papers/studies/{result.name}.toml"
     yield "```"
@@ -74,16 +74,14 @@ def _study(result: Result) -> Iterator[str]:
     )
     yield ""
     shown = [name for name in MEASURES if _is_shown(name, result)]
-    heads = [
-        "variant",
-        *(path.split(".")[-1] for path in result.tuned),
-        *(MEASURES[name][0] for name in shown),
-    ]
+    heads = ["variant", *(path.split(".")[-1] for path in result.tuned)]
+    heads += [*(["paper %"] if figures else []), *(MEASURES[name][0] for name in shown)]
     yield f"| {' | '.join([*heads, 'simulated', 'computing', 'bytes', 'parameters'])} |"
     yield "|---" * (len(heads) + 4) + "|"
     for label, by_seed in result.cells.items():
         rows = list(by_seed.values())
         cells = [label, *(rows[0][path] for path in result.tuned)]
+        cells += [figures.get(label, figures.get(label.partition(" @ ")[0], "-"))] if figures else []
         cells += [_spread(rows, name) for name in shown]
         cells += [number_format.duration(_mean(rows, name)) for name in ("simulated_s", "client_compute_s")]
         cells += [number_format.size(_mean(rows, "bytes")), f"{_mean(rows, 'parameters'):,.0f}"]

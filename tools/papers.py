@@ -9,7 +9,7 @@ A result has a row for each variant, point of the grid and seed. Its first line 
 settings, their commit, and the real time of all runs and trials. A study whose settings are not committed, or
 are not those that ran, or of which runs are missing is refused. Of a study that states budgets (``at``) the
 accuracy of every evaluation is written too, below ``curves``.
-``tests/test_paper_results.py`` fails if a settings file is newer than its result.
+``tests/test_claims.py`` fails if a settings file is newer than its result.
 """
 
 from __future__ import annotations
