@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from fedsim.clock import EventClass, RecordKind, Trace, call_after, running_loop, wait
 from fedsim.config import Config
@@ -61,6 +61,14 @@ class UntilConfig(Config):
     """So much simulated time has passed; over sockets, real time."""
     bytes: PositiveBytes | None = None
     """Frames of so many bytes were sent, up and down together, raw samples included."""
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Return the keys without ``of`` where it says nothing, so that they can be read again."""
+        keys: dict[str, Any] = write(self)
+        if self.accuracy is None:
+            keys.pop("of", None)
+        return keys
 
     @property
     def text(self) -> str:

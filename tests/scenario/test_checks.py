@@ -207,6 +207,12 @@ def test_other_samples_of_the_same_data_set(load: Load, name: str, own: str, oth
     ).data.public.source
 
 
+@pytest.mark.parametrize("budget", ['simulated = "60 s"', 'bytes = "1 MB"', "accuracy = 0.5"])
+def test_a_resolved_budget_can_be_read_again(load: Load, budget: str) -> None:
+    scenario = load(overrides=[f"run.until={{ {budget} }}"])
+    assert load(text=resolved_toml(scenario)) == scenario
+
+
 def test_without_a_public_set_nothing_can_be_said_about_it(faults: Faults, load: Load) -> None:
     found = faults("[data.public]\nsource = 'writers'\naugment = 'fedet'\nheld = 'server'\n")
     assert list(found) == [f"data.public.{key}" for key in ("source", "augment", "held")]
