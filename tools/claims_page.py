@@ -58,7 +58,7 @@ def page() -> str:
 def _verdict(claim: Mapping[str, Any], judgement: Judgement | None) -> str:
     if judgement is not None:
         return SHOWN[judgement.verdict]
-    return f"not tested: {claim['needs']}" if "needs" in claim else "not run yet"
+    return f"not tested; needs {claim['needs']}" if "needs" in claim else "not run yet"
 
 
 def _study(result: Result, figures: Mapping[str, str]) -> Iterator[str]:
@@ -87,10 +87,6 @@ def _study(result: Result, figures: Mapping[str, str]) -> Iterator[str]:
         cells += [number_format.size(_mean(rows, "bytes")), f"{_mean(rows, 'parameters'):,.0f}"]
         yield f"| {' | '.join(cells)} |"
     yield ""
-    yield (
-        "±: half of the 95 % interval of the mean over seeds (Student's t). Computing is simulated too: the "
-        "sum over all clients, fine-tuning and personal models after the last round included."
-    )
     yield from _limits(result)
 
 
