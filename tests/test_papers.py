@@ -38,11 +38,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the folder of a finished study, whose settings are in a folder of their own."""
     monkeypatch.setattr(papers, "STUDIES", tmp_path / "settings")
     monkeypatch.setattr(papers, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(papers, "_git", lambda *arguments: "0abc123" if "log" in arguments else "")
+    monkeypatch.setattr(papers, "FOLDER", tmp_path)
+    commit(monkeypatch, at_s=1)
     papers.STUDIES.mkdir()
     (papers.STUDIES / "tiny.toml").write_text(SETTINGS, "utf-8")
     fedsim.study(papers.STUDIES / "tiny.toml", out=tmp_path / "run", jobs=1)
     return tmp_path / "run"
+
+
+def commit(monkeypatch: pytest.MonkeyPatch, at_s: int) -> None:
+    """Let git say that the present settings were committed at a time."""
+
+    def git(command: str, *_: str) -> str:
+        return {"log": f"0abc123 {at_s}", "rev-parse": "c0de"}.get(command, SETTINGS)
+
+    monkeypatch.setattr(papers, "_git", git)
 
 
 def write(monkeypatch: pytest.MonkeyPatch, folder: Path) -> int:
@@ -77,15 +87,17 @@ def test_evaluations_are_written_where_a_study_states_budgets(
             assert f"{last:.4f}" == result.cells[cell][seed]["accuracy"]
 
 
-def test_settings_that_are_not_committed_or_did_not_run_have_no_result(
+def test_settings_that_did_not_run_or_were_committed_later_have_no_result(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    commit(monkeypatch, at_s=2**33)
+    assert write(monkeypatch, folder) == 1
+    assert "not committed before the first run" in capsys.readouterr().err
+    commit(monkeypatch, at_s=1)
     (papers.STUDIES / "tiny.toml").write_text(SETTINGS.replace("lr = 0.1", "lr = 0.2"), "utf-8")
+    assert papers.settings_commit("tiny") == ("none", float("inf"))
     assert write(monkeypatch, folder) == 1
     assert "tiny.toml has changed since: run it again" in capsys.readouterr().err
-    monkeypatch.setattr(papers, "_git", lambda *_: " M tiny.toml")
-    assert write(monkeypatch, folder) == 1
-    assert "commit settings before they are run" in capsys.readouterr().err
     (papers.STUDIES / "tiny.toml").unlink()
     assert write(monkeypatch, folder) == 1
     assert "there is no" in capsys.readouterr().err

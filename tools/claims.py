@@ -1,23 +1,23 @@
 """Judge the papers' claims, which ``tools/paper_claims.toml`` lists, by the results of their studies.
 
-A claim is a list of comparisons between cells of a study; a cell is a variant at a point of the grid. They
-are paired by seed, and tested together at the level of 5 % by Holm's procedure. A claim is *shown* if every
-comparison lies on the paper's side, *contradicted* if one lies on the other side, and else *not shown*. A
-claim has one of five forms:
+A claim consists of comparisons between cells of a study; a cell is a variant at a point of the grid. Cells
+are compared seed by seed, and all comparisons of a claim are tested together, by Student's t at 5 % with
+Holm's procedure. A claim is *shown* if every comparison is certain on the paper's side, *contradicted* if one
+is certain on the other side, and *not shown* otherwise. These keys say what is compared:
 
 ``order``
-    Tiers of cells, the best first: each cell of a tier is better than each cell of the next tier by more than
-    ``margin``, which may be negative. Of losses, bytes, parameters and standard
-    deviations less is better.
+    Tiers of cells, the best first. Each cell is better than each cell of the next tier by more than
+    ``margin``: 0 if left out, and perhaps negative.
+``pairs``
+    Pairs of cells, of which the first is better by more than ``margin``.
 ``alike``
     Cells of which no two differ by more than ``margin``.
 ``ratio``
-    Two cells, of which the first has ``between[0]`` to ``between[1]`` times as much as the second.
+    Two cells; the first has at least ``at_least`` and at most ``at_most`` times as much as the second.
 ``value``
-    A cell whose value lies ``between[0]`` and ``between[1]``.
+    A cell whose value is at least ``at_least`` and at most ``at_most``.
 ``best_for``
-    A cell, and others (``than``), than which it is better for ``between[0]`` to ``between[1]`` percent of the
-    clients.
+    A cell that is as good as all of ``than`` or better for at least ``at_least`` percent of the clients.
 
 ``measure`` is a column of the result, ``accuracy`` if left out; ``at`` lists points at which all must hold.
 """
@@ -38,44 +38,51 @@ from scipy.special import stdtr
 from fedsim.studies.intervals import Interval, interval
 
 LEVEL = 0.05
-LESS_IS_BETTER = ("loss", "bytes", "parameters", "std")
-"""How the names of measures begin of which less is better."""
+LESS_IS_BETTER = {"loss", "std_over_clients", "bytes", "parameters", "simulated_s"}
+"""Measures of which less is better, and so of ``parameters_to_`` a target."""
+COUNTED = ("bytes", "parameters", "best_for")
+"""How measures begin that are counted: equal differences with every seed are certain."""
 
 Verdict = Literal["shown", "not shown", "contradicted"]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two cells, seed by seed."""
+    """Two cells, seed by seed, or one."""
 
     words: str
     differences: Sequence[float]
     """The first minus the second; of a ratio, the differences of logarithms."""
-    evidence: Sequence[float]
-    """The differences as they are judged: their mean is positive where they speak for the claim."""
+    support: Sequence[float]
+    """Differences whose mean is above 0 where the claim holds."""
+    objection: Sequence[float]
+    """Differences whose mean is above 0 where the claim is wrong."""
+    is_counted: bool = False
 
     @property
-    def interval(self) -> Interval:
-        """The mean difference with its 95 % interval, by Student's t."""
-        found = interval(self.differences)
-        assert found is not None
-        return found
+    def interval(self) -> Interval | None:
+        """The mean difference with its 95 % interval; None where a target was not reached."""
+        return interval(self.differences) if all(map(math.isfinite, self.differences)) else None
 
     @property
-    def p(self) -> float:
-        """Two-sided p-value of the hypothesis that the mean of the evidence is 0, by Student's t."""
-        count, mean = len(self.evidence), fmean(self.evidence)
-        if count < 2 or not math.isfinite(mean):
+    def p_for(self) -> float:
+        """p-value of what supports the claim."""
+        return self._p(self.support)
+
+    @property
+    def p_against(self) -> float:
+        """p-value of what speaks against the claim."""
+        return self._p(self.objection)
+
+    def _p(self, values: Sequence[float]) -> float:
+        """Return the two-sided p-value of a mean above 0; 1 where the mean is not above 0."""
+        count = len(values)
+        if count < 2 or not all(map(math.isfinite, values)) or fmean(values) <= 0:
             return 1.0
-        error = stdev(self.evidence) / math.sqrt(count)
+        error = stdev(values) / math.sqrt(count)
         if error == 0:
-            return 0.0 if mean else 1.0
-        return float(2 * stdtr(count - 1, -abs(mean) / error))
-
-    @property
-    def speaks_for(self) -> bool:
-        """Whether the mean lies on the paper's side."""
-        return fmean(self.evidence) > 0
+            return 0.0 if self.is_counted else 1.0
+        return float(2 * stdtr(count - 1, -fmean(values) / error))
 
 
 @dataclass(frozen=True)
@@ -93,12 +100,12 @@ def judge(claim: Mapping[str, Any], result: Result) -> Judgement:
 
 
 def verdict(comparisons: Sequence[Comparison]) -> Verdict:
-    """Return the verdict on comparisons that a claim needs all of."""
-    are_certain = holm([one.p for one in comparisons])
-    certain = [one for one, is_certain in zip(comparisons, are_certain, strict=True) if is_certain]
-    if not all(one.speaks_for for one in certain):
+    """Return the verdict on comparisons that a claim needs all of, at least one."""
+    if not comparisons:
+        raise ValueError("a claim compares nothing")
+    if any(holm([one.p_against for one in comparisons])):
         return "contradicted"
-    return "shown" if len(certain) == len(comparisons) else "not shown"
+    return "shown" if all(holm([one.p_for for one in comparisons])) else "not shown"
 
 
 def holm(p_values: Sequence[float]) -> list[bool]:
@@ -114,54 +121,76 @@ def holm(p_values: Sequence[float]) -> list[bool]:
     return rejected
 
 
-def compared(
-    result: Result,
-    first: str,
-    second: str,
-    measure: str = "accuracy",
-    *,
-    beyond: float = 0.0,
-    way: int = 1,
-    scale: Callable[[float], float] = float,
+def better(
+    result: Result, first: str, second: str, measure: str = "accuracy", margin: float = 0
 ) -> Comparison:
-    """Compare two cells; differences above ``beyond`` speak for a claim, with ``way = -1`` those below it."""
+    """Compare two cells, of which the first is to be better by more than a margin.
+
+    A lead that is certainly smaller than the margin is no contradiction as long as it is a lead.
+    """
+    way = -1 if is_less_better(measure) else 1
+    differences = _differences(result, first, second, measure)
+    return Comparison(
+        f"{first} - {second}",
+        differences,
+        [way * value - margin for value in differences],
+        [min(0, margin) - way * value for value in differences],
+        measure.startswith(COUNTED),
+    )
+
+
+def is_less_better(measure: str) -> bool:
+    """Return whether less of a measure is better."""
+    return measure in LESS_IS_BETTER or measure.startswith(("parameters_to_", "client_losses"))
+
+
+def _differences(
+    result: Result, first: str, second: str, measure: str, scale: Callable[[float], float] = float
+) -> list[float]:
     ours, theirs = result.values(first, measure), result.values(second, measure)
-    differences = [scale(ours[seed]) - scale(theirs[seed]) for seed in ours]
-    sign = "/" if scale is math.log else "-"
-    evidence = [way * (value - beyond) for value in differences]
-    return Comparison(f"{first} {sign} {second}", differences, evidence)
+    if ours.keys() != theirs.keys():
+        raise ValueError(f"{first} and {second} have other seeds")
+    # Where neither reached a target, nothing is known of the difference.
+    return [
+        scale(ours[seed]) - scale(theirs[seed]) if math.isfinite(theirs[seed]) else -math.inf for seed in ours
+    ]
 
 
 def _comparisons(claim: Mapping[str, Any], result: Result) -> Iterator[Comparison]:
     measure, margin = claim.get("measure", "accuracy"), claim.get("margin", 0.0)
-    way = -1 if measure.startswith(LESS_IS_BETTER) else 1
     for point in claim.get("at", [""]):
         at = f" @ {point}" if point else ""
-        if "order" in claim:
-            for higher, lower in pairwise(claim["order"]):
-                for first, second in product(higher, lower):
-                    yield compared(result, first + at, second + at, measure, beyond=way * margin, way=way)
-        elif "alike" in claim:
-            means = {name + at: fmean(result.values(name + at, measure).values()) for name in claim["alike"]}
-            for first, second in combinations(sorted(means, key=lambda cell: -means[cell]), 2):
-                yield compared(result, first, second, measure, beyond=margin, way=-1)
-        elif "ratio" in claim:
-            first, second = claim["ratio"]
-            for bound, way in zip(claim["between"], (1, -1), strict=True):
-                yield compared(
-                    result, first + at, second + at, measure, beyond=math.log(bound), way=way, scale=math.log
-                )
-        else:
-            words, values = _single(claim, result, at, measure)
-            for bound, way in zip(claim["between"], (1, -1), strict=True):
-                yield Comparison(words, values, [way * (value - bound) for value in values])
+        tiers = pairwise(claim.get("order", ()))
+        pairs = [pair for higher, lower in tiers for pair in product(higher, lower)]
+        for first, second in (*pairs, *claim.get("pairs", ())):
+            yield better(result, first + at, second + at, measure, margin)
+        means = {
+            name + at: fmean(result.values(name + at, measure).values()) for name in claim.get("alike", ())
+        }
+        for first, second in combinations(sorted(means, key=lambda cell: -means[cell]), 2):
+            differences = _differences(result, first, second, measure)
+            yield _bounded(f"{first} - {second}", differences, {"at_most": margin}, measure)
+        if "ratio" in claim:
+            first, second = (name + at for name in claim["ratio"])
+            logs = _differences(result, first, second, measure, math.log)
+            bounds = {key: math.log(claim[key]) for key in ("at_least", "at_most") if key in claim}
+            for key, bound in bounds.items():
+                yield _bounded(f"{first} / {second}", logs, {key: bound}, measure)
+        if "value" in claim:
+            values = list(result.values(claim["value"] + at, measure).values())
+            for key in ("at_least", "at_most"):
+                if key in claim:
+                    yield _bounded(claim["value"] + at, values, {key: claim[key]}, measure)
+        if "best_for" in claim:
+            own = result.clients(claim["best_for"] + at)
+            others = [result.clients(name + at) for name in claim["than"]]
+            best = {seed: np.all([own[seed] >= other[seed] for other in others], axis=0) for seed in own}
+            shares = [100 * float(np.mean(clients)) for clients in best.values()]
+            yield _bounded(f"{claim['best_for']}{at} is the best for", shares, claim, "best_for")
 
 
-def _single(claim: Mapping[str, Any], result: Result, at: str, measure: str) -> tuple[str, list[float]]:
-    """Return a cell's values by seed, or for what percentage of the clients it is better than others."""
-    if "value" in claim:
-        return claim["value"] + at, list(result.values(claim["value"] + at, measure).values())
-    first, *others = (result.clients(name + at) for name in (claim["best_for"], *claim["than"]))
-    best = {seed: np.all([own > other[seed] for other in others], axis=0) for seed, own in first.items()}
-    shares = [100 * float(np.mean(clients)) for clients in best.values()]
-    return f"{claim['best_for']}{at} is the best for", shares
+def _bounded(words: str, values: Sequence[float], bound: Mapping[str, Any], measure: str) -> Comparison:
+    """Compare values with a bound, ``at_least`` or ``at_most``."""
+    way, limit = (1, bound["at_least"]) if "at_least" in bound else (-1, bound["at_most"])
+    support = [way * (value - limit) for value in values]
+    return Comparison(words, values, support, [-value for value in support], measure.startswith(COUNTED))

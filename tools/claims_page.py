@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from claims import Comparison, Judgement, compared, judge
+from claims import Comparison, Judgement, better, judge
 from papers import Result, finished, read_result
 
 from fedsim.report import number_format
@@ -22,13 +22,16 @@ MEASURES = {
     "global": ("global %", 1, " points"),
     "best_global": ("best global %", 1, " points"),
     "loss": ("loss", 3, ""),
+    "client_losses[0,2]": ("loss of clients 0 and 2", 3, ""),
 }
 """Headings of measures, with the decimals and the unit of differences."""
 SHOWN = {"shown": "**shown**", "not shown": "not shown", "contradicted": "**contradicted**"}
 TOO_CLOSE = 3.0
-"""Points between training alone and the best method, below which a table says nothing of personal methods."""
+"""If training alone comes within so many points of the best, a table cannot judge personal methods."""
 CEILING = 97.0
 """Accuracy in percent, above which methods are hard to tell apart."""
+NO_METHODS = ("local", "centralized")
+"""Algorithms without an exchange of knowledge between clients."""
 
 
 def page() -> str:
@@ -62,15 +65,15 @@ def _verdict(claim: Mapping[str, Any], judgement: Judgement | None) -> str:
 
 
 def _study(result: Result, figures: Mapping[str, str]) -> Iterator[str]:
-    """Yield a study's command, its cost and its table; ``figures`` are the paper's, by cell or by variant."""
+    """Yield a study's command, its cost and its table; ``figures`` are the paper's, by cell."""
     yield "```console"
     yield f"$ fedsim study scenarios/papers/studies/{result.name}.toml"
     yield "```"
     yield ""
     seeds = len({row["seed"] for row in result.rows})
     yield (
-        f"Settings of commit {result.commit}; {len(result.cells)} variants with {seeds} seeds; the runs took "
-        f"{number_format.duration(result.real_s)} of real time, tuning included, if done one after the other."
+        f"Settings of commit {result.commit}, {seeds} seeds. All runs and trials took "
+        f"{number_format.duration(result.real_s)} of real time, one after the other."
     )
     yield ""
     shown = [name for name in MEASURES if _is_shown(name, result)]
@@ -81,7 +84,7 @@ def _study(result: Result, figures: Mapping[str, str]) -> Iterator[str]:
     for label, by_seed in result.cells.items():
         rows = list(by_seed.values())
         cells = [label, *(rows[0][path] for path in result.tuned)]
-        cells += [figures.get(label, figures.get(label.partition(" @ ")[0], "-"))] if figures else []
+        cells += [figures.get(label, "-")] if figures else []
         cells += [_spread(rows, name) for name in shown]
         cells += [number_format.duration(_mean(rows, name)) for name in ("simulated_s", "client_compute_s")]
         cells += [number_format.size(_mean(rows, "bytes")), f"{_mean(rows, 'parameters'):,.0f}"]
@@ -91,21 +94,23 @@ def _study(result: Result, figures: Mapping[str, str]) -> Iterator[str]:
 
 
 def _limits(result: Result) -> Iterator[str]:
-    """Yield what is to be said where training alone is as good as the best, or the best is near 100 %."""
-    for point in dict.fromkeys(row["cell"].partition(" @ ")[2] for row in result.rows):
-        means = {
-            cell.partition(" @ ")[0]: _mean(list(rows.values()), "accuracy")
-            for cell, rows in result.cells.items()
-            if cell.partition(" @ ")[2] == point and all(row["accuracy"] for row in rows.values())
-        }
+    """Yield a warning where training alone is as good as the best method, or the best is near 100 %."""
+    points: dict[str, dict[bool, list[float]]] = {}
+    for cell, rows in result.cells.items():
+        one = next(iter(rows.values()))
+        if one["accuracy"] and one["algorithm"] != "centralized":
+            by_kind = points.setdefault(cell.partition(" @ ")[2], {True: [], False: []})
+            by_kind[one["algorithm"] in NO_METHODS].append(_mean(list(rows.values()), "accuracy"))
+    for point, by_kind in points.items():
         at = f" with {point}" if point else ""
-        if "local" in means and max(means.values()) - means["local"] < TOO_CLOSE:
+        alone, best = max(by_kind[True]), max(by_kind[False])
+        if best - alone < TOO_CLOSE:
             yield (
-                f"Training alone is within {TOO_CLOSE:g} points of the best{at}: there this study says "
-                "nothing for or against personal methods."
+                f"Training alone comes within {TOO_CLOSE:g} points of the best method{at}, or is better: "
+                "there this study cannot judge personal methods."
             )
-        if means and max(means.values()) > CEILING:
-            yield f"The best reaches more than {CEILING:g} %{at}: there this study tells methods apart badly."
+        if best > CEILING:
+            yield f"The best method is above {CEILING:g} %{at}: there methods are hard to tell apart."
 
 
 def _claims(
@@ -122,7 +127,7 @@ def _claims(
             result = results.get(experiment.get("study", claim["study"]))
             if result is not None:
                 first, second = experiment["cells"]
-                one = compared(result, first, second, measure)
+                one = better(result, first, second, measure)
                 yield f"- {experiment['asks']} {_difference(one, measure)}."
         yield ""
         if "reason" in claim:
@@ -133,9 +138,10 @@ def _claims(
 def _words(claim: Mapping[str, Any], one: Comparison, measure: str) -> str:
     """Return a comparison of a claim: a difference, a ratio, or a single value."""
     found = one.interval
+    if found is None:
+        return f"{one.words}: not reached with every seed"
     if "ratio" in claim:
-        ends = [found.mean, found.low, found.high]
-        mean, low, high = (math.exp(math.inf if end is None else end) for end in ends)
+        mean, low, high = (math.exp(end or 0) for end in (found.mean, found.low, found.high))
         return f"{one.words}: {mean:.2f} ({low:.2f} to {high:.2f})"
     if "best_for" in claim:
         return f"{one.words} {found.mean:.0f} ± {found.half or 0:.0f} % of the clients"
@@ -145,6 +151,10 @@ def _words(claim: Mapping[str, Any], one: Comparison, measure: str) -> str:
 
 
 def _difference(one: Comparison, measure: str) -> str:
+    if one.interval is None:
+        return f"{one.words}: not reached with every seed"
+    if measure not in MEASURES:
+        return f"{one.words}: {one.interval.mean:+.3g} ± {one.interval.half or 0:.2g}"
     _, decimals, unit = MEASURES[measure]
     spread = "" if one.interval.half is None else f" ± {one.interval.half:.{decimals}f}"
     return f"{one.words}: {one.interval.mean:+.{decimals}f}{spread}{unit}"
@@ -152,7 +162,7 @@ def _difference(one: Comparison, measure: str) -> str:
 
 def _is_shown(name: str, result: Result) -> bool:
     """Whether a table has a column of a measure: losses only where there are no accuracies."""
-    there = [name for name in MEASURES if all(row[name] for row in result.rows)]
+    there = [name for name in MEASURES if all(row.get(name) for row in result.rows)]
     return name in there and (name != "loss" or "accuracy" not in there)
 
 

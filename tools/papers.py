@@ -5,11 +5,11 @@ Run from the root of the repository, with the folders of the studies::
     fedsim study scenarios/papers/studies/ktpfl_table1_fashion.toml
     python tools/papers.py runs/ktpfl_table1_fashion
 
-A result has a row for each variant, point of the grid and seed. Its first line names the hash of the
-settings, their commit, and the real time of all runs and trials. A study whose settings are not committed, or
-are not those that ran, or of which runs are missing is refused. Of a study that states budgets (``at``) the
-accuracy of every evaluation is written too, below ``curves``.
-``tests/test_claims.py`` fails if a settings file is newer than its result.
+A result has a row for each variant, point of the grid and seed. Its first line has the hash of the settings,
+their commit, that of the code, and the real time of all runs and trials. Refused are studies whose settings
+were not committed before the first run or have changed since, and studies with missing runs. For a study with
+budgets (``at``) all evaluations are written too, below ``curves``. ``tests/test_claims.py`` fails if settings
+are newer than their result.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import subprocess
 import sys
 import tomllib
@@ -30,12 +31,14 @@ from typing import Any
 
 import numpy as np
 
+from fedsim import example_files
 from fedsim.params import Array
 from fedsim.report import number_format
 from fedsim.report.read_parquet import read_columns
 from fedsim.report.summary import read_summary
+from fedsim.runtime.budget import MEASURES
 from fedsim.studies.answer_files import Answers, read_folder
-from fedsim.studies.plan import TUNING, Setting, load_study
+from fedsim.studies.plan import Setting, load_study
 
 FOLDER = Path(__file__).parents[1] / "scenarios" / "papers"
 STUDIES, RESULTS = FOLDER / "studies", FOLDER / "results"
@@ -77,12 +80,22 @@ class Result:
     def values(self, cell: str, measure: str) -> dict[int, float]:
         """Return the values of a column by seed; infinite where a target was not reached.
 
-        A cell may name a column of its own: ``"fedavg_ft : untuned @ 0.1"``.
+        A cell may name a column of its own: ``"fedavg_ft : untuned @ 0.1"``. ``client_losses[0,2]`` is the
+        mean loss of these clients.
         """
         variant, at, point = cell.partition(" @ ")
         variant, _, own = variant.partition(" : ")
         rows = self.cells[variant + at + point]
-        return {seed: float(row[own or measure] or "inf") for seed, row in rows.items()}
+        column = own or measure
+        if column.startswith("client_losses["):
+            chosen = [int(client) for client in column[len("client_losses[") : -1].split(",")]
+            losses = {seed: row["client_losses"].split() for seed, row in rows.items()}
+            return {
+                seed: fmean(float(values[client]) for client in chosen) for seed, values in losses.items()
+            }
+        if not column.startswith("parameters_to_") and not all(row[column] for row in rows.values()):
+            raise ValueError(f"{cell} has no {column}")
+        return {seed: float(row[column] or "inf") for seed, row in rows.items()}
 
     def clients(self, cell: str) -> dict[int, Array]:
         """Return the accuracies of single clients by seed, in percent."""
@@ -91,7 +104,13 @@ class Result:
 
 def settings_hash(name: str) -> str:
     """Return the SHA-256 of a study's settings, without their comments."""
-    settings = tomllib.loads((STUDIES / f"{name}.toml").read_text("utf-8"))
+    return _hash((STUDIES / f"{name}.toml").read_text("utf-8"))
+
+
+def _hash(text: str) -> str:
+    settings = tomllib.loads(text)
+    if isinstance(settings["base"], str):  # an example
+        settings["base"] = tomllib.loads(example_files.file_of(settings["base"]).read_text("utf-8"))
     return sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
@@ -128,7 +147,7 @@ def main() -> int:
     for folder in sys.argv[1:]:
         answers = read_folder(Path(folder))
         name = answers.plan.name
-        if problem := _problem(answers, name):
+        if problem := _problem(answers, name, Path(folder)):
             print(f"{folder}: {problem}", file=sys.stderr)
             return 1
         RESULTS.mkdir(exist_ok=True)
@@ -142,7 +161,7 @@ def main() -> int:
     return 0
 
 
-def _problem(answers: Answers, name: str) -> str | None:
+def _problem(answers: Answers, name: str, folder: Path) -> str | None:
     """Return why a study has no result."""
     file = STUDIES / f"{name}.toml"
     if not file.is_file():
@@ -151,22 +170,48 @@ def _problem(answers: Answers, name: str) -> str | None:
         run, why = next(iter(answers.failed.items()))
         count = number_format.several(len(answers.failed), "run")
         return f"{count} missing or failed, such as {run}: {why}"
-    if _git("status", "--porcelain", "--", str(file)):
-        return f"{file.name} has changes that are not committed: commit settings before they are run"
     expected = {run.label: run.scenario_toml for run in load_study(file).runs}
     if any(expected.get(run.label) != run.scenario_toml for run in answers.plan.runs):
         return f"{file.name} has changed since: run it again"
+    _, committed_s = settings_commit(name)
+    began_s = min(_began_s(folder / run.label) for run in answers.plan.runs)
+    if committed_s > began_s:
+        return f"the settings of {file.name} were not committed before the first run: run it again"
     return None
+
+
+def settings_commit(name: str) -> tuple[str, float]:
+    """Return the first commit that has a study's present settings, and its time; never, if none has."""
+    file, found = STUDIES / f"{name}.toml", ("none", math.inf)
+    wanted = settings_hash(name)
+    for line in _git("log", "--format=%h %ct", "--", str(file)).splitlines():
+        commit, at_s = line.split()
+        text = _git("show", f"{commit}:./{file.relative_to(FOLDER)}")
+        if _hash(text) != wanted:
+            break
+        found = commit, float(at_s)
+    return found
+
+
+def _began_s(run: Path) -> float:
+    """Return when a run began, in seconds since 1970, to the second."""
+    summary = run / "summary.json"
+    return summary.stat().st_mtime - float(read_summary(run)["wall_s"])
 
 
 def _text(answers: Answers, name: str, folder: Path) -> str:
     """Return the text of a result."""
-    rows = [row(answers, run.setting, run.seed, folder / run.label) for run in answers.plan.runs]
-    folders = [folder / run.label for run in answers.plan.runs]
-    folders += sorted((folder / TUNING).glob("*/")) if answers.trials else []
-    real_s = sum(read_summary(run)["wall_s"] for run in folders)
-    commit = _git("log", "-1", "--format=%h", "--", str(STUDIES / f"{name}.toml"))
-    return f"# settings {settings_hash(name)}, commit {commit}, real_s {real_s:.0f}\n" + _csv(rows)
+    runs = answers.plan.runs
+    rows = [row(answers, run.setting, run.seed, folder / run.label) for run in runs]
+    labels = [run.label for run in (*load_study(STUDIES / f"{name}.toml").all_trials, *runs)]
+    real_s = sum(read_summary(folder / label)["wall_s"] for label in labels)
+    said = {
+        "settings": settings_hash(name),
+        "commit": settings_commit(name)[0],
+        "code": _git("rev-parse", "--short", "HEAD"),
+        "real_s": f"{real_s:.0f}",
+    }
+    return f"# {', '.join(f'{key} {value}' for key, value in said.items())}\n{_csv(rows)}"
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -201,6 +246,7 @@ def row(answers: Answers, setting: Setting, seed: int, folder: Path) -> dict[str
     }
     return {
         "cell": cell_of(setting),
+        "algorithm": setting.algorithm,
         **{path: chosen[path] for path in answers.plan.tuned},
         "seed": seed,
         **{key: "" if share is None else f"{100 * share:.4f}" for key, share in shown.items()},
@@ -213,7 +259,8 @@ def row(answers: Answers, setting: Setting, seed: int, folder: Path) -> dict[str
         "client_compute_s": f"{summary['time']['compute_s']:.6g}",
         "real_s": f"{summary['wall_s']:.1f}",
         "model_hash": summary["model_hash"][:16],
-        "clients": _of_clients(folder),
+        "clients": _of_clients(folder, "accuracy", 100, ".1f"),
+        "client_losses": _of_clients(folder, "loss", 1, ".6g"),
         **_students(folder),
     }
 
@@ -229,10 +276,12 @@ def _word(value: object) -> str:
     return str(tomllib.loads(f"value = {text}")["value"]["name"]) if text.startswith("{") else text
 
 
-def _of_clients(folder: Path) -> str:
-    """Return the accuracies of the clients at the end, in percent; none where there are many clients."""
-    accuracy = read_columns(folder / "clients.parquet", ("accuracy",))["accuracy"]
-    return " ".join(f"{100 * share:.1f}" for share in accuracy) if len(accuracy) <= MAX_CLIENTS else ""
+def _of_clients(folder: Path, column: str, factor: float, form: str) -> str:
+    """Return a value of each client at the end; nothing where there are many clients, or no such values."""
+    values = read_columns(folder / "clients.parquet", (column,))[column].astype(float)
+    if len(values) > MAX_CLIENTS or not np.isfinite(values).any():
+        return ""
+    return " ".join(f"{factor * value:{form}}" for value in values)
 
 
 def _students(folder: Path) -> dict[str, str]:
@@ -245,9 +294,8 @@ def _students(folder: Path) -> dict[str, str]:
 def _targets(answers: Answers, setting: Setting, seed: int) -> Iterator[tuple[str, int | str]]:
     """Yield the parameters that were sent until each target was reached; empty where it was not."""
     curve, config = answers.curves[setting][seed], answers.plan.config
-    column = {"global": "accuracy_global", "personal_mean": "accuracy_personal_mean"}.get(config.of, "")
     for target in config.targets:
-        reached = np.flatnonzero(curve[column] >= target)
+        reached = np.flatnonzero(curve[MEASURES[config.of].column] >= target)
         sent = (
             sum(curve[way][reached[0]] for way in ("parameters_up", "parameters_down"))
             if len(reached)

@@ -124,7 +124,7 @@ TUNING = Table(
     {
         **_SETTING,
         "seed": count("Seed of the trial."),
-        "accuracy": number("Accuracy on the clients' validation samples at the end, mean over clients."),
+        "accuracy": number("Accuracy at the end by which is tuned, of clients on their validation samples."),
         "chosen": flag("Whether these values were chosen."),
     },
 )
