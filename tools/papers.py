@@ -187,9 +187,8 @@ def settings_commit(name: str) -> tuple[str, float]:
     for line in _git("log", "--format=%h %ct", "--", str(file)).splitlines():
         commit, at_s = line.split()
         text = _git("show", f"{commit}:./{file.relative_to(FOLDER)}")
-        if _hash(text) != wanted:
-            break
-        found = commit, float(at_s)
+        if _hash(text) == wanted:
+            found = commit, float(at_s)
     return found
 
 
