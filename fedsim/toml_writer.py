@@ -72,7 +72,7 @@ def _table(table: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[str]:
 
 
 def _with_headers(table: Mapping[str, Any], above: tuple[str, ...]) -> dict[str, Any]:
-    """Return what has a header, which is written last; so must then be any table that follows it."""
+    """Return what is written last, with a header: also any table behind one, which thereby keeps its place."""
     later: dict[str, Any] = {}
     for name, child in table.items():
         if _has_header(child, above) or (later and isinstance(child, Mapping)):

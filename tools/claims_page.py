@@ -27,7 +27,7 @@ MEASURES = {
 """Headings of measures, with the decimals and the unit of differences."""
 SHOWN = {"shown": "**shown**", "not shown": "not shown", "contradicted": "**contradicted**"}
 TOO_CLOSE = 3.0
-"""If training alone comes within so many points of the best, a table cannot judge personal methods."""
+"""If training alone comes within so many points of the best method, a table cannot judge personal methods."""
 CEILING = 97.0
 """Accuracy in percent, above which methods are hard to tell apart."""
 NO_METHODS = ("local", "centralized")
