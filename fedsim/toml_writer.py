@@ -72,7 +72,7 @@ def _table(table: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[str]:
 
 
 def _with_headers(table: Mapping[str, Any], above: tuple[str, ...]) -> dict[str, Any]:
-    """Return what is written last, with a header: also any table behind one, which thereby keeps its place."""
+    """Return what is written last, with a header: any table behind one too, so that it keeps its place."""
     later: dict[str, Any] = {}
     for name, child in table.items():
         if _has_header(child, above) or (later and isinstance(child, Mapping)):
