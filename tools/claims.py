@@ -38,7 +38,7 @@ from scipy.special import stdtr
 from fedsim.studies.intervals import Interval, interval
 
 LEVEL = 0.05
-LESS_IS_BETTER = {"loss", "std_over_clients", "bytes", "parameters", "simulated_s"}
+LESS_IS_BETTER = {"loss", "std_over_clients", "bytes", "parameters", "simulated_s", "client_compute_s"}
 """Measures of which less is better, and so of ``parameters_to_`` a target."""
 COUNTED = ("bytes", "parameters", "best_for")
 """How measures begin that are counted: equal differences with every seed are certain."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 import shutil
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from tempfile import TemporaryDirectory
 
 from papers import STUDIES, read_curves, read_result
@@ -22,7 +22,7 @@ from fedsim.figures.drawing import write_figures
 from fedsim.figures.study_curves import study_curve_figures
 from fedsim.report import number_format
 from fedsim.studies.budgets import Budget, accuracy_within
-from fedsim.studies.intervals import interval, is_best
+from fedsim.studies.intervals import Interval, interval, is_best
 from fedsim.studies.plan import load_study
 
 STUDY = "phones"
@@ -36,40 +36,38 @@ BUFFERED = tuple(
 
 
 def table() -> str:
-    """Return the accuracy of each variant within each budget of the study, in Markdown."""
-    result = read_result(STUDY)
-    took = number_format.duration(result.real_s)
-    cost = f"Settings of commit {result.commit}; the runs took {took} of real time, one after the other."
-    return "\n".join([cost, "", *_rows()])
-
-
-def _rows() -> Iterator[str]:
+    """Return the accuracy of each variant within each budget of the study, and in the end, in Markdown."""
     result, curves = read_result(STUDY), read_curves(STUDY)
     at = load_study(STUDIES / f"{STUDY}.toml").config.at
     budgets = [Budget("time_s", amount, True) for amount in at.simulated]
     budgets += [Budget("bytes", amount, True) for amount in at.bytes]
     shows = {"time_s": number_format.duration, "bytes": number_format.size}
     heads = [f"within {shows[budget.bounds](budget.amount)}" for budget in budgets]
-    yield f"| accuracy % | {' | '.join([*heads, 'bytes in the end'])} |"
-    yield "|---" * (len(heads) + 2) + "|"
-    cells = {}
+    found: dict[str, list[Interval | None]] = {}
     for cell, by_seed in curves.items():
         within = [
-            [accuracy_within(curve, budget, "personal_mean") for curve in by_seed.values()]
+            [100 * accuracy_within(curve, budget, "personal_mean") for curve in by_seed.values()]
             for budget in budgets
         ]
-        cells[cell] = [
-            None if any(map(math.isnan, values)) else interval([100 * value for value in values])
-            for values in within
-        ]
-    for cell, found in cells.items():
+        within.append([*result.values(cell, "accuracy").values()])
+        found[cell] = [None if any(map(math.isnan, values)) else interval(values) for values in within]
+    took = number_format.duration(result.real_s)
+    lines = [
+        f"Settings of commit {result.commit}. All runs and trials took {took} of real time, one by one.",
+        "",
+        f"| accuracy % | {' | '.join(heads)} | in the end | after | bytes |",
+        "|---" * (len(heads) + 4) + "|",
+    ]
+    for cell, own in found.items():
         words = []
-        for number, one in enumerate(found):
-            others = [row[number] for row in cells.values()]
+        for number, one in enumerate(own):
+            others = [row[number] for row in found.values()]
             star = "*" if is_best(one, others, len(curves[cell]), highest=True) else ""
             words.append("-" if one is None else f"{one.mean:.1f} ± {one.half or 0:.1f}{star}")
-        sent = [float(row["bytes"]) for row in result.cells[cell].values()]
-        yield f"| {cell} | {' | '.join(words)} | {number_format.size(sum(sent) / len(sent))} |"
+        words.append(number_format.duration(fmean(result.values(cell, "simulated_s").values())))
+        words.append(number_format.size(fmean(result.values(cell, "bytes").values())))
+        lines.append(f"| {cell} | {' | '.join(words)} |")
+    return "\n".join(lines)
 
 
 def figures() -> dict[str, Figure]:
