@@ -27,11 +27,9 @@ from fedsim.studies.plan import load_study
 
 STUDY = "phones"
 PICTURES = Path(__file__).parents[1] / "docs" / "static"
-ROUNDS = ("local", "fedavg", "fedavg_ft", "ditto", "fedme", "fedmd", "ktpfl", "perfed_ckt")
+ROUNDS = ("local", "fedavg_ft", "ditto", "fedper", "fedme", "fedmd", "perfed_ckt")
 """What the pictures of time and bytes show."""
-BUFFERED = tuple(
-    name + how for name in ("fedavg", "fedavg_ft", "ditto", "perfedavg") for how in ("", ", buffered")
-)
+BUFFERED = tuple(name + how for name in ("fedavg_ft", "ditto", "perfedavg") for how in ("", ", buffered"))
 """What the picture of pacings shows."""
 
 
