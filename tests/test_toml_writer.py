@@ -25,7 +25,7 @@ def test_what_is_written_reads_back(document: dict[str, Any]) -> None:
     assert tomllib.loads(toml_writer.document(document)) == document
 
 
-tables = st.recursive(
+tables: st.SearchStrategy[dict[str, Any]] = st.recursive(
     st.just({}), lambda inner: st.dictionaries(st.text("ab", min_size=1), inner, max_size=3)
 )
 
