@@ -20,14 +20,14 @@ def document(path: Path) -> dict[str, Any]:
     return tomllib.loads(path.read_text("utf-8"))
 
 
-def small(path: Path) -> StudyPlan:
-    """Return a study with handwritten images that are drawn by a program, and two rounds for few clients."""
+def small(path: Path, tmp_path: Path) -> StudyPlan:
+    """Return a study of two rounds for few clients, with images or a play that a program has made."""
     study = document(path)
     base = study["base"]
     if isinstance(base, dict):
         base["run"] = {"rounds": 2}
         base["training"] |= {"epochs": 1} if "epochs" in base["training"] else {"steps": 2}
-        base["data"] = _embedded(base["data"], len(base["fleet"]))
+        base["data"] = _embedded(base["data"], tmp_path)
         for group in base["fleet"]:
             group["count"] = min(group["count"], MAX_CLIENTS // len(base["fleet"]))
         participation = base.setdefault("participation", {})
@@ -52,10 +52,15 @@ def small(path: Path) -> StudyPlan:
     return load_study(study)
 
 
-def _embedded(data: Mapping[str, Any], groups: int) -> dict[str, Any]:
-    """Return the same data settings with embedded images, where the study has files."""
+def _embedded(data: Mapping[str, Any], tmp_path: Path) -> dict[str, Any]:
+    """Return the same data settings with data that needs no files, where the study has files."""
     changed = {name: value for name, value in data.items() if name not in ("name", "params", "limit")}
-    changed |= {"name": "writers", "params": {"num_writers": 40, "size": 28}, "limit": 800}
+    if data["name"] == "shakespeare":
+        speeches = [f"ROLE {number % 16}:\n{'To be, or not to be. ' * 9}\n\n" for number in range(96)]
+        (tmp_path / "play.txt").write_text("".join(speeches), "utf-8")
+        changed |= {"name": "shakespeare", "params": {"file": str(tmp_path / "play.txt"), "stride": 81}}
+    else:
+        changed |= {"name": "writers", "params": {"num_writers": 40, "size": 28}, "limit": 800}
     if "public" in data:
         changed["public"] = dict(data["public"]) | {"size": 40}
         if "source" in data["public"]:
@@ -69,8 +74,8 @@ def _foreign() -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_every_variant_runs(path: Path) -> None:
-    for one in small(path).runs:
+def test_every_variant_runs(path: Path, tmp_path: Path) -> None:
+    for one in small(path, tmp_path).runs:
         result = run(build(one.scenario))
         assert result.final is not None, one.label
         assert result.non_finite is None, one.label
