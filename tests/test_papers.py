@@ -66,7 +66,7 @@ def test_a_result_has_a_row_for_each_run(folder: Path, monkeypatch: pytest.Monke
     assert list(result.cells) == ["local @ iid", "tuned @ iid"]
     assert [list(by_seed) for by_seed in result.cells.values()] == [[0, 1], [0, 1]]
     assert (result.commit, result.settings) == ("0abc123", papers.settings_hash("tiny"))
-    assert result.real_s > 0
+    assert result.real_s == pytest.approx(sum(float(row["real_s"]) for row in result.rows), abs=1)
     for row in result.rows:
         assert 0 <= float(row["accuracy"]) <= 100
         assert row["parameters_to_100"] == "" or row["best"] == "100.0000"
