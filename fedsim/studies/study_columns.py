@@ -124,7 +124,7 @@ TUNING = Table(
     {
         **_SETTING,
         "seed": count("Seed of the trial."),
-        "accuracy": number("Accuracy at the end by which is tuned, of clients on their validation samples."),
+        "accuracy": number("Accuracy at the end that tuning compares; clients on their validation samples."),
         "chosen": flag("Whether these values were chosen."),
     },
 )
