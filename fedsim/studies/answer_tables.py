@@ -212,7 +212,7 @@ def tuning_table(plan: StudyPlan, tuning: Tuning) -> TextTable:
         rows.append((setting.variant, *tried, str(len(by_seed)), score + mark))
     headings = ["variant", *path_headings([*plan.grid, *plan.tuned]), "trials", "accuracy %"]
     notes = [
-        f"{MEASURES[plan.config.of].words}, at the end; clients on their validation samples; {BEST} chosen",
+        f"on the clients' validation samples, mean over clients, at the end; {BEST} chosen",
         _plus_minus(plan),
     ]
     return TextTable(headings, rows, notes, title="tuned by validation")

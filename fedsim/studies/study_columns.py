@@ -124,7 +124,7 @@ TUNING = Table(
     {
         **_SETTING,
         "seed": count("Seed of the trial."),
-        "accuracy": number("Accuracy at the end that tuning compares; clients on their validation samples."),
+        "accuracy": number("Accuracy on the clients' validation samples at the end, mean over clients."),
         "chosen": flag("Whether these values were chosen."),
     },
 )

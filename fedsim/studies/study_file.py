@@ -70,9 +70,7 @@ class AtConfig(Config):
 
 
 class TuneConfig(Config):
-    """How values are tuned: by the accuracy ``of`` on clients' validation samples, mean over seeds.
-
-    With ``of = "global"`` it is that on the global test set, which is another one for each seed.
+    """How values are tuned: by the accuracy on clients' validation samples, mean over clients and seeds.
 
     Beside ``seeds`` it has lists of values by path; every combination is tried.
     """

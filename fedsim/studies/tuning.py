@@ -1,10 +1,9 @@
 """Choosing values by validation: each setting gets, of the values that were tried, the best ones.
 
-A trial is a run with a seed of the tuning, whose clients are measured on their validation samples. Its score
-is the accuracy at its end that the study asks for (``of``), the mean over clients if it says nothing; one on
-the global test set is that of the trial's own seed. A candidate's score is the mean over its trials; of
-equals the first in the file is chosen. A candidate of which a trial has failed, or ended with a model or a
-loss that is not finite, is not chosen.
+A trial is a run with a seed of the tuning, measured on the clients' validation samples. Its score is the mean
+over clients of the accuracy at its end. A candidate's score is the mean over its trials; of equals the first
+in the file is chosen. A candidate of which a trial has failed, or ended with a model or a loss that is not
+finite, is not chosen.
 """
 
 from __future__ import annotations
@@ -19,8 +18,6 @@ import numpy as np
 from fedsim.report.places import holds_scenario
 from fedsim.report.read_parquet import read_columns
 from fedsim.report.summary import read_summary
-from fedsim.runtime.budget import MEASURES
-from fedsim.studies.curves import MEASURED
 from fedsim.studies.plan import Setting, StudyPlan
 
 
@@ -41,7 +38,7 @@ def read_tuning(plan: StudyPlan, parent: Path) -> Tuning:
             trial.seed: score
             for trial in trials
             if holds_scenario(parent / trial.label, trial.scenario_toml)
-            and (score := _score(parent / trial.label, MEASURED[MEASURES[plan.config.of].column])) is not None
+            and (score := _score(parent / trial.label)) is not None
         }
         for key, trials in plan.trials.items()
     }
@@ -59,9 +56,9 @@ def choose(scores: Mapping[tuple[Setting, int], Mapping[int, float]], seeds: int
     return {setting: number for setting, (_, number) in best.items()}
 
 
-def _score(folder: Path, column: str) -> float | None:
+def _score(folder: Path) -> float | None:
     if not read_summary(folder)["finite"]:
         return None
-    accuracy = read_columns(folder / "rounds.parquet", (column,))[column].astype(float)
+    accuracy = read_columns(folder / "rounds.parquet", ("accuracy_mean",))["accuracy_mean"]
     measured = accuracy[np.isfinite(accuracy)]
     return float(measured[-1]) if len(measured) else None

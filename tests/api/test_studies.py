@@ -81,17 +81,6 @@ def test_runs_of_an_opened_study_that_are_not_finite_are_told(tiny: dict[str, An
     assert opened.failed == {"local-seed0": NOT_FINITE}
 
 
-def test_what_a_study_asks_for_decides_what_is_chosen(tiny: dict[str, Any], tmp_path: Path) -> None:
-    tiny["data"]["split"] = [0.6, 0.2, 0.2]
-    tune = {"seeds": [100], "training.lr": [0.1, 0.5]}
-    study = {"base": tiny, "of": "global", "variant": [{"algorithm": "fedavg"}], "tune": tune}
-    fedsim.study(study, out=tmp_path / "study", jobs=1)
-    rows = (tmp_path / "study" / "tuning.csv").read_text("utf-8").splitlines()
-    for line, lr in zip(rows[1:], (0.1, 0.5), strict=True):
-        trial = opened_as(fedsim.Result, tmp_path / "study" / "tuning" / f"fedavg-lr-{lr}-seed100")
-        assert line.split(",")[4] == str(trial.summary["accuracy"]["global"])
-
-
 def test_a_trial_that_is_not_finite_is_no_failure(tiny: dict[str, Any], tmp_path: Path) -> None:
     tiny["training"] |= {"weight_decay": 1e6}
     tiny["data"]["split"] = [0.6, 0.2, 0.2]
