@@ -82,8 +82,8 @@ def main() -> int:
     with TemporaryDirectory() as folder:
         write_figures([Section("", "", list(figures().values()))], Path(folder))
         for name in figures():
-            shutil.copy(Path(folder) / f"{name}.svg", PICTURES / f"{name}.svg")
-            print(f"wrote {PICTURES / name}.svg")
+            shutil.copy(Path(folder) / f"{name}.png", PICTURES / f"{name}.png")
+            print(f"wrote {PICTURES / name}.png")
     return 0
 
 
