@@ -38,10 +38,12 @@ from scipy.special import stdtr
 from fedsim.studies.intervals import Interval, interval
 
 LEVEL = 0.05
-LESS_IS_BETTER = {"loss", "std_over_clients", "bytes", "parameters", "simulated_s", "client_compute_s"}
-"""Measures of which less is better, and so of ``parameters_to_`` a target."""
+LESS_IS_BETTER = ("loss", "client_losses", "std_", "bytes", "parameters", "simulated_s", "client_compute_s")
+"""Prefixes of measures of which less is better."""
 COUNTED = ("bytes", "parameters", "best_for")
-"""How measures begin that are counted: equal differences with every seed are certain."""
+"""Prefixes of measures that are counted, so that equal differences with every seed are certain."""
+
+BOUNDS = ("at_least", "at_most")
 
 Verdict = Literal["shown", "not shown", "contradicted"]
 
@@ -128,7 +130,7 @@ def better(
 
     A lead that is certainly smaller than the margin is no contradiction as long as it is a lead.
     """
-    way = -1 if is_less_better(measure) else 1
+    way = -1 if measure.startswith(LESS_IS_BETTER) else 1
     differences = _differences(result, first, second, measure)
     return Comparison(
         f"{first} - {second}",
@@ -139,21 +141,13 @@ def better(
     )
 
 
-def is_less_better(measure: str) -> bool:
-    """Return whether less of a measure is better."""
-    return measure in LESS_IS_BETTER or measure.startswith(("parameters_to_", "client_losses"))
-
-
 def _differences(
     result: Result, first: str, second: str, measure: str, scale: Callable[[float], float] = float
 ) -> list[float]:
     ours, theirs = result.values(first, measure), result.values(second, measure)
     if ours.keys() != theirs.keys():
         raise ValueError(f"{first} and {second} have other seeds")
-    # Where neither reached a target, nothing is known of the difference.
-    return [
-        scale(ours[seed]) - scale(theirs[seed]) if math.isfinite(theirs[seed]) else -math.inf for seed in ours
-    ]
+    return [scale(ours[seed]) - scale(theirs[seed]) for seed in ours]
 
 
 def _comparisons(claim: Mapping[str, Any], result: Result) -> Iterator[Comparison]:
@@ -173,14 +167,12 @@ def _comparisons(claim: Mapping[str, Any], result: Result) -> Iterator[Compariso
         if "ratio" in claim:
             first, second = (name + at for name in claim["ratio"])
             logs = _differences(result, first, second, measure, math.log)
-            bounds = {key: math.log(claim[key]) for key in ("at_least", "at_most") if key in claim}
-            for key, bound in bounds.items():
-                yield _bounded(f"{first} / {second}", logs, {key: bound}, measure)
+            for key in [key for key in BOUNDS if key in claim]:
+                yield _bounded(f"{first} / {second}", logs, {key: math.log(claim[key])}, measure)
         if "value" in claim:
             values = list(result.values(claim["value"] + at, measure).values())
-            for key in ("at_least", "at_most"):
-                if key in claim:
-                    yield _bounded(claim["value"] + at, values, {key: claim[key]}, measure)
+            for key in [key for key in BOUNDS if key in claim]:
+                yield _bounded(claim["value"] + at, values, {key: claim[key]}, measure)
         if "best_for" in claim:
             own = result.clients(claim["best_for"] + at)
             others = [result.clients(name + at) for name in claim["than"]]

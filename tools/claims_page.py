@@ -30,8 +30,6 @@ TOO_CLOSE = 3.0
 """If training alone comes within so many points of the best method, a table cannot judge personal methods."""
 CEILING = 97.0
 """Accuracy in percent, above which methods are hard to tell apart."""
-NO_METHODS = ("local", "centralized")
-"""Algorithms without an exchange of knowledge between clients."""
 
 
 def page() -> str:
@@ -100,7 +98,7 @@ def _limits(result: Result) -> Iterator[str]:
         one = next(iter(rows.values()))
         if one["accuracy"] and one["algorithm"] != "centralized":
             by_kind = points.setdefault(cell.partition(" @ ")[2], {True: [], False: []})
-            by_kind[one["algorithm"] in NO_METHODS].append(_mean(list(rows.values()), "accuracy"))
+            by_kind[one["algorithm"] == "local"].append(_mean(list(rows.values()), "accuracy"))
     for point, by_kind in points.items():
         at = f" with {point}" if point else ""
         alone, best = max(by_kind[True]), max(by_kind[False])
