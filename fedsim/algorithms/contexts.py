@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol, cast
 
 import numpy as np
 
+from fedsim.algorithms.hook_work import HookWork
 from fedsim.data import Split
 from fedsim.engine.compute_context import ComputeContext, party_words
 from fedsim.engine.engine import Engine
@@ -138,6 +139,7 @@ class ServerContext(Context):
         num_rounds: How many rounds the run has.
         num_clients: Clients in the population.
         num_eligible: Those of them that can take part: with training samples, and the memory for the job.
+        work: Notes what the hook does in virtual time; None where nobody wants to know.
     """
 
     def __init__(
@@ -149,9 +151,11 @@ class ServerContext(Context):
         num_eligible: int,
         background: Background,
         clients_key: Key,
+        work: HookWork | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
+        self.work = work
         self.architecture_of = architecture_of
         self.version = version
         self.num_rounds = num_rounds
@@ -181,10 +185,16 @@ class ServerContext(Context):
             raise ValueError(f"background work {name!r} has not been collected yet")
         task = asyncio.get_running_loop().create_task(work, name=f"server background {name}")
         self._background[name] = task
+        if self.work is not None:
+            self.work.begin(name, task)
 
     async def collect(self, name: str) -> Any:
         """Wait for background work and return its result."""
         if name not in self._background:
             there = ", ".join(self._background) or "none"
             raise ValueError(f"no background work is called {name!r}; there is: {there}")
-        return await self._background.pop(name)
+        task = self._background.pop(name)
+        return await (task if self.work is None else self.work.collect(name, task))
+
+    def _perform(self, request: JobRequest) -> Awaitable[list[Any]]:
+        return super()._perform(request) if self.work is None else self.work.run(self._engine, request)

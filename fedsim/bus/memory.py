@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -177,6 +177,16 @@ class MemoryBus:
         what = packed.kind, num_bytes, packed.num_parameters, packed.is_data, link_bytes - num_bytes
         return OnLink(what, link_bytes, packed.plain_bytes(exchange))
 
+    def under_way(self) -> Iterator[tuple[Header, Message]]:
+        """Yield the messages that are on their way or wait in an inbox, each with its header."""
+        for transfers in self._under_way.values():
+            for transfer in transfers.values():
+                yield transfer.header, transfer.packed.received
+        for endpoint in (self.server, self.clients):
+            for delivery in endpoint.waiting():
+                if delivery.message is not None:
+                    yield delivery.header, delivery.message
+
     @property
     def is_idle(self) -> bool:
         """Whether nothing is on its way or waits in an inbox."""
@@ -184,7 +194,7 @@ class MemoryBus:
 
     def knows(self, packed: Packed) -> bool:
         """Say whether a message is of a kind that may travel."""
-        return self.kinds.get(packed.kind) is packed.message.PLAN
+        return self.kinds.get(packed.kind) is packed.plan
 
     def read(self, header: Header, frame: Frame | bytes) -> Message:
         """Return the message of a frame that has arrived."""
@@ -239,6 +249,10 @@ class MemoryEndpoint:
     def has_any(self) -> bool:
         """Whether a delivery waits."""
         return bool(self._inbox)
+
+    def waiting(self) -> Sequence[Delivery]:
+        """Return the deliveries that wait, in order."""
+        return tuple(self._inbox)
 
     def put(self, delivery: Delivery) -> None:
         """Add a delivery."""

@@ -21,7 +21,7 @@ from fedsim.clock import EventClass, RecordKind, Trace, VirtualTimeLoop, now_ns,
 from fedsim.engine.cost import Costs
 from fedsim.engine.executors.base import Executor, Promise
 from fedsim.engine.fit_job_cache import FitJobCache
-from fedsim.engine.jobs import Fit, Fitted, Job
+from fedsim.engine.jobs import Fit, Fitted, Job, PastJob
 from fedsim.engine.like_fits import LikeFits
 from fedsim.engine.pending_fit import PendingFits, can_wait, compute_inputs
 from fedsim.engine.requests import JobRequest, TimedJob
@@ -52,7 +52,7 @@ def job_values(timed: TimedJob) -> tuple[str, float, float]:
 
 
 def _name(job: Job) -> str:
-    return type(job).__name__.lower()
+    return job.name if type(job) is PastJob else type(job).__name__.lower()
 
 
 class Engine:
@@ -71,6 +71,7 @@ class Engine:
         self.fit_job_cache = FitJobCache(self.costs)
         self.trace = trace
         self._sequence = 0
+        self.num_observed = 0  # one after the other
         self.pending_fits = PendingFits()
         self._under_way: dict[int, dict[RunningRequest, None]] = {}  # by client
         self._away: set[int] = set()  # asked for membership only: a set has no order
@@ -94,10 +95,14 @@ class Engine:
         """
         return RunningRequest(self, request, ended, results)
 
-    async def run(self, request: JobRequest) -> list[Any]:
+    async def run(self, request: JobRequest, results: Sequence[Any] | None = None) -> list[Any]:
         """Do the jobs of a request; return their results when they have ended.
 
         On a real-time loop durations play no part.
+
+        Args:
+            request: The request.
+            results: The results, if the jobs have been done beforehand.
 
         Raises:
             JobError: A job raised; the cause is chained. An error of fedsim's own is raised as it is.
@@ -107,7 +112,7 @@ class Engine:
         if not isinstance(loop, VirtualTimeLoop):
             return list(await asyncio.gather(*(self._run_really(request, timed) for timed in request.jobs)))
         future: asyncio.Future[list[Any]] = loop.create_future()
-        running = self.start(request, partial(_settle, future))
+        running = self.start(request, partial(_settle, future), results)
         try:
             return await future
         finally:
@@ -123,15 +128,26 @@ class Engine:
         if not isinstance(loop, VirtualTimeLoop):
             return await self._outcome_in_thread(self.submit(job, 0), job, _nowhere)
         promise = self.submit(job, loop.now_ns)
+        number = self.num_observed + 1
+        try:
+            await self.pass_observation()
+        except asyncio.CancelledError:
+            promise.cancel()
+            raise
+        # Those that go on side by side count once.
+        self.num_observed = max(self.num_observed, number)
+        return self._result(job, promise, _nowhere)
+
+    async def pass_observation(self) -> None:
+        """Let pass what does so at this instant while a job is observed, without any job."""
+        loop = _virtual_loop()
         future: asyncio.Future[None] = loop.create_future()
         timer = loop.call_at_ns(loop.now_ns, future.set_result, None, event_class=EventClass.JOIN)
         try:
             await future
         except asyncio.CancelledError:
             timer.cancel()
-            promise.cancel()
             raise
-        return self._result(job, promise, _nowhere)
 
     async def observe_all(self, request: JobRequest) -> list[Any]:
         """Do the jobs of a request at no cost, as :meth:`observe`."""

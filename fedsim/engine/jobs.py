@@ -245,4 +245,11 @@ class Call:
     flops: float
 
 
-Job = Fit | Predict | Evaluate | Call
+@dataclass(frozen=True, slots=True)
+class PastJob:
+    """A job that was done in a run that is repeated: only the name of its kind is left."""
+
+    name: str
+
+
+Job = Fit | Predict | Evaluate | Call | PastJob

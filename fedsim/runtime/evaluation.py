@@ -206,8 +206,12 @@ class Observer:
             others=await self._others(models, own),
             confusions=_confusions(dict(zip(TEST_SETS, (scores, on_all), strict=True))),
         )
-        self.trace.record(EVALUATION, round, len(self.clients), accuracy.mean, accuracy.global_)
+        self.note(accuracy, round)
         return accuracy
+
+    def note(self, accuracy: Accuracy, round: int) -> None:  # noqa: A002
+        """Record an evaluation."""
+        self.trace.record(EVALUATION, round, len(self.clients), accuracy.mean, accuracy.global_)
 
     async def accuracies(self, state: Any, merged: Sequence[int], round: int) -> dict[int, float]:  # noqa: A002
         """Return the accuracy of the chosen clients on their own samples; of a regression, minus the loss.

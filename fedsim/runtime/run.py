@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from fedsim import clock
 from fedsim.bus import Ledger, Log, MemoryBus
@@ -19,6 +20,9 @@ from fedsim.runtime.clients.interrupted_work import Churn
 from fedsim.runtime.evaluation import Observer
 from fedsim.runtime.message_codecs import MessageCodecs
 from fedsim.runtime.parts import Parts
+from fedsim.runtime.past.journal import Keeper
+from fedsim.runtime.past.repeated_hooks import Past
+from fedsim.runtime.past.snapshot import Snapshot
 from fedsim.runtime.records.recorder import Observe, Recorder, silent, unobserved
 from fedsim.runtime.records.result import RoundRow, RunResult
 from fedsim.runtime.server.actor import ServerActor
@@ -36,6 +40,8 @@ def run(
     watch: Callable[[RoundRow], None] = lambda row: None,
     observe: Observe = unobserved,
     rounds: int | None = None,
+    past: Past | None = None,
+    keeper: Keeper | None = None,
 ) -> RunResult:
     """Run in virtual time, in this process.
 
@@ -47,6 +53,8 @@ def run(
         observe: Given what will record the run.
         rounds: Hold only so many of the rounds, as in a rehearsal: the algorithm is asked whether the parts
             suit it with all of them.
+        past: What the run repeats before it goes on; None where it begins anew.
+        keeper: Keeps what the run needs to be continued later; None where nothing is kept.
 
     Raises:
         RunError: The run failed.
@@ -61,7 +69,8 @@ def run(
         parts = replace(parts, rounds=min(rounds, parts.num_rounds))
     try:
         with unwarned(), spreading(engine.executor.spread):
-            return clock.run(_simulate(parts, engine, trace, log or silent(), watch, observe))
+            simulation = _simulate(parts, engine, trace, log or silent(), watch, observe, past, keeper)
+            return clock.run(simulation)
     finally:
         engine.close()
 
@@ -91,6 +100,8 @@ async def _simulate(
     log: Log,
     watch: Callable[[RoundRow], None],
     observe: Observe,
+    past: Past | None,
+    keeper: Keeper | None,
 ) -> RunResult:
     ledger = Ledger()
     recorder = Recorder(parts.data.num_clients, ledger, trace, log, watch)
@@ -99,9 +110,12 @@ async def _simulate(
     bus = MemoryBus(carrier, kinds_of(parts), ledger, trace, overhead=parts.overhead, verify=parts.verify)
     initial, tasks = parts.initial(), Tasks()
     contexts = Contexts(parts, engine, initial, log.warning, log.info)
-    host = ClientHost(parts, contexts, bus.clients, tasks)
+    host = ClientHost(parts, contexts, bus.clients, tasks, past)
     observer = Observer(parts, engine, contexts, host.states, trace)
-    actor = ServerActor(parts, engine, bus.server, initial, observer, recorder, trace, log)
+    journal = None if keeper is None else keeper.journal
+    actor = ServerActor(parts, engine, bus.server, initial, observer, recorder, trace, log, past, journal)
+    if keeper is not None:
+        actor.keep = partial(keeper.end_round, partial(Snapshot.of, actor, host, bus))
     bus.presence = presence = _presence(parts, bus, engine, host, trace)
     actor.cohorts = cohorts = cohort_drivers(parts, host, bus, presence, engine, trace)
     bus.clients.feed(host.take)
@@ -116,7 +130,7 @@ async def _simulate(
     result = recorder.close(verify=parts.verify)
     final = result(await observer.final_models(actor.state, actor.merged, recorder.num_rounds))
     counts = {} if cohorts is None else cohorts.counts
-    return replace(final, num_saturated=actor.num_saturated, cohorts=counts)
+    return replace(final, num_saturated=sum(actor.saturations), cohorts=counts)
 
 
 def _presence(parts: Parts, bus: MemoryBus, engine: Engine, host: ClientHost, trace: Trace) -> Churn | None:

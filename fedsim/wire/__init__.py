@@ -14,7 +14,7 @@ from fedsim.wire.common_messages import (
 from fedsim.wire.contents import DEFAULT, Limits
 from fedsim.wire.declare import Kinds, Message, counted, message, num_parameters
 from fedsim.wire.decode import Envelope, decode
-from fedsim.wire.frame import SERVER, Frame, Packed, pack, same
+from fedsim.wire.frame import SERVER, Frame, FrameSize, Packed, SizedMessage, SizedPacked, pack, same
 
 __all__ = [
     "COMMON",
@@ -23,6 +23,7 @@ __all__ = [
     "Envelope",
     "Form",
     "Frame",
+    "FrameSize",
     "Kinds",
     "Limits",
     "LogitsDown",
@@ -33,6 +34,8 @@ __all__ = [
     "Packed",
     "PublicBatch",
     "PublicData",
+    "SizedMessage",
+    "SizedPacked",
     "counted",
     "decode",
     "indices_digest",

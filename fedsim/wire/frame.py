@@ -13,7 +13,7 @@ three numbers always take four bytes, so a frame's length does not depend on its
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 
@@ -22,7 +22,7 @@ from fedsim.quoting import quoted
 from fedsim.wire.binary_arrays import ALIGNMENT, Bins, lead
 from fedsim.wire.coded_messages import stands_for
 from fedsim.wire.contents import DEFAULT, PendingArray
-from fedsim.wire.declare import Message, num_parameters, plan_of
+from fedsim.wire.declare import Message, Plan, num_parameters, plan_of
 
 SERVER = -1
 """The server's address; clients are numbered from 0."""
@@ -151,6 +151,11 @@ class Packed:
         self._received = message if bins is None else None
 
     @property
+    def plan(self) -> Plan:
+        """How messages of its kind are encoded."""
+        return self.message.PLAN
+
+    @property
     def bins(self) -> Bins:
         """Its arrays."""
         if self._bins is None:
@@ -188,6 +193,63 @@ class Packed:
         return Frame((envelope.prefix, sender, receiver, round, rest), envelope.num_bytes(exchange), self)
 
 
+class FrameSize(NamedTuple):
+    """What is known of the frames of a message whose values are not there.
+
+    Attributes:
+        kind: Kind of the message.
+        num_bytes: Length of a frame.
+        num_parameters: Scalars that count as parameters communicated.
+        is_data: Whether the bytes are training or public data.
+        plain_bytes: The length without codecs; None where the message is not coded.
+    """
+
+    kind: str
+    num_bytes: int
+    num_parameters: int
+    is_data: bool
+    plain_bytes: int | None = None
+
+
+class SizedMessage(Message):
+    """Stands for a message of which only the size of its frames is known.
+
+    Attributes:
+        packed: What travels.
+    """
+
+    KIND = "sized"
+
+    def __init__(self, packed: SizedPacked) -> None:
+        self.packed = packed
+
+
+class SizedPacked(Packed):
+    """A message of which only the size of its frames is known, ready for any number of receivers.
+
+    Args:
+        size: What is known.
+        plan: How messages of its kind are encoded.
+        received: What arrives; a :class:`SizedMessage` if left out.
+    """
+
+    __slots__ = ("_num_bytes", "_plain_bytes", "plan")
+
+    def __init__(self, size: FrameSize, plan: Plan, received: Message | None = None) -> None:
+        self.message = SizedMessage(self)
+        self._received = self.message if received is None else received
+        self.kind, self._num_bytes, self.num_parameters, self.is_data, self._plain_bytes = size
+        self.plan = plan
+
+    def plain_bytes(self, exchange: str) -> int | None:
+        """Return the length that its frame would have without codecs; None where it is not coded."""
+        return self._plain_bytes
+
+    def frame(self, *, sender: int, receiver: int, round: int, exchange: str) -> Frame:  # noqa: A002
+        """Return a frame, which has no bytes."""
+        return Frame(b"", self._num_bytes, self)
+
+
 def _head(prefix: bytes, sender: int, receiver: int, round: int, rest: bytes) -> bytes:  # noqa: A002
     route = _ROUTE.pack(_SENDER, sender, _RECEIVER, receiver, _ROUND, round, _EXCHANGE)
     return b"".join((prefix, route, rest))
@@ -203,6 +265,8 @@ def pack(message: Message) -> Packed:
     An array that is C-contiguous and little-endian is not copied: frames are views of it, so it must not be
     changed afterwards (trees are values, see :mod:`fedsim.params`).
     """
+    if type(message) is SizedMessage:
+        return message.packed
     plan = plan_of(type(message))
     keys: list[Any] = [plan.owner]
     for name, _, kind in plan.fields:

@@ -12,7 +12,7 @@ from fedsim.bus import Header
 from fedsim.errors import RunError
 from fedsim.params import Form, RowTree, Tree, freeze
 from fedsim.rng import Key
-from fedsim.runtime.clients.host import Held
+from fedsim.runtime.clients.held import Held
 from fedsim.runtime.message_codecs import MessageCodecs, Unreadable, least_flops
 from fedsim.scenario import build, load_scenario
 from fedsim.wire import ModelBroadcast, ModelUpdate, pack, same

@@ -18,7 +18,7 @@ from fedsim.durable import telling, write
 from fedsim.errors import UserError
 from fedsim.quoting import MAX_SHOWN, quoted
 
-_VERSION = "fedsim state 9"
+_VERSION = "fedsim state 10"
 _MEND = (
     "Make room there, or mend what the system says, and start this process again: it goes on from its state "
     "folder, and nothing is lost"

@@ -128,6 +128,9 @@ class Turn(HookSteps):
         encoded: The reply as it travels, once it is encoded.
     """
 
+    is_past = False
+    """Whether the hook ran in another process, and only its time passes here."""
+
     __slots__ = (
         "_error",
         "_is_ahead",

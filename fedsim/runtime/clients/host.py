@@ -10,7 +10,7 @@ What a client holds in mirrored fields counts only once the server has merged th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -24,52 +24,16 @@ from fedsim.engine.training_config import TrainingConfig
 from fedsim.params import Tree
 from fedsim.runtime import told_losses
 from fedsim.runtime.clients.contexts import Contexts
+from fedsim.runtime.clients.held import Held
 from fedsim.runtime.clients.hook_steps import HookSteps, Turn, drive
 from fedsim.runtime.clients.virtual_driver import VirtualDriver
 from fedsim.runtime.hook_results import called, local_result
 from fedsim.runtime.message_codecs import MessageCodecs, spend
 from fedsim.runtime.parts import Parts
+from fedsim.runtime.past.repeated_hooks import Past
 from fedsim.runtime.purity import unchanged
 from fedsim.runtime.tasks import Tasks, Work
 from fedsim.wire import Message
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A client's state between two dispatches.
-
-    Attributes:
-        dispatch: The dispatch that it came from.
-        merged: The state if that reply was merged.
-        otherwise: The state if it was not.
-        optimisers: What the client's optimisers hold in either case, by the keys of
-            :class:`fedsim.engine.kept_optimisers.Keeping`.
-        residuals: What codecs have left out if that reply was merged, by exchange and field.
-        residuals_before: What they had left out before, which stands if it was not.
-    """
-
-    dispatch: int
-    merged: Any
-    otherwise: Any
-    optimisers: Mapping[str, Tree] = field(default_factory=dict)
-    residuals: Mapping[str, Tree] = field(default_factory=dict)
-    residuals_before: Mapping[str, Tree] = field(default_factory=dict)
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether it makes no difference if that reply was merged."""
-        has_residuals = bool(self.residuals or self.residuals_before)
-        return self.merged is self.otherwise and (
-            not has_residuals or self.residuals is self.residuals_before
-        )
-
-    def settled_residuals(self, newest_merged: int) -> Mapping[str, Tree]:
-        """Return what codecs have left out, likewise."""
-        return self.residuals if newest_merged >= self.dispatch else self.residuals_before
-
-    def settled(self, newest_merged: int) -> Any:
-        """Return the state, knowing the newest dispatch of this client whose reply was merged."""
-        return self.merged if newest_merged >= self.dispatch else self.otherwise
 
 
 class Store(Protocol):
@@ -102,6 +66,7 @@ class ClientHost:
         contexts: Makes what hooks are given.
         endpoint: Where replies go.
         tasks: Where clients at work live.
+        past: What the run repeats first; None where it begins anew.
         store: Where what they hold outlives the process; without it, nowhere.
         serve: Starts the drivers of clients.
         ahead: Turns that have begun beforehand, by client and dispatch.
@@ -112,6 +77,7 @@ class ClientHost:
     contexts: Contexts
     endpoint: Endpoint
     tasks: Tasks
+    past: Past | None = None
     store: Store | None = None
     serve: Serve = VirtualDriver
     ahead: dict[tuple[int, int], Turn] = field(default_factory=dict, init=False)
@@ -119,6 +85,10 @@ class ClientHost:
     _held: dict[int, Held] = field(default_factory=dict, init=False)
     _waiting: dict[int, list[Delivery]] = field(default_factory=dict, init=False)
     _serving: dict[int, Work] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        if self.past is not None:
+            self._held |= self.past.snapshot.held
 
     @cached_property
     def exchanges(self) -> Mapping[str, Exchange]:
@@ -132,9 +102,23 @@ class ClientHost:
         return MessageCodecs.of(self.parts) if self.parts.codec.is_on() else None
 
     @property
+    def all_held(self) -> Mapping[int, Held]:
+        """What clients hold, by client."""
+        return self._held
+
+    def unserved(self) -> Iterator[Delivery]:
+        """Yield what clients are at, or what waits for them; perhaps also what they have just replied to."""
+        for waiting in self._waiting.values():
+            yield from waiting
+
+    @property
     def is_idle(self) -> bool:
         """Whether no client is at work and nothing waits for one."""
         return not (self._waiting or self._serving)
+
+    @property
+    def _repeats_past(self) -> bool:
+        return self.past is not None and not self.past.is_over
 
     def take(self, delivery: Delivery) -> None:
         """Let a client reply to a delivery, once it has done with those before."""
@@ -181,7 +165,8 @@ class ClientHost:
         """
         known = self.exchanges[exchange]
         return not (
-            self.codecs is not None
+            self._repeats_past
+            or self.codecs is not None
             or known.local is None
             or self._is_question(known)
             or self.parts.workload.varies
@@ -203,6 +188,8 @@ class ClientHost:
         if (turn := self.ahead.pop((header.receiver, header.dispatch), None)) is not None:
             return turn
         client = header.receiver
+        if self._repeats_past and (past := self.past) and (past_turn := past.turn(delivery)) is not None:
+            return past_turn
         if self.store is not None and (held := self.held(client)) and held.dispatch >= header.dispatch:
             # An earlier process has replied, and the reply has not arrived.
             del self._held[client]
@@ -257,7 +244,7 @@ class ClientHost:
 
     def keep(self, turn: Turn) -> None:
         """Keep what a client holds after its hook has ended."""
-        if not self._is_question(self.exchanges[turn.header.exchange]):
+        if not (turn.is_past or self._is_question(self.exchanges[turn.header.exchange])):
             self._hold(turn)
 
     @staticmethod

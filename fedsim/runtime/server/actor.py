@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedsim.algorithms.base import Exchange, Reply, When
 from fedsim.algorithms.contexts import Background, Initial, ServerContext
+from fedsim.algorithms.hook_work import HookWork
 from fedsim.bus import Delivery, Endpoint, Header, Log
 from fedsim.clock import RecordKind, Trace, now_ns, wait
 from fedsim.clock.loop import to_ns
@@ -24,14 +25,15 @@ from fedsim.errors import InvariantError, MergeError
 from fedsim.rng import Key
 from fedsim.runtime.budget import Budgets
 from fedsim.runtime.evaluation import Observer
-from fedsim.runtime.hook_results import called, instructions
-from fedsim.runtime.message_codecs import MessageCodecs, spend
+from fedsim.runtime.message_codecs import MessageCodecs
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.purity import unchanged
+from fedsim.runtime.past.journal import Journal
+from fedsim.runtime.past.repeated_hooks import Past, RepeatedHooks
+from fedsim.runtime.past.snapshot import Snapshot
 from fedsim.runtime.records.recorder import Recorder
 from fedsim.runtime.server.open_dispatches import RUN_ENDED, CohortDrivers, OpenDispatch, OpenDispatches
 from fedsim.runtime.server.selection import Selection
-from fedsim.runtime.server.vetting import Vetting, merged
+from fedsim.runtime.server.server_hooks import LiveHooks, Messages, ServerHooks
 from fedsim.wire import SERVER, Message, Packed, pack
 
 REJECT = RecordKind("reject", ("client", "dispatch", "reason"))
@@ -51,7 +53,11 @@ class ServerActor:
         recorder: Makes rows of rounds.
         trace: Where events are recorded.
         log: Where waits and warnings are noted.
+        past: What the run repeats first; None where it begins anew, or has gone on from there.
+        journal: Told of what values decide; None where nobody wants to know.
+        keep: Called at the end of each round of which the journal is told.
         cohorts: Drives cohorts without the loop, where that is possible.
+        dispatches: The open dispatches.
         state: The algorithm's state at the server.
         merged: The newest dispatch of each client whose reply was merged, -1 where there is none.
         num_rounds: How many rounds the run has.
@@ -67,6 +73,9 @@ class ServerActor:
     recorder: Recorder
     trace: Trace
     log: Log
+    past: Past | None = None
+    journal: Journal | None = None
+    keep: Callable[[], object] = lambda: None
     cohorts: CohortDrivers | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -90,14 +99,17 @@ class ServerActor:
         self._codecs = MessageCodecs.of(self.parts) if self.parts.codec.is_on() else None
         self._exchanges = {exchange.name: exchange for exchange in exchanges}
         timeout_s, read = self.parts.client_timeout_s, None if self._codecs is None else self._read
-        self._dispatches = OpenDispatches(self.endpoint, self.trace, num_clients, timeout_s, read)
+        self.dispatches = OpenDispatches(self.endpoint, self.trace, num_clients, timeout_s, read)
         self._next_evaluation_ns = to_ns(self.parts.evaluation.every_s or 0.0)
-        self._selection = Selection(self.parts, self._eligible, self._dispatches, self.trace, self._key)
+        self._selection = Selection(self.parts, self._eligible, self.dispatches, self.trace, self._key)
         self._unmerged = False
+        self._live = LiveHooks(self.parts, self._codecs, self.observer, self.journal)
+        self._hooks: ServerHooks = self._live if self.past is None else RepeatedHooks(self.past, self)
 
     async def run(self) -> None:
         """Open, run all rounds, close."""
-        self.state = self.parts.algorithm.start(self._context("start"))
+        if self.past is None:
+            self.state = self.parts.algorithm.start(self._context("start"))
         await self._hold("opening")
         self._merges_before = self._merges
         rounds = self.parts.pacing.run(self)
@@ -111,7 +123,7 @@ class ServerActor:
 
     async def _stop(self) -> None:
         """End the rounds where they are: a budget was met."""
-        self._dispatches.discard_all(RUN_ENDED)
+        self.dispatches.discard_all(RUN_ENDED)
         self._background.drop()
         is_measured = self.parts.evaluation.is_on
         if not self.recorder.is_in_round:
@@ -122,14 +134,27 @@ class ServerActor:
         await self._finish(is_measured, is_last=True)
 
     @property
-    def num_saturated(self) -> int:
-        """Values that were beyond the range of a codec, and have become the largest number of it."""
+    def saturations(self) -> tuple[int, int]:
+        """Values up and down that were beyond the range of a codec, and have become its largest number."""
         codecs = self._codecs
-        return 0 if codecs is None else codecs.up.num_saturated + codecs.down.num_saturated
+        return (0, 0) if codecs is None else (codecs.up.num_saturated, codecs.down.num_saturated)
+
+    def unmerged(self) -> Iterator[tuple[Header, Message]]:
+        """Yield the replies that wait for a merge, each with a header of the way up."""
+        for dispatch in self.dispatches.all_open():
+            reply = dispatch.reply.result() if dispatch.reply.done() else None
+            if reply is not None and reply.message is not None:
+                yield dispatch.header.reply(), reply.message
+
+    def references(self) -> Iterator[tuple[Header, Message]]:
+        """Yield what was sent with open dispatches whose replies may be coded as differences from it."""
+        for dispatch in self.dispatches.all_open():
+            if dispatch.sent is not None:
+                yield dispatch.header, dispatch.sent.received
 
     def take(self, delivery: Delivery) -> None:
         """Take a reply."""
-        self._dispatches.take(delivery)
+        self.dispatches.take(delivery)
 
     # What a pacing can do
 
@@ -190,7 +215,7 @@ class ServerActor:
         messages = await self._instruct(exchange, tuple(whom))
         # A message for many is packed once.
         distinct = {id(message): message for message in messages.values()}
-        clients, dispatches = sorted(messages), self._dispatches
+        clients, dispatches = sorted(messages), self.dispatches
         name, number, merged = exchange.name, self._round, self.merged
         headers = [dispatches.header(client, name, number, merged[client]) for client in clients]
         first = {id(messages[header.receiver]): header for header in reversed(headers)}
@@ -224,7 +249,7 @@ class ServerActor:
 
     def release(self, dispatch: OpenDispatch) -> None:
         """Let a client that has replied be selected again, before its reply is merged."""
-        self._dispatches.release(dispatch)
+        self.dispatches.release(dispatch)
 
     def discard(self, dispatches: Sequence[OpenDispatch], cause: str) -> None:
         """Close dispatches and merge nothing of them; each counts as dropped.
@@ -233,16 +258,16 @@ class ServerActor:
             InvariantError: A dispatch that was closed before.
         """
         for dispatch in dispatches:
-            self._dispatches.close(dispatch, cause, discarded=True)
+            self.dispatches.close(dispatch, cause, discarded=True)
         self._background.drop()
 
     def predicted_s(self, exchange: Exchange, clients: Sequence[int]) -> list[float]:
         """Return how long clients are predicted to take: as long as last, or as they were waited for."""
-        return self._dispatches.predicted_s(exchange, clients)
+        return self.dispatches.predicted_s(exchange, clients)
 
     async def accuracies(self) -> Mapping[int, float]:
         """Return what the observer finds of each client that it measures; the more, the better."""
-        return await self.observer.accuracies(self.state, self.merged, self._round)
+        return await self._hooks.accuracies(self.state, self.merged, self._round)
 
     async def end_round(self) -> None:
         """Measure and report.
@@ -251,11 +276,25 @@ class ServerActor:
             InvariantError: The algorithm left background work behind.
         """
         await self._finish(self._is_evaluated())
+        if self.past is not None:
+            if self.past.end_round():
+                self._go_on_from(self.past.snapshot)
+        elif self.journal is not None:
+            self.journal.end_round()
+            self.keep()
 
     # How it is done
 
-    def _packed(self, message: Message, header: Header) -> Packed:
+    def _go_on_from(self, snapshot: Snapshot) -> None:
+        """Go on from what was alive at the end of the past, which is over."""
+        self.state, self.past, self._hooks = snapshot.state, None, self._live
+        if self._codecs is not None:
+            self._codecs.up.num_saturated, self._codecs.down.num_saturated = snapshot.num_saturated
+
+    def _packed(self, message: Message | Packed, header: Header) -> Packed:
         """Return a message as it travels, given the header of the first dispatch that carries it."""
+        if isinstance(message, Packed):
+            return message
         return pack(message) if self._codecs is None else self._codecs.pack_for_clients(message, header)
 
     def _read(self, dispatch: OpenDispatch, reply: Message) -> Message:
@@ -308,25 +347,21 @@ class ServerActor:
             )
         accuracy = None
         if measured:
-            accuracy = await self.observer.measure(self.state, self.merged, self._round)
+            accuracy = await self._hooks.measure(self.state, self.merged, self._round)
         self.recorder.end_round(accuracy)
         if accuracy is not None and self._budgets is not None and not is_last:
             await self._budgets.measured(accuracy)
 
     async def _instruct(
         self, exchange: Exchange[Any, Any, Any, Any], whom: Sequence[int]
-    ) -> Mapping[int, Message | None]:
+    ) -> Messages:
         name = f"instruct_{exchange.name}"
         if exchange.instruct is None:
             return dict.fromkeys(whom)
         async with self._hook:
-            with unchanged(self.parts.verify, name, self.state):
-                context = self._context(name)
-                result = await called(exchange.instruct, context, self.state, whom)
-                self.state, messages = instructions(exchange.instruct, result)
-            if self._codecs is not None:
-                distinct = {id(message): message for message in messages.values()}.values()
-                await spend(context, sum(self._codecs.down.flops(message)[0] for message in distinct))
+            self.state, messages = await self._hooks.instruct(
+                self._context(name, is_noted=True), exchange, self.state, whom
+            )
         if strangers := sorted(messages.keys() - set(whom)):
             raise InvariantError(
                 f"{name} instructs the clients {strangers}, whom the exchange does not concern"
@@ -335,11 +370,9 @@ class ServerActor:
 
     async def _merge(self, exchange: Exchange, replies: Sequence[Reply]) -> None:
         async with self._hook:
-            context = self._context(f"merge_{exchange.name}")
+            context = self._context(f"merge_{exchange.name}", is_noted=True)
             try:
-                if self._codecs is not None:
-                    await spend(context, sum(self._codecs.up.flops(reply.message)[1] for reply in replies))
-                self.state = await merged(self.parts, context, self.state, exchange, replies)
+                self.state = await self._hooks.merge(context, exchange, self.state, replies)
             except asyncio.CancelledError:  # a budget was met meanwhile
                 for reply in replies:
                     self._reject(reply, RUN_ENDED)
@@ -352,7 +385,7 @@ class ServerActor:
                 raise
         self._merges += 1
         self._calls.clear()
-        self._selection.known.record_losses(replies)
+        self._selection.known.record_losses(self._hooks.losses(replies))
         for reply in replies:
             self.merged[reply.client] = max(reply.dispatch, self.merged[reply.client])
         self._record_merge(exchange, replies)
@@ -365,21 +398,21 @@ class ServerActor:
     def _collect(self, exchange: Exchange, dispatches: Sequence[OpenDispatch]) -> list[Reply]:
         """Close dispatches; return the replies that are there and can be merged, ascending by client."""
         replies = []
-        vetting = Vetting(self.parts, self._context("vet"), self.state, exchange)
         version = self.version
-        for dispatch in dispatches:
-            self._dispatches.close(dispatch)
-            reply = dispatch.reply.result() if dispatch.reply.done() else None
-            if reply is None:
-                continue
-            if staleness := version - reply.version:  # others were merged since the dispatch
-                discount = self.parts.pacing.discount(staleness)
-                reply = replace(reply, staleness=staleness, discount=discount)
-            reason = vetting.misfit(reply, dispatch.like)
-            if reason is None:
-                replies.append(reply)
-            else:
-                self._reject(reply, reason)
+        with self._hooks.vetting(self._context("vet"), exchange, self.state) as misfit:
+            for dispatch in dispatches:
+                self.dispatches.close(dispatch)
+                reply = dispatch.reply.result() if dispatch.reply.done() else None
+                if reply is None:
+                    continue
+                if staleness := version - reply.version:  # others were merged since the dispatch
+                    discount = self.parts.pacing.discount(staleness)
+                    reply = replace(reply, staleness=staleness, discount=discount)
+                reason = misfit(reply, dispatch.like)
+                if reason is None:
+                    replies.append(reply)
+                else:
+                    self._reject(reply, reason)
         replies.sort(key=lambda reply: (reply.client, reply.dispatch))
         return replies
 
@@ -399,10 +432,11 @@ class ServerActor:
         replies = self._collect(question, dispatches)
         if replies:
             self._record_merge(question, replies)
+        self._selection.known.record_losses(self._hooks.losses(replies))
         return replies
 
-    def _context(self, hook: str) -> ServerContext:
-        """Return what a call of a hook may know and do."""
+    def _context(self, hook: str, *, is_noted: bool = False) -> ServerContext:
+        """Return what a call of a hook may know and do; a journal notes the work of some hooks."""
         parts = self.parts
         key = self._key.child(hook, self._merges, self._round)
         if self._is_asynchronous:  # a synchronous round that is repeated repeats its draws
@@ -424,6 +458,7 @@ class ServerActor:
             initial=self.initial,
             background=self._background,
             clients_key=self._clients_key,
+            work=HookWork() if is_noted and self.journal is not None else None,
             warn=self.log.warning,
             note=self.log.info,
         )

@@ -6,15 +6,13 @@ It keeps what the selector wants, and nothing else. What there is to know says
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from fedsim.algorithms.base import Reply
 from fedsim.clock import Trace
 from fedsim.params import Array
 from fedsim.runtime.policies.selectors.base import Candidates, Fact, unwanted
-from fedsim.runtime.told_losses import told
 
 
 class KnownClients:
@@ -72,12 +70,11 @@ class KnownClients:
             since_s[candidates.free] = np.nan
             since_s[candidates.clients] = np.where(np.isnan(before_s), candidates.at_s, before_s)
 
-    def record_losses(self, replies: Sequence[Reply]) -> None:
-        """Record the losses that replies report."""
+    def record_losses(self, told: Mapping[int, float]) -> None:
+        """Record the losses that clients told."""
         if (losses := self._kept.get("losses")) is not None:
-            for reply in replies:
-                if (loss := told(reply.message)) is not None:
-                    losses[reply.client] = loss
+            for client, loss in told.items():
+                losses[client] = loss
 
     def _dispatched(
         self, at_ns: int, client: int, dispatch: int, number: int, exchange: str, *_: int

@@ -190,9 +190,13 @@ class OpenDispatches:
         """
         turns = self._turns[exchange]
         turn = turns[client]
-        number = turn if len(self._turns) == 1 else sum(counts[client] for counts in self._turns.values())
+        number = self.next_number(client)
         turns[client] = turn + 1
         return Header(SERVER, client, round, exchange, number, turn, merged)
+
+    def next_number(self, client: int) -> int:
+        """Return the number of a client's next dispatch."""
+        return sum([counts[client] for counts in self._turns.values()])
 
     def send(self, header: Header, message: Packed | None, version: int) -> OpenDispatch:
         """Send a dispatch to a client, now.
@@ -289,9 +293,13 @@ class OpenDispatches:
         elif discarded and reply.result() is not None:
             self._drop(dispatch, cause)
 
+    def all_open(self) -> Sequence[OpenDispatch]:
+        """Return the dispatches that are not closed, in the order in which they were sent."""
+        return list(self._open.values())
+
     def discard_all(self, cause: str) -> None:
         """Close all that are open; each counts as dropped, also one whose reply was not merged yet."""
-        for dispatch in list(self._open.values()):
+        for dispatch in self.all_open():
             self.close(dispatch, cause, discarded=True)
 
     def _drop(self, dispatch: OpenDispatch, cause: str) -> None:

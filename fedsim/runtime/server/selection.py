@@ -126,7 +126,6 @@ class Selection:
         if self._question is not None:
             asked = self._checked(candidates, selector.asked(candidates, count, key))
             replies = await ask(self._question, asked)
-            self.known.record_losses(replies)
             answered = np.array([reply.client for reply in replies], np.int64)
             candidates = self._candidates(answered, round)
         return self._checked(candidates, selector.select(candidates, count, key))

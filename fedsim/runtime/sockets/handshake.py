@@ -15,7 +15,7 @@ from fedsim.data import FederatedData
 from fedsim.data.fingerprints import differences, fingerprint
 from fedsim.errors import UserError
 from fedsim.quoting import printable, quoted
-from fedsim.runtime.sockets.state_encoding import fits, hints_of
+from fedsim.runtime.state_encoding import fits, hints_of
 
 FORMAT = 2
 """Version of greetings and of the data that processes exchange beside frames."""

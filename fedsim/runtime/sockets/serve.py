@@ -21,14 +21,14 @@ from fedsim.models import Architectures
 from fedsim.params import Model, Tree, unwarned
 from fedsim.quoting import MAX_SHOWN, quoted, shortened
 from fedsim.runtime.clients.contexts import Contexts
-from fedsim.runtime.clients.host import Held
+from fedsim.runtime.clients.held import Held
 from fedsim.runtime.evaluation import FinalModels, Observer
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.recorder import Observe, Recorder, silent, unobserved
 from fedsim.runtime.records.result import RoundRow, RunResult
 from fedsim.runtime.run import open_engine
 from fedsim.runtime.server.actor import ServerActor
-from fedsim.runtime.sockets import state_encoding
+from fedsim.runtime import state_encoding
 from fedsim.runtime.tasks import Tasks
 from fedsim.walk import instances
 
@@ -167,7 +167,7 @@ async def serve(
         with unwarned():
             result = await tasks.until(conduct())
             models = await observer.final_models(actor.state, actor.merged, recorder.num_rounds)
-        return replace(result(models), num_saturated=actor.num_saturated)
+        return replace(result(models), num_saturated=sum(actor.saturations))
     finally:
         engine.close()
 

@@ -56,8 +56,8 @@ def test_states_are_kept_until_a_later_reply_is_taken(tmp_path: Path) -> None:
         ("", "is damaged"),
         ("\udcff", "is damaged"),
         ("fedsim state 7\n", "is of another version of fedsim"),
-        ("fedsim state 9\n0\n", "is damaged"),
-        ("fedsim state 9\n" + "0" * 32, "is damaged"),
+        ("fedsim state 10\n0\n", "is damaged"),
+        ("fedsim state 10\n" + "0" * 32, "is damaged"),
     ],
 )
 def test_a_session_that_is_none(tmp_path: Path, text: str, problem: str) -> None:

@@ -16,7 +16,7 @@ from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.network.none import PLUGIN as NONE
 from fedsim.rng import Key
-from fedsim.runtime.clients.host import Held
+from fedsim.runtime.clients.held import Held
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.dispatch_phases import PHASES
 from fedsim.runtime.records.result import RunResult
 from fedsim.runtime.run import run
-from fedsim.runtime.sockets.state_encoding import classes_of, decode_held, encode
+from fedsim.runtime.state_encoding import classes_of, decode_held, encode
 from tests.bus.http.conftest import Log
 from tests.runtime.sockets.conftest import CLIENTS, SOON, over_http, parts
 

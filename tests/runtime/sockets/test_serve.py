@@ -17,11 +17,11 @@ from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.errors import RunError
 from fedsim.fleet import Fleet
 from fedsim.params import Model
-from fedsim.runtime.clients.host import Held
+from fedsim.runtime.clients.held import Held
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.run import run
 from fedsim.runtime.sockets.serve import unused
-from fedsim.runtime.sockets.state_encoding import encode
+from fedsim.runtime.state_encoding import encode
 from tests.runtime.sockets.conftest import over_http
 
 

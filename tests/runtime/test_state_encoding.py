@@ -19,9 +19,9 @@ from fedsim.algorithms.base import mirrored
 from fedsim.engine.jobs import ClientSamples, InlineSamples, PublicSamples, Samples
 from fedsim.errors import DecodeError
 from fedsim.params import Model
-from fedsim.runtime.clients.host import Held
+from fedsim.runtime.clients.held import Held
 from fedsim.runtime.purity import fingerprint
-from fedsim.runtime.sockets.state_encoding import WORD, StateLimits, decode, decode_held, encode, fits
+from fedsim.runtime.state_encoding import WORD, StateLimits, decode, decode_held, encode, fits
 
 
 @dataclass(frozen=True)

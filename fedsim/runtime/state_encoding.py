@@ -1,10 +1,11 @@
-"""Clients' states as bytes: for the observer's probes between processes, and for state folders. No pickle.
+"""States as bytes: for probes of the observer between processes, state folders and checkpoints. No pickle.
 
 A state is made of None, booleans, numbers, strings, arrays, tuples, mappings with strings or integers as
 keys, and frozen dataclasses of classes that the reader names beforehand. It travels as a frame without an
 address: one msgpack list of a word, the value and the list of arrays, and behind it the arrays
 (:mod:`fedsim.wire.binary_arrays`). In the value everything that is not plain is a list that starts with its
-tag; an array is its number, so that it travels once however often it occurs.
+tag; an array is its number, so that it travels once however often it occurs. So does any other object: where
+it occurs again, its number stands in its place, and one object is one object again.
 
 Arrays come back bit for bit and mappings in their order, so digests of models stay the same.
 """
@@ -15,7 +16,7 @@ import dataclasses
 import inspect
 import sys
 import types
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -28,7 +29,7 @@ from fedsim.engine.jobs import Samples
 from fedsim.errors import DecodeError
 from fedsim.params import Array, Model
 from fedsim.quoting import quoted, shortened
-from fedsim.runtime.clients.host import Held
+from fedsim.runtime.clients.held import Held
 from fedsim.walk import field_names, parts
 from fedsim.wire import Limits, Message
 from fedsim.wire.binary_arrays import Bins, arrays_of_bytes, checked_headers, lead
@@ -43,7 +44,7 @@ SAMPLES = get_args(Samples)
 """Records of samples, which several algorithms' clients remember."""
 
 _HEAD = b"\x93" + msgpack.packb(WORD)  # a list of three
-_TUPLE, _MAPPING, _RECORD, _ARRAY, _SCALAR = "t", "m", "r", "a", "s"
+_TUPLE, _MAPPING, _RECORD, _ARRAY, _SCALAR, _AGAIN, _KNOWN = "t", "m", "r", "a", "s", "=", "k"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,8 @@ class StateLimits(Limits):
 
 DEFAULT = StateLimits()
 
+_UNFINISHED = object()
+
 
 def classes_of(algorithm: Algorithm[Any, Any, Any]) -> tuple[type, ...]:
     """Return the classes that may occur in a state of an algorithm's clients.
@@ -83,8 +86,8 @@ def classes_of(algorithm: Algorithm[Any, Any, Any]) -> tuple[type, ...]:
 
 def encode(value: Any, limits: StateLimits = DEFAULT) -> bytes:
     """Return a state as bytes."""
-    writer = _Writer(limits)
-    tree = writer.tree(value, "state", 0)
+    writer = Writer(limits)
+    tree = writer.tree(value, "state")
     bins = Bins(writer.arrays)
     try:
         head = bytes(msgpack.packb((WORD, tree, bins.listed)))
@@ -114,8 +117,8 @@ def decode(data: bytes, classes: Collection[type], limits: StateLimits = DEFAULT
         map_items=0,
     )
     received = arrays_of_bytes(memoryview(data), position, checked_headers(arrays, limits))
-    reader = _Reader(received, classes, limits)
-    value = reader.value(tree, "state", 0)
+    reader = Reader(received, classes, limits)
+    value = reader.value(tree, "state")
     if reader.unused:
         raise DecodeError(f"state: array {min(reader.unused)} belongs to nothing")
     return value
@@ -129,17 +132,33 @@ def decode_held(data: bytes, classes: Collection[type], limits: StateLimits = DE
     return held
 
 
-class _Writer:
-    """Turns values into what msgpack knows, and collects arrays."""
+class Writer:
+    """Turns values into what msgpack knows, and collects arrays.
 
-    def __init__(self, limits: StateLimits) -> None:
+    Args:
+        limits: What is accepted.
+        known: Objects that the reader has, by identity: what each is called.
+
+    Attributes:
+        arrays: The arrays.
+    """
+
+    def __init__(self, limits: StateLimits, known: Mapping[int, Sequence[Any]] | None = None) -> None:
         self.arrays: list[Array] = []
         self._numbers: dict[int, int] = {}
+        self._objects: dict[int, int] = {}
         self._alive: list[Any] = []  # while these live, nothing else has their identity
         self._left = limits.values
         self._limits = limits
+        self._known = known or {}
 
-    def tree(self, value: Any, where: str, depth: int) -> Any:
+    def tree(self, value: Any, where: str, depth: int = 0) -> Any:
+        """Return a value as msgpack knows it; ``where`` names it for an error.
+
+        Raises:
+            ValueError: It is larger than the limits.
+            TypeError: It has parts of another kind.
+        """
         self._left -= 1
         if self._left < 0 or depth > self._limits.depth:
             raise ValueError(f"{where:.200}: more values, or deeper nested ones, than {self._limits}")
@@ -147,6 +166,12 @@ class _Writer:
             return value
         if isinstance(value, np.ndarray | np.generic):
             return (_ARRAY if isinstance(value, np.ndarray) else _SCALAR, self._number(value, where))
+        if (known := self._known.get(id(value))) is not None:
+            return (_KNOWN, *known)
+        if (number := self._objects.get(id(value))) is not None:
+            return (_AGAIN, number)
+        self._objects[id(value)] = len(self._objects)
+        self._alive.append(value)
         if type(value) is tuple:
             inner = (self.tree(item, f"{where}[{place}]", depth + 1) for place, item in enumerate(value))
             return (_TUPLE, *inner)
@@ -176,17 +201,36 @@ class _Writer:
         return number
 
 
-class _Reader:
-    """Turns what msgpack gave into values."""
+class Reader:
+    """Turns what msgpack gave into values.
 
-    def __init__(self, arrays: list[Array], classes: Collection[type], limits: StateLimits) -> None:
+    Args:
+        arrays: The arrays.
+        classes: Those of records.
+        limits: What is accepted.
+        known: Gives the objects that the writer knew, by what they are called.
+
+    Attributes:
+        unused: Numbers of the arrays that were not asked for.
+    """
+
+    def __init__(
+        self,
+        arrays: Sequence[Array],
+        classes: Collection[type],
+        limits: StateLimits,
+        known: Callable[..., Any] | None = None,
+    ) -> None:
         self._arrays = arrays
+        self._objects: list[Any] = []
+        self._known = known
         self.unused = set(range(len(arrays)))
         self._classes = {_name(cls): cls for cls in classes}
         self._left = limits.values
         self._limits = limits
 
-    def value(self, tree: Any, where: str, depth: int) -> Any:
+    def value(self, tree: Any, where: str, depth: int = 0) -> Any:
+        """Return a value; a DecodeError if it is none."""
         self._left -= 1
         if self._left < 0 or depth > self._limits.depth:
             raise DecodeError(f"{where:.200}: more values, or deeper nested ones, than {self._limits}")
@@ -194,12 +238,16 @@ class _Reader:
             return tree
         # What is empty passes every limit of the parser, so only a list is looked into.
         tag, rest = (tree[0], tree[1:]) if type(tree) is tuple and tree else (None, ())
-        if tag == _TUPLE:
-            return tuple(self.value(item, f"{where}[{at}]", depth + 1) for at, item in enumerate(rest))
-        if tag == _MAPPING:
-            return self._pairs(rest, where, depth)
-        if tag == _RECORD and rest:
-            return self._record(rest[0], self._pairs(rest[1:], where, depth), where)
+        if tag in (_TUPLE, _MAPPING) or (tag == _RECORD and rest):
+            number = len(self._objects)
+            self._objects.append(_UNFINISHED)
+            self._objects[number] = made = self._object(tag, rest, where, depth)
+            return made
+        if tag == _AGAIN and len(rest) == 1 and type(rest[0]) is int and 0 <= rest[0] < len(self._objects):
+            if (made := self._objects[rest[0]]) is not _UNFINISHED:
+                return made
+        if tag == _KNOWN and self._known is not None:
+            return self._known(*rest)
         if tag in (_ARRAY, _SCALAR) and len(rest) == 1 and type(rest[0]) is int:
             if not 0 <= rest[0] < len(self._arrays):
                 raise DecodeError(f"{where:.200}: there is no array {rest[0]}")
@@ -210,6 +258,13 @@ class _Reader:
             if array.shape == ():
                 return array[()]
         raise DecodeError(f"{where:.200}: {quoted(tree)} is none of the values of a state")
+
+    def _object(self, tag: str, rest: tuple[Any, ...], where: str, depth: int) -> Any:
+        if tag == _TUPLE:
+            return tuple([self.value(item, f"{where}[{at}]", depth + 1) for at, item in enumerate(rest)])
+        if tag == _RECORD:
+            return self._record(rest[0], self._pairs(rest[1:], where, depth), where)
+        return self._pairs(rest, where, depth)
 
     def _pairs(self, flat: tuple[Any, ...], where: str, depth: int) -> dict[Any, Any]:
         made: dict[Any, Any] = {}
