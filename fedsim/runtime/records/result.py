@@ -87,10 +87,12 @@ class RunResult:
     @property
     def failure(self) -> str | None:
         """Why the run, though it came to its end, is no success; None if it is one."""
-        if self.non_finite is None and self.rejections and not self.by_client["merged"].any():
-            reasons = ", ".join(f"{count}: {reason}" for reason, count in self.rejections.most_common())
-            return f"no reply was ever merged: all that came were rejected ({reasons})"
-        return self.non_finite
+        if self.non_finite is not None or self.by_client["merged"].any() or not self.by_client["asked"].any():
+            return self.non_finite
+        what = "all that came were rejected" if self.rejections else "none came in time"
+        reasons = (self.rejections or self.drops).most_common()
+        listed = ", ".join(f"{count}: {reason}" for reason, count in reasons)
+        return f"no reply was ever merged: {what} ({listed})"
 
     @property
     def totals(self) -> Totals:

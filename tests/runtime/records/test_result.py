@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from fedsim.algorithms.base import Exchange, Predictor
+from fedsim.bus import Ledger
 from fedsim.clock import Trace
 from fedsim.engine.jobs import ClientSamples, Score
 from fedsim.params import Model
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
+from fedsim.runtime.records.dispatch_table import DispatchTable
 from fedsim.runtime.records.result import RunResult
 from fedsim.runtime.run import run
 
@@ -143,3 +148,31 @@ def test_clients_without_samples_have_no_loss(world: Any) -> None:
     result, _ = world.play(world.Scripted(), executor=oracle)
     assert np.isnan(result.final.losses).all()
     assert result.non_finite is None
+
+
+# What is no success though it came to its end
+
+
+@pytest.mark.parametrize(
+    ("asked", "merged", "rejected", "dropped", "said"),
+    [
+        (3, 1, {"rubbish": 2}, {}, None),
+        (0, 0, {}, {}, None),
+        (
+            *(3, 0, {"rubbish": 2}, {"timeout": 1}),
+            "no reply was ever merged: all that came were rejected (2: rubbish)",
+        ),
+        (
+            *(3, 0, {}, {"timeout": 1, "left": 2}),
+            "no reply was ever merged: none came in time (2: left, 1: timeout)",
+        ),
+    ],
+)
+def test_a_run_that_has_merged_nothing_has_failed(
+    asked: int, merged: int, rejected: dict[str, int], dropped: dict[str, int], said: str | None
+) -> None:
+    by_client = {"asked": np.array([0, asked]), "merged": np.array([0, merged])}
+    table, drops, rejections = DispatchTable(Trace()), Counter(dropped), Counter(rejected)
+    result = RunResult(1.0, (), by_client, Ledger(), table, drops, rejections, "", "")
+    assert result.failure == said
+    assert replace(result, non_finite="a loss is nan").failure == "a loss is nan"
