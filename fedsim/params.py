@@ -231,6 +231,9 @@ SMALL = 256
 NON_FINITE = "NaN or an infinity"
 """What an array with such values is said to hold."""
 
+OVERFLOWING = "whose products overflow"
+"""What is said of values that are too large."""
+
 
 Work = Callable[[Sequence[int]], object]
 """Does something for each of some blocks, whose results do not depend on each other."""
@@ -266,7 +269,7 @@ def out_of_range(array: Array) -> str | None:
     # Two passes without a copy. Where there is a NaN, both results are NaN, which compares as False.
     if array.max() <= most and array.min() >= -most:
         return None
-    return f"values beyond {most:.2g}, whose products overflow" if np.isfinite(array).all() else NON_FINITE
+    return f"values beyond {most:.2g}, {OVERFLOWING}" if np.isfinite(array).all() else NON_FINITE
 
 
 @cache

@@ -74,6 +74,12 @@ class Result:
         self._models = models
         self._temporary = temporary  # removed when nobody holds it any more
 
+    @property
+    def divergence(self) -> str | None:
+        """In what way the run has diverged, and which rates may be too high; None if it has not."""
+        text: str | None = self.summary.get("divergence")
+        return text
+
     @cached_property
     def scenario(self) -> Scenario:
         """The scenario, with every value written out."""

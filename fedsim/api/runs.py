@@ -22,6 +22,7 @@ from fedsim.errors import UserError
 from fedsim.page.live_session import run_on
 from fedsim.report.places import RUNS, run_name
 from fedsim.report.record_run import Perform, record
+from fedsim.report.tracking import warn
 from fedsim.runtime.run import run as simulate
 from fedsim.scenario import Algorithm, Overrides, Plan, Scenario, Source, load_scenario
 
@@ -47,6 +48,8 @@ def run(
     live: LivePage | None = None,
 ) -> Result:
     """Run a scenario in virtual time, and return its result.
+
+    A run that has diverged, or has merged nothing, has a result too; why is said in Python's log.
 
     Args:
         scenario: A file, an example by name, a dictionary of tables, or a scenario that was loaded before.
@@ -101,20 +104,23 @@ def record_run(
     place, temporary = place_of(out)
     with plain_torch():
         plan = Plan.of(scenario, scenario.run.name, verify=verify)
-        known_as = RUNS / plan.name / run_name(plan.algorithm, plan.parts.seed) if temporary else place
+        label = run_name(plan.algorithm, plan.parts.seed)
+        known_as = RUNS / plan.name / label if temporary else place
         folder = place / "run" if temporary else place
         with run_on(live, plan, folder) as observe:
             done = record(
                 plan,
                 folder,
                 force=force,
-                watch=listener_of(run_name(plan.algorithm, plan.parts.seed), plan.parts.rounds),
+                watch=listener_of(label, plan.parts.rounds),
                 observe=observe,
                 known_as=known_as,
                 profile=profile,
                 perform=simulate if perform is None else perform(plan),
                 bus="memory" if perform is None else "http",
             )
+    if (why := done.result.failure or done.summary["divergence"]) is not None:
+        warn(f"{plan.name} {label}: {why}")
     return Result(done.folder, models=done.models, temporary=temporary)
 
 

@@ -62,12 +62,12 @@ def run_page(folder: Path, rounds: tuple[int, int] | None = None) -> Page:
 
 
 def read_remarks(folder: Path) -> list[str]:
-    """Return the remarks in the log of a run: on times, rejections and values that are not finite."""
+    """Return the remarks in the log of a run: on times, rejections, divergence, and what is not finite."""
 
     def remarks(file: Path) -> Iterator[str]:
         for line in file.read_text("utf-8").splitlines():
             entry = json.loads(line)
-            if entry["event"] in ("simulated time", "rejections"):
+            if entry["event"] in ("simulated time", "rejections", "divergence"):
                 yield entry["remark"]
             elif entry["event"] == "not finite":
                 yield f"not finite: {entry['cause']}"

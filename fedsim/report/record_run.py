@@ -33,10 +33,11 @@ from fedsim.engine.job_times import JobTimes
 from fedsim.numerals import scalar
 from fedsim.report.atomic_folder import MARK, check_folders, new, staged
 from fedsim.report.cost_breakdown import Summary
+from fedsim.report.divergence import divergence, rejections
 from fedsim.report.job_time_file import REAL_TIME, packed
 from fedsim.report.places import holds_run
 from fedsim.report.provenance import Bus, provenance
-from fedsim.report.remarks import rejections, remarks
+from fedsim.report.remarks import remarks
 from fedsim.report.saved_models import EndModels, write_models
 from fedsim.report.summary import summarise, to_json
 from fedsim.report.tables import write_tables
@@ -106,16 +107,18 @@ def record(
             notes = remarks(plan.parts, result) if bus == "memory" else []
             for remark in notes:
                 log.warning("simulated time", remark=remark)
-            if text := rejections(result):
-                log.warning("rejections", remark=text)
-                notes.append(text)
+            diverged, rejected = divergence(plan.parts, result), rejections(plan.parts, result)
+            for text, event in {rejected: "rejections", diverged: "divergence"}.items():  # once if equal
+                if text is not None:
+                    log.warning(event, remark=text)
+                    notes.append(text)
             log.info("end", simulated_s=result.simulated_s, trace_hash=result.trace_hash)
         write_tables(hidden, plan.parts, result, folder)
         models = EndModels(result.models, plan.parts.data.task)
         if plan.save_models:
             write_models(hidden, models, folder)
         wall_s = perf_counter() - began
-        summary = summarise(plan, result, wall_s)
+        summary = summarise(plan, result, wall_s, diverged)
         contents = {
             "scenario.toml": plan.scenario_toml.encode(),
             "run.json": to_json(provenance(plan, started_at, wall_s, bus, follow.failures, result.cohorts)),

@@ -25,9 +25,6 @@ MAX_WAITED = 0.5
 MAX_LATE = 0.5
 """Share of the replies that may come after the deadline that clients fitted their work into."""
 
-MAX_REJECTED = 0.25
-"""Share of the replies of a run that may be rejected without a remark."""
-
 _REPLIED = ("merged", "rejected", "late")
 """Outcomes of dispatches with a reply."""
 
@@ -72,19 +69,6 @@ def remarks(parts: Parts, result: RunResult, simulated_s: float | None = None) -
             "participation.client_timeout, or participation.pacing a deadline or over_selection"
         )
     return notes
-
-
-def rejections(result: RunResult) -> str:
-    """Return a remark if many replies of a run were rejected, else an empty text."""
-    num_merged, num_rejected = int(result.by_client["merged"].sum()), result.rejections.total()
-    if num_rejected <= MAX_REJECTED * (num_merged + num_rejected):
-        return ""
-    (reason, _), *_ = result.rejections.most_common(1)
-    return (
-        f"{num_rejected} of {num_merged + num_rejected} replies were rejected (most often: {reason}), so "
-        "models learned from the others alone; if training diverges, lower training.lr or set "
-        "training.clip_norm"
-    )
 
 
 def _waits_s(timeout_s: float, result: RunResult) -> Mapping[int, float]:

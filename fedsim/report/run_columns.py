@@ -307,6 +307,7 @@ COMPARISON = Table(
         "rejected": _wide(OUTCOMES["rejected"]),
         "rejected_by_reason_<reason>": count("Replies that could not be merged for the reason <reason>."),
         "finite": flag("Whether all models and losses at the end are finite."),
+        "divergence": word("In what way the run has diverged, if it has."),
         "trace_hash": word("Fingerprint of the trace."),
         "model_hash": word("Digest of the models at the end."),
         **{f"time_{name}": column for name, column in SPENT.items()},

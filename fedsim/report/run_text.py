@@ -42,7 +42,9 @@ def run_sentence(summary: Summary, passed: str = SIMULATED) -> str:
     time = f"{number_format.duration(summary['simulated_s'])} of {TIMES[passed]}"
     size = sum(summary[name] for name in ("bytes_up", "bytes_down", "data_up", "data_down"))
     spent = f"{number_format.several(summary['rounds'], 'round')}, {time} and {number_format.size(size)}"
-    end = "" if summary["finite"] else "; a model, or a loss, is not finite"
+    end = "; it has diverged" if summary.get("divergence") else ""
+    if not summary["finite"]:
+        end = "; a model, or a loss, is not finite"
     return f"After {spent} {summary['algorithm']} has {measured}{end}."
 
 
@@ -82,7 +84,10 @@ def pairs(summary: Summary, passed: str = SIMULATED) -> Pairs:
 
 def run_blocks(summary: Summary) -> list[tuple[str, Pairs]]:
     """Return all of it as names and values under headings."""
-    return [(title(summary), pairs(summary)), (cost_breakdown.TITLE, cost_breakdown.lines(summary))]
+    lines = pairs(summary)
+    if text := summary.get("divergence"):
+        lines.append(("diverged", text))
+    return [(title(summary), lines), (cost_breakdown.TITLE, cost_breakdown.lines(summary))]
 
 
 def run_text(summary: Summary) -> str:

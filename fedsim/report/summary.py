@@ -3,8 +3,9 @@
 Everything but ``wall_s`` is the same on every host. None (``null``) stands for what was not measured, as the
 accuracy of a regression, and for a loss that is not finite. ``loss`` is the mean over the samples of a test
 set of the cross-entropy, nat, or, for a regression, of the squared error. ``finite`` is false where at the
-end an evaluated model, or a loss of the last evaluation, is NaN or infinite. ``ineligible`` names the first
-20 clients that are never selected because they cannot hold their job in memory. ``macro_f1`` is there under
+end an evaluated model, or a loss of the last evaluation, is NaN or infinite. ``divergence`` says in what way
+the run has diverged (:mod:`fedsim.report.divergence`); None if it has not. ``ineligible`` names the first 20
+clients that are never selected because they cannot hold their job in memory. ``macro_f1`` is there under
 ``evaluation.per_class``: that of the last evaluation by test set (:mod:`fedsim.report.tables`).
 """
 
@@ -33,8 +34,8 @@ MAX_NAMED = 20
 """Ineligible clients that are named at most; the table of clients has all of them, with their memory."""
 
 
-def summarise(plan: Plan, result: RunResult, wall_s: float) -> Summary:
-    """Return the summary of a finished run."""
+def summarise(plan: Plan, result: RunResult, wall_s: float, divergence: str | None = None) -> Summary:
+    """Return the summary of a finished run; ``divergence`` is what is said of it if it has diverged."""
     totals, final = result.totals, result.final
 
     def last(name: str) -> float | None:
@@ -71,6 +72,7 @@ def summarise(plan: Plan, result: RunResult, wall_s: float) -> Summary:
         "rejected": result.rejections.total(),
         "rejected_by_reason": {reason: result.rejections[reason] for reason in sorted(result.rejections)},
         "finite": result.non_finite is None,
+        "divergence": divergence,
         "trace_hash": result.trace_hash,
         "model_hash": result.model_hash,
         **(costs := breakdown(result)),

@@ -102,11 +102,11 @@ def read_answers(whole: StudyPlan, parent: Path) -> Answers:
         for (setting, number), by_seed in tuning.scores.items()
         for seed, score in by_seed.items()
     ]
-    grids = tables(plan, rows, fronts, compared)
+    summaries = {run.label: known[run.label] for run in ended}
+    grids = tables(plan, rows, fronts, compared, comparison.diverged_note(summaries))
     if tuning.scores:
         grids.insert(0, tuning_table(whole, tuning))
     ends = {setting: means(some) for setting, some in figures.items()}
-    summaries = {run.label: known[run.label] for run in ended}
     return Answers(plan, curves, ends, summaries, compared, rows, fronts, grids, trials, failed)
 
 

@@ -56,11 +56,13 @@ def tables(
     answers: Sequence[Answer],
     fronts: Mapping[str, Sequence[FrontPoint]],
     budgets: Sequence[Budget] = (),
+    notes_on_runs: Sequence[str] = (),
 ) -> list[TextTable]:
     """Return the tables.
 
     They are of costs to each target, of accuracy within budgets and at the end, each with the differences to
     the baseline, of work in vain where there is any, and of who is the most accurate within which budget.
+    Notes on runs are below that of accuracy at the end.
     """
     grids = []
     for target in plan.config.targets:
@@ -82,7 +84,8 @@ def tables(
         f"best, final: {MEASURES[plan.config.of].words}; "
         "std, worst 10 %, Jain index: over clients, at the end"
     ]
-    grids.append(_table(plan, rows, "accuracy", _quantities(ACCURACIES), [*notes, _plus_minus(plan)]))
+    notes += [_plus_minus(plan), *notes_on_runs]
+    grids.append(_table(plan, rows, "accuracy", _quantities(ACCURACIES), notes))
     words = "in percentage points, but for Jain's index; "
     grids += _differences(plan, rows, ACCURACIES, "accuracy", words, pairs_of="final_accuracy")
     if any((value := row.figures.get(name)) and value.mean for row in rows for name, _ in WASTE.values()):

@@ -17,6 +17,7 @@ from fedsim import __version__
 from fedsim.report import cost_breakdown, number_format
 from fedsim.report.columns import csv_of
 from fedsim.report.cost_breakdown import Figures, Summary, by_algorithm, measured
+from fedsim.report.places import run_name
 from fedsim.report.run_columns import COMPARISON
 from fedsim.report.summary import to_json
 from fedsim.report.text_table import TextTable
@@ -24,6 +25,9 @@ from fedsim.studies.intervals import interval, is_best
 
 BEST = "*"
 """Marks the best value of a column."""
+
+MAX_NAMED = 6
+"""Runs that have diverged that are named at most."""
 
 HIGHER_IS_BETTER = frozenset({"accuracy", "worst_decile", "global"})
 
@@ -133,7 +137,16 @@ def table(summaries: Sequence[Summary], *, is_compared: bool = True) -> TextTabl
     grid = TextTable.of(compared, columns, notes=notes)
     if any(shown.endswith(BEST) for row in grid.rows for shown in row):
         notes.append(f"{BEST} best in its column")
+    notes += diverged_note({run_name(one["algorithm"], one["seed"]): one for one in summaries})
     return grid
+
+
+def diverged_note(summaries: Mapping[str, Summary]) -> list[str]:
+    """Return a note that names the runs that have diverged, if there are any."""
+    names = [name for name, summary in summaries.items() if summary.get("divergence")]
+    if more := len(names[MAX_NAMED:]):
+        names[MAX_NAMED:] = [f"{more} more"]
+    return [f"diverged, as summary.json says: {', '.join(names)}"] if names else []
 
 
 def to_csv(summaries: Sequence[Summary]) -> bytes:

@@ -48,6 +48,31 @@ def test_a_dictionary_and_a_file_give_the_same_run(tiny: dict[str, Any], tmp_pat
     assert len(hashes) == 1
 
 
+def test_a_run_that_diverges_has_a_result_and_is_logged(
+    tiny: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert fedsim.run(tiny).divergence is None
+    assert caplog.messages == []
+    # Each step takes weights times 999: after five they are some 1e14, and after ten beyond 1.8e19.
+    settings = {"lr": 1000, "weight_decay": 1, "steps": 5}
+    diverging = tiny | {"models": {"linear": {}}, "training": settings, "run": {"name": "tiny", "rounds": 3}}
+    result = fedsim.run(diverging)
+    assert result.divergence == "6 of 9 replies rejected as not finite: is training.lr = 1000 too high?"
+    assert caplog.messages == [f"tiny fedavg-seed0: {result.divergence}"]
+    assert str(result.divergence) in repr(result)
+
+
+def test_a_run_that_merges_nothing_has_a_result_and_is_logged(
+    tiny: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    pacing = {"name": "synchronous", "params": {"deadline": "1 ms"}}
+    result = fedsim.run(tiny, overrides={"participation.pacing": pacing})
+    assert result.divergence is None
+    assert caplog.messages == [
+        "tiny fedavg-seed0: no reply was ever merged: none came in time (6: round failed)"
+    ]
+
+
 def test_overrides_algorithm_and_seed_replace_what_the_source_says(tiny: dict[str, Any]) -> None:
     scenario = fedsim.load(
         tiny, {"run.rounds": 3, "algorithm.params.mu": 0.5, "fleet.0.count": 2}, algorithm="fedprox", seed=7

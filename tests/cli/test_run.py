@@ -199,15 +199,37 @@ def test_a_run_that_merges_nothing_exits_with_1_once_all_is_written(call: Call, 
     result = call("run", "tiny.toml", "--quiet", *rejected, "--out", "mine")
     assert result.exit_code == 1
     *_, remark, error = result.stderr.splitlines()
-    assert remark.startswith("note: 8 of 8 replies were rejected (most often: ")
+    assert remark == "note: 8 of 8 replies rejected as not finite: is training.lr = 1e+06 too high?"
     assert error.startswith(
         "fedsim: the run failed: no reply was ever merged: all that came were rejected (8: "
     )
     logged = [json.loads(line) for line in (here / "mine" / "log.jsonl").read_text().splitlines()]
-    assert [line["remark"] for line in logged if line["event"] == "rejections"] == [remark[len("note: ") :]]
+    assert [line["remark"] for line in logged if line["event"] == "divergence"] == [remark[len("note: ") :]]
     result = call("compare", "tiny.toml", "--quiet", *rejected, "--algorithms", "fedavg,local")
     assert result.exit_code == 1
     assert "fedavg-seed0: no reply was ever merged" in result.stderr
+
+
+def test_a_run_of_which_no_reply_comes_in_time_exits_with_1_too(call: Call) -> None:
+    pacing = "participation.pacing={name = 'synchronous', params = {deadline = '1 ms'}}"
+    result = call("run", "tiny.toml", "--quiet", "--set", pacing)
+    assert result.exit_code == 1
+    assert "merged 0, dropped 8" in result.stdout
+    said = "the run failed: no reply was ever merged: none came in time (8: round failed)"
+    assert result.stderr.splitlines()[-1] == f"fedsim: {said}"
+
+
+def test_a_run_that_diverges_ends_with_a_remark_and_is_marked_in_tables(call: Call, here: Path) -> None:
+    settings = ("training.lr=1000", "training.weight_decay=1", "training.steps=5", "run.rounds=3")
+    diverging = [word for setting in settings for word in ("--set", setting)]
+    result = call("run", "tiny.toml", "--quiet", *diverging, "--out", "o")
+    said = "8 of 12 replies rejected as not finite: is training.lr = 1000 too high?"
+    assert result.exit_code == 0
+    assert result.stderr.splitlines()[-1] == f"note: {said}"
+    assert json.loads((here / "o" / "summary.json").read_text())["divergence"] == said
+    result = call("compare", "tiny.toml", "--quiet", *diverging, "--algorithms", "fedavg")
+    assert result.exit_code == 0
+    assert "diverged, as summary.json says: fedavg-seed0" in result.stdout
 
 
 def test_models_that_are_not_finite_exit_with_1_once_all_is_written(call: Call, here: Path) -> None:

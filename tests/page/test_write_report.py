@@ -67,9 +67,10 @@ def test_the_page_of_a_study_that_has_not_ended(tmp_path: Path, tiny_tables: dic
     assert found.write_report(tmp_path / "report.html").read_bytes() == html(page).encode()
 
 
-def test_what_the_log_says_of_times_is_said(folder: Path) -> None:
+@pytest.mark.parametrize("event", ["simulated time", "rejections", "divergence"])
+def test_remarks_in_the_log_are_said(folder: Path, event: str) -> None:
     log = folder / "fedavg-seed0" / "log.jsonl"
-    log.write_text(log.read_text() + '{"event": "simulated time", "remark": "waits took long"}\n')
+    log.write_text(log.read_text() + f'{{"event": "{event}", "remark": "waits took long"}}\n')
     assert page_of(folder / "fedavg-seed0").remarks == ["waits took long"]
     assert page_of(folder).remarks == ["fedavg-seed0: waits took long"]
 

@@ -44,7 +44,7 @@ SUMMARY = (
     "fedsim scenario algorithm seed rounds stopped_by clients ineligible simulated_s wall_s bytes_up "
     "bytes_down bytes_plain_up bytes_plain_down data_up data_down frames_up frames_down parameters_up "
     "parameters_down accuracy loss "
-    "drops rejected rejected_by_reason finite trace_hash model_hash time bytes drops_by_cause "
+    "drops rejected rejected_by_reason finite divergence trace_hash model_hash time bytes drops_by_cause "
     "participation wasted staleness concurrency merges merges_per_hour codec_saturated"
 )
 
@@ -186,6 +186,17 @@ def test_a_run_that_ends_with_models_that_are_not_finite_says_so(do: Do) -> None
     lines = map(json.loads, (done.folder / "log.jsonl").read_text().splitlines())
     (line,) = [line for line in lines if "cause" in line]
     assert line["cause"] == done.result.non_finite
+
+
+def test_a_run_that_diverges_says_so_everywhere(do: Do) -> None:
+    # Each step takes weights times 999: after five they are some 1e14, and after ten beyond 1.8e19.
+    done = do(training=TrainingConfig(lr=1000, weight_decay=1, steps=5), rounds=3)
+    said = "8 of 12 replies rejected as not finite: is training.lr = 1000 too high?"
+    assert done.remarks == [said]
+    assert json.loads((done.folder / "summary.json").read_text())["divergence"] == said
+    (line,) = [line for line in (done.folder / "log.jsonl").read_text().splitlines() if said in line]
+    assert json.loads(line) == {"level": "warning", "event": "divergence", "remark": said}
+    assert done.result.failure is None
 
 
 def test_classes_are_counted_where_that_is_asked_for(do: Do, plan: Plan) -> None:

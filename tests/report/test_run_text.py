@@ -2,7 +2,8 @@ from typing import Any
 
 import pytest
 
-from fedsim.report.run_text import PASSED, run_sentence
+from fedsim.report.run_text import PASSED, run_sentence, run_text
+from tests.report import conftest
 
 SPENT = "After 3 rounds, 1 min 40 s of simulated time and 4 kB fedavg has"
 
@@ -42,6 +43,8 @@ def summary(**changes: Any) -> dict[str, Any]:
         ({"loss": {"global": 0.5}}, "a loss of 0.5 on the global test set"),
         ({}, "not been measured"),
         ({"finite": False}, "not been measured; a model, or a loss, is not finite"),
+        ({"finite": False, "divergence": "so"}, "not been measured; a model, or a loss, is not finite"),
+        ({"divergence": "2 of 3 replies"}, "not been measured; it has diverged"),
     ],
 )
 def test_a_run_in_one_sentence(changes: dict[str, Any], words: str) -> None:
@@ -51,3 +54,9 @@ def test_a_run_in_one_sentence(changes: dict[str, Any], words: str) -> None:
 def test_over_sockets_time_is_real() -> None:
     sentence = run_sentence(summary(rounds=1, simulated_s=2.0), PASSED)
     assert sentence.startswith("After 1 round, 2 s of real time and 4 kB fedavg")
+
+
+def test_a_run_that_has_diverged_says_so_in_its_text() -> None:
+    run = conftest.summary("fedavg", stopped_by=None, rejected_by_reason={})
+    assert "diverged" not in run_text(run)
+    assert "  diverged    2 of 3 replies" in run_text(run | {"divergence": "2 of 3 replies"}).splitlines()

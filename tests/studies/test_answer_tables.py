@@ -48,6 +48,12 @@ def test_costs_are_shown_with_how_many_have_reached_the_target(tiny: dict[str, A
     assert "in percentage points, but for Jain's index; ±" in note
 
 
+def test_notes_on_runs_are_below_the_accuracy_at_the_end(tiny: dict[str, Any]) -> None:
+    rows = [answer(AVG, []), answer(LOCAL, [])]
+    found = tables(load_study(tiny), rows, {}, notes_on_runs=["diverged: a"])
+    assert [grid.title for grid in found if "diverged: a" in grid.notes] == ["accuracy"]
+
+
 def test_the_least_is_marked_where_it_is_not_the_only_one(tiny: dict[str, Any]) -> None:
     plan = load_study(tiny | {"targets": [0.05]})
     rows = [answer(AVG, [60.0, 60.0]), answer(LOCAL, [30.0, 30.0]), answer(LOCAL, [])]

@@ -106,3 +106,15 @@ def test_the_document_has_figures_and_runs() -> None:
     assert document["algorithms"][1]["bytes_down"] == {"mean": 1_000_000, "std": None}
     assert document["algorithms"][1]["wasted_bytes"] == {"mean": 400, "std": None}
     assert document["runs"][2] == {"folder": "local"} | RUNS[2]
+
+
+def test_runs_that_have_diverged_are_named() -> None:
+    assert comparison.diverged_note({"a-seed0": summary("a", divergence=None)}) == []
+    runs = [summary("a", seed, divergence="so" if seed else None) for seed in range(3)]
+    assert comparison.table(runs).notes[-1] == "diverged, as summary.json says: a-seed1, a-seed2"
+    runs = [summary("a", seed, divergence="so") for seed in range(8)]
+    assert (
+        comparison.table(runs)
+        .notes[-1]
+        .endswith(": a-seed0, a-seed1, a-seed2, a-seed3, a-seed4, a-seed5, 2 more")
+    )

@@ -12,9 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from fedsim.params import NON_FINITE, PendingTree, RowTree, out_of_range
+from fedsim.params import NON_FINITE, OVERFLOWING, PendingTree, RowTree, out_of_range
 from fedsim.walk import is_leaf, parts
 from fedsim.wire import Message
+
+LEAVES_RANGE = "leaves the finite range"
+"""What is said of a merge whose result cannot be computed with."""
 
 
 def non_finite(message: Message) -> str | None:
@@ -39,6 +42,11 @@ def spoiled(after: Any, before: Any = None) -> str | None:
     """
     found = _find(after, before)
     return None if found is None else f"{type(after).__name__}{found[0]} holds {found[1]}"
+
+
+def is_of_non_finite(reason: str) -> bool:
+    """Whether a reply was rejected for this reason because it, or what its merge made, is not finite."""
+    return any(words in reason for words in (NON_FINITE, OVERFLOWING, LEAVES_RANGE))
 
 
 _NOTHING: Mapping[Any, Any] = {}

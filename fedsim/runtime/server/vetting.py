@@ -12,7 +12,7 @@ from fedsim.runtime.hook_results import called, merged_state
 from fedsim.runtime.message_codecs import Unreadable
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.purity import unchanged
-from fedsim.runtime.server.non_finite import non_finite, spoiled
+from fedsim.runtime.server.non_finite import LEAVES_RANGE, non_finite, spoiled
 from fedsim.runtime.server.open_dispatches import Alike
 from fedsim.runtime.told_losses import ToldLoss
 
@@ -87,5 +87,5 @@ async def merged(
                 raise
             fault = f"{type(cause).__name__}: {cause}"
     if fault is not None:
-        raise MergeError(f"the merge of exchange {exchange.name!r} leaves the finite range: {fault}")
+        raise MergeError(f"the merge of exchange {exchange.name!r} {LEAVES_RANGE}: {fault}")
     return after

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedsim.params import Form, Model, PendingTree, RowTree, Tree
-from fedsim.runtime.server.non_finite import non_finite, spoiled
+from fedsim.runtime.server.non_finite import is_of_non_finite, non_finite, spoiled
 from fedsim.wire import Message, message
 
 
@@ -118,3 +118,15 @@ def test_what_stands_where_it_stood_is_not_looked_at() -> None:
     assert spoiled(after, before) is None
     moved = replace(before, parts=(1, before.parts[0]))
     assert spoiled(moved, before) == "State.parts[1].params['fc.weight'] holds NaN or an infinity"
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 3e38])
+def test_reasons_that_speak_of_values_that_are_not_finite_are_known(value: float) -> None:
+    reason = non_finite(_mixed(values=np.array([value], np.float32)))
+    assert reason is not None
+    assert is_of_non_finite(reason)
+
+
+def test_other_reasons_are_not_taken_for_them() -> None:
+    assert not is_of_non_finite("no frame where one of kind 'mixed' belongs")
+    assert not is_of_non_finite("the run ended")
