@@ -20,7 +20,7 @@ from fedsim.mkl_mode import request_strict_mode
 
 if TYPE_CHECKING:
     from fedsim.api.results import Comparison, Result
-    from fedsim.api.runs import arun, load, run
+    from fedsim.api.runs import arun, load, resume, run
     from fedsim.api.sockets import join, serve
     from fedsim.api.studies import StudyResult, compare, study
     from fedsim.api.studies import open as open  # noqa: A004
@@ -35,7 +35,7 @@ request_strict_mode()
 
 _PLACES = {
     "api.results": ("Comparison", "Result"),
-    "api.runs": ("arun", "load", "run"),
+    "api.runs": ("arun", "load", "resume", "run"),
     "api.sockets": ("join", "serve"),
     "api.studies": ("StudyResult", "compare", "open", "study"),
     "api.tracking": ("track",),
@@ -62,6 +62,7 @@ __all__ = [
     "compare",
     "join",
     "load",
+    "resume",
     "run",
     "serve",
     "study",

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 _BUFFER_BYTES = 1 << 20
 
+PART = ".part"
+"""What ends the name of a file that is being written beside its place."""
+
 
 @contextmanager
 def telling(
@@ -45,9 +48,31 @@ def create(path: Path, place: Path, mend: str, *, private: bool = False) -> Bina
         return BufferedWriter(_Growing(path, place, mend, private), _BUFFER_BYTES)
 
 
-def write(path: Path, *pieces: bytes, mend: str, private: bool = True) -> None:
+def reopen(path: Path, place: Path, mend: str, num_bytes: int) -> BinaryIO:
+    """Open a file for writing behind its first bytes; what is there is lost. Otherwise as :func:`create`."""
+    with telling(place, mend):
+        os.truncate(path, num_bytes)
+        return BufferedWriter(_Growing(path, place, mend, private=False, mode="a"), _BUFFER_BYTES)
+
+
+@contextmanager
+def replacing(path: Path, place: Path, mend: str) -> Iterator[BinaryIO]:
+    """Yield a file to write into, which stands at its path when the block ends without an exception."""
+    beside = path.with_name(f"{path.name}{PART}")
+    try:
+        with create(beside, place, mend) as file:
+            yield file
+        with telling(place, mend):
+            beside.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            beside.unlink()
+        raise
+
+
+def write(path: Path, *pieces: Buffer, mend: str, private: bool = True) -> None:
     """Write a file, or replace one, atomically and durably."""
-    beside = path.with_name(f"{path.name}.part")
+    beside = path.with_name(f"{path.name}{PART}")
     try:
         with create(beside, path, mend, private=private) as file:
             for piece in pieces:
@@ -76,10 +101,10 @@ def sync(path: Path) -> None:
 class _Growing(FileIO):
     """A file that fails for good once a write has failed, so nothing is missing in its middle."""
 
-    def __init__(self, path: Path, place: Path, mend: str, private: bool) -> None:
+    def __init__(self, path: Path, place: Path, mend: str, private: bool, mode: str = "w") -> None:
         self._place, self._mend = place, mend
         self._refused: FileError | None = None
-        super().__init__(path, "w", opener=partial(os.open, mode=0o600 if private else 0o666))
+        super().__init__(path, mode, opener=partial(os.open, mode=0o600 if private else 0o666))
         if private:
             os.fchmod(self.fileno(), 0o600)  # whatever the umask, and if it was there
 

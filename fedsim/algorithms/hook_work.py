@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from typing import Any, TypeAlias
 
 from fedsim.clock import now_ns
@@ -11,7 +10,7 @@ from fedsim.engine.engine import Engine, job_values
 from fedsim.engine.requests import JobRequest
 
 Steps: TypeAlias = list[Any]
-"""What is done, in order: a list of jobs with the name, operations and duration in s of each; a list of a name
+"""What is done, in order: a list of jobs, each with its name, operations and duration in s; a list of a name
 and further steps for background work that begins; a name for background work that is collected."""
 
 

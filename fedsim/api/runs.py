@@ -21,7 +21,7 @@ from fedsim.api.results import Result, Temporary
 from fedsim.errors import UserError
 from fedsim.page.live_session import run_on
 from fedsim.report.places import RUNS, run_name
-from fedsim.report.record_run import Perform, record
+from fedsim.report.record_run import Perform, record, resumed_scenario
 from fedsim.report.tracking import warn
 from fedsim.runtime.run import run as simulate
 from fedsim.scenario import Algorithm, Overrides, Plan, Scenario, Source, load_scenario
@@ -74,6 +74,26 @@ def run(
         return call(partial(record_run, loaded, out, force, verify, listener_of, profile=profile, live=live))
 
 
+def resume(folder: str | Path, *, progress: Progress = None, live: LivePage | None = None) -> Result:
+    """Go on with a run that was interrupted, and return its result.
+
+    It goes on from its last checkpoint, or from its beginning if it has none, and ends with the results that
+    it would have had.
+
+    Args:
+        folder: The run's folder.
+        progress: As for :func:`run`; rounds of the past are told too.
+        live: A page that shows the run while it goes on.
+
+    Raises:
+        OutputError: There is no such run, it has come to its end, or another process is at work on it.
+        RunError: The run failed, or cannot be repeated as far as its checkpoint.
+    """
+    loaded = resumed_scenario(Path(folder))
+    with round_listeners(progress, [loaded.run.rounds]) as listener_of:
+        return call(partial(record_run, loaded, folder, False, False, listener_of, live=live))
+
+
 def _awaited(function: Callable[P, Result]) -> Callable[P, Coroutine[Any, Any, Result]]:
     async def arun(*args: P.args, **kwargs: P.kwargs) -> Result:
         """Run a scenario as :func:`run` does, while the event loop of the caller goes on.
@@ -112,6 +132,7 @@ def record_run(
                 plan,
                 folder,
                 force=force,
+                anew=force,
                 watch=listener_of(label, plan.parts.rounds),
                 observe=observe,
                 known_as=known_as,

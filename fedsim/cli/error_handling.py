@@ -74,10 +74,10 @@ class Group(click.Group):
         except FedsimError as error:
             notes = "".join(f"\n  {line}" for line in getattr(error, "__notes__", ()))
             _leave(f"the run failed: {error}{_causes(error)}{notes}", FAILED)
-        except TerminatedError:
-            _leave("terminated: nothing was left half-written", TERMINATED)
-        except KeyboardInterrupt:
-            _leave("interrupted: nothing was left half-written", INTERRUPTED)
+        except TerminatedError as error:
+            _leave(f"terminated: {_left(error)}", TERMINATED)
+        except KeyboardInterrupt as error:
+            _leave(f"interrupted: {_left(error)}", INTERRUPTED)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
@@ -117,6 +117,11 @@ def _see_private_plugins() -> None:
 def _leave(message: str, status: int) -> NoReturn:
     click.echo(f"fedsim: {message}", err=True)
     raise SystemExit(status)
+
+
+def _left(error: BaseException) -> str:
+    """Return what an interruption has left behind, by the notes of its exception."""
+    return "; ".join(getattr(error, "__notes__", ["nothing was left half-written"]))
 
 
 def _causes(error: BaseException) -> str:

@@ -120,35 +120,44 @@ algorithm_option = click.option(
 )
 
 
-def _output(*, track: str, force: str, verify: str) -> Callable[[Any], Any]:
-    """Return the options of results, with the help of commands that do one run or several."""
-    return all_of(
-        click.option(
-            "--track",
-            metavar="TRACKER",
-            multiple=True,
-            callback=read_by("cli.values:trackers"),
-            shell_complete=late("cli.completion:tracker"),
-            help=f"{track}; may be repeated. ('fedsim track' shows results.)",
-        ),
-        click.option(
-            "--live",
-            metavar="[PORT]",
-            is_flag=False,
-            flag_value="0",
-            callback=read_by("cli.values:port"),
-            help="Show what goes on in a page for a browser of this machine, whose address is printed.  "
-            "[default PORT: one that is free]",
-        ),
-        click.option("--force", is_flag=True, help=force),
-        click.option("--verify", is_flag=True, help=verify),
-        click.option("--quiet", "-q", is_flag=True, help="Show no progress, only the result."),
+def _track(words: str) -> Callable[[Any], Any]:
+    return click.option(
+        "--track",
+        metavar="TRACKER",
+        multiple=True,
+        callback=read_by("cli.values:trackers"),
+        shell_complete=late("cli.completion:tracker"),
+        help=f"{words}; may be repeated. ('fedsim track' shows results.)",
     )
 
 
+_live = click.option(
+    "--live",
+    metavar="[PORT]",
+    is_flag=False,
+    flag_value="0",
+    callback=read_by("cli.values:port"),
+    help="Show what goes on in a page for a browser of this machine, whose address is printed.  "
+    "[default PORT: one that is free]",
+)
+_quiet = click.option("--quiet", "-q", is_flag=True, help="Show no progress, only the result.")
+
+
+def _output(*, track: str, force: str, verify: str) -> Callable[[Any], Any]:
+    """Return the options of results, with the help of commands that do one run or several."""
+    return all_of(
+        _track(track),
+        _live,
+        click.option("--force", is_flag=True, help=force),
+        click.option("--verify", is_flag=True, help=verify),
+        _quiet,
+    )
+
+
+output_of_resumed = all_of(_track("Show the run in this tracker, from its first round on"), _live, _quiet)
 output_of_one = _output(
     track="Show the run in this tracker while it goes on, such as tensorboard, instead of the scenario's",
-    force="Replace the results of another run; those of the same one are replaced in any case.",
+    force="Replace the results of another run, or begin anew where the same one was interrupted.",
     verify="Check every invariant while running; slower. Over sockets the server checks its own hooks, "
     "the ledger and the trace, and client processes their hooks and jobs.",
 )

@@ -14,9 +14,9 @@ from fedsim.page.live_session import run_on
 from fedsim.report import cost_breakdown, run_text
 from fedsim.report.atomic_folder import check_folders
 from fedsim.report.cost_breakdown import Summary
-from fedsim.report.places import holds_run, run_name, run_place
+from fedsim.report.places import holds_run, holds_unfinished, run_name, run_place
 from fedsim.report.provenance import Bus
-from fedsim.report.record_run import Perform, record
+from fedsim.report.record_run import Perform, record, resumed_scenario
 from fedsim.report.run_text import PASSED, SIMULATED
 from fedsim.runtime.run import run as simulate
 from fedsim.scenario import Plan, load_scenario, resolved_toml, tracked
@@ -37,6 +37,16 @@ def run(profile: bool, **options: Unpack[Options]) -> None:
     run_and_show(plan, folder, simulate, "memory", options, profile=profile)
 
 
+def resume(folder: Path, track: Sequence[str], live: int | None, quiet: bool) -> None:
+    """Go on with an interrupted run."""
+    scenario = tracked(resumed_scenario(folder), track)
+    options = Options(
+        out=folder, force=False, verify=False, track=track, live=live, quiet=quiet,
+        scenario_file=folder, overrides=(), algorithm=None, seed=None,
+    )  # fmt: skip
+    run_and_show(Plan.of(scenario, str(folder)), folder, simulate, "memory", options)
+
+
 def planned(options: Options, bus: Bus) -> tuple[Plan, Path]:
     """Return the plan of a run and its folder, which can be written."""
     file = options["scenario_file"]
@@ -44,7 +54,9 @@ def planned(options: Options, bus: Bus) -> tuple[Plan, Path]:
     scenario = tracked(loaded, options["track"])
     force = options["force"]
     folder = options["out"] or run_place(scenario, bus, force=force)
-    check_folders([folder], force=force or holds_run(folder, resolved_toml(scenario), bus))
+    written = resolved_toml(scenario)
+    is_own = holds_run(folder, written, bus) or (bus == "memory" and holds_unfinished(folder, written))
+    check_folders([folder], force=force or is_own)
     return Plan.of(scenario, str(file), verify=options["verify"]), folder
 
 
@@ -62,6 +74,7 @@ def run_and_show(
             plan,
             folder,
             force=options["force"],
+            anew=options["force"],
             watch=watch,
             observe=observe,
             perform=perform,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,6 +13,7 @@ from fedsim.cli.options import (
     number_option,
     one_run,
     output_of_one,
+    output_of_resumed,
     output_of_several,
     path_option,
     read_by,
@@ -60,6 +62,18 @@ def run(bus: str, processes: int | None, profile: bool, **values: Any) -> None:
         raise UserError("--processes is for runs over sockets: give --bus http too, or leave it out")
     else:
         late("cli.run:run")(profile=profile, **values)
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@output_of_resumed
+def resume(**values: Any) -> None:
+    """Go on with a run that was interrupted, in its FOLDER.
+
+    The run goes on from its last checkpoint, or from its beginning if it has none, and ends with the results
+    that it would have had. ('fedsim run' with the same scenario and place does the same.)
+    """
+    late("cli.run:resume")(**values)
 
 
 @click.command()

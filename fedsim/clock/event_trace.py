@@ -10,6 +10,7 @@ instants and values.
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,6 +56,13 @@ class RecordKind:
             )
 
 
+class Sink(Protocol):
+    """Takes the bytes of a trace."""
+
+    def write(self, content: bytes, /) -> object:
+        """Write bytes."""
+
+
 Row = tuple[Any, ...]
 """The instant of a record in ns, and its values: what a listener is called with."""
 
@@ -81,7 +89,7 @@ class Trace:
     With ``keep``, ``kept`` has a tuple ``(instant in ns, kind's name, *values)`` per record.
     """
 
-    def __init__(self, sink: BinaryIO | None = None, keep: bool = False) -> None:
+    def __init__(self, sink: Sink | None = None, keep: bool = False) -> None:
         self.kept: list[tuple[Any, ...]] = []
         self.keep = keep
         self._sink = sink
@@ -291,12 +299,18 @@ class StoredTrace:
                 listener(*record[1:])
 
 
-def stored_hash(file: BinaryIO) -> str:
-    """Return the hash of a stream's records, as :meth:`Trace.hash` gave it."""
+def stored_hash(file: BinaryIO, num_bytes: int | None = None) -> str:
+    """Return the hash of a stream's records, as :meth:`Trace.hash` gave it.
+
+    Args:
+        file: The stream.
+        num_bytes: Where it is taken to end; None for its end.
+    """
     digest = _new_digest()
-    file.read(len(_HEADER))
-    while piece := file.read(_READ_AT_ONCE):
+    left = (sys.maxsize if num_bytes is None else num_bytes) - len(file.read(len(_HEADER)))
+    while piece := file.read(min(left, _READ_AT_ONCE)):
         digest.update(piece)
+        left -= len(piece)
     return digest.hexdigest()
 
 

@@ -51,8 +51,8 @@ def job_values(timed: TimedJob) -> tuple[str, float, float]:
     return _name(job), effort.total.flops, duration_s
 
 
-def _name(job: Job) -> str:
-    return job.name if type(job) is PastJob else type(job).__name__.lower()
+def _name(job: Job | PastJob) -> str:
+    return job.name if isinstance(job, PastJob) else type(job).__name__.lower()
 
 
 class Engine:

@@ -252,4 +252,4 @@ class PastJob:
     name: str
 
 
-Job = Fit | Predict | Evaluate | Call | PastJob
+Job = Fit | Predict | Evaluate | Call

@@ -30,6 +30,9 @@ from fedsim.errors import OutputError
 MARK = "summary.json"
 """The file that marks the folder of a run."""
 
+STATE = "state.json"
+"""The file that marks the folder of a run that has not come to its end."""
+
 MEND = "Choose another place, or make room there"
 """Advice of errors in writing. They reach Python too, so they name no switches."""
 
@@ -48,7 +51,7 @@ def check_folders(folders: Sequence[Path], *, force: bool) -> None:
     """Check, before any work, that each place for a run folder can be written and loses nothing."""
     for folder in folders:
         with telling(folder, MEND, error=OutputError):
-            _check_folder(folder.resolve(), force)
+            check_folder(folder.resolve(), force=force)
             _probe(folder.resolve().parent)
 
 
@@ -71,6 +74,22 @@ def staged(folder: Path, *, force: bool = False) -> Iterator[Path]:
     parents that were made for it too.
     """
     folder = folder.resolve()
+    with hidden_beside(folder) as hidden:
+        yield hidden
+        with telling(folder, MEND):
+            check_folder(folder, force=force)
+            for path in (*sorted(hidden.rglob("*")), hidden):
+                sync(path)
+            publish(hidden, folder)
+            sync(folder.parent)
+
+
+@contextmanager
+def hidden_beside(folder: Path) -> Iterator[Path]:
+    """Yield a new, hidden and locked folder beside a place; what is there by its name in the end is removed.
+
+    The lock stays with the folder when it is moved. So are removed parents that were made, if they are empty.
+    """
     made: list[Path] = []
     hidden, lock = None, None
     try:
@@ -79,12 +98,6 @@ def staged(folder: Path, *, force: bool = False) -> Iterator[Path]:
             _sweep(folder.parent)
             hidden, lock = _hidden(folder.parent)
         yield hidden
-        with telling(folder, MEND):
-            _check_folder(folder, force)
-            for path in (*sorted(hidden.rglob("*")), hidden):
-                sync(path)
-            _publish(hidden, folder)
-            sync(folder.parent)
     finally:
         if hidden is not None:
             shutil.rmtree(hidden, ignore_errors=True)
@@ -106,17 +119,19 @@ def new(path: Path, place: Path) -> BinaryIO:
     return create(path, place, MEND)
 
 
-def _check_folder(folder: Path, force: bool) -> None:
+def check_folder(folder: Path, *, force: bool) -> None:
+    """Check that a run folder that is written to this place loses nothing."""
     if is_free(folder):
         return
     if folder.is_dir():
-        if not (folder / MARK).is_file():
+        if not ((folder / MARK).is_file() or (folder / STATE).is_file()):
             raise OutputError(
                 f"{folder} is not empty, and is not the folder of a run (it holds no {MARK}), so not even "
                 "force replaces it: choose another place"
             )
         if not force:
-            raise OutputError(f"{folder} holds a run already: {_OCCUPIED}")
+            what = "a run already" if (folder / MARK).is_file() else "a run that has not come to its end"
+            raise OutputError(f"{folder} holds {what}: {_OCCUPIED}")
     else:
         raise OutputError(f"{folder} is not a folder: choose another place")
 
@@ -169,7 +184,8 @@ def _sweep(parent: Path) -> None:
                 os.close(lock)
 
 
-def _publish(hidden: Path, folder: Path) -> None:
+def publish(hidden: Path, folder: Path) -> None:
+    """Put a hidden folder into its place; what was there is the hidden folder then."""
     if is_free(folder):
         _rename(hidden, folder)
         return
@@ -182,7 +198,7 @@ def _publish(hidden: Path, folder: Path) -> None:
     except BaseException:
         _rename(aside, folder)
         raise
-    shutil.rmtree(aside, ignore_errors=True)
+    _rename(aside, hidden)
 
 
 def _rename(old: Path, new: Path) -> None:

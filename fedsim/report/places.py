@@ -20,10 +20,12 @@ from typing import Any, Literal
 from fedsim import __version__
 from fedsim.durable import telling
 from fedsim.errors import OutputError
-from fedsim.report.atomic_folder import MARK, MEND, is_free
+from fedsim.report.atomic_folder import MARK, MEND, STATE, is_free
+from fedsim.report.checkpoints import FOLDER
 from fedsim.report.job_time_file import REAL_TIME
 from fedsim.report.provenance import Bus
 from fedsim.report.run_columns import RUN_TABLES
+from fedsim.report.unfinished_runs import is_unfinished
 from fedsim.scenario import Scenario, resolved_toml
 
 RUNS = Path("runs")
@@ -42,7 +44,7 @@ TABLES = (COMPARISON_CSV, COMPARISON)
 
 CONTENTS = frozenset(
     {
-        *("scenario.toml", MARK, "run.json", "trace.msgpack", "log.jsonl", "models", REAL_TIME),
+        *("scenario.toml", MARK, "run.json", "trace.msgpack", "log.jsonl", "models", REAL_TIME, FOLDER, STATE),
         *(table.file for table in RUN_TABLES.values()),
     }
 )
@@ -68,7 +70,10 @@ def run_place(scenario: Scenario, bus: Bus, *, force: bool = False) -> Path:
     first = RUNS / scenario.run.name / run_name(scenario.algorithm.name, scenario.run.seed)
     if force:
         return first
-    return first_fit(first, lambda folder: is_free(folder) or holds_run(folder, written, bus))
+    own = holds_unfinished if bus == "memory" else lambda folder, scenario_toml: False
+    return first_fit(
+        first, lambda folder: is_free(folder) or holds_run(folder, written, bus) or own(folder, written)
+    )
 
 
 def holds_run(folder: Path, scenario_toml: str, bus: Bus = "memory") -> bool:
@@ -96,6 +101,19 @@ def holds_scenario(folder: Path, scenario_toml: str) -> bool:
         return False
 
 
+def holds_unfinished(folder: Path, scenario_toml: str) -> bool:
+    """Whether a folder holds a simulated run of this resolved scenario that was interrupted."""
+    same = {"fedsim": __version__, "bus": "memory"}
+    try:
+        return (
+            is_unfinished(folder)
+            and (folder / "scenario.toml").read_bytes() == scenario_toml.encode()
+            and same.items() <= read_json(folder / STATE).items()
+        )
+    except (OSError, TypeError):
+        return False
+
+
 def _names_private(value: Any, *keys: str) -> bool:
     """Whether a resolved scenario, or a part below some keys, names a private plugin or data set."""
     match value:
@@ -110,7 +128,7 @@ def _names_private(value: Any, *keys: str) -> bool:
 
 def kind_of(folder: Path) -> Literal["run", "study", "comparison"]:
     """Return what a folder holds."""
-    if (folder / MARK).is_file():
+    if (folder / MARK).is_file() or is_unfinished(folder):
         return "run"
     if (folder / STUDY).is_file():
         return "study"

@@ -48,7 +48,7 @@ def provenance(
         "wall_s": round(wall_s, 3),
         "fedsim": __version__,
         "python": platform.python_version(),
-        "libraries": {name: _version(name) for name in LIBRARIES},
+        "libraries": {name: library_version(name) for name in LIBRARIES},
         "platform": platform.platform(),
         "machine": platform.machine(),
         "processors": os.cpu_count(),
@@ -68,7 +68,10 @@ def provenance(
     }
 
 
-def _version(name: str) -> str | None:
+def library_version(name: str) -> str | None:
+    """Return the version of a library that is installed; None where it is not."""
+    if name == "fedsim":
+        return __version__
     try:
         return version(name)
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Reading the files of results, which may be damaged, or gone."""
+"""Files of results: reading those that may be damaged, or gone, and the form of JSON."""
 
 from __future__ import annotations
 
@@ -58,3 +58,8 @@ def read_provenance(folder: Path) -> dict[str, Any]:
 def read_scenario(folder: Path) -> dict[str, Any]:
     """Return the tables of a run's scenario."""
     return read_checked(folder / "scenario.toml", lambda file: tomllib.loads(file.read_text("utf-8")))
+
+
+def to_json(value: Any) -> bytes:
+    """Return a JSON document, indented."""
+    return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()

@@ -8,43 +8,57 @@
 ``log.jsonl``           drops, rejections and rounds in words, stamped with virtual time
 ``run.json``            versions, host, real time (:mod:`fedsim.report.provenance`)
 ``real_time.msgpack``   with ``profile``: when which thread was at work (:mod:`fedsim.report.job_time_file`)
+``checkpoints``         while it goes on: what it needs to be continued (:mod:`fedsim.report.checkpoints`)
 ``models``              with ``run.save_models``: the models (:mod:`fedsim.report.saved_models`)
 ======================= =====================================================================
 
-``trace.msgpack`` and ``log.jsonl`` are written while the run goes on, in the hidden folder.
+``trace.msgpack`` and ``log.jsonl`` grow while the run goes on. Until ``summary.json`` is there,
+``state.json`` says how far the run has come (:mod:`fedsim.report.unfinished_runs`), and the tables show the
+rounds until the last checkpoint.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import structlog
 
+from fedsim import __version__
 from fedsim.bus import Log
 from fedsim.clock import Trace, now_s
+from fedsim.durable import telling, write
 from fedsim.engine.job_times import JobTimes
 from fedsim.numerals import scalar
-from fedsim.report.atomic_folder import MARK, check_folders, new, staged
+from fedsim.report.atomic_folder import MARK, MEND, check_folders
+from fedsim.report.checkpoints import FOLDER, CheckpointFolder
 from fedsim.report.cost_breakdown import Summary
 from fedsim.report.divergence import divergence, rejections
 from fedsim.report.job_time_file import REAL_TIME, packed
-from fedsim.report.places import holds_run
-from fedsim.report.provenance import Bus, provenance
+from fedsim.report.keep_checkpoints import CheckpointKeeper, RunFiles, StoredPast
+from fedsim.report.places import holds_run, holds_unfinished
+from fedsim.report.provenance import Bus, library_version, provenance
+from fedsim.report.read_results import to_json
 from fedsim.report.remarks import remarks
 from fedsim.report.saved_models import EndModels, write_models
-from fedsim.report.summary import summarise, to_json
+from fedsim.report.summary import summarise
 from fedsim.report.tables import write_tables
 from fedsim.report.tracking import Following, Tell, warn
-from fedsim.runtime.records.recorder import Observe, unobserved
+from fedsim.report.unfinished_runs import RUNNING, check_resumable, read_state, unfinished
+from fedsim.runtime.parts import Parts
+from fedsim.runtime.records.recorder import Observe, Recorder, unobserved
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult, run
+from fedsim.scenario import Scenario, load_scenario
 from fedsim.scenario.build import Plan
 from fedsim.trackers.base import TrackedRun
 
@@ -72,6 +86,7 @@ def record(
     folder: Path,
     *,
     force: bool = False,
+    anew: bool = False,
     watch: Callable[[RoundRow], None] = lambda row: None,
     observe: Observe = unobserved,
     perform: Perform = run,
@@ -80,28 +95,77 @@ def record(
     known_as: Path | None = None,
     profile: bool = False,
 ) -> Recorded:
-    """Run, and publish the run's folder when everything is there; otherwise leave nothing."""
-    force = force or holds_run(folder, plan.scenario_toml, bus)
+    """Run, and write the run's folder; go on with a run of the same scenario that was interrupted there.
+
+    The folder is there from the beginning. If the run ends before its time and a round has ended, it stays,
+    and the run can go on from its last checkpoint; otherwise nothing stays.
+
+    Args:
+        plan: The run.
+        folder: Its folder.
+        force: Whether another run may be replaced.
+        anew: Whether to begin anew where an interrupted run could go on.
+        watch: Told of each round as it ends, also of those of the past.
+        observe: Given what records the run.
+        perform: Does the run.
+        bus: What carries messages.
+        tell: Told what the user has to know meanwhile.
+        known_as: What the folder is called to trackers, if not as it is.
+        profile: Whether to note when each worker was at which jobs.
+    """
+    with_checkpoints = bus == "memory" and plan.checkpoint.keep > 0 and not plan.parts.verify
+    goes_on = with_checkpoints and not anew and holds_unfinished(folder, plan.scenario_toml)
+    force = force or goes_on or holds_run(folder, plan.scenario_toml, bus)
     check_folders([folder], force=force)
+    past = StoredPast.newest(folder, tell) if goes_on else None
+    began = _Beginning.of(folder, past)
     place = (known_as or folder).resolve()
     run_here = TrackedRun(place.name, place.parent, plan.scenario_toml)
     follow = Following(plan.trackers, run_here, tell)
-    with closing(follow), staged(folder, force=force) as hidden:
-        started_at, began = datetime.now(UTC), perf_counter()  # for run.json alone, never for a result
-
+    state = _state(plan, bus, began, None if past is None else read_state(folder)["summary"])
+    with closing(follow), unfinished(folder, state, force=force, goes_on=past is not None) as running:
+        path = running.path
+        _write(path / "scenario.toml", plan.scenario_toml.encode(), folder)
         times = plan.parts.executor.job_times = JobTimes() if profile else None
+        observed: list[Recorder] = []
 
         def end_round(row: RoundRow) -> None:
+            running.is_worth_keeping = True
             if times is not None:
                 times.end_round(row.round)
             watch(row)
             follow.note(row)
 
-        with new(hidden / "trace.msgpack", folder) as events, new(hidden / "log.jsonl", folder) as lines:
-            log = line_log(lines)
+        def observe_too(recorder: Recorder, parts: Parts) -> None:
+            observed.append(recorder)
+            observe(recorder, parts)
+
+        def show() -> None:
+            """Show in the folder how far the run has come."""
+            result = observed[0].so_far()
+            write_tables(path, plan.parts, result, folder)
+            summary = summarise(plan, result, began.passed_s(), None)
+            running.tell(wall_s=summary["wall_s"], summary=summary)
+
+        with RunFiles(path, past, with_journal=with_checkpoints) as files:
+            log = line_log(files.log)
             log.info("begin", scenario=plan.name, algorithm=plan.algorithm, seed=plan.parts.seed)
-            trace = Trace(events, keep=plan.parts.verify)
-            result = perform(plan.parts, trace=trace, log=log, watch=end_round, observe=observe)
+            trace = Trace(files.trace, keep=plan.parts.verify)
+            if with_checkpoints:
+                keeper = CheckpointKeeper(
+                    plan.checkpoint,
+                    plan.parts.data,
+                    files,
+                    CheckpointFolder(path, plan.checkpoint.keep),
+                    trace,
+                    log,
+                    show,
+                )
+                perform = partial(perform, keeper=keeper)
+            if past is not None:
+                keeper.go_on(past.checkpoint)
+                perform = partial(perform, past=past.past(plan.parts, trace, files))
+            result = perform(plan.parts, trace=trace, log=log, watch=end_round, observe=observe_too)
             if result.non_finite is not None:
                 log.warning("not finite", cause=result.non_finite)
             notes = remarks(plan.parts, result) if bus == "memory" else []
@@ -113,24 +177,82 @@ def record(
                     log.warning(event, remark=text)
                     notes.append(text)
             log.info("end", simulated_s=result.simulated_s, trace_hash=result.trace_hash)
-        write_tables(hidden, plan.parts, result, folder)
+            files.positions()
+        write_tables(path, plan.parts, result, folder)
         models = EndModels(result.models, plan.parts.data.task)
         if plan.save_models:
-            write_models(hidden, models, folder)
-        wall_s = perf_counter() - began
+            write_models(path, models, folder)
+        wall_s = began.passed_s()
         summary = summarise(plan, result, wall_s, diverged)
         contents = {
-            "scenario.toml": plan.scenario_toml.encode(),
-            "run.json": to_json(provenance(plan, started_at, wall_s, bus, follow.failures, result.cohorts)),
+            "run.json": to_json(provenance(plan, began.at, wall_s, bus, follow.failures, result.cohorts)),
             MARK: to_json(summary),
         }
         if times is not None:
-            contents[REAL_TIME] = packed(times.jobs, times.rounds)
+            contents = {REAL_TIME: packed(times.jobs, times.rounds)} | contents
         for name, content in contents.items():
-            with new(hidden / name, folder) as file:
-                file.write(content)
+            _write(path / name, content, folder)
+        shutil.rmtree(path / FOLDER, ignore_errors=True)
         follow.summary = summary
     return Recorded(folder.resolve(), summary, result, models, notes)
+
+
+def resumed_scenario(folder: Path) -> Scenario:
+    """Return the scenario of an unfinished run, which this process can go on with; it begins the run anew.
+
+    Raises:
+        OutputError: There is none, or another process or another version of fedsim has to go on with it.
+    """
+    state = check_resumable(folder)
+    return load_scenario(folder / "scenario.toml", {"run.checkpoint": state["checkpoint"]})
+
+
+@dataclass(frozen=True)
+class _Beginning:
+    """When a run began, for run.json alone, never for a result.
+
+    Attributes:
+        at: Date and time.
+        before_s: Real time that passed before this process went on with it, s.
+    """
+
+    at: datetime
+    before_s: float
+    _since_s: float = field(default_factory=perf_counter)
+
+    @classmethod
+    def of(cls, folder: Path, past: StoredPast | None) -> _Beginning:
+        """Return when the run of a folder began, or now where it begins anew."""
+        if past is None:
+            return cls(datetime.now(UTC), 0.0)
+        state = read_state(folder)
+        return cls(datetime.fromisoformat(state["started_at"]), state["wall_s"])
+
+    def passed_s(self) -> float:
+        """Return the real time that the run has taken, s."""
+        return self.before_s + perf_counter() - self._since_s
+
+
+def _state(plan: Plan, bus: Bus, began: _Beginning, summary: Summary | None) -> dict[str, Any]:
+    """Return what ``state.json`` says when a process begins with the run, or goes on with it."""
+    return {
+        "status": RUNNING,
+        "fedsim": __version__,
+        "bus": bus,
+        "process": os.getpid(),
+        "libraries": {name: library_version(name) for name in ("torch", "numpy")},
+        "checkpoint": plan.checkpoint.model_dump(mode="json"),
+        "started_at": began.at.isoformat(timespec="seconds"),
+        "rounds": plan.parts.rounds,
+        "wall_s": began.before_s,
+        "summary": summary,
+    }
+
+
+def _write(file: Path, content: bytes, place: Path) -> None:
+    """Write a file of a run durably; errors name the place that it belongs to."""
+    with telling(place, MEND):
+        write(file, content, mend=MEND, private=False)
 
 
 class _Lines:

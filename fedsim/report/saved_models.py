@@ -15,8 +15,7 @@ import numpy as np
 from fedsim.errors import OutputError
 from fedsim.params import Array, Model, Tree, freeze
 from fedsim.report.atomic_folder import new
-from fedsim.report.read_results import read_object
-from fedsim.report.summary import to_json
+from fedsim.report.read_results import read_object, to_json
 from fedsim.runtime.evaluation import ClientModels
 from fedsim.task import Task
 
@@ -34,7 +33,7 @@ class EndModels:
 
 def write_models(folder: Path, models: EndModels, place: Path) -> None:
     """Write models into a folder of a run, each distinct one once."""
-    (folder / MODELS).mkdir()
+    (folder / MODELS).mkdir(exist_ok=True)  # an interrupted run may have begun with it
     files: dict[int, str] = {}
     architectures: dict[str, str] = {}
     for own in models.by_client.values():

@@ -11,7 +11,6 @@ clients that are never selected because they cannot hold their job in memory. ``
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,11 +19,13 @@ from typing import Any
 import numpy as np
 
 from fedsim import __version__
+from fedsim.errors import OutputError
 from fedsim.report import merge_statistics, number_format
 from fedsim.report.atomic_folder import MARK
 from fedsim.report.cost_breakdown import Summary, breakdown, wasted_shares
 from fedsim.report.read_results import read_object
 from fedsim.report.run_columns import BYTES, DATA, FRAMES, PARAMETERS, PLAIN
+from fedsim.report.unfinished_runs import is_unfinished, read_state
 from fedsim.runtime.evaluation import TEST_SETS, Accuracy
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.run import RunResult
@@ -84,7 +85,12 @@ def summarise(plan: Plan, result: RunResult, wall_s: float, divergence: str | No
 
 
 def read_summary(folder: Path) -> Summary:
-    """Return the summary of a run from its folder."""
+    """Return the summary of a run from its folder; of an unfinished one, that of the rounds until now."""
+    if is_unfinished(folder):
+        summary: Summary | None = read_state(folder)["summary"]
+        if summary is None:
+            raise OutputError(f"the run in {folder} has nothing to show yet: wait for its first checkpoint")
+        return summary
     return read_object(folder / MARK)
 
 
@@ -120,8 +126,3 @@ def ineligible_line(listed: Mapping[str, Any], population: int) -> str | None:
 def finite(value: float | None) -> float | None:
     """Return the value, or None where it is NaN or infinite: JSON has no such numbers."""
     return value if value is not None and math.isfinite(value) else None
-
-
-def to_json(value: Any) -> bytes:
-    """Return a JSON document, indented."""
-    return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()

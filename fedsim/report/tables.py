@@ -20,11 +20,12 @@ from pyarrow import parquet
 
 from fedsim.bus import Ledger
 from fedsim.data import SPLITS, FederatedData
+from fedsim.durable import replacing
 from fedsim.engine.confusion import Confusion
 from fedsim.fleet.device import QUANTITIES
 from fedsim.params import Array
 from fedsim.report import cost_breakdown, merge_statistics
-from fedsim.report.atomic_folder import new
+from fedsim.report.atomic_folder import MEND
 from fedsim.report.columns import Table
 from fedsim.report.cost_breakdown import Columns, sums
 from fedsim.report.run_columns import CLASSES, CONFUSION, EVALUATIONS, OUTCOMES, RUN_TABLES, SUMMED, TRAFFIC
@@ -63,7 +64,7 @@ def write_tables(folder: Path, parts: Parts, result: RunResult, place: Path) -> 
         tables["classes"] = classes(result.rounds, parts.data.class_names)
         tables["confusion"] = confusion(result.rounds)
     for name, columns in tables.items():
-        with new(folder / RUN_TABLES[name].file, place) as file:
+        with replacing(folder / RUN_TABLES[name].file, place, MEND) as file:
             write_table(file, RUN_TABLES[name], columns)
 
 

@@ -109,13 +109,16 @@ async def _simulate(
     carrier = parts.network.carrier(parts.fleet.links(), verify=parts.verify)
     bus = MemoryBus(carrier, kinds_of(parts), ledger, trace, overhead=parts.overhead, verify=parts.verify)
     initial, tasks = parts.initial(), Tasks()
+    if past is not None:
+        past.begin(initial)
     contexts = Contexts(parts, engine, initial, log.warning, log.info)
-    host = ClientHost(parts, contexts, bus.clients, tasks, past)
+    host = ClientHost(parts, contexts, bus.clients, tasks, past=past)
     observer = Observer(parts, engine, contexts, host.states, trace)
     journal = None if keeper is None else keeper.journal
     actor = ServerActor(parts, engine, bus.server, initial, observer, recorder, trace, log, past, journal)
     if keeper is not None:
-        actor.keep = partial(keeper.end_round, partial(Snapshot.of, actor, host, bus))
+        take = partial(Snapshot.of, actor, host, bus)
+        actor.keep = partial(keeper.end_round, snapshot=take, initial=initial)
     bus.presence = presence = _presence(parts, bus, engine, host, trace)
     actor.cohorts = cohorts = cohort_drivers(parts, host, bus, presence, engine, trace)
     bus.clients.feed(host.take)

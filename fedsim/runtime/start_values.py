@@ -29,6 +29,11 @@ class StartValues:
         self._kept: dict[tuple[str, int], Model] = {}
         self._left_bytes = MAX_KEPT_BYTES
 
+    @property
+    def names(self) -> Mapping[int, tuple[str, int]]:
+        """What each model that is kept is called, by its identity: label and variant."""
+        return {id(model): name for name, model in self._kept.items()}
+
     def __call__(self, label: str, variant: int = 0) -> Model:
         """Return one of an architecture's start models; ``KeyError`` if the label is unknown."""
         if (kept := self._kept.get((label, variant))) is not None:

@@ -244,7 +244,8 @@ class Reader:
             self._objects[number] = made = self._object(tag, rest, where, depth)
             return made
         if tag == _AGAIN and len(rest) == 1 and type(rest[0]) is int and 0 <= rest[0] < len(self._objects):
-            if (made := self._objects[rest[0]]) is not _UNFINISHED:
+            made = self._objects[rest[0]]
+            if made is not _UNFINISHED:
                 return made
         if tag == _KNOWN and self._known is not None:
             return self._known(*rest)

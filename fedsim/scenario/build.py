@@ -6,7 +6,7 @@ import platform
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,7 +26,7 @@ from fedsim.rng import Key
 from fedsim.runtime.parts import Parts
 from fedsim.scenario.checks import check, server_label
 from fedsim.scenario.choices import EXECUTOR, PublicSource
-from fedsim.scenario.schema import DataConfig, EngineConfig, Scenario, resolved_toml
+from fedsim.scenario.schema import CheckpointConfig, DataConfig, EngineConfig, Scenario, resolved_toml
 from fedsim.scenario.validation_messages import faults_of
 from fedsim.system import num_usable_cores
 from fedsim.task import Task
@@ -64,6 +64,7 @@ class Plan:
     parts: Parts
     save_models: bool = False
     trackers: tuple[Tracker[Any], ...] = ()
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
 
     @classmethod
     def of(cls, scenario: Scenario, source: str, *, verify: bool = False) -> Plan:
@@ -72,7 +73,9 @@ class Plan:
         run = scenario.run
         written = resolved_toml(scenario)
         trackers = tuple(choice.make() for choice in run.trackers)
-        return cls(run.name, scenario.algorithm.name, written, parts, run.save_models, trackers)
+        return cls(
+            run.name, scenario.algorithm.name, written, parts, run.save_models, trackers, run.checkpoint
+        )
 
 
 def build(scenario: Scenario, source: str = "") -> Parts:

@@ -87,6 +87,19 @@ def name_that(cannot: str, word: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+class CheckpointConfig(Config):
+    """When a run keeps what it needs to be continued after an interruption."""
+
+    every_rounds: ranges.Rounds = 10
+    """Rounds from one checkpoint to the next, ..."""
+    every_real_s: Annotated[float, Field(ge=0, le=1e9)] = 60.0
+    """... or real time, s, if that passes first."""
+    keep: Annotated[int, Field(ge=0, le=1000)] = 3
+    """The newest ones are kept; with 0 there are none."""
+    max_share: ranges.PositiveShare = 0.025
+    """Share of the real time that they may take: the next one waits until so much has passed."""
+
+
 class RunConfig(Config):
     """The run as a whole."""
 
@@ -107,6 +120,9 @@ class RunConfig(Config):
     trackers: Annotated[tuple[OrName[TrackerChoice], ...], AsTuple] = ()
     """Where the run is shown while it goes on: names, or tables of name and params. They are no part of what
     the run is, so its folder's `scenario.toml` does not have them."""
+
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    """When checkpoints are kept. They are no part of what the run is either."""
 
     @model_validator(mode="before")
     @classmethod
@@ -358,7 +374,7 @@ def tables_of(scenario: Scenario) -> dict[str, Any]:
 
 
 def resolved_toml(scenario: Scenario) -> str:
-    """Return the tables of a scenario as TOML, without its trackers: they are no part of what the run is."""
+    """Return the tables of a scenario as TOML, without its trackers and checkpoints: the run is the same."""
     tables = tables_of(scenario)
-    del tables["run"]["trackers"]
+    del tables["run"]["trackers"], tables["run"]["checkpoint"]
     return toml_writer.document(tables)

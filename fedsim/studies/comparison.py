@@ -18,8 +18,8 @@ from fedsim.report import cost_breakdown, number_format
 from fedsim.report.columns import csv_of
 from fedsim.report.cost_breakdown import Figures, Summary, by_algorithm, measured
 from fedsim.report.places import run_name
+from fedsim.report.read_results import to_json
 from fedsim.report.run_columns import COMPARISON
-from fedsim.report.summary import to_json
 from fedsim.report.text_table import TextTable
 from fedsim.studies.intervals import interval, is_best
 

@@ -233,13 +233,18 @@ class SizedPacked(Packed):
         received: What arrives; a :class:`SizedMessage` if left out.
     """
 
-    __slots__ = ("_num_bytes", "_plain_bytes", "plan")
+    __slots__ = ("_num_bytes", "_plain_bytes", "_plan")
 
     def __init__(self, size: FrameSize, plan: Plan, received: Message | None = None) -> None:
         self.message = SizedMessage(self)
         self._received = self.message if received is None else received
         self.kind, self._num_bytes, self.num_parameters, self.is_data, self._plain_bytes = size
-        self.plan = plan
+        self._plan = plan
+
+    @property
+    def plan(self) -> Plan:
+        """How messages of its kind are encoded."""
+        return self._plan
 
     def plain_bytes(self, exchange: str) -> int | None:
         """Return the length that its frame would have without codecs; None where it is not coded."""

@@ -151,7 +151,7 @@ def _failing(name: str, error: BaseException, monkeypatch: pytest.MonkeyPatch, c
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
-@pytest.mark.parametrize("step", ["sync", "_rename", "_publish"])
+@pytest.mark.parametrize("step", ["sync", "_rename", "publish"])
 def test_whatever_fails_while_publishing_nothing_is_half_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, error: BaseException
 ) -> None:

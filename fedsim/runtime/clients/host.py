@@ -21,7 +21,6 @@ from fedsim.algorithms.contexts import ClientContext
 from fedsim.bus import Delivery, Endpoint, Header
 from fedsim.engine.kept_optimisers import Keeping
 from fedsim.engine.training_config import TrainingConfig
-from fedsim.params import Tree
 from fedsim.runtime import told_losses
 from fedsim.runtime.clients.contexts import Contexts
 from fedsim.runtime.clients.held import Held
@@ -66,9 +65,9 @@ class ClientHost:
         contexts: Makes what hooks are given.
         endpoint: Where replies go.
         tasks: Where clients at work live.
-        past: What the run repeats first; None where it begins anew.
         store: Where what they hold outlives the process; without it, nowhere.
         serve: Starts the drivers of clients.
+        past: What the run repeats first; None where it begins anew.
         ahead: Turns that have begun beforehand, by client and dispatch.
         sent: Replies by client and dispatch, where somebody compares them.
     """
@@ -77,9 +76,9 @@ class ClientHost:
     contexts: Contexts
     endpoint: Endpoint
     tasks: Tasks
-    past: Past | None = None
     store: Store | None = None
     serve: Serve = VirtualDriver
+    past: Past | None = None
     ahead: dict[tuple[int, int], Turn] = field(default_factory=dict, init=False)
     sent: dict[tuple[int, int], Message | None] | None = field(default=None, init=False)
     _held: dict[int, Held] = field(default_factory=dict, init=False)

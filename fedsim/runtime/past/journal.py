@@ -18,6 +18,7 @@ from fedsim.runtime.state_encoding import encode
 
 if TYPE_CHECKING:
     from fedsim.runtime.past.snapshot import Snapshot
+    from fedsim.runtime.start_values import StartValues
 
 Entry: TypeAlias = list[Any]
 
@@ -33,8 +34,14 @@ class Keeper(Protocol):
 
     journal: Journal
 
-    def end_round(self, snapshot: Callable[[], Snapshot]) -> None:
-        """Keep a snapshot if it is time to; called at the end of each round."""
+    def end_round(self, rounds: int, snapshot: Callable[[], Snapshot], initial: StartValues) -> None:
+        """Keep a snapshot if it is time to.
+
+        Args:
+            rounds: Rounds that have ended.
+            snapshot: Takes it.
+            initial: The start models, which every run of the scenario has.
+        """
 
 
 class Journal:

@@ -16,7 +16,7 @@ from fedsim.engine.requests import JobRequest, TimedJob
 from fedsim.errors import InvariantError
 from fedsim.models.flops import Operations
 from fedsim.runtime.clients.hook_steps import Turn
-from fedsim.wire import FrameSize, SizedMessage
+from fedsim.wire import FrameSize, SizedPacked
 from fedsim.wire.coded_messages import EncodedMessage
 
 Jobs = Sequence[Sequence[Any]]
@@ -105,7 +105,7 @@ class PastWork:
 
 
 @cache
-def _past_job(name: str, flops: float) -> tuple[PastJob, Any]:
+def _past_job(name: str, flops: float) -> tuple[Any, Any]:
     return PastJob(name), Effort((), Operations(flops), 0.0)
 
 
@@ -128,12 +128,12 @@ class PastTurn(Turn):
 
     is_past = True
 
-    def __init__(self, header: Header, requests: Sequence[Jobs], reply: SizedMessage | None) -> None:
+    def __init__(self, header: Header, requests: Sequence[Jobs], reply: SizedPacked | None) -> None:
         super().__init__(header, None, None, _never, None)
-        self.result = None, reply
+        self.result = None, None if reply is None else reply.message
         self.done = [[None] * len(jobs) for jobs in requests]
         if reply is not None:
-            self.encoded = EncodedMessage(reply, {})
+            self.encoded = EncodedMessage(reply.message, {})
         self._requests, self._num_begun = requests, 0
 
     def go_on(

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fedsim.algorithms.base import Exchange, Reply
-from fedsim.algorithms.contexts import ServerContext
+from fedsim.algorithms.contexts import Initial, ServerContext
 from fedsim.algorithms.hook_work import repeat
 from fedsim.bus import Delivery
 from fedsim.engine.confusion import Confusion
@@ -39,30 +39,39 @@ class Past:
     """What a run repeats before it goes on.
 
     Args:
-        snapshot: What was alive at the end of the past.
+        load: Gives what was alive at the end of the past, given what makes start models.
         work: What clients did.
         entries: Those of the journal, in order.
         num_rounds: Rounds that had ended.
         kinds: The kinds of message that may travel.
         end: Called when the past is over.
+
+    Attributes:
+        snapshot: What was alive, once the run begins.
     """
+
+    snapshot: Snapshot
 
     def __init__(
         self,
-        snapshot: Snapshot,
+        load: Callable[[Initial], Snapshot],
         work: PastWork,
         entries: Sequence[journal.Entry],
         num_rounds: int,
         kinds: Kinds,
         end: Callable[[], object] = lambda: None,
     ) -> None:
-        self.snapshot = snapshot
+        self._load = load
         self._work = work
         self._entries = deque(entries)
         self._left = num_rounds
         self._kinds = kinds
         self._end = end
         self._packed: dict[FrameSize, SizedPacked] = {}
+
+    def begin(self, initial: Initial) -> None:
+        """Load what was alive; the run begins."""
+        self.snapshot = self._load(initial)
 
     @property
     def is_over(self) -> bool:
@@ -75,14 +84,14 @@ class Past:
         if self._left:
             return False
         if self._entries:
-            raise _differs(f"{len(self._entries)} entries of the journal are left")
+            raise differs(f"{len(self._entries)} entries of the journal are left")
         self._end()
         return True
 
     def entry(self, word: str) -> list[Any]:
         """Return the next entry of the journal, which starts with this word, without it."""
         if not self.is_next(word):
-            raise _differs(f"{word!r} comes where the journal has {[*self._entries][:1]}")
+            raise differs(f"{word!r} comes where the journal has {[*self._entries][:1]}")
         return self._entries.popleft()[1:]
 
     def is_next(self, word: str) -> bool:
@@ -97,7 +106,7 @@ class Past:
             return None
         done = self._work.of(client, number)
         packed = None if done.up is None else self._sized(done.up, self.snapshot.up, client, number)
-        return PastTurn(header, done.requests, None if packed is None else packed.message)
+        return PastTurn(header, done.requests, packed)
 
     def sent(self, client: int, number: int) -> Packed | None:
         """Return what was sent with a dispatch."""
@@ -137,9 +146,8 @@ class RepeatedHooks:
         """Let the time of an *instruct* hook pass; return what was sent."""
         steps, omitted = self.past.entry(journal.INSTRUCTED)
         await self._pass(context, steps)
-        number_of, left_out = self.actor.dispatches.next_number, set(omitted)
-        sent = {client: self.past.sent(client, number_of(client)) for client in whom if client not in left_out}
-        return state, sent
+        number_of, asked = self.actor.dispatches.next_number, [one for one in whom if one not in omitted]
+        return state, {client: self.past.sent(client, number_of(client)) for client in asked}
 
     @contextmanager
     def vetting(self, context: ServerContext, exchange: Exchange, state: Any) -> Iterator[Misfit]:
@@ -193,8 +201,9 @@ class RepeatedHooks:
         await repeat(steps, self.actor.engine, context, request)
 
 
-def _differs(how: str) -> RunError:
+def differs(how: str) -> RunError:
+    """Return the error of a past that cannot be repeated."""
     return RunError(
-        f"the run cannot be repeated as far as its checkpoint: {how}. The scenario, its data or the code is "
-        "another one"
+        f"the run cannot be repeated as far as its checkpoint: {how}. The data, a private plugin or a "
+        "library is another one now: bring the old one back, or begin anew with the option force"
     )

@@ -11,7 +11,7 @@ from fedsim.bus import MemoryBus
 from fedsim.runtime.clients.held import Held
 from fedsim.runtime.message_codecs import Unreadable
 from fedsim.runtime.state_encoding import classes_of
-from fedsim.wire import Kinds, Message
+from fedsim.wire import Kinds
 
 if TYPE_CHECKING:
     from fedsim.runtime.clients.host import ClientHost

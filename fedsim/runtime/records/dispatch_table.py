@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
@@ -124,6 +125,15 @@ class DispatchTable(DispatchRows):
                 self._log.add(one.row, at_ns, PASSED)
         self._open.clear()
         self._compute_times()
+
+    def until(self, at_ns: int) -> DispatchTable:
+        """Return the table as if the run had ended at an instant, which is now."""
+        copied = copy(self)
+        copied._stop = lambda: None
+        copied._log, copied._times, copied._open = self._log.copy(), self._times[:], self._open.copy()
+        copied._lock = Lock()
+        copied.finish(at_ns)
+        return copied
 
     def at_work(self) -> Counter[Phase]:
         """Return how many clients are in which phase, now; those without a dispatch are in none.

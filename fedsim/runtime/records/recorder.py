@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -157,15 +157,25 @@ class Recorder:
         check_counts(ledger, rows, dispatches)
         if verify:
             check_trace(self.trace, ledger)
-        trace_hash = self.trace.hash()
-        client = dispatches.client()
+        return self._result(simulated_s, ledger, dispatches)
+
+    def so_far(self) -> RunResult:
+        """Return what the rounds that have ended have shown; it has no models."""
+        dispatches = self.dispatches.until(now_ns())
+        result = self._result(now_s(), self.ledger, dispatches)(FinalModels("", None))
+        return replace(result, num_rounds=self._round)
+
+    def _result(
+        self, simulated_s: float, ledger: Ledger, dispatches: DispatchTable
+    ) -> Callable[[FinalModels], RunResult]:
+        rows, trace_hash, client = tuple(self.rows), self.trace.hash(), dispatches.client()
         by_client = {
             outcome: np.bincount(client[mask], minlength=self.num_clients).astype(np.int32)
             for outcome, mask in dispatches.outcomes().items()
         }
         return lambda models: RunResult(
             simulated_s,
-            tuple(rows),
+            rows,
             by_client,
             ledger,
             dispatches,

@@ -55,7 +55,8 @@ class ServerActor:
         log: Where waits and warnings are noted.
         past: What the run repeats first; None where it begins anew, or has gone on from there.
         journal: Told of what values decide; None where nobody wants to know.
-        keep: Called at the end of each round of which the journal is told.
+        keep: Called at the end of each round of which the journal is told, with the number of those that have
+            ended.
         cohorts: Drives cohorts without the loop, where that is possible.
         dispatches: The open dispatches.
         state: The algorithm's state at the server.
@@ -75,7 +76,7 @@ class ServerActor:
     log: Log
     past: Past | None = None
     journal: Journal | None = None
-    keep: Callable[[], object] = lambda: None
+    keep: Callable[[int], object] = lambda num_ended: None
     cohorts: CohortDrivers | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -88,7 +89,7 @@ class ServerActor:
         self.cohort_size = self.parts.cohort_size
         self._key = self.parts.key.child("server")
         self._clients_key = self.parts.key.child("client")
-        self._round = 0
+        self._round = self._num_ended = 0
         until = self.parts.until
         self._budgets = None if until is None else Budgets(until, self.trace)
         self._merges = self._merges_before = 0
@@ -276,12 +277,13 @@ class ServerActor:
             InvariantError: The algorithm left background work behind.
         """
         await self._finish(self._is_evaluated())
+        self._num_ended += 1
         if self.past is not None:
             if self.past.end_round():
                 self._go_on_from(self.past.snapshot)
         elif self.journal is not None:
             self.journal.end_round()
-            self.keep()
+            self.keep(self._num_ended)
 
     # How it is done
 
@@ -352,9 +354,7 @@ class ServerActor:
         if accuracy is not None and self._budgets is not None and not is_last:
             await self._budgets.measured(accuracy)
 
-    async def _instruct(
-        self, exchange: Exchange[Any, Any, Any, Any], whom: Sequence[int]
-    ) -> Messages:
+    async def _instruct(self, exchange: Exchange[Any, Any, Any, Any], whom: Sequence[int]) -> Messages:
         name = f"instruct_{exchange.name}"
         if exchange.instruct is None:
             return dict.fromkeys(whom)

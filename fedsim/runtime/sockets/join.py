@@ -12,13 +12,13 @@ from fedsim.bus.reply_report import MAX_NOTES, Note, Report, in_words
 from fedsim.clock import Trace, start_clock
 from fedsim.errors import DecodeError, FedsimError, RunError, UserError
 from fedsim.params import unwarned
+from fedsim.runtime import state_encoding
 from fedsim.runtime.clients.contexts import Contexts
 from fedsim.runtime.clients.held import Held
 from fedsim.runtime.clients.host import ClientHost, in_task
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.invariants import check_trace
 from fedsim.runtime.run import kinds_of, open_engine
-from fedsim.runtime import state_encoding
 from fedsim.runtime.sockets.serve import QUESTION
 from fedsim.runtime.tasks import Tasks
 

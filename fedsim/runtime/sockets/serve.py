@@ -20,6 +20,7 @@ from fedsim.fleet import Fleet
 from fedsim.models import Architectures
 from fedsim.params import Model, Tree, unwarned
 from fedsim.quoting import MAX_SHOWN, quoted, shortened
+from fedsim.runtime import state_encoding
 from fedsim.runtime.clients.contexts import Contexts
 from fedsim.runtime.clients.held import Held
 from fedsim.runtime.evaluation import FinalModels, Observer
@@ -28,7 +29,6 @@ from fedsim.runtime.records.recorder import Observe, Recorder, silent, unobserve
 from fedsim.runtime.records.result import RoundRow, RunResult
 from fedsim.runtime.run import open_engine
 from fedsim.runtime.server.actor import ServerActor
-from fedsim.runtime import state_encoding
 from fedsim.runtime.tasks import Tasks
 from fedsim.walk import instances
 

@@ -1,0 +1,311 @@
+"""Checkpoints: what a run needs to go on, in ``checkpoints/`` of its folder.
+
+=================== =========================================================================================
+``journal.msgpack`` what values decided since the beginning (:mod:`fedsim.runtime.past.journal`)
+``N.checkpoint``    what was alive after round N (:mod:`fedsim.runtime.past.snapshot`), and how far trace, log
+                    and journal had come; the arrays are named by file, place, form and digest
+``N.arrays``        the bytes of the arrays that no checkpoint before had
+=================== =========================================================================================
+
+A checkpoint is written when all that it needs is on the disk, and moved into place. Every byte that is read
+back is checked by a digest; a damaged checkpoint is passed over for the one before. Nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from mmap import mmap
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import msgpack
+import numpy as np
+
+from fedsim import durable
+from fedsim.data.fingerprints import Fingerprint
+from fedsim.errors import DecodeError
+from fedsim.params import Array
+from fedsim.report.atomic_folder import MEND
+from fedsim.runtime.past.repeated_hooks import differs
+from fedsim.runtime.past.snapshot import Snapshot
+from fedsim.runtime.state_encoding import Reader, StateLimits, Writer
+from fedsim.walk import little_endian, octets
+
+FOLDER = "checkpoints"
+JOURNAL = "journal.msgpack"
+FORMAT = "fedsim checkpoint 1"
+
+MAX_DEAD_SHARE = 0.5
+"""Share of the bytes of an older file that may be of no use before its arrays are written anew."""
+
+_SUFFIX, _ARRAYS = ".checkpoint", ".arrays"
+_LIMITS = StateLimits(frame_bytes=2**44, envelope_bytes=2**31, arrays=2**31, values=2**31)
+_DIGEST_BYTES = 16
+
+Known: TypeAlias = Callable[..., Any]
+"""Gives an object of the run by what it is called."""
+
+Content: TypeAlias = bytes | mmap
+"""What a file holds, in memory or mapped to it."""
+
+Load: TypeAlias = Callable[[Collection[type], Known], Snapshot]
+"""Gives what was alive, told which classes may occur and what gives known objects."""
+
+Place: TypeAlias = tuple[int, int, int, bytes]
+"""Where an array is: number of the file, offset, length in bytes, digest."""
+
+
+class Position(NamedTuple):
+    """How far a file had come.
+
+    Attributes:
+        num_bytes: Its length.
+        digest: Of its content, hexadecimal.
+    """
+
+    num_bytes: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A checkpoint, but for what was alive.
+
+    Attributes:
+        rounds: Rounds that had ended.
+        at_ns: Virtual time, ns.
+        data: The fingerprint of the data.
+        positions: How far trace, log and journal had come; the digest of the trace is its hash.
+    """
+
+    rounds: int
+    at_ns: int
+    data: Fingerprint
+    positions: Sequence[Position]
+
+    @property
+    def trace(self) -> Position:
+        """How far the trace had come."""
+        return self.positions[0]
+
+
+class CheckpointFolder:
+    """The checkpoints of one run.
+
+    Args:
+        folder: Of the run.
+        keep: How many are kept.
+    """
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self.path = folder / FOLDER
+        self._keep = keep
+        # Where arrays are that are still in use; by identity, which nothing else has while they live.
+        self._places: dict[int, tuple[weakref.ref[Array], Place]] = {}
+
+    def write(
+        self, checkpoint: Checkpoint, snapshot: Snapshot, known: Mapping[int, Sequence[Any]] | None = None
+    ) -> None:
+        """Write a checkpoint, and remove the oldest ones.
+
+        Args:
+            checkpoint: Its values.
+            snapshot: What is alive.
+            known: Objects that every run of the scenario has, by identity: what each is called.
+
+        Raises:
+            FileError: It cannot be written; the checkpoints before are as they were.
+            TypeError: The snapshot holds what no checkpoint can.
+        """
+        writer = Writer(_LIMITS, known)
+        tree = writer.tree(snapshot, "run")
+        number = checkpoint.rounds
+        places = self._placed(writer.arrays, number)
+        pairs = zip(places, writer.arrays, strict=True)
+        listed = [(*place, array.dtype.str, array.shape) for place, array in pairs]
+        values = checkpoint.rounds, checkpoint.at_ns, checkpoint.data, checkpoint.positions
+        packed = msgpack.packb((FORMAT, values, tree, listed))
+        durable.write(self._file(number, _SUFFIX), digest(packed), packed, mend=MEND, private=False)
+        self._remove_old({place[0] for place in places})
+
+    def _placed(self, arrays: Sequence[Array], number: int) -> list[Place]:
+        """Write the arrays that are in no file yet; return where each one is."""
+        known = [self._places.get(id(array)) for array in arrays]
+        places = [
+            entry[1] if entry is not None and entry[0]() is array else None
+            for array, entry in zip(arrays, known, strict=True)
+        ]
+        wasteful = self._wasteful([place for place in places if place is not None])
+        pieces, offset = list[memoryview](), 0
+        for index, array in enumerate(arrays):
+            place = places[index]
+            if place is None or place[0] in wasteful:
+                piece = octets(little_endian(array))
+                pieces.append(piece)
+                places[index] = number, offset, len(piece), digest(piece)
+                offset += len(piece)
+        if pieces:
+            durable.write(self._file(number, _ARRAYS), *pieces, mend=MEND, private=False)
+        found = [place for place in places if place is not None]
+        self._places = {
+            id(array): (weakref.ref(array), place)
+            for array, place in zip(arrays, found, strict=True)
+            if isinstance(array, np.ndarray)
+        }
+        return found
+
+    def _wasteful(self, places: Sequence[Place]) -> set[int]:
+        """Return the files of which the most part is of no use any more."""
+        used: dict[int, int] = {}
+        for number, _, length, _ in dict.fromkeys(places):
+            used[number] = used.get(number, 0) + length
+        return {
+            number
+            for number, length in used.items()
+            if length < (1 - MAX_DEAD_SHARE) * self._file(number, _ARRAYS).stat().st_size
+        }
+
+    def _remove_old(self, in_use: set[int]) -> None:
+        """Remove all but the newest checkpoints, and the arrays that none of those needs."""
+        with durable.telling(self.path, MEND):
+            numbers = self.numbers()
+            for number in numbers[: -self._keep]:
+                self._file(number, _SUFFIX).unlink()
+            for number in numbers[-self._keep :]:
+                in_use |= {place[0] for place in self._read(number)[3]}
+            for file in self.path.glob(f"*{_ARRAYS}"):
+                if int(file.stem) not in in_use:
+                    file.unlink()
+
+    # Reading
+
+    def numbers(self) -> list[int]:
+        """Return after which rounds there are checkpoints, ascending."""
+        return sorted(int(file.stem) for file in self.path.glob(f"*{_SUFFIX}") if file.stem.isdigit())
+
+    def values(self, number: int) -> Checkpoint:
+        """Return the values of a checkpoint.
+
+        Raises:
+            DecodeError: It is damaged.
+        """
+        rounds, at_ns, data, positions = self._read(number)[1]
+        return Checkpoint(rounds, at_ns, data, tuple(Position(*position) for position in positions))
+
+    def load(self, number: int) -> Load:
+        """Return what gives what was alive, told which classes may occur and what gives known objects.
+
+        Raises:
+            DecodeError: The checkpoint is damaged.
+        """
+        _, _, tree, listed = self._read(number)
+        arrays = list(self._arrays(listed))
+
+        def snapshot(classes: Collection[type], known: Known) -> Snapshot:
+            read: Snapshot = Reader(arrays, classes, _LIMITS, known).value(tree, "run")
+            self._places = {
+                id(array): (weakref.ref(array), tuple(place))
+                for array, (*place, _, _) in zip(arrays, listed, strict=True)
+            }
+            return read
+
+        return snapshot
+
+    def _arrays(self, listed: Sequence[Sequence[Any]]) -> Iterator[Array]:
+        contents: dict[int, bytes] = {}
+        for number, offset, length, known, dtype, shape in listed:
+            if number not in contents:
+                contents[number] = self._content(number, _ARRAYS)
+            piece = contents[number][offset : offset + length]
+            if digest(piece) != known:
+                raise DecodeError(f"{number}{_ARRAYS} is damaged")
+            yield np.frombuffer(piece, np.dtype(dtype)).reshape(shape)
+
+    def _read(self, number: int) -> Any:
+        content = self._content(number, _SUFFIX)
+        packed = content[_DIGEST_BYTES:]
+        if digest(packed) != content[:_DIGEST_BYTES]:
+            raise DecodeError(f"{number}{_SUFFIX} is damaged")
+        whole = msgpack.unpackb(packed, use_list=False, strict_map_key=False)
+        if whole[0] != FORMAT:
+            raise DecodeError(f"{number}{_SUFFIX} is of another version of fedsim")
+        return whole
+
+    def _content(self, number: int, suffix: str) -> bytes:
+        try:
+            return self._file(number, suffix).read_bytes()
+        except OSError as error:
+            raise DecodeError(f"{number}{suffix} cannot be read: {error.strerror}") from None
+
+    def _file(self, number: int, suffix: str) -> Path:
+        return self.path / f"{number}{suffix}"
+
+
+class GrowingFile:
+    """A file that grows, and knows the digest of its content.
+
+    Args:
+        path: The file.
+        place: The folder that it belongs to, for errors.
+        past: What is there of it and stays; None for a new file.
+        is_repeated: Whether the past is written once more, until :meth:`go_on`, and has to be the same.
+            Otherwise nothing that is written until then counts.
+    """
+
+    def __init__(
+        self, path: Path, place: Path, past: Content | None = None, *, is_repeated: bool = False
+    ) -> None:
+        self._path, self._place, self._past = path, place, past
+        self._is_repeated, self._num_repeated = is_repeated, 0
+        self._digest = hashlib.blake2b(past or b"", digest_size=_DIGEST_BYTES)
+        self._num_bytes = len(past or b"")
+        self._file = durable.create(path, place, MEND) if past is None else None
+
+    def write(self, content: bytes) -> int:
+        """Append bytes.
+
+        Raises:
+            RunError: The past is repeated, and there it has other bytes.
+        """
+        if self._file is None:
+            if self._is_repeated:
+                self._compare(content)
+            return len(content)
+        self._digest.update(content)
+        self._num_bytes += len(content)
+        return self._file.write(content)
+
+    def go_on(self) -> None:
+        """Append from now on what is written."""
+        past = self._past or b""
+        if self._is_repeated and self._num_repeated < len(past):
+            raise differs(f"{self._path.name} is shorter than it was")
+        self._file, self._past = durable.reopen(self._path, self._place, MEND, len(past)), None
+
+    def position(self) -> Position:
+        """Bring the file to the disk; return how far it has come."""
+        if self._file is not None:
+            self._file.flush()
+            with durable.telling(self._place, MEND):
+                os.fsync(self._file.fileno())
+        return Position(self._num_bytes, self._digest.hexdigest())
+
+    def close(self) -> None:
+        """Close it."""
+        if self._file is not None:
+            self._file.close()
+
+    def _compare(self, content: bytes) -> None:
+        end = self._num_repeated + len(content)
+        if self._past is None or self._past[self._num_repeated : end] != content:
+            raise differs(f"{self._path.name} has other bytes from {self._num_repeated} on")
+        self._num_repeated = end
+
+
+def digest(content: Content | memoryview) -> bytes:
+    """Return 16 bytes that identify some bytes."""
+    return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()

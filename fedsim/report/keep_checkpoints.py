@@ -1,0 +1,254 @@
+"""Keeping checkpoints of a run while it goes on, and going on from one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from io import BytesIO
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from time import perf_counter
+
+import msgpack
+
+from fedsim.algorithms.contexts import Initial
+from fedsim.bus import Log
+from fedsim.clock import Trace, now_ns
+from fedsim.clock.event_trace import stored_hash, stored_records
+from fedsim.data import FederatedData
+from fedsim.data.fingerprints import Fingerprint, differences, fingerprint
+from fedsim.errors import DecodeError, JobError
+from fedsim.report.checkpoints import (
+    FOLDER,
+    JOURNAL,
+    Checkpoint,
+    CheckpointFolder,
+    Content,
+    GrowingFile,
+    Load,
+    Position,
+    digest,
+)
+from fedsim.runtime.parts import Parts
+from fedsim.runtime.past.journal import Journal
+from fedsim.runtime.past.past_work import PastWork
+from fedsim.runtime.past.repeated_hooks import Past, differs
+from fedsim.runtime.past.snapshot import Snapshot
+from fedsim.runtime.run import kinds_of
+from fedsim.runtime.start_values import StartValues
+from fedsim.scenario.schema import CheckpointConfig
+
+TRACE, LOG = "trace.msgpack", "log.jsonl"
+
+FIRST_COST_S = 0.025
+"""What the first checkpoint of a run is taken to cost, real s."""
+
+
+@dataclass(frozen=True, eq=False)
+class StoredPast:
+    """A checkpoint from which a run can go on, whole and checked.
+
+    Attributes:
+        checkpoint: Its values.
+        load: Gives what was alive.
+        contents: What the growing files held, by name.
+    """
+
+    checkpoint: Checkpoint
+    load: Load
+    contents: Mapping[str, Content]
+
+    @classmethod
+    def newest(cls, folder: Path, tell: Callable[[str], object]) -> StoredPast | None:
+        """Return the newest checkpoint of a run that is whole; None where there is none.
+
+        Args:
+            folder: Of the run.
+            tell: Told of checkpoints that are damaged.
+        """
+        checkpoints = CheckpointFolder(folder, keep=1)
+        for number in reversed(checkpoints.numbers()):
+            try:
+                checkpoint = checkpoints.values(number)
+                contents = {
+                    name: _content(folder / name, position)
+                    for name, position in zip(_FILES, checkpoint.positions, strict=True)
+                }
+                return cls(checkpoint, checkpoints.load(number), contents)
+            except DecodeError as error:
+                tell(f"the checkpoint after round {number} is not whole, and is passed over: {error}")
+        return None
+
+    def past(self, parts: Parts, trace: Trace, files: RunFiles) -> Past:
+        """Return what the run repeats before it goes on.
+
+        Args:
+            parts: What the run is made of.
+            trace: Where the past is recorded once more.
+            files: The files of the run.
+        """
+        kinds, checkpoint = kinds_of(parts), self.checkpoint
+        if phrases := differences(fingerprint(parts.data), checkpoint.data):
+            raise differs(f"the data are not the same: {'; '.join(phrases)}")
+
+        def load(initial: Initial) -> Snapshot:
+            try:
+                return self.load(Snapshot.classes(parts.algorithm, kinds), initial)
+            except DecodeError as error:
+                raise differs(str(error)) from None
+
+        def end() -> None:
+            if (trace.hash(), now_ns()) != (checkpoint.trace.digest, checkpoint.at_ns):
+                raise differs(f"it ends at {now_ns()} ns, not at {checkpoint.at_ns} ns, or has another hash")
+            files.go_on()
+
+        entries = msgpack.Unpacker(BytesIO(self.contents[_FILES[2]]), strict_map_key=False)
+        work = PastWork(stored_records(BytesIO(self.contents[TRACE])))
+        return Past(load, work, list(entries), checkpoint.rounds, kinds, end)
+
+
+def _content(file: Path, position: Position) -> Content:
+    """Return the first bytes of a file, if they are what they were."""
+    num_bytes = position.num_bytes
+    try:
+        with file.open("rb") as opened:
+            if file.name != TRACE:
+                content: Content = opened.read(num_bytes)
+                is_same = digest(content).hex() == position.digest
+            else:
+                content = mmap(opened.fileno(), num_bytes, access=ACCESS_READ)
+                is_same = stored_hash(opened, num_bytes) == position.digest
+    except (OSError, ValueError) as error:  # ValueError: it is shorter
+        raise DecodeError(f"{file.name} cannot be read as far as that: {error}") from None
+    if not is_same:
+        raise DecodeError(f"{file.name} is damaged")
+    return content
+
+
+class RunFiles:
+    """The files that grow while a run goes on; a context, which closes them.
+
+    Args:
+        folder: Of the run.
+        past: What they hold already; None for new files.
+        with_journal: Whether there is a journal.
+
+    Attributes:
+        trace: Its events.
+        log: Drops, rejections and rounds in words.
+        journal: What values decided; None where no checkpoints are kept.
+    """
+
+    def __init__(self, folder: Path, past: StoredPast | None, *, with_journal: bool) -> None:
+        self._stack = ExitStack()
+        if with_journal:
+            (folder / FOLDER).mkdir(exist_ok=True)
+        names = _FILES if with_journal else _FILES[:2]
+        with self._stack:
+            files = [
+                GrowingFile(
+                    folder / name,
+                    folder,
+                    None if past is None else past.contents[name],
+                    is_repeated=name == TRACE,
+                )
+                for name in names
+            ]
+            for file in files:
+                self._stack.callback(file.close)
+            self._stack = self._stack.pop_all()
+        self._files = files
+        self.trace, self.log, *journal = files
+        self.journal = journal[0] if journal else None
+
+    def positions(self) -> tuple[Position, ...]:
+        """Bring all files to the disk; return how far each has come."""
+        return tuple(file.position() for file in self._files)
+
+    def go_on(self) -> None:
+        """The past is over: append to the files from now on."""
+        for file in self._files:
+            file.go_on()
+
+    def __enter__(self) -> RunFiles:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._stack.close()
+
+
+_FILES = TRACE, LOG, f"{FOLDER}/{JOURNAL}"
+
+
+@dataclass(eq=False)
+class CheckpointKeeper:
+    """Keeps checkpoints of a run.
+
+    Attributes:
+        config: How often, and how many.
+        data: The data of the run.
+        files: The files of the run.
+        checkpoints: Where they are kept.
+        trace: The trace of the run.
+        log: Where it is noted that none can be kept.
+        kept: Called after each.
+        journal: Told of what values decide.
+    """
+
+    config: CheckpointConfig
+    data: FederatedData
+    files: RunFiles
+    checkpoints: CheckpointFolder
+    trace: Trace
+    log: Log
+    kept: Callable[[], object]
+    journal: Journal = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.journal = Journal(self.files.journal.write if self.files.journal is not None else len)
+        self._rounds = 0
+        self._at_s, self._cost_s = perf_counter(), FIRST_COST_S
+        self._is_over = False
+        self._data: Fingerprint | None = None
+
+    def go_on(self, checkpoint: Checkpoint) -> None:
+        """Count from a checkpoint on, from which the run goes on."""
+        self._rounds = checkpoint.rounds
+
+    def end_round(self, rounds: int, snapshot: Callable[[], Snapshot], initial: StartValues) -> None:
+        """Keep a checkpoint if it is time to."""
+        if self._is_over or not self._is_due(rounds):
+            return
+        began_s = perf_counter()
+        if self.journal.fault is not None:
+            self._give_up(self.journal.fault)
+            return
+        try:
+            self._write(rounds, snapshot(), initial)
+        except TypeError as error:
+            self._give_up(str(error))
+            return
+        except JobError:  # which the run meets at its own time
+            return
+        self.kept()
+        self._rounds, self._at_s = rounds, perf_counter()
+        self._cost_s = self._at_s - began_s
+
+    def _is_due(self, rounds: int) -> bool:
+        """Say whether enough rounds or enough time have passed, and enough time for what one costs."""
+        passed_s = perf_counter() - self._at_s
+        is_wanted = rounds - self._rounds >= self.config.every_rounds or passed_s >= self.config.every_real_s
+        return is_wanted and passed_s * self.config.max_share >= self._cost_s
+
+    def _write(self, rounds: int, snapshot: Snapshot, initial: StartValues) -> None:
+        trace, *others = self.files.positions()
+        trace = trace._replace(digest=self.trace.hash())
+        if self._data is None:
+            self._data = fingerprint(self.data)
+        checkpoint = Checkpoint(rounds, now_ns(), self._data, (trace, *others))
+        self.checkpoints.write(checkpoint, snapshot, initial.names)
+
+    def _give_up(self, why: str) -> None:
+        self._is_over = True
+        self.log.warning("no checkpoints", why=why)
