@@ -70,17 +70,18 @@ def replacing(path: Path, place: Path, mend: str) -> Iterator[BinaryIO]:
         raise
 
 
-def write(path: Path, *pieces: Buffer, mend: str, private: bool = True) -> None:
-    """Write a file, or replace one, atomically and durably."""
+def write(path: Path, *pieces: Buffer, mend: str, private: bool = True, place: Path | None = None) -> None:
+    """Write a file, or replace one, atomically and durably; errors name the place that it belongs to."""
+    place = place or path
     beside = path.with_name(f"{path.name}{PART}")
     try:
-        with create(beside, path, mend, private=private) as file:
+        with create(beside, place, mend, private=private) as file:
             for piece in pieces:
                 file.write(piece)
             file.flush()
-            with telling(path, mend):
+            with telling(place, mend):
                 os.fsync(file.fileno())
-        with telling(path, mend):
+        with telling(place, mend):
             beside.replace(path)
             sync(path.parent)
     except BaseException:

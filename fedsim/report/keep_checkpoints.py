@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from io import BytesIO
 from mmap import ACCESS_READ, mmap
@@ -18,7 +17,9 @@ from fedsim.clock import Trace, now_ns
 from fedsim.clock.event_trace import stored_hash, stored_records
 from fedsim.data import FederatedData
 from fedsim.data.fingerprints import Fingerprint, differences, fingerprint
-from fedsim.errors import DecodeError, JobError
+from fedsim.durable import telling
+from fedsim.errors import DecodeError, FileError, JobError
+from fedsim.report.atomic_folder import MEND
 from fedsim.report.checkpoints import (
     FOLDER,
     JOURNAL,
@@ -141,25 +142,18 @@ class RunFiles:
     """
 
     def __init__(self, folder: Path, past: StoredPast | None, *, with_journal: bool) -> None:
-        self._stack = ExitStack()
         if with_journal:
-            (folder / FOLDER).mkdir(exist_ok=True)
-        names = _FILES if with_journal else _FILES[:2]
-        with self._stack:
-            files = [
-                GrowingFile(
-                    folder / name,
-                    folder,
-                    None if past is None else past.contents[name],
-                    is_repeated=name == TRACE,
-                )
-                for name in names
-            ]
-            for file in files:
-                self._stack.callback(file.close)
-            self._stack = self._stack.pop_all()
-        self._files = files
-        self.trace, self.log, *journal = files
+            with telling(folder, MEND):
+                (folder / FOLDER).mkdir(exist_ok=True)
+        self._files: list[GrowingFile] = []
+        try:
+            for name in _FILES if with_journal else _FILES[:2]:
+                content = None if past is None else past.contents[name]
+                self._files.append(GrowingFile(folder / name, folder, content, is_repeated=name == TRACE))
+        except BaseException:
+            self.close()
+            raise
+        self.trace, self.log, *journal = self._files
         self.journal = journal[0] if journal else None
 
     def positions(self) -> tuple[Position, ...]:
@@ -175,7 +169,18 @@ class RunFiles:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self._stack.close()
+        self.close()
+
+    def close(self) -> None:
+        """Close the files; raise what the first of them raises."""
+        refused = list[FileError]()
+        for file in self._files:
+            try:
+                file.close()
+            except FileError as error:
+                refused.append(error)
+        if refused:
+            raise refused[0]
 
 
 _FILES = TRACE, LOG, f"{FOLDER}/{JOURNAL}"

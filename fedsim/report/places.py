@@ -44,7 +44,8 @@ TABLES = (COMPARISON_CSV, COMPARISON)
 
 CONTENTS = frozenset(
     {
-        *("scenario.toml", MARK, "run.json", "trace.msgpack", "log.jsonl", "models", REAL_TIME, FOLDER, STATE),
+        *("scenario.toml", MARK, "run.json", "trace.msgpack", "log.jsonl", "models", REAL_TIME),
+        *(FOLDER, STATE),  # of a process that was killed at the very end
         *(table.file for table in RUN_TABLES.values()),
     }
 )

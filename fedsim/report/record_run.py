@@ -36,7 +36,7 @@ import structlog
 from fedsim import __version__
 from fedsim.bus import Log
 from fedsim.clock import Trace, now_s
-from fedsim.durable import telling, write
+from fedsim.durable import write
 from fedsim.engine.job_times import JobTimes
 from fedsim.numerals import scalar
 from fedsim.report.atomic_folder import MARK, MEND, check_folders
@@ -125,7 +125,7 @@ def record(
     state = _state(plan, bus, began, None if past is None else read_state(folder)["summary"])
     with closing(follow), unfinished(folder, state, force=force, goes_on=past is not None) as running:
         path = running.path
-        _write(path / "scenario.toml", plan.scenario_toml.encode(), folder)
+        write(path / "scenario.toml", plan.scenario_toml.encode(), mend=MEND, private=False, place=folder)
         times = plan.parts.executor.job_times = JobTimes() if profile else None
         observed: list[Recorder] = []
 
@@ -191,7 +191,7 @@ def record(
         if times is not None:
             contents = {REAL_TIME: packed(times.jobs, times.rounds)} | contents
         for name, content in contents.items():
-            _write(path / name, content, folder)
+            write(path / name, content, mend=MEND, private=False, place=folder)
         shutil.rmtree(path / FOLDER, ignore_errors=True)
         follow.summary = summary
     return Recorded(folder.resolve(), summary, result, models, notes)
@@ -247,12 +247,6 @@ def _state(plan: Plan, bus: Bus, began: _Beginning, summary: Summary | None) -> 
         "wall_s": began.before_s,
         "summary": summary,
     }
-
-
-def _write(file: Path, content: bytes, place: Path) -> None:
-    """Write a file of a run durably; errors name the place that it belongs to."""
-    with telling(place, MEND):
-        write(file, content, mend=MEND, private=False)
 
 
 class _Lines:

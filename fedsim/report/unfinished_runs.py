@@ -35,17 +35,17 @@ class UnfinishedRun:
     def __init__(self, path: Path, state: dict[str, Any]) -> None:
         self.path = path
         self.is_worth_keeping = False
-        self._state = state
+        self._state = dict(state)
 
     def tell(self, **state: Any) -> None:
         """Say in ``state.json`` how far the run has come."""
         self._state |= state
-        write_state(self.path, self._state)
+        write_state(self.path, self._state, self.path)
 
 
-def write_state(folder: Path, state: dict[str, Any]) -> None:
-    """Write ``state.json``."""
-    write(folder / STATE, to_json(state), mend=MEND, private=False)
+def write_state(folder: Path, state: dict[str, Any], place: Path) -> None:
+    """Write ``state.json``; errors name the place that it belongs to."""
+    write(folder / STATE, to_json(state), mend=MEND, private=False, place=place)
 
 
 def is_unfinished(folder: Path) -> bool:
@@ -151,7 +151,7 @@ class _Replaced:
 def _begun(folder: Path, state: dict[str, Any], force: bool) -> Iterator[_Replaced]:
     """Make the folder, under a lock that lasts as long as the block."""
     with atomic_folder.hidden_beside(folder) as place:
-        write_state(place, state)
+        write_state(place, state, folder)
         with telling(folder, MEND):
             atomic_folder.check_folder(folder, force=force)
             if is_unfinished(folder) and is_at_work(folder):

@@ -1,5 +1,6 @@
 import io
 import json
+import shutil
 import tomllib
 from collections import Counter
 from collections.abc import Callable
@@ -18,15 +19,18 @@ from fedsim import clock, durable
 from fedsim.bus import Log
 from fedsim.clock import read_trace
 from fedsim.engine.training_config import TrainingConfig
-from fedsim.errors import FileError, OutputError
+from fedsim.errors import FileError, OutputError, RunError
 from fedsim.fleet import build_fleet
 from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.entries import GroupConfig, ServerConfig
 from fedsim.network import OverheadConfig
 from fedsim.report import record_run as module
+from fedsim.report.checkpoints import CheckpointFolder
 from fedsim.report.columns import Table
+from fedsim.report.keep_checkpoints import CheckpointKeeper, StoredPast
 from fedsim.report.record_run import Recorded, line_log, record
 from fedsim.report.run_columns import RUN_TABLES, SUMMED, TRAFFIC
+from fedsim.report.unfinished_runs import read_state
 from fedsim.rng import Key
 from fedsim.runtime.parts import EvaluationConfig, Parts
 from fedsim.runtime.policies.pacing.asynchronous import Buffered
@@ -34,6 +38,7 @@ from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult
 from fedsim.scenario import Plan
+from fedsim.scenario.schema import CheckpointConfig
 
 FILES = {
     *("scenario.toml", "summary.json", "run.json", "trace.msgpack", "log.jsonl"),
@@ -312,13 +317,105 @@ def test_trace_and_log_tell_the_run(do: Do) -> None:
     assert log[2]["at_s"] == done.summary["simulated_s"]
 
 
-def test_an_interruption_leaves_nothing(plan: Plan, tmp_path: Path) -> None:
+TWO = CheckpointConfig(keep=2)
+
+
+def interrupted(plan: Plan, folder: Path, at_round: int) -> None:
     def interrupt(row: RoundRow) -> None:
+        if row.round == at_round:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        record(plan, folder, watch=interrupt)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return the files of a run that do not depend on the host."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in HOST}
+
+
+HOST = ("summary.json", "run.json")
+
+
+def test_an_interruption_before_the_first_round_has_ended_leaves_nothing(plan: Plan, tmp_path: Path) -> None:
+    def interrupt(recorder: Any, parts: Any) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        record(plan, tmp_path / "runs" / "run", watch=interrupt)
+        record(plan, tmp_path / "runs" / "run", observe=interrupt)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedmd", "ditto"])
+def test_an_interrupted_run_goes_on_and_ends_as_if_it_had_not_been(
+    make_parts: Callable[..., Parts], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str
+) -> None:
+    monkeypatch.setattr(CheckpointKeeper, "_is_due", lambda *_: True)
+
+    def plan() -> Plan:
+        parts = make_parts(algorithm, rounds=5)
+        return Plan("tiny", algorithm, '[run]\nname = "tiny"\n', parts, checkpoint=TWO)
+
+    whole = record(plan(), tmp_path / "whole")
+    folder, seen = tmp_path / "run", list[int]()
+    interrupted(plan(), folder, 4)
+    state = read_state(folder)
+    assert (state["status"], state["summary"]["rounds"]) == ("interrupted", 3)
+    assert [row["round"] for row in table(folder, "rounds") if row["round"]] == [1, 2, 3]
+    assert CheckpointFolder(folder, 2).numbers() == [2, 3]
+    interrupted(plan(), folder, 5)
+    done = record(plan(), folder, watch=lambda row: seen.append(row.round))
+    assert seen[-5:] == [1, 2, 3, 4, 5]
+    assert done.summary | {"wall_s": 0} == whole.summary | {"wall_s": 0}
+    assert contents(folder) == contents(tmp_path / "whole")
+    assert done.summary["wall_s"] > state["wall_s"]
+
+
+def test_a_damaged_checkpoint_is_passed_over_with_a_warning(
+    make_parts: Callable[..., Parts], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CheckpointKeeper, "_is_due", lambda *_: True)
+    plan, folder, told = Plan("tiny", "fedavg", "", make_parts(rounds=4)), tmp_path / "run", list[str]()
+    interrupted(plan, folder, 4)
+    file = folder / "checkpoints" / "3.arrays"
+    file.write_bytes(file.read_bytes()[:-1])
+    whole = record(plan, tmp_path / "whole")
+    done = record(plan, folder, tell=told.append)
+    assert told == ["the checkpoint after round 3 is not whole, and is passed over: 3.arrays is damaged"]
+    assert done.summary["model_hash"] == whole.summary["model_hash"]
+
+
+def test_a_run_is_begun_anew_on_demand_or_without_a_checkpoint(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    interrupted(plan, folder, 2)  # before the first checkpoint, which waits until enough time has passed
+    assert not CheckpointFolder(folder, 1).numbers()
+    assert record(plan, folder).summary["rounds"] == 2
+    monkeypatch.setattr(CheckpointKeeper, "_is_due", lambda *_: True)
+    often = replace(plan, checkpoint=TWO)
+    shutil.rmtree(folder)
+    interrupted(often, folder, 2)
+    monkeypatch.setattr(StoredPast, "newest", lambda *_: pytest.fail("it goes on"))
+    assert record(often, folder, force=True, anew=True).summary["rounds"] == 2
+
+
+def test_another_scenario_does_not_take_the_place_of_an_unfinished_run(plan: Plan, tmp_path: Path) -> None:
+    interrupted(plan, tmp_path / "run", 2)
+    with pytest.raises(OutputError, match="holds a run that has not come to its end"):
+        record(replace(plan, scenario_toml="other"), tmp_path / "run")
+
+
+def test_changed_data_are_refused(
+    make_parts: Callable[..., Parts], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CheckpointKeeper, "_is_due", lambda *_: True)
+    plan = Plan("tiny", "fedavg", "", make_parts(), checkpoint=TWO)
+    interrupted(plan, tmp_path / "run", 2)
+    data = replace(plan.parts.data, x=plan.parts.data.x + 1)
+    changed = replace(plan, parts=replace(make_parts(), data=data))
+    with pytest.raises(RunError, match=r"data are not the same: samples \(.* both, with other values\)"):
+        record(changed, tmp_path / "run")
 
 
 def test_an_occupied_place_is_found_before_any_work(
@@ -344,7 +441,8 @@ def test_whatever_the_disk_refuses_is_said_and_the_old_run_is_whole(
         return old
 
     def contents() -> dict[str, bytes]:
-        return {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+        files = [path for path in (tmp_path / "run").iterdir() if path.is_file()]
+        return {path.name: path.read_bytes() for path in files}
 
     with disk.fails(None) as calls:
         record(plan, tmp_path / "run", force=True, perform=perform)
@@ -367,14 +465,19 @@ def test_whatever_the_disk_refuses_is_said_and_the_old_run_is_whole(
 
 
 def test_a_full_disk_ends_a_run_whoever_swallows_the_error(plan: Plan, tmp_path: Path, disk: Any) -> None:
+    before: list[int] = []
+
     def perform(parts: Parts, *, log: Log, **_: Any) -> Any:
+        before.append(len(disk.calls))
         for number in range(100):
             with suppress(FileError):  # as a connection does that must not end with an answer's entry
                 log.info("a long line " * 20_000, round=number)
 
-    with disk.fails(5) as calls, pytest.raises(FileError, match="No space left on device"):
+    with disk.fails(None), pytest.raises(AttributeError):  # it gives no result
         record(plan, tmp_path / "run", perform=perform)
-    assert calls[5] == "write"
+    with disk.fails(before[0]) as calls, pytest.raises(FileError, match="No space left on device"):
+        record(plan, tmp_path / "run", perform=perform)
+    assert calls[before[0]] == "write"
     assert list(tmp_path.iterdir()) == []
 
 

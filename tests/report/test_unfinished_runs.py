@@ -1,0 +1,117 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsim import __version__
+from fedsim.errors import OutputError
+from fedsim.report.read_results import read_object
+from fedsim.report.unfinished_runs import (
+    check_resumable,
+    is_at_work,
+    is_unfinished,
+    read_state,
+    unfinished,
+    write_state,
+)
+
+STATE: dict[str, Any] = {
+    "status": "running",
+    "fedsim": __version__,
+    "bus": "memory",
+    "libraries": {},
+    "checkpoint": {},
+    "wall_s": 0.0,
+    "summary": None,
+}
+
+
+def test_the_folder_is_there_and_locked_while_the_run_goes_on(tmp_path: Path) -> None:
+    place = tmp_path / "runs" / "run"
+    with unfinished(place, STATE, force=False, goes_on=False) as run:
+        assert run.path == place
+        assert is_unfinished(place)
+        assert is_at_work(place)
+        run.tell(wall_s=3.0)
+        assert read_state(place)["wall_s"] == 3.0
+        with (
+            pytest.raises(OutputError, match="another process is at work"),
+            unfinished(place, STATE, force=True, goes_on=False),
+        ):
+            pass
+        (place / "summary.json").write_text("{}")
+        (place / "rounds.parquet.part").write_text("")
+    assert {file.name for file in place.iterdir()} == {"summary.json"}
+    assert not is_at_work(place)
+    assert [file.name for file in place.parent.iterdir()] == ["run"]
+
+
+def test_a_run_that_shows_nothing_yet_leaves_the_place_as_it_was(tmp_path: Path) -> None:
+    old = tmp_path / "run"
+    old.mkdir()
+    (old / "summary.json").write_text("old")
+    assert ended_by(KeyboardInterrupt(), old, force=True)
+    assert (old / "summary.json").read_text() == "old"
+    assert ended_by(ValueError(), tmp_path / "new" / "run")
+    assert [file.name for file in tmp_path.iterdir()] == ["run"]
+
+
+def ended_by(
+    error: BaseException, place: Path, *, force: bool = False, is_worth_keeping: bool = False
+) -> BaseException | None:
+    """Return what a run raises that ends by an error."""
+    try:
+        with unfinished(place, STATE, force=force, goes_on=False) as run:
+            assert not (place / "summary.json").exists()
+            run.is_worth_keeping = is_worth_keeping
+            raise error
+    except BaseException as raised:
+        return raised
+    return None
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(KeyboardInterrupt(), "interrupted"), (OSError("x"), "failed")]
+)
+def test_a_run_that_is_worth_keeping_stays(tmp_path: Path, error: BaseException, status: str) -> None:
+    place = tmp_path / "run"
+    assert ended_by(error, place, is_worth_keeping=True) is error
+    assert error.__notes__ == [f"the run can be resumed in {place}, which has the rounds until then"]
+    assert read_state(place)["status"] == status
+    with unfinished(place, STATE, force=False, goes_on=True):
+        assert read_state(place)["status"] == "running"
+        (place / "summary.json").write_text("{}")
+    assert not is_unfinished(place)
+
+
+def test_a_run_whose_process_has_gone_was_interrupted(tmp_path: Path) -> None:
+    write_state(tmp_path, STATE, tmp_path)
+    assert read_object(tmp_path / "state.json")["status"] == "running"
+    assert read_state(tmp_path)["status"] == "interrupted"
+
+
+def test_what_cannot_be_resumed_is_said(tmp_path: Path) -> None:
+    def refusal(**changes: Any) -> str:
+        write_state(tmp_path, STATE | changes, tmp_path)
+        with pytest.raises(OutputError) as error:
+            check_resumable(tmp_path)
+        return str(error.value)
+
+    with pytest.raises(OutputError, match=r"holds no unfinished run: name a folder in which is state\.json"):
+        check_resumable(tmp_path)
+    assert "was begun with fedsim 0.0, and this is fedsim" in refusal(fedsim="0.0")
+    assert "was begun with torch 1.0, and this is torch" in refusal(libraries={"torch": "1.0"})
+    assert "is over sockets" in refusal(bus="http")
+    assert check_resumable_after(tmp_path, STATE)["status"] == "interrupted"
+    (tmp_path / "summary.json").write_text("{}")
+    assert "has come to its end: there is nothing left to resume" in refusal()
+    (tmp_path / "summary.json").unlink()
+    with unfinished(tmp_path, STATE, force=False, goes_on=True) as run:
+        with pytest.raises(OutputError, match="another process is at work"):
+            check_resumable(tmp_path)
+        (run.path / "summary.json").write_text("{}")
+
+
+def check_resumable_after(folder: Path, state: dict[str, Any]) -> dict[str, Any]:
+    write_state(folder, state, folder)
+    return check_resumable(folder)
