@@ -105,6 +105,7 @@ def _order_faults(run: RunFolder) -> Iterator[str]:
 
 def _summary_faults(summary: Row, wanted: Row, log: Sequence[Row]) -> Iterator[str]:
     wanted["finite"] = not any(line["event"] == "not finite" for line in log)
+    wanted["divergence"] = next((line["remark"] for line in log if line["event"] == "divergence"), None)
     # Which clients have too little memory is told here alone; that none of them was asked is below.
     named = summary["ineligible"]["clients"]
     wanted["ineligible"] = {"count": len(named), "clients": named, "reason": "memory" if named else None}

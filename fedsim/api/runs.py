@@ -1,7 +1,7 @@
 """Runs from Python: a scenario goes in, a result comes out.
 
 All functions also work where an event loop is running, as in Jupyter: virtual time has its own loop, which
-then gets its own thread. Ctrl-C, or "interrupt" in Jupyter, ends a run and leaves nothing half-written.
+then gets its own thread. Ctrl-C, or "interrupt" in Jupyter, ends a run, which can be resumed.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _awaited(function: Callable[P, Result]) -> Callable[P, Coroutine[Any, Any, R
     async def arun(*args: P.args, **kwargs: P.kwargs) -> Result:
         """Run a scenario as :func:`run` does, while the event loop of the caller goes on.
 
-        ``progress`` is called in another thread. Cancelling ends the run, and leaves nothing half-written.
+        ``progress`` is called in another thread. Cancelling ends the run, which can be resumed.
         """
         return await call_async(partial(function, *args, **kwargs))
 

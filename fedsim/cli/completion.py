@@ -75,7 +75,8 @@ KEYS = {
     "network": "model params overhead",
     "network.overhead": "protocol tls",
     "participation": "clients_per_round client_timeout on_leave selector pacing workload",
-    "run": "name seed until rounds save_models trackers",
+    "run": "name seed until rounds save_models trackers checkpoint",
+    "run.checkpoint": "every_rounds every_real_s keep max_share",
     "run.until": "accuracy of simulated bytes",
     "server": _OF_DEVICES,
     "training": "lr schedule batch_size epochs steps optimiser momentum weight_decay clip_norm "

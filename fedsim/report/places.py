@@ -45,11 +45,13 @@ TABLES = (COMPARISON_CSV, COMPARISON)
 CONTENTS = frozenset(
     {
         *("scenario.toml", MARK, "run.json", "trace.msgpack", "log.jsonl", "models", REAL_TIME),
-        *(FOLDER, STATE),  # of a process that was killed at the very end
         *(table.file for table in RUN_TABLES.values()),
     }
 )
-"""All files that a run writes."""
+"""All files that a run leaves."""
+
+_OF_UNFINISHED = frozenset({FOLDER, STATE})
+"""What it leaves beside if its process is killed at the very end."""
 
 _PLUGIN_KEYS = frozenset({"name", "model", "device", "executor", "dataset", "test"})
 """Keys of a scenario that name a plugin or a data set, by a dotted path where it is the user's, ..."""
@@ -84,7 +86,7 @@ def holds_run(folder: Path, scenario_toml: str, bus: Bus = "memory") -> bool:
         return (
             bus == "memory"
             and folder.is_dir()
-            and {path.name for path in folder.iterdir()} <= CONTENTS
+            and {path.name for path in folder.iterdir()} <= CONTENTS | _OF_UNFINISHED
             and ("save_models = true" in scenario_toml or not (folder / "models").exists())
             and (folder / "scenario.toml").read_bytes() == scenario_toml.encode()
             and same.items() <= read_json(folder / "run.json").items()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsim.durable import PART, sync, telling, write
-from fedsim.errors import OutputError
+from fedsim.errors import FileError, OutputError
 from fedsim.report import atomic_folder
 from fedsim.report.atomic_folder import MARK, MEND, STATE
 from fedsim.report.provenance import library_version
@@ -32,15 +32,16 @@ class UnfinishedRun:
         is_worth_keeping: Whether the folder stays if the run ends before its time.
     """
 
-    def __init__(self, path: Path, state: dict[str, Any]) -> None:
+    def __init__(self, path: Path, place: Path, state: dict[str, Any]) -> None:
         self.path = path
         self.is_worth_keeping = False
+        self._place = place
         self._state = dict(state)
 
     def tell(self, **state: Any) -> None:
         """Say in ``state.json`` how far the run has come."""
         self._state |= state
-        write_state(self.path, self._state, self.path)
+        write_state(self.path, self._state, self._place)
 
 
 def write_state(folder: Path, state: dict[str, Any], place: Path) -> None:
@@ -112,25 +113,33 @@ def unfinished(folder: Path, state: dict[str, Any], *, force: bool, goes_on: boo
     Raises:
         OutputError: Another process is at work there, or the place holds something else.
     """
-    folder = folder.resolve()
-    with _reopened(folder) if goes_on else _begun(folder, state, force) as replaced:
-        run = UnfinishedRun(folder, state)
+    path = folder.resolve()
+    with _reopened(path) if goes_on else _begun(path, folder, state, force) as replaced:
+        run = UnfinishedRun(path, folder, state)
         try:
             run.tell()
             yield run
             with telling(folder, MEND):
-                for file in (*folder.glob(f"*{PART}"), folder / STATE):
+                for file in (*path.glob(f"*{PART}"), path / STATE):
                     file.unlink(missing_ok=True)
-                sync(folder)
+                sync(path)
         except BaseException as error:
             if run.is_worth_keeping or goes_on:
-                status = FAILED if isinstance(error, Exception) else INTERRUPTED
                 with suppress(Exception):  # the folder says what it said before
-                    run.tell(status=status, reason=str(error))
-                error.add_note(f"the run can be resumed in {folder}, which has the rounds until then")
+                    run.tell(
+                        status=FAILED if isinstance(error, Exception) else INTERRUPTED, reason=str(error)
+                    )
+                error.add_note(_what_stays(error, path))
             else:
                 replaced.restore()
             raise
+
+
+def _what_stays(error: BaseException, folder: Path) -> str:
+    """Return a note for an error that has ended a run."""
+    if isinstance(error, FileError) or not isinstance(error, Exception):
+        return f"the run can be resumed in {folder}, which has the rounds until then"
+    return f"the rounds until then are in {folder}"
 
 
 class _Replaced:
@@ -148,16 +157,16 @@ class _Replaced:
 
 
 @contextmanager
-def _begun(folder: Path, state: dict[str, Any], force: bool) -> Iterator[_Replaced]:
+def _begun(path: Path, place: Path, state: dict[str, Any], force: bool) -> Iterator[_Replaced]:
     """Make the folder, under a lock that lasts as long as the block."""
-    with atomic_folder.hidden_beside(folder) as place:
-        write_state(place, state, folder)
-        with telling(folder, MEND):
-            atomic_folder.check_folder(folder, force=force)
-            if is_unfinished(folder) and is_at_work(folder):
-                raise _at_work(folder)
-            atomic_folder.publish(place, folder)
-        yield _Replaced(folder, place)
+    with atomic_folder.hidden_beside(path) as hidden:
+        write_state(hidden, state, place)
+        with telling(place, MEND):
+            atomic_folder.check_folder(path, force=force)
+            if is_unfinished(path) and is_at_work(path):
+                raise _at_work(place)
+            atomic_folder.publish(hidden, path)
+        yield _Replaced(path, hidden)
 
 
 @contextmanager

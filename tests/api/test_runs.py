@@ -15,6 +15,7 @@ import fedsim
 from fedsim import toml_writer
 from fedsim.algorithms.fedavg import FedAvg
 from fedsim.errors import OutputError, ScenarioError, UserError
+from fedsim.report.unfinished_runs import read_state
 from fedsim.runtime.records.result import RoundRow
 
 
@@ -155,7 +156,7 @@ async def test_inside_a_loop_as_in_jupyter(tiny: dict[str, Any]) -> None:
     assert len(fedsim.compare(tiny, ["local"])) == 1
 
 
-async def test_a_run_that_is_cancelled_leaves_nothing(tiny: dict[str, Any], tmp_path: Path) -> None:
+async def test_a_run_that_is_cancelled_can_be_resumed(tiny: dict[str, Any], tmp_path: Path) -> None:
     began, loop = asyncio.Event(), asyncio.get_running_loop()
 
     def progress(row: RoundRow) -> None:
@@ -168,7 +169,8 @@ async def test_a_run_that_is_cancelled_leaves_nothing(tiny: dict[str, Any], tmp_
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert not await asyncio.to_thread(lambda: list(tmp_path.iterdir()))
+    state = await asyncio.to_thread(read_state, tmp_path / "there")
+    assert state["status"] == "interrupted"
 
 
 def test_torch_may_be_set_otherwise_by_the_caller(tiny: dict[str, Any]) -> None:

@@ -98,7 +98,10 @@ def test_kinds_trackers_and_shells_are_completed() -> None:
         ("run.r", ["run.rounds="]),
         (
             "run.",
-            [f"run.{key}" for key in ("name=", "seed=", "until.", "rounds=", "save_models=", "trackers=")],
+            [
+                f"run.{key}"
+                for key in ("name=", "seed=", "until.", "rounds=", "save_models=", "trackers=", "checkpoint.")
+            ],
         ),
         ("run.until.a", ["run.until.accuracy="]),
         ("ru", ["run."]),

@@ -24,6 +24,7 @@ from tests.cli.conftest import Call
 
 NAMES = [
     "run",
+    "resume",
     "compare",
     "study",
     "report",

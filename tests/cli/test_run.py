@@ -248,7 +248,7 @@ def test_models_that_are_not_finite_exit_with_1_once_all_is_written(call: Call, 
 @pytest.mark.parametrize(
     ("number", "status", "said"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
 )
-def test_signals_leave_nothing(
+def test_signals_leave_a_run_that_can_be_resumed(
     call: Call, here: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, status: int, said: str
 ) -> None:
     monkeypatch.setattr(progress.Lines, "__call__", lambda self, row: os.kill(os.getpid(), number))
@@ -257,8 +257,19 @@ def test_signals_leave_nothing(
     assert result.exit_code == status
     assert said in result.stderr
     assert "Traceback" not in result.stderr
-    assert left(here) == ["tiny.toml"]
+    folder = here / "runs" / "tiny" / "fedavg-seed0"
+    assert f"{said}: the run can be resumed in {folder}, which has the rounds until then" in result.stderr
     assert signal.getsignal(signal.SIGTERM) is before
+    monkeypatch.undo()
+    monkeypatch.chdir(here)
+    resumed = call("resume", str(folder))
+    assert resumed.exit_code == 0, resumed.stderr
+    assert call("run", "tiny.toml", "--out", "whole").exit_code == 0
+    ends = [json.loads((place / "summary.json").read_text()) for place in (folder, here / "whole")]
+    assert ends[0] | {"wall_s": 0} == ends[1] | {"wall_s": 0}
+    again = call("resume", str(folder))
+    assert again.exit_code == 2
+    assert "has come to its end: there is nothing left to resume" in again.stderr
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a second opening goes on where the first was")

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from fedsim import __version__
-from fedsim.errors import OutputError
+from fedsim.errors import FileError, OutputError, RunError
 from fedsim.report.read_results import read_object
 from fedsim.report.unfinished_runs import (
     check_resumable,
@@ -71,12 +71,19 @@ def ended_by(
 
 
 @pytest.mark.parametrize(
-    ("error", "status"), [(KeyboardInterrupt(), "interrupted"), (OSError("x"), "failed")]
+    ("error", "status", "note"),
+    [
+        (KeyboardInterrupt(), "interrupted", "the run can be resumed in {}, which has the rounds until then"),
+        (FileError("full"), "failed", "the run can be resumed in {}, which has the rounds until then"),
+        (RunError("nobody is there"), "failed", "the rounds until then are in {}"),
+    ],
 )
-def test_a_run_that_is_worth_keeping_stays(tmp_path: Path, error: BaseException, status: str) -> None:
+def test_a_run_that_is_worth_keeping_stays(
+    tmp_path: Path, error: BaseException, status: str, note: str
+) -> None:
     place = tmp_path / "run"
     assert ended_by(error, place, is_worth_keeping=True) is error
-    assert error.__notes__ == [f"the run can be resumed in {place}, which has the rounds until then"]
+    assert error.__notes__ == [note.format(place)]
     assert read_state(place)["status"] == status
     with unfinished(place, STATE, force=False, goes_on=True):
         assert read_state(place)["status"] == "running"

@@ -17,9 +17,9 @@ from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.errors import FileError, InvariantError, RunError, UserError
+from fedsim.runtime import state_encoding
 from fedsim.runtime.clients.held import Held
 from fedsim.runtime.purity import fingerprint
-from fedsim.runtime import state_encoding
 from fedsim.runtime.sockets.join import FolderStore, Reports
 from fedsim.runtime.sockets.serve import QUESTION
 from fedsim.wire import SERVER
