@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from fedsim.durable import telling
 from fedsim.errors import RunError, UserError
@@ -30,7 +30,7 @@ from fedsim.report.record_run import Recorded, record
 from fedsim.report.tracking import Tell, warn
 from fedsim.runtime.records.recorder import Observe, unobserved
 from fedsim.runtime.records.result import RoundRow
-from fedsim.scenario import Plan
+from fedsim.scenario import Plan, Scenario
 from fedsim.scenario.build import require_numerics
 from fedsim.scenario.choices import EXECUTOR
 from fedsim.studies.answer_files import NOT_FINITE, Answers, write_answers
@@ -237,7 +237,7 @@ class _Work:
                 "scenario": run.scenario_toml,
                 "folder": str((self.parent / run.label).resolve()),
                 "source": run.label,
-                "trackers": run.scenario.run.model_dump(mode="json", exclude_none=True)["trackers"],
+                **_aside(run.scenario),
                 "known_as": str((self.known_as / run.label).resolve()),
             }
             for run in runs
@@ -274,3 +274,9 @@ class _Work:
         total = self.plan.num_runs
         share = min(1.0, (self.ended + under_way) / max(1, total - self.kept))
         return Progress(total, self.kept, self.ended, dict(self.rounds), run, share=share)
+
+
+def _aside(scenario: Scenario) -> dict[str, Any]:
+    """Return the settings of a run that its resolved scenario does not have."""
+    run = scenario.run.model_dump(mode="json", exclude_none=True)
+    return {name: run[name] for name in ("trackers", "checkpoint")}

@@ -75,7 +75,8 @@ def record_task(
 ) -> None:
     """Do the run of a task."""
     written = task["scenario"]
-    loaded = load_scenario(tomllib.loads(written), {"run.trackers": task["trackers"]})
+    aside = {"run.trackers": task["trackers"], "run.checkpoint": task["checkpoint"]}
+    loaded = load_scenario(tomllib.loads(written), aside)
     plan = Plan.of(with_one_worker(adapted(loaded)), task["source"], verify=task["verify"])
     force = task["force"] or holds_scenario(folder, written)
     plan = replace(plan, scenario_toml=written)

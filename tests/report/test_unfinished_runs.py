@@ -58,16 +58,18 @@ def test_a_run_that_shows_nothing_yet_leaves_the_place_as_it_was(tmp_path: Path)
 
 def ended_by(
     error: BaseException, place: Path, *, force: bool = False, is_worth_keeping: bool = False
-) -> BaseException | None:
+) -> BaseException:
     """Return what a run raises that ends by an error."""
-    try:
+
+    def end() -> None:
         with unfinished(place, STATE, force=force, goes_on=False) as run:
             assert not (place / "summary.json").exists()
             run.is_worth_keeping = is_worth_keeping
             raise error
-    except BaseException as raised:
-        return raised
-    return None
+
+    with pytest.raises(type(error)) as raised:
+        end()
+    return raised.value
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,7 @@ def test_a_run_that_is_lost_is_done_again(
         "folder": str(tmp_path / run.label),
         "source": run.label,
         "trackers": [],
+        "checkpoint": {},
         "known_as": str(tmp_path / run.label),
         "wait": False,
     }
@@ -131,7 +132,7 @@ def test_a_run_that_is_lost_is_done_again(
 
 
 def test_whoever_waits_for_another_study_can_be_ended(tmp_path: Path) -> None:
-    task = {"folder": str(tmp_path / "run"), "scenario": "", "trackers": [], "wait": True}
+    task = {"folder": str(tmp_path / "run"), "scenario": "", "trackers": [], "checkpoint": {}, "wait": True}
     worker = RayWorker(None)  # type: ignore[arg-type]
     with locked(tmp_path / "run", wait=True):
         assert worker.do({**task, "wait": False}, print) == {"busy": True}

@@ -48,7 +48,14 @@ def test_a_file_in_the_working_folder_hides_no_module_from_a_worker(
     (tmp_path / "statistics.py").write_text("raise SystemExit(9)")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(worker_pool, "COMMAND", WORKER)
-    task = {"folder": str(tmp_path / "run"), "scenario": "", "path": sys.path, "trackers": [], "wait": False}
+    task = {
+        "folder": str(tmp_path / "run"),
+        "scenario": "",
+        "path": sys.path,
+        "trackers": [],
+        "checkpoint": {},
+        "wait": False,
+    }
     with WorkerPool([task], 1) as pool:
         (_, message), *_ = pool.messages()
     assert "fleet: it is missing" in message["failed"]

@@ -1,0 +1,202 @@
+"""Kill runs of random scenarios, resume them, and compare the results with those of whole runs.
+
+Each run is killed up to three times by SIGKILL, and resumed with another number of workers. It is killed at a
+random instant of real time, or right after a checkpoint; with ``--each-event`` instead once after each event
+of its trace, which takes a run for each event. Checkpoints are written after each round. A refused scenario
+is no failure, nor is a run that ends as its scenario allows::
+
+    python tools/check_resumed_runs.py [--seeds 0-199] [--workers 2] [--each-event]
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from check_random_runs import Verdict, differences, shown
+from random_scenarios import random_scenario
+
+from fedsim.errors import RunError, UserError
+from fedsim.report.keep_checkpoints import CheckpointKeeper
+from fedsim.report.record_run import record
+from fedsim.rng import Key
+from fedsim.scenario import Plan, load_scenario
+
+MAX_KILLS = 3
+MORE_ROUNDS = 4
+"""Rounds beside those of the random scenario, so that there are checkpoints."""
+MAX_S = 120
+"""Real time for one attempt."""
+FORKS: Any = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["__main__", "fedsim.report.record_run"])
+
+
+def attempt(
+    place: Path, rounds: int, workers: int, at_event: int | None, after_checkpoint: int | None, end: Any
+) -> None:
+    """Run the scenario of a folder in this process, or go on with it; kill the process on the way.
+
+    Args:
+        place: The folder, which has ``scenario.toml``.
+        rounds: Rounds of the run.
+        workers: Worker threads.
+        at_event: Kill it after so many events of the trace of this process.
+        after_checkpoint: Kill it after so many checkpoints.
+        end: Where the end of the run is sent: finished, ended, refused or failed.
+    """
+    os.chdir(place)
+    keep, noted = CheckpointKeeper._write, Counter[str]()
+
+    def die_after(name: str, most: int | None) -> None:
+        noted[name] += 1
+        if noted[name] == most:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def write(self: CheckpointKeeper, *arguments: Any) -> None:
+        keep(self, *arguments)
+        die_after("checkpoints", after_checkpoint)
+
+    def observe(recorder: Any, parts: Any) -> None:
+        if at_event is not None:
+            kinds = "dispatch", "transfer_start", "transfer_end", "job_start", "job_end", "merge", "round_end"
+            recorder.trace.listen(dict.fromkeys(kinds, lambda *_: die_after("events", at_event)))
+
+    CheckpointKeeper._write = write  # type: ignore[method-assign]
+    CheckpointKeeper._is_due = lambda *_: True  # type: ignore[method-assign]
+    try:
+        plan = Plan.of(load_scenario("scenario.toml", {"run.rounds": rounds}), "scenario.toml")
+        executor = plan.parts.executor
+        executor.config = executor.config.model_copy(update={"workers": workers})
+        record(plan, Path("killed"), observe=observe)
+    except UserError as error:
+        end.send(("refused", str(error)))
+    except RunError as error:
+        end.send(("ended", str(error)))
+    except Exception as error:
+        end.send(("failed", f"{type(error).__name__}: {error}"))
+    else:
+        end.send(("finished", ""))
+
+
+def killed(
+    place: Path, rounds: int, workers: int, at_event: int | None, after_checkpoint: int | None, after_s: float
+) -> tuple[str, str] | None:
+    """Make an attempt in a process of its own; return its end, None if it was killed."""
+    receive, send = FORKS.Pipe(duplex=False)
+    attempts = partial(attempt, place, rounds, workers, at_event, after_checkpoint)
+    process = FORKS.Process(target=attempts, args=(send,))
+    process.start()
+    send.close()
+    process.join(after_s)
+    process.kill()
+    process.join()
+    try:
+        end: tuple[str, str] = receive.recv()
+    except EOFError:
+        return None
+    return end
+
+
+def verdict(seed: int, place: Path) -> Verdict:
+    """Run the scenario of a seed in an empty folder, kill it on the way, resume it, and compare."""
+    scenario = random_scenario(seed)
+    for name, text in {**scenario.files, "scenario.toml": scenario.toml}.items():
+        (place / name).write_text(text, encoding="utf-8")
+    rounds, draws = scenario.tables["run"]["rounds"] + MORE_ROUNDS, Key.root(seed).child("kills").numpy()
+    began_s = time.monotonic()
+    end, why = _whole(place, rounds)
+    took_s = time.monotonic() - began_s
+    if end in ("refused", "failed"):
+        return Verdict(seed, end, (why,) if end == "failed" else (), why)
+    workers: int = scenario.tables["engine"]["workers"]
+    for _ in range(MAX_KILLS):
+        is_late, workers = draws.random() < 0.5, workers % 4 + 1
+        after = int(draws.integers(1, 4)) if is_late else None
+        for_s = MAX_S if is_late else draws.uniform(0, took_s)
+        if (last := killed(place, rounds, workers, None, after, for_s)) is not None:
+            break
+    else:
+        last = killed(place, rounds, workers, None, None, MAX_S)
+    return _compared(seed, place, (end, why), last)
+
+
+def each_event(seed: int, place: Path) -> Iterator[Verdict]:
+    """Kill the run of a seed once after each event of its trace, resume it each time, and compare."""
+    scenario, number = random_scenario(seed), 0
+    for name, text in {**scenario.files, "scenario.toml": scenario.toml}.items():
+        (place / name).write_text(text, encoding="utf-8")
+    rounds, workers = scenario.tables["run"]["rounds"] + MORE_ROUNDS, scenario.tables["engine"]["workers"]
+    first = _whole(place, rounds)
+    while True:
+        number += 1
+        if killed(place, rounds, workers, number, None, MAX_S) is not None:
+            return
+        yield _compared(seed, place, first, killed(place, rounds, workers, None, None, MAX_S))
+        shutil.rmtree(place / "killed", ignore_errors=True)
+
+
+def _whole(place: Path, rounds: int) -> tuple[str, str]:
+    """Do the run without interruption; return its end."""
+    end = killed(place, rounds, 1, None, None, MAX_S)
+    if (place / "killed").exists():
+        (place / "killed").rename(place / "whole")
+    return end or ("failed", f"it took more than {MAX_S} s of real time")
+
+
+def _compared(seed: int, place: Path, first: tuple[str, str], last: tuple[str, str] | None) -> Verdict:
+    """Return the verdict on a run that was killed, by the ends of both runs and their folders."""
+    if last is None:
+        return Verdict(seed, "failed", (f"it took more than {MAX_S} s of real time",))
+    if last[0] != first[0]:
+        return Verdict(seed, "failed", (f"the whole run {first}, the killed one {last}",))
+    faults = tuple(differences(place / "whole", place / "killed")) if last[0] == "finished" else ()
+    return Verdict(seed, "failed" if faults else last[0], faults, last[1])
+
+
+def examine(seed: int, *, at_each_event: bool = False) -> Verdict:
+    """Return the verdict on a seed."""
+    with tempfile.TemporaryDirectory(prefix="fedsim-kill-") as name:
+        if not at_each_event:
+            return verdict(seed, Path(name))
+        verdicts = list(each_event(seed, Path(name)))
+        bad = next((one for one in verdicts if one.faults), None)
+        return bad or Verdict(seed, "finished", (), f"killed {len(verdicts)} times")
+
+
+def main() -> int:
+    """Check all seeds; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--seeds", default="0-199", help="such as 0-199 or 7 (default 0-199)")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (default: cores)")
+    parser.add_argument("--each-event", action="store_true", help="kill each run after each of its events")
+    arguments = parser.parse_args()
+    first, _, last = arguments.seeds.partition("-")
+    ends, reasons = Counter[str](), Counter[str]()
+    look = partial(examine, at_each_event=arguments.each_event)
+    with ThreadPoolExecutor(arguments.workers) as pool:
+        for one in pool.map(look, range(int(first), int(last or first) + 1)):
+            ends[one.end] += 1
+            if one.why:
+                reasons[f"{one.end}: {one.why.splitlines()[-1].strip()[:150]}"] += 1
+            if one.faults:
+                print(shown(one, random_scenario(one.seed)), flush=True)
+    for reason, number in reasons.most_common():
+        print(f"{number} {reason}")
+    print(f"{ends.total()} seeds: {dict(ends)}")
+    return 1 if ends["failed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
