@@ -21,7 +21,7 @@ from fedsim.api.results import Result, Temporary
 from fedsim.errors import UserError
 from fedsim.page.live_session import run_on
 from fedsim.report.places import RUNS, run_name
-from fedsim.report.record_run import Perform, record, resumed_scenario
+from fedsim.report.record_run import Perform, record, resumed_plan
 from fedsim.report.tracking import warn
 from fedsim.runtime.run import run as simulate
 from fedsim.scenario import Algorithm, Overrides, Plan, Scenario, Source, load_scenario
@@ -74,7 +74,13 @@ def run(
         return call(partial(record_run, loaded, out, force, verify, listener_of, profile=profile, live=live))
 
 
-def resume(folder: str | Path, *, progress: Progress = None, live: LivePage | None = None) -> Result:
+def resume(
+    folder: str | Path,
+    *,
+    overrides: Overrides | None = None,
+    progress: Progress = None,
+    live: LivePage | None = None,
+) -> Result:
     """Go on with a run that was interrupted, and return its result.
 
     It goes on from its last checkpoint, or from its beginning if it has none, and ends with the results that
@@ -82,6 +88,7 @@ def resume(folder: str | Path, *, progress: Progress = None, live: LivePage | No
 
     Args:
         folder: The run's folder.
+        overrides: Values of ``engine`` that replace the scenario's, such as ``{"engine.workers": 4}``.
         progress: As for :func:`run`; rounds of the past are told too.
         live: A page that shows the run while it goes on.
 
@@ -89,9 +96,9 @@ def resume(folder: str | Path, *, progress: Progress = None, live: LivePage | No
         OutputError: There is no such run, it has come to its end, or another process is at work on it.
         RunError: The run failed, or cannot be repeated as far as its checkpoint.
     """
-    loaded = resumed_scenario(Path(folder))
-    with round_listeners(progress, [loaded.run.rounds]) as listener_of:
-        return call(partial(record_run, loaded, folder, False, False, listener_of, live=live))
+    plan = resumed_plan(Path(folder), overrides or ())
+    with round_listeners(progress, [plan.parts.rounds]) as listener_of:
+        return call(partial(record_plan, plan, folder, False, listener_of, live=live))
 
 
 def _awaited(function: Callable[P, Result]) -> Callable[P, Coroutine[Any, Any, Result]]:
@@ -121,25 +128,40 @@ def record_run(
     perform: Callable[[Plan], Perform] | None = None,
 ) -> Result:
     """Run a scenario that was loaded; ``perform`` returns what does it, if that is not virtual time."""
-    place, temporary = place_of(out)
     with plain_torch():
         plan = Plan.of(scenario, scenario.run.name, verify=verify)
-        label = run_name(plan.algorithm, plan.parts.seed)
-        known_as = RUNS / plan.name / label if temporary else place
-        folder = place / "run" if temporary else place
-        with run_on(live, plan, folder) as observe:
-            done = record(
-                plan,
-                folder,
-                force=force,
-                anew=force,
-                watch=listener_of(label, plan.parts.rounds),
-                observe=observe,
-                known_as=known_as,
-                profile=profile,
-                perform=simulate if perform is None else perform(plan),
-                bus="memory" if perform is None else "http",
-            )
+    return record_plan(plan, out, force, listener_of, profile=profile, live=live, perform=perform)
+
+
+def record_plan(
+    plan: Plan,
+    out: str | Path | None,
+    force: bool,
+    listener_of: ListenerOf,
+    *,
+    profile: bool = False,
+    live: LivePage | None = None,
+    perform: Callable[[Plan], Perform] | None = None,
+) -> Result:
+    """Do a run, likewise."""
+    place, temporary = place_of(out)
+    label = run_name(plan.algorithm, plan.parts.seed)
+    known_as = RUNS / plan.name / label if temporary else place
+    folder = place / "run" if temporary else place
+    with plain_torch(), run_on(live, plan, folder) as observe:
+        done = record(
+            plan,
+            folder,
+            force=force,
+            anew=force,
+            watch=listener_of(label, plan.parts.rounds),
+            observe=observe,
+            known_as=known_as,
+            profile=profile,
+            is_kept=temporary is None,
+            perform=simulate if perform is None else perform(plan),
+            bus="memory" if perform is None else "http",
+        )
     if (why := done.result.failure or done.summary["divergence"]) is not None:
         warn(f"{plan.name} {label}: {why}")
     return Result(done.folder, models=done.models, temporary=temporary)

@@ -16,7 +16,7 @@ from fedsim.report.atomic_folder import check_folders
 from fedsim.report.cost_breakdown import Summary
 from fedsim.report.places import holds_run, holds_unfinished, run_name, run_place
 from fedsim.report.provenance import Bus
-from fedsim.report.record_run import Perform, record, resumed_scenario
+from fedsim.report.record_run import Perform, record, resumed_plan
 from fedsim.report.run_text import PASSED, SIMULATED
 from fedsim.runtime.run import run as simulate
 from fedsim.scenario import Plan, load_scenario, resolved_toml, tracked
@@ -37,14 +37,16 @@ def run(profile: bool, **options: Unpack[Options]) -> None:
     run_and_show(plan, folder, simulate, "memory", options, profile=profile)
 
 
-def resume(folder: Path, track: Sequence[str], live: int | None, quiet: bool) -> None:
+def resume(
+    folder: Path, overrides: Sequence[str], track: Sequence[str], live: int | None, quiet: bool
+) -> None:
     """Go on with an interrupted run."""
-    scenario = tracked(resumed_scenario(folder), track)
+    plan = resumed_plan(folder, overrides, track)
     options = Options(
         out=folder, force=False, verify=False, track=track, live=live, quiet=quiet,
         scenario_file=folder, overrides=(), algorithm=None, seed=None,
     )  # fmt: skip
-    run_and_show(Plan.of(scenario, str(folder)), folder, simulate, "memory", options)
+    run_and_show(plan, folder, simulate, "memory", options)
 
 
 def planned(options: Options, bus: Bus) -> tuple[Plan, Path]:

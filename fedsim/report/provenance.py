@@ -39,11 +39,13 @@ def provenance(
     bus: Bus = "memory",
     tracker_failures: Mapping[str, int] | None = None,
     cohorts: Mapping[str, int] | None = None,
+    *,
+    status: str = "complete",
 ) -> dict[str, Any]:
-    """Return what ``run.json`` holds for a run that has ended well."""
+    """Return what ``run.json`` holds for a run, by default one that has ended well."""
     executor, model = plan.parts.executor, plan.parts.server_model
     return {
-        "status": "complete",
+        "status": status,
         "started_at": started_at.isoformat(timespec="seconds"),
         "wall_s": round(wall_s, 3),
         "fedsim": __version__,

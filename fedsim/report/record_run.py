@@ -24,7 +24,7 @@ import os
 import shutil
 from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -38,6 +38,7 @@ from fedsim.bus import Log
 from fedsim.clock import Trace, now_s
 from fedsim.durable import write
 from fedsim.engine.job_times import JobTimes
+from fedsim.errors import Fault, ScenarioError
 from fedsim.numerals import scalar
 from fedsim.report.atomic_folder import MARK, MEND, check_folders
 from fedsim.report.checkpoints import FOLDER, CheckpointFolder
@@ -58,8 +59,9 @@ from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.recorder import Observe, Recorder, unobserved
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult, run
-from fedsim.scenario import Scenario, load_scenario
+from fedsim.scenario import Overrides, load_scenario, tracked
 from fedsim.scenario.build import Plan
+from fedsim.scenario.load import Override, parsed
 from fedsim.trackers.base import TrackedRun
 
 if TYPE_CHECKING:
@@ -94,6 +96,7 @@ def record(
     tell: Tell = warn,
     known_as: Path | None = None,
     profile: bool = False,
+    is_kept: bool = True,
 ) -> Recorded:
     """Run, and write the run's folder; go on with a run of the same scenario that was interrupted there.
 
@@ -112,12 +115,15 @@ def record(
         tell: Told what the user has to know meanwhile.
         known_as: What the folder is called to trackers, if not as it is.
         profile: Whether to note when each worker was at which jobs.
+        is_kept: Whether the folder of a run that ends before its time may stay.
     """
     with_checkpoints = bus == "memory" and plan.checkpoint.keep > 0 and not plan.parts.verify
     goes_on = with_checkpoints and not anew and holds_unfinished(folder, plan.scenario_toml)
     force = force or goes_on or holds_run(folder, plan.scenario_toml, bus)
     check_folders([folder], force=force)
     past = StoredPast.newest(folder, tell) if goes_on else None
+    if past is not None:
+        tell(f"{folder}: the run goes on after round {past.checkpoint.rounds}")
     began = _Beginning.of(folder, past)
     place = (known_as or folder).resolve()
     run_here = TrackedRun(place.name, place.parent, plan.scenario_toml)
@@ -130,7 +136,7 @@ def record(
         observed: list[Recorder] = []
 
         def end_round(row: RoundRow) -> None:
-            running.is_worth_keeping = True
+            running.is_worth_keeping = is_kept
             if times is not None:
                 times.end_round(row.round)
             watch(row)
@@ -145,6 +151,8 @@ def record(
             result = observed[0].so_far()
             write_tables(path, plan.parts, result, folder)
             summary = summarise(plan, result, began.passed_s(), None)
+            host = provenance(plan, began.at, summary["wall_s"], bus, status=RUNNING)
+            write(path / "run.json", to_json(host), mend=MEND, private=False, place=folder)
             running.tell(wall_s=summary["wall_s"], summary=summary)
 
         with RunFiles(path, past, with_journal=with_checkpoints) as files:
@@ -197,14 +205,27 @@ def record(
     return Recorded(folder.resolve(), summary, result, models, notes)
 
 
-def resumed_scenario(folder: Path) -> Scenario:
-    """Return the scenario of an unfinished run, which this process can go on with; it begins the run anew.
+def resumed_plan(folder: Path, overrides: Overrides = (), trackers: Sequence[str] = ()) -> Plan:
+    """Return the plan of an unfinished run, which this process can go on with.
+
+    Args:
+        folder: The run's folder.
+        overrides: Values that replace the scenario's, by path: of ``engine``, since they change no result.
+        trackers: Names of trackers.
 
     Raises:
         OutputError: There is none, or another process or another version of fedsim has to go on with it.
+        ScenarioError: Values of other tables are replaced, or by what cannot be there.
     """
-    state = check_resumable(folder)
-    return load_scenario(folder / "scenario.toml", {"run.checkpoint": state["checkpoint"]})
+    state, file = check_resumable(folder), folder / "scenario.toml"
+    read = [one for one in parsed(overrides, str(file)) if isinstance(one, Override)]
+    problem, mend = "a run that goes on keeps it", "replace values of engine alone, or begin another run"
+    if faults := [Fault(".".join(one.keys), problem, mend) for one in read if one.keys[0] != "engine"]:
+        raise ScenarioError(faults, str(file))
+    scenario = load_scenario(file, {"run.checkpoint": state["checkpoint"]})
+    scenario = load_scenario(scenario, overrides)
+    plan = Plan.of(tracked(scenario, trackers), str(folder))
+    return replace(plan, scenario_toml=file.read_text("utf-8"))
 
 
 @dataclass(frozen=True)

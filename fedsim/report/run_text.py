@@ -20,8 +20,9 @@ TIMES = {SIMULATED: "simulated time", PASSED: "real time"}
 
 
 def title(summary: Summary) -> str:
-    """Return the title of a run."""
-    return f"{summary['scenario']}: {summary['algorithm']}, seed {summary['seed']}"
+    """Return the title of a run; one that has not come to its end says so."""
+    status = f" ({summary['status']})" if "status" in summary else ""
+    return f"{summary['scenario']}: {summary['algorithm']}, seed {summary['seed']}{status}"
 
 
 def run_sentence(summary: Summary, passed: str = SIMULATED) -> str:

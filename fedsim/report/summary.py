@@ -85,12 +85,15 @@ def summarise(plan: Plan, result: RunResult, wall_s: float, divergence: str | No
 
 
 def read_summary(folder: Path) -> Summary:
-    """Return the summary of a run from its folder; of an unfinished one, that of the rounds until now."""
+    """Return the summary of a run from its folder.
+
+    Of an unfinished one it is that of the rounds until its last checkpoint, and has its ``status`` too.
+    """
     if is_unfinished(folder):
-        summary: Summary | None = read_state(folder)["summary"]
-        if summary is None:
+        state = read_state(folder)
+        if state["summary"] is None:
             raise OutputError(f"the run in {folder} has nothing to show yet: wait for its first checkpoint")
-        return summary
+        return {**state["summary"], "status": state["status"]}
     return read_object(folder / MARK)
 
 

@@ -262,7 +262,9 @@ def test_signals_leave_a_run_that_can_be_resumed(
     assert signal.getsignal(signal.SIGTERM) is before
     monkeypatch.undo()
     monkeypatch.chdir(here)
-    resumed = call("resume", str(folder))
+    refused = call("resume", str(folder), "--set", "training.lr=1")
+    assert (refused.exit_code, "training.lr: a run that goes on keeps it" in refused.stderr) == (2, True)
+    resumed = call("resume", str(folder), "--set", "engine.workers=2")
     assert resumed.exit_code == 0, resumed.stderr
     assert call("run", "tiny.toml", "--out", "whole").exit_code == 0
     ends = [json.loads((place / "summary.json").read_text()) for place in (folder, here / "whole")]

@@ -25,11 +25,13 @@ from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.entries import GroupConfig, ServerConfig
 from fedsim.network import OverheadConfig
 from fedsim.report import record_run as module
+from fedsim.report import run_text
 from fedsim.report.checkpoints import CheckpointFolder
 from fedsim.report.columns import Table
 from fedsim.report.keep_checkpoints import CheckpointKeeper, StoredPast
 from fedsim.report.record_run import Recorded, line_log, record
 from fedsim.report.run_columns import RUN_TABLES, SUMMED, TRAFFIC
+from fedsim.report.summary import read_summary
 from fedsim.report.unfinished_runs import read_state
 from fedsim.rng import Key
 from fedsim.runtime.parts import EvaluationConfig, Parts
@@ -361,6 +363,9 @@ def test_an_interrupted_run_goes_on_and_ends_as_if_it_had_not_been(
     interrupted(plan(), folder, 4)
     state = read_state(folder)
     assert (state["status"], state["summary"]["rounds"]) == ("interrupted", 3)
+    shown = read_summary(folder)
+    assert run_text.title(shown) == f"tiny: {algorithm}, seed 0 (interrupted)"
+    assert json.loads((folder / "run.json").read_text())["status"] == "running"
     assert [row["round"] for row in table(folder, "rounds") if row["round"]] == [1, 2, 3]
     assert CheckpointFolder(folder, 2).numbers() == [2, 3]
     interrupted(plan(), folder, 5)
@@ -381,7 +386,10 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(
     file.write_bytes(file.read_bytes()[:-1])
     whole = record(plan, tmp_path / "whole")
     done = record(plan, folder, tell=told.append)
-    assert told == ["the checkpoint after round 3 is not whole, and is passed over: 3.arrays is damaged"]
+    assert told == [
+        "the checkpoint after round 3 is not whole, and is passed over: 3.arrays is damaged",
+        f"{folder}: the run goes on after round 2",
+    ]
     assert done.summary["model_hash"] == whole.summary["model_hash"]
 
 
