@@ -115,7 +115,7 @@ def record(
         tell: Told what the user has to know meanwhile.
         known_as: What the folder is called to trackers, if not as it is.
         profile: Whether to note when each worker was at which jobs.
-        is_kept: Whether the folder of a run that ends before its time may stay.
+        is_kept: Whether the folder of a run that ends before its time may stay, to be resumed.
     """
     with_checkpoints = bus == "memory" and plan.checkpoint.keep > 0 and not plan.parts.verify
     goes_on = with_checkpoints and not anew and holds_unfinished(folder, plan.scenario_toml)
@@ -136,7 +136,7 @@ def record(
         observed: list[Recorder] = []
 
         def end_round(row: RoundRow) -> None:
-            running.is_worth_keeping = is_kept
+            running.is_worth_keeping = is_kept and with_checkpoints
             if times is not None:
                 times.end_round(row.round)
             watch(row)

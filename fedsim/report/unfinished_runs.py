@@ -138,8 +138,8 @@ def unfinished(folder: Path, state: dict[str, Any], *, force: bool, goes_on: boo
 def _what_stays(error: BaseException, folder: Path) -> str:
     """Return a note for an error that has ended a run."""
     if isinstance(error, FileError) or not isinstance(error, Exception):
-        return f"the run can be resumed in {folder}, which has the rounds until then"
-    return f"the rounds until then are in {folder}"
+        return f"the run can be resumed in {folder}"
+    return f"{folder} has the rounds until the last checkpoint"
 
 
 class _Replaced:

@@ -75,9 +75,9 @@ def ended_by(
 @pytest.mark.parametrize(
     ("error", "status", "note"),
     [
-        (KeyboardInterrupt(), "interrupted", "the run can be resumed in {}, which has the rounds until then"),
-        (FileError("full"), "failed", "the run can be resumed in {}, which has the rounds until then"),
-        (RunError("nobody is there"), "failed", "the rounds until then are in {}"),
+        (KeyboardInterrupt(), "interrupted", "the run can be resumed in {}"),
+        (FileError("full"), "failed", "the run can be resumed in {}"),
+        (RunError("nobody is there"), "failed", "{} has the rounds until the last checkpoint"),
     ],
 )
 def test_a_run_that_is_worth_keeping_stays(

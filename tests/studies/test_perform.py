@@ -16,7 +16,9 @@ from fedsim.algorithms.local import Local
 from fedsim.errors import OutputError, RunError
 from fedsim.portable_numerics import FreshProcessError
 from fedsim.report.columns import Table
+from fedsim.report.keep_checkpoints import CheckpointKeeper
 from fedsim.report.places import CONTENTS
+from fedsim.report.unfinished_runs import read_state
 from fedsim.scenario import load_each, load_scenario
 from fedsim.studies import answer_files, worker
 from fedsim.studies.answer_files import NOT_FINITE
@@ -70,6 +72,27 @@ def test_a_study_leaves_its_runs_and_its_answers(tiny: dict[str, Any], tmp_path:
     table = parquet.read_table(tmp_path / "o" / "study.parquet")
     assert table.num_rows == 4 * 3
     assert set(table["variant"].to_pylist()) == {"fedavg", "local"}
+
+
+def test_a_study_goes_on_with_its_unfinished_runs(
+    tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CheckpointKeeper, "_is_due", lambda *_: True)
+    plan = load_study(tiny)
+
+    def interrupt(progress: Progress) -> None:
+        if progress.row is not None and progress.row.round == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        perform(plan, tmp_path / "o", jobs=1, watch=interrupt)
+    assert read_state(tmp_path / "o" / RUNS[0])["status"] == "interrupted"
+    assert answer_files.read_folder(tmp_path / "o").failed.keys() == set(RUNS)
+    told = list[str]()
+    assert perform(plan, tmp_path / "o", jobs=1, tell=told.append).failed == {}
+    assert told == [f"{tmp_path / 'o' / RUNS[0]}: the run goes on after round 1"]
+    assert perform(plan, tmp_path / "whole", jobs=1).failed == {}
+    assert contents(tmp_path / "o") == contents(tmp_path / "whole")
 
 
 def header_of(file: Path) -> list[str]:
