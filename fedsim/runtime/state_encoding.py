@@ -67,6 +67,7 @@ class StateLimits(Limits):
 DEFAULT = StateLimits()
 
 _UNFINISHED = object()
+_CARRIED = "model"  # what a message makes of its fields once, and receivers may hold
 
 
 def classes_of(algorithm: Algorithm[Any, Any, Any]) -> tuple[type, ...]:
@@ -178,7 +179,10 @@ class Writer:
         if isinstance(value, Mapping):
             return (_MAPPING, *self._pairs(value, where, depth))
         if _is_frozen(type(value)):
-            return (_RECORD, _name(type(value)), *self._pairs(parts(value), where, depth))
+            items = parts(value)
+            if isinstance(value, Message) and (model := vars(value).get(_CARRIED)) is not None:
+                items = {**items, _CARRIED: model}
+            return (_RECORD, _name(type(value)), *self._pairs(items, where, depth))
         raise TypeError(
             f"{where:.200}: a {type(value).__name__} cannot be part of a state that leaves its process: use "
             "frozen dataclasses, tuples, mappings, arrays, numbers and strings"
@@ -284,6 +288,7 @@ class Reader:
                 f"{where:.200}: {quoted(name)} is none of the classes of this algorithm's states"
             )
         names = field_names(cls) or ()
+        carried = values.pop(_CARRIED, None) if issubclass(cls, Message) and _CARRIED not in names else None
         if tuple(values) != names:
             raise DecodeError(f"{where:.200}: {name} has the fields {names}, not {shortened(list(values))}")
         for field, hint in hints_of(cls).items():
@@ -291,9 +296,12 @@ class Reader:
                 kind = type(values[field]).__name__
                 raise DecodeError(f"{where:.160}.{field}: a {kind} where {shortened(hint)} belongs")
         try:
-            return cls(**values)
+            made = cls(**values)
         except (TypeError, ValueError) as error:
             raise DecodeError(f"{where:.200}: {name}: {error}") from None
+        if carried is not None:
+            vars(made)[_CARRIED] = carried
+        return made
 
 
 def _is_frozen(cls: type) -> bool:

@@ -21,7 +21,17 @@ from fedsim.errors import DecodeError
 from fedsim.params import Model
 from fedsim.runtime.clients.held import Held
 from fedsim.runtime.purity import fingerprint
-from fedsim.runtime.state_encoding import WORD, StateLimits, decode, decode_held, encode, fits
+from fedsim.runtime.state_encoding import (
+    WORD,
+    Reader,
+    StateLimits,
+    Writer,
+    decode,
+    decode_held,
+    encode,
+    fits,
+)
+from fedsim.wire import ModelBroadcast
 
 
 @dataclass(frozen=True)
@@ -269,3 +279,21 @@ T = TypeVar("T", bound=int)
 )
 def test_annotations(hint: Any, good: list[Any], bad: list[Any]) -> None:
     assert [fits(value, hint) for value in (*good, *bad)] == [True] * len(good) + [False] * len(bad)
+
+
+def test_what_is_one_object_is_one_object_again() -> None:
+    model = Model("mlp", {"w": np.ones(2, np.float32)}, {})
+    message = ModelBroadcast.of(model)
+    limits = StateLimits()
+    writer = Writer(limits, {id(KNOWN): ("start", 3)})
+    tree = msgpack.unpackb(
+        msgpack.packb(writer.tree((message, model, (model, message), KNOWN), "state")), use_list=False
+    )
+    reader = Reader(writer.arrays, (Model, ModelBroadcast), limits, lambda label, variant: (label, variant))
+    read, its_model, (again, same), known = reader.value(tree, "state")
+    assert read is same
+    assert read.model is its_model is again
+    assert known == ("start", 3)
+
+
+KNOWN = Model("mlp", {}, {})

@@ -12,10 +12,12 @@ from fedsim.wire import (
     COMMON,
     SERVER,
     Frame,
+    FrameSize,
     Kinds,
     Message,
     ModelBroadcast,
     PublicBatch,
+    SizedPacked,
     counted,
     decode,
     message,
@@ -296,3 +298,16 @@ def test_same_compares_bits() -> None:
     assert not same(SCALARS, One(nan))
     assert same(Scalars(True, 3, float("nan"), ""), Scalars(True, 3, float("nan"), ""))
     assert same(Scalars(True, 3, 1, ""), Scalars(True, 3, 1.0, ""))
+
+
+def test_of_a_sized_message_only_the_size_is_known() -> None:
+    size = FrameSize("model", 100, 7, False, 250)
+    packed = SizedPacked(size, ModelBroadcast.PLAN)
+    assert pack(packed.message) is packed
+    assert (packed.kind, packed.num_parameters, packed.is_data) == ("model", 7, False)
+    assert packed.plain_bytes("train") == 250
+    assert len(packed.frame(sender=-1, receiver=3, round=1, exchange="train")) == 100
+    assert packed.received is packed.message
+    assert packed.plan is ModelBroadcast.PLAN
+    whole = ModelBroadcast("mlp", {}, {})
+    assert SizedPacked(size, ModelBroadcast.PLAN, whole).received is whole
