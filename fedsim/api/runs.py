@@ -88,7 +88,7 @@ def resume(
 
     Args:
         folder: The run's folder.
-        overrides: Values of ``engine`` that replace the scenario's, such as ``{"engine.workers": 4}``.
+        overrides: Other values of ``engine.workers`` or ``engine.batching``, which change no result.
         progress: As for :func:`run`; rounds of the past are told too.
         live: A page that shows the run while it goes on.
 
@@ -98,7 +98,7 @@ def resume(
     """
     plan = resumed_plan(Path(folder), overrides or ())
     with round_listeners(progress, [plan.parts.rounds]) as listener_of:
-        return call(partial(record_plan, plan, folder, False, listener_of, live=live))
+        return call(partial(record_plan, plan, folder, False, listener_of, live=live, goes_on=True))
 
 
 def _awaited(function: Callable[P, Result]) -> Callable[P, Coroutine[Any, Any, Result]]:
@@ -142,8 +142,9 @@ def record_plan(
     profile: bool = False,
     live: LivePage | None = None,
     perform: Callable[[Plan], Perform] | None = None,
+    goes_on: bool | None = None,
 ) -> Result:
-    """Do a run, likewise."""
+    """Do a run, likewise; ``goes_on`` is that of :func:`fedsim.report.record_run.record`."""
     place, temporary = place_of(out)
     label = run_name(plan.algorithm, plan.parts.seed)
     known_as = RUNS / plan.name / label if temporary else place
@@ -153,7 +154,7 @@ def record_plan(
             plan,
             folder,
             force=force,
-            anew=force,
+            goes_on=False if force else goes_on,
             watch=listener_of(label, plan.parts.rounds),
             observe=observe,
             known_as=known_as,

@@ -14,7 +14,7 @@ from fedsim.page.live_session import run_on
 from fedsim.report import cost_breakdown, run_text
 from fedsim.report.atomic_folder import check_folders
 from fedsim.report.cost_breakdown import Summary
-from fedsim.report.places import holds_run, holds_unfinished, run_name, run_place
+from fedsim.report.places import is_own, run_name, run_place
 from fedsim.report.provenance import Bus
 from fedsim.report.record_run import Perform, record, resumed_plan
 from fedsim.report.run_text import PASSED, SIMULATED
@@ -46,7 +46,7 @@ def resume(
         out=folder, force=False, verify=False, track=track, live=live, quiet=quiet,
         scenario_file=folder, overrides=(), algorithm=None, seed=None,
     )  # fmt: skip
-    run_and_show(plan, folder, simulate, "memory", options)
+    run_and_show(plan, folder, simulate, "memory", options, goes_on=True)
 
 
 def planned(options: Options, bus: Bus) -> tuple[Plan, Path]:
@@ -56,14 +56,19 @@ def planned(options: Options, bus: Bus) -> tuple[Plan, Path]:
     scenario = tracked(loaded, options["track"])
     force = options["force"]
     folder = options["out"] or run_place(scenario, bus, force=force)
-    written = resolved_toml(scenario)
-    is_own = holds_run(folder, written, bus) or (bus == "memory" and holds_unfinished(folder, written))
-    check_folders([folder], force=force or is_own)
+    check_folders([folder], force=force or is_own(folder, resolved_toml(scenario), bus))
     return Plan.of(scenario, str(file), verify=options["verify"]), folder
 
 
 def run_and_show(
-    plan: Plan, folder: Path, perform: Perform, bus: Bus, options: Options, *, profile: bool = False
+    plan: Plan,
+    folder: Path,
+    perform: Perform,
+    bus: Bus,
+    options: Options,
+    *,
+    profile: bool = False,
+    goes_on: bool | None = None,
 ) -> None:
     """Do a run, write its folder, and print its results."""
     label = f"{plan.name} {run_name(plan.algorithm, plan.parts.seed)}"
@@ -76,7 +81,7 @@ def run_and_show(
             plan,
             folder,
             force=options["force"],
-            anew=options["force"],
+            goes_on=False if options["force"] else goes_on,
             watch=watch,
             observe=observe,
             perform=perform,

@@ -66,7 +66,7 @@ def run(bus: str, processes: int | None, profile: bool, **values: Any) -> None:
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-@set_option("engine.KEY=VALUE", "Replace a value of [engine], such as --set engine.workers=4")
+@set_option("PATH=VALUE", "Replace engine.workers or engine.batching, which change no result")
 @output_of_resumed
 def resume(**values: Any) -> None:
     """Go on with a run that was interrupted, in its FOLDER.

@@ -93,6 +93,27 @@ class Checkpoint:
         return self.positions[0]
 
 
+PackedSnapshot: TypeAlias = tuple[bytes, Sequence[Array]]
+"""What is alive as msgpack, and the arrays that it names by their numbers."""
+
+
+def pack_snapshot(
+    snapshot: Snapshot, classes: Collection[type], known: Mapping[int, Sequence[Any]] | None = None
+) -> PackedSnapshot:
+    """Return what is alive in the form of a checkpoint.
+
+    Args:
+        snapshot: What is alive.
+        classes: The classes that may occur.
+        known: Objects that every run of the scenario has, by identity: what each is called.
+
+    Raises:
+        TypeError, ValueError, OverflowError: It holds what no checkpoint can.
+    """
+    writer = Writer(_LIMITS, known, classes)
+    return msgpack.packb(writer.tree(snapshot, "run")), writer.arrays
+
+
 class CheckpointFolder:
     """The checkpoints of one run.
 
@@ -107,26 +128,21 @@ class CheckpointFolder:
         # Where arrays are that are still in use; by identity, which nothing else has while they live.
         self._places: dict[int, tuple[weakref.ref[Array], Place]] = {}
 
-    def write(
-        self, checkpoint: Checkpoint, snapshot: Snapshot, known: Mapping[int, Sequence[Any]] | None = None
-    ) -> None:
+    def write(self, checkpoint: Checkpoint, packed_snapshot: PackedSnapshot) -> None:
         """Write a checkpoint, and remove the oldest ones.
 
         Args:
             checkpoint: Its values.
-            snapshot: What is alive.
-            known: Objects that every run of the scenario has, by identity: what each is called.
+            packed_snapshot: What is alive, from :func:`pack_snapshot`.
 
         Raises:
             FileError: It cannot be written; the checkpoints before are as they were.
-            TypeError: The snapshot holds what no checkpoint can.
         """
-        writer = Writer(_LIMITS, known)
-        tree = writer.tree(snapshot, "run")
+        tree, arrays = packed_snapshot
         number = checkpoint.rounds
-        places = self._placed(writer.arrays, number)
-        pairs = zip(places, writer.arrays, strict=True)
-        listed = [(*place, array.dtype.str, array.shape) for place, array in pairs]
+        places = self._placed(arrays, number)
+        pairs = zip(places, arrays, strict=True)
+        listed = [(*place, array.dtype.str, array.shape, array.flags.writeable) for place, array in pairs]
         values = checkpoint.rounds, checkpoint.at_ns, checkpoint.data, checkpoint.positions
         packed = msgpack.packb((FORMAT, values, tree, listed))
         durable.write(self._file(number, _SUFFIX), digest(packed), packed, mend=MEND, private=False)
@@ -154,7 +170,7 @@ class CheckpointFolder:
         self._places = {
             id(array): (weakref.ref(array), place)
             for array, place in zip(arrays, found, strict=True)
-            if isinstance(array, np.ndarray)
+            if not array.flags.writeable  # or it may have other values when it is written again
         }
         return found
 
@@ -202,14 +218,16 @@ class CheckpointFolder:
         Raises:
             DecodeError: The checkpoint is damaged.
         """
-        _, _, tree, listed = self._read(number)
+        _, _, packed, listed = self._read(number)
+        tree = msgpack.unpackb(packed, use_list=False, strict_map_key=False)
         arrays = list(self._arrays(listed))
 
         def snapshot(classes: Collection[type], known: Known) -> Snapshot:
-            read: Snapshot = Reader(arrays, classes, _LIMITS, known).value(tree, "run")
+            read: Snapshot = Reader(arrays, classes, _LIMITS, known, is_trusted=True).value(tree, "run")
             self._places = {
                 id(array): (weakref.ref(array), tuple(place))
-                for array, (*place, _, _) in zip(arrays, listed, strict=True)
+                for array, (*place, _, _, is_writeable) in zip(arrays, listed, strict=True)
+                if not is_writeable
             }
             return read
 
@@ -217,13 +235,21 @@ class CheckpointFolder:
 
     def _arrays(self, listed: Sequence[Sequence[Any]]) -> Iterator[Array]:
         contents: dict[int, bytes] = {}
-        for number, offset, length, known, dtype, shape in listed:
+        for number, offset, length, known, dtype, shape, is_writeable in listed:
             if number not in contents:
                 contents[number] = self._content(number, _ARRAYS)
             piece = contents[number][offset : offset + length]
             if digest(piece) != known:
                 raise DecodeError(f"{number}{_ARRAYS} is damaged")
-            yield np.frombuffer(piece, np.dtype(dtype)).reshape(shape)
+            array = np.frombuffer(piece, np.dtype(dtype)).reshape(shape)
+            yield array.copy() if is_writeable else array
+
+    def remove_after(self, number: int) -> None:
+        """Remove the checkpoints after a round: the run goes on from there."""
+        with durable.telling(self.path, MEND):
+            for later in self.numbers():
+                if later > number:
+                    self._file(later, _SUFFIX).unlink()
 
     def _read(self, number: int) -> Any:
         content = self._content(number, _SUFFIX)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from io import BytesIO
 from mmap import ACCESS_READ, mmap
@@ -12,7 +12,6 @@ from time import perf_counter
 import msgpack
 
 from fedsim.algorithms.contexts import Initial
-from fedsim.bus import Log
 from fedsim.clock import Trace, now_ns
 from fedsim.clock.event_trace import stored_hash, stored_records
 from fedsim.data import FederatedData
@@ -28,8 +27,10 @@ from fedsim.report.checkpoints import (
     Content,
     GrowingFile,
     Load,
+    PackedSnapshot,
     Position,
     digest,
+    pack_snapshot,
 )
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.past.journal import Journal
@@ -52,23 +53,27 @@ class StoredPast:
 
     Attributes:
         checkpoint: Its values.
+        checkpoints: Where it is.
         load: Gives what was alive.
         contents: What the growing files held, by name.
     """
 
     checkpoint: Checkpoint
+    checkpoints: CheckpointFolder
     load: Load
     contents: Mapping[str, Content]
 
     @classmethod
-    def newest(cls, folder: Path, tell: Callable[[str], object]) -> StoredPast | None:
+    def newest(
+        cls, folder: Path, checkpoints: CheckpointFolder, tell: Callable[[str], object]
+    ) -> StoredPast | None:
         """Return the newest checkpoint of a run that is whole; None where there is none.
 
         Args:
             folder: Of the run.
+            checkpoints: Its checkpoints.
             tell: Told of checkpoints that are damaged.
         """
-        checkpoints = CheckpointFolder(folder, keep=1)
         for number in reversed(checkpoints.numbers()):
             try:
                 checkpoint = checkpoints.values(number)
@@ -76,7 +81,7 @@ class StoredPast:
                     name: _content(folder / name, position)
                     for name, position in zip(_FILES, checkpoint.positions, strict=True)
                 }
-                return cls(checkpoint, checkpoints.load(number), contents)
+                return cls(checkpoint, checkpoints, checkpoints.load(number), contents)
             except DecodeError as error:
                 tell(f"the checkpoint after round {number} is not whole, and is passed over: {error}")
         return None
@@ -102,6 +107,7 @@ class StoredPast:
         def end() -> None:
             if (trace.hash(), now_ns()) != (checkpoint.trace.digest, checkpoint.at_ns):
                 raise differs(f"it ends at {now_ns()} ns, not at {checkpoint.at_ns} ns, or has another hash")
+            self.checkpoints.remove_after(checkpoint.rounds)
             files.go_on()
 
         entries = msgpack.Unpacker(BytesIO(self.contents[_FILES[2]]), strict_map_key=False)
@@ -196,7 +202,8 @@ class CheckpointKeeper:
         files: The files of the run.
         checkpoints: Where they are kept.
         trace: The trace of the run.
-        log: Where it is noted that none can be kept.
+        classes: The classes that may be in one.
+        tell: Told if none can be kept.
         kept: Called after each.
         journal: Told of what values decide.
     """
@@ -206,7 +213,8 @@ class CheckpointKeeper:
     files: RunFiles
     checkpoints: CheckpointFolder
     trace: Trace
-    log: Log
+    classes: Collection[type]
+    tell: Callable[[str], object]
     kept: Callable[[], object]
     journal: Journal = field(init=False)
 
@@ -230,12 +238,13 @@ class CheckpointKeeper:
             self._give_up(self.journal.fault)
             return
         try:
-            self._write(rounds, snapshot(), initial)
-        except TypeError as error:
+            packed = pack_snapshot(snapshot(), self.classes, initial.names)
+        except (TypeError, ValueError, OverflowError) as error:
             self._give_up(str(error))
             return
         except JobError:  # which the run meets at its own time
             return
+        self._write(rounds, packed)
         self.kept()
         self._rounds, self._at_s = rounds, perf_counter()
         self._cost_s = self._at_s - began_s
@@ -246,14 +255,14 @@ class CheckpointKeeper:
         is_wanted = rounds - self._rounds >= self.config.every_rounds or passed_s >= self.config.every_real_s
         return is_wanted and passed_s * self.config.max_share >= self._cost_s
 
-    def _write(self, rounds: int, snapshot: Snapshot, initial: StartValues) -> None:
+    def _write(self, rounds: int, packed: PackedSnapshot) -> None:
         trace, *others = self.files.positions()
         trace = trace._replace(digest=self.trace.hash())
         if self._data is None:
             self._data = fingerprint(self.data)
         checkpoint = Checkpoint(rounds, now_ns(), self._data, (trace, *others))
-        self.checkpoints.write(checkpoint, snapshot, initial.names)
+        self.checkpoints.write(checkpoint, packed)
 
     def _give_up(self, why: str) -> None:
         self._is_over = True
-        self.log.warning("no checkpoints", why=why)
+        self.tell(f"the run goes on without further checkpoints: {why}")

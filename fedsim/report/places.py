@@ -25,7 +25,7 @@ from fedsim.report.checkpoints import FOLDER
 from fedsim.report.job_time_file import REAL_TIME
 from fedsim.report.provenance import Bus
 from fedsim.report.run_columns import RUN_TABLES
-from fedsim.report.unfinished_runs import is_unfinished
+from fedsim.report.unfinished_runs import is_unfinished, read_state, why_not_resumable
 from fedsim.scenario import Scenario, resolved_toml
 
 RUNS = Path("runs")
@@ -73,10 +73,7 @@ def run_place(scenario: Scenario, bus: Bus, *, force: bool = False) -> Path:
     first = RUNS / scenario.run.name / run_name(scenario.algorithm.name, scenario.run.seed)
     if force:
         return first
-    own = holds_unfinished if bus == "memory" else lambda folder, scenario_toml: False
-    return first_fit(
-        first, lambda folder: is_free(folder) or holds_run(folder, written, bus) or own(folder, written)
-    )
+    return first_fit(first, lambda folder: is_free(folder) or is_own(folder, written, bus))
 
 
 def holds_run(folder: Path, scenario_toml: str, bus: Bus = "memory") -> bool:
@@ -105,16 +102,28 @@ def holds_scenario(folder: Path, scenario_toml: str) -> bool:
 
 
 def holds_unfinished(folder: Path, scenario_toml: str) -> bool:
-    """Whether a folder holds a simulated run of this resolved scenario that was interrupted."""
-    same = {"fedsim": __version__, "bus": "memory"}
+    """Whether a folder holds a run of this resolved scenario that has not come to its end."""
     try:
-        return (
-            is_unfinished(folder)
-            and (folder / "scenario.toml").read_bytes() == scenario_toml.encode()
-            and same.items() <= read_json(folder / STATE).items()
-        )
-    except (OSError, TypeError):
+        return is_unfinished(folder) and (folder / "scenario.toml").read_bytes() == scenario_toml.encode()
+    except OSError:
         return False
+
+
+def is_own(folder: Path, scenario_toml: str, bus: Bus = "memory") -> bool:
+    """Whether a folder holds a run that would leave the same results again, finished or not."""
+    return holds_run(folder, scenario_toml, bus) or holds_unfinished(folder, scenario_toml)
+
+
+def can_go_on(folder: Path, scenario_toml: str) -> bool:
+    """Whether a folder holds an unfinished run of this scenario that is known to go on as it began.
+
+    A plugin of the user's may have changed, and nothing would notice.
+    """
+    return (
+        holds_unfinished(folder, scenario_toml)
+        and why_not_resumable(read_state(folder)) is None
+        and not _names_private(tomllib.loads(scenario_toml))
+    )
 
 
 def _names_private(value: Any, *keys: str) -> bool:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -36,7 +36,7 @@ import structlog
 from fedsim import __version__
 from fedsim.bus import Log
 from fedsim.clock import Trace, now_s
-from fedsim.durable import write
+from fedsim.durable import sync, telling, write
 from fedsim.engine.job_times import JobTimes
 from fedsim.errors import Fault, ScenarioError
 from fedsim.numerals import scalar
@@ -46,7 +46,7 @@ from fedsim.report.cost_breakdown import Summary
 from fedsim.report.divergence import divergence, rejections
 from fedsim.report.job_time_file import REAL_TIME, packed
 from fedsim.report.keep_checkpoints import CheckpointKeeper, RunFiles, StoredPast
-from fedsim.report.places import holds_run, holds_unfinished
+from fedsim.report.places import can_go_on, holds_run, is_own
 from fedsim.report.provenance import Bus, library_version, provenance
 from fedsim.report.read_results import to_json
 from fedsim.report.remarks import remarks
@@ -56,9 +56,10 @@ from fedsim.report.tables import write_tables
 from fedsim.report.tracking import Following, Tell, warn
 from fedsim.report.unfinished_runs import RUNNING, check_resumable, read_state, unfinished
 from fedsim.runtime.parts import Parts
+from fedsim.runtime.past.snapshot import Snapshot
 from fedsim.runtime.records.recorder import Observe, Recorder, unobserved
 from fedsim.runtime.records.result import RoundRow
-from fedsim.runtime.run import RunResult, run
+from fedsim.runtime.run import RunResult, kinds_of, run
 from fedsim.scenario import Overrides, load_scenario, tracked
 from fedsim.scenario.build import Plan
 from fedsim.scenario.load import Override, parsed
@@ -79,6 +80,9 @@ class Recorded:
     remarks: Sequence[str] = ()
 
 
+SAME_RESULTS = ("engine.workers", "engine.batching")
+"""Settings that change no result, so that a run may go on with others."""
+
 Perform: TypeAlias = Callable[..., RunResult]
 """Does a run; takes and returns what :func:`fedsim.runtime.run.run` does."""
 
@@ -88,7 +92,7 @@ def record(
     folder: Path,
     *,
     force: bool = False,
-    anew: bool = False,
+    goes_on: bool | None = None,
     watch: Callable[[RoundRow], None] = lambda row: None,
     observe: Observe = unobserved,
     perform: Perform = run,
@@ -107,7 +111,7 @@ def record(
         plan: The run.
         folder: Its folder.
         force: Whether another run may be replaced.
-        anew: Whether to begin anew where an interrupted run could go on.
+        goes_on: Whether an interrupted run that is there goes on; by default if it is known to be the same.
         watch: Told of each round as it ends, also of those of the past.
         observe: Given what records the run.
         perform: Does the run.
@@ -117,21 +121,28 @@ def record(
         profile: Whether to note when each worker was at which jobs.
         is_kept: Whether the folder of a run that ends before its time may stay, to be resumed.
     """
+    written = plan.scenario_toml
     with_checkpoints = bus == "memory" and plan.checkpoint.keep > 0 and not plan.parts.verify
-    goes_on = with_checkpoints and not anew and holds_unfinished(folder, plan.scenario_toml)
-    force = force or goes_on or holds_run(folder, plan.scenario_toml, bus)
+    if goes_on is None:
+        goes_on = with_checkpoints and can_go_on(folder, written)
+    is_repeated = holds_run(folder, written, bus)
+    force = force or is_own(folder, written, bus)
     check_folders([folder], force=force)
-    past = StoredPast.newest(folder, tell) if goes_on else None
-    if past is not None:
-        tell(f"{folder}: the run goes on after round {past.checkpoint.rounds}")
-    began = _Beginning.of(folder, past)
     place = (known_as or folder).resolve()
-    run_here = TrackedRun(place.name, place.parent, plan.scenario_toml)
-    follow = Following(plan.trackers, run_here, tell)
-    state = _state(plan, bus, began, None if past is None else read_state(folder)["summary"])
-    with closing(follow), unfinished(folder, state, force=force, goes_on=past is not None) as running:
+    follow = Following(plan.trackers, TrackedRun(place.name, place.parent, written), tell)
+    with (
+        closing(follow),
+        unfinished(folder, force=force, goes_on=goes_on, at_end=is_repeated) as running,
+    ):
         path = running.path
-        write(path / "scenario.toml", plan.scenario_toml.encode(), mend=MEND, private=False, place=folder)
+        checkpoints = CheckpointFolder(path, plan.checkpoint.keep)
+        before = read_state(path) if goes_on else None
+        past = StoredPast.newest(path, checkpoints, tell) if goes_on else None
+        began = _Beginning() if before is None else _Beginning.of(before)
+        running.tell(**_state(plan, with_checkpoints, began, before))
+        if goes_on:
+            tell(f"{folder}: {_going_on(past)}")
+        write(path / "scenario.toml", written.encode(), mend=MEND, private=False, place=folder)
         times = plan.parts.executor.job_times = JobTimes() if profile else None
         observed: list[Recorder] = []
 
@@ -160,19 +171,15 @@ def record(
             log.info("begin", scenario=plan.name, algorithm=plan.algorithm, seed=plan.parts.seed)
             trace = Trace(files.trace, keep=plan.parts.verify)
             if with_checkpoints:
+                classes = Snapshot.classes(plan.parts.algorithm, kinds_of(plan.parts))
                 keeper = CheckpointKeeper(
-                    plan.checkpoint,
-                    plan.parts.data,
-                    files,
-                    CheckpointFolder(path, plan.checkpoint.keep),
-                    trace,
-                    log,
-                    show,
+                    plan.checkpoint, plan.parts.data, files, checkpoints, trace, classes, tell, show
                 )
                 perform = partial(perform, keeper=keeper)
-            if past is not None:
-                keeper.go_on(past.checkpoint)
-                perform = partial(perform, past=past.past(plan.parts, trace, files))
+                if past is not None:
+                    keeper.go_on(past.checkpoint)
+                    perform = partial(perform, past=past.past(plan.parts, trace, files))
+                    past = None  # what it holds may be large
             result = perform(plan.parts, trace=trace, log=log, watch=end_round, observe=observe_too)
             if result.non_finite is not None:
                 log.warning("not finite", cause=result.non_finite)
@@ -198,6 +205,9 @@ def record(
         }
         if times is not None:
             contents = {REAL_TIME: packed(times.jobs, times.rounds)} | contents
+        with telling(folder, MEND):
+            for file in path.rglob("*"):
+                sync(file)
         for name, content in contents.items():
             write(path / name, content, mend=MEND, private=False, place=folder)
         shutil.rmtree(path / FOLDER, ignore_errors=True)
@@ -210,7 +220,7 @@ def resumed_plan(folder: Path, overrides: Overrides = (), trackers: Sequence[str
 
     Args:
         folder: The run's folder.
-        overrides: Values that replace the scenario's, by path: of ``engine``, since they change no result.
+        overrides: Values that replace the scenario's, by path, of :data:`SAME_RESULTS`.
         trackers: Names of trackers.
 
     Raises:
@@ -218,9 +228,12 @@ def resumed_plan(folder: Path, overrides: Overrides = (), trackers: Sequence[str
         ScenarioError: Values of other tables are replaced, or by what cannot be there.
     """
     state, file = check_resumable(folder), folder / "scenario.toml"
-    read = [one for one in parsed(overrides, str(file)) if isinstance(one, Override)]
-    problem, mend = "a run that goes on keeps it", "replace values of engine alone, or begin another run"
-    if faults := [Fault(".".join(one.keys), problem, mend) for one in read if one.keys[0] != "engine"]:
+    read = [".".join(one.keys) for one in parsed(overrides, str(file)) if isinstance(one, Override)]
+    problem, mend = (
+        "a run that goes on keeps it",
+        f"replace {' or '.join(SAME_RESULTS)} alone, or begin another run",
+    )
+    if faults := [Fault(path, problem, mend) for path in read if path not in SAME_RESULTS]:
         raise ScenarioError(faults, str(file))
     scenario = load_scenario(file, {"run.checkpoint": state["checkpoint"]})
     scenario = load_scenario(scenario, overrides)
@@ -237,16 +250,13 @@ class _Beginning:
         before_s: Real time that passed before this process went on with it, s.
     """
 
-    at: datetime
-    before_s: float
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    before_s: float = 0.0
     _since_s: float = field(default_factory=perf_counter)
 
     @classmethod
-    def of(cls, folder: Path, past: StoredPast | None) -> _Beginning:
-        """Return when the run of a folder began, or now where it begins anew."""
-        if past is None:
-            return cls(datetime.now(UTC), 0.0)
-        state = read_state(folder)
+    def of(cls, state: Mapping[str, Any]) -> _Beginning:
+        """Return when a run began that goes on."""
         return cls(datetime.fromisoformat(state["started_at"]), state["wall_s"])
 
     def passed_s(self) -> float:
@@ -254,19 +264,28 @@ class _Beginning:
         return self.before_s + perf_counter() - self._since_s
 
 
-def _state(plan: Plan, bus: Bus, began: _Beginning, summary: Summary | None) -> dict[str, Any]:
-    """Return what ``state.json`` says when a process begins with the run, or goes on with it."""
+def _going_on(past: StoredPast | None) -> str:
+    """Return what becomes of a run that goes on, in words."""
+    if past is None:
+        return "there is no whole checkpoint, so the run begins anew"
+    return f"the run goes on after round {past.checkpoint.rounds}"
+
+
+def _state(
+    plan: Plan, with_checkpoints: bool, began: _Beginning, before: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Return what ``state.json`` says when a process begins with a run, or goes on with it."""
     return {
         "status": RUNNING,
         "fedsim": __version__,
-        "bus": bus,
         "process": os.getpid(),
         "libraries": {name: library_version(name) for name in ("torch", "numpy")},
         "checkpoint": plan.checkpoint.model_dump(mode="json"),
+        "has_checkpoints": with_checkpoints,
         "started_at": began.at.isoformat(timespec="seconds"),
         "rounds": plan.parts.rounds,
         "wall_s": began.before_s,
-        "summary": summary,
+        "summary": None if before is None else before["summary"],
     }
 
 

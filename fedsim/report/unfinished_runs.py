@@ -6,13 +6,14 @@ When ``summary.json`` is there, the run has ended.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from fedsim.durable import PART, sync, telling, write
 from fedsim.errors import FileError, OutputError
@@ -20,6 +21,8 @@ from fedsim.report import atomic_folder
 from fedsim.report.atomic_folder import MARK, MEND, STATE
 from fedsim.report.provenance import library_version
 from fedsim.report.read_results import read_object, to_json
+
+_NEEDED = "status", "fedsim", "libraries", "started_at", "wall_s", "summary", "checkpoint", "has_checkpoints"
 
 RUNNING, INTERRUPTED, FAILED = "running", "interrupted", "failed"
 
@@ -32,11 +35,11 @@ class UnfinishedRun:
         is_worth_keeping: Whether the folder stays if the run ends before its time.
     """
 
-    def __init__(self, path: Path, place: Path, state: dict[str, Any]) -> None:
+    def __init__(self, path: Path, place: Path) -> None:
         self.path = path
         self.is_worth_keeping = False
         self._place = place
-        self._state = dict(state)
+        self._state: dict[str, Any] = {}
 
     def tell(self, **state: Any) -> None:
         """Say in ``state.json`` how far the run has come."""
@@ -56,11 +59,9 @@ def is_unfinished(folder: Path) -> bool:
 
 def read_state(folder: Path) -> dict[str, Any]:
     """Return what ``state.json`` says; ``status`` is interrupted where its process has gone."""
-    state = read_object(
-        folder / STATE, ("status", "fedsim", "bus", "libraries", "wall_s", "summary", "checkpoint")
-    )
+    state = read_object(folder / STATE, _NEEDED)
     if state["status"] == RUNNING and not is_at_work(folder):
-        state["status"] = INTERRUPTED
+        state["status"] = INTERRUPTED  # its process has gone
     return state
 
 
@@ -77,28 +78,39 @@ def check_resumable(folder: Path) -> dict[str, Any]:
     state = read_state(folder)
     if state["status"] == RUNNING:
         raise _at_work(folder)
-    if state["bus"] != "memory":
-        raise OutputError(f"the run in {folder} is over sockets: of those none can be resumed, so begin anew")
+    if (why := why_not_resumable(state)) is not None:
+        raise OutputError(f"the run in {folder} cannot be resumed, {why}: begin it anew")
+    return state
+
+
+def why_not_resumable(state: Mapping[str, Any]) -> str | None:
+    """Return why a run whose state this is cannot go on in this process; None if it can."""
+    if not state["has_checkpoints"]:
+        return "since it keeps no checkpoints (over sockets, with --verify, or with run.checkpoint.keep = 0)"
     for name, was in {"fedsim": state["fedsim"], **state["libraries"]}.items():
         if (now := library_version(name)) != was:
-            raise OutputError(
-                f"the run in {folder} was begun with {name} {was}, and this is {name} {now}, which may give "
-                "other bits: go on with the old one, or begin anew"
-            )
-    return state
+            return f"since it was begun with {name} {was}, and {name} {now} may give other bits"
+    return None
 
 
 def is_at_work(folder: Path) -> bool:
     """Whether a process is at work on the run of a folder."""
+    lock = os.open(folder, os.O_RDONLY)
     try:
-        os.close(_locked(folder))
-    except OutputError:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
         return True
+    except OSError:  # a file system without locks
+        pass
+    finally:
+        os.close(lock)
     return False
 
 
 @contextmanager
-def unfinished(folder: Path, state: dict[str, Any], *, force: bool, goes_on: bool) -> Iterator[UnfinishedRun]:
+def unfinished(
+    folder: Path, *, force: bool = False, goes_on: bool = False, at_end: bool = False
+) -> Iterator[UnfinishedRun]:
     """Yield the folder of a run, which is there from now on, and locked.
 
     If the block ends without an exception, it has written ``summary.json``. Otherwise the folder stays if it
@@ -106,80 +118,95 @@ def unfinished(folder: Path, state: dict[str, Any], *, force: bool, goes_on: boo
 
     Args:
         folder: The folder.
-        state: What ``state.json`` says at first.
         force: Whether another run may be replaced.
         goes_on: Whether the run that is there is continued.
+        at_end: Whether the folder takes its place only in the end, and what is there stays until then.
 
     Raises:
         OutputError: Another process is at work there, or the place holds something else.
     """
     path = folder.resolve()
-    with _reopened(path) if goes_on else _begun(path, folder, state, force) as replaced:
-        run = UnfinishedRun(path, folder, state)
+    with _reopened(path) if goes_on else _begun(path, folder, force, at_end) as (here, restore):
+        run = UnfinishedRun(here, folder)
         try:
-            run.tell()
             yield run
             with telling(folder, MEND):
-                for file in (*path.glob(f"*{PART}"), path / STATE):
+                for file in (*here.glob(f"*{PART}"), here / STATE):
                     file.unlink(missing_ok=True)
-                sync(path)
+                sync(here)
+                if at_end:
+                    atomic_folder.check_folder(path, force=force)
+                    atomic_folder.publish(here, path)
+                sync(path.parent)
         except BaseException as error:
-            if run.is_worth_keeping or goes_on:
+            if (run.is_worth_keeping and not at_end) or goes_on:
+                status = FAILED if isinstance(error, Exception) else INTERRUPTED
                 with suppress(Exception):  # the folder says what it said before
-                    run.tell(
-                        status=FAILED if isinstance(error, Exception) else INTERRUPTED, reason=str(error)
-                    )
-                error.add_note(_what_stays(error, path))
+                    run.tell(status=status, reason=str(error))
+                if isinstance(error, FileError) or not isinstance(error, Exception):
+                    error.add_note(f"the run can be resumed in {path}")
+                else:
+                    error.add_note(f"what there is of the run is in {path}")
             else:
-                replaced.restore()
+                restore()
             raise
 
 
-def _what_stays(error: BaseException, folder: Path) -> str:
-    """Return a note for an error that has ended a run."""
-    if isinstance(error, FileError) or not isinstance(error, Exception):
-        return f"the run can be resumed in {folder}"
-    return f"{folder} has the rounds until the last checkpoint"
-
-
-class _Replaced:
-    """What stood in the place of a run before."""
-
-    def __init__(self, folder: Path, hidden: Path | None) -> None:
-        self._folder, self._hidden = folder, hidden
-
-    def restore(self) -> None:
-        """Put it back, and remove the run."""
-        if self._hidden is not None and self._hidden.exists():
-            atomic_folder.publish(self._hidden, self._folder)
-        else:
-            shutil.rmtree(self._folder, ignore_errors=True)
+Restore: TypeAlias = Callable[[], object]
+"""Puts back what stood in the place of a run before, and removes the run."""
 
 
 @contextmanager
-def _begun(path: Path, place: Path, state: dict[str, Any], force: bool) -> Iterator[_Replaced]:
+def _begun(path: Path, place: Path, force: bool, at_end: bool) -> Iterator[tuple[Path, Restore]]:
     """Make the folder, under a lock that lasts as long as the block."""
-    with atomic_folder.hidden_beside(path) as hidden:
-        write_state(hidden, state, place)
+    with atomic_folder.hidden_beside(path) as hidden, ExitStack() as stack:
+        if at_end:
+            yield hidden, lambda: None
+            return
         with telling(place, MEND):
+            was_free = atomic_folder.is_free(path)
             atomic_folder.check_folder(path, force=force)
-            if is_unfinished(path) and is_at_work(path):
-                raise _at_work(place)
-            atomic_folder.publish(hidden, path)
-        yield _Replaced(path, hidden)
+            if was_free:
+                try:
+                    hidden.rename(path)
+                except OSError as error:
+                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                        raise
+                    raise _at_work(place) from None  # it was there first
+            else:
+                # What is replaced stays locked too, so that nobody sweeps it away before the end.
+                stack.callback(os.close, _locked(path))
+                atomic_folder.publish(hidden, path)
+            sync(path.parent)
+
+        def restore() -> None:
+            if was_free:
+                shutil.rmtree(path, ignore_errors=True)
+            elif hidden.exists():
+                atomic_folder.publish(hidden, path)
+
+        yield path, restore
 
 
 @contextmanager
-def _reopened(folder: Path) -> Iterator[_Replaced]:
-    """Lock the folder as long as the block lasts."""
-    lock = _locked(folder)
+def _reopened(path: Path) -> Iterator[tuple[Path, Restore]]:
+    """Lock the folder of a run that goes on, as long as the block lasts."""
+    lock = _locked(path)
     try:
-        yield _Replaced(folder, None)
+        check_still_unfinished(path)
+        yield path, lambda: None
     finally:
         os.close(lock)
 
 
+def check_still_unfinished(path: Path) -> None:
+    """Check that no other process has finished a run meanwhile."""
+    if not is_unfinished(path):
+        raise OutputError(f"another process has finished the run in {path} meanwhile")
+
+
 def _locked(folder: Path) -> int:
+    """Return a lock on a folder: the number of an open file."""
     lock = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

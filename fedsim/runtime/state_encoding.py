@@ -7,7 +7,7 @@ address: one msgpack list of a word, the value and the list of arrays, and behin
 tag; an array is its number, so that it travels once however often it occurs. So does any other object: where
 it occurs again, its number stands in its place, and one object is one object again.
 
-Arrays come back bit for bit and mappings in their order, so digests of models stay the same.
+Arrays come back bit for bit, also in memory, and mappings in their order, so digests of models stay the same.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import numpy as np
 from fedsim.algorithms.base import Algorithm
 from fedsim.engine.jobs import Samples
 from fedsim.errors import DecodeError
-from fedsim.params import Array, Model
+from fedsim.params import Array, Model, PendingTree, RowTree
 from fedsim.quoting import quoted, shortened
 from fedsim.runtime.clients.held import Held
 from fedsim.walk import field_names, parts
@@ -66,6 +66,7 @@ class StateLimits(Limits):
 
 DEFAULT = StateLimits()
 
+_MAPPINGS = (dict, types.MappingProxyType, PendingTree, RowTree)
 _UNFINISHED = object()
 _CARRIED = "model"  # what a message makes of its fields once, and receivers may hold
 
@@ -139,12 +140,18 @@ class Writer:
     Args:
         limits: What is accepted.
         known: Objects that the reader has, by identity: what each is called.
+        classes: Those of records that the reader knows; None if that is not known.
 
     Attributes:
         arrays: The arrays.
     """
 
-    def __init__(self, limits: StateLimits, known: Mapping[int, Sequence[Any]] | None = None) -> None:
+    def __init__(
+        self,
+        limits: StateLimits,
+        known: Mapping[int, Sequence[Any]] | None = None,
+        classes: Collection[type] | None = None,
+    ) -> None:
         self.arrays: list[Array] = []
         self._numbers: dict[int, int] = {}
         self._objects: dict[int, int] = {}
@@ -152,6 +159,7 @@ class Writer:
         self._left = limits.values
         self._limits = limits
         self._known = known or {}
+        self._classes = classes
 
     def tree(self, value: Any, where: str, depth: int = 0) -> Any:
         """Return a value as msgpack knows it; ``where`` names it for an error.
@@ -165,8 +173,15 @@ class Writer:
             raise ValueError(f"{where:.200}: more values, or deeper nested ones, than {self._limits}")
         if value is None or type(value) in (bool, int, float, str):
             return value
-        if isinstance(value, np.ndarray | np.generic):
-            return (_ARRAY if isinstance(value, np.ndarray) else _SCALAR, self._number(value, where))
+        if isinstance(value, np.ndarray):
+            axes = _axes(value)
+            return (
+                _ARRAY,
+                self._number(value if axes is None else value.transpose(axes), where),
+                *(axes or ()),
+            )
+        if isinstance(value, np.generic):
+            return (_SCALAR, self._number(value, where))
         if (known := self._known.get(id(value))) is not None:
             return (_KNOWN, *known)
         if (number := self._objects.get(id(value))) is not None:
@@ -176,16 +191,16 @@ class Writer:
         if type(value) is tuple:
             inner = (self.tree(item, f"{where}[{place}]", depth + 1) for place, item in enumerate(value))
             return (_TUPLE, *inner)
-        if isinstance(value, Mapping):
+        if type(value) in _MAPPINGS:
             return (_MAPPING, *self._pairs(value, where, depth))
-        if _is_frozen(type(value)):
+        if _is_frozen(type(value)) and (self._classes is None or type(value) in self._classes):
             items = parts(value)
             if isinstance(value, Message) and (model := vars(value).get(_CARRIED)) is not None:
                 items = {**items, _CARRIED: model}
             return (_RECORD, _name(type(value)), *self._pairs(items, where, depth))
         raise TypeError(
             f"{where:.200}: a {type(value).__name__} cannot be part of a state that leaves its process: use "
-            "frozen dataclasses, tuples, mappings, arrays, numbers and strings"
+            "tuples, dictionaries, arrays, numbers, strings, and frozen dataclasses of the algorithm's module"
         )
 
     def _pairs(self, items: Mapping[Any, Any], where: str, depth: int) -> list[Any]:
@@ -213,6 +228,7 @@ class Reader:
         classes: Those of records.
         limits: What is accepted.
         known: Gives the objects that the writer knew, by what they are called.
+        is_trusted: Whether fields need not be compared with annotations: this program has written them.
 
     Attributes:
         unused: Numbers of the arrays that were not asked for.
@@ -224,7 +240,10 @@ class Reader:
         classes: Collection[type],
         limits: StateLimits,
         known: Callable[..., Any] | None = None,
+        *,
+        is_trusted: bool = False,
     ) -> None:
+        self._is_trusted = is_trusted
         self._arrays = arrays
         self._objects: list[Any] = []
         self._known = known
@@ -253,14 +272,16 @@ class Reader:
                 return made
         if tag == _KNOWN and self._known is not None:
             return self._known(*rest)
-        if tag in (_ARRAY, _SCALAR) and len(rest) == 1 and type(rest[0]) is int:
+        if tag in (_ARRAY, _SCALAR) and rest and all(type(number) is int for number in rest):
             if not 0 <= rest[0] < len(self._arrays):
                 raise DecodeError(f"{where:.200}: there is no array {rest[0]}")
             self.unused.discard(rest[0])
-            array = self._arrays[rest[0]]
-            if tag == _ARRAY:
+            array, axes = self._arrays[rest[0]], rest[1:]
+            if tag == _ARRAY and not axes:
                 return array
-            if array.shape == ():
+            if tag == _ARRAY and sorted(axes) == list(range(array.ndim)):
+                return array.transpose(np.argsort(axes))
+            if tag == _SCALAR and not axes and array.shape == ():
                 return array[()]
         raise DecodeError(f"{where:.200}: {quoted(tree)} is none of the values of a state")
 
@@ -291,7 +312,7 @@ class Reader:
         carried = values.pop(_CARRIED, None) if issubclass(cls, Message) and _CARRIED not in names else None
         if tuple(values) != names:
             raise DecodeError(f"{where:.200}: {name} has the fields {names}, not {shortened(list(values))}")
-        for field, hint in hints_of(cls).items():
+        for field, hint in () if self._is_trusted else hints_of(cls).items():
             if field in values and not fits(values[field], hint):
                 kind = type(values[field]).__name__
                 raise DecodeError(f"{where:.160}.{field}: a {kind} where {shortened(hint)} belongs")
@@ -302,6 +323,14 @@ class Reader:
         if carried is not None:
             vars(made)[_CARRIED] = carried
         return made
+
+
+def _axes(array: Array) -> tuple[int, ...] | None:
+    """Return the order of axes in which an array lies densely in memory; None for C order, or no such one."""
+    if array.flags.c_contiguous:
+        return None
+    axes = tuple(np.argsort([-stride for stride in array.strides], kind="stable").tolist())
+    return axes if array.transpose(axes).flags.c_contiguous else None
 
 
 def _is_frozen(cls: type) -> bool:

@@ -96,7 +96,7 @@ class CheckpointConfig(Config):
     """... or real time, s, if that passes first."""
     keep: Annotated[int, Field(ge=0, le=1000)] = 3
     """The newest ones are kept; with 0 there are none."""
-    max_share: ranges.PositiveShare = 0.025
+    max_share: ranges.PositiveShare = 0.01
     """Share of the real time that they may take: the next one waits until so much has passed."""
 
 

@@ -11,9 +11,8 @@ from fedsim.report.places import (
     STUDY,
     TABLES,
     first_fit,
-    holds_run,
     holds_scenario,
-    holds_unfinished,
+    is_own,
     read_json,
 )
 from fedsim.studies.answer_files import FILES
@@ -48,9 +47,8 @@ def _files(plan: StudyPlan) -> tuple[str, ...]:
 
 def _is_own(plan: StudyPlan, parent: Path, run: StudyRun) -> bool:
     """Whether a folder holds this run; one of a comparison must be known to have the same results."""
-    holds = holds_run if plan.kind == "comparison" else holds_scenario
     folder, written = parent / run.label, run.scenario_toml
-    return holds(folder, written) or holds_unfinished(folder, written)
+    return is_own(folder, written) or (plan.kind == "study" and holds_scenario(folder, written))
 
 
 def _is_of(plan: StudyPlan, parent: Path) -> bool:

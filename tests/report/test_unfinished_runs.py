@@ -5,6 +5,7 @@ import pytest
 
 from fedsim import __version__
 from fedsim.errors import FileError, OutputError, RunError
+from fedsim.report import atomic_folder
 from fedsim.report.read_results import read_object
 from fedsim.report.unfinished_runs import (
     check_resumable,
@@ -18,9 +19,10 @@ from fedsim.report.unfinished_runs import (
 STATE: dict[str, Any] = {
     "status": "running",
     "fedsim": __version__,
-    "bus": "memory",
     "libraries": {},
     "checkpoint": {},
+    "has_checkpoints": True,
+    "started_at": "2026-11-27",
     "wall_s": 0.0,
     "summary": None,
 }
@@ -28,15 +30,16 @@ STATE: dict[str, Any] = {
 
 def test_the_folder_is_there_and_locked_while_the_run_goes_on(tmp_path: Path) -> None:
     place = tmp_path / "runs" / "run"
-    with unfinished(place, STATE, force=False, goes_on=False) as run:
+    with unfinished(place) as run:
         assert run.path == place
+        run.tell(**STATE)
         assert is_unfinished(place)
         assert is_at_work(place)
         run.tell(wall_s=3.0)
         assert read_state(place)["wall_s"] == 3.0
         with (
             pytest.raises(OutputError, match="another process is at work"),
-            unfinished(place, STATE, force=True, goes_on=False),
+            unfinished(place, force=True),
         ):
             pass
         (place / "summary.json").write_text("{}")
@@ -62,8 +65,9 @@ def ended_by(
     """Return what a run raises that ends by an error."""
 
     def end() -> None:
-        with unfinished(place, STATE, force=force, goes_on=False) as run:
+        with unfinished(place, force=force) as run:
             assert not (place / "summary.json").exists()
+            run.tell(**STATE)
             run.is_worth_keeping = is_worth_keeping
             raise error
 
@@ -77,7 +81,7 @@ def ended_by(
     [
         (KeyboardInterrupt(), "interrupted", "the run can be resumed in {}"),
         (FileError("full"), "failed", "the run can be resumed in {}"),
-        (RunError("nobody is there"), "failed", "{} has the rounds until the last checkpoint"),
+        (RunError("nobody is there"), "failed", "what there is of the run is in {}"),
     ],
 )
 def test_a_run_that_is_worth_keeping_stays(
@@ -87,7 +91,8 @@ def test_a_run_that_is_worth_keeping_stays(
     assert ended_by(error, place, is_worth_keeping=True) is error
     assert error.__notes__ == [note.format(place)]
     assert read_state(place)["status"] == status
-    with unfinished(place, STATE, force=False, goes_on=True):
+    with unfinished(place, goes_on=True) as run:
+        run.tell(**STATE)
         assert read_state(place)["status"] == "running"
         (place / "summary.json").write_text("{}")
     assert not is_unfinished(place)
@@ -108,14 +113,15 @@ def test_what_cannot_be_resumed_is_said(tmp_path: Path) -> None:
 
     with pytest.raises(OutputError, match=r"holds no unfinished run: name a folder in which is state\.json"):
         check_resumable(tmp_path)
-    assert "was begun with fedsim 0.0, and this is fedsim" in refusal(fedsim="0.0")
-    assert "was begun with torch 1.0, and this is torch" in refusal(libraries={"torch": "1.0"})
-    assert "is over sockets" in refusal(bus="http")
+    assert "since it was begun with fedsim 0.0, and fedsim" in refusal(fedsim="0.0")
+    assert "since it was begun with torch 1.0, and torch" in refusal(libraries={"torch": "1.0"})
+    assert "since it keeps no checkpoints" in refusal(has_checkpoints=False)
     assert check_resumable_after(tmp_path, STATE)["status"] == "interrupted"
     (tmp_path / "summary.json").write_text("{}")
     assert "has come to its end: there is nothing left to resume" in refusal()
     (tmp_path / "summary.json").unlink()
-    with unfinished(tmp_path, STATE, force=False, goes_on=True) as run:
+    with unfinished(tmp_path, goes_on=True) as run:
+        run.tell(**STATE)
         with pytest.raises(OutputError, match="another process is at work"):
             check_resumable(tmp_path)
         (run.path / "summary.json").write_text("{}")
@@ -124,3 +130,46 @@ def test_what_cannot_be_resumed_is_said(tmp_path: Path) -> None:
 def check_resumable_after(folder: Path, state: dict[str, Any]) -> dict[str, Any]:
     write_state(folder, state, folder)
     return check_resumable(folder)
+
+
+def test_what_is_replaced_in_the_end_stays_until_then(tmp_path: Path) -> None:
+    place = tmp_path / "run"
+    place.mkdir()
+    (place / "summary.json").write_text("old")
+    with unfinished(place, force=True, at_end=True) as run:
+        assert (place / "summary.json").read_text() == "old"
+        (run.path / "summary.json").write_text("new")
+    assert (place / "summary.json").read_text() == "new"
+    assert [file.name for file in tmp_path.iterdir()] == ["run"]
+
+
+def test_nobody_sweeps_away_what_is_replaced(tmp_path: Path) -> None:
+    place = tmp_path / "run"
+    place.mkdir()
+    (place / "summary.json").write_text("old")
+
+    def end() -> None:
+        with unfinished(place, force=True):
+            atomic_folder._sweep(tmp_path)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        end()
+    assert (place / "summary.json").read_text() == "old"
+
+
+def test_a_free_place_is_taken_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "run"
+    monkeypatch.setattr(atomic_folder, "is_free", lambda folder: True)
+    with unfinished(place) as run:
+        run.tell(**STATE)
+        with pytest.raises(OutputError, match="another process is at work"), unfinished(place):
+            pass
+        (place / "summary.json").write_text("{}")
+
+
+def test_a_run_that_another_process_has_finished_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text("{}")
+    with pytest.raises(OutputError, match="has finished the run"), unfinished(tmp_path, goes_on=True):
+        pass
+    assert [file.name for file in tmp_path.iterdir()] == ["summary.json"]

@@ -63,7 +63,7 @@ class PastWork:
                 self._asking = None
 
     def of(self, client: int, dispatch: int) -> PastDispatch:
-        """Return a dispatch and forget it; an empty one where the trace knows of none."""
+        """Return a dispatch; an empty one where the trace knows of none."""
         return self._dispatches.get((client, dispatch), PastDispatch())
 
     def _job_started(self, client: int, dispatch: int, name: str, flops: float, duration_s: float) -> None:

@@ -86,6 +86,7 @@ class Past:
         if self._entries:
             raise differs(f"{len(self._entries)} entries of the journal are left")
         self._end()
+        del self._work, self._load, self._end, self._packed  # which may be large
         return True
 
     def entry(self, word: str) -> list[Any]:
@@ -146,7 +147,8 @@ class RepeatedHooks:
         """Let the time of an *instruct* hook pass; return what was sent."""
         steps, omitted = self.past.entry(journal.INSTRUCTED)
         await self._pass(context, steps)
-        number_of, asked = self.actor.dispatches.next_number, [one for one in whom if one not in omitted]
+        number_of, left_out = self.actor.dispatches.next_number, set(omitted)
+        asked = [client for client in whom if client not in left_out]
         return state, {client: self.past.sent(client, number_of(client)) for client in asked}
 
     @contextmanager
@@ -204,6 +206,6 @@ class RepeatedHooks:
 def differs(how: str) -> RunError:
     """Return the error of a past that cannot be repeated."""
     return RunError(
-        f"the run cannot be repeated as far as its checkpoint: {how}. The data, a private plugin or a "
-        "library is another one now: bring the old one back, or begin anew with the option force"
+        f"the run cannot be repeated as far as its checkpoint: {how}. Perhaps the data or a plugin is "
+        "another one now: bring the old one back, or begin the run anew"
     )

@@ -29,7 +29,6 @@ from fedsim.runtime.message_codecs import MessageCodecs
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.past.journal import Journal
 from fedsim.runtime.past.repeated_hooks import Past, RepeatedHooks
-from fedsim.runtime.past.snapshot import Snapshot
 from fedsim.runtime.records.recorder import Recorder
 from fedsim.runtime.server.open_dispatches import RUN_ENDED, CohortDrivers, OpenDispatch, OpenDispatches
 from fedsim.runtime.server.selection import Selection
@@ -280,18 +279,20 @@ class ServerActor:
         self._num_ended += 1
         if self.past is not None:
             if self.past.end_round():
-                self._go_on_from(self.past.snapshot)
+                self._go_on_from(self.past)
         elif self.journal is not None:
             self.journal.end_round()
             self.keep(self._num_ended)
 
     # How it is done
 
-    def _go_on_from(self, snapshot: Snapshot) -> None:
-        """Go on from what was alive at the end of the past, which is over."""
+    def _go_on_from(self, past: Past) -> None:
+        """Go on from what was alive at the end of the past, which is over and forgotten."""
+        snapshot = past.snapshot
         self.state, self.past, self._hooks = snapshot.state, None, self._live
         if self._codecs is not None:
             self._codecs.up.num_saturated, self._codecs.down.num_saturated = snapshot.num_saturated
+        del past.snapshot
 
     def _packed(self, message: Message | Packed, header: Header) -> Packed:
         """Return a message as it travels, given the header of the first dispatch that carries it."""

@@ -1,6 +1,6 @@
 """Runs that go on from the end of each of their rounds end as the run that was never interrupted."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any
@@ -61,7 +61,9 @@ class Kept:
 
         def load(initial: Any) -> Snapshot:
             tree = msgpack.unpackb(self.tree, use_list=False, strict_map_key=False)
-            reader = Reader(self.arrays, Snapshot.classes(parts.algorithm, kinds), LIMITS, initial)
+            reader = Reader(
+                self.arrays, Snapshot.classes(parts.algorithm, kinds), LIMITS, initial, is_trusted=True
+            )
             snapshot: Snapshot = reader.value(tree, "run")
             return snapshot
 
@@ -74,6 +76,7 @@ class Kept:
 class Keeping:
     """Keeps everything after each round."""
 
+    classes: Collection[type]
     sink: BytesIO = field(default_factory=BytesIO)
     written: list[bytes] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)
@@ -82,7 +85,7 @@ class Keeping:
         self.journal = Journal(self.written.append)
 
     def end_round(self, rounds: int, snapshot: Callable[[], Snapshot], initial: StartValues) -> None:
-        writer = Writer(LIMITS, initial.names)
+        writer = Writer(LIMITS, initial.names, self.classes)
         tree = bytes(msgpack.packb(writer.tree(snapshot(), "run")))
         arrays = [array.copy() for array in writer.arrays]
         for array in arrays:
@@ -95,8 +98,9 @@ def parts_of(changes: Mapping[str, Any]) -> Parts:
 
 
 def first(changes: Mapping[str, Any]) -> tuple[RunResult, Keeping]:
-    keeping = Keeping()
-    result = run(parts_of(changes), trace=Trace(keeping.sink), keeper=keeping)
+    parts = parts_of(changes)
+    keeping = Keeping(Snapshot.classes(parts.algorithm, kinds_of(parts)))
+    result = run(parts, trace=Trace(keeping.sink), keeper=keeping)
     assert keeping.journal.fault is None
     return result, keeping
 
