@@ -1,10 +1,10 @@
 """Writing folders and files of results atomically.
 
-A run's folder is written as a hidden folder beside its place, on the same file system, brought to the disk,
-and renamed into place at the very end; single files are written by :func:`fedsim.durable.write`. A crash at
-any instant leaves either nothing at the place or what was there before. What a killed process left behind
-hidden is told from a run in progress by its lock, and swept away by the next run that writes to the same
-parent.
+A folder is written as a hidden folder beside its place, on the same file system, brought to the disk, and
+renamed into place at the very end; single files are written by :func:`fedsim.durable.write`. A crash at any
+instant leaves either nothing at the place or what was there before. (Runs mostly take their place at the
+beginning: :mod:`fedsim.report.unfinished_runs`.) What a killed process left behind hidden is told from one in
+use by its lock, and swept away by the next process that writes to the same parent.
 
 Replacing a folder is one exchange of two names where the file system can do that (Linux's usual ones can).
 Elsewhere it takes two renames, and a crash exactly between them leaves the old folder complete under a hidden
@@ -126,8 +126,8 @@ def check_folder(folder: Path, *, force: bool) -> None:
     if folder.is_dir():
         if not ((folder / MARK).is_file() or (folder / STATE).is_file()):
             raise OutputError(
-                f"{folder} is not empty, and is not the folder of a run (it holds no {MARK}), so not even "
-                "force replaces it: choose another place"
+                f"{folder} is not empty, and is not the folder of a run (it holds neither {MARK} nor {STATE}), "
+                "so not even force replaces it: choose another place"
             )
         if not force:
             what = "a run already" if (folder / MARK).is_file() else "a run that has not come to its end"

@@ -120,10 +120,12 @@ class CheckpointFolder:
     Args:
         folder: Of the run.
         keep: How many are kept.
+        place: What the folder of the run is called in errors; as it is, if left out.
     """
 
-    def __init__(self, folder: Path, keep: int) -> None:
+    def __init__(self, folder: Path, keep: int, place: Path | None = None) -> None:
         self.path = folder / FOLDER
+        self._place = place or folder
         self._keep = keep
         # Where arrays are that are still in use; by identity, which nothing else has while they live.
         self._places: dict[int, tuple[weakref.ref[Array], Place]] = {}
@@ -145,7 +147,9 @@ class CheckpointFolder:
         listed = [(*place, array.dtype.str, array.shape, array.flags.writeable) for place, array in pairs]
         values = checkpoint.rounds, checkpoint.at_ns, checkpoint.data, checkpoint.positions
         packed = msgpack.packb((FORMAT, values, tree, listed))
-        durable.write(self._file(number, _SUFFIX), digest(packed), packed, mend=MEND, private=False)
+        durable.write(
+            self._file(number, _SUFFIX), digest(packed), packed, mend=MEND, private=False, place=self._place
+        )
         self._remove_old({place[0] for place in places})
 
     def _placed(self, arrays: Sequence[Array], number: int) -> list[Place]:
@@ -165,7 +169,7 @@ class CheckpointFolder:
                 places[index] = number, offset, len(piece), digest(piece)
                 offset += len(piece)
         if pieces:
-            durable.write(self._file(number, _ARRAYS), *pieces, mend=MEND, private=False)
+            self._write(number, _ARRAYS, *pieces)
         found = [place for place in places if place is not None]
         self._places = {
             id(array): (weakref.ref(array), place)
@@ -187,7 +191,7 @@ class CheckpointFolder:
 
     def _remove_old(self, in_use: set[int]) -> None:
         """Remove all but the newest checkpoints, and the arrays that none of those needs."""
-        with durable.telling(self.path, MEND):
+        with durable.telling(self._place, MEND):
             numbers = self.numbers()
             for number in numbers[: -self._keep]:
                 self._file(number, _SUFFIX).unlink()
@@ -246,7 +250,7 @@ class CheckpointFolder:
 
     def remove_after(self, number: int) -> None:
         """Remove the checkpoints after a round: the run goes on from there."""
-        with durable.telling(self.path, MEND):
+        with durable.telling(self._place, MEND):
             for later in self.numbers():
                 if later > number:
                     self._file(later, _SUFFIX).unlink()
@@ -266,6 +270,10 @@ class CheckpointFolder:
             return self._file(number, suffix).read_bytes()
         except OSError as error:
             raise DecodeError(f"{number}{suffix} cannot be read: {error.strerror}") from None
+
+    def _write(self, number: int, suffix: str, *pieces: bytes | memoryview) -> None:
+        file = self._file(number, suffix)
+        durable.write(file, *pieces, mend=MEND, private=False, place=self._place)
 
     def _file(self, number: int, suffix: str) -> Path:
         return self.path / f"{number}{suffix}"

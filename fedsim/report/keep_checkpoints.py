@@ -138,6 +138,7 @@ class RunFiles:
 
     Args:
         folder: Of the run.
+        place: What it is called in errors.
         past: What they hold already; None for new files.
         with_journal: Whether there is a journal.
 
@@ -147,15 +148,15 @@ class RunFiles:
         journal: What values decided; None where no checkpoints are kept.
     """
 
-    def __init__(self, folder: Path, past: StoredPast | None, *, with_journal: bool) -> None:
+    def __init__(self, folder: Path, place: Path, past: StoredPast | None, *, with_journal: bool) -> None:
         if with_journal:
-            with telling(folder, MEND):
+            with telling(place, MEND):
                 (folder / FOLDER).mkdir(exist_ok=True)
         self._files: list[GrowingFile] = []
         try:
             for name in _FILES if with_journal else _FILES[:2]:
                 content = None if past is None else past.contents[name]
-                self._files.append(GrowingFile(folder / name, folder, content, is_repeated=name == TRACE))
+                self._files.append(GrowingFile(folder / name, place, content, is_repeated=name == TRACE))
         except BaseException:
             self.close()
             raise

@@ -135,7 +135,7 @@ def record(
         unfinished(folder, force=force, goes_on=goes_on, at_end=is_repeated) as running,
     ):
         path = running.path
-        checkpoints = CheckpointFolder(path, plan.checkpoint.keep)
+        checkpoints = CheckpointFolder(path, plan.checkpoint.keep, folder)
         before = read_state(path) if goes_on else None
         past = StoredPast.newest(path, checkpoints, tell) if goes_on else None
         began = _Beginning() if before is None else _Beginning.of(before)
@@ -166,7 +166,7 @@ def record(
             write(path / "run.json", to_json(host), mend=MEND, private=False, place=folder)
             running.tell(wall_s=summary["wall_s"], summary=summary)
 
-        with RunFiles(path, past, with_journal=with_checkpoints) as files:
+        with RunFiles(path, folder, past, with_journal=with_checkpoints) as files:
             log = line_log(files.log)
             log.info("begin", scenario=plan.name, algorithm=plan.algorithm, seed=plan.parts.seed)
             trace = Trace(files.trace, keep=plan.parts.verify)

@@ -177,7 +177,6 @@ def _begun(path: Path, place: Path, force: bool, at_end: bool) -> Iterator[tuple
                 # What is replaced stays locked too, so that nobody sweeps it away before the end.
                 stack.callback(os.close, _locked(path))
                 atomic_folder.publish(hidden, path)
-            sync(path.parent)
 
         def restore() -> None:
             if was_free:
@@ -185,6 +184,12 @@ def _begun(path: Path, place: Path, force: bool, at_end: bool) -> Iterator[tuple
             elif hidden.exists():
                 atomic_folder.publish(hidden, path)
 
+        try:
+            with telling(place, MEND):
+                sync(path.parent)
+        except BaseException:
+            restore()
+            raise
         yield path, restore
 
 
