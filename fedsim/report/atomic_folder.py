@@ -126,8 +126,8 @@ def check_folder(folder: Path, *, force: bool) -> None:
     if folder.is_dir():
         if not ((folder / MARK).is_file() or (folder / STATE).is_file()):
             raise OutputError(
-                f"{folder} is not empty, and is not the folder of a run (it holds neither {MARK} nor {STATE}), "
-                "so not even force replaces it: choose another place"
+                f"{folder} is not empty, and is no folder of a run (it holds no {MARK} and no {STATE}), so "
+                "not even force replaces it: choose another place"
             )
         if not force:
             what = "a run already" if (folder / MARK).is_file() else "a run that has not come to its end"
