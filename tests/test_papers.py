@@ -1,5 +1,6 @@
 """The tool that writes what a finished study of a paper's table has measured."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -109,6 +110,16 @@ def test_a_study_with_missing_runs_has_no_result(
     shutil.rmtree(next(folder.glob("local*seed1")))
     assert write(monkeypatch, folder) == 1
     assert "1 run missing or failed, such as local" in capsys.readouterr().err
+
+
+def test_a_run_that_has_diverged_is_in_the_result(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = next(folder.glob("local*seed1")) / "summary.json"
+    summary = json.loads(file.read_text())
+    summary |= {"finite": False, "loss": summary["loss"] | {"personal_mean": None}}
+    file.write_text(json.dumps(summary))
+    assert write(monkeypatch, folder) == 0
+    (row,) = [row for row in papers.read_result("tiny").rows if row["seed"] == "1" and "local" in row["cell"]]
+    assert (row["loss"], row["accuracy"]) == ("", f"{100 * summary['accuracy']['personal_mean']:.4f}")
 
 
 def test_comments_are_no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ from fedsim.report import number_format
 from fedsim.report.read_parquet import read_columns
 from fedsim.report.summary import read_summary
 from fedsim.runtime.budget import MEASURES
-from fedsim.studies.answer_files import Answers, read_folder
+from fedsim.studies.answer_files import NOT_FINITE, Answers, read_folder
 from fedsim.studies.plan import Setting, load_study
 
 FOLDER = Path(__file__).parents[1] / "scenarios" / "papers"
@@ -166,10 +166,11 @@ def _problem(answers: Answers, name: str, folder: Path) -> str | None:
     file = STUDIES / f"{name}.toml"
     if not file.is_file():
         return f"there is no {file}"
-    if answers.failed:
-        run, why = next(iter(answers.failed.items()))
-        count = number_format.several(len(answers.failed), "run")
-        return f"{count} missing or failed, such as {run}: {why}"
+    # A run that has diverged is a result too: its accuracy counts as it was measured.
+    failed = {run: why for run, why in answers.failed.items() if why != NOT_FINITE}
+    if failed:
+        run, why = next(iter(failed.items()))
+        return f"{number_format.several(len(failed), 'run')} missing or failed, such as {run}: {why}"
     expected = {run.label: run.scenario_toml for run in load_study(file).runs}
     if any(expected.get(run.label) != run.scenario_toml for run in answers.plan.runs):
         return f"{file.name} has changed since: run it again"
@@ -249,7 +250,7 @@ def row(answers: Answers, setting: Setting, seed: int, folder: Path) -> dict[str
         **{path: chosen[path] for path in answers.plan.tuned},
         "seed": seed,
         **{key: "" if share is None else f"{100 * share:.4f}" for key, share in shown.items()},
-        "loss": f"{summary['loss']['personal_mean']:.6g}",
+        "loss": "" if (loss := summary["loss"]["personal_mean"]) is None else f"{loss:.6g}",
         "bytes": sum(summary[key] for key in ("bytes_up", "bytes_down", "data_up", "data_down")),
         "parameters": summary["parameters_up"] + summary["parameters_down"],
         **dict(_targets(answers, setting, seed)),
