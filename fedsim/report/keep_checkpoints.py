@@ -53,13 +53,11 @@ class StoredPast:
 
     Attributes:
         checkpoint: Its values.
-        checkpoints: Where it is.
         load: Gives what was alive.
         contents: What the growing files held, by name.
     """
 
     checkpoint: Checkpoint
-    checkpoints: CheckpointFolder
     load: Load
     contents: Mapping[str, Content]
 
@@ -81,7 +79,7 @@ class StoredPast:
                     name: _content(folder / name, position)
                     for name, position in zip(_FILES, checkpoint.positions, strict=True)
                 }
-                return cls(checkpoint, checkpoints, checkpoints.load(number), contents)
+                return cls(checkpoint, checkpoints.load(number), contents)
             except DecodeError as error:
                 tell(f"the checkpoint after round {number} is not whole, and is passed over: {error}")
         return None
@@ -107,7 +105,6 @@ class StoredPast:
         def end() -> None:
             if (trace.hash(), now_ns()) != (checkpoint.trace.digest, checkpoint.at_ns):
                 raise differs(f"it ends at {now_ns()} ns, not at {checkpoint.at_ns} ns, or has another hash")
-            self.checkpoints.remove_after(checkpoint.rounds)
             files.go_on()
 
         entries = msgpack.Unpacker(BytesIO(self.contents[_FILES[2]]), strict_map_key=False)

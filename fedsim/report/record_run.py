@@ -142,6 +142,7 @@ def record(
         running.tell(**_state(plan, with_checkpoints, began, before))
         if goes_on:
             tell(f"{folder}: {_going_on(past)}")
+            checkpoints.remove_after(-1 if past is None else past.checkpoint.rounds)
         write(path / "scenario.toml", written.encode(), mend=MEND, private=False, place=folder)
         times = plan.parts.executor.job_times = JobTimes() if profile else None
         observed: list[Recorder] = []

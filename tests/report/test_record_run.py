@@ -393,6 +393,19 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(
     assert done.summary["model_hash"] == whole.summary["model_hash"]
 
 
+def test_without_a_whole_checkpoint_a_run_begins_anew(
+    make_parts: Callable[..., Parts], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CheckpointKeeper, "_is_due", lambda *_: True)
+    plan, folder, told = Plan("tiny", "fedavg", "", make_parts(rounds=4)), tmp_path / "run", list[str]()
+    interrupted(plan, folder, 4)
+    (folder / "log.jsonl").write_text("")
+    done = record(plan, folder, tell=told.append)
+    assert told[-1] == f"{folder}: there is no whole checkpoint, so the run begins anew"
+    assert len(told) == 4
+    assert done.summary["trace_hash"] == record(plan, tmp_path / "whole").summary["trace_hash"]
+
+
 def test_a_run_is_begun_anew_on_demand_or_without_a_checkpoint(
     plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
