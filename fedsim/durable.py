@@ -56,11 +56,11 @@ def reopen(path: Path, place: Path, mend: str, num_bytes: int) -> BinaryIO:
 
 
 @contextmanager
-def replacing(path: Path, place: Path, mend: str) -> Iterator[BinaryIO]:
+def replacing(path: Path, place: Path, mend: str, *, private: bool = False) -> Iterator[BinaryIO]:
     """Yield a file to write into, which stands at its path when the block ends without an exception."""
     beside = path.with_name(f"{path.name}{PART}")
     try:
-        with create(beside, place, mend) as file:
+        with create(beside, place, mend, private=private) as file:
             yield file
         with telling(place, mend):
             beside.replace(path)
@@ -73,21 +73,14 @@ def replacing(path: Path, place: Path, mend: str) -> Iterator[BinaryIO]:
 def write(path: Path, *pieces: Buffer, mend: str, private: bool = True, place: Path | None = None) -> None:
     """Write a file, or replace one, atomically and durably; errors name the place that it belongs to."""
     place = place or path
-    beside = path.with_name(f"{path.name}{PART}")
-    try:
-        with create(beside, place, mend, private=private) as file:
-            for piece in pieces:
-                file.write(piece)
-            file.flush()
-            with telling(place, mend):
-                os.fsync(file.fileno())
+    with replacing(path, place, mend, private=private) as file:
+        for piece in pieces:
+            file.write(piece)
+        file.flush()
         with telling(place, mend):
-            beside.replace(path)
-            sync(path.parent)
-    except BaseException:
-        with suppress(OSError):
-            beside.unlink()
-        raise
+            os.fsync(file.fileno())
+    with telling(place, mend):
+        sync(path.parent)
 
 
 def sync(path: Path) -> None:

@@ -21,8 +21,8 @@ import tempfile
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import indent
@@ -125,26 +125,36 @@ def shown(one: Verdict, scenario: RandomScenario) -> str:
     return f"seed {one.seed} failed:\n{faults}\n{scenario.toml}{''.join(files)}"
 
 
-def main() -> int:
-    """Check all seeds; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+def options(doc: str | None) -> argparse.ArgumentParser:
+    """Return what reads the options of a tool that checks seeds."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--seeds", default="0-199", help="such as 0-199 or 7 (default 0-199)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (default: cores)")
-    arguments = parser.parse_args()
-    first, _, last = arguments.seeds.partition("-")
+    return parser
+
+
+def check(look: Callable[[int], Verdict], seeds: str, pool: Executor) -> int:
+    """Check all seeds, print the failures and a summary, and return the exit status."""
+    first, _, last = seeds.partition("-")
     ends, reasons = Counter[str](), Counter[str]()
-    spawn = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
-    with ProcessPoolExecutor(arguments.workers, spawn) as pool:
-        for one in pool.map(examine, range(int(first), int(last or first) + 1)):
-            ends[one.end] += 1
-            if one.why:
-                reasons[f"{one.end}: {one.why.splitlines()[-1].strip()[:150]}"] += 1
-            if one.faults:
-                print(shown(one, random_scenario(one.seed)), flush=True)
+    for one in pool.map(look, range(int(first), int(last or first) + 1)):
+        ends[one.end] += 1
+        if one.why:
+            reasons[f"{one.end}: {one.why.splitlines()[-1].strip()[:150]}"] += 1
+        if one.faults:
+            print(shown(one, random_scenario(one.seed)), flush=True)
     for reason, number in reasons.most_common():
         print(f"{number} {reason}")
     print(f"{ends.total()} seeds: {dict(ends)}")
     return 1 if ends["failed"] else 0
+
+
+def main() -> int:
+    """Check all seeds; return the exit status."""
+    arguments = options(__doc__).parse_args()
+    spawn = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
+    with ProcessPoolExecutor(arguments.workers, spawn) as pool:
+        return check(examine, arguments.seeds, pool)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ is no failure, nor is a run that ends as its scenario allows::
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
 import shutil
@@ -22,10 +21,11 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from check_random_runs import Verdict, differences, shown
+from check_random_runs import Verdict, check, differences, options
 from random_scenarios import random_scenario
 
 from fedsim.errors import RunError, UserError
@@ -34,6 +34,12 @@ from fedsim.report.record_run import record
 from fedsim.rng import Key
 from fedsim.scenario import Plan, load_scenario
 
+EVENTS = (
+    *("dispatch", "drop", "late", "reject", "merge", "round_end", "evaluation", "stop"),
+    *("transfer_start", "coded", "transfer_end", "transfer_copy", "job_start", "job_end"),
+    *("leave", "return", "abandon"),
+)
+"""All kinds of records of a trace in virtual time."""
 MAX_KILLS = 3
 MORE_ROUNDS = 4
 """Rounds beside those of the random scenario, so that there are checkpoints."""
@@ -70,8 +76,7 @@ def attempt(
 
     def observe(recorder: Any, parts: Any) -> None:
         if at_event is not None:
-            kinds = "dispatch", "transfer_start", "transfer_end", "job_start", "job_end", "merge", "round_end"
-            recorder.trace.listen(dict.fromkeys(kinds, lambda *_: die_after("events", at_event)))
+            recorder.trace.listen(dict.fromkeys(EVENTS, lambda *_: die_after("events", at_event)))
 
     keeper: Any = CheckpointKeeper
     keeper._write, keeper._is_due = write, lambda *_: True
@@ -109,18 +114,22 @@ def killed(
     return end
 
 
-def verdict(seed: int, place: Path) -> Verdict:
-    """Run the scenario of a seed in an empty folder, kill it on the way, resume it, and compare."""
+def prepared(seed: int, place: Path) -> tuple[int, int]:
+    """Write the scenario of a seed into an empty folder; return its numbers of rounds and of workers."""
     scenario = random_scenario(seed)
     for name, text in {**scenario.files, "scenario.toml": scenario.toml}.items():
         (place / name).write_text(text, encoding="utf-8")
-    rounds, draws = scenario.tables["run"]["rounds"] + MORE_ROUNDS, Key.root(seed).child("kills").numpy()
+    return scenario.tables["run"]["rounds"] + MORE_ROUNDS, scenario.tables["engine"]["workers"]
+
+
+def verdict(seed: int, place: Path) -> Verdict:
+    """Run the scenario of a seed in an empty folder, kill it on the way, resume it, and compare."""
+    (rounds, workers), draws = prepared(seed, place), Key.root(seed).child("kills").numpy()
     began_s = time.monotonic()
     end, why = _whole(place, rounds)
     took_s = time.monotonic() - began_s
     if end in ("refused", "failed"):
         return Verdict(seed, end, (why,) if end == "failed" else (), why)
-    workers: int = scenario.tables["engine"]["workers"]
     for _ in range(MAX_KILLS):
         is_late, workers = draws.random() < 0.5, workers % 4 + 1
         after = int(draws.integers(1, 4)) if is_late else None
@@ -134,13 +143,9 @@ def verdict(seed: int, place: Path) -> Verdict:
 
 def each_event(seed: int, place: Path) -> Iterator[Verdict]:
     """Kill the run of a seed once after each event of its trace, resume it each time, and compare."""
-    scenario, number = random_scenario(seed), 0
-    for name, text in {**scenario.files, "scenario.toml": scenario.toml}.items():
-        (place / name).write_text(text, encoding="utf-8")
-    rounds, workers = scenario.tables["run"]["rounds"] + MORE_ROUNDS, scenario.tables["engine"]["workers"]
+    rounds, workers = prepared(seed, place)
     first = _whole(place, rounds)
-    while True:
-        number += 1
+    for number in count(1):
         if killed(place, rounds, workers, number, None, MAX_S) is not None:
             return
         yield _compared(seed, place, first, killed(place, rounds, workers, None, None, MAX_S))
@@ -177,25 +182,11 @@ def examine(seed: int, *, at_each_event: bool = False) -> Verdict:
 
 def main() -> int:
     """Check all seeds; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--seeds", default="0-199", help="such as 0-199 or 7 (default 0-199)")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (default: cores)")
+    parser = options(__doc__)
     parser.add_argument("--each-event", action="store_true", help="kill each run after each of its events")
     arguments = parser.parse_args()
-    first, _, last = arguments.seeds.partition("-")
-    ends, reasons = Counter[str](), Counter[str]()
-    look = partial(examine, at_each_event=arguments.each_event)
     with ThreadPoolExecutor(arguments.workers) as pool:
-        for one in pool.map(look, range(int(first), int(last or first) + 1)):
-            ends[one.end] += 1
-            if one.why:
-                reasons[f"{one.end}: {one.why.splitlines()[-1].strip()[:150]}"] += 1
-            if one.faults:
-                print(shown(one, random_scenario(one.seed)), flush=True)
-    for reason, number in reasons.most_common():
-        print(f"{number} {reason}")
-    print(f"{ends.total()} seeds: {dict(ends)}")
-    return 1 if ends["failed"] else 0
+        return check(partial(examine, at_each_event=arguments.each_event), arguments.seeds, pool)
 
 
 if __name__ == "__main__":

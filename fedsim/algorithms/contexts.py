@@ -139,7 +139,7 @@ class ServerContext(Context):
         num_rounds: How many rounds the run has.
         num_clients: Clients in the population.
         num_eligible: Those of them that can take part: with training samples, and the memory for the job.
-        work: Notes what the hook does in virtual time; None where nobody wants to know.
+        work: Notes what the hook does in virtual time; None if no checkpoints are kept.
     """
 
     def __init__(

@@ -42,10 +42,7 @@ def resume(
 ) -> None:
     """Go on with an interrupted run."""
     plan = resumed_plan(folder, overrides, track)
-    options = Options(
-        out=folder, force=False, verify=False, track=track, live=live, quiet=quiet,
-        scenario_file=folder, overrides=(), algorithm=None, seed=None,
-    )  # fmt: skip
+    options = OutputOptions(out=folder, force=False, verify=False, track=track, live=live, quiet=quiet)
     run_and_show(plan, folder, simulate, "memory", options, goes_on=True)
 
 
@@ -65,7 +62,7 @@ def run_and_show(
     folder: Path,
     perform: Perform,
     bus: Bus,
-    options: Options,
+    options: OutputOptions,
     *,
     profile: bool = False,
     goes_on: bool | None = None,

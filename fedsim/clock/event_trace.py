@@ -10,7 +10,6 @@ instants and values.
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -299,18 +298,12 @@ class StoredTrace:
                 listener(*record[1:])
 
 
-def stored_hash(file: BinaryIO, num_bytes: int | None = None) -> str:
-    """Return the hash of a stream's records, as :meth:`Trace.hash` gave it.
-
-    Args:
-        file: The stream.
-        num_bytes: Where it is taken to end; None for its end.
-    """
+def stored_hash(file: BinaryIO) -> str:
+    """Return the hash of a stream's records, as :meth:`Trace.hash` gave it."""
     digest = _new_digest()
-    left = (sys.maxsize if num_bytes is None else num_bytes) - len(file.read(len(_HEADER)))
-    while piece := file.read(min(left, _READ_AT_ONCE)):
+    file.read(len(_HEADER))
+    while piece := file.read(_READ_AT_ONCE):
         digest.update(piece)
-        left -= len(piece)
     return digest.hexdigest()
 
 

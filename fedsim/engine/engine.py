@@ -71,7 +71,7 @@ class Engine:
         self.fit_job_cache = FitJobCache(self.costs)
         self.trace = trace
         self._sequence = 0
-        self.num_observed = 0  # one after the other
+        self.num_observed = 0  # jobs; those that are observed side by side count as one
         self.pending_fits = PendingFits()
         self._under_way: dict[int, dict[RunningRequest, None]] = {}  # by client
         self._away: set[int] = set()  # asked for membership only: a set has no order
@@ -130,16 +130,15 @@ class Engine:
         promise = self.submit(job, loop.now_ns)
         number = self.num_observed + 1
         try:
-            await self.pass_observation()
+            await self.wait_as_observed()
         except asyncio.CancelledError:
             promise.cancel()
             raise
-        # Those that go on side by side count once.
         self.num_observed = max(self.num_observed, number)
         return self._result(job, promise, _nowhere)
 
-    async def pass_observation(self) -> None:
-        """Let pass what does so at this instant while a job is observed, without any job."""
+    async def wait_as_observed(self) -> None:
+        """Wait as :meth:`observe` does for a job, without a job."""
         loop = _virtual_loop()
         future: asyncio.Future[None] = loop.create_future()
         timer = loop.call_at_ns(loop.now_ns, future.set_result, None, event_class=EventClass.JOIN)

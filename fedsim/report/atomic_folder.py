@@ -109,9 +109,12 @@ def hidden_beside(folder: Path) -> Iterator[Path]:
                 parent.rmdir()
 
 
-def write_file(file: Path, content: bytes) -> None:
-    """Write a file into a folder that exists; a crash leaves the old content, if any, or the new."""
-    write(file.resolve(), content, mend=MEND, private=False)
+def write_file(file: Path, *pieces: bytes | memoryview, place: Path | None = None) -> None:
+    """Write a file into a folder that exists; a crash leaves the old content, if any, or the new.
+
+    Errors name the place that it belongs to, or itself.
+    """
+    write(file.resolve(), *pieces, mend=MEND, private=False, place=place)
 
 
 def new(path: Path, place: Path) -> BinaryIO:

@@ -18,7 +18,6 @@ import os
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from mmap import mmap
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -29,14 +28,14 @@ from fedsim import durable
 from fedsim.data.fingerprints import Fingerprint
 from fedsim.errors import DecodeError
 from fedsim.params import Array
-from fedsim.report.atomic_folder import MEND
+from fedsim.report.atomic_folder import MEND, write_file
 from fedsim.runtime.past.repeated_hooks import differs
 from fedsim.runtime.past.snapshot import Snapshot
 from fedsim.runtime.state_encoding import Reader, StateLimits, Writer
 from fedsim.walk import little_endian, octets
 
 FOLDER = "checkpoints"
-JOURNAL = "journal.msgpack"
+JOURNAL = f"{FOLDER}/journal.msgpack"
 FORMAT = "fedsim checkpoint 1"
 
 MAX_DEAD_SHARE = 0.5
@@ -48,9 +47,6 @@ _DIGEST_BYTES = 16
 
 Known: TypeAlias = Callable[..., Any]
 """Gives an object of the run by what it is called."""
-
-Content: TypeAlias = bytes | mmap
-"""What a file holds, in memory or mapped to it."""
 
 Load: TypeAlias = Callable[[Collection[type], Known], Snapshot]
 """Gives what was alive, told which classes may occur and what gives known objects."""
@@ -79,18 +75,13 @@ class Checkpoint:
         rounds: Rounds that had ended.
         at_ns: Virtual time, ns.
         data: The fingerprint of the data.
-        positions: How far trace, log and journal had come; the digest of the trace is its hash.
+        positions: How far trace, log and journal had come, by their paths in the folder.
     """
 
     rounds: int
     at_ns: int
     data: Fingerprint
-    positions: Sequence[Position]
-
-    @property
-    def trace(self) -> Position:
-        """How far the trace had come."""
-        return self.positions[0]
+    positions: Mapping[str, Position]
 
 
 PackedSnapshot: TypeAlias = tuple[bytes, Sequence[Array]]
@@ -129,6 +120,7 @@ class CheckpointFolder:
         self._keep = keep
         # Where arrays are that are still in use; by identity, which nothing else has while they live.
         self._places: dict[int, tuple[weakref.ref[Array], Place]] = {}
+        self._needs: dict[int, set[int]] = {}  # by checkpoint, the files of arrays
 
     def write(self, checkpoint: Checkpoint, packed_snapshot: PackedSnapshot) -> None:
         """Write a checkpoint, and remove the oldest ones.
@@ -147,10 +139,9 @@ class CheckpointFolder:
         listed = [(*place, array.dtype.str, array.shape, array.flags.writeable) for place, array in pairs]
         values = checkpoint.rounds, checkpoint.at_ns, checkpoint.data, checkpoint.positions
         packed = msgpack.packb((FORMAT, values, tree, listed))
-        durable.write(
-            self._file(number, _SUFFIX), digest(packed), packed, mend=MEND, private=False, place=self._place
-        )
-        self._remove_old({place[0] for place in places})
+        self._write(number, _SUFFIX, digest(packed), packed)
+        self._needs[number] = {place[0] for place in places}
+        self._remove_old()
 
     def _placed(self, arrays: Sequence[Array], number: int) -> list[Place]:
         """Write the arrays that are in no file yet; return where each one is."""
@@ -189,17 +180,22 @@ class CheckpointFolder:
             if length < (1 - MAX_DEAD_SHARE) * self._file(number, _ARRAYS).stat().st_size
         }
 
-    def _remove_old(self, in_use: set[int]) -> None:
+    def _remove_old(self) -> None:
         """Remove all but the newest checkpoints, and the arrays that none of those needs."""
         with durable.telling(self._place, MEND):
-            numbers = self.numbers()
-            for number in numbers[: -self._keep]:
+            for number in self.numbers()[: -self._keep]:
                 self._file(number, _SUFFIX).unlink()
-            for number in numbers[-self._keep :]:
-                in_use |= {place[0] for place in self._read(number)[3]}
+                self._needs.pop(number, None)
+            in_use = set[int]().union(*map(self._needed, self.numbers()))
             for file in self.path.glob(f"*{_ARRAYS}"):
                 if int(file.stem) not in in_use:
                     file.unlink()
+
+    def _needed(self, number: int) -> set[int]:
+        """Return the numbers of the files of arrays that a checkpoint needs."""
+        if number not in self._needs:
+            self._needs[number] = {place[0] for place in self._read(number)[3]}
+        return self._needs[number]
 
     # Reading
 
@@ -207,35 +203,27 @@ class CheckpointFolder:
         """Return after which rounds there are checkpoints, ascending."""
         return sorted(int(file.stem) for file in self.path.glob(f"*{_SUFFIX}") if file.stem.isdigit())
 
-    def values(self, number: int) -> Checkpoint:
-        """Return the values of a checkpoint.
+    def read(self, number: int) -> tuple[Checkpoint, Load]:
+        """Return a checkpoint, and what gives what was alive.
 
         Raises:
             DecodeError: It is damaged.
         """
-        rounds, at_ns, data, positions = self._read(number)[1]
-        return Checkpoint(rounds, at_ns, data, tuple(Position(*position) for position in positions))
-
-    def load(self, number: int) -> Load:
-        """Return what gives what was alive, told which classes may occur and what gives known objects.
-
-        Raises:
-            DecodeError: The checkpoint is damaged.
-        """
-        _, _, packed, listed = self._read(number)
+        _, (rounds, at_ns, data, positions), packed, listed = self._read(number)
         tree = msgpack.unpackb(packed, use_list=False, strict_map_key=False)
         arrays = list(self._arrays(listed))
 
-        def snapshot(classes: Collection[type], known: Known) -> Snapshot:
-            read: Snapshot = Reader(arrays, classes, _LIMITS, known, is_trusted=True).value(tree, "run")
+        def load(classes: Collection[type], known: Known) -> Snapshot:
+            snapshot: Snapshot = Reader(arrays, classes, _LIMITS, known, is_trusted=True).value(tree, "run")
             self._places = {
                 id(array): (weakref.ref(array), tuple(place))
                 for array, (*place, _, _, is_writeable) in zip(arrays, listed, strict=True)
                 if not is_writeable
             }
-            return read
+            return snapshot
 
-        return snapshot
+        reached = {name: Position(*position) for name, position in positions.items()}
+        return Checkpoint(rounds, at_ns, data, reached), load
 
     def _arrays(self, listed: Sequence[Sequence[Any]]) -> Iterator[Array]:
         contents: dict[int, bytes] = {}
@@ -272,8 +260,7 @@ class CheckpointFolder:
             raise DecodeError(f"{number}{suffix} cannot be read: {error.strerror}") from None
 
     def _write(self, number: int, suffix: str, *pieces: bytes | memoryview) -> None:
-        file = self._file(number, suffix)
-        durable.write(file, *pieces, mend=MEND, private=False, place=self._place)
+        write_file(self._file(number, suffix), *pieces, place=self._place)
 
     def _file(self, number: int, suffix: str) -> Path:
         return self.path / f"{number}{suffix}"
@@ -291,7 +278,7 @@ class GrowingFile:
     """
 
     def __init__(
-        self, path: Path, place: Path, past: Content | None = None, *, is_repeated: bool = False
+        self, path: Path, place: Path, past: bytes | None = None, *, is_repeated: bool = False
     ) -> None:
         self._path, self._place, self._past = path, place, past
         self._is_repeated, self._num_repeated = is_repeated, 0
@@ -340,6 +327,6 @@ class GrowingFile:
         self._num_repeated = end
 
 
-def digest(content: Content | memoryview) -> bytes:
+def digest(content: bytes | memoryview) -> bytes:
     """Return 16 bytes that identify some bytes."""
     return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from io import BytesIO
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from time import perf_counter
 
 import msgpack
 
 from fedsim.algorithms.contexts import Initial
-from fedsim.clock import Trace, now_ns
-from fedsim.clock.event_trace import stored_hash, stored_records
+from fedsim.clock import now_ns
+from fedsim.clock.event_trace import stored_records
 from fedsim.data import FederatedData
 from fedsim.data.fingerprints import Fingerprint, differences, fingerprint
 from fedsim.durable import telling
@@ -24,7 +23,6 @@ from fedsim.report.checkpoints import (
     JOURNAL,
     Checkpoint,
     CheckpointFolder,
-    Content,
     GrowingFile,
     Load,
     PackedSnapshot,
@@ -59,7 +57,7 @@ class StoredPast:
 
     checkpoint: Checkpoint
     load: Load
-    contents: Mapping[str, Content]
+    contents: Mapping[str, bytes]
 
     @classmethod
     def newest(
@@ -74,23 +72,18 @@ class StoredPast:
         """
         for number in reversed(checkpoints.numbers()):
             try:
-                checkpoint = checkpoints.values(number)
-                contents = {
-                    name: _content(folder / name, position)
-                    for name, position in zip(_FILES, checkpoint.positions, strict=True)
-                }
-                return cls(checkpoint, checkpoints.load(number), contents)
+                checkpoint, load = checkpoints.read(number)
+                contents = {name: _content(folder / name, at) for name, at in checkpoint.positions.items()}
+                return cls(checkpoint, load, contents)
             except DecodeError as error:
                 tell(f"the checkpoint after round {number} is not whole, and is passed over: {error}")
         return None
 
-    def past(self, parts: Parts, trace: Trace, files: RunFiles) -> Past:
-        """Return what the run repeats before it goes on.
+    def past(self, parts: Parts, files: RunFiles) -> Past:
+        """Return what the run repeats before it goes on; its trace is then compared with that in the files.
 
-        Args:
-            parts: What the run is made of.
-            trace: Where the past is recorded once more.
-            files: The files of the run.
+        Raises:
+            RunError: The run has other data now.
         """
         kinds, checkpoint = kinds_of(parts), self.checkpoint
         if phrases := differences(fingerprint(parts.data), checkpoint.data):
@@ -103,29 +96,23 @@ class StoredPast:
                 raise differs(str(error)) from None
 
         def end() -> None:
-            if (trace.hash(), now_ns()) != (checkpoint.trace.digest, checkpoint.at_ns):
-                raise differs(f"it ends at {now_ns()} ns, not at {checkpoint.at_ns} ns, or has another hash")
+            if now_ns() != checkpoint.at_ns:
+                raise differs(f"it ends at {now_ns()} ns, not at {checkpoint.at_ns} ns")
             files.go_on()
 
-        entries = msgpack.Unpacker(BytesIO(self.contents[_FILES[2]]), strict_map_key=False)
+        entries = msgpack.Unpacker(BytesIO(self.contents[JOURNAL]), strict_map_key=False)
         work = PastWork(stored_records(BytesIO(self.contents[TRACE])))
         return Past(load, work, list(entries), checkpoint.rounds, kinds, end)
 
 
-def _content(file: Path, position: Position) -> Content:
+def _content(file: Path, position: Position) -> bytes:
     """Return the first bytes of a file, if they are what they were."""
-    num_bytes = position.num_bytes
     try:
         with file.open("rb") as opened:
-            if file.name != TRACE:
-                content: Content = opened.read(num_bytes)
-                is_same = digest(content).hex() == position.digest
-            else:
-                content = mmap(opened.fileno(), num_bytes, access=ACCESS_READ)
-                is_same = stored_hash(opened, num_bytes) == position.digest
-    except (OSError, ValueError) as error:  # ValueError: it is shorter
-        raise DecodeError(f"{file.name} cannot be read as far as that: {error}") from None
-    if not is_same:
+            content = opened.read(position.num_bytes)
+    except OSError as error:
+        raise DecodeError(f"{file.name} cannot be read: {error.strerror}") from None
+    if digest(content).hex() != position.digest:
         raise DecodeError(f"{file.name} is damaged")
     return content
 
@@ -140,33 +127,30 @@ class RunFiles:
         with_journal: Whether there is a journal.
 
     Attributes:
-        trace: Its events.
-        log: Drops, rejections and rounds in words.
-        journal: What values decided; None where no checkpoints are kept.
+        by_name: The trace, the log and, if there is one, the journal, by their paths in the folder.
     """
 
     def __init__(self, folder: Path, place: Path, past: StoredPast | None, *, with_journal: bool) -> None:
         if with_journal:
             with telling(place, MEND):
                 (folder / FOLDER).mkdir(exist_ok=True)
-        self._files: list[GrowingFile] = []
+        self.by_name: dict[str, GrowingFile] = {}
         try:
-            for name in _FILES if with_journal else _FILES[:2]:
+            for name in (TRACE, LOG, JOURNAL) if with_journal else (TRACE, LOG):
                 content = None if past is None else past.contents[name]
-                self._files.append(GrowingFile(folder / name, place, content, is_repeated=name == TRACE))
+                file = GrowingFile(folder / name, place, content, is_repeated=name == TRACE)
+                self.by_name[name] = file
         except BaseException:
             self.close()
             raise
-        self.trace, self.log, *journal = self._files
-        self.journal = journal[0] if journal else None
 
-    def positions(self) -> tuple[Position, ...]:
+    def positions(self) -> dict[str, Position]:
         """Bring all files to the disk; return how far each has come."""
-        return tuple(file.position() for file in self._files)
+        return {name: file.position() for name, file in self.by_name.items()}
 
     def go_on(self) -> None:
         """The past is over: append to the files from now on."""
-        for file in self._files:
+        for file in self.by_name.values():
             file.go_on()
 
     def __enter__(self) -> RunFiles:
@@ -178,16 +162,13 @@ class RunFiles:
     def close(self) -> None:
         """Close the files; raise what the first of them raises."""
         refused = list[FileError]()
-        for file in self._files:
+        for file in self.by_name.values():
             try:
                 file.close()
             except FileError as error:
                 refused.append(error)
         if refused:
             raise refused[0]
-
-
-_FILES = TRACE, LOG, f"{FOLDER}/{JOURNAL}"
 
 
 @dataclass(eq=False)
@@ -199,25 +180,23 @@ class CheckpointKeeper:
         data: The data of the run.
         files: The files of the run.
         checkpoints: Where they are kept.
-        trace: The trace of the run.
         classes: The classes that may be in one.
         tell: Told if none can be kept.
         kept: Called after each.
-        journal: Told of what values decide.
+        journal: Notes what values decide.
     """
 
     config: CheckpointConfig
     data: FederatedData
     files: RunFiles
     checkpoints: CheckpointFolder
-    trace: Trace
     classes: Collection[type]
     tell: Callable[[str], object]
     kept: Callable[[], object]
     journal: Journal = field(init=False)
 
     def __post_init__(self) -> None:
-        self.journal = Journal(self.files.journal.write if self.files.journal is not None else len)
+        self.journal = Journal(self.files.by_name[JOURNAL].write)
         self._rounds = 0
         self._at_s, self._cost_s = perf_counter(), FIRST_COST_S
         self._is_over = False
@@ -225,7 +204,7 @@ class CheckpointKeeper:
 
     def go_on(self, checkpoint: Checkpoint) -> None:
         """Count from a checkpoint on, from which the run goes on."""
-        self._rounds = checkpoint.rounds
+        self._rounds, self._data = checkpoint.rounds, checkpoint.data
 
     def end_round(self, rounds: int, snapshot: Callable[[], Snapshot], initial: StartValues) -> None:
         """Keep a checkpoint if it is time to."""
@@ -254,12 +233,9 @@ class CheckpointKeeper:
         return is_wanted and passed_s * self.config.max_share >= self._cost_s
 
     def _write(self, rounds: int, packed: PackedSnapshot) -> None:
-        trace, *others = self.files.positions()
-        trace = trace._replace(digest=self.trace.hash())
         if self._data is None:
             self._data = fingerprint(self.data)
-        checkpoint = Checkpoint(rounds, now_ns(), self._data, (trace, *others))
-        self.checkpoints.write(checkpoint, packed)
+        self.checkpoints.write(Checkpoint(rounds, now_ns(), self._data, self.files.positions()), packed)
 
     def _give_up(self, why: str) -> None:
         self._is_over = True

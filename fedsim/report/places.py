@@ -110,7 +110,7 @@ def holds_unfinished(folder: Path, scenario_toml: str) -> bool:
 
 
 def is_own(folder: Path, scenario_toml: str, bus: Bus = "memory") -> bool:
-    """Whether a folder holds a run that would leave the same results again, finished or not."""
+    """Whether a folder holds this run: finished, with the same results as it would leave again, or not."""
     return holds_run(folder, scenario_toml, bus) or holds_unfinished(folder, scenario_toml)
 
 

@@ -36,16 +36,16 @@ import structlog
 from fedsim import __version__
 from fedsim.bus import Log
 from fedsim.clock import Trace, now_s
-from fedsim.durable import sync, telling, write
+from fedsim.durable import sync, telling
 from fedsim.engine.job_times import JobTimes
 from fedsim.errors import Fault, ScenarioError
 from fedsim.numerals import scalar
-from fedsim.report.atomic_folder import MARK, MEND, check_folders
+from fedsim.report.atomic_folder import MARK, MEND, check_folders, write_file
 from fedsim.report.checkpoints import FOLDER, CheckpointFolder
 from fedsim.report.cost_breakdown import Summary
 from fedsim.report.divergence import divergence, rejections
 from fedsim.report.job_time_file import REAL_TIME, packed
-from fedsim.report.keep_checkpoints import CheckpointKeeper, RunFiles, StoredPast
+from fedsim.report.keep_checkpoints import LOG, TRACE, CheckpointKeeper, RunFiles, StoredPast
 from fedsim.report.places import can_go_on, holds_run, is_own
 from fedsim.report.provenance import Bus, library_version, provenance
 from fedsim.report.read_results import to_json
@@ -130,20 +130,23 @@ def record(
     check_folders([folder], force=force)
     place = (known_as or folder).resolve()
     follow = Following(plan.trackers, TrackedRun(place.name, place.parent, written), tell)
+    began = _Beginning()
+    state = _state(plan, with_checkpoints, began)
     with (
         closing(follow),
-        unfinished(folder, force=force, goes_on=goes_on, at_end=is_repeated) as running,
+        unfinished(folder, state, force=force, goes_on=goes_on, at_end=is_repeated) as running,
     ):
         path = running.path
         checkpoints = CheckpointFolder(path, plan.checkpoint.keep, folder)
-        before = read_state(path) if goes_on else None
-        past = StoredPast.newest(path, checkpoints, tell) if goes_on else None
-        began = _Beginning() if before is None else _Beginning.of(before)
-        running.tell(**_state(plan, with_checkpoints, began, before))
+        past = None
         if goes_on:
-            tell(f"{folder}: {_going_on(past)}")
+            before = read_state(path)
+            began = _Beginning.of(before)
+            running.tell(**_state(plan, with_checkpoints, began) | {"summary": before["summary"]})
+            past = StoredPast.newest(path, checkpoints, tell)
             checkpoints.remove_after(-1 if past is None else past.checkpoint.rounds)
-        write(path / "scenario.toml", written.encode(), mend=MEND, private=False, place=folder)
+            tell(f"{folder}: {_going_on(past)}")
+        write_file(path / "scenario.toml", written.encode(), place=folder)
         times = plan.parts.executor.job_times = JobTimes() if profile else None
         observed: list[Recorder] = []
 
@@ -164,22 +167,22 @@ def record(
             write_tables(path, plan.parts, result, folder)
             summary = summarise(plan, result, began.passed_s(), None)
             host = provenance(plan, began.at, summary["wall_s"], bus, status=RUNNING)
-            write(path / "run.json", to_json(host), mend=MEND, private=False, place=folder)
+            write_file(path / "run.json", to_json(host), place=folder)
             running.tell(wall_s=summary["wall_s"], summary=summary)
 
         with RunFiles(path, folder, past, with_journal=with_checkpoints) as files:
-            log = line_log(files.log)
+            log = line_log(files.by_name[LOG])
             log.info("begin", scenario=plan.name, algorithm=plan.algorithm, seed=plan.parts.seed)
-            trace = Trace(files.trace, keep=plan.parts.verify)
+            trace = Trace(files.by_name[TRACE], keep=plan.parts.verify)
             if with_checkpoints:
                 classes = Snapshot.classes(plan.parts.algorithm, kinds_of(plan.parts))
                 keeper = CheckpointKeeper(
-                    plan.checkpoint, plan.parts.data, files, checkpoints, trace, classes, tell, show
+                    plan.checkpoint, plan.parts.data, files, checkpoints, classes, tell, show
                 )
                 perform = partial(perform, keeper=keeper)
                 if past is not None:
                     keeper.go_on(past.checkpoint)
-                    perform = partial(perform, past=past.past(plan.parts, trace, files))
+                    perform = partial(perform, past=past.past(plan.parts, files))
                     past = None  # what it holds may be large
             result = perform(plan.parts, trace=trace, log=log, watch=end_round, observe=observe_too)
             if result.non_finite is not None:
@@ -210,7 +213,7 @@ def record(
             for file in path.rglob("*"):
                 sync(file)
         for name, content in contents.items():
-            write(path / name, content, mend=MEND, private=False, place=folder)
+            write_file(path / name, content, place=folder)
         shutil.rmtree(path / FOLDER, ignore_errors=True)
         follow.summary = summary
     return Recorded(folder.resolve(), summary, result, models, notes)
@@ -230,10 +233,7 @@ def resumed_plan(folder: Path, overrides: Overrides = (), trackers: Sequence[str
     """
     state, file = check_resumable(folder), folder / "scenario.toml"
     read = [".".join(one.keys) for one in parsed(overrides, str(file)) if isinstance(one, Override)]
-    problem, mend = (
-        "a run that goes on keeps it",
-        f"replace {' or '.join(SAME_RESULTS)} alone, or begin another run",
-    )
+    problem, mend = "a run that goes on keeps it", f"replace {' or '.join(SAME_RESULTS)} alone"
     if faults := [Fault(path, problem, mend) for path in read if path not in SAME_RESULTS]:
         raise ScenarioError(faults, str(file))
     scenario = load_scenario(file, {"run.checkpoint": state["checkpoint"]})
@@ -272,9 +272,7 @@ def _going_on(past: StoredPast | None) -> str:
     return f"the run goes on after round {past.checkpoint.rounds}"
 
 
-def _state(
-    plan: Plan, with_checkpoints: bool, began: _Beginning, before: Mapping[str, Any] | None
-) -> dict[str, Any]:
+def _state(plan: Plan, with_checkpoints: bool, began: _Beginning) -> dict[str, Any]:
     """Return what ``state.json`` says when a process begins with a run, or goes on with it."""
     return {
         "status": RUNNING,
@@ -286,7 +284,7 @@ def _state(
         "started_at": began.at.isoformat(timespec="seconds"),
         "rounds": plan.parts.rounds,
         "wall_s": began.before_s,
-        "summary": None if before is None else before["summary"],
+        "summary": None,
     }
 
 

@@ -15,10 +15,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from fedsim.durable import PART, sync, telling, write
+from fedsim.durable import PART, sync, telling
 from fedsim.errors import FileError, OutputError
 from fedsim.report import atomic_folder
-from fedsim.report.atomic_folder import MARK, MEND, STATE
+from fedsim.report.atomic_folder import MARK, MEND, STATE, write_file
 from fedsim.report.provenance import library_version
 from fedsim.report.read_results import read_object, to_json
 
@@ -35,21 +35,16 @@ class UnfinishedRun:
         is_worth_keeping: Whether the folder stays if the run ends before its time.
     """
 
-    def __init__(self, path: Path, place: Path) -> None:
+    def __init__(self, path: Path, place: Path, state: Mapping[str, Any]) -> None:
         self.path = path
         self.is_worth_keeping = False
         self._place = place
-        self._state: dict[str, Any] = {}
+        self._state = dict(state)
 
     def tell(self, **state: Any) -> None:
         """Say in ``state.json`` how far the run has come."""
         self._state |= state
-        write_state(self.path, self._state, self._place)
-
-
-def write_state(folder: Path, state: dict[str, Any], place: Path) -> None:
-    """Write ``state.json``; errors name the place that it belongs to."""
-    write(folder / STATE, to_json(state), mend=MEND, private=False, place=place)
+        write_file(self.path / STATE, to_json(self._state), place=self._place)
 
 
 def is_unfinished(folder: Path) -> bool:
@@ -109,7 +104,12 @@ def is_at_work(folder: Path) -> bool:
 
 @contextmanager
 def unfinished(
-    folder: Path, *, force: bool = False, goes_on: bool = False, at_end: bool = False
+    folder: Path,
+    state: Mapping[str, Any],
+    *,
+    force: bool = False,
+    goes_on: bool = False,
+    at_end: bool = False,
 ) -> Iterator[UnfinishedRun]:
     """Yield the folder of a run, which is there from now on, and locked.
 
@@ -118,6 +118,7 @@ def unfinished(
 
     Args:
         folder: The folder.
+        state: What ``state.json`` says at first, or until a run that is continued says more.
         force: Whether another run may be replaced.
         goes_on: Whether the run that is there is continued.
         at_end: Whether the folder takes its place only in the end, and what is there stays until then.
@@ -126,8 +127,8 @@ def unfinished(
         OutputError: Another process is at work there, or the place holds something else.
     """
     path = folder.resolve()
-    with _reopened(path) if goes_on else _begun(path, folder, force, at_end) as (here, restore):
-        run = UnfinishedRun(here, folder)
+    with _reopened(path) if goes_on else _begun(path, folder, state, force, at_end) as (here, restore):
+        run = UnfinishedRun(here, folder, state)
         try:
             yield run
             with telling(folder, MEND):
@@ -157,9 +158,12 @@ Restore: TypeAlias = Callable[[], object]
 
 
 @contextmanager
-def _begun(path: Path, place: Path, force: bool, at_end: bool) -> Iterator[tuple[Path, Restore]]:
+def _begun(
+    path: Path, place: Path, state: Mapping[str, Any], force: bool, at_end: bool
+) -> Iterator[tuple[Path, Restore]]:
     """Make the folder, under a lock that lasts as long as the block."""
     with atomic_folder.hidden_beside(path) as hidden, ExitStack() as stack:
+        UnfinishedRun(hidden, place, state).tell()  # nobody takes a folder for a free place that has this
         if at_end:
             yield hidden, lambda: None
             return
@@ -198,16 +202,11 @@ def _reopened(path: Path) -> Iterator[tuple[Path, Restore]]:
     """Lock the folder of a run that goes on, as long as the block lasts."""
     lock = _locked(path)
     try:
-        check_still_unfinished(path)
+        if not is_unfinished(path):
+            raise OutputError(f"another process has finished the run in {path} meanwhile")
         yield path, lambda: None
     finally:
         os.close(lock)
-
-
-def check_still_unfinished(path: Path) -> None:
-    """Check that no other process has finished a run meanwhile."""
-    if not is_unfinished(path):
-        raise OutputError(f"another process has finished the run in {path} meanwhile")
 
 
 def _locked(folder: Path) -> int:

@@ -25,7 +25,7 @@ from fedsim.engine.cluster.connection import AUTO, Connection
 from fedsim.engine.cluster.numeric_fingerprint import PIN, differences, versions
 from fedsim.errors import RunError
 from fedsim.report.atomic_folder import staged
-from fedsim.report.places import holds_scenario, is_own
+from fedsim.report.places import holds_scenario, holds_unfinished
 from fedsim.report.tracking import track
 from fedsim.scenario import load_scenario
 from fedsim.scenario.build import with_own_root
@@ -89,7 +89,7 @@ class RayWorker:
     def _fetch(self, task: Task, folder: Path, tell: Tell) -> None:
         """Repeat a run until a node finishes it, and publish its folder."""
         written = task["scenario"]
-        force = task["force"] or holds_scenario(folder, written) or is_own(folder, written)
+        force = task["force"] or holds_scenario(folder, written) or holds_unfinished(folder, written)
         for _ in range(MAX_LOST_NODES):
             # What came of a run that was lost goes with its hidden folder.
             with suppress(_LostError), staged(folder, force=force) as hidden:

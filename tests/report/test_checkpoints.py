@@ -25,7 +25,7 @@ def snapshot(state: Any = None, held: Any = None) -> Snapshot:
 
 
 def checkpoint(rounds: int) -> Checkpoint:
-    return Checkpoint(rounds, 10**9 * rounds, {"task": "#1"}, (Position(rounds, "ab"),) * 3)
+    return Checkpoint(rounds, 10**9 * rounds, {"task": "#1"}, {"log.jsonl": Position(rounds, "ab")})
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def nothing_known(*name: Any) -> Any:
 
 
 def read(folder: CheckpointFolder, number: int, known: Callable[..., Any] = nothing_known) -> Snapshot:
-    return folder.load(number)(CLASSES, known)
+    return folder.read(number)[1](CLASSES, known)
 
 
 def write(folder: CheckpointFolder, values: Checkpoint, alive: Snapshot, known: Any = None) -> None:
@@ -53,7 +53,7 @@ def files(folder: CheckpointFolder) -> set[str]:
 def test_what_was_alive_comes_back(folder: CheckpointFolder) -> None:
     shared = model(1.0)
     write(folder, checkpoint(3), snapshot(shared, {7: Held(2, shared, (model(2.0), None))}))
-    assert folder.values(3) == checkpoint(3)
+    assert folder.read(3)[0] == checkpoint(3)
     back = read(folder, 3)
     assert back.state is back.held[7].merged
     assert back.state.digest() == shared.digest()
@@ -101,10 +101,10 @@ def test_damage_of_any_byte_is_found(folder: CheckpointFolder, name: str) -> Non
         for spoilt in (whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :], whole[:place]):
             file.write_bytes(spoilt)
             with pytest.raises(DecodeError):
-                folder.load(3)
+                folder.read(3)
     file.unlink()
     with pytest.raises(DecodeError, match="cannot be read"):
-        folder.load(3)
+        folder.read(3)
 
 
 def test_what_no_checkpoint_can_hold_is_said_and_nothing_is_written(folder: CheckpointFolder) -> None:

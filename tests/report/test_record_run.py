@@ -322,6 +322,12 @@ def test_trace_and_log_tell_the_run(do: Do) -> None:
 TWO = CheckpointConfig(keep=2)
 
 
+@pytest.fixture
+def each_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a checkpoint be written after each round."""
+    monkeypatch.setattr(CheckpointKeeper, "_is_due", lambda *_: True)
+
+
 def interrupted(plan: Plan, folder: Path, at_round: int) -> None:
     def interrupt(row: RoundRow) -> None:
         if row.round == at_round:
@@ -348,11 +354,11 @@ def test_an_interruption_before_the_first_round_has_ended_leaves_nothing(plan: P
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("each_round")
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedmd", "ditto"])
 def test_an_interrupted_run_goes_on_and_ends_as_if_it_had_not_been(
-    make_parts: Callable[..., Parts], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str
+    make_parts: Callable[..., Parts], tmp_path: Path, algorithm: str
 ) -> None:
-    monkeypatch.setattr(CheckpointKeeper, "_is_due", lambda *_: True)
 
     def plan() -> Plan:
         parts = make_parts(algorithm, rounds=5)
@@ -376,10 +382,10 @@ def test_an_interrupted_run_goes_on_and_ends_as_if_it_had_not_been(
     assert done.summary["wall_s"] > state["wall_s"]
 
 
+@pytest.mark.usefixtures("each_round")
 def test_a_damaged_checkpoint_is_passed_over_with_a_warning(
-    make_parts: Callable[..., Parts], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_parts: Callable[..., Parts], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(CheckpointKeeper, "_is_due", lambda *_: True)
     plan, folder, told = Plan("tiny", "fedavg", "", make_parts(rounds=4)), tmp_path / "run", list[str]()
     interrupted(plan, folder, 4)
     file = folder / "checkpoints" / "3.arrays"
@@ -393,10 +399,10 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(
     assert done.summary["model_hash"] == whole.summary["model_hash"]
 
 
+@pytest.mark.usefixtures("each_round")
 def test_without_a_whole_checkpoint_a_run_begins_anew(
-    make_parts: Callable[..., Parts], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_parts: Callable[..., Parts], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(CheckpointKeeper, "_is_due", lambda *_: True)
     plan, folder, told = Plan("tiny", "fedavg", "", make_parts(rounds=4)), tmp_path / "run", list[str]()
     interrupted(plan, folder, 4)
     (folder / "log.jsonl").write_text("")
@@ -427,10 +433,8 @@ def test_another_scenario_does_not_take_the_place_of_an_unfinished_run(plan: Pla
         record(replace(plan, scenario_toml="other"), tmp_path / "run")
 
 
-def test_changed_data_are_refused(
-    make_parts: Callable[..., Parts], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(CheckpointKeeper, "_is_due", lambda *_: True)
+@pytest.mark.usefixtures("each_round")
+def test_changed_data_are_refused(make_parts: Callable[..., Parts], tmp_path: Path) -> None:
     plan = Plan("tiny", "fedavg", "", make_parts(), checkpoint=TWO)
     interrupted(plan, tmp_path / "run", 2)
     data = replace(plan.parts.data, x=plan.parts.data.x + 1)

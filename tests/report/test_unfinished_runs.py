@@ -6,14 +6,14 @@ import pytest
 from fedsim import __version__
 from fedsim.errors import FileError, OutputError, RunError
 from fedsim.report import atomic_folder
-from fedsim.report.read_results import read_object
+from fedsim.report.atomic_folder import write_file
+from fedsim.report.read_results import read_object, to_json
 from fedsim.report.unfinished_runs import (
     check_resumable,
     is_at_work,
     is_unfinished,
     read_state,
     unfinished,
-    write_state,
 )
 
 STATE: dict[str, Any] = {
@@ -30,16 +30,15 @@ STATE: dict[str, Any] = {
 
 def test_the_folder_is_there_and_locked_while_the_run_goes_on(tmp_path: Path) -> None:
     place = tmp_path / "runs" / "run"
-    with unfinished(place) as run:
+    with unfinished(place, STATE) as run:
         assert run.path == place
-        run.tell(**STATE)
         assert is_unfinished(place)
         assert is_at_work(place)
         run.tell(wall_s=3.0)
         assert read_state(place)["wall_s"] == 3.0
         with (
             pytest.raises(OutputError, match="another process is at work"),
-            unfinished(place, force=True),
+            unfinished(place, STATE, force=True),
         ):
             pass
         (place / "summary.json").write_text("{}")
@@ -65,9 +64,8 @@ def ended_by(
     """Return what a run raises that ends by an error."""
 
     def end() -> None:
-        with unfinished(place, force=force) as run:
+        with unfinished(place, STATE, force=force) as run:
             assert not (place / "summary.json").exists()
-            run.tell(**STATE)
             run.is_worth_keeping = is_worth_keeping
             raise error
 
@@ -91,7 +89,7 @@ def test_a_run_that_is_worth_keeping_stays(
     assert ended_by(error, place, is_worth_keeping=True) is error
     assert error.__notes__ == [note.format(place)]
     assert read_state(place)["status"] == status
-    with unfinished(place, goes_on=True) as run:
+    with unfinished(place, STATE, goes_on=True) as run:
         run.tell(**STATE)
         assert read_state(place)["status"] == "running"
         (place / "summary.json").write_text("{}")
@@ -99,14 +97,14 @@ def test_a_run_that_is_worth_keeping_stays(
 
 
 def test_a_run_whose_process_has_gone_was_interrupted(tmp_path: Path) -> None:
-    write_state(tmp_path, STATE, tmp_path)
+    write_file(tmp_path / "state.json", to_json(STATE))
     assert read_object(tmp_path / "state.json")["status"] == "running"
     assert read_state(tmp_path)["status"] == "interrupted"
 
 
 def test_what_cannot_be_resumed_is_said(tmp_path: Path) -> None:
     def refusal(**changes: Any) -> str:
-        write_state(tmp_path, STATE | changes, tmp_path)
+        write_file(tmp_path / "state.json", to_json(STATE | changes))
         with pytest.raises(OutputError) as error:
             check_resumable(tmp_path)
         return str(error.value)
@@ -120,7 +118,7 @@ def test_what_cannot_be_resumed_is_said(tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_text("{}")
     assert "has come to its end: there is nothing left to resume" in refusal()
     (tmp_path / "summary.json").unlink()
-    with unfinished(tmp_path, goes_on=True) as run:
+    with unfinished(tmp_path, STATE, goes_on=True) as run:
         run.tell(**STATE)
         with pytest.raises(OutputError, match="another process is at work"):
             check_resumable(tmp_path)
@@ -128,7 +126,7 @@ def test_what_cannot_be_resumed_is_said(tmp_path: Path) -> None:
 
 
 def check_resumable_after(folder: Path, state: dict[str, Any]) -> dict[str, Any]:
-    write_state(folder, state, folder)
+    write_file(folder / "state.json", to_json(state))
     return check_resumable(folder)
 
 
@@ -136,7 +134,7 @@ def test_what_is_replaced_in_the_end_stays_until_then(tmp_path: Path) -> None:
     place = tmp_path / "run"
     place.mkdir()
     (place / "summary.json").write_text("old")
-    with unfinished(place, force=True, at_end=True) as run:
+    with unfinished(place, STATE, force=True, at_end=True) as run:
         assert (place / "summary.json").read_text() == "old"
         (run.path / "summary.json").write_text("new")
     assert (place / "summary.json").read_text() == "new"
@@ -149,7 +147,7 @@ def test_nobody_sweeps_away_what_is_replaced(tmp_path: Path) -> None:
     (place / "summary.json").write_text("old")
 
     def end() -> None:
-        with unfinished(place, force=True):
+        with unfinished(place, STATE, force=True):
             atomic_folder._sweep(tmp_path)
             raise KeyboardInterrupt
 
@@ -161,15 +159,14 @@ def test_nobody_sweeps_away_what_is_replaced(tmp_path: Path) -> None:
 def test_a_free_place_is_taken_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "run"
     monkeypatch.setattr(atomic_folder, "is_free", lambda folder: True)
-    with unfinished(place) as run:
-        run.tell(**STATE)
-        with pytest.raises(OutputError, match="another process is at work"), unfinished(place):
+    with unfinished(place, STATE):
+        with pytest.raises(OutputError, match="another process is at work"), unfinished(place, STATE):
             pass
         (place / "summary.json").write_text("{}")
 
 
 def test_a_run_that_another_process_has_finished_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_text("{}")
-    with pytest.raises(OutputError, match="has finished the run"), unfinished(tmp_path, goes_on=True):
+    with pytest.raises(OutputError, match="has finished the run"), unfinished(tmp_path, STATE, goes_on=True):
         pass
     assert [file.name for file in tmp_path.iterdir()] == ["summary.json"]

@@ -115,10 +115,6 @@ class ClientHost:
         """Whether no client is at work and nothing waits for one."""
         return not (self._waiting or self._serving)
 
-    @property
-    def _repeats_past(self) -> bool:
-        return self.past is not None and not self.past.is_over
-
     def take(self, delivery: Delivery) -> None:
         """Let a client reply to a delivery, once it has done with those before."""
         client = delivery.header.receiver
@@ -164,7 +160,7 @@ class ClientHost:
         """
         known = self.exchanges[exchange]
         return not (
-            self._repeats_past
+            (self.past is not None and not self.past.is_over)
             or self.codecs is not None
             or known.local is None
             or self._is_question(known)
@@ -187,7 +183,7 @@ class ClientHost:
         if (turn := self.ahead.pop((header.receiver, header.dispatch), None)) is not None:
             return turn
         client = header.receiver
-        if self._repeats_past and (past := self.past) and (past_turn := past.turn(delivery)) is not None:
+        if self.past is not None and (past_turn := self.past.turn(delivery)) is not None:
             return past_turn
         if self.store is not None and (held := self.held(client)) and held.dispatch >= header.dispatch:
             # An earlier process has replied, and the reply has not arrived.

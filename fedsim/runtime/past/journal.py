@@ -1,8 +1,8 @@
 """The journal: what values decided at the server, so that a run can be repeated without values.
 
-Together with the trace, which says what clients did and how long their frames were, it makes up for all that
-values steer. A journal is a sequence of entries, one for each question to the server's hooks or the observer,
-in their order: a list of a word and what was answered.
+The trace says what clients did, and how long their frames were. All else that depends on values is here. A
+journal is a sequence of entries, one for each call of a server's hook or of the observer, in their order. An
+entry is a list of a word and what the call returned.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Keeper(Protocol):
     """Keeps what a run needs to be continued later.
 
     Attributes:
-        journal: Told of what values decide.
+        journal: Notes what values decide.
     """
 
     journal: Journal

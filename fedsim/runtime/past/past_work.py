@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import lru_cache, partial
 from typing import Any
 
 from fedsim.algorithms.contexts import place_of
@@ -104,7 +104,7 @@ class PastWork:
         return self._dispatches.setdefault(key, PastDispatch())
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _past_job(name: str, flops: float) -> tuple[Any, Any]:
     return PastJob(name), Effort((), Operations(flops), 0.0)
 

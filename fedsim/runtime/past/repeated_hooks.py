@@ -100,10 +100,10 @@ class Past:
         return bool(self._entries) and self._entries[0][0] == word
 
     def turn(self, delivery: Delivery) -> PastTurn | None:
-        """Return the turn of a client for a delivery of the past; None where it was still at work."""
+        """Return the turn of a client that has ended its work on a delivery in the past; else None."""
         header = delivery.header
         client, number = header.receiver, header.dispatch
-        if number in self.snapshot.down.get(client, {}):
+        if self.is_over or number in self.snapshot.down.get(client, {}):
             return None
         done = self._work.of(client, number)
         packed = None if done.up is None else self._sized(done.up, self.snapshot.up, client, number)
@@ -196,7 +196,7 @@ class RepeatedHooks:
 
     async def _observe(self, times: int) -> None:
         for _ in range(times):
-            await self.actor.engine.pass_observation()
+            await self.actor.engine.wait_as_observed()
 
     async def _pass(self, context: ServerContext, steps: list[Any]) -> None:
         request = partial(past_request, SERVER, -1, context.round)

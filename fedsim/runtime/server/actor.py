@@ -53,7 +53,7 @@ class ServerActor:
         trace: Where events are recorded.
         log: Where waits and warnings are noted.
         past: What the run repeats first; None where it begins anew, or has gone on from there.
-        journal: Told of what values decide; None where nobody wants to know.
+        journal: Notes what values decide; None if no checkpoints are kept.
         keep: Called at the end of each round of which the journal is told, with the number of those that have
             ended.
         cohorts: Drives cohorts without the loop, where that is possible.

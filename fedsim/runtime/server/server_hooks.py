@@ -72,7 +72,7 @@ class LiveHooks:
         parts: What the run is made of.
         codecs: The codecs of messages; None where nothing is coded.
         observer: Measures models.
-        journal: Told of what values decide; None where nobody wants to know.
+        journal: Notes what values decide; None if no checkpoints are kept.
     """
 
     parts: Parts
