@@ -29,6 +29,9 @@ BEST = "*"
 MAX_NAMED = 6
 """Runs that have diverged that are named at most."""
 
+CAUSES = ("drops_by_cause_", "rejected_by_reason_")
+"""Prefixes of columns that count by cause."""
+
 HIGHER_IS_BETTER = frozenset({"accuracy", "worst_decile", "global"})
 
 
@@ -171,8 +174,9 @@ def to_document(scenario: str, summaries: Mapping[Path, Summary], parent: Path) 
 def flat_rows(summaries: Sequence[Summary]) -> list[dict[str, Any]]:
     """Return a row for each run, as :func:`flat` does, all with the same names."""
     lines = [flat(summary) for summary in summaries]
-    # Only causes of drops and of rejections are not in every line: where one is missing, there was none.
-    names = dict.fromkeys((name for line in lines for name in line), 0)
+    # A cause of drops or of rejections that is missing in a line: there was none. Runs of earlier versions lack
+    # other names, of which nothing is known.
+    names = {name: 0 if name.startswith(CAUSES) else None for line in lines for name in line}
     return [names | line for line in lines]
 
 

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from fedsim.report.run_columns import COMPARISON
+from fedsim.report.tables import arrow_rows
 from fedsim.studies import comparison
 from tests.conftest import rows_of
 from tests.report.conftest import summary
@@ -97,6 +99,13 @@ def test_a_cause_that_not_every_run_knows_is_a_column_all_the_same() -> None:
     runs = [summary("fedavg"), summary("fedmd", drops_by_cause={"too late": 3})]
     lines = rows_of(comparison.to_csv(runs).decode())
     assert [line["drops_by_cause_too late"] for line in lines] == ["0", "3"]
+
+
+def test_of_what_runs_of_earlier_versions_lack_nothing_is_known() -> None:
+    old, new = summary("fedavg"), summary("local", divergence="it has diverged")
+    rows = comparison.flat_rows([old, new])
+    assert [row["divergence"] for row in rows] == [None, "it has diverged"]
+    assert arrow_rows(COMPARISON, rows)["divergence"].to_pylist() == [None, "it has diverged"]
 
 
 def test_the_document_has_figures_and_runs() -> None:
