@@ -174,8 +174,8 @@ def to_document(scenario: str, summaries: Mapping[Path, Summary], parent: Path) 
 def flat_rows(summaries: Sequence[Summary]) -> list[dict[str, Any]]:
     """Return a row for each run, as :func:`flat` does, all with the same names."""
     lines = [flat(summary) for summary in summaries]
-    # Where a cause of drops or of rejections is missing in a line, there was none. Of other names that runs of
-    # earlier versions lack nothing is known.
+    # Where a cause of drops or of rejections is missing in a line, there was none. Other names are missing in
+    # runs of earlier versions: nothing is known of them.
     names = {name: 0 if name.startswith(CAUSES) else None for line in lines for name in line}
     return [names | line for line in lines]
 
