@@ -20,7 +20,7 @@ from fedsim.mkl_mode import request_strict_mode
 
 if TYPE_CHECKING:
     from fedsim.api.results import Comparison, Result
-    from fedsim.api.runs import arun, load, resume, run
+    from fedsim.api.runs import arun, extend, fork, load, resume, run
     from fedsim.api.sockets import join, serve
     from fedsim.api.studies import StudyResult, compare, study
     from fedsim.api.studies import open as open  # noqa: A004
@@ -35,7 +35,7 @@ request_strict_mode()
 
 _PLACES = {
     "api.results": ("Comparison", "Result"),
-    "api.runs": ("arun", "load", "resume", "run"),
+    "api.runs": ("arun", "extend", "fork", "load", "resume", "run"),
     "api.sockets": ("join", "serve"),
     "api.studies": ("StudyResult", "compare", "open", "study"),
     "api.tracking": ("track",),
@@ -60,6 +60,8 @@ __all__ = [
     "__version__",
     "arun",
     "compare",
+    "extend",
+    "fork",
     "join",
     "load",
     "resume",

@@ -136,7 +136,6 @@ class ServerContext(Context):
     Attributes:
         architecture_of: Gives the label of the architecture with which a client has signed up.
         version: How often the exchanges of rounds have been merged.
-        num_rounds: How many rounds the run has.
         num_clients: Clients in the population.
         num_eligible: Those of them that can take part: with training samples, and the memory for the job.
         work: Notes what the hook does in virtual time; None if no checkpoints are kept.
@@ -147,7 +146,7 @@ class ServerContext(Context):
         *args: Any,
         architecture_of: Callable[[int], str],
         version: int,
-        num_rounds: int,
+        length: Callable[[], int],
         num_eligible: int,
         background: Background,
         clients_key: Key,
@@ -158,11 +157,16 @@ class ServerContext(Context):
         self.work = work
         self.architecture_of = architecture_of
         self.version = version
-        self.num_rounds = num_rounds
         self.num_clients = self._engine.resources.data.num_clients
         self.num_eligible = num_eligible
+        self._length = length
         self._background = background
         self._clients_key = clients_key
+
+    @property
+    def num_rounds(self) -> int:
+        """How many rounds the run has."""
+        return self._length()
 
     def public_values(self, positions: Array) -> Array:
         """Return samples of the public set themselves, ``[p, ...]``; zeros where there are counts only."""

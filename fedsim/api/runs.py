@@ -20,11 +20,14 @@ from fedsim.api.progress import ListenerOf, Progress, round_listeners
 from fedsim.api.results import Result, Temporary
 from fedsim.errors import UserError
 from fedsim.page.live_session import run_on
+from fedsim.report.continued_runs import extended_plan, resumed_plan
+from fedsim.report.forked_runs import forked
 from fedsim.report.places import RUNS, run_name
-from fedsim.report.record_run import Perform, record, resumed_plan
+from fedsim.report.record_run import Perform, record
 from fedsim.report.tracking import warn
 from fedsim.runtime.run import run as simulate
 from fedsim.scenario import Algorithm, Overrides, Plan, Scenario, Source, load_scenario
+from fedsim.units import parse
 
 if TYPE_CHECKING:
     from fedsim.page.live_page import LivePage
@@ -96,7 +99,63 @@ def resume(
         OutputError: There is no such run, it has come to its end, or another process is at work on it.
         RunError: The run failed, or cannot be repeated as far as its checkpoint.
     """
-    plan = resumed_plan(Path(folder), overrides or ())
+    return _go_on(resumed_plan(Path(folder), overrides or ()), Path(folder), progress, live)
+
+
+def extend(
+    folder: str | Path, *, rounds: int, progress: Progress = None, live: LivePage | None = None
+) -> Result:
+    """Go on with a finished run until it has more rounds, and return its result.
+
+    It ends with the results of a run that had so many rounds from the beginning.
+
+    Args:
+        folder: The run's folder.
+        rounds: How many rounds it has in all.
+        progress: As for :func:`run`; rounds of the past are told too.
+        live: A page that shows the run while it goes on.
+
+    Raises:
+        OutputError: There is no such run, or it would have been another one with more rounds.
+        RunError: The run failed, or cannot be repeated as far as its checkpoint.
+    """
+    return _go_on(extended_plan(Path(folder), rounds), Path(folder), progress, live)
+
+
+def fork(
+    folder: str | Path,
+    *,
+    at: str | float,
+    overrides: Overrides,
+    out: str | Path | None = None,
+    force: bool = False,
+    progress: Progress = None,
+    live: LivePage | None = None,
+) -> Result:
+    """See what would have become of a run with other settings from an instant on; return the fork's result.
+
+    It leaves the run at the end of the last round that had ended by then.
+
+    Args:
+        folder: The run's folder.
+        at: The instant in virtual time, such as "3 h"; a number is in s.
+        overrides: Values that replace the scenario's from then on, by path.
+        out: Folder of the results; if left out, a free one beside the run's.
+        force: Whether ``out`` may replace another run.
+        progress: As for :func:`run`; rounds of the past are told too.
+        live: A page that shows the run while it goes on.
+
+    Raises:
+        OutputError: There is no such run, no round of it had ended by then, or it had come to its end.
+        ScenarioError: Settings are replaced that a fork has from the run that it comes from.
+        RunError: The run failed, or cannot be repeated as far as its checkpoint.
+    """
+    place = None if out is None else Path(out)
+    plan, made = forked(Path(folder), parse(at, "time"), overrides, place, force=force)
+    return _go_on(plan, made, progress, live)
+
+
+def _go_on(plan: Plan, folder: Path, progress: Progress, live: LivePage | None) -> Result:
     with round_listeners(progress, [plan.parts.rounds]) as listener_of:
         return call(partial(record_plan, plan, folder, False, listener_of, live=live, goes_on=True))
 

@@ -72,9 +72,12 @@ def path_option(name: str, metavar: str, words: str) -> Callable[[Any], Any]:
     return click.option(name, metavar=metavar, type=click.Path(path_type=Path), help=words)
 
 
-def number_option(name: str, kind: str, words: str, metavar: str = "INTEGER") -> Callable[[Any], Any]:
+def number_option(
+    name: str, kind: str, words: str, metavar: str = "INTEGER", *, required: bool = False
+) -> Callable[[Any], Any]:
     """Return an option of a whole number, in the range of a type of :mod:`fedsim.ranges`."""
-    return click.option(name, metavar=metavar, callback=read_by("cli.values:whole_number", kind), help=words)
+    read = read_by("cli.values:whole_number", kind)
+    return click.option(name, metavar=metavar, callback=read, help=words, required=required)
 
 
 def set_option(metavar: str, words: str, name: str = "overrides") -> Callable[[Any], Any]:

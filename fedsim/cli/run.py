@@ -13,10 +13,12 @@ from fedsim.errors import RunError
 from fedsim.page.live_session import run_on
 from fedsim.report import cost_breakdown, run_text
 from fedsim.report.atomic_folder import check_folders
+from fedsim.report.continued_runs import extended_plan, resumed_plan
 from fedsim.report.cost_breakdown import Summary
+from fedsim.report.forked_runs import forked
 from fedsim.report.places import is_own, run_name, run_place
 from fedsim.report.provenance import Bus
-from fedsim.report.record_run import Perform, record, resumed_plan
+from fedsim.report.record_run import Perform, record
 from fedsim.report.run_text import PASSED, SIMULATED
 from fedsim.runtime.run import run as simulate
 from fedsim.scenario import Plan, load_scenario, resolved_toml, tracked
@@ -41,7 +43,31 @@ def resume(
     folder: Path, overrides: Sequence[str], track: Sequence[str], live: int | None, quiet: bool
 ) -> None:
     """Go on with an interrupted run."""
-    plan = resumed_plan(folder, overrides, track)
+    _go_on(resumed_plan(folder, overrides, track), folder, track, live, quiet)
+
+
+def extend(folder: Path, rounds: int, track: Sequence[str], live: int | None, quiet: bool) -> None:
+    """Go on with a finished run."""
+    plan = extended_plan(folder, rounds, track, note)
+    _go_on(plan, folder, track, live, quiet)
+
+
+def fork(
+    folder: Path,
+    at_s: float,
+    overrides: Sequence[str],
+    out: Path | None,
+    force: bool,
+    track: Sequence[str],
+    live: int | None,
+    quiet: bool,
+) -> None:
+    """Go on with the past of a run, with other settings."""
+    plan, place = forked(folder, at_s, overrides, out, track, force=force, tell=note)
+    _go_on(plan, place, track, live, quiet)
+
+
+def _go_on(plan: Plan, folder: Path, track: Sequence[str], live: int | None, quiet: bool) -> None:
     options = OutputOptions(out=folder, force=False, verify=False, track=track, live=live, quiet=quiet)
     run_and_show(plan, folder, simulate, "memory", options, goes_on=True)
 

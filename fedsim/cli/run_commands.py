@@ -78,6 +78,43 @@ def resume(**values: Any) -> None:
 
 
 @click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@number_option("--rounds", "Rounds", "How many rounds the run has in all.", "N", required=True)
+@output_of_resumed
+def extend(**values: Any) -> None:
+    """Give a finished run more rounds, in its FOLDER.
+
+    It goes on, and ends with the results of a run that had so many rounds from the beginning.
+    """
+    late("cli.run:extend")(**values)
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "--at",
+    "at_s",
+    required=True,
+    metavar="TIME",
+    callback=read_by("cli.values:seconds"),
+    help="When the fork leaves the run, in simulated time, such as '3 h': at the end of the last round that "
+    "had ended by then.",
+)
+@set_option("PATH=VALUE", "Replace a setting from then on, such as --set training.lr=0.01")
+@path_option("--out", "DIR", "Folder of the results.  [default: FOLDER-fork, with a number if it is there]")
+@click.option("--force", is_flag=True, help="Replace the results of another run.")
+@output_of_resumed
+def fork(**values: Any) -> None:
+    """Go on with the past of a run, and other settings.
+
+    The run is that in FOLDER, which stays as it is. Settings of training, participation and evaluation can be
+    changed, and the number of rounds; what a fork cannot change it says. Its run.json says where its past
+    comes from.
+    """
+    late("cli.run:fork")(**values)
+
+
+@click.command()
 @scenario_file
 @set_option(
     "PATH=V1,V2",

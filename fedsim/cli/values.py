@@ -9,6 +9,7 @@ from typing import TypeVar
 from fedsim import numerals, ranges
 from fedsim.errors import UserError
 from fedsim.quoting import quoted
+from fedsim.units import parse
 
 T = TypeVar("T")
 
@@ -26,6 +27,11 @@ def whole_number(text: str, kind: str) -> int:
         end = f"below {least}" if number < least else f"above {most}"
         raise UserError(f"{quoted(text)} is {end}: write a whole number from {least} to {most}")
     return number
+
+
+def seconds(text: str) -> float:
+    """Read a time with its unit, s."""
+    return parse(text, "time")
 
 
 def port(text: str) -> int:

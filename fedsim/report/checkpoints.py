@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -36,7 +37,7 @@ from fedsim.walk import little_endian, octets
 
 FOLDER = "checkpoints"
 JOURNAL = f"{FOLDER}/journal.msgpack"
-FORMAT = "fedsim checkpoint 1"
+FORMAT = "fedsim checkpoint 2"
 
 MAX_DEAD_SHARE = 0.5
 """Share of the bytes of an older file that may be of no use before its arrays are written anew."""
@@ -76,12 +77,14 @@ class Checkpoint:
         at_ns: Virtual time, ns.
         data: The fingerprint of the data.
         positions: How far trace, log and journal had come, by their paths in the folder.
+        has_used_length: Whether something would have been different with another number of rounds.
     """
 
     rounds: int
     at_ns: int
     data: Fingerprint
     positions: Mapping[str, Position]
+    has_used_length: bool
 
 
 PackedSnapshot: TypeAlias = tuple[bytes, Sequence[Array]]
@@ -137,7 +140,7 @@ class CheckpointFolder:
         places = self._placed(arrays, number)
         pairs = zip(places, arrays, strict=True)
         listed = [(*place, array.dtype.str, array.shape, array.flags.writeable) for place, array in pairs]
-        values = checkpoint.rounds, checkpoint.at_ns, checkpoint.data, checkpoint.positions
+        values = tuple(getattr(checkpoint, one.name) for one in fields(checkpoint))
         packed = msgpack.packb((FORMAT, values, tree, listed))
         self._write(number, _SUFFIX, digest(packed), packed)
         self._needs[number] = {place[0] for place in places}
@@ -209,7 +212,7 @@ class CheckpointFolder:
         Raises:
             DecodeError: It is damaged.
         """
-        _, (rounds, at_ns, data, positions), packed, listed = self._read(number)
+        _, (rounds, at_ns, data, positions, *others), packed, listed = self._read(number)
         tree = msgpack.unpackb(packed, use_list=False, strict_map_key=False)
         arrays = list(self._arrays(listed))
 
@@ -223,7 +226,7 @@ class CheckpointFolder:
             return snapshot
 
         reached = {name: Position(*position) for name, position in positions.items()}
-        return Checkpoint(rounds, at_ns, data, reached), load
+        return Checkpoint(rounds, at_ns, data, reached, *others), load
 
     def _arrays(self, listed: Sequence[Sequence[Any]]) -> Iterator[Array]:
         contents: dict[int, bytes] = {}
@@ -235,6 +238,17 @@ class CheckpointFolder:
                 raise DecodeError(f"{number}{_ARRAYS} is damaged")
             array = np.frombuffer(piece, np.dtype(dtype)).reshape(shape)
             yield array.copy() if is_writeable else array
+
+    def copy(self, number: int, to: Path) -> None:
+        """Copy a checkpoint, and the arrays that it needs, into another folder of checkpoints.
+
+        Raises:
+            DecodeError: It is damaged.
+        """
+        with durable.telling(self._place, MEND):
+            shutil.copy(self._file(number, _SUFFIX), to)
+            for needed in self._needed(number):
+                shutil.copy(self._file(needed, _ARRAYS), to)
 
     def remove_after(self, number: int) -> None:
         """Remove the checkpoints after a round: the run goes on from there."""

@@ -61,23 +61,39 @@ class StoredPast:
 
     @classmethod
     def newest(
-        cls, folder: Path, checkpoints: CheckpointFolder, tell: Callable[[str], object]
+        cls,
+        folder: Path,
+        checkpoints: CheckpointFolder,
+        tell: Callable[[str], object],
+        suits: Callable[[Checkpoint], bool] = lambda checkpoint: True,
     ) -> StoredPast | None:
-        """Return the newest checkpoint of a run that is whole; None where there is none.
+        """Return the newest checkpoint of a run that is whole and suits; None where there is none.
 
         Args:
             folder: Of the run.
             checkpoints: Its checkpoints.
             tell: Told of checkpoints that are damaged.
+            suits: Says whether one suits.
         """
         for number in reversed(checkpoints.numbers()):
             try:
                 checkpoint, load = checkpoints.read(number)
+                if not suits(checkpoint):
+                    continue
                 contents = {name: _content(folder / name, at) for name, at in checkpoint.positions.items()}
                 return cls(checkpoint, load, contents)
             except DecodeError as error:
                 tell(f"the checkpoint after round {number} is not whole, and is passed over: {error}")
         return None
+
+    def check(self, data: FederatedData) -> None:
+        """Check that the run has the data that it had.
+
+        Raises:
+            RunError: It has others now.
+        """
+        if phrases := differences(fingerprint(data), self.checkpoint.data):
+            raise differs(f"the data are not the same: {'; '.join(phrases)}")
 
     def past(self, parts: Parts, files: RunFiles) -> Past:
         """Return what the run repeats before it goes on; its trace is then compared with that in the files.
@@ -85,9 +101,8 @@ class StoredPast:
         Raises:
             RunError: The run has other data now.
         """
+        self.check(parts.data)
         kinds, checkpoint = kinds_of(parts), self.checkpoint
-        if phrases := differences(fingerprint(parts.data), checkpoint.data):
-            raise differs(f"the data are not the same: {'; '.join(phrases)}")
 
         def load(initial: Initial) -> Snapshot:
             try:
@@ -215,13 +230,14 @@ class CheckpointKeeper:
             self._give_up(self.journal.fault)
             return
         try:
-            packed = pack_snapshot(snapshot(), self.classes, initial.names)
+            alive = snapshot()
+            packed = pack_snapshot(alive, self.classes, initial.names)
         except (TypeError, ValueError, OverflowError) as error:
             self._give_up(str(error))
             return
         except JobError:  # which the run meets at its own time
             return
-        self._write(rounds, packed)
+        self._write(rounds, packed, alive.has_used_length)
         self.kept()
         self._rounds, self._at_s = rounds, perf_counter()
         self._cost_s = self._at_s - began_s
@@ -232,10 +248,11 @@ class CheckpointKeeper:
         is_wanted = rounds - self._rounds >= self.config.every_rounds or passed_s >= self.config.every_real_s
         return is_wanted and passed_s * self.config.max_share >= self._cost_s
 
-    def _write(self, rounds: int, packed: PackedSnapshot) -> None:
+    def _write(self, rounds: int, packed: PackedSnapshot, has_used_length: bool) -> None:
         if self._data is None:
             self._data = fingerprint(self.data)
-        self.checkpoints.write(Checkpoint(rounds, now_ns(), self._data, self.files.positions()), packed)
+        positions = self.files.positions()
+        self.checkpoints.write(Checkpoint(rounds, now_ns(), self._data, positions, has_used_length), packed)
 
     def _give_up(self, why: str) -> None:
         self._is_over = True

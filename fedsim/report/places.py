@@ -25,7 +25,7 @@ from fedsim.report.checkpoints import FOLDER
 from fedsim.report.job_time_file import REAL_TIME
 from fedsim.report.provenance import Bus
 from fedsim.report.run_columns import RUN_TABLES
-from fedsim.report.unfinished_runs import is_unfinished, read_state, why_not_resumable
+from fedsim.report.unfinished_runs import FORK, is_unfinished, read_state, why_not_resumable
 from fedsim.scenario import Scenario, resolved_toml
 
 RUNS = Path("runs")
@@ -44,14 +44,11 @@ TABLES = (COMPARISON_CSV, COMPARISON)
 
 CONTENTS = frozenset(
     {
-        *("scenario.toml", MARK, "run.json", "trace.msgpack", "log.jsonl", "models", REAL_TIME),
+        *("scenario.toml", MARK, "run.json", "trace.msgpack", "log.jsonl", "models", REAL_TIME, FOLDER),
         *(table.file for table in RUN_TABLES.values()),
     }
 )
 """All files that a run leaves."""
-
-_OF_UNFINISHED = frozenset({FOLDER, STATE})
-"""What it leaves beside if its process is killed at the very end."""
 
 _PLUGIN_KEYS = frozenset({"name", "model", "device", "executor", "dataset", "test"})
 """Keys of a scenario that name a plugin or a data set, by a dotted path where it is the user's, ..."""
@@ -83,9 +80,10 @@ def holds_run(folder: Path, scenario_toml: str, bus: Bus = "memory") -> bool:
         return (
             bus == "memory"
             and folder.is_dir()
-            and {path.name for path in folder.iterdir()} <= CONTENTS | _OF_UNFINISHED
+            # A process that is killed at the very end leaves its state.
+            and {path.name for path in folder.iterdir()} <= CONTENTS | {STATE}
             and ("save_models = true" in scenario_toml or not (folder / "models").exists())
-            and (folder / "scenario.toml").read_bytes() == scenario_toml.encode()
+            and _has_scenario(folder, scenario_toml)
             and same.items() <= read_json(folder / "run.json").items()
             and not _names_private(tomllib.loads(scenario_toml))
         )
@@ -95,16 +93,19 @@ def holds_run(folder: Path, scenario_toml: str, bus: Bus = "memory") -> bool:
 
 def holds_scenario(folder: Path, scenario_toml: str) -> bool:
     """Whether a folder holds a run of this resolved scenario, perhaps with other results."""
-    try:
-        return (folder / MARK).is_file() and (folder / "scenario.toml").read_bytes() == scenario_toml.encode()
-    except OSError:
-        return False
+    return _has_scenario(folder, scenario_toml) and (folder / MARK).is_file()
 
 
 def holds_unfinished(folder: Path, scenario_toml: str) -> bool:
     """Whether a folder holds a run of this resolved scenario that has not come to its end."""
+    return _has_scenario(folder, scenario_toml) and is_unfinished(folder)
+
+
+def _has_scenario(folder: Path, scenario_toml: str) -> bool:
+    """Whether a folder has this resolved scenario from the beginning: a fork had another one."""
     try:
-        return is_unfinished(folder) and (folder / "scenario.toml").read_bytes() == scenario_toml.encode()
+        content = (folder / "scenario.toml").read_bytes()
+        return content == scenario_toml.encode() and not (folder / FORK).exists()
     except OSError:
         return False
 

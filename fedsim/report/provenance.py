@@ -66,6 +66,7 @@ def provenance(
         "bus": bus,
         "verify": plan.parts.verify,
         **({"cohorts": dict(cohorts)} if cohorts else {}),
+        **({"fork": dict(plan.origin)} if plan.origin else {}),
         **({"tracker_failures": dict(tracker_failures)} if tracker_failures else {}),
     }
 

@@ -8,7 +8,8 @@
 ``log.jsonl``           drops, rejections and rounds in words, stamped with virtual time
 ``run.json``            versions, host, real time (:mod:`fedsim.report.provenance`)
 ``real_time.msgpack``   with ``profile``: when which thread was at work (:mod:`fedsim.report.job_time_file`)
-``checkpoints``         while it goes on: what it needs to be continued (:mod:`fedsim.report.checkpoints`)
+``checkpoints``         what it needs to be continued (:mod:`fedsim.report.checkpoints`)
+``fork.json``           where the past of a fork comes from (:mod:`fedsim.report.forked_runs`)
 ``models``              with ``run.save_models``: the models (:mod:`fedsim.report.saved_models`)
 ======================= =====================================================================
 
@@ -20,25 +21,20 @@ rounds until the last checkpoint.
 from __future__ import annotations
 
 import json
-import os
 import shutil
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import structlog
 
-from fedsim import __version__
 from fedsim.bus import Log
 from fedsim.clock import Trace, now_s
 from fedsim.durable import sync, telling
 from fedsim.engine.job_times import JobTimes
-from fedsim.errors import Fault, ScenarioError
 from fedsim.numerals import scalar
 from fedsim.report.atomic_folder import MARK, MEND, check_folders, write_file
 from fedsim.report.checkpoints import FOLDER, CheckpointFolder
@@ -47,22 +43,20 @@ from fedsim.report.divergence import divergence, rejections
 from fedsim.report.job_time_file import REAL_TIME, packed
 from fedsim.report.keep_checkpoints import LOG, TRACE, CheckpointKeeper, RunFiles, StoredPast
 from fedsim.report.places import can_go_on, holds_run, is_own
-from fedsim.report.provenance import Bus, library_version, provenance
+from fedsim.report.provenance import Bus, provenance
 from fedsim.report.read_results import to_json
 from fedsim.report.remarks import remarks
 from fedsim.report.saved_models import EndModels, write_models
 from fedsim.report.summary import summarise
 from fedsim.report.tables import write_tables
 from fedsim.report.tracking import Following, Tell, warn
-from fedsim.report.unfinished_runs import RUNNING, check_resumable, read_state, unfinished
+from fedsim.report.unfinished_runs import RUNNING, Beginning, read_state, state_of, unfinished
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.past.snapshot import Snapshot
 from fedsim.runtime.records.recorder import Observe, Recorder, unobserved
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult, kinds_of, run
-from fedsim.scenario import Overrides, load_scenario, tracked
 from fedsim.scenario.build import Plan
-from fedsim.scenario.load import Override, parsed
 from fedsim.trackers.base import TrackedRun
 
 if TYPE_CHECKING:
@@ -79,9 +73,6 @@ class Recorded:
     models: EndModels
     remarks: Sequence[str] = ()
 
-
-SAME_RESULTS = ("engine.workers", "engine.batching")
-"""Settings that change no result, so that a run may go on with others."""
 
 Perform: TypeAlias = Callable[..., RunResult]
 """Does a run; takes and returns what :func:`fedsim.runtime.run.run` does."""
@@ -101,6 +92,7 @@ def record(
     known_as: Path | None = None,
     profile: bool = False,
     is_kept: bool = True,
+    keeps_checkpoints: bool = True,
 ) -> Recorded:
     """Run, and write the run's folder; go on with a run of the same scenario that was interrupted there.
 
@@ -120,18 +112,19 @@ def record(
         known_as: What the folder is called to trackers, if not as it is.
         profile: Whether to note when each worker was at which jobs.
         is_kept: Whether the folder of a run that ends before its time may stay, to be resumed.
+        keeps_checkpoints: Whether the newest checkpoints stay in the end, so that the run can be extended.
     """
     written = plan.scenario_toml
     with_checkpoints = bus == "memory" and plan.checkpoint.keep > 0 and not plan.parts.verify
     if goes_on is None:
         goes_on = with_checkpoints and can_go_on(folder, written)
     is_repeated = holds_run(folder, written, bus)
-    force = force or is_own(folder, written, bus)
+    force = force or goes_on or is_own(folder, written, bus)
     check_folders([folder], force=force)
     place = (known_as or folder).resolve()
     follow = Following(plan.trackers, TrackedRun(place.name, place.parent, written), tell)
-    began = _Beginning()
-    state = _state(plan, with_checkpoints, began)
+    began = Beginning()
+    state = state_of(plan, began, has_checkpoints=with_checkpoints)
     with (
         closing(follow),
         unfinished(folder, state, force=force, goes_on=goes_on, at_end=is_repeated) as running,
@@ -141,8 +134,9 @@ def record(
         past = None
         if goes_on:
             before = read_state(path)
-            began = _Beginning.of(before)
-            running.tell(**_state(plan, with_checkpoints, began) | {"summary": before["summary"]})
+            began = Beginning.of(before)
+            state = state_of(plan, began, has_checkpoints=with_checkpoints)
+            running.tell(**state | {"summary": before["summary"]})
             past = StoredPast.newest(path, checkpoints, tell)
             checkpoints.remove_after(-1 if past is None else past.checkpoint.rounds)
             tell(f"{folder}: {_going_on(past)}")
@@ -184,6 +178,8 @@ def record(
                     keeper.go_on(past.checkpoint)
                     perform = partial(perform, past=past.past(plan.parts, files))
                     past = None  # what it holds may be large
+            if plan.stages:
+                perform = partial(perform, stages=plan.stages)
             result = perform(plan.parts, trace=trace, log=log, watch=end_round, observe=observe_too)
             if result.non_finite is not None:
                 log.warning("not finite", cause=result.non_finite)
@@ -214,55 +210,10 @@ def record(
                 sync(file)
         for name, content in contents.items():
             write_file(path / name, content, place=folder)
-        shutil.rmtree(path / FOLDER, ignore_errors=True)
+        if not (keeps_checkpoints and checkpoints.numbers()):
+            shutil.rmtree(path / FOLDER, ignore_errors=True)
         follow.summary = summary
     return Recorded(folder.resolve(), summary, result, models, notes)
-
-
-def resumed_plan(folder: Path, overrides: Overrides = (), trackers: Sequence[str] = ()) -> Plan:
-    """Return the plan of an unfinished run, which this process can go on with.
-
-    Args:
-        folder: The run's folder.
-        overrides: Values that replace the scenario's, by path, of :data:`SAME_RESULTS`.
-        trackers: Names of trackers.
-
-    Raises:
-        OutputError: There is none, or another process or another version of fedsim has to go on with it.
-        ScenarioError: Values of other tables are replaced, or by what cannot be there.
-    """
-    state, file = check_resumable(folder), folder / "scenario.toml"
-    read = [".".join(one.keys) for one in parsed(overrides, str(file)) if isinstance(one, Override)]
-    problem, mend = "a run that goes on keeps it", f"replace {' or '.join(SAME_RESULTS)} alone"
-    if faults := [Fault(path, problem, mend) for path in read if path not in SAME_RESULTS]:
-        raise ScenarioError(faults, str(file))
-    scenario = load_scenario(file, {"run.checkpoint": state["checkpoint"]})
-    scenario = load_scenario(scenario, overrides)
-    plan = Plan.of(tracked(scenario, trackers), str(folder))
-    return replace(plan, scenario_toml=file.read_text("utf-8"))
-
-
-@dataclass(frozen=True)
-class _Beginning:
-    """When a run began, for run.json alone, never for a result.
-
-    Attributes:
-        at: Date and time.
-        before_s: Real time that passed before this process went on with it, s.
-    """
-
-    at: datetime = field(default_factory=lambda: datetime.now(UTC))
-    before_s: float = 0.0
-    _since_s: float = field(default_factory=perf_counter)
-
-    @classmethod
-    def of(cls, state: Mapping[str, Any]) -> _Beginning:
-        """Return when a run began that goes on."""
-        return cls(datetime.fromisoformat(state["started_at"]), state["wall_s"])
-
-    def passed_s(self) -> float:
-        """Return the real time that the run has taken, s."""
-        return self.before_s + perf_counter() - self._since_s
 
 
 def _going_on(past: StoredPast | None) -> str:
@@ -270,22 +221,6 @@ def _going_on(past: StoredPast | None) -> str:
     if past is None:
         return "there is no whole checkpoint, so the run begins anew"
     return f"the run goes on after round {past.checkpoint.rounds}"
-
-
-def _state(plan: Plan, with_checkpoints: bool, began: _Beginning) -> dict[str, Any]:
-    """Return what ``state.json`` says when a process begins with a run, or goes on with it."""
-    return {
-        "status": RUNNING,
-        "fedsim": __version__,
-        "process": os.getpid(),
-        "libraries": {name: library_version(name) for name in ("torch", "numpy")},
-        "checkpoint": plan.checkpoint.model_dump(mode="json"),
-        "has_checkpoints": with_checkpoints,
-        "started_at": began.at.isoformat(timespec="seconds"),
-        "rounds": plan.parts.rounds,
-        "wall_s": began.before_s,
-        "summary": None,
-    }
 
 
 class _Lines:

@@ -97,10 +97,10 @@ def _as_map(record: StoredRecord | None) -> Record | None:
 def _settings(folder: Path) -> Mapping[str, Any]:
     scenario = read_scenario(folder)
     scenario.pop("algorithms", None)  # parameters of algorithms that other runs may have
-    return dict(_flat(scenario))
+    return dict(flat(scenario))
 
 
-def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield values by their paths; lists of tables are entered too, as overrides do."""
     if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
         value = dict(enumerate(value))
@@ -108,13 +108,13 @@ def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, value
         return
     for key, inner in value.items():
-        yield from _flat(inner, f"{path}.{key}" if path else str(key))
+        yield from flat(inner, f"{path}.{key}" if path else str(key))
 
 
 def _facts(folder: Path) -> Mapping[str, Any]:
     """Return how a run was done by dotted names, such as ``libraries.torch``."""
     facts = read_provenance(folder)
-    return dict(_flat({name: fact for name, fact in facts.items() if name not in NO_FACTS}))
+    return dict(flat({name: fact for name, fact in facts.items() if name not in NO_FACTS}))
 
 
 def _differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> Differences:

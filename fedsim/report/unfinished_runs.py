@@ -12,19 +12,66 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
+from time import perf_counter
 from typing import Any, TypeAlias
 
+from fedsim import __version__
 from fedsim.durable import PART, sync, telling
 from fedsim.errors import FileError, OutputError
 from fedsim.report import atomic_folder
 from fedsim.report.atomic_folder import MARK, MEND, STATE, write_file
 from fedsim.report.provenance import library_version
 from fedsim.report.read_results import read_object, to_json
+from fedsim.scenario.build import Plan
 
 _NEEDED = "status", "fedsim", "libraries", "started_at", "wall_s", "summary", "checkpoint", "has_checkpoints"
 
+FORK = "fork.json"
+"""The file that marks a fork: where its past comes from."""
+
 RUNNING, INTERRUPTED, FAILED = "running", "interrupted", "failed"
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """When a run began, for run.json alone, never for a result.
+
+    Attributes:
+        at: Date and time.
+        before_s: Real time that passed before this process went on with it, s.
+    """
+
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    before_s: float = 0.0
+    _since_s: float = field(default_factory=perf_counter)
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> Beginning:
+        """Return when a run began that goes on."""
+        return cls(datetime.fromisoformat(state["started_at"]), state["wall_s"])
+
+    def passed_s(self) -> float:
+        """Return the real time that the run has taken, s."""
+        return self.before_s + perf_counter() - self._since_s
+
+
+def state_of(plan: Plan, began: Beginning, *, has_checkpoints: bool) -> dict[str, Any]:
+    """Return what ``state.json`` says when a process begins with a run, or goes on with it."""
+    return {
+        "status": RUNNING,
+        "fedsim": __version__,
+        "process": os.getpid(),
+        "libraries": {name: library_version(name) for name in ("torch", "numpy")},
+        "checkpoint": plan.checkpoint.model_dump(mode="json"),
+        "has_checkpoints": has_checkpoints,
+        "started_at": began.at.isoformat(timespec="seconds"),
+        "rounds": plan.parts.rounds,
+        "wall_s": began.before_s,
+        "summary": None,
+    }
 
 
 class UnfinishedRun:

@@ -13,6 +13,7 @@ from fedsim.engine.engine import Engine
 from fedsim.errors import UserError
 from fedsim.params import spreading, unwarned
 from fedsim.runtime import told_losses
+from fedsim.runtime.changeable_settings import Stages, changeable
 from fedsim.runtime.clients.cohort_driver import cohort_drivers
 from fedsim.runtime.clients.contexts import Contexts
 from fedsim.runtime.clients.host import ClientHost
@@ -42,6 +43,7 @@ def run(
     rounds: int | None = None,
     past: Past | None = None,
     keeper: Keeper | None = None,
+    stages: Stages | None = None,
 ) -> RunResult:
     """Run in virtual time, in this process.
 
@@ -55,6 +57,7 @@ def run(
             suit it with all of them.
         past: What the run repeats before it goes on; None where it begins anew.
         keeper: Keeps what the run needs to be continued later; None where nothing is kept.
+        stages: In a fork, what its settings are from the beginning on, and from the ends of rounds on.
 
     Raises:
         RunError: The run failed.
@@ -67,9 +70,13 @@ def run(
     engine = open_engine(parts, trace)
     if rounds is not None:
         parts = replace(parts, rounds=min(rounds, parts.num_rounds))
+    if stages:
+        parts = changeable(parts, stages)
     try:
         with unwarned(), spreading(engine.executor.spread):
-            simulation = _simulate(parts, engine, trace, log or silent(), watch, observe, past, keeper)
+            simulation = _simulate(
+                parts, engine, trace, log or silent(), watch, observe, past, keeper, stages or {}
+            )
             return clock.run(simulation)
     finally:
         engine.close()
@@ -102,6 +109,7 @@ async def _simulate(
     observe: Observe,
     past: Past | None,
     keeper: Keeper | None,
+    stages: Stages,
 ) -> RunResult:
     ledger = Ledger()
     recorder = Recorder(parts.data.num_clients, ledger, trace, log, watch)
@@ -116,6 +124,7 @@ async def _simulate(
     observer = Observer(parts, engine, contexts, host.states, trace)
     journal = None if keeper is None else keeper.journal
     actor = ServerActor(parts, engine, bus.server, initial, observer, recorder, trace, log, past, journal)
+    actor.stages = stages
     if keeper is not None:
         take = partial(Snapshot.of, actor, host, bus)
         actor.keep = partial(keeper.end_round, snapshot=take, initial=initial)

@@ -23,6 +23,7 @@ from fedsim.models import Architecture
 from fedsim.models.portable_operations import unportable_operations
 from fedsim.quoting import MAX_SHOWN, quoted, shortened
 from fedsim.rng import Key
+from fedsim.runtime.changeable_settings import Stages
 from fedsim.runtime.parts import Parts
 from fedsim.scenario.checks import check, server_label
 from fedsim.scenario.choices import EXECUTOR, PublicSource
@@ -56,7 +57,11 @@ PATHS = {
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A run to be done and recorded."""
+    """A run to be done and recorded.
+
+    A fork has an ``origin``, which says where its past comes from, and ``stages``, of which the last is that
+    of its parts.
+    """
 
     name: str
     algorithm: str
@@ -65,6 +70,8 @@ class Plan:
     save_models: bool = False
     trackers: tuple[Tracker[Any], ...] = ()
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    stages: Stages = field(default_factory=dict)
+    origin: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, scenario: Scenario, source: str, *, verify: bool = False) -> Plan:
@@ -110,17 +117,11 @@ def build(scenario: Scenario, source: str = "") -> Parts:
                 params=scenario.engine.params,
             )
         ),
-        selector=participation.selector.make(),
-        pacing=participation.pacing.make(),
-        workload=participation.workload.make(),
-        training=scenario.training,
-        rounds=scenario.run.rounds,
+        **settings(scenario),
         until=scenario.run.until,
         seed=scenario.run.seed,
-        clients_per_round=participation.clients_per_round,
         client_timeout_s=participation.client_timeout,
         on_leave=participation.on_leave,
-        evaluation=scenario.evaluation,
         device=scenario.engine.device,
         numerics=scenario.engine.numerics,
         rebuild=partial(resources_elsewhere, resolved_toml(scenario)) if executor.is_elsewhere else None,
@@ -128,6 +129,20 @@ def build(scenario: Scenario, source: str = "") -> Parts:
     if faults := [*idle, *parts.misfits(), *_nobody(parts)]:
         raise ScenarioError(faults, source)
     return parts
+
+
+def settings(scenario: Scenario) -> dict[str, Any]:
+    """Return the parts of a run that may change while it goes on, by name."""
+    participation = scenario.participation
+    return {
+        "selector": participation.selector.make(),
+        "pacing": participation.pacing.make(),
+        "workload": participation.workload.make(),
+        "training": scenario.training,
+        "rounds": scenario.run.rounds,
+        "clients_per_round": participation.clients_per_round,
+        "evaluation": scenario.evaluation,
+    }
 
 
 def resources_elsewhere(scenario_toml: str) -> Resources:

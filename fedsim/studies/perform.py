@@ -226,6 +226,7 @@ class _Work:
             observe=self.observe,
             tell=self.tell,
             known_as=self.known_as / run.label,
+            keeps_checkpoints=False,
         )
 
     def _do_by_workers(self, runs: Sequence[StudyRun], at_once: int) -> None:

@@ -80,7 +80,7 @@ def record_task(
     plan = Plan.of(with_one_worker(adapted(loaded)), task["source"], verify=task["verify"])
     force = task["force"] or holds_scenario(folder, written)
     plan = replace(plan, scenario_toml=written)
-    record(plan, folder, force=force, watch=watch, known_as=Path(task["known_as"]))
+    record(plan, folder, force=force, watch=watch, known_as=Path(task["known_as"]), keeps_checkpoints=False)
 
 
 def teller(tell: Callable[[Task], None]) -> Callable[[RoundRow], None]:

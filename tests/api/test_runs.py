@@ -173,6 +173,17 @@ async def test_a_run_that_is_cancelled_can_be_resumed(tiny: dict[str, Any], tmp_
     assert state["status"] == "interrupted"
 
 
+def test_a_run_is_extended_and_forked(tiny: dict[str, Any], tmp_path: Path) -> None:
+    whole = fedsim.run(tiny, overrides={"run.rounds": 3}).summary["model_hash"]
+    fedsim.run(tiny, out=tmp_path / "one")
+    extended = fedsim.extend(tmp_path / "one", rounds=3)
+    assert extended.summary["model_hash"] == whole
+    at_s = extended.summary["simulated_s"] * 0.9
+    forked = fedsim.fork(tmp_path / "one", at=f"{at_s} s", overrides={"training.lr": 0.5})
+    assert forked.folder == tmp_path / "one-fork"
+    assert forked.summary["model_hash"] != whole
+
+
 def test_torch_may_be_set_otherwise_by_the_caller(tiny: dict[str, Any]) -> None:
     expected = fedsim.run(tiny).summary["model_hash"]
     with torch.inference_mode():

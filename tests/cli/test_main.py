@@ -25,6 +25,8 @@ from tests.cli.conftest import Call
 NAMES = [
     "run",
     "resume",
+    "extend",
+    "fork",
     "compare",
     "study",
     "report",

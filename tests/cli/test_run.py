@@ -274,6 +274,24 @@ def test_signals_leave_a_run_that_can_be_resumed(
     assert "has come to its end: there is nothing left to resume" in again.stderr
 
 
+def test_a_run_is_extended_and_forked(call: Call, here: Path) -> None:
+    assert call("run", "tiny.toml", "--out", "one").exit_code == 0
+    extended = call("extend", "one", "--rounds", "3")
+    assert extended.exit_code == 0, extended.stderr
+    assert call("run", "tiny.toml", "--set", "run.rounds=3", "--out", "whole").exit_code == 0
+    ends = [json.loads((here / name / "summary.json").read_text()) for name in ("one", "whole")]
+    assert ends[0] | {"wall_s": 0} == ends[1] | {"wall_s": 0}
+    forked = call("fork", "one", "--at", f"{ends[0]['simulated_s'] * 0.9} s", "--set", "training.lr=0.5")
+    assert forked.exit_code == 0, forked.stderr
+    assert "results are in one-fork" in forked.stderr
+    difference = call("diff", "one", "one-fork")
+    assert "fork.of" in difference.stdout
+    late = call("fork", "one", "--at", "9 h")
+    assert (late.exit_code, "choose an earlier time" in late.stderr) == (2, True)
+    assert "has no unit" in call("fork", "one", "--at", "9").stderr
+    assert "has 3 rounds already" in call("extend", "one", "--rounds", "3").stderr
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a second opening goes on where the first was")
 def test_a_scenario_in_a_pipe_can_be_read_again(call: Call, here: Path) -> None:
     reader, writer = os.pipe()

@@ -25,7 +25,9 @@ def snapshot(state: Any = None, held: Any = None) -> Snapshot:
 
 
 def checkpoint(rounds: int) -> Checkpoint:
-    return Checkpoint(rounds, 10**9 * rounds, {"task": "#1"}, {"log.jsonl": Position(rounds, "ab")})
+    return Checkpoint(
+        rounds, 10**9 * rounds, {"task": "#1"}, {"log.jsonl": Position(rounds, "ab")}, rounds > 1
+    )
 
 
 @pytest.fixture

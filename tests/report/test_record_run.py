@@ -342,7 +342,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in HOST}
 
 
-HOST = ("summary.json", "run.json")
+HOST = ("summary.json", "run.json", "checkpoints")
 
 
 def test_an_interruption_before_the_first_round_has_ended_leaves_nothing(plan: Plan, tmp_path: Path) -> None:

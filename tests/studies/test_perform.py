@@ -52,7 +52,7 @@ def test_a_study_leaves_its_runs_and_its_answers(tiny: dict[str, Any], tmp_path:
     assert perform(plan, tmp_path / "o", watch=heard.append).failed == {}
     assert left(tmp_path / "o") == sorted([*RUNS, *FILES, "study.toml"])
     assert left(tmp_path / "o" / RUNS[0]) == sorted(
-        CONTENTS - {"models", "classes.parquet", "confusion.parquet", "real_time.msgpack"}
+        CONTENTS - {"models", "classes.parquet", "confusion.parquet", "real_time.msgpack", "checkpoints"}
     )
     ended = [one for one in heard if one.said]
     assert [one.run.label for one in ended if one.run] == RUNS

@@ -32,6 +32,7 @@ class Snapshot:
         up: Replies that are on their way to the server, or wait there for a merge.
         sent: What the server has sent with dispatches whose replies may be coded as differences from it.
         num_saturated: Values beyond the range of a codec, up and down.
+        has_used_length: Whether something would have been different with another number of rounds.
     """
 
     state: Any
@@ -40,6 +41,7 @@ class Snapshot:
     up: ByDispatch
     sent: ByDispatch = field(default_factory=dict)
     num_saturated: Sequence[int] = (0, 0)
+    has_used_length: bool = False
 
     @classmethod
     def of(cls, actor: ServerActor, host: ClientHost, bus: MemoryBus) -> Snapshot:
@@ -53,7 +55,7 @@ class Snapshot:
                 down.setdefault(header.client, {})[header.dispatch] = delivery.message
         for header, message in actor.references():
             sent.setdefault(header.client, {})[header.dispatch] = message
-        return cls(actor.state, host.all_held, down, up, sent, actor.saturations)
+        return cls(actor.state, host.all_held, down, up, sent, actor.saturations, actor.has_used_length)
 
     @staticmethod
     def classes(algorithm: Algorithm[Any, Any, Any], kinds: Kinds) -> Collection[type]:

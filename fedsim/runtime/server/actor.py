@@ -24,6 +24,7 @@ from fedsim.engine.engine import Engine
 from fedsim.errors import InvariantError, MergeError
 from fedsim.rng import Key
 from fedsim.runtime.budget import Budgets
+from fedsim.runtime.changeable_settings import Stages, change
 from fedsim.runtime.evaluation import Observer
 from fedsim.runtime.message_codecs import MessageCodecs
 from fedsim.runtime.parts import Parts
@@ -56,13 +57,14 @@ class ServerActor:
         journal: Notes what values decide; None if no checkpoints are kept.
         keep: Called at the end of each round of which the journal is told, with the number of those that have
             ended.
+        stages: In a fork, the settings that hold from the end of a round on, by the number of those that have
+            ended then.
         cohorts: Drives cohorts without the loop, where that is possible.
         dispatches: The open dispatches.
         state: The algorithm's state at the server.
         merged: The newest dispatch of each client whose reply was merged, -1 where there is none.
-        num_rounds: How many rounds the run has.
+        has_used_length: Whether something would have been different if the run had another number of rounds.
         exchanges: The exchanges of a round, in order.
-        cohort_size: Replies wanted of a cohort.
     """
 
     parts: Parts
@@ -76,6 +78,7 @@ class ServerActor:
     past: Past | None = None
     journal: Journal | None = None
     keep: Callable[[int], object] = lambda num_ended: None
+    stages: Stages = field(default_factory=dict)
     cohorts: CohortDrivers | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -83,9 +86,8 @@ class ServerActor:
         self._eligible = self.parts.eligible()
         self.state: Any = None
         self.merged = array("i", [-1]) * num_clients
-        self.num_rounds = self.parts.num_rounds
+        self.has_used_length = False
         self.exchanges = tuple(one for one in exchanges if one.when == "round")
-        self.cohort_size = self.parts.cohort_size
         self._key = self.parts.key.child("server")
         self._clients_key = self.parts.key.child("client")
         self._round = self._num_ended = 0
@@ -178,6 +180,16 @@ class ServerActor:
             RunError: No client will ever be available.
         """
         await self._selection.wait_for_candidates(until, self._round)
+
+    @property
+    def num_rounds(self) -> int:
+        """How many rounds the run has."""
+        return self.parts.num_rounds
+
+    @property
+    def cohort_size(self) -> int:
+        """Replies wanted of a cohort."""
+        return self.parts.cohort_size
 
     @property
     def clients(self) -> Sequence[int]:
@@ -283,6 +295,11 @@ class ServerActor:
         elif self.journal is not None:
             self.journal.end_round()
             self.keep(self._num_ended)
+        if (settings := self.stages.get(self._num_ended)) is not None:
+            every_s = self.parts.evaluation.every_s
+            change(self.parts, settings)
+            if self.parts.evaluation.every_s != every_s:
+                self._next_evaluation_ns = now_ns()
 
     # How it is done
 
@@ -290,6 +307,7 @@ class ServerActor:
         """Go on from what was alive at the end of the past, which is over and forgotten."""
         snapshot = past.snapshot
         self.state, self.past, self._hooks = snapshot.state, None, self._live
+        self.has_used_length = snapshot.has_used_length
         if self._codecs is not None:
             self._codecs.up.num_saturated, self._codecs.down.num_saturated = snapshot.num_saturated
         del past.snapshot
@@ -334,8 +352,16 @@ class ServerActor:
         if every_s is not None and is_time:
             every_ns = max(1, to_ns(every_s))
             self._next_evaluation_ns = every_ns * (now_ns() // every_ns + 1)
-        by_rounds = bool(every) and self._round % every == 0
-        return evaluation.is_on and (is_time or by_rounds or self._round == self.num_rounds)
+        if is_time or (bool(every) and self._round % every == 0):
+            return True
+        is_last = evaluation.is_on and self._round == self.num_rounds
+        self.has_used_length |= is_last
+        return is_last
+
+    def _length(self) -> int:
+        """Return the number of rounds to the algorithm, and remember that it knows."""
+        self.has_used_length = True
+        return self.num_rounds
 
     async def _finish(self, measured: bool, *, is_last: bool = False) -> None:
         """End a row of the record, with a measurement if there is to be one."""
@@ -454,7 +480,7 @@ class ServerActor:
             architecture_of=parts.fleet.model,
             round=self._round,
             version=self.version,
-            num_rounds=parts.num_rounds,
+            length=self._length,
             num_eligible=len(self._eligible),
             initial=self.initial,
             background=self._background,

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
@@ -21,7 +21,7 @@ from fedsim.algorithms.base import Exchange
 from fedsim.clock import end_of_instant, running_loop
 from fedsim.errors import MergeError, RunError
 from fedsim.ranges import Clients
-from fedsim.runtime.policies.pacing.base import Rounds
+from fedsim.runtime.policies.pacing.base import Rounds, numbers
 from fedsim.runtime.policies.pacing.overlapping import Overlapping, OverlappingConfig
 from fedsim.runtime.server.open_dispatches import RUN_ENDED, OpenDispatch
 
@@ -45,6 +45,8 @@ A = TypeVar("A", bound=AsynchronousConfig)
 class Asynchronous(Overlapping[A]):
     """Keeps clients at work and merges whenever enough have replied."""
 
+    may_change = True
+
     @property
     @abstractmethod
     def merges_per_round(self) -> int | None:
@@ -53,10 +55,10 @@ class Asynchronous(Overlapping[A]):
     async def run(self, rounds: Rounds) -> None:
         """Run all rounds."""
         (exchange,) = rounds.exchanges
-        size = self.merge_size(rounds.cohort_size) or 1
-        work = _Work(rounds, exchange, self.config.concurrency, self.config.max_staleness)
-        for _ in range(rounds.num_rounds):
+        work = _Work(self, rounds, exchange)
+        for _ in numbers(rounds):
             rounds.begin_round()
+            size = self.merge_size(rounds.cohort_size) or 1
             for _ in range(self.merges_per_round or rounds.cohort_size):
                 replies = await work.replies(size)
                 with suppress(MergeError):  # the record has it; the next merge begins from the state before
@@ -68,13 +70,10 @@ class Asynchronous(Overlapping[A]):
 class _Work:
     """The open dispatches of a run, and the replies that wait for their merge."""
 
-    def __init__(
-        self, rounds: Rounds, exchange: Exchange, concurrency: int, max_staleness: int | None
-    ) -> None:
+    def __init__(self, pacing: Asynchronous[Any], rounds: Rounds, exchange: Exchange) -> None:
+        self._pacing = pacing
         self._rounds = rounds
         self._exchange = exchange
-        self._concurrency = concurrency
-        self._most_staleness = inf if max_staleness is None else max_staleness
         self._open: dict[tuple[int, int], OpenDispatch] = {}
         self._ended: list[OpenDispatch] = []  # not looked at yet
         self._one_has_ended = running_loop().create_future()
@@ -98,7 +97,7 @@ class _Work:
     async def _fill(self) -> None:
         """Ask as many clients as are missing, as they become available, until a dispatch ends."""
         in_vain = 0
-        while (missing := self._concurrency - len(self._open)) and not self._ended:
+        while (missing := self._pacing.config.concurrency - len(self._open)) > 0 and not self._ended:
             await self._rounds.wait_for_candidates([self._one_has_ended] if self._open else [])
             cohort = [] if self._ended else await self._rounds.select(missing)
             dispatches = await self._rounds.dispatch(self._exchange, cohort, cohort)
@@ -134,17 +133,19 @@ class _Work:
 
     def _keep(self, ended: Sequence[OpenDispatch]) -> None:
         """Keep the replies among them that are fresh enough, and close the others."""
+        config = self._pacing.config
+        most_staleness = inf if config.max_staleness is None else config.max_staleness
         for dispatch in ended:
             if dispatch.reply.result() is None:
                 self._rounds.discard([dispatch], "timeout")
                 self._in_vain += 1
                 continue
             self._in_vain = 0
-            if self._rounds.version - dispatch.version > self._most_staleness:
+            if self._rounds.version - dispatch.version > most_staleness:
                 self._rounds.discard([dispatch], "too stale")
             else:
                 self._replied.append(dispatch)
-        if self._in_vain > MAX_IN_VAIN * self._concurrency:
+        if self._in_vain > MAX_IN_VAIN * config.concurrency:
             raise RunError(
                 f"{self._in_vain} dispatches in a row ended without a reply: give clients more time with "
                 "participation.client_timeout, or let fewer of them drop out"

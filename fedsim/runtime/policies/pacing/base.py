@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from fedsim.algorithms.base import Exchange
 from fedsim.errors import Fault
@@ -100,7 +100,14 @@ class Rounds(Protocol):
 
 
 class Pacing(Plugin[C], ABC):
-    """Drives the rounds of a run."""
+    """Drives the rounds of a run.
+
+    Attributes:
+        may_change: Whether its settings, the number of rounds and the size of a cohort may change at the end
+            of a round, as they do in a fork. It then uses :func:`numbers`, and keeps no settings.
+    """
+
+    may_change: ClassVar[bool] = False
 
     @property
     def carries(self) -> bool:
@@ -139,6 +146,14 @@ class Pacing(Plugin[C], ABC):
     @abstractmethod
     async def run(self, rounds: Rounds) -> None:
         """Run all rounds."""
+
+
+def numbers(rounds: Rounds) -> Iterator[int]:
+    """Yield the numbers of the rounds, from 0 on, as long as the run has more."""
+    number = 0
+    while number < rounds.num_rounds:
+        yield number
+        number += 1
 
 
 def is_reply(reply: asyncio.Future[Any]) -> bool:

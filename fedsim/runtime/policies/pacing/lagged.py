@@ -24,7 +24,7 @@ from fedsim.algorithms.base import Exchange
 from fedsim.clock import end_of_instant, wait
 from fedsim.errors import MergeError
 from fedsim.ranges import Clients
-from fedsim.runtime.policies.pacing.base import Rounds, is_reply
+from fedsim.runtime.policies.pacing.base import Rounds, is_reply, numbers
 from fedsim.runtime.policies.pacing.overlapping import Overlapping, OverlappingConfig
 from fedsim.runtime.server.open_dispatches import RUN_ENDED, OpenDispatch
 from fedsim.units import PositiveSeconds
@@ -46,6 +46,8 @@ class LaggedConfig(OverlappingConfig):
 class Lagged(Overlapping[LaggedConfig]):
     """Rounds that close with the first replies, and leave the other clients at work."""
 
+    may_change = True
+
     def merge_size(self, cohort_size: int) -> int:
         """Return the number of replies that are wanted in a round."""
         return cohort_size
@@ -54,7 +56,7 @@ class Lagged(Overlapping[LaggedConfig]):
         """Run all rounds."""
         (exchange,) = rounds.exchanges
         at_work: list[OpenDispatch] = []
-        for _ in range(rounds.num_rounds):
+        for _ in numbers(rounds):
             rounds.begin_round()
             at_work = await self._ask(rounds, exchange, at_work)
             replies = [dispatch.reply for dispatch in at_work]

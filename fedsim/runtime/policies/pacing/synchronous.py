@@ -23,7 +23,7 @@ from fedsim.clock import now_s, sleep_until, wait
 from fedsim.config import Config
 from fedsim.errors import MergeError, RunError
 from fedsim.ranges import Clients, PositiveShare
-from fedsim.runtime.policies.pacing.base import Pacing, Rounds, is_reply
+from fedsim.runtime.policies.pacing.base import Pacing, Rounds, is_reply, numbers
 from fedsim.runtime.server.open_dispatches import RUN_ENDED, OpenDispatch
 from fedsim.units import PositiveSeconds
 
@@ -88,7 +88,7 @@ class SynchronousRounds(Pacing[S]):
         carried: Dispatches = {}
         began_at_s = 0.0
         choose = self.chooser(rounds)
-        for number in range(rounds.num_rounds):
+        for number in numbers(rounds):
             if number and self.config.interval is not None:
                 await sleep_until(max(began_at_s + self.config.interval, now_s()))
             began_at_s = now_s()
@@ -156,6 +156,8 @@ class SynchronousRounds(Pacing[S]):
 
 class Synchronous(SynchronousRounds[SynchronousConfig]):
     """One round after the other, each with a cohort of all clients."""
+
+    may_change = True
 
 
 def _all(carried: Dispatches) -> list[OpenDispatch]:

@@ -1,0 +1,41 @@
+"""Settings that may change at the end of a round: in a fork they are not those of the run that it comes from.
+
+All else is the same in both: data, fleet, models, algorithm and seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from fedsim.plugins import Plugin
+from fedsim.runtime.parts import Parts
+
+CHANGEABLE = ("selector", "pacing", "workload", "training", "rounds", "clients_per_round", "evaluation")
+"""Parts of a run that may change while it goes on."""
+
+Settings: TypeAlias = Mapping[str, Any]
+"""Values of :data:`CHANGEABLE`, by name."""
+
+Stages: TypeAlias = Mapping[int, Settings]
+"""Settings, by the number of rounds that have ended when they begin to hold; those from 0 on come first."""
+
+
+def changeable(parts: Parts, stages: Stages) -> Parts:
+    """Return parts that can be changed, with the settings that hold first."""
+    first = {name: getattr(parts, name) for name in CHANGEABLE} | dict(stages.get(0, {}))
+    plugins = {name: copy(value) for name, value in first.items() if isinstance(value, Plugin)}
+    return replace(parts, **(first | plugins))
+
+
+def change(parts: Parts, settings: Settings) -> None:
+    """Change parts to later settings, for all who hold the parts, or a plugin of theirs."""
+    for name, later in settings.items():
+        now = getattr(parts, name)
+        if isinstance(now, Plugin):
+            vars(now).clear()  # what it has found out for the settings before
+            vars(now).update(vars(later))
+        else:
+            object.__setattr__(parts, name, later)

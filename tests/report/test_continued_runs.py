@@ -1,0 +1,153 @@
+import shutil
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsim.errors import OutputError, RunError, ScenarioError
+from fedsim.report import atomic_folder, continued_runs
+from fedsim.report.continued_runs import extended_plan
+from fedsim.report.keep_checkpoints import CheckpointKeeper
+from fedsim.report.read_results import read_object, to_json
+from fedsim.report.record_run import record
+from fedsim.report.summary import read_summary
+from fedsim.report.unfinished_runs import is_unfinished
+from fedsim.scenario import Plan, load_scenario
+
+
+@pytest.fixture
+def tiny(tiny_scenario: str) -> dict[str, Any]:
+    return tomllib.loads(tiny_scenario)
+
+
+@pytest.fixture(autouse=True)
+def _checkpoints_after_each_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CheckpointKeeper, "_is_due", lambda *_: True)
+
+
+def run(tiny: dict[str, Any], folder: Path, **changes: Any) -> Path:
+    """Run a scenario into a folder, with other values by path, where ``_`` stands for a dot."""
+    values = {name.replace("__", "."): value for name, value in changes.items()}
+    return record(Plan.of(load_scenario(tiny, values), "tiny"), folder).folder
+
+
+def extend(folder: Path, rounds: int) -> Path:
+    return record(extended_plan(folder, rounds), folder, goes_on=True, tell=lambda text: None).folder
+
+
+def hashes(folder: Path) -> list[Any]:
+    return [read_summary(folder)[name] for name in ("trace_hash", "model_hash", "rounds")]
+
+
+def test_an_extended_run_is_the_longer_run(tiny: dict[str, Any], tmp_path: Path) -> None:
+    whole = run(tiny, tmp_path / "whole", run__rounds=5, evaluation__every=2)
+    short = run(tiny, tmp_path / "short", run__rounds=3, evaluation__every=2)
+    told: list[str] = []
+    plan = extended_plan(short, 5)
+    assert is_unfinished(short)
+    assert read_summary(short)["status"] == "interrupted"
+    assert read_summary(short)["rounds"] == 3
+    record(plan, short, goes_on=True, tell=told.append)
+    # The last round was evaluated because it was the last: it is done again.
+    assert told == [f"{short}: the run goes on after round 2"]
+    assert hashes(short) == hashes(whole)
+    for name in ("scenario.toml", "log.jsonl", "rounds.parquet", "dispatches.parquet"):
+        assert (short / name).read_bytes() == (whole / name).read_bytes()
+    assert hashes(extend(short, 6))[2] == 6
+
+
+def test_without_checkpoints_the_run_begins_anew(tiny: dict[str, Any], tmp_path: Path) -> None:
+    whole, short = run(tiny, tmp_path / "whole", run__rounds=4), run(tiny, tmp_path / "short", run__rounds=2)
+    shutil.rmtree(short / "checkpoints")
+    assert hashes(extend(short, 4)) == hashes(whole)
+
+
+def test_a_run_that_stops_while_it_is_extended_can_be_resumed(
+    tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, short = run(tiny, tmp_path / "whole", run__rounds=4), run(tiny, tmp_path / "short", run__rounds=2)
+    before = hashes(short)
+    with monkeypatch.context() as patch:  # killed between the removal of the mark and the longer scenario
+        write = atomic_folder.write_file
+
+        def no_scenario(file: Path, *pieces: bytes) -> None:
+            if file.name == "scenario.toml":
+                raise KeyboardInterrupt
+            write(file, *pieces)
+
+        patch.setattr(continued_runs, "write_file", no_scenario)
+        with pytest.raises(KeyboardInterrupt):
+            extended_plan(short, 4)
+    plan = continued_runs.resumed_plan(short)
+    assert hashes(record(plan, short, goes_on=True, tell=lambda text: None).folder) == before
+    assert hashes(extend(short, 4)) == hashes(whole)
+
+
+@pytest.mark.parametrize(
+    ("changes", "rounds", "problem"),
+    [
+        ({}, 2, "has 2 rounds already: write more than 2"),
+        ({"run__until": {"bytes": "1 B"}}, 4, r"was ended by run\.until\.bytes"),
+        ({"training__schedule": "cosine"}, 4, r"its training\.schedule depends on the number of rounds"),
+        ({"evaluation__every": 3}, 4, None),
+        ({"evaluation__every": 3, "run__checkpoint": {"keep": 1}}, 4, "from after its last evaluation"),
+        ({"run__checkpoint": {"keep": 0}}, 4, None),
+    ],
+)
+def test_what_depends_on_the_number_of_rounds_is_refused(
+    tiny: dict[str, Any], tmp_path: Path, changes: dict[str, Any], rounds: int, problem: str | None
+) -> None:
+    folder = run(tiny, tmp_path / "run", **{"run__rounds": 2} | changes)
+    if problem is None:
+        assert hashes(extend(folder, rounds))[2] == rounds
+        return
+    before = hashes(folder)
+    with pytest.raises(OutputError, match=problem):
+        extended_plan(folder, rounds)
+    assert not is_unfinished(folder)
+    assert hashes(folder) == before
+
+
+def test_an_algorithm_that_asks_for_the_number_of_rounds_cannot_be_extended(
+    tiny: dict[str, Any], tmp_path: Path
+) -> None:
+    tables = tiny | {"algorithm": {"name": "fedme", "params": {"raise_at": [0.5, 0.6, 0.7]}}}
+    folder = run(tables, tmp_path / "run", data__public__size=40)
+    with pytest.raises(OutputError, match="'fedme' has asked for it"):
+        extended_plan(folder, 9)
+
+
+def test_other_folders_are_refused(tiny: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"holds no run: name a folder in which is summary\.json"):
+        extended_plan(tmp_path, 9)
+    folder = run(tiny, tmp_path / "run")
+    facts = read_object(folder / "run.json")
+    (folder / "run.json").write_bytes(to_json(facts | {"fedsim": "0.0.1"}))
+    with pytest.raises(OutputError, match=r"cannot be extended, since it was begun with fedsim 0\.0\.1"):
+        extended_plan(folder, 9)
+    (folder / "run.json").write_bytes(to_json(facts | {"verify": True}))
+    with pytest.raises(OutputError, match="since it keeps no checkpoints"):
+        extended_plan(folder, 9)
+    (folder / "run.json").write_bytes(to_json(facts))
+    extended_plan(folder, 9)
+    with pytest.raises(OutputError, match="has not come to its end: resume it first"):
+        extended_plan(folder, 9)
+
+
+def test_other_data_are_noticed_before_anything_changes(
+    tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = run(tiny, tmp_path / "run")
+    file = folder / "scenario.toml"
+    file.write_text(file.read_text().replace("seed = 0", "seed = 1"))
+    with pytest.raises(RunError, match="the data are not the same"):
+        extended_plan(folder, 9)
+    assert not is_unfinished(folder)
+
+
+def test_a_resumed_run_keeps_its_settings(tiny: dict[str, Any], tmp_path: Path) -> None:
+    folder = run(tiny, tmp_path / "run")
+    extended_plan(folder, 9)
+    with pytest.raises(ScenarioError, match=r"replace engine\.workers or engine\.batching alone"):
+        continued_runs.resumed_plan(folder, ["run.seed=1"])

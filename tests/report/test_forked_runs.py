@@ -1,0 +1,202 @@
+import shutil
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsim.errors import OutputError, ScenarioError
+from fedsim.report.continued_runs import resumed_plan
+from fedsim.report.forked_runs import forked
+from fedsim.report.keep_checkpoints import CheckpointKeeper
+from fedsim.report.places import can_go_on, holds_run, holds_scenario, is_own
+from fedsim.report.read_parquet import read_columns
+from fedsim.report.read_results import read_provenance
+from fedsim.report.record_run import record
+from fedsim.report.run_difference import run_difference
+from fedsim.report.summary import read_summary
+from fedsim.scenario import Plan, load_scenario
+
+ROUNDS = 5
+
+
+@pytest.fixture
+def tiny(tiny_scenario: str) -> dict[str, Any]:
+    return tomllib.loads(tiny_scenario)
+
+
+@pytest.fixture(autouse=True)
+def _checkpoints_after_each_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CheckpointKeeper, "_is_due", lambda *_: True)
+
+
+@pytest.fixture
+def whole(tiny: dict[str, Any], tmp_path: Path) -> Path:
+    return run(tiny, tmp_path / "whole")
+
+
+def run(tiny: dict[str, Any], folder: Path, changes: dict[str, Any] | None = None) -> Path:
+    values = {"run.rounds": ROUNDS, "run.checkpoint.keep": 99} | (changes or {})
+    return record(Plan.of(load_scenario(tiny, values), "tiny"), folder).folder
+
+
+def fork(folder: Path, after: int, changes: dict[str, Any], out: Path | None = None) -> Path:
+    plan, place = forked(folder, end_s(folder, after), changes, out)
+    return record(plan, place, goes_on=True, tell=lambda text: None).folder
+
+
+def end_s(folder: Path, number: int) -> float:
+    """Return when a round ended."""
+    return float(read_columns(folder / "rounds.parquet", ["ended_at_s"])["ended_at_s"][number - 1])
+
+
+def hashes(folder: Path) -> list[str]:
+    return [read_summary(folder)[name] for name in ("trace_hash", "model_hash")]
+
+
+def test_a_fork_with_the_same_settings_is_the_same_run(whole: Path) -> None:
+    assert hashes(fork(whole, 2, {})) == hashes(whole)
+
+
+def test_it_leaves_the_run_at_the_end_of_a_round(whole: Path, tmp_path: Path) -> None:
+    place = fork(whole, 3, {"training.lr": 0.5})
+    assert place == (tmp_path / "whole-fork").resolve()
+    origin = read_provenance(place)["fork"]
+    assert origin == {
+        "of": str(whole),
+        "trace_hash": hashes(whole)[0],
+        "after_round": 3,
+        "at_s": end_s(whole, 3),
+    }
+    difference = run_difference(whole, place)
+    assert dict(difference.settings) == {"training.lr": (0.05, 0.5)}
+    assert difference.facts["fork.after_round"] == (None, 3)
+    assert not difference.is_none
+    accuracies = [
+        read_columns(folder / "rounds.parquet", ["accuracy_mean"])["accuracy_mean"]
+        for folder in (whole, place)
+    ]
+    assert accuracies[0][:3].tolist() == accuracies[1][:3].tolist()
+    again, _ = forked(whole, (end_s(whole, 3) + end_s(whole, 4)) / 2, {"training.lr": 0.5})
+    assert again.origin["after_round"] == 3
+
+
+def test_the_past_is_computed_where_no_checkpoint_has_it(whole: Path, tmp_path: Path) -> None:
+    place = fork(whole, 2, {"training.lr": 0.5})
+    bare = tmp_path / "bare"
+    shutil.copytree(whole, bare, ignore=shutil.ignore_patterns("checkpoints"))
+    assert hashes(fork(bare, 2, {"training.lr": 0.5})) == hashes(place)
+
+
+def test_a_fork_can_be_resumed_and_forked(whole: Path, tmp_path: Path) -> None:
+    place = fork(whole, 2, {"training.lr": 0.5})
+    plan, again = forked(whole, end_s(whole, 2), {"training.lr": 0.5}, tmp_path / "again")
+    count = 0
+
+    def stop(row: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        record(plan, again, goes_on=True, watch=stop, tell=lambda text: None)
+    assert not is_own(again, plan.scenario_toml)  # another run of this scenario does not go on there
+    assert not can_go_on(again, plan.scenario_toml)
+    record(resumed_plan(again), again, goes_on=True, tell=lambda text: None)
+    assert hashes(again) == hashes(place)
+    assert not holds_run(again, plan.scenario_toml)
+    assert not holds_scenario(again, plan.scenario_toml)
+    # Back to the old rate: only between the two it was another one.
+    back = fork(again, 3, {"training.lr": 0.05}, tmp_path / "back")
+    assert hashes(back) not in (hashes(again), hashes(whole))
+    assert hashes(fork(back, 4, {}, tmp_path / "same")) == hashes(back)
+
+
+def test_forks_of_one_round_in_a_row_have_the_last_settings(whole: Path, tmp_path: Path) -> None:
+    first = fork(whole, 2, {"training.lr": 0.5}, tmp_path / "first")
+    second = fork(first, 2, {"training.lr": 0.05}, tmp_path / "second")
+    assert hashes(second) == hashes(whole)
+
+
+@pytest.mark.parametrize(
+    ("pacing", "changes"),
+    [
+        ("synchronous", {"run.rounds": 7, "participation.clients_per_round": 1}),
+        ("synchronous", {"participation.pacing.params.over_selection": 2.0}),
+        ({"name": "buffered", "params": {"concurrency": 3, "buffer": 2}}, {"run.rounds": 7}),
+        (
+            {"name": "buffered", "params": {"concurrency": 3, "buffer": 2}},
+            {"participation.pacing.params": {"concurrency": 1, "buffer": 1, "staleness": "constant"}},
+        ),
+        ({"name": "lagged", "params": {"concurrency": 3}}, {"run.rounds": 7, "evaluation.every_s": 0.1}),
+    ],
+)
+def test_rounds_cohorts_and_pacings_change(
+    tiny: dict[str, Any], tmp_path: Path, pacing: Any, changes: dict[str, Any]
+) -> None:
+    whole = run(
+        tiny,
+        tmp_path / "whole",
+        {"participation.pacing": pacing, "participation.clients_per_round": 2},
+    )
+    place = fork(whole, 2, changes)
+    assert read_summary(place)["rounds"] == changes.get("run.rounds", ROUNDS)
+    assert hashes(place) != hashes(whole)
+    shutil.rmtree(whole / "checkpoints")
+    assert hashes(fork(whole, 2, changes)) == hashes(place)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"run.seed": 1}, "run.seed: a fork has it from the run that it comes from"),
+        ({"algorithm.name": "fedprox"}, "algorithm.name: a fork has it"),
+        ({"data.split": [0.5, 0.25, 0.25]}, "data.split"),
+        ({"network.model": "alone"}, "network.model"),
+        (
+            {"participation.pacing": {"name": "lagged", "params": {"concurrency": 4}}},
+            "participation.pacing.name",
+        ),
+    ],
+)
+def test_what_a_fork_cannot_change(whole: Path, changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ScenarioError, match=problem):
+        forked(whole, end_s(whole, 2), changes)
+    assert not whole.with_name("whole-fork").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "changes", "problem"),
+    [
+        (
+            {"participation.pacing": {"name": "tiered", "params": {"tiers": 2}}},
+            {"run.rounds": 9},
+            "pacing 'tiered' has it from the beginning",
+        ),
+        (
+            {"training.momentum": 0.5, "training.keep_optimiser": True},
+            {"training.momentum": 0.9},
+            "optimisers that clients keep",
+        ),
+    ],
+)
+def test_what_it_cannot_change_where_something_is_kept(
+    tiny: dict[str, Any], tmp_path: Path, settings: dict[str, Any], changes: dict[str, Any], problem: str
+) -> None:
+    folder = run(tiny, tmp_path / "run", settings)
+    with pytest.raises(ScenarioError, match=problem):
+        forked(folder, end_s(folder, 2), changes)
+
+
+def test_the_instant_is_one_of_the_run(whole: Path, tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"is known until .*, and not at 1 h: choose an earlier time"):
+        forked(whole, 3600, {})
+    with pytest.raises(OutputError, match=r"no round of the run in .* had ended by 1 µs: the first ended at"):
+        forked(whole, 1e-6, {})
+    with pytest.raises(
+        OutputError, match=r"5 rounds of the run in .* had ended, and the fork has run\.rounds = 5"
+    ):
+        forked(whole, end_s(whole, ROUNDS), {})
+    with pytest.raises(OutputError, match="replace it with the option force"):
+        forked(whole, end_s(whole, 2), {}, whole)

@@ -1,0 +1,118 @@
+"""Extend and fork runs of random scenarios, and compare the results with those of whole runs.
+
+Checkpoints are written after each round. A seed fails if
+
+- a run that is extended has other results than a run that had so many rounds from the beginning,
+- a fork in which nothing changes has other results than the run that it comes from,
+- a fork has other results if there is no checkpoint from which it could begin.
+
+A refused scenario is no failure, nor is a run that cannot be extended::
+
+    python tools/check_continued_runs.py [--seeds 0-199] [--workers 2]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from unittest import mock
+
+from check_random_runs import Verdict, check, differences, examine, options
+from random_scenarios import random_scenario
+
+from fedsim.errors import RunError, UserError
+from fedsim.report.continued_runs import extended_plan
+from fedsim.report.forked_runs import forked
+from fedsim.report.keep_checkpoints import CheckpointKeeper
+from fedsim.report.read_parquet import read_columns
+from fedsim.report.record_run import record
+from fedsim.report.summary import read_summary
+from fedsim.rng import Key
+from fedsim.scenario import Plan, load_scenario
+
+MORE_ROUNDS = 3
+"""Rounds beside those of the random scenario."""
+
+
+def verdict(seed: int, place: Path) -> Verdict:
+    """Run the scenario of a seed in an empty folder, extend and fork the run, and compare the results."""
+    scenario = random_scenario(seed)
+    for name, text in {**scenario.files, "scenario.toml": scenario.toml}.items():
+        (place / name).write_text(text, encoding="utf-8")
+    short = scenario.tables["run"]["rounds"]
+    with contextlib.chdir(place), mock.patch.object(CheckpointKeeper, "_is_due", return_value=True):
+        if (end := _end(partial(_record, "whole", short + MORE_ROUNDS))) is not None:
+            return Verdict(seed, *end)
+        refused = _end(partial(_extended, short))
+        faults = [] if refused else [*_compared("extended", "whole", "short")]
+        if refused is not None and refused[0] == "failed":
+            return Verdict(seed, *refused)
+        faults += _forked(seed, scenario.tables["training"].get("lr", 0.05))
+    why = "" if refused is None else refused[2]
+    return Verdict(seed, "failed" if faults else "finished", tuple(faults), why)
+
+
+def _end(do: Callable[[], object]) -> tuple[str, tuple[str, ...], str] | None:
+    """Do something; return how it ended if it did not finish."""
+    try:
+        do()
+    except UserError as error:
+        return "refused", (), str(error)
+    except RunError as error:
+        return "ended", (), str(error)
+    return None
+
+
+def _record(name: str, rounds: int) -> None:
+    changes = {"run.rounds": rounds, "run.checkpoint.keep": 1000}
+    record(Plan.of(load_scenario("scenario.toml", changes), "scenario.toml"), Path(name))
+
+
+def _extended(rounds: int) -> None:
+    _record("short", rounds)
+    plan = extended_plan(Path("short"), rounds + MORE_ROUNDS)
+    record(plan, Path("short"), goes_on=True, tell=_ignore)
+
+
+def _forked(seed: int, lr: float) -> Iterator[str]:
+    """Fork the whole run after one of its rounds; yield what is wrong."""
+    whole, draws = Path("whole"), Key.root(seed).child("fork").numpy()
+    table = read_columns(whole / "rounds.parquet", ["round", "ended_at_s"])
+    ends_s = table["ended_at_s"][(table["round"] >= 1) & (table["round"] < read_summary(whole)["rounds"])]
+    if not len(ends_s):
+        return
+    at_s = float(draws.choice(ends_s))
+    shutil.copytree(whole, "bare", ignore=shutil.ignore_patterns("checkpoints"))
+    slower = {"training.lr": lr / 2}
+    forks = {"same": (whole, {}), "kept": (whole, slower), "anew": (Path("bare"), slower)}
+    for name, (folder, changes) in forks.items():
+        plan, place = forked(folder, at_s, changes, Path(name))
+        record(plan, place, goes_on=True, tell=_ignore)
+    yield from _compared("forked", "whole", "same")
+    yield from _compared("forked without a checkpoint", "kept", "anew")
+
+
+def _compared(what: str, first: str, second: str) -> Iterator[str]:
+    return (f"{what}: {one}" for one in differences(Path(first), Path(second)))
+
+
+def _ignore(text: str) -> None:
+    """Tell nobody from where a run goes on."""
+
+
+def main() -> int:
+    """Check all seeds; return the exit status."""
+    arguments = options(__doc__).parse_args()
+    spawn = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
+    with ProcessPoolExecutor(arguments.workers, spawn) as pool:
+        return check(partial(examine, verdict=verdict), arguments.seeds, pool)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
