@@ -13,21 +13,18 @@ from typing import Any, TypeAlias
 from fedsim.plugins import Plugin
 from fedsim.runtime.parts import Parts
 
-CHANGEABLE = ("selector", "pacing", "workload", "training", "rounds", "clients_per_round", "evaluation")
-"""Parts of a run that may change while it goes on."""
-
 Settings: TypeAlias = Mapping[str, Any]
-"""Values of :data:`CHANGEABLE`, by name."""
+"""Attributes of :class:`Parts` by name, as :func:`fedsim.scenario.build.settings` gives them."""
 
 Stages: TypeAlias = Mapping[int, Settings]
-"""Settings, by the number of rounds that have ended when they begin to hold; those from 0 on come first."""
+"""Settings, by the number of rounds that have ended when they begin to hold: first of all 0."""
 
 
 def changeable(parts: Parts, stages: Stages) -> Parts:
     """Return parts that can be changed, with the settings that hold first."""
-    first = {name: getattr(parts, name) for name in CHANGEABLE} | dict(stages.get(0, {}))
+    first = stages[0]
     plugins = {name: copy(value) for name, value in first.items() if isinstance(value, Plugin)}
-    return replace(parts, **(first | plugins))
+    return replace(parts, **{**first, **plugins})
 
 
 def change(parts: Parts, settings: Settings) -> None:

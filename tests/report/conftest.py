@@ -1,5 +1,6 @@
 """A tiny run, made by hand: four clients, a linear model on the digits, two rounds of FedAvg."""
 
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ from fedsim.data import LoadContext, Spreading, federate
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
 from fedsim.models import Architecture
+from fedsim.report.keep_checkpoints import CheckpointKeeper
 from fedsim.rng import Key
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.dispatch_table import DispatchTable
@@ -61,6 +63,18 @@ def make_parts() -> Callable[..., Parts]:
 @pytest.fixture
 def plan(make_parts: Callable[..., Parts]) -> Plan:
     return Plan("tiny", "fedavg", '[run]\nname = "tiny"\n', make_parts())
+
+
+@pytest.fixture
+def tiny(tiny_scenario: str) -> dict[str, Any]:
+    """Return the tables of the tiny scenario."""
+    return tomllib.loads(tiny_scenario)
+
+
+@pytest.fixture
+def each_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a checkpoint be written after each round."""
+    monkeypatch.setattr(CheckpointKeeper, "_is_due", lambda *_: True)
 
 
 def replayed(events: Sequence[tuple[Any, ...]], end_s: float) -> DispatchTable:

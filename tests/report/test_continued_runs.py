@@ -1,5 +1,4 @@
 import shutil
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -8,26 +7,17 @@ import pytest
 from fedsim.errors import OutputError, RunError, ScenarioError
 from fedsim.report import atomic_folder, continued_runs
 from fedsim.report.continued_runs import extended_plan
-from fedsim.report.keep_checkpoints import CheckpointKeeper
 from fedsim.report.read_results import read_object, to_json
 from fedsim.report.record_run import record
 from fedsim.report.summary import read_summary
 from fedsim.report.unfinished_runs import is_unfinished
 from fedsim.scenario import Plan, load_scenario
 
-
-@pytest.fixture
-def tiny(tiny_scenario: str) -> dict[str, Any]:
-    return tomllib.loads(tiny_scenario)
-
-
-@pytest.fixture(autouse=True)
-def _checkpoints_after_each_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CheckpointKeeper, "_is_due", lambda *_: True)
+pytestmark = pytest.mark.usefixtures("each_round")
 
 
 def run(tiny: dict[str, Any], folder: Path, **changes: Any) -> Path:
-    """Run a scenario into a folder, with other values by path, where ``_`` stands for a dot."""
+    """Run a scenario into a folder, with other values by path, where ``__`` stands for a dot."""
     values = {name.replace("__", "."): value for name, value in changes.items()}
     return record(Plan.of(load_scenario(tiny, values), "tiny"), folder).folder
 

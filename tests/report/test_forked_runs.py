@@ -1,5 +1,4 @@
 import shutil
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -8,26 +7,19 @@ import pytest
 from fedsim.errors import OutputError, ScenarioError
 from fedsim.report.continued_runs import resumed_plan
 from fedsim.report.forked_runs import forked
-from fedsim.report.keep_checkpoints import CheckpointKeeper
 from fedsim.report.places import can_go_on, holds_run, holds_scenario, is_own
 from fedsim.report.read_parquet import read_columns
 from fedsim.report.read_results import read_provenance
 from fedsim.report.record_run import record
 from fedsim.report.run_difference import run_difference
 from fedsim.report.summary import read_summary
+from fedsim.runtime import run as runtime_run
 from fedsim.scenario import Plan, load_scenario
 
 ROUNDS = 5
 
 
-@pytest.fixture
-def tiny(tiny_scenario: str) -> dict[str, Any]:
-    return tomllib.loads(tiny_scenario)
-
-
-@pytest.fixture(autouse=True)
-def _checkpoints_after_each_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CheckpointKeeper, "_is_due", lambda *_: True)
+pytestmark = pytest.mark.usefixtures("each_round")
 
 
 @pytest.fixture
@@ -63,7 +55,7 @@ def test_it_leaves_the_run_at_the_end_of_a_round(whole: Path, tmp_path: Path) ->
     assert place == (tmp_path / "whole-fork").resolve()
     origin = read_provenance(place)["fork"]
     assert origin == {
-        "of": str(whole),
+        "of": str(whole.resolve()),
         "trace_hash": hashes(whole)[0],
         "after_round": 3,
         "at_s": end_s(whole, 3),
@@ -145,6 +137,22 @@ def test_rounds_cohorts_and_pacings_change(
     assert hashes(place) != hashes(whole)
     shutil.rmtree(whole / "checkpoints")
     assert hashes(fork(whole, 2, changes)) == hashes(place)
+
+
+def test_rounds_that_wait_for_nobody_any_more_are_driven_by_the_loop(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = {"participation.pacing.params.deadline": "30 ms"}  # a round takes 42 ms
+    assert read_provenance(whole)["cohorts"]["run_beforehand"] > 0
+    place = fork(whole, 2, changes, tmp_path / "place")
+    assert read_summary(place)["drops"] > 0
+    monkeypatch.setattr(runtime_run, "cohort_drivers", lambda *_: None)
+    assert hashes(fork(whole, 2, changes, tmp_path / "by_the_loop")) == hashes(place)
+
+
+def test_a_fork_of_the_folder_at_hand_lies_beside_it(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(whole)
+    assert forked(Path(), end_s(whole, 2), {})[1] == whole.resolve().with_name("whole-fork")
 
 
 @pytest.mark.parametrize(

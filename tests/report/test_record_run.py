@@ -322,12 +322,6 @@ def test_trace_and_log_tell_the_run(do: Do) -> None:
 TWO = CheckpointConfig(keep=2)
 
 
-@pytest.fixture
-def each_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a checkpoint be written after each round."""
-    monkeypatch.setattr(CheckpointKeeper, "_is_due", lambda *_: True)
-
-
 def interrupted(plan: Plan, folder: Path, at_round: int) -> None:
     def interrupt(row: RoundRow) -> None:
         if row.round == at_round:

@@ -219,7 +219,10 @@ class CohortDrivers:
 
     def _is_waited_for(self, exchange: str) -> bool:
         """Return whether the server waits for all replies of an exchange."""
-        return exchange != told_losses.QUESTION or self.parts.selector.answer_within_s is None
+        is_question = exchange == told_losses.QUESTION
+        selector, pacing = self.parts.selector, self.parts.pacing
+        # In a fork the settings of the pacing may have changed since the beginning.
+        return selector.answer_within_s is None if is_question else pacing.waits_for_all
 
 
 class Rehearsal:

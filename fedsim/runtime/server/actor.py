@@ -24,7 +24,7 @@ from fedsim.engine.engine import Engine
 from fedsim.errors import InvariantError, MergeError
 from fedsim.rng import Key
 from fedsim.runtime.budget import Budgets
-from fedsim.runtime.changeable_settings import Stages, change
+from fedsim.runtime.changeable_settings import Settings, Stages, change
 from fedsim.runtime.evaluation import Observer
 from fedsim.runtime.message_codecs import MessageCodecs
 from fedsim.runtime.parts import Parts
@@ -65,6 +65,7 @@ class ServerActor:
         merged: The newest dispatch of each client whose reply was merged, -1 where there is none.
         has_used_length: Whether something would have been different if the run had another number of rounds.
         exchanges: The exchanges of a round, in order.
+        cohort_size: Replies wanted of a cohort.
     """
 
     parts: Parts
@@ -88,6 +89,7 @@ class ServerActor:
         self.merged = array("i", [-1]) * num_clients
         self.has_used_length = False
         self.exchanges = tuple(one for one in exchanges if one.when == "round")
+        self.cohort_size = self.parts.cohort_size
         self._key = self.parts.key.child("server")
         self._clients_key = self.parts.key.child("client")
         self._round = self._num_ended = 0
@@ -185,11 +187,6 @@ class ServerActor:
     def num_rounds(self) -> int:
         """How many rounds the run has."""
         return self.parts.num_rounds
-
-    @property
-    def cohort_size(self) -> int:
-        """Replies wanted of a cohort."""
-        return self.parts.cohort_size
 
     @property
     def clients(self) -> Sequence[int]:
@@ -296,12 +293,17 @@ class ServerActor:
             self.journal.end_round()
             self.keep(self._num_ended)
         if (settings := self.stages.get(self._num_ended)) is not None:
-            every_s = self.parts.evaluation.every_s
-            change(self.parts, settings)
-            if self.parts.evaluation.every_s != every_s:
-                self._next_evaluation_ns = now_ns()
+            self._begin_stage(settings)
 
     # How it is done
+
+    def _begin_stage(self, settings: Settings) -> None:
+        """Go on with other settings."""
+        every_s = self.parts.evaluation.every_s
+        change(self.parts, settings)
+        self.cohort_size = self.parts.cohort_size
+        if self.parts.evaluation.every_s != every_s:
+            self._next_evaluation_ns = now_ns()
 
     def _go_on_from(self, past: Past) -> None:
         """Go on from what was alive at the end of the past, which is over and forgotten."""
