@@ -17,7 +17,7 @@ import contextlib
 import multiprocessing
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from unittest import mock
 from check_random_runs import Verdict, check, differences, examine, options
 from random_scenarios import random_scenario
 
-from fedsim.errors import RunError, UserError
+from fedsim.errors import OutputError, RunError, UserError
 from fedsim.report.continued_runs import extended_plan
 from fedsim.report.forked_runs import forked
 from fedsim.report.keep_checkpoints import CheckpointKeeper
@@ -47,26 +47,14 @@ def verdict(seed: int, place: Path) -> Verdict:
         (place / name).write_text(text, encoding="utf-8")
     short = scenario.tables["run"]["rounds"]
     with contextlib.chdir(place), mock.patch.object(CheckpointKeeper, "_is_due", return_value=True):
-        if (end := _end(partial(_record, "whole", short + MORE_ROUNDS))) is not None:
-            return Verdict(seed, *end)
-        refused = _end(partial(_extended, short))
-        faults = [] if refused else [*_compared("extended", "whole", "short")]
-        if refused is not None and refused[0] == "failed":
-            return Verdict(seed, *refused)
+        try:
+            _record("whole", short + MORE_ROUNDS)
+        except (UserError, RunError) as error:
+            return Verdict(seed, "refused" if isinstance(error, UserError) else "ended", (), str(error))
+        why = _extend(short)
+        faults = [] if why else [*_compared("extended", "whole", "short")]
         faults += _forked(seed, scenario.tables["training"].get("lr", 0.05))
-    why = "" if refused is None else refused[2]
     return Verdict(seed, "failed" if faults else "finished", tuple(faults), why)
-
-
-def _end(do: Callable[[], object]) -> tuple[str, tuple[str, ...], str] | None:
-    """Do something; return how it ended if it did not finish."""
-    try:
-        do()
-    except UserError as error:
-        return "refused", (), str(error)
-    except RunError as error:
-        return "ended", (), str(error)
-    return None
 
 
 def _record(name: str, rounds: int) -> None:
@@ -74,10 +62,15 @@ def _record(name: str, rounds: int) -> None:
     record(Plan.of(load_scenario("scenario.toml", changes), "scenario.toml"), Path(name))
 
 
-def _extended(rounds: int) -> None:
+def _extend(rounds: int) -> str:
+    """Do a shorter run, and extend it; return why it cannot be extended."""
     _record("short", rounds)
-    plan = extended_plan(Path("short"), rounds + MORE_ROUNDS)
+    try:
+        plan = extended_plan(Path("short"), rounds + MORE_ROUNDS)
+    except OutputError as error:
+        return str(error)
     record(plan, Path("short"), goes_on=True, tell=_ignore)
+    return ""
 
 
 def _forked(seed: int, lr: float) -> Iterator[str]:

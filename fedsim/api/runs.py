@@ -105,9 +105,9 @@ def resume(
 def extend(
     folder: str | Path, *, rounds: int, progress: Progress = None, live: LivePage | None = None
 ) -> Result:
-    """Go on with a finished run until it has more rounds, and return its result.
+    """Give a finished run more rounds, and return its result.
 
-    It ends with the results of a run that had so many rounds from the beginning.
+    It ends with the results of a run that had that many rounds from the beginning.
 
     Args:
         folder: The run's folder.
@@ -125,20 +125,20 @@ def extend(
 def fork(
     folder: str | Path,
     *,
-    at: str | float,
+    at: str,
     overrides: Overrides,
     out: str | Path | None = None,
     force: bool = False,
     progress: Progress = None,
     live: LivePage | None = None,
 ) -> Result:
-    """See what would have become of a run with other settings from an instant on; return the fork's result.
+    """Continue a copy of a run from an instant on, with other settings, and return the result of that fork.
 
     It leaves the run at the end of the last round that had ended by then.
 
     Args:
         folder: The run's folder.
-        at: The instant in virtual time, such as "3 h"; a number is in s.
+        at: The instant in virtual time, such as "3 h".
         overrides: Values that replace the scenario's from then on, by path.
         out: Folder of the results; if left out, a free one beside the run's.
         force: Whether ``out`` may replace another run.

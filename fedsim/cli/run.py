@@ -48,8 +48,7 @@ def resume(
 
 def extend(folder: Path, rounds: int, track: Sequence[str], live: int | None, quiet: bool) -> None:
     """Go on with a finished run."""
-    plan = extended_plan(folder, rounds, track, note)
-    _go_on(plan, folder, track, live, quiet)
+    _go_on(extended_plan(folder, rounds, track, note), folder, track, live, quiet)
 
 
 def fork(
@@ -62,7 +61,7 @@ def fork(
     live: int | None,
     quiet: bool,
 ) -> None:
-    """Go on with the past of a run, with other settings."""
+    """Continue a copy of a run, with other settings."""
     plan, place = forked(folder, at_s, overrides, out, track, force=force, tell=note)
     _go_on(plan, place, track, live, quiet)
 

@@ -84,7 +84,7 @@ def resume(**values: Any) -> None:
 def extend(**values: Any) -> None:
     """Give a finished run more rounds, in its FOLDER.
 
-    It goes on, and ends with the results of a run that had so many rounds from the beginning.
+    It ends with the results of a run that had that many rounds from the beginning.
     """
     late("cli.run:extend")(**values)
 
@@ -105,11 +105,11 @@ def extend(**values: Any) -> None:
 @click.option("--force", is_flag=True, help="Replace the results of another run.")
 @output_of_resumed
 def fork(**values: Any) -> None:
-    """Go on with the past of a run, and other settings.
+    """Continue a copy of a run from an instant on.
 
-    The run is that in FOLDER, which stays as it is. Settings of training, participation and evaluation can be
-    changed, and the number of rounds; what a fork cannot change it says. Its run.json says where its past
-    comes from.
+    The run in FOLDER stays as it is. Its copy, the fork, can have other settings of training, participation
+    and evaluation, and another number of rounds; other changes are refused. The fork's run.json says which
+    run it comes from.
     """
     late("cli.run:fork")(**values)
 

@@ -32,7 +32,7 @@ from fedsim.scenario.build import settings
 from fedsim.units import format_quantity
 
 _OF_ROUNDS = ("run.rounds", "participation.clients_per_round", "participation.pacing.params.")
-_OF_OPTIMISER = ("training.optimiser", "training.momentum", "training.keep_optimiser", "training.schedule")
+_OF_OPTIMISER = ("training.optimiser", "training.momentum", "training.keep_optimiser", "training.schedule.")
 CHANGEABLE = (
     *("training.", "evaluation.every", "evaluation.every_s", "run.name", "run.save_models"),
     *("participation.workload.params.", "participation.selector.params."),
@@ -53,8 +53,8 @@ def forked(
 ) -> tuple[Plan, Path]:
     """Make a folder for a run that leaves another one at an instant; return its plan and the folder.
 
-    It leaves the other one at the end of the last round that had ended by then. Its past is that of the other
-    one until the newest checkpoint before; what is missing until then, or all, is computed anew.
+    It leaves the other run at the end of the last round that had ended by then. Its folder has the newest
+    checkpoint before that, from which the rest of the past is computed; without one, all of the past is.
 
     Args:
         folder: That of the other run.
@@ -75,7 +75,7 @@ def forked(
     rounds, left_at_s = _last_round(folder, at_s, after.run.rounds)
     earlier = origin_of(folder).get("scenarios", [])
     origin = {
-        "of": str(folder),
+        "of": str(folder.resolve()),
         "trace_hash": read_summary(folder)["trace_hash"],
         "after_round": rounds,
         "at_s": left_at_s,
@@ -86,7 +86,9 @@ def forked(
         raise ScenarioError(faults, str(folder / "scenario.toml"))
     checkpoints = CheckpointFolder(folder, plan.checkpoint.keep)
     past = usable(folder, checkpoints, plan.parts, tell, lambda one: one.rounds <= rounds)
-    place = out or first_fit(folder.with_name(f"{folder.resolve().name}-fork"), is_free)
+    name = folder.resolve().name
+    beside = folder if folder.name == name else folder.resolve()  # that of . or of a link
+    place = out or first_fit(beside.with_name(f"{name}-fork"), is_free)
     with staged(place, force=force) as new:
         (new / FOLDER).mkdir()
         if past is not None:
