@@ -91,6 +91,7 @@ def run_and_show(
     *,
     profile: bool = False,
     goes_on: bool | None = None,
+    clients_stay: bool = True,
 ) -> None:
     """Do a run, write its folder, and print its results."""
     label = f"{plan.name} {run_name(plan.algorithm, plan.parts.seed)}"
@@ -110,6 +111,7 @@ def run_and_show(
             bus=bus,
             tell=note,
             profile=profile,
+            clients_stay=clients_stay,
         )
     show(recorded.summary, folder, passed=passed)
     for remark in recorded.remarks:

@@ -48,7 +48,7 @@ def run(processes: int, **options: Unpack[Options]) -> None:
     plan, folder = planned(options, "http")
     perform = ServerProcess.with_children(plan, processes)
     _note_unused(plan)
-    run_and_show(plan, folder, perform, "http", options)
+    run_and_show(plan, folder, perform, "http", options, clients_stay=False)
 
 
 def _listening(plan: Plan, url: str) -> None:

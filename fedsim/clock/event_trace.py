@@ -113,6 +113,10 @@ class Trace:
         virtual = of_thread.loop
         self._add(kind, (now_ns() if virtual is None else virtual.now_ns, *values))
 
+    def repeat(self, kind: RecordKind, row: Row) -> None:
+        """Add a record at the instant at which it was made: its instant in ns, then its values."""
+        self._add(kind, row)
+
     def record_together(self, groups: Sequence[tuple[RecordKind, Columns]], order: Sequence[int]) -> None:
         """Add records at instants that are not before those so far.
 

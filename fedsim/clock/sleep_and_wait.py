@@ -22,12 +22,12 @@ _started_s: WeakKeyDictionary[asyncio.AbstractEventLoop, float] = WeakKeyDiction
 """By real loop, its clock at the instant that :func:`now_s` calls 0."""
 
 
-def start_clock() -> None:
-    """Set the clock of the running loop, a real one, to 0."""
+def start_clock(at_ns: int = 0) -> None:
+    """Set the clock of the running loop, a real one."""
     if of_thread.loop is not None:
         raise RuntimeError("virtual time starts at 0 by itself, and nothing can set it back")
     loop = asyncio.get_running_loop()
-    _started_s[loop] = loop.time()
+    _started_s[loop] = loop.time() - at_ns / 1e9
 
 
 def running_loop() -> asyncio.AbstractEventLoop:

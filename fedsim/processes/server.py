@@ -11,14 +11,16 @@ from typing import Any
 
 from fedsim.bus import Ledger, Log
 from fedsim.bus.http.access import Access, ClientRanges, is_loopback, new_token
-from fedsim.bus.http.server import HttpServer
+from fedsim.bus.http.server import HttpServer, Names
 from fedsim.clock import Trace
 from fedsim.data.fingerprints import fingerprint
-from fedsim.errors import FedsimError, UserError
+from fedsim.errors import FedsimError, FileError, UserError
 from fedsim.network import OverheadConfig
 from fedsim.processes.addresses_and_tls import Address, reason, server_tls
 from fedsim.processes.children import ChildProcesses
 from fedsim.runtime.parts import Parts
+from fedsim.runtime.past.journal import Keeper
+from fedsim.runtime.past.server_past import ServerPast
 from fedsim.runtime.records.recorder import Observe, unobserved
 from fedsim.runtime.records.result import RoundRow, RunResult
 from fedsim.runtime.run import kinds_of
@@ -31,6 +33,7 @@ TOLD = {
     "process gone": "the process of clients {clients} is gone: {why}; it may come back",
     "process left": "the process of clients {clients} has left: {why}",
     "process refused": "a process was refused: {why}",
+    "states lost": "what the clients {clients} held, if anything, is lost: their process is new",
     "clients missing": "beginning without {count} of {of} clients",
 }
 """Lines for a person, by events of the log."""
@@ -138,6 +141,9 @@ class ServerProcess:
         self,
         parts: Parts,
         *,
+        names: Names | None = None,
+        past: ServerPast | None = None,
+        keeper: Keeper | None = None,
         trace: Trace,
         log: Log,
         watch: Callable[[RoundRow], None],
@@ -160,6 +166,8 @@ class ServerProcess:
             num_clients=parts.data.num_clients,
             log=log,
             health=self._health,
+            names=names,
+            firsts={} if past is None else past.firsts(),
         )
         try:
             port = await server.start(self.address.host, self.address.port, self._tls)
@@ -167,7 +175,7 @@ class ServerProcess:
             raise UserError(
                 f"cannot listen at {self.address}: {reason(error)}. Choose another HOST:PORT to listen at"
             ) from None
-        why = "it was stopped"
+        why, is_end = "it was stopped", True
         try:
             here = Address(self.address.host, port)
             self.listening(f"{'http' if self._tls is None else 'https'}://{here}")
@@ -181,16 +189,29 @@ class ServerProcess:
                     watch=note_round,
                     observe=observe,
                     wait_s=self.wait_s,
+                    past=past,
+                    keeper=keeper,
+                    num_kept=self.plan.checkpoint.keep,
                 )
                 result = await children.during(work)
                 server.finish()
                 await children.ended()
             return result
         except FedsimError as error:
-            why = f"it failed: {error}"
+            why, is_end = (
+                f"it failed: {error}",
+                not (isinstance(error, FileError) and self._can_go_on(keeper)),
+            )
+            raise
+        except BaseException:
+            is_end = not self._can_go_on(keeper)
             raise
         finally:
-            await server.close(why=why)
+            await server.close(why=why, for_good=is_end)
+
+    def _can_go_on(self, keeper: Keeper | None) -> bool:
+        """Whether the run stays, and a server that is started again goes on with it."""
+        return keeper is not None and self._round > 0
 
     def _health(self) -> Mapping[str, Any]:
         return {

@@ -30,8 +30,8 @@ from fedsim.data.fingerprints import Fingerprint
 from fedsim.errors import DecodeError
 from fedsim.params import Array
 from fedsim.report.atomic_folder import MEND, write_file
+from fedsim.runtime.past.journal import AnySnapshot
 from fedsim.runtime.past.repeated_hooks import differs
-from fedsim.runtime.past.snapshot import Snapshot
 from fedsim.runtime.state_encoding import Reader, StateLimits, Writer
 from fedsim.walk import little_endian, octets
 
@@ -49,7 +49,7 @@ _DIGEST_BYTES = 16
 Known: TypeAlias = Callable[..., Any]
 """Gives an object of the run by what it is called."""
 
-Load: TypeAlias = Callable[[Collection[type], Known], Snapshot]
+Load: TypeAlias = Callable[[Collection[type], Known], Any]
 """Gives what was alive, told which classes may occur and what gives known objects."""
 
 Place: TypeAlias = tuple[int, int, int, bytes]
@@ -92,7 +92,7 @@ PackedSnapshot: TypeAlias = tuple[bytes, Sequence[Array]]
 
 
 def pack_snapshot(
-    snapshot: Snapshot, classes: Collection[type], known: Mapping[int, Sequence[Any]] | None = None
+    snapshot: AnySnapshot, classes: Collection[type], known: Mapping[int, Sequence[Any]] | None = None
 ) -> PackedSnapshot:
     """Return what is alive in the form of a checkpoint.
 
@@ -216,8 +216,8 @@ class CheckpointFolder:
         tree = msgpack.unpackb(packed, use_list=False, strict_map_key=False)
         arrays = list(self._arrays(listed))
 
-        def load(classes: Collection[type], known: Known) -> Snapshot:
-            snapshot: Snapshot = Reader(arrays, classes, _LIMITS, known, is_trusted=True).value(tree, "run")
+        def load(classes: Collection[type], known: Known) -> Any:
+            snapshot = Reader(arrays, classes, _LIMITS, known, is_trusted=True).value(tree, "run")
             self._places = {
                 id(array): (weakref.ref(array), tuple(place))
                 for array, (*place, _, _, is_writeable) in zip(arrays, listed, strict=True)
@@ -250,12 +250,12 @@ class CheckpointFolder:
             for needed in self._needed(number):
                 shutil.copy(self._file(needed, _ARRAYS), to)
 
-    def remove_after(self, number: int) -> None:
-        """Remove the checkpoints after a round: the run goes on from there."""
+    def remove_after(self, number: int, *, before_too: bool = False) -> None:
+        """Remove the checkpoints after a round, or all others: the run goes on from there."""
         with durable.telling(self._place, MEND):
-            for later in self.numbers():
-                if later > number:
-                    self._file(later, _SUFFIX).unlink()
+            for other in self.numbers():
+                if other > number or (before_too and other < number):
+                    self._file(other, _SUFFIX).unlink()
 
     def _read(self, number: int) -> Any:
         content = self._content(number, _SUFFIX)

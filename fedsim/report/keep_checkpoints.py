@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import msgpack
 
 from fedsim.algorithms.contexts import Initial
-from fedsim.clock import now_ns
+from fedsim.clock import RecordKind, now_ns
 from fedsim.clock.event_trace import stored_records
 from fedsim.data import FederatedData
 from fedsim.data.fingerprints import Fingerprint, differences, fingerprint
@@ -31,9 +33,10 @@ from fedsim.report.checkpoints import (
     pack_snapshot,
 )
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.past.journal import Journal
+from fedsim.runtime.past.journal import AnySnapshot, Journal
 from fedsim.runtime.past.past_work import PastWork
 from fedsim.runtime.past.repeated_hooks import Past, differs
+from fedsim.runtime.past.server_past import ServerPast, ServerSnapshot
 from fedsim.runtime.past.snapshot import Snapshot
 from fedsim.runtime.run import kinds_of
 from fedsim.runtime.start_values import StartValues
@@ -103,12 +106,7 @@ class StoredPast:
         """
         self.check(parts.data)
         kinds, checkpoint = kinds_of(parts), self.checkpoint
-
-        def load(initial: Initial) -> Snapshot:
-            try:
-                return self.load(Snapshot.classes(parts.algorithm, kinds), initial)
-            except DecodeError as error:
-                raise differs(str(error)) from None
+        load = partial(self._loaded, Snapshot.classes(parts.algorithm, kinds))
 
         def end() -> None:
             if now_ns() != checkpoint.at_ns:
@@ -116,8 +114,27 @@ class StoredPast:
             files.go_on()
 
         entries = msgpack.Unpacker(BytesIO(self.contents[JOURNAL]), strict_map_key=False)
-        work = PastWork(stored_records(BytesIO(self.contents[TRACE])))
+        work = PastWork(self._records())
         return Past(load, work, list(entries), checkpoint.rounds, kinds, end)
+
+    def server_past(self, parts: Parts, files: RunFiles) -> ServerPast:
+        """Return what a server goes on from, over sockets.
+
+        Raises:
+            RunError: The run has other data now.
+        """
+        self.check(parts.data)
+        load = partial(self._loaded, ServerSnapshot.classes(parts.algorithm, kinds_of(parts)))
+        return ServerPast(load, list(self._records()), self.checkpoint.at_ns, files.go_on)
+
+    def _loaded(self, classes: Collection[type], initial: Initial) -> Any:
+        try:
+            return self.load(classes, initial)
+        except DecodeError as error:
+            raise differs(str(error)) from None
+
+    def _records(self) -> Iterator[tuple[RecordKind, list[Any]]]:
+        return stored_records(BytesIO(self.contents[TRACE]))
 
 
 def _content(file: Path, position: Position) -> bytes:
@@ -221,26 +238,27 @@ class CheckpointKeeper:
         """Count from a checkpoint on, from which the run goes on."""
         self._rounds, self._data = checkpoint.rounds, checkpoint.data
 
-    def end_round(self, rounds: int, snapshot: Callable[[], Snapshot], initial: StartValues) -> None:
-        """Keep a checkpoint if it is time to."""
+    def end_round(self, rounds: int, snapshot: Callable[[], AnySnapshot], initial: StartValues) -> bool:
+        """Keep a checkpoint if it is time to; return whether nothing from before is needed any more."""
         if self._is_over or not self._is_due(rounds):
-            return
+            return self._is_over
         began_s = perf_counter()
         if self.journal.fault is not None:
             self._give_up(self.journal.fault)
-            return
+            return True
         try:
             alive = snapshot()
             packed = pack_snapshot(alive, self.classes, initial.names)
         except (TypeError, ValueError, OverflowError) as error:
             self._give_up(str(error))
-            return
+            return True
         except JobError:  # which the run meets at its own time
-            return
+            return False
         self._write(rounds, packed, alive.has_used_length)
         self.kept()
         self._rounds, self._at_s = rounds, perf_counter()
         self._cost_s = self._at_s - began_s
+        return True
 
     def _is_due(self, rounds: int) -> bool:
         """Say whether enough rounds or enough time have passed, and enough time for what one costs."""

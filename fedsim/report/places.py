@@ -96,9 +96,13 @@ def holds_scenario(folder: Path, scenario_toml: str) -> bool:
     return _has_scenario(folder, scenario_toml) and (folder / MARK).is_file()
 
 
-def holds_unfinished(folder: Path, scenario_toml: str) -> bool:
+def holds_unfinished(folder: Path, scenario_toml: str, bus: Bus = "memory") -> bool:
     """Whether a folder holds a run of this resolved scenario that has not come to its end."""
-    return _has_scenario(folder, scenario_toml) and is_unfinished(folder)
+    return (
+        _has_scenario(folder, scenario_toml)
+        and is_unfinished(folder)
+        and read_json(folder / STATE).get("bus", bus) == bus
+    )
 
 
 def _has_scenario(folder: Path, scenario_toml: str) -> bool:
@@ -112,16 +116,16 @@ def _has_scenario(folder: Path, scenario_toml: str) -> bool:
 
 def is_own(folder: Path, scenario_toml: str, bus: Bus = "memory") -> bool:
     """Whether a folder holds this run: finished, with the same results as it would leave again, or not."""
-    return holds_run(folder, scenario_toml, bus) or holds_unfinished(folder, scenario_toml)
+    return holds_run(folder, scenario_toml, bus) or holds_unfinished(folder, scenario_toml, bus)
 
 
-def can_go_on(folder: Path, scenario_toml: str) -> bool:
+def can_go_on(folder: Path, scenario_toml: str, bus: Bus = "memory") -> bool:
     """Whether a folder holds an unfinished run of this scenario that is known to go on as it began.
 
     A plugin of the user's may have changed, and nothing would notice.
     """
     return (
-        holds_unfinished(folder, scenario_toml)
+        holds_unfinished(folder, scenario_toml, bus)
         and why_not_resumable(read_state(folder)) is None
         and not _names_private(tomllib.loads(scenario_toml))
     )

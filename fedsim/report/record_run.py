@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import structlog
 
 from fedsim.bus import Log
+from fedsim.bus.http.server import Names
 from fedsim.clock import Trace, now_s
 from fedsim.durable import sync, telling
 from fedsim.engine.job_times import JobTimes
@@ -52,6 +53,7 @@ from fedsim.report.tables import write_tables
 from fedsim.report.tracking import Following, Tell, warn
 from fedsim.report.unfinished_runs import RUNNING, Beginning, read_state, state_of, unfinished
 from fedsim.runtime.parts import Parts
+from fedsim.runtime.past.server_past import ServerSnapshot
 from fedsim.runtime.past.snapshot import Snapshot
 from fedsim.runtime.records.recorder import Observe, Recorder, unobserved
 from fedsim.runtime.records.result import RoundRow
@@ -93,6 +95,7 @@ def record(
     profile: bool = False,
     is_kept: bool = True,
     keeps_checkpoints: bool = True,
+    clients_stay: bool = True,
 ) -> Recorded:
     """Run, and write the run's folder; go on with a run of the same scenario that was interrupted there.
 
@@ -113,18 +116,21 @@ def record(
         profile: Whether to note when each worker was at which jobs.
         is_kept: Whether the folder of a run that ends before its time may stay, to be resumed.
         keeps_checkpoints: Whether the newest checkpoints stay in the end, so that the run can be extended.
+        clients_stay: Whether client processes, over sockets, stay when this process ends before its time.
     """
-    written = plan.scenario_toml
-    with_checkpoints = bus == "memory" and plan.checkpoint.keep > 0 and not plan.parts.verify
+    written, over_sockets = plan.scenario_toml, bus != "memory"
+    with_checkpoints = plan.checkpoint.keep > 0 and not plan.parts.verify
+    with_checkpoints &= not over_sockets or (clients_stay and is_kept)
     if goes_on is None:
-        goes_on = with_checkpoints and can_go_on(folder, written)
+        goes_on = with_checkpoints and can_go_on(folder, written, bus)
     is_repeated = holds_run(folder, written, bus)
     force = force or goes_on or is_own(folder, written, bus)
     check_folders([folder], force=force)
     place = (known_as or folder).resolve()
     follow = Following(plan.trackers, TrackedRun(place.name, place.parent, written), tell)
     began = Beginning()
-    state = state_of(plan, began, has_checkpoints=with_checkpoints)
+    state = state_of(plan, began, has_checkpoints=with_checkpoints, bus=bus)
+    names = Names()
     with (
         closing(follow),
         unfinished(folder, state, force=force, goes_on=goes_on, at_end=is_repeated) as running,
@@ -135,11 +141,17 @@ def record(
         if goes_on:
             before = read_state(path)
             began = Beginning.of(before)
-            state = state_of(plan, began, has_checkpoints=with_checkpoints)
+            state = state_of(plan, began, has_checkpoints=with_checkpoints, bus=bus)
             running.tell(**state | {"summary": before["summary"]})
             past = StoredPast.newest(path, checkpoints, tell)
-            checkpoints.remove_after(-1 if past is None else past.checkpoint.rounds)
+            # Of clients over sockets, nothing is left from before.
+            checkpoints.remove_after(-1 if past is None else past.checkpoint.rounds, before_too=over_sockets)
             tell(f"{folder}: {_going_on(past)}")
+            if over_sockets:
+                names = Names(before["names"][0], before=before["names"][1])
+        if over_sockets:
+            running.tell(names=[names.run, names.server])
+            perform = partial(perform, names=names)
         write_file(path / "scenario.toml", written.encode(), place=folder)
         times = plan.parts.executor.job_times = JobTimes() if profile else None
         observed: list[Recorder] = []
@@ -169,14 +181,16 @@ def record(
             log.info("begin", scenario=plan.name, algorithm=plan.algorithm, seed=plan.parts.seed)
             trace = Trace(files.by_name[TRACE], keep=plan.parts.verify)
             if with_checkpoints:
-                classes = Snapshot.classes(plan.parts.algorithm, kinds_of(plan.parts))
+                snapshot = ServerSnapshot if over_sockets else Snapshot
+                classes = snapshot.classes(plan.parts.algorithm, kinds_of(plan.parts))
                 keeper = CheckpointKeeper(
                     plan.checkpoint, plan.parts.data, files, checkpoints, classes, tell, show
                 )
                 perform = partial(perform, keeper=keeper)
                 if past is not None:
                     keeper.go_on(past.checkpoint)
-                    perform = partial(perform, past=past.past(plan.parts, files))
+                    make = past.server_past if over_sockets else past.past
+                    perform = partial(perform, past=make(plan.parts, files))
                     past = None  # what it holds may be large
             if plan.stages:
                 perform = partial(perform, stages=plan.stages)
@@ -210,7 +224,7 @@ def record(
                 sync(file)
         for name, content in contents.items():
             write_file(path / name, content, place=folder)
-        if not (keeps_checkpoints and checkpoints.numbers()):
+        if over_sockets or not (keeps_checkpoints and checkpoints.numbers()):
             shutil.rmtree(path / FOLDER, ignore_errors=True)
         follow.summary = summary
     return Recorded(folder.resolve(), summary, result, models, notes)

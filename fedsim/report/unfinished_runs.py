@@ -23,7 +23,7 @@ from fedsim.durable import PART, sync, telling
 from fedsim.errors import FileError, OutputError
 from fedsim.report import atomic_folder
 from fedsim.report.atomic_folder import MARK, MEND, STATE, write_file
-from fedsim.report.provenance import library_version
+from fedsim.report.provenance import Bus, library_version
 from fedsim.report.read_results import read_object, to_json
 from fedsim.scenario.build import Plan
 
@@ -58,9 +58,10 @@ class Beginning:
         return self.before_s + perf_counter() - self._since_s
 
 
-def state_of(plan: Plan, began: Beginning, *, has_checkpoints: bool) -> dict[str, Any]:
+def state_of(plan: Plan, began: Beginning, *, has_checkpoints: bool, bus: Bus = "memory") -> dict[str, Any]:
     """Return what ``state.json`` says when a process begins with a run, or goes on with it."""
     return {
+        "bus": bus,
         "status": RUNNING,
         "fedsim": __version__,
         "process": os.getpid(),
@@ -122,13 +123,20 @@ def check_resumable(folder: Path) -> dict[str, Any]:
         raise _at_work(folder)
     if (why := why_not_resumable(state)) is not None:
         raise OutputError(f"the run in {folder} cannot be resumed, {why}: begin it anew")
+    if state.get("bus", "memory") != "memory":
+        raise OutputError(
+            f"the run in {folder} is one over sockets: its server goes on with it when it is started again, "
+            f"with 'fedsim serve {folder / 'scenario.toml'} --out {folder}' and the address that it had"
+        )
     return state
 
 
 def why_not_resumable(state: Mapping[str, Any]) -> str | None:
     """Return why a run whose state this is cannot go on in this process; None if it can."""
     if not state["has_checkpoints"]:
-        return "since it keeps no checkpoints (over sockets, with --verify, or with run.checkpoint.keep = 0)"
+        return (
+            "since it keeps no checkpoints (with --bus http, with --verify, or with run.checkpoint.keep = 0)"
+        )
     for name, was in {"fedsim": state["fedsim"], **state["libraries"]}.items():
         if (now := library_version(name)) != was:
             return f"since it was begun with {name} {was}, and {name} {now} may give other bits"

@@ -103,10 +103,13 @@ class Budgets:
         if until.bytes is not None:
             trace.listen({"transfer_start": self._sent})
 
-    async def hold(self, rounds: Coroutine[Any, Any, None]) -> bool:
-        """Hold rounds until a budget is met; return whether one was met before they ended by themselves."""
+    async def hold(self, rounds: Coroutine[Any, Any, None], passed_s: float = 0.0) -> bool:
+        """Hold rounds until a budget is met; return whether one was met before they ended by themselves.
+
+        So much time has passed since they began.
+        """
         if (time_s := self._until.simulated) is not None:
-            call_after(time_s, self._meet, "simulated", event_class=EventClass.DEADLINE)
+            call_after(max(0.0, time_s - passed_s), self._meet, "simulated", event_class=EventClass.DEADLINE)
         task = running_loop().create_task(rounds, name="rounds")
         either: list[asyncio.Future[None]] = [task, self._met]
         try:

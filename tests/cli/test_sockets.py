@@ -3,10 +3,12 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +57,16 @@ class Started:
 
     def says(self, word: str) -> str:
         """Wait for a word; return all that was said by then."""
+        self.waits(lambda: word in self.said())
+        return self.said()
+
+    def waits(self, condition: Callable[[], bool]) -> None:
+        """Wait until something is so."""
         end = time.monotonic() + TIMEOUT_S
-        while word not in (said := self.said()):
-            assert self.process.poll() is None, said
-            assert time.monotonic() < end, said
+        while not condition():
+            assert self.process.poll() is None, self.said()
+            assert time.monotonic() < end, self.said()
             time.sleep(PAUSE_S)  # noqa: TID251 - what is waited for is another process
-        return said
 
     def ends(self) -> int:
         return self.process.wait(TIMEOUT_S)
@@ -113,6 +119,65 @@ def test_one_of_two_processes_is_killed_and_started_again(
     assert there.keys() == memory.keys()
     assert there["drops"] == 0
     assert json.loads((here / "there" / "run.json").read_text())["bus"] == "http"
+
+
+WITHOUT_TIMES = {
+    "rounds": ["round", "asked", "merged", "dropped", "frames_up", "cumulative_bytes_up", "merges"],
+    "clients": ["client", "asked", "merged", "bytes_down", "bytes_plain_up", "accuracy", "loss"],
+    "messages": ["round", "client", "dispatch", "exchange", "kind", "up", "bytes", "bytes_plain", "outcome"],
+    "dispatches": ["client", "dispatch", "round", "exchange", "outcome", "version", "staleness"],
+    "evaluations": ["round", "client", "accuracy", "loss"],
+}
+OFTEN = ("--set", "run.checkpoint={ every_rounds = 1, max_share = 1.0 }")
+
+
+def _has_checkpoint(folder: Path, least: int) -> bool:
+    return any(int(file.stem) >= least for file in folder.glob("checkpoints/*.checkpoint"))
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("given", [SLOW, CODED], ids=["fedme", "fedavg with error feedback"])
+def test_a_server_that_is_started_again_finds_its_processes(
+    given: Sequence[str], how: signal.Signals, shell: Shell, call: Call, here: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    given, there = (*given, "--set", "run.rounds=20"), here / "there"
+    command = ("serve", "tiny.toml", "--listen", f"127.0.0.1:{port}", "--out", "there", *given, *OFTEN)
+    serve = shell.start(*command)
+    serve.says("listening")
+    url = f"http://127.0.0.1:{port}"
+    joined = [
+        shell.start("join", url, "--clients", "0,1"),
+        shell.start("join", url, "--clients", "2-3", "--state", "state"),
+    ]
+    for reached in (4, 10):
+        serve.waits(partial(_has_checkpoint, there, reached))
+        serve.process.send_signal(how)
+        assert serve.ends() == (130 if how == signal.SIGINT else -how)
+        refused = call("resume", "there")
+        assert refused.exit_code == 2
+        assert "goes on with it when it is started again" in refused.stderr
+        serve = shell.start(*command)
+        serve.says("goes on after round ")
+    assert serve.ends() == 0, serve.said()
+    for one in joined:
+        assert one.ends() == 0, one.said()
+        assert one.said().count("was started again") == 2
+    assert "held, if anything, is lost" not in serve.said()
+    assert call("run", "tiny.toml", "--out", "memory", *given).exit_code == 0
+    found, memory = summary(there), summary(here / "memory")
+    for name in ("model_hash", "accuracy", "loss", "bytes_up", "bytes_down", "participation", "drops"):
+        assert found[name] == memory[name], name
+    for table, columns in WITHOUT_TIMES.items():
+        rows = [
+            sorted(
+                map(str, zip(*read_columns(here / run / f"{table}.parquet", columns).values(), strict=True))
+            )
+            for run in ("there", "memory")
+        ]
+        assert rows[0] == rows[1], table
+    assert not (there / "state.json").exists()
 
 
 def test_an_interrupted_server_leaves_nothing(shell: Shell, here: Path) -> None:

@@ -6,10 +6,10 @@ import asyncio
 import os
 import secrets
 import ssl as tls
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import aiohttp
 
@@ -41,6 +41,17 @@ NOTICE_S = 3.0
 """The user is told of a lost connection after this time."""
 LOST = (aiohttp.ClientError, OSError, ProtocolError)
 """Errors after which trying again may help."""
+
+
+class States(Protocol):
+    """What the clients of a process hold after dispatches."""
+
+    def go_back(self, firsts: Mapping[int, int]) -> None:
+        """Be as before these dispatches of clients, and before the first of all others; give up all work."""
+
+    def forget(self, firsts: Mapping[int, int]) -> None:
+        """Forget what is needed only by a server that goes back beyond these dispatches."""
+
 
 Prober = Callable[[int, bytes], Awaitable[bytes]]
 """Answers the observer's question to a client."""
@@ -90,6 +101,9 @@ class HttpClient:
     server is away, and when it is back. With a state folder the session outlives the process. ``prober``
     answers the observer's questions; its errors go to the server. ``reporter`` returns the report of a reply
     when that is sent.
+
+    A server that was started again goes on from its last checkpoint. Then this process goes back as far:
+    dispatches, replies and states from after the checkpoint are forgotten.
     """
 
     def __init__(
@@ -113,7 +127,8 @@ class HttpClient:
         self._jitter = jitter
         self._tell = tell
         self._secret = secrets.token_hex(16) if state is None else state.session
-        self._run = "" if state is None else state.run
+        self._run, self._server = ("", "") if state is None else (state.run, state.server)
+        self._states: States | None = state
         self._take_over: Callable[[Delivery], object] | None = None
         self._read: Callable[[Message], Message | None] | None = None
         self._kinds = Kinds(())
@@ -139,12 +154,15 @@ class HttpClient:
         take: Callable[[Delivery], object],
         kinds: Kinds,
         read: Callable[[Message], Message | None] | None = None,
+        states: States | None = None,
     ) -> None:
         """Give all dispatches to a function from now on, messages of these kinds; this process is ready.
 
         ``read`` decodes messages for which coded ones stand; what it cannot decode is an unusable frame.
+        ``states`` goes back with the server; the state folder does until then.
         """
         self._take_over, self._kinds, self._read = take, kinds, read
+        self._states = states or self._states
         for header, body in self._early:
             self._hand_over(header, body, take)
         self._early.clear()
@@ -229,11 +247,12 @@ class HttpClient:
         channel = Channel(socket, FROM_SERVER, limits, limits.frame.frame_bytes, self._encoded)
         writing = self._start(channel.write())
         try:
-            channel.put(entry("j", self._secret, body=(str(self._clients).encode(),)))
+            channel.put(entry("j", self._secret, self._server, body=(str(self._clients).encode(),)))
             early = [(header.client, header.dispatch) for header, _ in self._early]
             channel.put(keys_entry([*early, *self._since_s, *self._replies]))
-            self._welcomed(await channel.read())
+            server = self._welcomed(await channel.read())
             self._talked_s = loop.time()
+            self._meet(server, dict(read_keys(await channel.read(), "b")))
             waiting = read_keys(await channel.read())
             self._channel = channel
             self._changed()
@@ -256,25 +275,40 @@ class HttpClient:
                 async with asyncio.timeout(1.0):
                     await socket.close()
 
-    def _welcomed(self, found: Entry) -> None:
-        """Take the first entry of a connection."""
+    def _welcomed(self, found: Entry) -> str:
+        """Take the first entry of a connection; return which server it is."""
         if found.letter == "x":
             raise UserError(f"the server refuses this process: {found.values[0]}")
         if found.letter != "h":
             raise ProtocolError(f"{found.letter} came before the greeting")
-        (run,) = found.values
+        run, server = found.values
         if self._run and run != self._run:
             folder = self._state and self._state.path
             how = f", with an empty state folder in place of {folder}" if folder else ""
             raise UserError(f"the server has begun another run: join it anew{how}")
         self._run = run
-        if self._state is not None:
-            self._state.bind_run(run)
         if self._is_away:
             self._tell(f"connected to {self._url}")
         self._lost_s, self._is_away = None, False
         if self._greeting is None:
             self._greeting = bytes(found.body or b"")
+        return str(server)
+
+    def _meet(self, server: str, firsts: Mapping[int, int]) -> None:
+        """Go back to the checkpoint of a server that was started again, told the next dispatches of it."""
+        if self._server not in ("", server):
+            self._tell(f"{self._url} was started again and goes on from its last checkpoint")
+            for reply in self._replies.values():
+                reply.settle()
+            for forgotten in (self._replies, self._since_s, self._early):
+                forgotten.clear()
+            if self._states is not None:
+                self._states.go_back(firsts)
+        elif self._server and self._states is not None:
+            self._states.forget(firsts)
+        self._server = server
+        if self._state is not None:
+            self._state.bind(self._run, server)
 
     def _encoded(self, item: Reply | Parts) -> Parts:
         return item.entry(asyncio.get_running_loop().time()) if isinstance(item, Reply) else item
@@ -298,6 +332,9 @@ class HttpClient:
                 self._is_over = True
                 self._leave(why)
                 self._changed()
+            case "b":
+                if self._states is not None:
+                    self._states.forget(dict(read_keys(found, "b")))
             case "h" | "x" | "o":
                 raise ProtocolError(f"{letter} came after the greeting")
 
@@ -305,8 +342,6 @@ class HttpClient:
         """Forget a reply that the server has taken, or does not want any more."""
         if (reply := self._replies.pop(key, None)) is not None:
             reply.settle()
-            if self._state is not None:
-                self._state.taken(*key)
 
     def _take_dispatch(self, header: Header, body: memoryview | None) -> None:
         client, number = header.client, header.dispatch

@@ -8,8 +8,9 @@ dispatch and for which its jobs ran. Notes for the server's log are checked in :
 ====== ============ ====================================================================================
 letter from         values; body
 ====== ============ ====================================================================================
-j      client       joins: secret of the session; the clients that it hosts
-h      server       welcomes: the run; the greeting
+j      client       joins: secret of the session, the server that it knows; the clients that it hosts
+h      server       welcomes: the run, the server; the greeting
+b      server       at first, and at each checkpoint: the next dispatch of each client that has had one
 o      both         once, then: the dispatches that the process has, or that have no reply at the server
 x      server       refuses the process: why
 k      client       the process understands messages
@@ -40,7 +41,7 @@ from fedsim.errors import DecodeError, FedsimError
 from fedsim.quoting import printable, quoted, shortened
 from fedsim.wire import Envelope, Frame, Kinds, Limits, Message, Packed, decode, pack
 
-PROTOCOL = 6
+PROTOCOL = 7
 """Version of this protocol."""
 MAX_TEXT = 1024
 MAX_SPENT_S = 1e9
@@ -95,8 +96,9 @@ def _is_flag(value: Any) -> bool:
 _NUMBER = _integer(0, 2**53)
 _INDEX, _INDEX_OR_NONE = (_integer(low, 2**31 - 1) for low in (0, -1))
 _CHECKS: dict[str, tuple[Check, ...]] = {
-    "j": (_is_text,),
-    "h": (_is_text,),
+    "j": (_is_text, _is_text),
+    "h": (_is_text, _is_text),
+    "b": (),
     "o": (),
     "x": (_is_text,),
     "k": (),
@@ -111,8 +113,8 @@ _CHECKS: dict[str, tuple[Check, ...]] = {
     "l": (_is_text,),
     "e": (_is_flag, _is_text),
 }
-_WITH_BODY, _MAYBE_WITH_BODY = frozenset("jhoqs"), frozenset("dr")
-FROM_SERVER = frozenset("hoxdtqae")
+_WITH_BODY, _MAYBE_WITH_BODY = frozenset("jhboqs"), frozenset("dr")
+FROM_SERVER = frozenset("hboxdtqae")
 FROM_CLIENT = frozenset("jokcrusal")
 _pack = msgpack.Packer(use_single_float=True).pack
 
@@ -152,14 +154,14 @@ def read_head(data: bytes, letters: frozenset[str]) -> tuple[Entry, int | None, 
     return Entry(letter, values), num_bytes, rest
 
 
-def keys_entry(keys: Iterable[Key]) -> Parts:
-    """Return the entry that names dispatches."""
-    return entry("o", body=(np.array([*keys], "<i4").tobytes(),))
+def keys_entry(keys: Iterable[Key], letter: str = "o") -> Parts:
+    """Return an entry that names dispatches."""
+    return entry(letter, body=(np.array([*keys], "<i4").tobytes(),))
 
 
-def read_keys(found: Entry) -> set[Key]:
+def read_keys(found: Entry, letter: str = "o") -> set[Key]:
     """Return the dispatches that such an entry names."""
-    if found.letter != "o" or found.body is None or len(found.body) % 8:
+    if found.letter != letter or found.body is None or len(found.body) % 8:
         raise ProtocolError(f"{found.letter}: no list of dispatches")
     numbers = np.frombuffer(found.body, "<i4").reshape(-1, 2).tolist()
     return {(client, dispatch) for client, dispatch in numbers}

@@ -20,7 +20,9 @@ import secrets
 import ssl as tls
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import count
+from types import MappingProxyType
 from typing import Any
 
 from aiohttp import web
@@ -67,11 +69,31 @@ class Refused(Exception):  # noqa: N818
         self.cause, self.status = cause, status
 
 
+def _new_name() -> str:
+    return secrets.token_hex(16)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What processes know the server by.
+
+    Attributes:
+        run: The run, also of a server that is started again.
+        server: The server.
+        before: The server of this run before it; empty for the first.
+    """
+
+    run: str = field(default_factory=_new_name)
+    server: str = field(default_factory=_new_name)
+    before: str = ""
+
+
 class HttpServer:
     """The server's endpoint on the HTTP bus; a :class:`fedsim.bus.Endpoint`.
 
     ``greeting`` is sent to every process that joins; ``health`` adds to the answer of ``GET /health``;
-    ``run`` names this run; ``rejected`` counts the faults of peers by cause.
+    ``names`` are those of the run and of the server; ``firsts`` has, where the server was started again, the
+    next dispatch of each client that had one; ``rejected`` counts the faults of peers by cause.
     """
 
     def __init__(
@@ -87,10 +109,13 @@ class HttpServer:
         num_clients: int,
         log: Log,
         health: Callable[[], Mapping[str, Any]] = dict,
+        names: Names | None = None,
+        firsts: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
         self.limits = limits or HttpLimits()
         self.greeting = greeting
-        self.run = secrets.token_hex(16)
+        self._names = names or Names()
+        self._firsts = self._forgettable = firsts
         self.is_closing = False
         self._kinds = kinds
         self._access = access
@@ -129,14 +154,21 @@ class HttpServer:
         self._lapse()
         return int(self._listener.sockets[0].getsockname()[1])
 
-    async def close(self, grace_s: float = 5.0, *, why: str = "the server was stopped") -> None:
-        """Tell all processes the end, and why; wait ``grace_s`` for them to leave or come back; close."""
+    async def close(
+        self, grace_s: float = 5.0, *, why: str = "the server was stopped", for_good: bool = True
+    ) -> None:
+        """Tell all processes the end, and why; wait ``grace_s`` for them to leave or come back; close.
+
+        If it is not ``for_good``, tell them nothing: they try to connect until the server is started again.
+        """
         loop = asyncio.get_running_loop()
+        grace_s = grace_s if for_good else 0.0
         end_s = loop.time() + grace_s
         if not self._is_over:
             if self._listener is not None:
                 self._listener.close()
-            self._tell_all(entry("e", False, sendable(why)))
+            if for_good:
+                self._tell_all(entry("e", False, sendable(why)))
         with suppress(TimeoutError):
             async with asyncio.timeout_at(end_s):
                 while any(
@@ -212,6 +244,12 @@ class HttpServer:
         finally:
             del self._questions[number]
 
+    def checkpoint(self, firsts: Mapping[int, int]) -> None:
+        """Tell processes that no server goes back beyond these dispatches of clients."""
+        self._forgettable = firsts
+        for session in self._sessions.values():
+            session.say(_firsts_entry(session, firsts))
+
     def seal(self) -> None:
         """Record nothing more in ledger and trace: later frames belong to no run."""
         self._records.seal()
@@ -280,8 +318,14 @@ class HttpServer:
             async with asyncio.timeout(self.limits.handshake_timeout_s):
                 joins, has = await channel.read(), read_keys(await channel.read())
             session = self._admitted(joins, granted, None if self._access.is_open else token)
+            server = joins.values[1]
+            firsts = self._firsts if server in ("", self._names.before) else {}
+            if server == self._names.server:
+                firsts = self._forgettable
+            else:
+                has.clear()  # it is of a server before this one
             channel.max_body_bytes = self.limits.frame.frame_bytes
-            await self._attend(session, channel, transport.abort, has)
+            await self._attend(session, channel, transport.abort, has, firsts)
         except UserError as error:
             self._records.reject("refused", str(error), event="process refused")
             await socket.send_bytes(b"".join(entry("x", sendable(error))))
@@ -299,7 +343,7 @@ class HttpServer:
         if joins.letter != "j" or not _SECRET.fullmatch(joins.values[0]):
             raise ProtocolError("join: a session's secret is needed")
         assert joins.body is not None  # noqa: S101
-        (secret,) = joins.values
+        secret, server = joins.values
         clients = ClientRanges.parse(str(joins.body, "utf-8", "replace"))
         if clients.highest >= self._num_clients:
             raise UserError(
@@ -317,7 +361,10 @@ class HttpServer:
             self._hosts.update(dict.fromkeys(clients, session))
         elif session.token != token or session.clients != clients:
             raise UserError("this session belongs to another process: join anew")
-        self._log.info("process joined", clients=shortened(clients), resumed=is_known)
+        self._log.info("process joined", clients=shortened(clients), resumed=is_known or bool(server))
+        keeps_states = server in (self._names.server, self._names.before) and server
+        if not keeps_states and any(client in self._firsts or client in self._newest for client in clients):
+            self._log.warning("states lost", clients=shortened(clients))
         return session
 
     def _retire_hosts_of(self, clients: ClientRanges) -> None:
@@ -339,14 +386,20 @@ class HttpServer:
             self._log.info("process retired", clients=shortened(other.clients), why=why)
 
     async def _attend(
-        self, session: Session, channel: Channel, abort: Callable[[], None], has: set[Key]
+        self,
+        session: Session,
+        channel: Channel,
+        abort: Callable[[], None],
+        has: set[Key],
+        firsts: Mapping[int, int],
     ) -> None:
         """Read what a process sends until its connection ends."""
         for key in has:
             self._confirm(session, key)
         dispatches = [each for (client, _), each in self._dispatches.items() if client in session.clients]
         session.begin(channel, abort, dispatches, has)
-        session.say(entry("h", self.run, body=(self.greeting,)))
+        session.say(entry("h", self._names.run, self._names.server, body=(self.greeting,)))
+        session.say(_firsts_entry(session, firsts))
         session.say(keys_entry(each.key for each in dispatches))
         session.offer(self.limits.window_bytes)
         session.say(self._end)
@@ -503,6 +556,11 @@ class HttpServer:
         """Wake those that wait for clients or for processes to leave."""
         self._change.set()
         self._change = asyncio.Event()
+
+
+def _firsts_entry(session: Session, firsts: Mapping[int, int]) -> Parts:
+    own = {client: firsts[client] for client in session.clients if client in firsts}
+    return keys_entry(own.items(), "b")
 
 
 class _Counting(logging.Handler):

@@ -2,8 +2,8 @@
 
 A state is a file named by its client and the dispatch after which the client had it. It is written before the
 reply leaves, beside its place, and moved there, so a crash leaves the whole file or none. A dispatch whose
-reply the server has not taken comes again, and is answered from the state before it. Only the user can read
-the files.
+reply the server has not taken comes again, and is answered from the state before it. So do all dispatches
+after the checkpoint from which a server goes on that was started again. Only the user can read the files.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import fcntl
 import os
 import re
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 
 from fedsim.durable import telling, write
 from fedsim.errors import UserError
 from fedsim.quoting import MAX_SHOWN, quoted
 
-_VERSION = "fedsim state 10"
+_VERSION = "fedsim state 11"
 _MEND = (
     "Make room there, or mend what the system says, and start this process again: it goes on from its state "
     "folder, and nothing is lost"
@@ -29,8 +30,8 @@ _STATE = re.compile(r"(\d{1,10})-(\d{1,10})")
 class StateFolder:
     """A folder for one client process at a time and one run.
 
-    ``session`` is the session's secret; ``run`` is empty before the first greeting. Faults are UserErrors,
-    refusals of the system FileErrors.
+    ``session`` is the session's secret; ``run`` and ``server`` are empty before the first greeting. Faults
+    are UserErrors, refusals of the system FileErrors.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -48,7 +49,7 @@ class StateFolder:
                         self._states.setdefault(int(name[1]), []).append(int(name[2]))
                 for dispatches in self._states.values():
                     dispatches.sort()
-                self.session, self.run = self._load_session()
+                self.session, self.run, self.server = self._load_session()
         except BaseException:
             self.close()
             raise
@@ -59,11 +60,12 @@ class StateFolder:
             os.close(self._lock)
             self._lock = -1
 
-    def bind_run(self, run: str) -> None:
-        """Set the run that the folder belongs to."""
-        if run != self.run:
-            self.run = run
-            write(self.path / "session", "\n".join((_VERSION, self.session, run)).encode(), mend=_MEND)
+    def bind(self, run: str, server: str) -> None:
+        """Set the run that the folder belongs to, and the server that its states agree with."""
+        if (run, server) != (self.run, self.server):
+            self.run, self.server = run, server
+            lines = _VERSION, self.session, run, server
+            write(self.path / "session", "\n".join(lines).encode(), mend=_MEND)
 
     def get(self, client: int) -> bytes | None:
         """Return the newest state of a client."""
@@ -83,11 +85,17 @@ class StateFolder:
         while dispatches and dispatches[-1] >= dispatch:
             self._remove(client, dispatches.pop())
 
-    def taken(self, client: int, dispatch: int) -> None:
-        """Forget the states of a client that are older than the one when the server took a reply."""
-        dispatches = self._states.get(client, [])
-        while len(dispatches) > 1 and dispatches[1] <= dispatch:
-            self._remove(client, dispatches.pop(0))
+    def go_back(self, firsts: Mapping[int, int]) -> None:
+        """Forget the states after these dispatches and later ones; all of clients that are not named."""
+        for client in self._states:
+            self.rewind(client, firsts.get(client, 0))
+
+    def forget(self, firsts: Mapping[int, int]) -> None:
+        """Forget the states that are older than the one with which a dispatch begins, or a later one."""
+        for client, first in firsts.items():
+            dispatches = self._states.get(client, [])
+            while len(dispatches) > 1 and dispatches[1] < first:
+                self._remove(client, dispatches.pop(0))
 
     def _place(self, client: int, dispatch: int) -> Path:
         return self.path / f"{client}-{dispatch}"
@@ -107,15 +115,15 @@ class StateFolder:
                 "give each its own"
             ) from None
 
-    def _load_session(self) -> tuple[str, str]:
+    def _load_session(self) -> tuple[str, str, str]:
         path = self.path / "session"
         if not path.exists():
             session = secrets.token_hex(16)
-            write(path, f"{_VERSION}\n{session}\n".encode(), mend=_MEND)
-            return session, ""
+            write(path, f"{_VERSION}\n{session}\n\n".encode(), mend=_MEND)
+            return session, "", ""
         version, *words = path.read_text("utf-8", "replace").split("\n")
-        if version == _VERSION and len(words) == 2 and re.fullmatch("[0-9a-f]{32}", words[0]):
-            return words[0], words[1]
+        if version == _VERSION and len(words) == 3 and re.fullmatch("[0-9a-f]{32}", words[0]):
+            return words[0], words[1], words[2]
         is_other = version.startswith("fedsim state") and version != _VERSION
         raise UserError(
             f"the state folder {quoted(str(self.path), MAX_SHOWN)} "

@@ -131,6 +131,14 @@ class ClientHost:
             del self._waiting[client]
             driver.cancel()
 
+    def go_back(self, firsts: Mapping[int, int]) -> None:
+        """Be as before these dispatches of clients, and before the first of all others; give up all work."""
+        for client in list(self._serving):
+            self.abandon(client)
+        for client, held in list(self._held.items()):
+            if held.dispatch >= firsts.get(client, 0):
+                del self._held[client]
+
     def served(self, client: int, waiting: list[Delivery]) -> None:
         """Forget the driver of a client: it has served what waited for the client, or was given up."""
         if self._waiting.get(client) is waiting:  # else the next driver has begun

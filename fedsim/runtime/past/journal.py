@@ -17,10 +17,12 @@ from fedsim.runtime.evaluation import Accuracy
 from fedsim.runtime.state_encoding import encode
 
 if TYPE_CHECKING:
+    from fedsim.runtime.past.server_past import ServerSnapshot
     from fedsim.runtime.past.snapshot import Snapshot
     from fedsim.runtime.start_values import StartValues
 
 Entry: TypeAlias = list[Any]
+AnySnapshot: TypeAlias = "Snapshot | ServerSnapshot"
 
 INSTRUCTED, VETTED, MERGED, TOLD, MEASURED, FOUND = "instruct", "vet", "merge", "told", "measure", "find"
 
@@ -34,8 +36,8 @@ class Keeper(Protocol):
 
     journal: Journal
 
-    def end_round(self, rounds: int, snapshot: Callable[[], Snapshot], initial: StartValues) -> None:
-        """Keep a snapshot if it is time to.
+    def end_round(self, rounds: int, snapshot: Callable[[], AnySnapshot], initial: StartValues) -> bool:
+        """Keep a snapshot if it is time to; return whether nothing from before this round is needed any more.
 
         Args:
             rounds: Rounds that have ended.

@@ -135,6 +135,15 @@ class DispatchTable(DispatchRows):
         copied.finish(at_ns)
         return copied
 
+    def unanswered(self) -> list[tuple[int, int]]:
+        """Return client and number of each dispatch that is open."""
+        return [
+            (client, dispatch)
+            for client, mine in self._open.items()
+            for dispatch, one in mine.items()
+            if self._fate[one.row] == Fate.OPEN
+        ]
+
     def at_work(self) -> Counter[Phase]:
         """Return how many clients are in which phase, now; those without a dispatch are in none.
 

@@ -7,7 +7,7 @@ dispatches listen to the trace: rows of rounds, tallies, causes and lines of the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -125,13 +125,26 @@ class Recorder:
             **{name: counts[name] - self._counted[name] for name in OUTCOMES},
             traffic=totals - self._before,
             accuracy=accuracy,
-            drops=self._drops,
+            drops=dict(self._drops),
         )
         self._began_at_s, self._before, self._counted, self._drops = None, totals, counts, Counter()
         self.rows.append(row)
         self.trace.record(ROUND_END, row.round, row.asked, row.merged)
         self.log.info("round", round=row.round, asked=row.asked, merged=row.merged, dropped=row.dropped)
         self.watch(row)
+
+    def remembered(self) -> dict[str, Any]:
+        """Return the rows, and the first merge that was refused: what the trace does not tell."""
+        return {"rows": tuple(self.rows), "refusal": self._refusal}
+
+    def remember(self, rows: Sequence[RoundRow], refusal: tuple[int, str] | None) -> None:
+        """Go on after the last of these rounds; the trace has told what happened in them."""
+        self.rows, self._refusal = list(rows), refusal
+        self._before, self._counted = self.ledger.totals(), Counter(self.dispatches.counts)
+        self._drops = Counter()
+        for row in rows:
+            self._round = row.round
+            self.watch(row)
 
     def close(self, *, verify: bool = False, is_going_on: bool = False) -> Callable[[FinalModels], RunResult]:
         """End the record with the run, now, and check it.

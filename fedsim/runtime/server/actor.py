@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from fedsim.algorithms.base import Exchange, Reply, When
 from fedsim.algorithms.contexts import Background, Initial, ServerContext
 from fedsim.algorithms.hook_work import HookWork
@@ -55,8 +57,7 @@ class ServerActor:
         log: Where waits and warnings are noted.
         past: What the run repeats first; None where it begins anew, or has gone on from there.
         journal: Notes what values decide; None if no checkpoints are kept.
-        keep: Called at the end of each round of which the journal is told, with the number of those that have
-            ended.
+        keep: Called at the end of each round that is not repeated, with the number of those that have ended.
         stages: In a fork, the settings that hold from the end of a round on, by the number of those that have
             ended then.
         cohorts: Drives cohorts without the loop, where that is possible.
@@ -107,19 +108,22 @@ class ServerActor:
         self._next_evaluation_ns = to_ns(self.parts.evaluation.every_s or 0.0)
         self._selection = Selection(self.parts, self._eligible, self.dispatches, self.trace, self._key)
         self._unmerged = False
+        self._rounds_before = 0  # in a server that was started again
+        self._rounds_began_ns = -1
         self._live = LiveHooks(self.parts, self._codecs, self.observer, self.journal)
         self._hooks: ServerHooks = self._live if self.past is None else RepeatedHooks(self.past, self)
 
     async def run(self) -> None:
         """Open, run all rounds, close."""
-        if self.past is None:
-            self.state = self.parts.algorithm.start(self._context("start"))
-        await self._hold("opening")
-        self._merges_before = self._merges
+        if not self._rounds_before:
+            if self.past is None:
+                self.state = self.parts.algorithm.start(self._context("start"))
+            await self._hold("opening")
+            self._merges_before, self._rounds_began_ns = self._merges, now_ns()
         rounds = self.parts.pacing.run(self)
         if self._budgets is None:
             await rounds
-        elif await self._budgets.hold(rounds):
+        elif await self._budgets.hold(rounds, (now_ns() - self._rounds_began_ns) / 1e9):
             await self._stop()
         self.recorder.num_rounds = self._round
         self._round += 1
@@ -156,6 +160,30 @@ class ServerActor:
             if dispatch.sent is not None:
                 yield dispatch.header, dispatch.sent.received
 
+    def remembered(self) -> dict[str, Any]:
+        """Return all that the server has to remember at the end of a round where no past can be repeated."""
+        counts = self._round, self._num_ended, self._merges, self._merges_before
+        instants = self._rounds_began_ns, self._next_evaluation_ns
+        return {
+            "server": (self.state, np.array(self.merged), counts, instants, self.saturations),
+            "dispatches": self.dispatches.remembered(),
+            "selection": self._selection.remembered(),
+            "recorder": self.recorder.remembered(),
+        }
+
+    def remember(self, values: Mapping[str, Any]) -> None:
+        """Go on from what was remembered, with the rounds that are left."""
+        self.state, merged, counts, instants, saturations = values["server"]
+        self.merged = array("i", merged)
+        self._round, self._num_ended, self._merges, self._merges_before = counts
+        self._rounds_before = self._num_ended
+        self._rounds_began_ns, self._next_evaluation_ns = instants
+        if self._codecs is not None:
+            self._codecs.up.num_saturated, self._codecs.down.num_saturated = saturations
+        self.dispatches.remember(**values["dispatches"])
+        self._selection.remember(**values["selection"])
+        self.recorder.remember(**values["recorder"])
+
     def take(self, delivery: Delivery) -> None:
         """Take a reply."""
         self.dispatches.take(delivery)
@@ -185,8 +213,8 @@ class ServerActor:
 
     @property
     def num_rounds(self) -> int:
-        """How many rounds the run has."""
-        return self.parts.num_rounds
+        """How many rounds the pacing has to hold."""
+        return self.parts.num_rounds - self._rounds_before
 
     @property
     def clients(self) -> Sequence[int]:
@@ -289,8 +317,9 @@ class ServerActor:
         if self.past is not None:
             if self.past.end_round():
                 self._go_on_from(self.past)
-        elif self.journal is not None:
-            self.journal.end_round()
+        else:
+            if self.journal is not None:
+                self.journal.end_round()
             self.keep(self._num_ended)
         if (settings := self.stages.get(self._num_ended)) is not None:
             self._begin_stage(settings)
@@ -356,14 +385,14 @@ class ServerActor:
             self._next_evaluation_ns = every_ns * (now_ns() // every_ns + 1)
         if is_time or (bool(every) and self._round % every == 0):
             return True
-        is_last = evaluation.is_on and self._round == self.num_rounds
+        is_last = evaluation.is_on and self._round == self.parts.num_rounds
         self.has_used_length |= is_last
         return is_last
 
     def _length(self) -> int:
         """Return the number of rounds to the algorithm, and remember that it knows."""
         self.has_used_length = True
-        return self.num_rounds
+        return self.parts.num_rounds
 
     async def _finish(self, measured: bool, *, is_last: bool = False) -> None:
         """End a row of the record, with a measurement if there is to be one."""

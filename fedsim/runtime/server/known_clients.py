@@ -58,6 +58,16 @@ class KnownClients:
             return np.where(took_s < 0, np.nan, took_s)
         return (kept + 1) / (self._looks + 2) if fact == "present_share" else kept
 
+    def remembered(self) -> dict[str, Array]:
+        """Return what is known, by fact, and how often each client was looked at: copies."""
+        return {"looks": self._looks.copy(), **{fact: kept.copy() for fact, kept in self._kept.items()}}
+
+    def remember(self, looks: Array, **kept: Array) -> None:
+        """Go on from what was remembered."""
+        self._looks[:] = looks
+        for fact, values in self._kept.items():
+            values[:] = kept[fact]
+
     def look(self, candidates: Candidates) -> None:
         """Note who is there of those who could be asked."""
         if not self._kept.keys() & {"present_share", "present_since_s"}:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -178,6 +178,21 @@ class OpenDispatches:
         if exchange not in self._took_s:
             self._took_s[exchange] = array("d", [-1.0]) * self._num_clients
         return np.frombuffer(self._took_s[exchange])
+
+    def remembered(self) -> dict[str, dict[str, Array]]:
+        """Return the numbers of dispatches, and how long clients took, by exchange: copies."""
+        took_s = {exchange: np.array(values) for exchange, values in self._took_s.items()}
+        return {"turns": {name: np.array(counts) for name, counts in self._turns.items()}, "took_s": took_s}
+
+    def remember(self, turns: Mapping[str, Array], took_s: Mapping[str, Array]) -> None:
+        """Go on from what was remembered."""
+        self._turns.update({exchange: array("i", counts) for exchange, counts in turns.items()})
+        self._took_s.update({exchange: array("d", values) for exchange, values in took_s.items()})
+
+    def next_numbers(self) -> dict[int, int]:
+        """Return the number of the next dispatch of each client that has had one."""
+        counts = sum((np.array(turns) for turns in self._turns.values()), np.zeros(self._num_clients, int))
+        return {client: int(counts[client]) for client in np.flatnonzero(counts).tolist()}
 
     def header(self, client: int, exchange: str, round: int, merged: int) -> Header:  # noqa: A002
         """Return the header of a client's next dispatch, which is now taken.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
@@ -61,6 +61,17 @@ class Selection:
         self.known = KnownClients(
             parts.selector.wants, parts.data.num_clients, exchange, trace, dispatches.took_s
         )
+
+    def remembered(self) -> dict[str, Any]:
+        """Return how many selections there were, and what the selector and the server know: copies."""
+        memory = dict(self._memory)
+        return {"selections": self._selections, "memory": memory, "known": self.known.remembered()}
+
+    def remember(self, selections: int, memory: Mapping[str, Any], known: Mapping[str, Array]) -> None:
+        """Go on from what was remembered."""
+        self._selections = selections
+        self._memory.update(memory)
+        self.known.remember(**known)
 
     async def wait_for_candidates(
         self,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fedsim.algorithms.contexts import Warn, ignored
@@ -64,6 +65,11 @@ class Reports:
             self._left_out.pop(header.client, 0),
         )
 
+    def clear(self) -> None:
+        """Forget all."""
+        for reported in (self._work, self._notes, self._left_out):
+            reported.clear()
+
     def _keep(self, note: Note, client: int) -> None:
         notes = self._notes.setdefault(client, [])
         if len(notes) < MAX_NOTES:
@@ -86,8 +92,45 @@ class Reports:
             work.spent_ns += at_ns - work.since_ns
 
 
+class MemoryStore:
+    """States in memory, as :class:`fedsim.runtime.clients.host.Store` wants them.
+
+    Those of several dispatches are there, since a server that is started again goes back to a checkpoint.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[int, list[Held]] = {}  # by client, in the order of dispatches
+
+    def load(self, client: int) -> Held | None:
+        """Return what a client holds."""
+        versions = self._held.get(client)
+        return versions[-1] if versions else None
+
+    def save(self, client: int, held: Held) -> None:
+        """Keep what a client holds after a dispatch."""
+        self._held.setdefault(client, []).append(held)
+
+    def rewind(self, client: int, dispatch: int) -> None:
+        """Forget what a client holds after this dispatch and later ones."""
+        versions = self._held.get(client, [])
+        while versions and versions[-1].dispatch >= dispatch:
+            versions.pop()
+
+    def go_back(self, firsts: Mapping[int, int]) -> None:
+        """Do so for these dispatches of clients, and for all of clients that are not named."""
+        for client in self._held:
+            self.rewind(client, firsts.get(client, 0))
+
+    def forget(self, firsts: Mapping[int, int]) -> None:
+        """Forget what is older than that with which a dispatch begins, or a later one."""
+        for client, first in firsts.items():
+            versions = self._held.get(client, [])
+            while len(versions) > 1 and versions[1].dispatch < first:
+                del versions[0]
+
+
 class FolderStore:
-    """States in a folder, as :class:`fedsim.runtime.clients.host.Store` wants them."""
+    """States in a folder, likewise."""
 
     def __init__(self, folder: StateFolder, parts: Parts) -> None:
         self._folder = folder
@@ -112,6 +155,39 @@ class FolderStore:
         """Forget what a client holds after this dispatch and later ones."""
         self._folder.rewind(client, dispatch)
 
+    def go_back(self, firsts: Mapping[int, int]) -> None:
+        """Do so for these dispatches of clients, and for all of clients that are not named."""
+        self._folder.go_back(firsts)
+
+    def forget(self, firsts: Mapping[int, int]) -> None:
+        """Forget what is older than that with which a dispatch begins, or a later one."""
+        self._folder.forget(firsts)
+
+
+@dataclass(frozen=True, eq=False)
+class _Holder:
+    """What goes back with the server.
+
+    Attributes:
+        hosted: The clients at work.
+        store: What they hold.
+        reports: What is reported of them.
+    """
+
+    hosted: ClientHost
+    store: MemoryStore | FolderStore
+    reports: Reports
+
+    def go_back(self, firsts: Mapping[int, int]) -> None:
+        """Be as before these dispatches of clients, and before the first of all others; give up all work."""
+        self.hosted.go_back(firsts)
+        self.store.go_back(firsts)
+        self.reports.clear()
+
+    def forget(self, firsts: Mapping[int, int]) -> None:
+        """Forget what only a server needs that goes back beyond these dispatches."""
+        self.store.forget(firsts)
+
 
 async def host(
     parts: Parts, client: HttpClient, *, folder: StateFolder | None = None, warn: Warn = ignored
@@ -126,7 +202,7 @@ async def host(
         warn(event, **values)
 
     engine = open_engine(parts, trace)
-    store = FolderStore(folder, parts) if folder is not None else None
+    store = FolderStore(folder, parts) if folder is not None else MemoryStore()
     try:
         tasks = Tasks()
         contexts = Contexts(parts, engine, parts.initial(), warned, reports.note)
@@ -146,7 +222,8 @@ async def host(
         client.reporter = reports.take
         with unwarned():
             read = None if hosted.codecs is None else hosted.codecs.read_from_server
-            client.feed(tasks.guarded(hosted.take), kinds_of(parts), read)
+            states = _Holder(hosted, store, reports)
+            client.feed(tasks.guarded(hosted.take), kinds_of(parts), read, states)
             await tasks.until(client.over())
         if parts.verify:
             check_trace(trace, Ledger())  # of jobs alone: no frame is entered here

@@ -8,8 +8,10 @@ any other and runs out of its lease.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fedsim.algorithms.contexts import Initial
@@ -25,10 +27,14 @@ from fedsim.runtime.clients.contexts import Contexts
 from fedsim.runtime.clients.held import Held
 from fedsim.runtime.evaluation import FinalModels, Observer
 from fedsim.runtime.parts import Parts
+from fedsim.runtime.past.journal import Keeper
+from fedsim.runtime.past.server_past import STARTED_AGAIN, ServerPast, ServerSnapshot
 from fedsim.runtime.records.recorder import Observe, Recorder, silent, unobserved
 from fedsim.runtime.records.result import RoundRow, RunResult
 from fedsim.runtime.run import open_engine
 from fedsim.runtime.server.actor import ServerActor
+from fedsim.runtime.server.open_dispatches import DROP
+from fedsim.runtime.start_values import StartValues
 from fedsim.runtime.tasks import Tasks
 from fedsim.walk import instances
 
@@ -63,10 +69,15 @@ class RemoteStates:
         self._classes = state_encoding.classes_of(parts.algorithm)
         self._log = log
         # Both are asked for membership only: a set has no order.
-        self._asked = set[int]()
-        self._seen = {client for client in range(parts.data.num_clients) if bus.is_connected(client)}
+        self._asked, self._seen = set[int](), set[int]()
         trace.listen({"dispatch": lambda at_ns, client, *_: self._asked.add(client)})
         self._gate = asyncio.Semaphore(AT_ONCE)
+
+    def look(self) -> None:
+        """Note whose processes are there."""
+        self._seen.update(
+            client for client in range(len(self._contexts.parts.fleet)) if self._bus.is_connected(client)
+        )
 
     async def __call__(self, clients: Mapping[int, int]) -> Sequence[Any]:
         """Return the states of clients, told the newest merged dispatch of each."""
@@ -134,17 +145,33 @@ async def serve(
     watch: Callable[[RoundRow], None] = lambda row: None,
     observe: Observe = unobserved,
     wait_s: float | None = None,
+    past: ServerPast | None = None,
+    keeper: Keeper | None = None,
+    num_kept: int = 1,
 ) -> RunResult:
-    """Wait for clients, run, and return what the run has shown; the server stays as it is."""
+    """Wait for clients, run, and return what the run has shown; the server stays as it is.
+
+    Args:
+        parts: What the run is made of.
+        server: The server's endpoint.
+        ledger: Where the endpoint enters frames.
+        trace: Where it records events.
+        log: Where drops, rejections and rounds are noted.
+        watch: Told of each round as it ends, also of those of the past.
+        observe: Given what will record the run.
+        wait_s: Begin after so long with the clients that have joined; None to wait for all.
+        past: What the server goes on from; None where the run begins.
+        keeper: Keeps what it needs to go on later; None where nothing is kept.
+        num_kept: How many checkpoints there are at most.
+
+    Raises:
+        RunError: The run failed, or no client has come.
+    """
     log = log or silent()
     engine = open_engine(parts, trace)
+    began_ns = 0 if past is None else past.at_ns
     try:
-        start_clock()  # of the log, while it waits
-        if (remark := unused(parts)) is not None:
-            log.warning("real time", remark=remark)
-        await _gather(parts, server, wait_s, log)
-        start_clock()
-        log.info("start")
+        start_clock(began_ns)
         # Who is there is for the sockets to say, not for a model.
         present = replace(
             parts, fleet=Fleet(parts.fleet.groups, parts.fleet.server, parts.fleet.server_model)
@@ -156,6 +183,21 @@ async def serve(
         states = RemoteStates(present, server, contexts, initial, trace, log)
         observer = Observer(present, engine, contexts, states, trace)
         actor = ServerActor(present, engine, server, initial, observer, recorder, trace, log)
+        firsts = deque([] if past is None else [past.firsts()], maxlen=max(1, num_kept))
+        actor.keep = partial(_end_round, actor, server, keeper, initial, firsts)
+        lose = None if past is None else past.tell(trace, ledger)
+        if past is not None:
+            actor.remember(past.load(initial).values)
+        if (remark := unused(parts)) is not None:
+            log.warning("real time", remark=remark)
+        await _gather(parts, server, wait_s, log)
+        states.look()
+        start_clock(began_ns)
+        log.info("start", after_round=recorder.rows[-1].round if recorder.rows else 0)
+        if lose is not None:
+            lose()
+            for client, dispatch in recorder.dispatches.unanswered():
+                trace.record(DROP, client, dispatch, STARTED_AGAIN)
 
         async def conduct() -> Callable[[FinalModels], RunResult]:
             await actor.run()
@@ -170,6 +212,27 @@ async def serve(
         return replace(result(models), num_saturated=sum(actor.saturations))
     finally:
         engine.close()
+
+
+def _end_round(
+    actor: ServerActor,
+    server: HttpServer,
+    keeper: Keeper | None,
+    initial: StartValues,
+    firsts: deque[Mapping[int, int]],
+    num_ended: int,
+) -> None:
+    """Keep a checkpoint if it is time to, and tell processes what they can forget.
+
+    ``firsts`` has, for each checkpoint that is kept, the next dispatches of clients.
+    """
+
+    def snapshot() -> ServerSnapshot:
+        return ServerSnapshot(actor.remembered(), actor.has_used_length)
+
+    if keeper is None or keeper.end_round(num_ended, snapshot, initial):
+        firsts.append(actor.dispatches.next_numbers())
+        server.checkpoint(firsts[0])
 
 
 async def _gather(parts: Parts, server: HttpServer, wait_s: float | None, log: Log) -> None:

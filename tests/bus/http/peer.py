@@ -27,7 +27,7 @@ def whole(letter: str, *values: Any, body: bytes | None = None) -> bytes:
 
 
 def joining(clients: str = "0-9", secret: str = NAME) -> bytes:
-    return whole("j", secret, body=clients.encode())
+    return whole("j", secret, "", body=clients.encode())
 
 
 def reply(world: Any, client: int, dispatch: int = 0, frame: bytes | None = None) -> bytes:

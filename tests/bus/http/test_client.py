@@ -88,7 +88,11 @@ async def test_what_a_server_must_not_say_is_not_taken(world: Any) -> None:
     """The connection is made anew."""
     client = await world.join("0-4")
     session = world.server._sessions[client._secret]
-    for bad in (entry("x", "no"), entry("h", "run", body=(b"",)), entry("d", 9, 0, 1, "train", 0, -1)):
+    for bad in (
+        entry("x", "no"),
+        entry("h", "run", "server", body=(b"",)),
+        entry("d", 9, 0, 1, "train", 0, -1),
+    ):
         await world.within(world.server.wait_for_clients([0]))
         session.say(bad)
         await world.until(lambda: not world.server.is_connected(0))

@@ -163,14 +163,21 @@ async def test_a_killed_process_takes_its_session_up_again(world: Any, tmp_path:
     assert world.server.status()["sessions"] == 1
 
 
-async def test_states_are_forgotten_once_a_later_one_is_safe(world: Any, tmp_path: Path) -> None:
+async def test_states_are_forgotten_once_the_server_goes_back_to_them_no_more(
+    world: Any, tmp_path: Path
+) -> None:
     with closing(StateFolder(tmp_path)) as state:
         client = await world.join(state=state)
         for dispatch in range(3):
             delivery = await world.asked(client, 0, dispatch)
             state.put(0, dispatch, b"%d" % dispatch)
             await world.within(asyncio.gather(world.reply(client, delivery), world.taken()))
-        assert not state._place(0, 1).exists()
+        assert state._place(0, 0).exists()
+        world.server.checkpoint({0: 2})
+        await world.until(lambda: not state._place(0, 0).exists())
+        assert state._place(0, 1).exists()
+        world.server.checkpoint({0: 3})
+        await world.until(lambda: not state._place(0, 1).exists())
         assert state.get(0) == b"2"
 
 

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 
 from fedsim.bus.http.access import Access, ClientRanges, new_token
-from fedsim.bus.http.messages import MAX_TEXT
+from fedsim.bus.http.messages import MAX_TEXT, PROTOCOL
 from fedsim.errors import UserError
 from fedsim.wire import DEFAULT
 from tests.bus.http.peer import HAS_NOTHING, NAME, SPENT, joining, peer, reply, up, whole
@@ -20,7 +20,7 @@ JOINS = {
     "no secret": joining(secret=""),
     "no lower case": joining(secret=NAME.upper()),
     "too long a secret": joining(secret=NAME + "0"),
-    "a body that is too long": whole("j", NAME, body=bytes(17 << 20))[:100],
+    "a body that is too long": whole("j", NAME, "", body=bytes(17 << 20))[:100],
 }
 CLIENTS = ("", "9-0", "0-" + "9" * 50, "," * 1000, "\udcff", "0-10")
 
@@ -33,7 +33,7 @@ async def test_what_is_no_request_to_join_is_refused(world: Any) -> None:
     assert world.server.rejected == {"protocol": len(JOINS)}
     for clients in CLIENTS:
         async with peer(world, joins=False) as bad:
-            await bad.say(whole("j", NAME, body=clients.encode("utf-8", "surrogateescape")), HAS_NOTHING)
+            await bad.say(whole("j", NAME, "", body=clients.encode("utf-8", "surrogateescape")), HAS_NOTHING)
             assert "client" in (await bad.heard("x")).values[0]
     assert world.server.rejected["refused"] == len(CLIENTS)
     assert world.server.status()["sessions"] == 0
@@ -156,7 +156,7 @@ async def test_replies_of_clients_of_others_are_refused(world: Any) -> None:
 
 
 async def test_other_requests_are_refused(world: Any) -> None:
-    headers = {"Fedsim-Protocol": "6"}
+    headers = {"Fedsim-Protocol": str(PROTOCOL)}
     async with aiohttp.ClientSession() as http:
         for method, path, status, cause in (
             ("GET", "/", 404, "path"),
@@ -166,7 +166,7 @@ async def test_other_requests_are_refused(world: Any) -> None:
         ):
             before = world.server.rejected[cause]
             async with http.request(method, world.url + path, headers=headers) as response:
-                assert (response.status, response.headers["Fedsim-Protocol"]) == (status, "6")
+                assert (response.status, response.headers["Fedsim-Protocol"]) == (status, str(PROTOCOL))
             assert world.server.rejected[cause] == before + 1
         async with http.get(world.url + "/session", headers={"Fedsim-Protocol": "5"}) as response:
             assert response.status == 400

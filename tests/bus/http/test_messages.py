@@ -29,8 +29,9 @@ ALL = FROM_CLIENT | FROM_SERVER
 @pytest.mark.parametrize(
     ("letter", "values", "body"),
     [
-        ("j", ("0" * 32,), b"0-9"),
-        ("h", ("run",), b""),
+        ("j", ("0" * 32, ""), b"0-9"),
+        ("h", ("run", "server"), b""),
+        ("b", (), b""),
         ("x", ("no",), None),
         ("k", (), None),
         ("d", (3, 5, -1, "train", 4, -1), b"frame"),

@@ -16,29 +16,28 @@ def test_one_process_at_a_time_for_one_session_of_one_run(tmp_path: Path) -> Non
     folder = tmp_path / "a" / "b"
     with closing(StateFolder(folder)) as one:
         assert (len(one.session), one.run) == (32, "")
-        one.bind_run("0" * 32)
+        one.bind("0" * 32, "1" * 32)
         with pytest.raises(UserError, match="another process uses the state folder"):
             StateFolder(folder)
         one.close()
         with closing(StateFolder(folder)) as other:
-            assert (other.session, other.run) == (one.session, "0" * 32)
+            assert (other.session, other.run, other.server) == (one.session, "0" * 32, "1" * 32)
 
 
-def test_states_are_kept_until_a_later_reply_is_taken(tmp_path: Path) -> None:
+def test_states_are_kept_until_no_server_goes_back_to_them(tmp_path: Path) -> None:
     with closing(StateFolder(tmp_path)) as one:
         assert one.get(3) is None
         for dispatch in (2, 5, 10):
             one.put(3, dispatch, b"after %d" % dispatch)
         one.put(4, 7, b"other")
-        one.taken(3, 1)
-        one.taken(3, 4)  # a reply that left the state as it was
-        one.taken(9, 0)
+        one.forget({3: 2})
+        one.forget({3: 5, 9: 1})  # dispatches since then have left the state as it was
     (tmp_path / "3-11.part").write_bytes(b"half")
     with closing(StateFolder(tmp_path)) as other:
         assert [other.get(client) for client in (3, 4, 5)] == [b"after 10", b"other", None]
         other.rewind(3, 11)
         assert other.get(3) == b"after 10"
-        other.taken(3, 6)
+        other.forget({3: 7})
         assert sorted(path.name for path in tmp_path.iterdir()) == ["3-10", "3-5", "4-7", "lock", "session"]
         other.rewind(3, 8)
         assert other.get(3) == b"after 5"
@@ -56,8 +55,8 @@ def test_states_are_kept_until_a_later_reply_is_taken(tmp_path: Path) -> None:
         ("", "is damaged"),
         ("\udcff", "is damaged"),
         ("fedsim state 7\n", "is of another version of fedsim"),
-        ("fedsim state 10\n0\n", "is damaged"),
-        ("fedsim state 10\n" + "0" * 32, "is damaged"),
+        ("fedsim state 11\n0\n\n", "is damaged"),
+        ("fedsim state 11\n" + "0" * 32, "is damaged"),
     ],
 )
 def test_a_session_that_is_none(tmp_path: Path, text: str, problem: str) -> None:

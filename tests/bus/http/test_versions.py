@@ -7,6 +7,7 @@ import pytest
 from aiohttp import web
 
 from fedsim.bus.http.access import ClientRanges
+from fedsim.bus.http.messages import PROTOCOL
 from fedsim.data.fingerprints import fingerprint
 from fedsim.errors import UserError
 from fedsim.processes.client import ClientProcess
@@ -38,8 +39,10 @@ async def test_a_server_with_other_data_is_left(make_world: Any, tiny_scenario: 
 
 async def test_another_protocol(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("fedsim.bus.http.connecting.PROTOCOL", 7)
-        with pytest.raises(UserError, match="speaks protocol 6, this process 7: install the same version"):
+        patched.setattr("fedsim.bus.http.connecting.PROTOCOL", PROTOCOL + 1)
+        with pytest.raises(
+            UserError, match=f"speaks protocol {PROTOCOL}, this process {PROTOCOL + 1}: install the"
+        ):
             await join(world.url)
     assert world.server.rejected == {"protocol": 1}
     await world.still_works()

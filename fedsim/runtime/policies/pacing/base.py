@@ -28,7 +28,7 @@ class Rounds(Protocol):
 
     @property
     def num_rounds(self) -> int:
-        """How many rounds the run has."""
+        """How many rounds the pacing has to hold."""
 
     @property
     def version(self) -> int:

@@ -1,0 +1,103 @@
+"""The past of a run over sockets, whose server was started again.
+
+Times are real there, so nothing can be repeated. The records of the trace are told again to all that listen,
+what the server remembers beside comes from the checkpoint, and dispatches that were open count as dropped.
+Client processes go back to the checkpoint by themselves (:mod:`fedsim.bus.http.client`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from fedsim.algorithms.base import Algorithm
+from fedsim.algorithms.contexts import Initial
+from fedsim.bus import Header, Ledger, Totals
+from fedsim.bus.ledger import Outcome
+from fedsim.bus.memory import TRANSFER_END, transfer_end_values
+from fedsim.clock import RecordKind, Trace, now_ns
+from fedsim.engine.confusion import Confusion
+from fedsim.runtime.evaluation import Accuracy
+from fedsim.runtime.records.result import RoundRow
+from fedsim.runtime.state_encoding import classes_of
+from fedsim.wire import SERVER, Kinds
+
+STARTED_AGAIN = "the server was started again"
+"""Why dispatches are dropped that were open at the checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSnapshot:
+    """What a server remembers at the end of a round.
+
+    Attributes:
+        values: As :meth:`fedsim.runtime.server.actor.ServerActor.remembered` gives them.
+        has_used_length: Whether something would have been different with another number of rounds.
+    """
+
+    values: Mapping[str, Any]
+    has_used_length: bool
+
+    @staticmethod
+    def classes(algorithm: Algorithm[Any, Any, Any], kinds: Kinds) -> Collection[type]:
+        """Return the classes that may occur in one."""
+        messages = (plan.owner for plan in kinds.values())
+        return (ServerSnapshot, RoundRow, Totals, Accuracy, Confusion, *classes_of(algorithm), *messages)
+
+
+@dataclass(frozen=True, eq=False)
+class ServerPast:
+    """What a server goes on from.
+
+    Attributes:
+        load: Gives what it remembers, given what makes start models.
+        records: Those of the trace until the checkpoint.
+        at_ns: The time of the checkpoint, ns.
+        end: Called when the records are told.
+    """
+
+    load: Callable[[Initial], ServerSnapshot]
+    records: Sequence[tuple[RecordKind, Sequence[Any]]]
+    at_ns: int
+    end: Callable[[], object]
+
+    def firsts(self) -> Mapping[int, int]:
+        """Return the next dispatch of each client that had one."""
+        return Counter(record[2] for kind, record in self.records if kind.name == "dispatch")
+
+    def tell(self, trace: Trace, ledger: Ledger) -> Callable[[], None]:
+        """Tell the records again, and enter the frames.
+
+        Returns:
+            What records that the frames are lost that were under way.
+        """
+        headers, rows = dict[tuple[int, int], Header](), dict[Header, int]()
+        for (kind, (_, at_ns, *values)), (following, after) in pairwise([*self.records, _NOTHING]):
+            trace.repeat(kind, (at_ns, *values))
+            if kind.name == "dispatch":
+                client, dispatch, round_, exchange, turn = values
+                headers[client, dispatch] = Header(SERVER, client, round_, exchange, dispatch, turn)
+            elif kind.name in ("transfer_start", "transfer_end"):
+                client, dispatch, up, *others = values
+                header = headers[client, dispatch]
+                header = header.reply() if up else header
+                if kind.name == "transfer_start":
+                    plain_bytes = after[-1] if following.name == "coded" else None
+                    rows[header] = ledger.sent(at_ns, header, up, tuple(others), plain_bytes)
+                else:
+                    ledger.ended(at_ns, rows.pop(header), Outcome[others[0].upper()])
+        self.end()
+
+        def lose() -> None:
+            for header, row in rows.items():
+                ledger.ended(now_ns(), row, Outcome.LOST)
+                lost = transfer_end_values(header, header.sender >= 0, Outcome.LOST, STARTED_AGAIN)
+                trace.record(TRANSFER_END, *lost)
+
+        return lose
+
+
+_NOTHING = RecordKind("", ()), ()
