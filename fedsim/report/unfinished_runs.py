@@ -135,7 +135,8 @@ def why_not_resumable(state: Mapping[str, Any]) -> str | None:
     """Return why a run whose state this is cannot go on in this process; None if it can."""
     if not state["has_checkpoints"]:
         return (
-            "since it keeps no checkpoints (with --bus http, with --verify, or with run.checkpoint.keep = 0)"
+            "since it keeps no checkpoints (--bus http, --verify, run.checkpoint.keep = 0, or the end of one "
+            "over sockets)"
         )
     for name, was in {"fedsim": state["fedsim"], **state["libraries"]}.items():
         if (now := library_version(name)) != was:
@@ -199,7 +200,9 @@ def unfinished(
                 status = FAILED if isinstance(error, Exception) else INTERRUPTED
                 with suppress(Exception):  # the folder says what it said before
                     run.tell(status=status, reason=str(error))
-                if isinstance(error, FileError) or not isinstance(error, Exception):
+                if state["bus"] != "memory":
+                    error.add_note(f"a server that is started again goes on with the run in {path}")
+                elif isinstance(error, FileError) or not isinstance(error, Exception):
                     error.add_note(f"the run can be resumed in {path}")
                 else:
                     error.add_note(f"what there is of the run is in {path}")

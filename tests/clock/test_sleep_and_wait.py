@@ -174,6 +174,8 @@ def test_a_real_clock_begins_when_it_is_told() -> None:
         assert 0 <= clock.now_s() < 1.0
         assert 0 <= clock.now_ns() < 10**9
         await asyncio.wait_for(clock.sleep_until(clock.now_s() + 0.001), 10.0)
+        clock.start_clock(10**12)
+        assert 10**12 <= clock.now_ns() < 10**12 + 10**9
 
     asyncio.run(main())
 

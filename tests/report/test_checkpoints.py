@@ -41,7 +41,8 @@ def nothing_known(*name: Any) -> Any:
 
 
 def read(folder: CheckpointFolder, number: int, known: Callable[..., Any] = nothing_known) -> Snapshot:
-    return folder.read(number)[1](CLASSES, known)
+    alive: Snapshot = folder.read(number)[1](CLASSES, known)
+    return alive
 
 
 def write(folder: CheckpointFolder, values: Checkpoint, alive: Snapshot, known: Any = None) -> None:
@@ -150,6 +151,9 @@ def test_later_checkpoints_go_when_the_run_goes_on_from_one(folder: CheckpointFo
         write(folder, checkpoint(rounds), snapshot())
     folder.remove_after(1)
     assert folder.numbers() == [1]
+    write(folder, checkpoint(2), snapshot())
+    folder.remove_after(2, before_too=True)
+    assert folder.numbers() == [2]
 
 
 def test_a_file_that_is_repeated_has_the_same_bytes_and_grows_from_there(tmp_path: Path) -> None:

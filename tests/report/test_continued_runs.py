@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fedsim.errors import OutputError, RunError, ScenarioError
+from fedsim.errors import FileError, OutputError, RunError, ScenarioError
 from fedsim.report import atomic_folder, continued_runs
 from fedsim.report.continued_runs import extended_plan
 from fedsim.report.read_results import read_object, to_json
@@ -141,3 +141,30 @@ def test_a_resumed_run_keeps_its_settings(tiny: dict[str, Any], tmp_path: Path) 
     extended_plan(folder, 9)
     with pytest.raises(ScenarioError, match=r"replace engine\.workers or engine\.batching alone"):
         continued_runs.resumed_plan(folder, ["run.seed=1"])
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+@pytest.mark.parametrize("share", [pytest.param(slice(None), marks=pytest.mark.slow), slice(3, None, 17)])
+def test_whatever_the_disk_refuses_the_run_goes_on_to_the_same_end(
+    tiny: dict[str, Any], tmp_path: Path, disk: Any, share: slice, is_full: bool
+) -> None:
+    """Each call that writes fails once, or that and all later writes."""
+    plan = Plan.of(load_scenario(tiny, {"run.rounds": 3}), "tiny")
+    with disk.fails(None) as calls:
+        whole = record(plan, tmp_path / "whole").folder
+    kept = {"resumed": 0, "begun anew": 0}
+    for number in range(len(calls))[share]:
+        folder = tmp_path / f"run{number}"
+        try:
+            with disk.fails(number, is_full=is_full):
+                record(plan, folder, tell=lambda text: None)
+        except (FileError, OutputError) as error:  # before the run begins, it is its place that is refused
+            assert "No space left on device" in str(error)
+            kept["resumed" if folder.exists() else "begun anew"] += 1
+        record(plan, folder, tell=lambda text: None)
+        assert hashes(folder) == hashes(whole)
+        for name in ("log.jsonl", "trace.msgpack", "rounds.parquet", "dispatches.parquet"):
+            assert (folder / name).read_bytes() == (whole / name).read_bytes()
+        assert not [file for file in tmp_path.rglob("*") if file.suffix == ".part" or file.name[0] == "."]
+        shutil.rmtree(folder)
+    assert min(kept.values()) > 0

@@ -114,7 +114,7 @@ class HttpServer:
     ) -> None:
         self.limits = limits or HttpLimits()
         self.greeting = greeting
-        self._names = names or Names()
+        self.names = names or Names()
         self._firsts = self._forgettable = firsts
         self.is_closing = False
         self._kinds = kinds
@@ -319,8 +319,8 @@ class HttpServer:
                 joins, has = await channel.read(), read_keys(await channel.read())
             session = self._admitted(joins, granted, None if self._access.is_open else token)
             server = joins.values[1]
-            firsts = self._firsts if server in ("", self._names.before) else {}
-            if server == self._names.server:
+            firsts = self._firsts if server in ("", self.names.before) else {}
+            if server == self.names.server:
                 firsts = self._forgettable
             else:
                 has.clear()  # it is of a server before this one
@@ -362,7 +362,7 @@ class HttpServer:
         elif session.token != token or session.clients != clients:
             raise UserError("this session belongs to another process: join anew")
         self._log.info("process joined", clients=shortened(clients), resumed=is_known or bool(server))
-        keeps_states = server in (self._names.server, self._names.before) and server
+        keeps_states = server in (self.names.server, self.names.before) and server
         if not keeps_states and any(client in self._firsts or client in self._newest for client in clients):
             self._log.warning("states lost", clients=shortened(clients))
         return session
@@ -398,7 +398,7 @@ class HttpServer:
             self._confirm(session, key)
         dispatches = [each for (client, _), each in self._dispatches.items() if client in session.clients]
         session.begin(channel, abort, dispatches, has)
-        session.say(entry("h", self._names.run, self._names.server, body=(self.greeting,)))
+        session.say(entry("h", self.names.run, self.names.server, body=(self.greeting,)))
         session.say(_firsts_entry(session, firsts))
         session.say(keys_entry(each.key for each in dispatches))
         session.offer(self.limits.window_bytes)

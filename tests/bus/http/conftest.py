@@ -3,8 +3,9 @@
 import asyncio
 import selectors
 import ssl as tls
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from fedsim.bus import Delivery, Header, Ledger
 from fedsim.bus.http.access import Access, ClientRanges
 from fedsim.bus.http.client import HttpClient
 from fedsim.bus.http.limits import HttpLimits
-from fedsim.bus.http.server import HttpServer
+from fedsim.bus.http.server import HttpServer, Names
 from fedsim.clock import Trace
 from fedsim.params import Model
 from fedsim.wire import COMMON, Kinds, ModelBroadcast, ModelUpdate
@@ -116,8 +117,12 @@ class World:
         num_clients: int = 10,
         greeting: bytes = b"the scenario",
         kinds: Kinds | None = None,
+        port: int = 0,
+        names: Names | None = None,
+        firsts: Mapping[int, int] = MappingProxyType({}),
         **limits: Any,
     ) -> None:
+        self.port = port
         self.ledger, self.trace, self.log = Ledger(), Trace(keep=True), Log()
         self.limits, self.kinds = HttpLimits(**limits), kinds or Kinds(COMMON)
         self.server = HttpServer(
@@ -129,6 +134,8 @@ class World:
             greeting=greeting,
             num_clients=num_clients,
             log=self.log,
+            names=names,
+            firsts=firsts,
         )
         self.inbox = asyncio.Queue[Delivery]()
         self.server.feed(self.inbox.put_nowait)
@@ -136,7 +143,7 @@ class World:
         self._ends: list[Callable[[], Awaitable[None]]] = []
 
     async def start(self, encrypt: tls.SSLContext | None) -> None:
-        self.port = await self.server.start("127.0.0.1", 0, encrypt)
+        self.port = await self.server.start("127.0.0.1", self.port, encrypt)
         self.url = f"{'http' if encrypt is None else 'https'}://127.0.0.1:{self.port}"
 
     def client(
@@ -154,6 +161,9 @@ class World:
         made = self.client(clients, url, **options)
         await within(made.connect())
         return made
+
+    def inbox_of(self, client: HttpClient) -> asyncio.Queue[Delivery]:
+        return self._inboxes[client]
 
     def make_ready(self, client: HttpClient) -> None:
         client.feed(self._inboxes[client].put_nowait, self.kinds)

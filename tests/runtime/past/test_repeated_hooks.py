@@ -13,7 +13,7 @@ from fedsim.clock.event_trace import stored_records
 from fedsim.errors import RunError
 from fedsim.params import Array
 from fedsim.runtime.parts import Parts
-from fedsim.runtime.past.journal import Journal
+from fedsim.runtime.past.journal import AnySnapshot, Journal
 from fedsim.runtime.past.past_work import PastWork
 from fedsim.runtime.past.repeated_hooks import Past
 from fedsim.runtime.past.snapshot import Snapshot
@@ -84,13 +84,14 @@ class Keeping:
     def __post_init__(self) -> None:
         self.journal = Journal(self.written.append)
 
-    def end_round(self, rounds: int, snapshot: Callable[[], Snapshot], initial: StartValues) -> None:
+    def end_round(self, rounds: int, snapshot: Callable[[], AnySnapshot], initial: StartValues) -> bool:
         writer = Writer(LIMITS, initial.names, self.classes)
         tree = bytes(msgpack.packb(writer.tree(snapshot(), "run")))
         arrays = [array.copy() for array in writer.arrays]
         for array in arrays:
             array.flags.writeable = False
         self.kept.append(Kept(rounds, self.sink.getvalue(), b"".join(self.written), tree, arrays))
+        return True
 
 
 def parts_of(changes: Mapping[str, Any]) -> Parts:

@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 
 from fedsim.algorithms.contexts import Warn, ignored
 from fedsim.bus.http.state_folder import StateFolder
+from fedsim.clock import Trace
 from fedsim.runtime.parts import Parts
+from fedsim.runtime.past.server_past import ServerPast
 from fedsim.runtime.records.result import RunResult
 from fedsim.runtime.run import kinds_of
 from fedsim.runtime.sockets.join import host
@@ -99,14 +101,23 @@ def over_http(
     *,
     prepare: Callable[[World], None] = lambda world: None,
     wait_s: float | None = None,
+    trace: Trace | None = None,
+    past: ServerPast | None = None,
+    keeper: Any = None,
     **options: Any,
 ) -> tuple[RunResult, World]:
-    """Run with a process for each share of the clients; return the result, and the server's side, closed."""
+    """Run with a process for each share of the clients; return the result, and the server's side, closed.
+
+    ``trace`` stands in for that of the server, of which there is one for each test.
+    """
     parts = make()
 
     async def use(world: World) -> tuple[RunResult, World]:
         prepare(world)
-        common: Any = {"ledger": world.ledger, "trace": world.trace, "log": world.log, "wait_s": wait_s}
+        if trace is not None:
+            world.server._records._trace = trace
+        common: Any = {"ledger": world.ledger, "trace": trace or world.trace, "log": world.log}
+        common |= {"wait_s": wait_s, "past": past, "keeper": keeper}
         return await serve(parts, world.server, **common), world
 
     return hosted(parts, make, shares, use, **options)

@@ -20,7 +20,7 @@ from fedsim.errors import FileError, InvariantError, RunError, UserError
 from fedsim.runtime import state_encoding
 from fedsim.runtime.clients.held import Held
 from fedsim.runtime.purity import fingerprint
-from fedsim.runtime.sockets.join import FolderStore, Reports
+from fedsim.runtime.sockets.join import FolderStore, MemoryStore, Reports
 from fedsim.runtime.sockets.serve import QUESTION
 from fedsim.wire import SERVER
 from tests.bus.http.conftest import World
@@ -70,6 +70,23 @@ def play(
         return world, [await world.server.probe(number, question, 60.0) for number, question in questions]
 
     return hosted(parts, lambda: parts, ["0-2"], ask, change=change, shelf=shelf, **options)
+
+
+def test_states_in_memory_go_back_with_the_server() -> None:
+    store = MemoryStore()
+    for client, dispatch in ((0, 1), (0, 3), (0, 6), (1, 0), (2, 4)):
+        store.save(client, Held(dispatch, (client, dispatch), None))
+
+    def held() -> list[Any]:
+        found = [store.load(client) for client in range(4)]
+        return [None if one is None else one.dispatch for one in found]
+
+    assert held() == [6, 0, 4, None]
+    store.forget({0: 4, 3: 2})  # dispatch 4 of client 0 begins with what it held after 3
+    store.go_back({0: 4, 2: 5})
+    assert held() == [3, None, 4, None]
+    store.rewind(0, 3)
+    assert held() == [None, None, 4, None]
 
 
 def test_hosts_until_the_run_is_over(world: Any) -> None:
