@@ -87,6 +87,10 @@ class Key:
         """Return :meth:`normal` of the keys with the same words and other numbers, as many as this one's."""
         return [_normal(*halves) for halves in self._draws(counts)]
 
+    def uniforms(self, counts: Iterable[Sequence[int]]) -> list[float]:
+        """Return :meth:`uniform` of the keys with the same words and other numbers, as many as this one's."""
+        return [_uniform(half) for half, _ in self._draws(counts)]
+
     def _draws(self, counts: Iterable[Sequence[int]]) -> list[tuple[int, int]]:
         if not self.counts:
             return [_HALVES(self.digest) for _ in counts]
@@ -114,7 +118,7 @@ class Key:
 
         Where a single number is needed, this costs a tenth of making a generator.
         """
-        return ((_HALVES(self._bytes())[0] >> 11) + 1) * 2.0**-53
+        return _uniform(_HALVES(self._bytes())[0])
 
     def normal(self) -> float:
         """Return one standard normal draw, computed from the key itself (Box and Muller, 1958)."""
@@ -136,6 +140,10 @@ class Key:
 
 def _packed(counts: Sequence[int]) -> bytes:
     return _PACK_COUNTS[len(counts)](b"c", *counts)
+
+
+def _uniform(half: int) -> float:
+    return ((half >> 11) + 1) * 2.0**-53
 
 
 def _normal(first: int, second: int) -> float:

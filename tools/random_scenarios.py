@@ -78,6 +78,9 @@ def random_scenario(seed: int) -> RandomScenario:
         scenario["run"]["until"] = budget
     if dice.child("codec").chance(0.3):
         scenario["codec"] = _codec(dice.child("codecs"), algorithm)
+    if dice.child("faulty").chance(0.3):
+        labels = [one["name"] for one in fleet if "name" in one]
+        scenario["faults"] = _faults(dice.child("faults"), labels)
     scenario["data"] |= _augmentation(dice.child("augmentation"), scenario["data"])
     scenario["training"] |= _schedule(dice.child("schedule"))
     scenario["training"] |= dice.child("clipping").some(
@@ -361,6 +364,21 @@ def _codec(dice: Dice, algorithm: str) -> Table:
             "logits": {"chain": ["int8"]},
         },
     }
+
+
+def _faults(dice: Dice, groups: Sequence[str]) -> Sequence[Table]:
+    faults = list[Table]()
+    for _ in range(dice.whole(1, 3)):
+        kind = dice.pick("loss", "duplicate", "delay", "corrupt", "partition")
+        one: Table = {"kind": kind} | dice.some(0.4, direction=dice.pick("up", "down"))
+        one |= {} if kind == "partition" else {"probability": dice.pick(0.0, 0.1, 0.3, 1.0)}
+        one |= {"delay": dice.pick("1 ms", "300 ms", "10 s")} if kind == "delay" else {}
+        one |= dice.some(0.3, groups=[dice.pick(*groups)]) if groups else {}
+        if kind == "partition" or dice.chance(0.3):
+            one |= {"at": dice.pick("0 s", "100 ms", "3 s"), "for": dice.pick("50 ms", "1 s")}
+            one |= dice.some(0.5, every=dice.pick("2 s", "1 min"))
+        faults.append(one)
+    return faults
 
 
 def _participation(dice: Dice, num_clients: int) -> Table:

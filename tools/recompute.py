@@ -281,6 +281,11 @@ def recomputed(run: RunFolder, seen: Seen) -> Row:
             "wasted": wasted_bytes(seen, seen.frames),
         },
         "drops_by_cause": dict(Counter(one.cause for one in dispatches if one.cause is not None)),
+        **(
+            {"faults": dict(Counter(record["fault"] for record in seen.records["fault"]))}
+            if "faults" in scenario
+            else {}
+        ),
         "wasted": {
             "work": _share(time["wasted_s"], sum(time[f"{phase}_s"] for phase in PHASES[:3])),
             "payload": _share(

@@ -26,6 +26,7 @@ from fedsim.clock import RecordKind, Trace, now_ns, running_loop
 from fedsim.clock.record_columns import Column
 from fedsim.errors import DecodeError, InvariantError
 from fedsim.network import NO_OVERHEAD, Carrier, OverheadConfig, Parcel, Passage
+from fedsim.network.faults import SPOILT
 from fedsim.wire import SERVER, Envelope, Frame, Kinds, Message, Packed, decode, pack, same
 
 TRANSFER_START = RecordKind(
@@ -154,7 +155,9 @@ class MemoryBus:
         self.trace.record(TRANSFER_START, *transfer_start_values(header, up, on_link.what))
         if on_link.plain_bytes is not None:
             self.trace.record(CODED, *coded_values(header, up, on_link.plain_bytes))
-        parcel = Parcel(header.sender, header.receiver, on_link.link_bytes, frame)
+        link_bytes, attempt = on_link.link_bytes, transfer.num_sent
+        parcel = Parcel(header.sender, header.receiver, link_bytes, frame, header.dispatch, attempt)
+        transfer.num_sent = attempt + 1
         transfer.passage = passage = self.carrier.carry(parcel, transfer)
         self._under_way.setdefault(client, {})[row] = transfer
         if client in self._away:
@@ -319,10 +322,14 @@ class _Transfer(Departure):
         client: Of the delivery.
         up: Whether it goes to the server.
         row: Its row in the ledger; a frame that is restarted gets another one.
+        num_sent: How often it was sent.
         passage: Through the network, while it is under way.
     """
 
-    __slots__ = ("_bus", "_is_delivered", "client", "frame", "header", "packed", "passage", "row", "up")
+    __slots__ = (
+        *("_bus", "_is_delivered", "client", "frame", "header", "num_sent", "packed", "passage", "row"),
+        "up",
+    )
 
     row: int
     passage: Passage
@@ -333,6 +340,7 @@ class _Transfer(Departure):
         self._future = None
         self._bus = bus
         self._is_delivered = False
+        self.num_sent = 0
         self.header = header
         self.packed = packed
         sender, receiver = header.sender, header.receiver
@@ -362,6 +370,8 @@ class _Transfer(Departure):
     def _read(self, payload: Any) -> Message:
         """Return the message of the bytes that have arrived."""
         bus, packed = self._bus, self.packed
+        if payload is SPOILT:
+            raise DecodeError("the checksum of the link is wrong")
         message = bus.read(self.header, payload)
         if payload is self.frame and bus.knows(packed) and not same(message, packed.received):
             raise InvariantError(f"a frame of kind {packed.kind!r} decodes to another message than was sent")

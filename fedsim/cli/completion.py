@@ -68,6 +68,8 @@ KEYS = {
     "data.public": "size users source augment held",
     "engine": "executor params workers batching device numerics",
     "evaluation": "every every_s at_start clients split batch_size per_class",
+    "faults": "0",
+    "faults.*": "kind probability delay direction groups at every for",
     "fleet": "0",
     "fleet.*": f"{_OF_DEVICES} count up_trace down_trace file name models models_by_size availability",
     "models": "",
@@ -150,7 +152,7 @@ def _paths(table: str) -> list[str]:
 
 def _starred(path: str) -> str:
     words = path.split(".")
-    if len(words) > 1 and words[0] in ("fleet", "models"):
+    if len(words) > 1 and words[0] in ("faults", "fleet", "models"):
         words[1] = "*"
     return ".".join(words)
 

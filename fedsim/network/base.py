@@ -119,12 +119,21 @@ class Parcel(NamedTuple):
         receiver: Address.
         num_bytes: Length on the link.
         payload: What arrives; the network does not look inside.
+        dispatch: Number of the dispatch to its client.
+        attempt: How often the frame was sent before.
     """
 
     sender: int
     receiver: int
     num_bytes: int
     payload: Any
+    dispatch: int = 0
+    attempt: int = 0
+
+    @property
+    def client(self) -> int:
+        """The client that it comes from or goes to."""
+        return self.sender if self.sender >= 0 else self.receiver
 
 
 class Listener(Protocol):
@@ -171,11 +180,13 @@ class Departures(NamedTuple):
         at_ns: When each starts, int64 ``[n]``.
         clients: Who receives or sends it, int64 ``[n]``.
         num_bytes: Its length on the link, int64 ``[n]``.
+        dispatches: Number of the dispatch to its client, int64 ``[n]``.
     """
 
     at_ns: Array
     clients: Array
     num_bytes: Array
+    dispatches: Array
 
 
 class Arrivals(NamedTuple):

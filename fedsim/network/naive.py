@@ -38,7 +38,7 @@ class NaiveCarrier:
 
     def arrivals(self, parcels: Departures, *, up: bool, all_at_once: bool, by_ns: int) -> Arrivals:
         """Return when parcels would arrive; see :class:`fedsim.network.base.TimetableCarrier`."""
-        links, (start_ns, clients, num_bytes) = self._links, parcels
+        links, (start_ns, clients, num_bytes, _) = self._links, parcels
         server_bps, client_bps = (
             (links.server_down_bps, links.up_bps) if up else (links.server_up_bps, links.down_bps)
         )

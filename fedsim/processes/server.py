@@ -11,7 +11,8 @@ from typing import Any
 
 from fedsim.bus import Ledger, Log
 from fedsim.bus.http.access import Access, ClientRanges, is_loopback, new_token
-from fedsim.bus.http.server import HttpServer, Names
+from fedsim.bus.http.messages import Names
+from fedsim.bus.http.server import HttpServer
 from fedsim.clock import Trace
 from fedsim.data.fingerprints import fingerprint
 from fedsim.errors import FedsimError, FileError, UserError

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import structlog
 
 from fedsim.bus import Log
-from fedsim.bus.http.server import Names
+from fedsim.bus.http.messages import Names
 from fedsim.clock import Trace, now_s
 from fedsim.durable import sync, telling
 from fedsim.engine.job_times import JobTimes

@@ -78,6 +78,8 @@ def pairs(summary: Summary, passed: str = SIMULATED) -> Pairs:
         ("drops", _counted(summary["drops"], summary["drops_by_cause"])),
         ("rejected", _counted(summary["rejected"], summary["rejected_by_reason"])),
     ]
+    if (faults := summary.get("faults")) is not None:
+        lines.append(("faults", _counted(sum(faults.values()), faults)))
     if (who := ineligible_line(summary["ineligible"], summary["clients"])) is not None:
         lines.append(("ineligible", who))
     return [*lines, ("wall time", number_format.duration(summary["wall_s"]))]

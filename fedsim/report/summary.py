@@ -6,7 +6,8 @@ set of the cross-entropy, nat, or, for a regression, of the squared error. ``fin
 end an evaluated model, or a loss of the last evaluation, is NaN or infinite. ``divergence`` says in what way
 the run has diverged (:mod:`fedsim.report.divergence`); None if it has not. ``ineligible`` names the first 20
 clients that are never selected because they cannot hold their job in memory. ``macro_f1`` is there under
-``evaluation.per_class``: that of the last evaluation by test set (:mod:`fedsim.report.tables`).
+``evaluation.per_class``: that of the last evaluation by test set (:mod:`fedsim.report.tables`). ``faults``
+counts those of the network by kind, and is there where the scenario has any.
 """
 
 from __future__ import annotations
@@ -80,6 +81,7 @@ def summarise(plan: Plan, result: RunResult, wall_s: float, divergence: str | No
         "wasted": wasted_shares(costs),
         **merge_statistics.merge_figures(result),
         "codec_saturated": result.num_saturated,
+        **({"faults": dict(sorted(result.faults.items()))} if plan.parts.faults else {}),
         **({"macro_f1": _macro_f1(final)} if plan.parts.evaluation.per_class else {}),
     }
 

@@ -200,7 +200,7 @@ def unfinished(
                 status = FAILED if isinstance(error, Exception) else INTERRUPTED
                 with suppress(Exception):  # the folder says what it said before
                     run.tell(status=status, reason=str(error))
-                if state["bus"] != "memory":
+                if state.get("bus", "memory") != "memory":
                     error.add_note(f"a server that is started again goes on with the run in {path}")
                 elif isinstance(error, FileError) or not isinstance(error, Exception):
                     error.add_note(f"the run can be resumed in {path}")

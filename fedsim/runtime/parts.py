@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedsim.algorithms.base import Algorithm, Setting
+from fedsim.clock import Trace
 from fedsim.config import Config
 from fedsim.data import FederatedData
 from fedsim.engine.cost import Effort, duration_s
@@ -23,9 +24,11 @@ from fedsim.errors import Fault, UserError
 from fedsim.fleet import Fleet
 from fedsim.models import Architecture
 from fedsim.models.flops import Operations
-from fedsim.network import NO_OVERHEAD, NetworkPlugin, OverheadConfig
+from fedsim.network import NO_OVERHEAD, Carrier, NetworkPlugin, OverheadConfig
+from fedsim.network.faults import FaultyCarrier, NetworkFault, NetworkFaultConfig
 from fedsim.params import Array
 from fedsim.plugins import name_of
+from fedsim.quoting import nearest, quoted
 from fedsim.ranges import MAX_ROUNDS, BatchSize, Clients, Interval
 from fedsim.rng import Key
 from fedsim.runtime import message_codecs, told_losses
@@ -36,7 +39,7 @@ from fedsim.runtime.policies.pacing.base import Pacing
 from fedsim.runtime.policies.selectors.base import Selector
 from fedsim.runtime.policies.workloads.base import Workload
 from fedsim.runtime.start_values import StartValues
-from fedsim.units import format_quantity
+from fedsim.units import format_quantity, spell
 from fedsim.wire import SERVER
 from fedsim.wire.codecs.choices import NO_CODECS, CodecConfig
 
@@ -87,6 +90,7 @@ class Parts:
         network: How parcels move.
         overhead: What protocols add to a frame on the link.
         codec: How messages are coded.
+        faults: What goes wrong in the network.
         executor: Who trains.
         selector: Who is in a cohort.
         pacing: When a round closes.
@@ -127,6 +131,7 @@ class Parts:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     overhead: OverheadConfig = NO_OVERHEAD
     codec: CodecConfig = NO_CODECS
+    faults: tuple[NetworkFaultConfig, ...] = ()
     device: str = "cpu"
     numerics: Literal["native", "portable"] = "native"
     verify: bool = False
@@ -165,6 +170,29 @@ class Parts:
             portable=self.numerics == "portable",
         )
 
+    def carrier(self, trace: Trace, *, verify: bool = False) -> Carrier:
+        """Return what carries frames, and records faults of the network in a trace."""
+        carrier = self.network.carrier(self.fleet.links(), verify=verify)
+        if not self.faults:
+            return carrier
+        key = self.key.child("faults")
+        faults = [
+            NetworkFault(config, key.child(str(number)), self._clients_of(config.groups))
+            for number, config in enumerate(self.faults)
+        ]
+        return FaultyCarrier(carrier, faults, trace)
+
+    def _clients_of(self, groups: Collection[str]) -> NDArray[np.bool_] | None:
+        """Return which clients are of some groups or labels, ``[K]``; None for all."""
+        if not groups:
+            return None
+        return np.concatenate(
+            [
+                np.array([group.label in groups or label in groups for label in group.row_labels])[group.rows]
+                for group in self.fleet.groups
+            ]
+        )
+
     @property
     def server_model(self) -> Architecture | None:
         """The architecture of the model that the server has beside the clients'; None where it has none."""
@@ -187,6 +215,7 @@ class Parts:
         yield from self._budget_misfits()
         yield from self._per_class_misfits()
         yield from self._schedule_misfits()
+        yield from self._fault_misfits()
         yield from self.codec.faults()
         yield from message_codecs.misfits(self)
         names = {told_losses.QUESTION} if self.selector.asks else set[str]()
@@ -280,6 +309,19 @@ class Parts:
                 problem = f"{one.name!r} ends with the last round, and run.rounds does not say which that is"
                 mend = "give it params.total_iters = 100, say, or write run.rounds"
                 yield Fault("training.schedule", problem, mend)
+
+    def _fault_misfits(self) -> Iterator[Fault]:
+        groups = self.fleet.groups
+        names = dict.fromkeys(name for group in groups for name in (group.label, *group.row_labels) if name)
+        end_s = None if self.until is None else self.until.simulated
+        for number, config in enumerate(self.faults):
+            for name in config.groups:
+                if name not in names:
+                    problem = f"no client is of a group or label {quoted(name)}"
+                    yield Fault(f"faults.{number}.groups", problem, nearest(name, list(names)))
+            if end_s is not None and config.at >= end_s:
+                problem = f"the run has ended by then, since run.until.simulated is {spell(end_s, 'time')}"
+                yield Fault(f"faults.{number}.at", problem, "write an earlier time")
 
     def _only_synchronous(self) -> str | None:
         """Return why the algorithm cannot be paced asynchronously, or None."""

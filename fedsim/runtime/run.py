@@ -114,7 +114,7 @@ async def _simulate(
     ledger = Ledger()
     recorder = Recorder(parts.data.num_clients, ledger, trace, log, watch)
     observe(recorder, parts)
-    carrier = parts.network.carrier(parts.fleet.links(), verify=parts.verify)
+    carrier = parts.carrier(trace, verify=parts.verify)
     bus = MemoryBus(carrier, kinds_of(parts), ledger, trace, overhead=parts.overhead, verify=parts.verify)
     initial, tasks = parts.initial(), Tasks()
     if past is not None:

@@ -110,6 +110,7 @@ def build(scenario: Scenario, source: str = "") -> Parts:
         network=scenario.network.make(),
         overhead=scenario.network.overhead,
         codec=scenario.codec,
+        faults=scenario.faults,
         executor=executor(
             executor.Config(
                 workers=num_workers(scenario.engine),

@@ -33,6 +33,7 @@ from fedsim.engine.training_config import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig
 from fedsim.fleet.device_class import check_class
 from fedsim.input_paths import InputPath
+from fedsim.network.faults import FaultConfig
 from fedsim.plugin_choice import NamedChoice, OrName, Params, Several, left_out
 from fedsim.quoting import quoted
 from fedsim.runtime.budget import UntilConfig
@@ -337,6 +338,8 @@ class Scenario(Config):
     """How transfers move over the links."""
     codec: CodecConfig = NO_CODECS
     """How messages are made shorter before they travel, by direction and by what they hold."""
+    faults: Annotated[tuple[FaultConfig, ...], AsTuple] = ()
+    """What goes wrong in the network, one [[faults]] table each."""
     participation: ParticipationConfig = left_out()
     """Who takes part, and how long the server waits."""
     engine: EngineConfig = EngineConfig()
@@ -368,6 +371,8 @@ def tables_of(scenario: Scenario) -> dict[str, Any]:
         del tables["algorithms"]
     if not scenario.codec.is_on():
         del tables["codec"]
+    if not scenario.faults:
+        del tables["faults"]
     if not tables["engine"]["params"]:
         del tables["engine"]["params"]
     return tables

@@ -106,6 +106,7 @@ def test_kinds_trackers_and_shells_are_completed() -> None:
         ("run.until.a", ["run.until.accuracy="]),
         ("ru", ["run."]),
         ("fl", ["fleet."]),
+        ("faults.0.k", ["faults.0.kind="]),
         ("fleet.", ["fleet.0."]),
         ("fleet.2.dev", ["fleet.2.device="]),
         ("models.", []),
@@ -121,7 +122,7 @@ def test_values_that_name_a_plugin_are_completed(text: str, values: list[str]) -
 
 @pytest.mark.parametrize("table", completion.KEYS)
 def test_the_keys_are_those_of_the_schema(table: str) -> None:
-    if table in ("fleet", "models"):
+    if table in ("faults", "fleet", "models"):
         pytest.skip("lists and labels have no keys of their own")
     kind: Any = Scenario
     for name in table.split("."):

@@ -30,7 +30,7 @@ def by_arrays(flows: Flows, capacity_bps: float) -> list[list[int]] | None:
 def by_solver(flows: Flows, capacity_bps: float) -> list[list[int]]:
     begins_ns, num_bytes, rates_bps = (np.array(column) for column in zip(*flows, strict=True))
     arrivals = contended_arrivals(
-        Departures(begins_ns, np.arange(len(flows)), num_bytes),
+        Departures(begins_ns, np.arange(len(flows)), num_bytes, np.zeros(len(flows), np.int64)),
         capacity_bps=capacity_bps,
         links_bps=rates_bps.tolist(),
         latencies_ns=[0] * len(flows),

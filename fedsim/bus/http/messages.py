@@ -29,8 +29,10 @@ e      server       the end: whether the run has come to its end, why
 
 from __future__ import annotations
 
+import secrets
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgpack
@@ -52,6 +54,25 @@ _SMALL: dict[str, Any] = {
     "max_array_len": 10,
     **dict.fromkeys(("max_map_len", "max_bin_len", "max_ext_len"), 0),
 }
+
+
+def _new_name() -> str:
+    return secrets.token_hex(16)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What processes know the server by.
+
+    Attributes:
+        run: The run, also of a server that is started again.
+        server: The server.
+        before: The server of this run before it; empty for the first.
+    """
+
+    run: str = field(default_factory=_new_name)
+    server: str = field(default_factory=_new_name)
+    before: str = ""
 
 
 class ProtocolError(FedsimError):

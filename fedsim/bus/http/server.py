@@ -16,11 +16,9 @@ import asyncio
 import json
 import logging
 import re
-import secrets
 import ssl as tls
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import count
 from types import MappingProxyType
 from typing import Any
@@ -36,6 +34,7 @@ from fedsim.bus.http.messages import (
     PROTOCOL,
     Entry,
     Key,
+    Names,
     Parts,
     ProtocolError,
     decode_frame,
@@ -67,25 +66,6 @@ class Refused(Exception):  # noqa: N818
     def __init__(self, cause: str, status: int) -> None:
         super().__init__(f"status {status}")
         self.cause, self.status = cause, status
-
-
-def _new_name() -> str:
-    return secrets.token_hex(16)
-
-
-@dataclass(frozen=True, slots=True)
-class Names:
-    """What processes know the server by.
-
-    Attributes:
-        run: The run, also of a server that is started again.
-        server: The server.
-        before: The server of this run before it; empty for the first.
-    """
-
-    run: str = field(default_factory=_new_name)
-    server: str = field(default_factory=_new_name)
-    before: str = ""
 
 
 class HttpServer:

@@ -410,7 +410,8 @@ class Cohort:
             by_ns: Those that arrive later are left out.
         """
         link_bytes = (self._up if up else self._down).link_bytes(places)
-        parcels = Departures(at_ns[places], self._columns.client[places], link_bytes)
+        clients, dispatches = self._columns.client[places], self._columns.dispatch[places]
+        parcels = Departures(at_ns[places], clients, link_bytes, dispatches)
         arrivals = self.drivers.carrier.arrivals(parcels, up=up, all_at_once=not up, by_ns=by_ns)
         return arrivals._replace(place=places[arrivals.place])
 

@@ -59,7 +59,7 @@ def cohort_drivers(
     """
     may_end_between = parts.until is not None and parts.until.bytes is not None
     # Under ``verify`` the loop's carrier is an audited one.
-    carrier = parts.network.carrier(parts.fleet.links()) if parts.verify else bus.carrier
+    carrier = parts.carrier(trace) if parts.verify else bus.carrier
     if may_end_between or not parts.pacing.waits_for_all or not has_timetable(carrier):
         return None
     return CohortDrivers(parts, host, bus, presence, carrier, engine, trace)

@@ -66,6 +66,7 @@ class Recorder:
         dispatches: Every dispatch, and where its time went.
         rows: One per finished round.
         rejections: Replies that could not be merged, by reason.
+        faults: Faults of the network, by kind.
         num_rounds: How many rounds were begun, once they are over.
     """
 
@@ -78,7 +79,7 @@ class Recorder:
     def __post_init__(self) -> None:
         self.dispatches = DispatchTable(self.trace)
         self.rows: list[RoundRow] = []
-        self.rejections = Counter[str]()
+        self.rejections, self.faults = Counter[str](), Counter[str]()
         self._round = 0
         self._began_at_s: float | None = None  # of the round at hand
         self._before = Totals()
@@ -93,6 +94,7 @@ class Recorder:
                 "drop": self._dropped,
                 "reject": self._rejected,
                 "late": self._came_late,
+                "fault": self._struck,
             }
         )
 
@@ -200,6 +202,7 @@ class Recorder:
             models.by_client,
             self.num_rounds,
             self._stopped_by,
+            faults=self.faults,
         )
 
     # What the trace says
@@ -218,6 +221,9 @@ class Recorder:
 
     def _came_late(self, at_ns: int, client: int, dispatch: int) -> None:
         self.log.info("late", client=client, dispatch=dispatch)
+
+    def _struck(self, at_ns: int, client: int, dispatch: int, up: bool, kind: str) -> None:
+        self.faults[kind] += 1
 
     def _non_finite(self, model: str | None) -> str | None:
         """Return what is not finite at the end, if anything, and its first sign."""

@@ -66,6 +66,7 @@ class RunResult:
         stopped_by: The budget that ended the rounds; None where they came to their end.
         num_saturated: Values that were beyond the range of a codec.
         cohorts: How many cohorts were asked, and of how many the hooks ran beforehand; empty over sockets.
+        faults: Faults of the network, by kind.
     """
 
     simulated_s: float
@@ -83,6 +84,7 @@ class RunResult:
     stopped_by: str | None = None
     num_saturated: int = 0
     cohorts: Mapping[str, int] = field(default_factory=dict)
+    faults: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def failure(self) -> str | None:

@@ -24,6 +24,7 @@ from fedsim.algorithms.base import Exchange, Reply
 from fedsim.bus import Delivery, Endpoint, Header
 from fedsim.clock import RecordKind, Timeout, Timeouts, Trace, now_s, running_loop
 from fedsim.errors import InvariantError
+from fedsim.network.faults import FATAL
 from fedsim.params import Array
 from fedsim.wire import SERVER, Message, Packed
 
@@ -152,7 +153,7 @@ class OpenDispatches:
         # By exchange: how many dispatches each client has had.
         self._turns: dict[str, array[int]] = defaultdict(lambda: array("i", [0]) * num_clients)
         self._took_s: dict[str, array[float]] = {}  # by exchange; negative where it is not known
-        trace.listen({"abandon": self._abandoned})
+        trace.listen({"abandon": self._abandoned, "fault": self._struck})
 
     def busy(self) -> Array:
         """Return the clients with an open dispatch that is not released, ascending."""
@@ -330,3 +331,8 @@ class OpenDispatches:
         """Note what the trace says; nobody acts on it before the lease runs out."""
         if (dispatch := self._open.get((client, number))) is not None:
             dispatch.abandoned = cause
+
+    def _struck(self, at_ns: int, client: int, number: int, up: bool, kind: str) -> None:
+        """Note a fault of the network, likewise."""
+        if kind in FATAL:
+            self._abandoned(at_ns, client, number, kind)

@@ -127,12 +127,13 @@ def unused(parts: Parts) -> str | None:
         ignored.append("availability")
     if parts.fleet.drops_out:
         ignored.append("drop_out")
-    if not ignored:
-        return None
-    return (
-        f"{' and '.join(ignored)} of [[fleet]] play no part over sockets: clients are there as their "
-        "processes are, and a process that is away runs out of participation.client_timeout"
-    )
+    remarks = ["[[faults]] play no part over sockets"] if parts.faults else []
+    if ignored:
+        remarks.append(
+            f"{' and '.join(ignored)} of [[fleet]] play no part over sockets: clients are there as their "
+            "processes are, and a process that is away runs out of participation.client_timeout"
+        )
+    return "; ".join(remarks) or None
 
 
 async def serve(

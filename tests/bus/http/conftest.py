@@ -15,7 +15,8 @@ from fedsim.bus import Delivery, Header, Ledger
 from fedsim.bus.http.access import Access, ClientRanges
 from fedsim.bus.http.client import HttpClient
 from fedsim.bus.http.limits import HttpLimits
-from fedsim.bus.http.server import HttpServer, Names
+from fedsim.bus.http.messages import Names
+from fedsim.bus.http.server import HttpServer
 from fedsim.clock import Trace
 from fedsim.params import Model
 from fedsim.wire import COMMON, Kinds, ModelBroadcast, ModelUpdate

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedsim.bus.http.limits import HttpLimits
-from fedsim.bus.http.server import Names
+from fedsim.bus.http.messages import Names
 from fedsim.bus.http.state_folder import StateFolder
 from fedsim.errors import UserError
 from fedsim.wire import COMMON, Kinds
