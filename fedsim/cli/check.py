@@ -63,15 +63,19 @@ def check(
     table(preview.fleet(parts.fleet))
     table(preview.data(parts))
     table(preview.models(parts))
+    sound = replace(parts, faults=())
     with rehearsing(scenario_file):
-        rehearsal = rehearse(parts)
-        uncoded = rehearse(replace(parts, codec=NO_CODECS)) if parts.codec.is_on() else None
-    real_time, problem = tried(parts, rehearsal)
+        rehearsal = rehearse(sound)
+        uncoded = rehearse(replace(sound, codec=NO_CODECS)) if parts.codec.is_on() else None
+    real_time, problem = tried(sound, rehearsal)
     table(rehearsal.compute())
     table(rehearsal.frames())
     last, totals = rehearsal.last, rehearsal.totals
+    if parts.faults:
+        table(preview.faults(parts, last))
     planned = rehearsal.planned
-    heading(f"Cost, from {number_format.several(rehearsal.rounds, 'rehearsed round')}")
+    without = " without faults" if parts.faults else ""
+    heading(f"Cost{without}, from {number_format.several(rehearsal.rounds, 'rehearsed round')}")
     most = "" if parts.codec.has_fixed_lengths else "at most "
     pairs(
         [

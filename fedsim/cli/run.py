@@ -71,14 +71,15 @@ def _go_on(plan: Plan, folder: Path, track: Sequence[str], live: int | None, qui
     run_and_show(plan, folder, simulate, "memory", options, goes_on=True)
 
 
-def planned(options: Options, bus: Bus) -> tuple[Plan, Path]:
+def planned(options: Options, bus: Bus, *, clients_stay: bool = True) -> tuple[Plan, Path]:
     """Return the plan of a run and its folder, which can be written."""
     file = options["scenario_file"]
     loaded = load_scenario(file, options["overrides"], algorithm=options["algorithm"], seed=options["seed"])
     scenario = tracked(loaded, options["track"])
     force = options["force"]
-    folder = options["out"] or run_place(scenario, bus, force=force)
-    check_folders([folder], force=force or is_own(folder, resolved_toml(scenario), bus))
+    goes_on = clients_stay and scenario.run.checkpoint.keep > 0 and not options["verify"]
+    folder = options["out"] or run_place(scenario, bus, force=force, goes_on=goes_on)
+    check_folders([folder], force=force or is_own(folder, resolved_toml(scenario), bus, goes_on=goes_on))
     return Plan.of(scenario, str(file), verify=options["verify"]), folder
 
 

@@ -45,7 +45,7 @@ def serve(
 
 def run(processes: int, **options: Unpack[Options]) -> None:
     """Run a scenario as the server of client processes that it starts itself."""
-    plan, folder = planned(options, "http")
+    plan, folder = planned(options, "http", clients_stay=False)
     perform = ServerProcess.with_children(plan, processes)
     _note_unused(plan)
     run_and_show(plan, folder, perform, "http", options, clients_stay=False)

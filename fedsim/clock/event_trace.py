@@ -236,6 +236,7 @@ class Trace:
                 f"two kinds of record are named {kind.name!r}, with the fields {known[0].fields} and "
                 f"{kind.fields}: rename one"
             )
+        self._kinds[kind.name] = known = kind, *known[1:]  # which is found by identity next time
         return known
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from math import isfinite
 
 import numpy as np
 
@@ -13,15 +14,21 @@ from fedsim.fleet import Fleet
 from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.load import Load
 from fedsim.models import Architecture
+from fedsim.network.faults import FATAL
 from fedsim.planning.rehearsal import QUANTILE_HEADINGS, quantiles
 from fedsim.plugins import name_of
 from fedsim.quoting import MAX_SHOWN, shortened
 from fedsim.report import number_format
+from fedsim.report.number_format import duration, several
 from fedsim.report.text_table import TextTable
 from fedsim.runtime.parts import Parts
+from fedsim.runtime.records.result import RoundRow
 from fedsim.scenario.algorithm_params import params_text
 from fedsim.task import Task
 from fedsim.units import Dimension, format_quantity, range_of
+
+MAX_STALL = 10
+"""Times the length of a round that a lost frame may hold it up before that is remarked on."""
 
 
 def fleet(fleet: Fleet) -> TextTable:
@@ -45,6 +52,36 @@ def fleet(fleet: Fleet) -> TextTable:
     ]
     title = f"Fleet: {number_format.several(len(fleet), 'client')}"
     return TextTable(("quantity", *QUANTILE_HEADINGS), rows, notes, title=title)
+
+
+def faults(parts: Parts, last: RoundRow) -> TextTable:
+    """Return what the faults of the network come to, given a round without any."""
+    frames, rows = {"up": last.traffic.frames_up, "down": last.traffic.frames_down}, []
+    for config in parts.faults:
+        members = parts.clients_of(config.groups)
+        num_clients = len(parts.fleet) if members is None else int(np.count_nonzero(members))
+        ways = ("up", "down") if config.direction == "both" else (config.direction,)
+        num_frames = sum(frames[way] for way in ways) * num_clients / len(parts.fleet)
+        share = 1.0 if config.probability is None else config.probability
+        when = (
+            "always" if not config.at and not isfinite(config.lasts_s) else f"from {duration(config.at)} on"
+        )
+        when += f", for {duration(config.lasts_s)}" if isfinite(config.lasts_s) else ""
+        when += f", every {duration(config.every)}" if config.every is not None else ""
+        kind = config.kind if config.delay is None else f"delay of {duration(config.delay)}"
+        rows.append(
+            (kind, several(num_clients, "client"), when, f"{share * num_frames:.3g} of {num_frames:.3g}")
+        )
+    notes = []
+    round_s, timeout_s = last.ended_at_s - last.began_at_s, parts.client_timeout_s
+    is_fatal = any(config.kind in FATAL and config.probability != 0 for config in parts.faults)
+    if is_fatal and parts.pacing.waits_for_all and timeout_s > MAX_STALL * round_s:
+        notes.append(
+            f"a round waits for participation.client_timeout = {duration(timeout_s)} if a frame of it does "
+            "not arrive: write a shorter one, or give participation.pacing a deadline"
+        )
+    heading = ("fault", "whose frames", "when", "frames of a round, while it is on")
+    return TextTable(heading, rows, notes, title="Faults of the network")
 
 
 def _quantity(value: float, dimension: Dimension) -> str:

@@ -34,7 +34,7 @@ TOLD = {
     "process gone": "the process of clients {clients} is gone: {why}; it may come back",
     "process left": "the process of clients {clients} has left: {why}",
     "process refused": "a process was refused: {why}",
-    "states lost": "what the clients {clients} held, if anything, is lost: their process is new",
+    "states lost": "what clients {clients} held, if anything, is lost: their process is new, or was away",
     "clients missing": "beginning without {count} of {of} clients",
 }
 """Lines for a person, by events of the log."""
@@ -100,6 +100,7 @@ class ServerProcess:
     tell: Callable[[str], None] | None = None
     children: Callable[[Address], ChildProcesses] = lambda address: ChildProcesses((), {})
     _round: int = field(default=0, init=False)
+    _has_row: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self._tls = server_tls(self.tls_cert, self.tls_key)
@@ -152,6 +153,7 @@ class ServerProcess:
     ) -> RunResult:
         def note_round(row: RoundRow) -> None:
             self._round = min(row.round, parts.num_rounds)  # a row may come after the last
+            self._has_row = True
             watch(row)
 
         if self.tell is not None:
@@ -168,7 +170,7 @@ class ServerProcess:
             log=log,
             health=self._health,
             names=names,
-            firsts={} if past is None else past.firsts(),
+            firsts={} if past is None else past.firsts,
         )
         try:
             port = await server.start(self.address.host, self.address.port, self._tls)
@@ -198,21 +200,14 @@ class ServerProcess:
                 server.finish()
                 await children.ended()
             return result
-        except FedsimError as error:
-            why, is_end = (
-                f"it failed: {error}",
-                not (isinstance(error, FileError) and self._can_go_on(keeper)),
-            )
-            raise
-        except BaseException:
-            is_end = not self._can_go_on(keeper)
+        except BaseException as error:
+            has_failed = isinstance(error, FedsimError) and not isinstance(error, FileError)
+            why = f"it failed: {error}" if isinstance(error, FedsimError) else why
+            # Else the run stays, and a server that is started again goes on with it.
+            is_end = has_failed or keeper is None or not self._has_row
             raise
         finally:
             await server.close(why=why, for_good=is_end)
-
-    def _can_go_on(self, keeper: Keeper | None) -> bool:
-        """Whether the run stays, and a server that is started again goes on with it."""
-        return keeper is not None and self._round > 0
 
     def _health(self) -> Mapping[str, Any]:
         return {

@@ -37,7 +37,7 @@ from fedsim.walk import little_endian, octets
 
 FOLDER = "checkpoints"
 JOURNAL = f"{FOLDER}/journal.msgpack"
-FORMAT = "fedsim checkpoint 2"
+FORMAT = "fedsim checkpoint 3"
 
 MAX_DEAD_SHARE = 0.5
 """Share of the bytes of an older file that may be of no use before its arrays are written anew."""
@@ -78,6 +78,7 @@ class Checkpoint:
         data: The fingerprint of the data.
         positions: How far trace, log and journal had come, by their paths in the folder.
         has_used_length: Whether something would have been different with another number of rounds.
+        by: The name of the server that wrote it; empty in virtual time.
     """
 
     rounds: int
@@ -85,6 +86,7 @@ class Checkpoint:
     data: Fingerprint
     positions: Mapping[str, Position]
     has_used_length: bool
+    by: str = ""
 
 
 PackedSnapshot: TypeAlias = tuple[bytes, Sequence[Array]]

@@ -23,6 +23,7 @@ from fedsim.report.unfinished_runs import (
     INTERRUPTED,
     RUNNING,
     Beginning,
+    check_not_over_sockets,
     check_resumable,
     is_unfinished,
     read_state,
@@ -142,6 +143,7 @@ def facts_of(folder: Path, done: str) -> Mapping[str, Any]:
         facts = read_state(folder)
         if facts["status"] == RUNNING:
             raise OutputError(f"another process is at work on the run in {folder}: wait for its end")
+        check_not_over_sockets(folder, facts)
     elif not (folder / MARK).is_file():
         raise OutputError(f"{folder} holds no run: name a folder in which is {MARK}")
     else:

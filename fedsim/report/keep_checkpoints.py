@@ -215,6 +215,7 @@ class CheckpointKeeper:
         classes: The classes that may be in one.
         tell: Told if none can be kept.
         kept: Called after each.
+        by: The name of the server that keeps them; empty in virtual time.
         journal: Notes what values decide.
     """
 
@@ -225,6 +226,7 @@ class CheckpointKeeper:
     classes: Collection[type]
     tell: Callable[[str], object]
     kept: Callable[[], object]
+    by: str = ""
     journal: Journal = field(init=False)
 
     def __post_init__(self) -> None:
@@ -239,19 +241,19 @@ class CheckpointKeeper:
         self._rounds, self._data = checkpoint.rounds, checkpoint.data
 
     def end_round(self, rounds: int, snapshot: Callable[[], AnySnapshot], initial: StartValues) -> bool:
-        """Keep a checkpoint if it is time to; return whether nothing from before is needed any more."""
+        """Keep a checkpoint if it is time to; return whether it was."""
         if self._is_over or not self._is_due(rounds):
-            return self._is_over
+            return False
         began_s = perf_counter()
         if self.journal.fault is not None:
             self._give_up(self.journal.fault)
-            return True
+            return False
         try:
             alive = snapshot()
             packed = pack_snapshot(alive, self.classes, initial.names)
         except (TypeError, ValueError, OverflowError) as error:
             self._give_up(str(error))
-            return True
+            return False
         except JobError:  # which the run meets at its own time
             return False
         self._write(rounds, packed, alive.has_used_length)
@@ -270,7 +272,8 @@ class CheckpointKeeper:
         if self._data is None:
             self._data = fingerprint(self.data)
         positions = self.files.positions()
-        self.checkpoints.write(Checkpoint(rounds, now_ns(), self._data, positions, has_used_length), packed)
+        checkpoint = Checkpoint(rounds, now_ns(), self._data, positions, has_used_length, self.by)
+        self.checkpoints.write(checkpoint, packed)
 
     def _give_up(self, why: str) -> None:
         self._is_over = True

@@ -64,13 +64,13 @@ def run_name(algorithm: str, seed: int) -> str:
     return f"{algorithm}-seed{seed}"
 
 
-def run_place(scenario: Scenario, bus: Bus, *, force: bool = False) -> Path:
-    """Return the default folder of a run."""
+def run_place(scenario: Scenario, bus: Bus, *, force: bool = False, goes_on: bool = True) -> Path:
+    """Return the default folder of a run, which may go on with one that is there, or may not."""
     written = resolved_toml(scenario)
     first = RUNS / scenario.run.name / run_name(scenario.algorithm.name, scenario.run.seed)
     if force:
         return first
-    return first_fit(first, lambda folder: is_free(folder) or is_own(folder, written, bus))
+    return first_fit(first, lambda folder: is_free(folder) or is_own(folder, written, bus, goes_on=goes_on))
 
 
 def holds_run(folder: Path, scenario_toml: str, bus: Bus = "memory") -> bool:
@@ -101,7 +101,7 @@ def holds_unfinished(folder: Path, scenario_toml: str, bus: Bus = "memory") -> b
     return (
         _has_scenario(folder, scenario_toml)
         and is_unfinished(folder)
-        and read_json(folder / STATE).get("bus", bus) == bus
+        and read_json(folder / STATE).get("bus", "memory") == bus
     )
 
 
@@ -114,9 +114,15 @@ def _has_scenario(folder: Path, scenario_toml: str) -> bool:
         return False
 
 
-def is_own(folder: Path, scenario_toml: str, bus: Bus = "memory") -> bool:
-    """Whether a folder holds this run: finished, with the same results as it would leave again, or not."""
-    return holds_run(folder, scenario_toml, bus) or holds_unfinished(folder, scenario_toml, bus)
+def is_own(folder: Path, scenario_toml: str, bus: Bus = "memory", *, goes_on: bool = True) -> bool:
+    """Whether a folder holds this run: finished, with the same results as it would leave again, or not.
+
+    Over sockets, an unfinished one with checkpoints is another run if this one does not go on with it.
+    """
+    return holds_run(folder, scenario_toml, bus) or (
+        holds_unfinished(folder, scenario_toml, bus)
+        and (goes_on or bus == "memory" or not read_json(folder / STATE).get("has_checkpoints"))
+    )
 
 
 def can_go_on(folder: Path, scenario_toml: str, bus: Bus = "memory") -> bool:

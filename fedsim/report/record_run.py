@@ -124,13 +124,14 @@ def record(
     if goes_on is None:
         goes_on = with_checkpoints and can_go_on(folder, written, bus)
     is_repeated = holds_run(folder, written, bus)
-    force = force or goes_on or is_own(folder, written, bus)
+    force = force or goes_on or is_own(folder, written, bus, goes_on=False)
     check_folders([folder], force=force)
     place = (known_as or folder).resolve()
     follow = Following(plan.trackers, TrackedRun(place.name, place.parent, written), tell)
     began = Beginning()
-    state = state_of(plan, began, has_checkpoints=with_checkpoints, bus=bus)
     names = Names()
+    state = state_of(plan, began, has_checkpoints=with_checkpoints, bus=bus)
+    state |= {"names": [names.run, names.server]} if over_sockets else {}
     with (
         closing(follow),
         unfinished(folder, state, force=force, goes_on=goes_on, at_end=is_repeated) as running,
@@ -142,15 +143,18 @@ def record(
             before = read_state(path)
             began = Beginning.of(before)
             state = state_of(plan, began, has_checkpoints=with_checkpoints, bus=bus)
+            if over_sockets:
+                state["names"] = [*before["names"], names.server]
             running.tell(**state | {"summary": before["summary"]})
             past = StoredPast.newest(path, checkpoints, tell)
-            # Of clients over sockets, nothing is left from before.
+            # Over sockets, processes keep no states for the checkpoints before this one.
             checkpoints.remove_after(-1 if past is None else past.checkpoint.rounds, before_too=over_sockets)
             tell(f"{folder}: {_going_on(past)}")
             if over_sockets:
-                names = Names(before["names"][0], before=before["names"][1])
+                run_name, *servers = before["names"]
+                first = servers.index(past.checkpoint.by) if past is not None else 0
+                names = Names(run_name, names.server, servers[first:])
         if over_sockets:
-            running.tell(names=[names.run, names.server])
             perform = partial(perform, names=names)
         write_file(path / "scenario.toml", written.encode(), place=folder)
         times = plan.parts.executor.job_times = JobTimes() if profile else None
@@ -184,7 +188,8 @@ def record(
                 snapshot = ServerSnapshot if over_sockets else Snapshot
                 classes = snapshot.classes(plan.parts.algorithm, kinds_of(plan.parts))
                 keeper = CheckpointKeeper(
-                    plan.checkpoint, plan.parts.data, files, checkpoints, classes, tell, show
+                    *(plan.checkpoint, plan.parts.data, files, checkpoints, classes, tell, show),
+                    by=names.server if over_sockets else "",
                 )
                 perform = partial(perform, keeper=keeper)
                 if past is not None:

@@ -121,21 +121,26 @@ def check_resumable(folder: Path) -> dict[str, Any]:
     state = read_state(folder)
     if state["status"] == RUNNING:
         raise _at_work(folder)
+    check_not_over_sockets(folder, state)
     if (why := why_not_resumable(state)) is not None:
         raise OutputError(f"the run in {folder} cannot be resumed, {why}: begin it anew")
+    return state
+
+
+def check_not_over_sockets(folder: Path, state: Mapping[str, Any]) -> None:
+    """Check that a run that has not come to its end was no run over sockets; an OutputError says so."""
     if state.get("bus", "memory") != "memory":
         raise OutputError(
-            f"the run in {folder} is one over sockets: its server goes on with it when it is started again, "
-            f"with 'fedsim serve {folder / 'scenario.toml'} --out {folder}' and the address that it had"
+            f"the run in {folder} is one over sockets: its server goes on with it when it is started again "
+            "by the command with which it was begun ('fedsim serve')"
         )
-    return state
 
 
 def why_not_resumable(state: Mapping[str, Any]) -> str | None:
     """Return why a run whose state this is cannot go on in this process; None if it can."""
     if not state["has_checkpoints"]:
         return (
-            "since it keeps no checkpoints (--bus http, --verify, run.checkpoint.keep = 0, or the end of one "
+            "since it keeps no checkpoints (--bus http, --verify, run.checkpoint.keep = 0, or a finished run "
             "over sockets)"
         )
     for name, was in {"fedsim": state["fedsim"], **state["libraries"]}.items():
@@ -200,12 +205,12 @@ def unfinished(
                 status = FAILED if isinstance(error, Exception) else INTERRUPTED
                 with suppress(Exception):  # the folder says what it said before
                     run.tell(status=status, reason=str(error))
-                if state.get("bus", "memory") != "memory":
-                    error.add_note(f"a server that is started again goes on with the run in {path}")
-                elif isinstance(error, FileError) or not isinstance(error, Exception):
-                    error.add_note(f"the run can be resumed in {path}")
-                else:
+                if not (isinstance(error, FileError) or not isinstance(error, Exception)):
                     error.add_note(f"what there is of the run is in {path}")
+                elif state.get("bus", "memory") != "memory":
+                    error.add_note(f"a server that is started again goes on with the run in {path}")
+                else:
+                    error.add_note(f"the run can be resumed in {path}")
             else:
                 restore()
             raise

@@ -177,12 +177,12 @@ class Parts:
             return carrier
         key = self.key.child("faults")
         faults = [
-            NetworkFault(config, key.child(str(number)), self._clients_of(config.groups))
+            NetworkFault(config, key.child(str(number)), self.clients_of(config.groups))
             for number, config in enumerate(self.faults)
         ]
         return FaultyCarrier(carrier, faults, trace)
 
-    def _clients_of(self, groups: Collection[str]) -> NDArray[np.bool_] | None:
+    def clients_of(self, groups: Collection[str]) -> NDArray[np.bool_] | None:
         """Return which clients are of some groups or labels, ``[K]``; None for all."""
         if not groups:
             return None

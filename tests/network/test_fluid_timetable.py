@@ -53,7 +53,8 @@ class Diary:
 def events(carrier: Carrier, starts: Starts, *, up: bool, all_at_once: bool, by_ns: int) -> Events:
     """Return the arrivals of parcels that are known beforehand."""
     assert has_timetable(carrier)
-    parcels = Departures(*np.array(starts, np.int64).reshape(-1, 3).T, np.zeros(len(starts), np.int64))
+    at_ns, clients, num_bytes = np.array(starts, np.int64).reshape(-1, 3).T
+    parcels = Departures(at_ns, clients, num_bytes, np.zeros(len(starts), np.int64))
     found: Events = []
     arrivals = carrier.arrivals(parcels, up=up, all_at_once=all_at_once, by_ns=by_ns)
     for at_ns, place, number in np.stack(arrivals, axis=1).tolist():

@@ -11,7 +11,8 @@ import fedsim
 from fedsim import toml_writer
 from fedsim.algorithms.fedavg import FedAvg
 from fedsim.errors import OutputError
-from fedsim.report.places import CONTENTS, holds_run, run_place
+from fedsim.report.places import CONTENTS, holds_run, is_own, run_place
+from fedsim.report.provenance import Bus
 from fedsim.report.record_run import record
 from fedsim.runtime.parts import EvaluationConfig
 from fedsim.scenario import Plan, Scenario, load_scenario, resolved_toml
@@ -172,3 +173,22 @@ def test_a_run_with_a_plugin_of_ones_own_is_not_known_to_be_the_same() -> None:
     first = run_place(own, "memory")
     leave(first, own)
     assert run_place(own, "memory") == first.with_name(f"{first.name}-2")
+
+
+def test_a_run_over_sockets_that_can_go_on_is_not_begun_anew_by_one_that_does_not() -> None:
+    def is_ours(mine: Bus, **state: Any) -> tuple[bool, bool]:
+        (FIRST / "state.json").write_text(json.dumps(state))
+        written = resolved_toml(scenario())
+        return is_own(FIRST, written, mine), is_own(FIRST, written, mine, goes_on=False)
+
+    leave(FIRST, scenario(), status="running")
+    (FIRST / "summary.json").unlink()
+    assert is_ours("http", bus="http", has_checkpoints=True) == (True, False)
+    assert is_ours("http", bus="http", has_checkpoints=False) == (True, True)
+    assert is_ours("http", bus="memory", has_checkpoints=True) == (False, False)
+    assert is_ours("memory", bus="memory", has_checkpoints=True) == (True, True)
+    assert is_ours("memory", has_checkpoints=True) == (True, True)
+    assert is_ours("memory", bus="http", has_checkpoints=True) == (False, False)
+    (FIRST / "state.json").write_text(json.dumps({"bus": "http", "has_checkpoints": True}))
+    assert run_place(scenario(), "http") == FIRST
+    assert run_place(scenario(), "http", goes_on=False) == Path("runs/tiny/fedavg-seed0-2")

@@ -7,6 +7,7 @@ from fedsim import __version__
 from fedsim.errors import FileError, OutputError, RunError
 from fedsim.report import atomic_folder
 from fedsim.report.atomic_folder import write_file
+from fedsim.report.continued_runs import facts_of
 from fedsim.report.read_results import read_object, to_json
 from fedsim.report.unfinished_runs import (
     check_resumable,
@@ -114,6 +115,9 @@ def test_what_cannot_be_resumed_is_said(tmp_path: Path) -> None:
     assert "since it was begun with fedsim 0.0, and fedsim" in refusal(fedsim="0.0")
     assert "since it was begun with torch 1.0, and torch" in refusal(libraries={"torch": "1.0"})
     assert "since it keeps no checkpoints" in refusal(has_checkpoints=False)
+    assert "its server goes on with it when it is started again" in refusal(bus="http")
+    with pytest.raises(OutputError, match="its server goes on with it"):
+        facts_of(tmp_path, "forked")
     assert check_resumable_after(tmp_path, STATE)["status"] == "interrupted"
     (tmp_path / "summary.json").write_text("{}")
     assert "has come to its end: there is nothing left to resume" in refusal()

@@ -6,6 +6,7 @@ import asyncio
 import os
 import secrets
 import ssl as tls
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from fedsim.bus.http.messages import (
     sendable,
 )
 from fedsim.bus.http.state_folder import StateFolder
+from fedsim.bus.http.state_versions import Marks
 from fedsim.bus.reply_report import Report, written
 from fedsim.errors import DecodeError, RunError, UserError
 from fedsim.quoting import MAX_SHOWN, printable, shortened
@@ -49,8 +51,8 @@ class States(Protocol):
     def go_back(self, firsts: Mapping[int, int]) -> None:
         """Be as before these dispatches of clients, and before the first of all others; give up all work."""
 
-    def forget(self, firsts: Mapping[int, int]) -> None:
-        """Forget what is needed only by a server that goes back beyond these dispatches."""
+    def forget(self, marks: Marks) -> None:
+        """Forget states to which no server goes back."""
 
 
 Prober = Callable[[int, bytes], Awaitable[bytes]]
@@ -94,6 +96,13 @@ class Reply:
             self.taken.set_result(None)
 
 
+def _marks(found: Entry) -> Marks:
+    marks = defaultdict[int, list[int]](list)
+    for client, dispatch in read_keys(found, "b"):
+        marks[client].append(dispatch)
+    return marks
+
+
 class HttpClient:
     """The endpoint on the HTTP bus of all clients of one process; a :class:`fedsim.bus.Endpoint`.
 
@@ -128,7 +137,7 @@ class HttpClient:
         self._tell = tell
         self._secret = secrets.token_hex(16) if state is None else state.session
         self._run, self._server = ("", "") if state is None else (state.run, state.server)
-        self._states: States | None = state
+        self._states: States | None = None if state is None else state.versions
         self._take_over: Callable[[Delivery], object] | None = None
         self._read: Callable[[Message], Message | None] | None = None
         self._kinds = Kinds(())
@@ -252,7 +261,7 @@ class HttpClient:
             channel.put(keys_entry([*early, *self._since_s, *self._replies]))
             server = self._welcomed(await channel.read())
             self._talked_s = loop.time()
-            self._meet(server, dict(read_keys(await channel.read(), "b")))
+            self._meet(server, _marks(await channel.read()))
             waiting = read_keys(await channel.read())
             self._channel = channel
             self._changed()
@@ -294,18 +303,18 @@ class HttpClient:
             self._greeting = bytes(found.body or b"")
         return str(server)
 
-    def _meet(self, server: str, firsts: Mapping[int, int]) -> None:
-        """Go back to the checkpoint of a server that was started again, told the next dispatches of it."""
+    def _meet(self, server: str, marks: Marks) -> None:
+        """Go back with a server that was started again, told the next dispatches at its checkpoint."""
         if self._server not in ("", server):
-            self._tell(f"{self._url} was started again and goes on from its last checkpoint")
+            self._tell(f"{self._url} was started again: its clients go back to where it goes on")
             for reply in self._replies.values():
                 reply.settle()
             for forgotten in (self._replies, self._since_s, self._early):
                 forgotten.clear()
             if self._states is not None:
-                self._states.go_back(firsts)
+                self._states.go_back({client: min(its) for client, its in marks.items()})
         elif self._server and self._states is not None:
-            self._states.forget(firsts)
+            self._states.forget(marks)
         self._server = server
         if self._state is not None:
             self._state.bind(self._run, server)
@@ -334,7 +343,7 @@ class HttpClient:
                 self._changed()
             case "b":
                 if self._states is not None:
-                    self._states.forget(dict(read_keys(found, "b")))
+                    self._states.forget(_marks(found))
             case "h" | "x" | "o":
                 raise ProtocolError(f"{letter} came after the greeting")
 

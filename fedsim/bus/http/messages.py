@@ -10,7 +10,7 @@ letter from         values; body
 ====== ============ ====================================================================================
 j      client       joins: secret of the session, the server that it knows; the clients that it hosts
 h      server       welcomes: the run, the server; the greeting
-b      server       at first, and at each checkpoint: the next dispatch of each client that has had one
+b      server       at first, and at the end of rounds: dispatches before which states are needed
 o      both         once, then: the dispatches that the process has, or that have no reply at the server
 x      server       refuses the process: why
 k      client       the process understands messages
@@ -67,12 +67,13 @@ class Names:
     Attributes:
         run: The run, also of a server that is started again.
         server: The server.
-        before: The server of this run before it; empty for the first.
+        before: Servers of this run before it whose processes' states belong to the checkpoint from which it
+            goes on: the one that wrote it, and those that came after.
     """
 
     run: str = field(default_factory=_new_name)
     server: str = field(default_factory=_new_name)
-    before: str = ""
+    before: Sequence[str] = ()
 
 
 class ProtocolError(FedsimError):

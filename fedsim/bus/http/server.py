@@ -17,7 +17,7 @@ import json
 import logging
 import re
 import ssl as tls
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from types import MappingProxyType
@@ -45,6 +45,7 @@ from fedsim.bus.http.messages import (
     sendable,
 )
 from fedsim.bus.http.sessions import Dispatch, Question, Session
+from fedsim.bus.http.state_versions import Marks
 from fedsim.bus.http.transfer_records import TransferRecords
 from fedsim.bus.ledger import Ledger, Outcome
 from fedsim.clock import Trace
@@ -95,7 +96,8 @@ class HttpServer:
         self.limits = limits or HttpLimits()
         self.greeting = greeting
         self.names = names or Names()
-        self._firsts = self._forgettable = firsts
+        self._firsts = firsts
+        self._marks: dict[int, Sequence[int]] = {client: (first,) for client, first in firsts.items()}
         self.is_closing = False
         self._kinds = kinds
         self._access = access
@@ -224,11 +226,11 @@ class HttpServer:
         finally:
             del self._questions[number]
 
-    def checkpoint(self, firsts: Mapping[int, int]) -> None:
-        """Tell processes that no server goes back beyond these dispatches of clients."""
-        self._forgettable = firsts
+    def mark(self, marks: Marks) -> None:
+        """Tell processes to which states a server may go back."""
+        self._marks |= marks
         for session in self._sessions.values():
-            session.say(_firsts_entry(session, firsts))
+            session.say(_marks_entry(session, marks))
 
     def seal(self) -> None:
         """Record nothing more in ledger and trace: later frames belong to no run."""
@@ -298,14 +300,17 @@ class HttpServer:
             async with asyncio.timeout(self.limits.handshake_timeout_s):
                 joins, has = await channel.read(), read_keys(await channel.read())
             session = self._admitted(joins, granted, None if self._access.is_open else token)
-            server = joins.values[1]
-            firsts = self._firsts if server in ("", self.names.before) else {}
-            if server == self.names.server:
-                firsts = self._forgettable
-            else:
+            marks: Marks = self._marks
+            if (server := joins.values[1]) != self.names.server:
                 has.clear()  # it is of a server before this one
+                is_known = server in self.names.before
+                marks = {client: (first,) for client, first in self._firsts.items()} if is_known else {}
+                if not is_known and any(
+                    client in self._firsts or client in self._newest for client in session.clients
+                ):
+                    self._log.warning("states lost", clients=shortened(session.clients))
             channel.max_body_bytes = self.limits.frame.frame_bytes
-            await self._attend(session, channel, transport.abort, has, firsts)
+            await self._attend(session, channel, transport.abort, has, marks)
         except UserError as error:
             self._records.reject("refused", str(error), event="process refused")
             await socket.send_bytes(b"".join(entry("x", sendable(error))))
@@ -342,9 +347,6 @@ class HttpServer:
         elif session.token != token or session.clients != clients:
             raise UserError("this session belongs to another process: join anew")
         self._log.info("process joined", clients=shortened(clients), resumed=is_known or bool(server))
-        keeps_states = server in (self.names.server, self.names.before) and server
-        if not keeps_states and any(client in self._firsts or client in self._newest for client in clients):
-            self._log.warning("states lost", clients=shortened(clients))
         return session
 
     def _retire_hosts_of(self, clients: ClientRanges) -> None:
@@ -371,7 +373,7 @@ class HttpServer:
         channel: Channel,
         abort: Callable[[], None],
         has: set[Key],
-        firsts: Mapping[int, int],
+        marks: Marks,
     ) -> None:
         """Read what a process sends until its connection ends."""
         for key in has:
@@ -379,7 +381,7 @@ class HttpServer:
         dispatches = [each for (client, _), each in self._dispatches.items() if client in session.clients]
         session.begin(channel, abort, dispatches, has)
         session.say(entry("h", self.names.run, self.names.server, body=(self.greeting,)))
-        session.say(_firsts_entry(session, firsts))
+        session.say(_marks_entry(session, marks))
         session.say(keys_entry(each.key for each in dispatches))
         session.offer(self.limits.window_bytes)
         session.say(self._end)
@@ -538,9 +540,9 @@ class HttpServer:
         self._change = asyncio.Event()
 
 
-def _firsts_entry(session: Session, firsts: Mapping[int, int]) -> Parts:
-    own = {client: firsts[client] for client in session.clients if client in firsts}
-    return keys_entry(own.items(), "b")
+def _marks_entry(session: Session, marks: Marks) -> Parts:
+    own = ((client, mark) for client, its in marks.items() if client in session.clients for mark in its)
+    return keys_entry(own, "b")
 
 
 class _Counting(logging.Handler):

@@ -12,9 +12,9 @@ import fcntl
 import os
 import re
 import secrets
-from collections.abc import Mapping
 from pathlib import Path
 
+from fedsim.bus.http.state_versions import StateVersions
 from fedsim.durable import telling, write
 from fedsim.errors import UserError
 from fedsim.quoting import MAX_SHOWN, quoted
@@ -31,24 +31,24 @@ class StateFolder:
     """A folder for one client process at a time and one run.
 
     ``session`` is the session's secret; ``run`` and ``server`` are empty before the first greeting. Faults
-    are UserErrors, refusals of the system FileErrors.
+    are UserErrors, refusals of the system FileErrors. ``versions`` are the states that there are.
     """
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        self._states: dict[int, list[int]] = {}  # by client, the dispatches after which there is a state
+        self.versions = StateVersions(self._remove)
         self._lock = -1
         try:
             with telling(self.path, _MEND, doing="use the state folder"):
                 self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self._seize()
-                for place in self.path.iterdir():
+                there = list(self.path.iterdir())
+                for place in there:
                     if place.suffix == ".part":
                         place.unlink()
-                    elif name := _STATE.fullmatch(place.name):
-                        self._states.setdefault(int(name[1]), []).append(int(name[2]))
-                for dispatches in self._states.values():
-                    dispatches.sort()
+                names = [name for place in there if (name := _STATE.fullmatch(place.name))]
+                for client, dispatch in sorted((int(name[1]), int(name[2])) for name in names):
+                    self.versions.add(client, dispatch)
                 self.session, self.run, self.server = self._load_session()
         except BaseException:
             self.close()
@@ -69,33 +69,15 @@ class StateFolder:
 
     def get(self, client: int) -> bytes | None:
         """Return the newest state of a client."""
-        if not (dispatches := self._states.get(client)):
+        if (newest := self.versions.newest(client)) is None:
             return None
         with telling(self.path, _MEND, doing="read"):
-            return self._place(client, dispatches[-1]).read_bytes()
+            return self._place(client, newest).read_bytes()
 
     def put(self, client: int, dispatch: int, state: bytes) -> None:
         """Keep the state of a client after a dispatch, durably."""
         write(self._place(client, dispatch), state, mend=_MEND)
-        self._states.setdefault(client, []).append(dispatch)
-
-    def rewind(self, client: int, dispatch: int) -> None:
-        """Forget the states of a client after this dispatch and later ones."""
-        dispatches = self._states.get(client, [])
-        while dispatches and dispatches[-1] >= dispatch:
-            self._remove(client, dispatches.pop())
-
-    def go_back(self, firsts: Mapping[int, int]) -> None:
-        """Forget the states after these dispatches and later ones; all of clients that are not named."""
-        for client in self._states:
-            self.rewind(client, firsts.get(client, 0))
-
-    def forget(self, firsts: Mapping[int, int]) -> None:
-        """Forget the states that are older than the one with which a dispatch begins, or a later one."""
-        for client, first in firsts.items():
-            dispatches = self._states.get(client, [])
-            while len(dispatches) > 1 and dispatches[1] < first:
-                self._remove(client, dispatches.pop(0))
+        self.versions.add(client, dispatch)
 
     def _place(self, client: int, dispatch: int) -> Path:
         return self.path / f"{client}-{dispatch}"

@@ -36,13 +36,13 @@ from fedsim.wire import Message
 
 
 class Store(Protocol):
-    """Where what clients hold outlives the process."""
+    """Where states of clients are kept, of several dispatches, perhaps beyond the end of the process."""
 
     def load(self, client: int) -> Held | None:
         """Return what was saved last, if anything."""
 
     def save(self, client: int, held: Held) -> None:
-        """Keep this durably, beside what was saved after earlier dispatches."""
+        """Keep this, beside what was saved after earlier dispatches."""
 
     def rewind(self, client: int, dispatch: int) -> None:
         """Forget what was saved after this dispatch and later ones.
@@ -65,7 +65,7 @@ class ClientHost:
         contexts: Makes what hooks are given.
         endpoint: Where replies go.
         tasks: Where clients at work live.
-        store: Where what they hold outlives the process; without it, nowhere.
+        store: Where what they hold after several dispatches is kept; None where only the newest is needed.
         serve: Starts the drivers of clients.
         past: What the run repeats first; None where it begins anew.
         ahead: Turns that have begun beforehand, by client and dispatch.
@@ -131,13 +131,11 @@ class ClientHost:
             del self._waiting[client]
             driver.cancel()
 
-    def go_back(self, firsts: Mapping[int, int]) -> None:
-        """Be as before these dispatches of clients, and before the first of all others; give up all work."""
+    def go_back(self) -> None:
+        """Give up all work; clients hold what the store has from now on."""
         for client in list(self._serving):
             self.abandon(client)
-        for client, held in list(self._held.items()):
-            if held.dispatch >= firsts.get(client, 0):
-                del self._held[client]
+        self._held.clear()
 
     def served(self, client: int, waiting: list[Delivery]) -> None:
         """Forget the driver of a client: it has served what waited for the client, or was given up."""

@@ -37,7 +37,7 @@ class Keeper(Protocol):
     journal: Journal
 
     def end_round(self, rounds: int, snapshot: Callable[[], AnySnapshot], initial: StartValues) -> bool:
-        """Keep a snapshot if it is time to; return whether nothing from before this round is needed any more.
+        """Keep a snapshot if it is time to; return whether it was.
 
         Args:
             rounds: Rounds that have ended.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -48,13 +49,13 @@ class ServerSnapshot:
         return (ServerSnapshot, RoundRow, Totals, Accuracy, Confusion, *classes_of(algorithm), *messages)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class ServerPast:
     """What a server goes on from.
 
     Attributes:
         load: Gives what it remembers, given what makes start models.
-        records: Those of the trace until the checkpoint.
+        records: Those of the trace until the checkpoint; none any more once they are told.
         at_ns: The time of the checkpoint, ns.
         end: Called when the records are told.
     """
@@ -64,6 +65,7 @@ class ServerPast:
     at_ns: int
     end: Callable[[], object]
 
+    @cached_property
     def firsts(self) -> Mapping[int, int]:
         """Return the next dispatch of each client that had one."""
         return Counter(record[2] for kind, record in self.records if kind.name == "dispatch")
@@ -90,6 +92,7 @@ class ServerPast:
                 else:
                     ledger.ended(at_ns, rows.pop(header), Outcome[others[0].upper()])
         self.end()
+        self.records = ()  # which may be many
 
         def lose() -> None:
             for header, row in rows.items():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedsim.algorithms.contexts import Warn, ignored
 from fedsim.bus import Header, Ledger
+from fedsim.bus.http.state_versions import Marks, StateVersions
 from fedsim.bus.reply_report import MAX_NOTES, Note, Report, in_words
 from fedsim.clock import Trace, start_clock
 from fedsim.errors import DecodeError, FedsimError, RunError, UserError
@@ -93,47 +94,32 @@ class Reports:
 
 
 class MemoryStore:
-    """States in memory, as :class:`fedsim.runtime.clients.host.Store` wants them.
-
-    Those of several dispatches are there, since a server that is started again goes back to a checkpoint.
-    """
+    """States in memory, as :class:`fedsim.runtime.clients.host.Store` wants them."""
 
     def __init__(self) -> None:
-        self._held: dict[int, list[Held]] = {}  # by client, in the order of dispatches
+        self._held: dict[tuple[int, int], Held] = {}
+        self.versions = StateVersions(lambda *place: self._held.pop(place))
 
     def load(self, client: int) -> Held | None:
         """Return what a client holds."""
-        versions = self._held.get(client)
-        return versions[-1] if versions else None
+        newest = self.versions.newest(client)
+        return None if newest is None else self._held[client, newest]
 
     def save(self, client: int, held: Held) -> None:
         """Keep what a client holds after a dispatch."""
-        self._held.setdefault(client, []).append(held)
+        self._held[client, held.dispatch] = held
+        self.versions.add(client, held.dispatch)
 
     def rewind(self, client: int, dispatch: int) -> None:
         """Forget what a client holds after this dispatch and later ones."""
-        versions = self._held.get(client, [])
-        while versions and versions[-1].dispatch >= dispatch:
-            versions.pop()
-
-    def go_back(self, firsts: Mapping[int, int]) -> None:
-        """Do so for these dispatches of clients, and for all of clients that are not named."""
-        for client in self._held:
-            self.rewind(client, firsts.get(client, 0))
-
-    def forget(self, firsts: Mapping[int, int]) -> None:
-        """Forget what is older than that with which a dispatch begins, or a later one."""
-        for client, first in firsts.items():
-            versions = self._held.get(client, [])
-            while len(versions) > 1 and versions[1].dispatch < first:
-                del versions[0]
+        self.versions.rewind(client, dispatch)
 
 
 class FolderStore:
     """States in a folder, likewise."""
 
     def __init__(self, folder: StateFolder, parts: Parts) -> None:
-        self._folder = folder
+        self._folder, self.versions = folder, folder.versions
         self._classes = state_encoding.classes_of(parts.algorithm)
 
     def load(self, client: int) -> Held | None:
@@ -153,15 +139,7 @@ class FolderStore:
 
     def rewind(self, client: int, dispatch: int) -> None:
         """Forget what a client holds after this dispatch and later ones."""
-        self._folder.rewind(client, dispatch)
-
-    def go_back(self, firsts: Mapping[int, int]) -> None:
-        """Do so for these dispatches of clients, and for all of clients that are not named."""
-        self._folder.go_back(firsts)
-
-    def forget(self, firsts: Mapping[int, int]) -> None:
-        """Forget what is older than that with which a dispatch begins, or a later one."""
-        self._folder.forget(firsts)
+        self.versions.rewind(client, dispatch)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,23 +148,23 @@ class _Holder:
 
     Attributes:
         hosted: The clients at work.
-        store: What they hold.
+        versions: The states that there are of them.
         reports: What is reported of them.
     """
 
     hosted: ClientHost
-    store: MemoryStore | FolderStore
+    versions: StateVersions
     reports: Reports
 
     def go_back(self, firsts: Mapping[int, int]) -> None:
         """Be as before these dispatches of clients, and before the first of all others; give up all work."""
-        self.hosted.go_back(firsts)
-        self.store.go_back(firsts)
+        self.versions.go_back(firsts)
+        self.hosted.go_back()
         self.reports.clear()
 
-    def forget(self, firsts: Mapping[int, int]) -> None:
-        """Forget what only a server needs that goes back beyond these dispatches."""
-        self.store.forget(firsts)
+    def forget(self, marks: Marks) -> None:
+        """Forget states to which no server goes back."""
+        self.versions.forget(marks)
 
 
 async def host(
@@ -222,7 +200,7 @@ async def host(
         client.reporter = reports.take
         with unwarned():
             read = None if hosted.codecs is None else hosted.codecs.read_from_server
-            states = _Holder(hosted, store, reports)
+            states = _Holder(hosted, store.versions, reports)
             client.feed(tasks.guarded(hosted.take), kinds_of(parts), read, states)
             await tasks.until(client.over())
         if parts.verify:

@@ -11,7 +11,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fedsim.algorithms.contexts import Initial
@@ -70,7 +69,11 @@ class RemoteStates:
         self._log = log
         # Both are asked for membership only: a set has no order.
         self._asked, self._seen = set[int](), set[int]()
-        trace.listen({"dispatch": lambda at_ns, client, *_: self._asked.add(client)})
+        listeners: dict[str, Any] = {
+            "dispatch": lambda at_ns, client, *_: self._asked.add(client),
+            "merge": lambda at_ns, number, exchange, version, clients, _: self._seen.update(clients),
+        }
+        trace.listen(listeners)
         self._gate = asyncio.Semaphore(AT_ONCE)
 
     def look(self) -> None:
@@ -184,8 +187,7 @@ async def serve(
         states = RemoteStates(present, server, contexts, initial, trace, log)
         observer = Observer(present, engine, contexts, states, trace)
         actor = ServerActor(present, engine, server, initial, observer, recorder, trace, log)
-        firsts = deque([] if past is None else [past.firsts()], maxlen=max(1, num_kept))
-        actor.keep = partial(_end_round, actor, server, keeper, initial, firsts)
+        actor.keep = _RoundEnds(actor, server, keeper, initial, past.firsts if past else {}, num_kept).note
         lose = None if past is None else past.tell(trace, ledger)
         if past is not None:
             actor.remember(past.load(initial).values)
@@ -215,25 +217,38 @@ async def serve(
         engine.close()
 
 
-def _end_round(
-    actor: ServerActor,
-    server: HttpServer,
-    keeper: Keeper | None,
-    initial: StartValues,
-    firsts: deque[Mapping[int, int]],
-    num_ended: int,
-) -> None:
-    """Keep a checkpoint if it is time to, and tell processes what they can forget.
+class _RoundEnds:
+    """At the ends of rounds keeps checkpoints, and tells processes which states they need."""
 
-    ``firsts`` has, for each checkpoint that is kept, the next dispatches of clients.
-    """
+    def __init__(
+        self,
+        actor: ServerActor,
+        server: HttpServer,
+        keeper: Keeper | None,
+        initial: StartValues,
+        firsts: Mapping[int, int],
+        num_kept: int,
+    ) -> None:
+        self._actor, self._server, self._keeper, self._initial = actor, server, keeper, initial
+        # The next dispatch of each client that has had one: at the last end of a round, at kept checkpoints.
+        self._last = firsts
+        self._kept = deque([firsts], maxlen=max(1, num_kept))
 
-    def snapshot() -> ServerSnapshot:
-        return ServerSnapshot(actor.remembered(), actor.has_used_length)
+    def note(self, num_ended: int) -> None:
+        """A round has ended."""
+        now = self._actor.dispatches.next_numbers()
+        if self._keeper is not None and self._keeper.end_round(num_ended, self._snapshot, self._initial):
+            self._kept.append(now)
+        marks = {
+            client: sorted({number, *(one.get(client, 0) for one in self._kept)})
+            for client, number in now.items()
+            if number != self._last.get(client)
+        }
+        self._last = now
+        self._server.mark(marks)
 
-    if keeper is None or keeper.end_round(num_ended, snapshot, initial):
-        firsts.append(actor.dispatches.next_numbers())
-        server.checkpoint(firsts[0])
+    def _snapshot(self) -> ServerSnapshot:
+        return ServerSnapshot(self._actor.remembered(), self._actor.has_used_length)
 
 
 async def _gather(parts: Parts, server: HttpServer, wait_s: float | None, log: Log) -> None:

@@ -25,7 +25,7 @@ async def main(url: str, clients: str, folder: str) -> None:
     while True:
         delivery = await inbox.get()
         number, dispatch, message = delivery.header.receiver, delivery.header.dispatch, delivery.message
-        state.rewind(number, dispatch)
+        state.versions.rewind(number, dispatch)
         count = int(state.get(number) or b"0") + 1
         state.put(number, dispatch, b"%d" % count)
         model: Any = getattr(message, "model", None)

@@ -173,10 +173,10 @@ async def test_states_are_forgotten_once_the_server_goes_back_to_them_no_more(
             state.put(0, dispatch, b"%d" % dispatch)
             await world.within(asyncio.gather(world.reply(client, delivery), world.taken()))
         assert state._place(0, 0).exists()
-        world.server.checkpoint({0: 2})
+        world.server.mark({0: [2]})
         await world.until(lambda: not state._place(0, 0).exists())
         assert state._place(0, 1).exists()
-        world.server.checkpoint({0: 3})
+        world.server.mark({0: [3]})
         await world.until(lambda: not state._place(0, 1).exists())
         assert state.get(0) == b"2"
 

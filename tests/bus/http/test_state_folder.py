@@ -24,25 +24,20 @@ def test_one_process_at_a_time_for_one_session_of_one_run(tmp_path: Path) -> Non
             assert (other.session, other.run, other.server) == (one.session, "0" * 32, "1" * 32)
 
 
-def test_states_are_kept_until_no_server_goes_back_to_them(tmp_path: Path) -> None:
+def test_states_outlive_a_process(tmp_path: Path) -> None:
     with closing(StateFolder(tmp_path)) as one:
         assert one.get(3) is None
         for dispatch in (2, 5, 10):
             one.put(3, dispatch, b"after %d" % dispatch)
         one.put(4, 7, b"other")
-        one.forget({3: 2})
-        one.forget({3: 5, 9: 1})  # dispatches since then have left the state as it was
+        one.versions.forget({3: [6]})
     (tmp_path / "3-11.part").write_bytes(b"half")
     with closing(StateFolder(tmp_path)) as other:
         assert [other.get(client) for client in (3, 4, 5)] == [b"after 10", b"other", None]
-        other.rewind(3, 11)
-        assert other.get(3) == b"after 10"
-        other.forget({3: 7})
         assert sorted(path.name for path in tmp_path.iterdir()) == ["3-10", "3-5", "4-7", "lock", "session"]
-        other.rewind(3, 8)
+        other.versions.rewind(3, 8)
         assert other.get(3) == b"after 5"
-        other.rewind(4, 7)
-        other.rewind(9, 0)
+        other.versions.go_back({3: 6})
         assert other.get(4) is None
         other.put(4, 7, b"again")
         assert other.get(4) == b"again"

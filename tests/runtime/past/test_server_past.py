@@ -70,7 +70,7 @@ def test_a_server_ends_as_if_it_had_never_stopped(number: int) -> None:
 
     whole, keeping = first(make)
     past, told = keeping.past(number)
-    trace = Trace(keep=True)
+    trace, count = Trace(keep=True), len(past.records)
     result, _ = over_http(make, ["0-3"], trace=trace, past=past)
     assert told == ["end"]
     assert result.model_hash == whole.model_hash
@@ -79,7 +79,6 @@ def test_a_server_ends_as_if_it_had_never_stopped(number: int) -> None:
         name: counts.tolist() for name, counts in whole.by_client.items()
     }
     # The past is told as it was, with its times, and the rounds after it are numbered on.
-    count = len(past.records)
     assert trace.kept[:count] == keeping.trace.kept[:count]
     assert [row.ended_at_s for row in result.rounds[: number + 1]] == [
         row.ended_at_s for row in whole.rounds[: number + 1]
@@ -87,7 +86,7 @@ def test_a_server_ends_as_if_it_had_never_stopped(number: int) -> None:
     assert [row.round for row in result.rounds] == [row.round for row in whole.rounds]
     assert [row.accuracy is None for row in result.rounds] == [row.accuracy is None for row in whole.rounds]
     assert all(record[0] >= past.at_ns for record in trace.kept[count:])
-    assert past.firsts() == Counter(record[2] for record in trace.kept[:count] if record[1] == "dispatch")
+    assert past.firsts == Counter(record[2] for record in trace.kept[:count] if record[1] == "dispatch")
     assert not result.drops
 
 
@@ -111,6 +110,17 @@ def test_dispatches_that_were_open_count_as_dropped() -> None:
     assert result.rounds[2].drops[STARTED_AGAIN] == len(asked - merged)
     assert not result.ledger.outcomes()["in_flight"]
     assert result.num_rounds == ROUNDS
+
+
+def test_who_was_merged_before_and_does_not_come_back_is_missed() -> None:
+    def make() -> Any:
+        return parts("local", rounds=ROUNDS, clients_per_round=CLIENTS)
+
+    _, keeping = first(make)
+    past, _ = keeping.past(ROUNDS - 2)
+    result, world = over_http(make, ["0-1"], wait_s=1.0, trace=Trace(keep=True), past=past)
+    assert {line["client"] for line in world.log.of("evaluated as it joined")} == {2, 3}
+    assert result.drops == {"timeout": 2}
 
 
 def test_frames_that_were_under_way_are_lost() -> None:

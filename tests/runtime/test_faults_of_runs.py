@@ -1,0 +1,138 @@
+"""Runs with faults of the network: counted by kind, and equal for any number of workers."""
+
+from collections import Counter
+from dataclasses import replace
+from io import BytesIO
+from typing import Any
+
+import pytest
+
+from fedsim.clock import Trace
+from fedsim.network.faults import FATAL
+from fedsim.runtime.records.result import RunResult
+from fedsim.runtime.run import run
+from fedsim.scenario import Scenario, build
+
+KINDS: dict[str, dict[str, Any]] = {
+    "loss": {"probability": 0.3},
+    "duplicate": {"probability": 0.3},
+    "delay": {"probability": 0.3, "delay": "5 s"},
+    "corrupt": {"probability": 0.3},
+    "partition": {"at": "3 s", "for": "1 s", "every": "8 s"},
+}
+PACINGS: dict[str, dict[str, Any]] = {
+    "synchronous": {},
+    "buffered": {"concurrency": 5, "buffer": 2},
+    "immediate": {"concurrency": 5},
+    "lagged": {"concurrency": 5, "max_lag": 2},
+}
+
+
+def done(
+    *faults: dict[str, Any],
+    pacing: str = "synchronous",
+    workers: int = 1,
+    verify: bool = False,
+    **changes: Any,
+) -> tuple[RunResult, Trace]:
+    scenario = {
+        "run": {"rounds": 10, "seed": 5},
+        "data": {"name": "digits", "limit": 200, "global_test": 0.1},
+        "models": {"linear": {}},
+        "fleet": [
+            {"count": 5, "device": "high", "up": "20 kbit/s", "name": "near"},
+            {"count": 3, "device": "low", "up": "10 kbit/s"},
+        ],
+        "participation": {
+            "clients_per_round": 4,
+            "client_timeout": "30 s",
+            "pacing": {"name": pacing, "params": PACINGS[pacing]},
+        },
+        "engine": {"workers": workers},
+        "faults": list(faults),
+    }
+    parts = replace(build(Scenario.model_validate(scenario)), verify=verify, **changes)
+    trace = Trace(BytesIO(), keep=True)
+    return run(parts, trace=trace), trace
+
+
+@pytest.mark.parametrize("pacing", PACINGS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_has_the_same_hashes_for_any_number_of_workers(kind: str, pacing: str) -> None:
+    results = [
+        done({"kind": kind, **KINDS[kind]}, pacing=pacing, workers=workers, verify=workers == 4)[0]
+        for workers in (1, 2, 4)
+    ]
+    assert len({(one.trace_hash, one.model_hash) for one in results}) == 1
+    assert set(results[0].faults) == {kind}
+    assert not results[0].by_client["late"].any() or kind in ("delay", "partition")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fault_that_never_strikes_changes_nothing(kind: str) -> None:
+    never = {"at": "100 d"} if kind == "partition" else KINDS[kind] | {"probability": 0.0}
+    sound, spared = done()[0], done({"kind": kind, **never})[0]
+    assert (spared.trace_hash, spared.model_hash) == (sound.trace_hash, sound.model_hash)
+    assert not spared.faults
+    assert spared.cohorts == sound.cohorts  # those that are run beforehand still are
+
+
+def test_a_duplicate_changes_counts_alone() -> None:
+    sound, twice = done()[0], done({"kind": "duplicate", "probability": 1.0})[0]
+    assert twice.model_hash == sound.model_hash
+    assert twice.simulated_s == sound.simulated_s
+    assert twice.totals == sound.totals
+    assert twice.faults["duplicate"] == len(twice.ledger)
+    assert set(twice.ledger.columns()["arrivals"]) == {2}
+    assert {name: counts.tolist() for name, counts in twice.by_client.items()} == {
+        name: counts.tolist() for name, counts in sound.by_client.items()
+    }
+
+
+def test_what_does_not_arrive_is_counted_by_its_kind() -> None:
+    faults = [{"kind": kind, **KINDS[kind]} for kind in ("loss", "corrupt", "partition")]
+    result, trace = done(*faults)
+    shown = Counter(record[-1] for record in trace.kept if record[1] == "fault")
+    assert result.faults == shown
+    assert set(shown) == FATAL
+    # A dispatch whose frame does not arrive is dropped when its lease ends, for that reason.
+    assert result.drops == shown
+    outcomes = result.ledger.outcomes()
+    assert outcomes["undecodable"] == shown["corrupt"]
+    assert outcomes["lost"] == shown["loss"] + shown["partition"]
+    assert outcomes["delivered"] == len(result.ledger) - shown.total()
+    merged = Counter(
+        key for record in trace.kept if record[1] == "merge" for key in zip(record[5], record[6], strict=True)
+    )
+    assert set(merged.values()) == {1}
+
+
+def test_faults_are_for_groups_and_labels() -> None:
+    result, trace = done({"kind": "loss", "probability": 1.0, "groups": ["low"], "direction": "down"})
+    struck = {record[2] for record in trace.kept if record[1] == "fault"}
+    assert struck <= set(range(5, 8))
+    assert {record[4] for record in trace.kept if record[1] == "fault"} == {False}
+    assert result.by_client["merged"][5:].tolist() == [0, 0, 0]
+
+
+def test_a_cohort_that_is_not_struck_is_still_run_beforehand() -> None:
+    result, _ = done({"kind": "loss", "probability": 0.03})
+    assert 0 < result.cohorts["run_beforehand"] < result.cohorts["asked"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "changes", "problem"),
+    [
+        ({"kind": "loss", "probability": 0.1, "groups": ["nera"]}, {}, "of a group or label 'nera'"),
+        ({"kind": "partition", "at": "2 h"}, {"simulated": "1 h"}, "the run has ended by then"),
+    ],
+)
+def test_what_no_run_can_have_is_a_fault(fault: Any, changes: Any, problem: str) -> None:
+    scenario = {
+        "run": {"rounds": 1, "until": changes} if changes else {"rounds": 1},
+        "data": {"name": "digits", "limit": 200},
+        "fleet": [{"count": 2, "name": "near"}],
+        "faults": [fault],
+    }
+    with pytest.raises(Exception, match=problem):
+        build(Scenario.model_validate(scenario))
