@@ -81,6 +81,12 @@ def random_scenario(seed: int) -> RandomScenario:
     if dice.child("faulty").chance(0.3):
         labels = [one["name"] for one in fleet if "name" in one]
         scenario["faults"] = _faults(dice.child("faults"), labels)
+        if any(one["kind"] in ("loss", "corrupt", "partition") for one in scenario["faults"]):
+            retry = {
+                "times": dice.child("times").whole(1, 3),
+                "after": dice.child("after").pick("100 ms", "3 s"),
+            }
+            scenario["participation"] |= dice.child("retry").some(0.5, retry=retry)
     scenario["data"] |= _augmentation(dice.child("augmentation"), scenario["data"])
     scenario["training"] |= _schedule(dice.child("schedule"))
     scenario["training"] |= dice.child("clipping").some(

@@ -14,6 +14,7 @@ header.
 from __future__ import annotations
 
 import asyncio
+from asyncio import TimerHandle
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,11 +23,11 @@ from typing import Any, NamedTuple
 
 from fedsim.bus.base import Delivery, Header, Presence
 from fedsim.bus.ledger import OUTCOME_WORDS, Ledger, Outcome, Sent
-from fedsim.clock import RecordKind, Trace, now_ns, running_loop
+from fedsim.clock import RecordKind, Trace, call_after, now_ns, running_loop
 from fedsim.clock.record_columns import Column
 from fedsim.errors import DecodeError, InvariantError
 from fedsim.network import NO_OVERHEAD, Carrier, OverheadConfig, Parcel, Passage
-from fedsim.network.faults import SPOILT
+from fedsim.network.faults import FATAL, SPOILT, RetryConfig
 from fedsim.wire import SERVER, Envelope, Frame, Kinds, Message, Packed, decode, pack, same
 
 TRANSFER_START = RecordKind(
@@ -87,6 +88,7 @@ class MemoryBus:
         trace: Where transfers start and end.
         overhead: What protocols add to a frame on the link; by default nothing.
         verify: Also decode every frame from contiguous bytes, and compare.
+        retry: How frames are sent again that a fault has kept from arriving; None where they are not.
         presence: Watches clients that may go away; None where none ever does.
     """
 
@@ -96,10 +98,12 @@ class MemoryBus:
     trace: Trace
     overhead: OverheadConfig = NO_OVERHEAD
     verify: bool = False
+    retry: RetryConfig | None = None
     presence: Presence | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._under_way: dict[int, dict[int, _Transfer]] = {}
+        self._retries: dict[_Transfer, TimerHandle] = {}
         self._away: set[int] = set()  # asked for membership only: a set has no order
         self._wire_bytes = lru_cache(maxsize=1024)(self.overhead.wire_bytes)  # a round has few lengths
         self.server = MemoryEndpoint(self)
@@ -143,6 +147,22 @@ class MemoryBus:
         for transfer in self._of(client):
             transfer.passage.cancel()
             transfer.lost(cause)
+        for transfer in [one for one in self._retries if one.client == client]:
+            self._retries.pop(transfer).cancel()
+            self.dismiss(transfer.header)
+
+    def give_up(self, transfer: _Transfer, cause: str) -> None:
+        """Send a frame that did not arrive once more, later, or note that nothing is to come of it."""
+        retry = self.retry
+        if retry is None or cause not in FATAL or transfer.num_sent > retry.times:
+            self.dismiss(transfer.header)
+            return
+        wait_s = retry.after - (now_ns() - transfer.left_ns) / 1e9
+        self._retries[transfer] = call_after(max(0.0, wait_s), self._send_again, transfer)
+
+    def _send_again(self, transfer: _Transfer) -> None:
+        del self._retries[transfer]
+        self._launch(transfer)
 
     def _of(self, client: int) -> list[_Transfer]:
         return list(self._under_way.get(client, {}).values())
@@ -185,6 +205,8 @@ class MemoryBus:
         for transfers in self._under_way.values():
             for transfer in transfers.values():
                 yield transfer.header, transfer.packed.received
+        for transfer in self._retries:
+            yield transfer.header, transfer.packed.received
         for endpoint in (self.server, self.clients):
             for delivery in endpoint.waiting():
                 if delivery.message is not None:
@@ -193,7 +215,7 @@ class MemoryBus:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is on its way or waits in an inbox."""
-        return not (self._under_way or self.server.has_any or self.clients.has_any)
+        return not (self._under_way or self._retries or self.server.has_any or self.clients.has_any)
 
     def knows(self, packed: Packed) -> bool:
         """Say whether a message is of a kind that may travel."""
@@ -323,12 +345,13 @@ class _Transfer(Departure):
         up: Whether it goes to the server.
         row: Its row in the ledger; a frame that is restarted gets another one.
         num_sent: How often it was sent.
+        left_ns: When it left last, where it may be sent again.
         passage: Through the network, while it is under way.
     """
 
     __slots__ = (
-        *("_bus", "_is_delivered", "client", "frame", "header", "num_sent", "packed", "passage", "row"),
-        "up",
+        *("_bus", "_is_delivered", "client", "frame", "header", "left_ns", "num_sent", "packed", "passage"),
+        *("row", "up"),
     )
 
     row: int
@@ -350,6 +373,12 @@ class _Transfer(Departure):
             sender=sender, receiver=receiver, round=header.round, exchange=header.exchange
         )
 
+    def left(self) -> None:
+        """Note that the frame has left, and when if it may be sent again."""
+        if self._bus.retry is not None:
+            self.left_ns = now_ns()
+        super().left()
+
     def arrived(self, parcel: Parcel) -> None:
         """Take a copy of the frame."""
         bus, header, packed = self._bus, self.header, self.packed
@@ -360,7 +389,7 @@ class _Transfer(Departure):
                 message = self._read(parcel.payload)
             except DecodeError as error:
                 bus.ended(self, _UNDECODABLE, str(error))
-                bus.dismiss(header)
+                bus.give_up(self, "corrupt" if parcel.payload is SPOILT else "")
                 return
         bus.ended(self, _DELIVERED)
         if not self._is_delivered:
@@ -381,4 +410,4 @@ class _Transfer(Departure):
         """Give the frame up."""
         self.left()  # or the sender would wait for ever
         self._bus.ended(self, Outcome.LOST, cause)
-        self._bus.dismiss(self.header)
+        self._bus.give_up(self, cause)

@@ -119,6 +119,15 @@ FaultConfig: type[NetworkFaultConfig] = create_model(
 """A fault of the network; made so, since one of its keys is a keyword of Python."""
 
 
+class RetryConfig(Config):
+    """How a frame is sent again that a fault has kept from arriving."""
+
+    times: Annotated[int, Field(ge=1, le=1000)] = 1
+    """How often, at most."""
+    after: PositiveSeconds
+    """How long after it has left its sender."""
+
+
 @dataclass(eq=False)
 class NetworkFault:
     """A fault of a run.

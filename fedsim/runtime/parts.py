@@ -25,7 +25,7 @@ from fedsim.fleet import Fleet
 from fedsim.models import Architecture
 from fedsim.models.flops import Operations
 from fedsim.network import NO_OVERHEAD, Carrier, NetworkPlugin, OverheadConfig
-from fedsim.network.faults import FaultyCarrier, NetworkFault, NetworkFaultConfig
+from fedsim.network.faults import FATAL, FaultyCarrier, NetworkFault, NetworkFaultConfig, RetryConfig
 from fedsim.params import Array
 from fedsim.plugins import name_of
 from fedsim.quoting import nearest, quoted
@@ -91,6 +91,7 @@ class Parts:
         overhead: What protocols add to a frame on the link.
         codec: How messages are coded.
         faults: What goes wrong in the network.
+        retry: How frames are sent again that do not arrive; None where they are not.
         executor: Who trains.
         selector: Who is in a cohort.
         pacing: When a round closes.
@@ -132,6 +133,7 @@ class Parts:
     overhead: OverheadConfig = NO_OVERHEAD
     codec: CodecConfig = NO_CODECS
     faults: tuple[NetworkFaultConfig, ...] = ()
+    retry: RetryConfig | None = None
     device: str = "cpu"
     numerics: Literal["native", "portable"] = "native"
     verify: bool = False
@@ -314,6 +316,9 @@ class Parts:
         groups = self.fleet.groups
         names = dict.fromkeys(name for group in groups for name in (group.label, *group.row_labels) if name)
         end_s = None if self.until is None else self.until.simulated
+        if self.retry is not None and not any(one.kind in FATAL for one in self.faults):
+            problem = "no fault of the network keeps a frame from arriving"
+            yield Fault("participation.retry", problem, "add [[faults]], or leave it out")
         for number, config in enumerate(self.faults):
             for name in config.groups:
                 if name not in names:

@@ -115,7 +115,8 @@ async def _simulate(
     recorder = Recorder(parts.data.num_clients, ledger, trace, log, watch)
     observe(recorder, parts)
     carrier = parts.carrier(trace, verify=parts.verify)
-    bus = MemoryBus(carrier, kinds_of(parts), ledger, trace, overhead=parts.overhead, verify=parts.verify)
+    kinds, retry = kinds_of(parts), parts.retry
+    bus = MemoryBus(carrier, kinds, ledger, trace, parts.overhead, verify=parts.verify, retry=retry)
     initial, tasks = parts.initial(), Tasks()
     if past is not None:
         past.begin(initial)

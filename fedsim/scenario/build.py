@@ -111,6 +111,7 @@ def build(scenario: Scenario, source: str = "") -> Parts:
         overhead=scenario.network.overhead,
         codec=scenario.codec,
         faults=scenario.faults,
+        retry=participation.retry,
         executor=executor(
             executor.Config(
                 workers=num_workers(scenario.engine),

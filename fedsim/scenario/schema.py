@@ -33,7 +33,7 @@ from fedsim.engine.training_config import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig
 from fedsim.fleet.device_class import check_class
 from fedsim.input_paths import InputPath
-from fedsim.network.faults import FaultConfig
+from fedsim.network.faults import FaultConfig, RetryConfig
 from fedsim.plugin_choice import NamedChoice, OrName, Params, Several, left_out
 from fedsim.quoting import quoted
 from fedsim.runtime.budget import UntilConfig
@@ -241,6 +241,9 @@ class ParticipationConfig(Config):
     """Clients asked in a round; all if left out."""
     client_timeout: PositiveSeconds = Field("1 h", validate_default=True)
     """How long the server waits for a client before it counts as dropped."""
+    retry: RetryConfig | None = None
+    """How frames are sent again that a fault of the network has kept from arriving: a table of times and
+    after; never if left out."""
     on_leave: OnLeave = "resume"
     """What becomes of work when its client goes away: when the client returns it goes on (resume) or begins
     anew (restart), or it is lost at once."""

@@ -33,7 +33,7 @@ def done(
     pacing: str = "synchronous",
     workers: int = 1,
     verify: bool = False,
-    **changes: Any,
+    retry: dict[str, Any] | None = None,
 ) -> tuple[RunResult, Trace]:
     scenario = {
         "run": {"rounds": 10, "seed": 5},
@@ -47,11 +47,12 @@ def done(
             "clients_per_round": 4,
             "client_timeout": "30 s",
             "pacing": {"name": pacing, "params": PACINGS[pacing]},
+            **({} if retry is None else {"retry": retry}),
         },
         "engine": {"workers": workers},
         "faults": list(faults),
     }
-    parts = replace(build(Scenario.model_validate(scenario)), verify=verify, **changes)
+    parts = replace(build(Scenario.model_validate(scenario)), verify=verify)
     trace = Trace(BytesIO(), keep=True)
     return run(parts, trace=trace), trace
 
@@ -107,6 +108,42 @@ def test_what_does_not_arrive_is_counted_by_its_kind() -> None:
     assert set(merged.values()) == {1}
 
 
+RETRY = {"times": 9, "after": "2 s"}
+
+
+@pytest.mark.parametrize("pacing", PACINGS)
+def test_what_is_sent_again_arrives_in_the_end(pacing: str) -> None:
+    faults = [{"kind": kind, **KINDS[kind]} for kind in ("loss", "corrupt", "partition")]
+    results = [
+        done(*faults, pacing=pacing, workers=workers, verify=workers == 4, retry=RETRY)[0]
+        for workers in (1, 4)
+    ]
+    assert len({(one.trace_hash, one.model_hash) for one in results}) == 1
+    result = results[0]
+    # Bytes that are sent again count again; clients train once.
+    assert sum(result.faults.values()) > 10
+    assert len(result.ledger) > 2 * result.by_client["merged"].sum()
+    assert not set(result.drops) & FATAL
+    assert not result.rejections
+
+
+def test_a_frame_is_sent_again_so_long_after_it_has_left_and_not_more_often_than_that() -> None:
+    lost = {"kind": "loss", "probability": 1.0, "direction": "up", "groups": ["near"]}
+    result, trace = done(lost, retry={"times": 2, "after": "3 s"})
+    by_dispatch: dict[Any, list[tuple[int, str]]] = {}
+    for at_ns, kind, client, dispatch, up, *_ in (one for one in trace.kept if one[1].startswith("transfer")):
+        if client < 5 and up:
+            by_dispatch.setdefault((client, dispatch), []).append((at_ns, kind))
+    assert by_dispatch
+    for events in by_dispatch.values():
+        assert [kind for _, kind in events] == ["transfer_start", "transfer_end"] * 3
+        at_ns = [at_ns for at_ns, _ in events]
+        assert at_ns[2] - at_ns[1] == at_ns[4] - at_ns[3] == 3 * 10**9
+    assert result.drops == {"loss": len(by_dispatch)}
+    jobs = Counter(record[2:4] for record in trace.kept if record[1] == "job_start")
+    assert set(jobs.values()) == {1}
+
+
 def test_faults_are_for_groups_and_labels() -> None:
     result, trace = done({"kind": "loss", "probability": 1.0, "groups": ["low"], "direction": "down"})
     struck = {record[2] for record in trace.kept if record[1] == "fault"}
@@ -118,6 +155,11 @@ def test_faults_are_for_groups_and_labels() -> None:
 def test_a_cohort_that_is_not_struck_is_still_run_beforehand() -> None:
     result, _ = done({"kind": "loss", "probability": 0.03})
     assert 0 < result.cohorts["run_beforehand"] < result.cohorts["asked"]
+
+
+def test_who_loses_nothing_has_nothing_to_send_again() -> None:
+    with pytest.raises(Exception, match="no fault of the network keeps a frame from arriving"):
+        done({"kind": "duplicate", "probability": 0.5}, retry=RETRY)
 
 
 @pytest.mark.parametrize(

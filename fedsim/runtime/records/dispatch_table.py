@@ -197,7 +197,9 @@ class DispatchTable(DispatchRows):
         self.counts["asked"] += len(rows)
 
     def _transfer_began(self, at_ns: int, client: int, dispatch: int, up: bool, *_: Any) -> None:
-        self._begin(at_ns, client, dispatch, UPLOAD if up else DOWNLOAD)
+        one = self._begin(at_ns, client, dispatch, UPLOAD if up else DOWNLOAD)
+        if one is not None:
+            one.is_lost = False  # where it is sent again
 
     def _transfer_ended(
         self, at_ns: int, client: int, dispatch: int, up: bool, outcome: str, cause: str, *_: Any
@@ -219,11 +221,12 @@ class DispatchTable(DispatchRows):
         if one is not None and one.is_lost:
             self._close_if_over(client, dispatch, one)
 
-    def _begin(self, at_ns: int, client: int, dispatch: int, phase: int) -> None:
+    def _begin(self, at_ns: int, client: int, dispatch: int, phase: int) -> _Open | None:
         one = self._open.get(client, _NO_DISPATCHES).get(dispatch)
         if one is not None:
             one.active[phase] += 1
             self._log.add(one.row, at_ns, phase)
+        return one
 
     def _end(self, at_ns: int, client: int, dispatch: int, phase: int) -> _Open | None:
         one = self._open.get(client, _NO_DISPATCHES).get(dispatch)
