@@ -63,7 +63,7 @@ def check(
     table(preview.fleet(parts.fleet))
     table(preview.data(parts))
     table(preview.models(parts))
-    sound = replace(parts, faults=())
+    sound = replace(parts, faults=(), retry=None)
     with rehearsing(scenario_file):
         rehearsal = rehearse(sound)
         uncoded = rehearse(replace(sound, codec=NO_CODECS)) if parts.codec.is_on() else None

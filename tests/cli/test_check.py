@@ -88,6 +88,22 @@ def test_what_codecs_come_to_is_told(call: Call, values: list[str], said: str) -
     assert not re.search(said, call("check", "tiny.toml").stdout)
 
 
+LOSS = '{ kind = "loss", probability = 0.25, groups = ["high"], at = "1 s", for = "2 s", every = "1 h" }'
+LATE = '{ kind = "delay", probability = 0.5, delay = "3 s", direction = "up" }'
+RETRY = 'participation.retry={ times = 2, after = "1 s" }'
+
+
+def test_what_faults_come_to_is_told(call: Call) -> None:
+    result = call("check", "tiny.toml", *settings(f"faults=[{LOSS}, {LATE}]", RETRY))
+    assert result.exit_code == 0, result.output
+    assert re.search(r"loss +4 clients +from 1 s on, for 2 s, every 1 h +2 of 8\n", result.stdout)
+    assert re.search(r"delay of 3 s +4 clients +always +2 of 4\n", result.stdout)
+    assert "a round waits for participation.client_timeout = 1 h if a frame of it does" in result.stdout
+    assert "Cost without faults" in result.stdout
+    harmless = call("check", "tiny.toml", *settings(f"faults=[{LATE}]"))
+    assert "a round waits" not in harmless.stdout
+
+
 def test_availability_that_matters_in_the_whole_run_is_not_told(call: Call) -> None:
     longer = settings(PRESENCE, "participation.pacing.params.interval=2 h", "run.rounds=5")
     assert UNSEEN not in call("check", "tiny.toml", *longer).stdout

@@ -163,7 +163,7 @@ def test_a_server_that_is_started_again_finds_its_processes(
     assert serve.ends() == 0, serve.said()
     for one in joined:
         assert one.ends() == 0, one.said()
-        assert one.said().count("was started again") == 2
+        assert "was started again" in one.said()
     assert "held, if anything, is lost" not in serve.said()
     assert call("run", "tiny.toml", "--out", "memory", *given).exit_code == 0
     found, memory = summary(there), summary(here / "memory")
