@@ -37,7 +37,7 @@ from fedsim.scenario import Plan, load_scenario
 EVENTS = (
     *("dispatch", "drop", "late", "reject", "merge", "round_end", "evaluation", "stop"),
     *("transfer_start", "coded", "transfer_end", "transfer_copy", "job_start", "job_end"),
-    *("leave", "return", "abandon"),
+    *("leave", "return", "abandon", "fault", "retry"),
 )
 """All kinds of records of a trace in virtual time."""
 MAX_KILLS = 3

@@ -375,9 +375,16 @@ def _codec(dice: Dice, algorithm: str) -> Table:
 def _faults(dice: Dice, groups: Sequence[str]) -> Sequence[Table]:
     faults = list[Table]()
     for _ in range(dice.whole(1, 3)):
-        kind = dice.pick("loss", "duplicate", "delay", "corrupt", "partition")
-        one: Table = {"kind": kind} | dice.some(0.4, direction=dice.pick("up", "down"))
-        one |= {} if kind == "partition" else {"probability": dice.pick(0.0, 0.1, 0.3, 1.0)}
+        kind = dice.pick("loss", "duplicate", "delay", "corrupt", "partition", "crash")
+        if kind == "crash":
+            one: Table = {"kind": kind, "at": dice.pick("30 ms", "2 s")} | dice.some(0.5, keeps_state=False)
+            one |= dice.some(0.6, every=dice.pick("1 s", "1 min"))
+            one["probability"] = dice.pick(0.0, 0.3, 1.0)
+            faults.append(one)
+            continue
+        one = dict[str, Any](kind=kind) | dice.some(0.4, direction=dice.pick("up", "down"))
+        if kind != "partition":
+            one["probability"] = dice.pick(0.0, 0.1, 0.3, 1.0)
         one |= {"delay": dice.pick("1 ms", "300 ms", "10 s")} if kind == "delay" else {}
         one |= dice.some(0.3, groups=[dice.pick(*groups)]) if groups else {}
         if kind == "partition" or dice.chance(0.3):

@@ -37,6 +37,8 @@ CODED = RecordKind("coded", ("client", "dispatch", "up", "bytes_plain"))
 """What a coded frame that is put on its link would be without codecs."""
 TRANSFER_END = RecordKind("transfer_end", ("client", "dispatch", "up", "outcome", "cause"))
 """The first end of a frame; ``cause`` says why it was not delivered."""
+RETRY = RecordKind("retry", ("client", "dispatch", "up"))
+"""A frame that is about to end without an arrival will be sent again."""
 TRANSFER_COPY = RecordKind("transfer_copy", ("client", "dispatch", "up", "outcome", "cause"))
 """What became of a further copy of a frame that had ended before."""
 
@@ -151,13 +153,24 @@ class MemoryBus:
             self._retries.pop(transfer).cancel()
             self.dismiss(transfer.header)
 
-    def give_up(self, transfer: _Transfer, cause: str) -> None:
-        """Send a frame that did not arrive once more, later, or note that nothing is to come of it."""
-        retry = self.retry
-        if retry is None or cause not in FATAL or transfer.num_sent > retry.times:
-            self.dismiss(transfer.header)
+    def failed(self, transfer: _Transfer, outcome: Outcome, cause: str, why: str) -> None:
+        """Take note of a frame that does not arrive whole; perhaps it is sent again.
+
+        ``cause`` is what the trace says, ``why`` the fault that it was, if it was one.
+        """
+        header, retry = transfer.header, self.retry
+        if transfer in self._retries:  # a copy, and the frame is sent again already
+            self.ended(transfer, outcome, cause)
             return
-        wait_s = retry.after - (now_ns() - transfer.left_ns) / 1e9
+        if retry is None or why not in FATAL or transfer.num_failed >= retry.times:
+            self.ended(transfer, outcome, cause)
+            self.dismiss(header)
+            return
+        transfer.num_failed += 1
+        self.trace.record(RETRY, header.client, header.dispatch, transfer.up)
+        self.ended(transfer, outcome, cause)
+        left_ns = now_ns() if transfer.left_ns is None else transfer.left_ns
+        wait_s = retry.after - (now_ns() - left_ns) / 1e9
         self._retries[transfer] = call_after(max(0.0, wait_s), self._send_again, transfer)
 
     def _send_again(self, transfer: _Transfer) -> None:
@@ -177,7 +190,7 @@ class MemoryBus:
             self.trace.record(CODED, *coded_values(header, up, on_link.plain_bytes))
         link_bytes, attempt = on_link.link_bytes, transfer.num_sent
         parcel = Parcel(header.sender, header.receiver, link_bytes, frame, header.dispatch, attempt)
-        transfer.num_sent = attempt + 1
+        transfer.num_sent, transfer.left_ns = attempt + 1, None
         transfer.passage = passage = self.carrier.carry(parcel, transfer)
         self._under_way.setdefault(client, {})[row] = transfer
         if client in self._away:
@@ -345,13 +358,24 @@ class _Transfer(Departure):
         up: Whether it goes to the server.
         row: Its row in the ledger; a frame that is restarted gets another one.
         num_sent: How often it was sent.
-        left_ns: When it left last, where it may be sent again.
+        num_failed: How often it did not arrive, and was sent again.
+        left_ns: When it left last, where it may be sent again; None before.
         passage: Through the network, while it is under way.
     """
 
     __slots__ = (
-        *("_bus", "_is_delivered", "client", "frame", "header", "left_ns", "num_sent", "packed", "passage"),
-        *("row", "up"),
+        *(
+            "_bus",
+            "_is_delivered",
+            "client",
+            "frame",
+            "header",
+            "left_ns",
+            "num_failed",
+            "num_sent",
+            "packed",
+        ),
+        *("passage", "row", "up"),
     )
 
     row: int
@@ -363,7 +387,8 @@ class _Transfer(Departure):
         self._future = None
         self._bus = bus
         self._is_delivered = False
-        self.num_sent = 0
+        self.num_sent = self.num_failed = 0
+        self.left_ns: int | None = None
         self.header = header
         self.packed = packed
         sender, receiver = header.sender, header.receiver
@@ -375,7 +400,7 @@ class _Transfer(Departure):
 
     def left(self) -> None:
         """Note that the frame has left, and when if it may be sent again."""
-        if self._bus.retry is not None:
+        if self._bus.retry is not None and self.left_ns is None:
             self.left_ns = now_ns()
         super().left()
 
@@ -388,8 +413,8 @@ class _Transfer(Departure):
             try:
                 message = self._read(parcel.payload)
             except DecodeError as error:
-                bus.ended(self, _UNDECODABLE, str(error))
-                bus.give_up(self, "corrupt" if parcel.payload is SPOILT else "")
+                why = "corrupt" if parcel.payload is SPOILT else ""
+                bus.failed(self, _UNDECODABLE, str(error), why)
                 return
         bus.ended(self, _DELIVERED)
         if not self._is_delivered:
@@ -409,5 +434,4 @@ class _Transfer(Departure):
     def lost(self, cause: str) -> None:
         """Give the frame up."""
         self.left()  # or the sender would wait for ever
-        self._bus.ended(self, Outcome.LOST, cause)
-        self._bus.give_up(self, cause)
+        self._bus.failed(self, Outcome.LOST, cause, cause)

@@ -63,11 +63,10 @@ def check(
     table(preview.fleet(parts.fleet))
     table(preview.data(parts))
     table(preview.models(parts))
-    sound = replace(parts, faults=(), retry=None)
     with rehearsing(scenario_file):
-        rehearsal = rehearse(sound)
-        uncoded = rehearse(replace(sound, codec=NO_CODECS)) if parts.codec.is_on() else None
-    real_time, problem = tried(sound, rehearsal)
+        rehearsal = rehearse(parts)
+        uncoded = rehearse(replace(parts, codec=NO_CODECS)) if parts.codec.is_on() else None
+    real_time, problem = tried(parts, rehearsal)
     table(rehearsal.compute())
     table(rehearsal.frames())
     last, totals = rehearsal.last, rehearsal.totals

@@ -1,7 +1,7 @@
 """Faults of the network: a carrier around the carrier of a network model.
 
 Whether a frame is lost, doubled, late or spoilt is drawn by its client, dispatch, direction and attempt,
-never by the order of events. It crosses the link as any other, and counts as sent:
+never by the order of events. A frame that is struck crosses the link as any other, and counts as sent:
 
 - *loss*: it is lost at the end of its way.
 - *corrupt*: it arrives, the checksum of the link is wrong, and it is thrown away as undecodable.
@@ -18,12 +18,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from math import inf, isfinite
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 from pydantic import Field, ValidationInfo, create_model, field_validator
 
-from fedsim.clock import RecordKind, Trace, call_after, now_ns, now_s
+from fedsim.clock import RecordKind, Trace, VirtualTimeLoop, call_after, now_ns, now_s, running_loop
 from fedsim.clock.loop import to_ns
 from fedsim.config import AsTuple, Config, fault
 from fedsim.network.base import Arrivals, Carrier, Departures, Listener, Parcel, Passage, has_timetable
@@ -34,28 +34,33 @@ from fedsim.units import PositiveSeconds, Seconds
 FAULT = RecordKind("fault", ("client", "dispatch", "up", "fault"))
 """A fault of a frame, at the instant at which it shows."""
 
-Kind = Literal["loss", "duplicate", "delay", "corrupt", "partition"]
+Kind = Literal["loss", "duplicate", "delay", "corrupt", "partition", "crash"]
 FATAL: frozenset[str] = frozenset({"loss", "corrupt", "partition"})
 """Faults after which a message does not arrive."""
 
+
+LEAST_CRASHES = 0.001
+"""The least share of clients that crash at an instant, but for none."""
 
 SPOILT = object()
 """What arrives in place of a frame whose bits have changed."""
 
 _WAYS = "down", "up"
-_NEVER_NS = 2**61
+NEVER_NS = 2**61
 
 
 class NetworkFaultConfig(Config):
-    """A fault of the network."""
+    """A fault of the network, or of clients."""
 
     kind: Kind
-    """What happens to frames: they are lost (loss), arrive twice (duplicate), late (delay) or spoilt
-    (corrupt), or nothing passes for a while (partition)."""
+    """What happens: frames are lost (loss), arrive twice (duplicate), late (delay) or spoilt (corrupt),
+    nothing passes for a while (partition), or clients crash and lose what they are at (crash)."""
     probability: Annotated[float, Field(ge=0, le=1)] | None = Field(None, validate_default=True)
-    """For how many of the frames; a partition is for all, and has none."""
+    """For how many of the frames, or, each time, of the clients that crash; a partition is for all."""
     delay: PositiveSeconds | None = Field(None, validate_default=True)
     """How much later a frame arrives, for a delay."""
+    keeps_state: bool = Field(True, validate_default=True)
+    """Whether clients that crash still hold afterwards what they held before."""
     direction: Literal["both", "up", "down"] = "both"
     """Which frames: those towards the server (up), those towards clients (down), or both."""
     groups: Annotated[tuple[str, ...], AsTuple] = ()
@@ -69,11 +74,15 @@ class NetworkFaultConfig(Config):
     @classmethod
     def _suits(cls, probability: float | None, info: ValidationInfo) -> float | None:
         kind = info.data.get("kind")
+        if kind == "crash" and probability is not None and 0 < probability < LEAST_CRASHES:
+            raise fault(
+                f"each crash is looked for, and {probability:g} is rare", f"write {LEAST_CRASHES} or more"
+            )
         if kind == "partition" and probability is not None:
             raise fault(
                 "a partition is for all frames of its clients", "leave probability out, or write 'loss'"
             )
-        if kind not in ("partition", None) and probability is None:
+        if kind not in ("partition", "crash", None) and probability is None:
             raise fault(f"it does not say how many frames {kind!r} is for", "add probability = 0.05, say")
         return probability
 
@@ -87,6 +96,21 @@ class NetworkFaultConfig(Config):
             raise fault(f"{kind!r} delays nothing", "leave delay out, or write kind = 'delay'")
         return delay
 
+    @field_validator("keeps_state", mode="after")
+    @classmethod
+    def _may_be_lost(cls, keeps_state: bool, info: ValidationInfo) -> bool:
+        kind = info.data.get("kind")
+        if kind not in ("crash", None) and not keeps_state:
+            raise fault(f"{kind!r} leaves clients' states alone", "leave it out, or write kind = 'crash'")
+        return keeps_state
+
+    @field_validator("direction", mode="after")
+    @classmethod
+    def _is_of_frames(cls, direction: str, info: ValidationInfo) -> str:
+        if info.data.get("kind") == "crash" and direction != "both":
+            raise fault("clients crash, and not frames of one direction", "leave it out")
+        return direction
+
     @property
     def lasts_s(self) -> float:
         """How long it lasts, s; infinite if it does not end."""
@@ -99,7 +123,11 @@ class NetworkFaultConfig(Config):
 
 
 def _has_an_end(lasts_s: float | None, info: ValidationInfo) -> float | None:
-    every_s = info.data.get("every")
+    kind, every_s = info.data.get("kind"), info.data.get("every")
+    if kind == "crash":
+        if lasts_s is not None:
+            raise fault("a crash is over at once", "leave it out")
+        return None
     if every_s is not None and (lasts_s is None or lasts_s >= every_s):
         raise fault("it lasts until it begins again", "write a time that is shorter than every")
     return lasts_s
@@ -120,17 +148,17 @@ FaultConfig: type[NetworkFaultConfig] = create_model(
 
 
 class RetryConfig(Config):
-    """How a frame is sent again that a fault has kept from arriving."""
+    """How a frame is sent again that a fault has kept from arriving; in each direction by itself."""
 
     times: Annotated[int, Field(ge=1, le=1000)] = 1
     """How often, at most."""
     after: PositiveSeconds
-    """How long after it has left its sender."""
+    """How long after it has left its sender, or was cut off before that."""
 
 
 @dataclass(eq=False)
 class NetworkFault:
-    """A fault of a run.
+    """A fault of a run; those of clients begin at instants, and are not on for a time.
 
     Attributes:
         config: Its settings.
@@ -145,8 +173,8 @@ class NetworkFault:
     def __post_init__(self) -> None:
         lasts_s, every_s = self.config.lasts_s, self.config.every
         self._first_ns = to_ns(self.config.at)
-        self._lasts_ns = to_ns(lasts_s) if isfinite(lasts_s) else _NEVER_NS
-        self._every_ns = _NEVER_NS if every_s is None else to_ns(every_s)
+        self._lasts_ns = to_ns(lasts_s) if isfinite(lasts_s) else NEVER_NS
+        self._every_ns = NEVER_NS if every_s is None else to_ns(every_s)
 
     def is_on(self, at_ns: Any) -> Any:
         """Return whether it is on at instants, ns: a number or an array."""
@@ -154,7 +182,7 @@ class NetworkFault:
         return (since_ns >= 0) & (since_ns % self._every_ns < self._lasts_ns)
 
     def next_start_ns(self, after_ns: Any) -> Any:
-        """Return when it begins next after instants, ns; not before :data:`_NEVER_NS` if never."""
+        """Return when it begins next after instants, ns; not before :data:`NEVER_NS` if never."""
         passed = np.maximum((after_ns - self._first_ns) // self._every_ns + 1, 0)
         return self._first_ns + self._every_ns * passed
 
@@ -241,15 +269,17 @@ class FaultyCarrier:
         """Look at what is under way when the next partition begins."""
         at_ns = now_ns()
         next_ns = min(int(one.next_start_ns(at_ns)) for one in self._partitions)
-        if self._timer is None and next_ns < _NEVER_NS:
-            self._timer = call_after((next_ns - at_ns) / 1e9, self._cut)
+        if self._timer is None and next_ns < NEVER_NS:
+            loop = cast(VirtualTimeLoop, running_loop())  # by a time in s it could be a nanosecond off
+            self._timer = loop.call_at_ns(next_ns, self._cut)
 
     def _cut(self) -> None:
         """Partitions begin: what is under way there is lost."""
         self._timer, at_ns = None, now_ns()
         begins = [one for one in self._partitions if one.is_on(at_ns) and not one.is_on(at_ns - 1)]
         for passage in list(self._under_way):
-            if any(one.strikes(passage.parcel, at_ns) for one in begins):
+            # What leaves at this very instant is lost at the end of its way, whichever event comes first.
+            if not passage.is_cut_off and any(one.strikes(passage.parcel, at_ns) for one in begins):
                 passage.cancel()
                 passage.lose("partition")
         if self._under_way:
@@ -276,6 +306,11 @@ class _Struck:
         self._left_s = sum(one.delay or 0.0 for one in struck)
         self._timer: asyncio.TimerHandle | None = None  # while it is late
         self._is_late = False
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether it has left in a partition."""
+        return "partition" in self._struck
 
     def left(self) -> None:
         """Its last byte has left."""

@@ -55,7 +55,7 @@ def fleet(fleet: Fleet) -> TextTable:
 
 
 def faults(parts: Parts, last: RoundRow) -> TextTable:
-    """Return what the faults of the network come to, given a round without any."""
+    """Return what faults come to, given a round without any."""
     frames, rows = {"up": last.traffic.frames_up, "down": last.traffic.frames_down}, []
     for config in parts.faults:
         members = parts.clients_of(config.groups)
@@ -63,25 +63,25 @@ def faults(parts: Parts, last: RoundRow) -> TextTable:
         ways = ("up", "down") if config.direction == "both" else (config.direction,)
         num_frames = sum(frames[way] for way in ways) * num_clients / len(parts.fleet)
         share = 1.0 if config.probability is None else config.probability
-        when = (
-            "always" if not config.at and not isfinite(config.lasts_s) else f"from {duration(config.at)} on"
-        )
+        struck = f"{share * num_frames:.3g} of {num_frames:.3g}"
+        if config.kind == "crash":
+            struck = f"{share * num_clients:.3g} clients at once"
+        is_always = not config.at and not isfinite(config.lasts_s) and config.kind != "crash"
+        when = "always" if is_always else f"from {duration(config.at)} on"
         when += f", for {duration(config.lasts_s)}" if isfinite(config.lasts_s) else ""
         when += f", every {duration(config.every)}" if config.every is not None else ""
         kind = config.kind if config.delay is None else f"delay of {duration(config.delay)}"
-        rows.append(
-            (kind, several(num_clients, "client"), when, f"{share * num_frames:.3g} of {num_frames:.3g}")
-        )
+        rows.append((kind, several(num_clients, "client"), when, struck))
     notes = []
     round_s, timeout_s = last.ended_at_s - last.began_at_s, parts.client_timeout_s
-    is_fatal = any(config.kind in FATAL and config.probability != 0 for config in parts.faults)
+    is_fatal = any(config.kind in {*FATAL, "crash"} and config.probability != 0 for config in parts.faults)
     if is_fatal and parts.pacing.waits_for_all and timeout_s > MAX_STALL * round_s:
         notes.append(
             f"a round waits for participation.client_timeout = {duration(timeout_s)} if a frame of it does "
             "not arrive: write a shorter one, or give participation.pacing a deadline"
         )
-    heading = ("fault", "whose frames", "when", "frames of a round, while it is on")
-    return TextTable(heading, rows, notes, title="Faults of the network")
+    heading = ("fault", "of", "when", "frames of a round, while it is on")
+    return TextTable(heading, rows, notes, title="Faults")
 
 
 def _quantity(value: float, dimension: Dimension) -> str:

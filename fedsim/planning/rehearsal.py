@@ -229,7 +229,8 @@ def rehearse(parts: Parts) -> Rehearsal:
     """Run the first rounds of a run without learning.
 
     Links that follow traces are constant here, at the mean of theirs: two rounds say nothing of a lap. Codecs
-    whose lengths depend on values give their longest: changes of untrained models would be shorter.
+    whose lengths depend on values give their longest: changes of untrained models would be shorter. There are
+    no faults: two rounds that happen to be struck say nothing of the others.
     """
     null: Any = plugins.load("fedsim.engine.executors", "null")
     executor = JobRecorder(null(null.Config()))
@@ -242,6 +243,8 @@ def rehearse(parts: Parts) -> Rehearsal:
             fleet=parts.fleet.without_traces() if parts.fleet.is_traced else parts.fleet,
             executor=executor,
             codec=parts.codec.at_longest(),
+            faults=(),
+            retry=None,
             until=None,
             evaluation=EvaluationConfig(every=0, clients=1),
         ),

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from fedsim.network.faults import FATAL
 from fedsim.report.number_format import duration, several
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.result import RunResult
@@ -28,7 +29,7 @@ MAX_LATE = 0.5
 _REPLIED = ("merged", "rejected", "late")
 """Outcomes of dispatches with a reply."""
 
-_CAUSES = ("timeout", "left", "dropped out")
+_CAUSES = ("timeout", "left", "dropped out", "crash", *sorted(FATAL))
 """Causes of drops for which the lease has run out."""
 
 _ROUNDING_S = 1e-6

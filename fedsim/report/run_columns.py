@@ -316,7 +316,7 @@ COMPARISON = Table(
         **{f"bytes_{name}": column for name, column in OVERHEAD.items()},
         "bytes_wasted": WASTED_BYTES,
         "drops_by_cause_<cause>": _wide(DROPPED),
-        "faults_<kind>": count("Faults of the network of the kind <kind>, one for each frame."),
+        "faults_<kind>": count("Faults of the kind <kind>."),
         **{f"participation_{name}": _wide(column) for name, column in OUTCOMES.items()},
         "participation_clients_asked": count("Clients that were asked at least once."),
         "participation_clients_merged": count("Clients of whom a reply was merged."),

@@ -33,6 +33,7 @@ from fedsim.ranges import MAX_ROUNDS, BatchSize, Clients, Interval
 from fedsim.rng import Key
 from fedsim.runtime import message_codecs, told_losses
 from fedsim.runtime.budget import UntilConfig
+from fedsim.runtime.clients.crashes import Crashes
 from fedsim.runtime.clients.interrupted_work import OnLeave
 from fedsim.runtime.least_times import least_times_s
 from fedsim.runtime.policies.pacing.base import Pacing
@@ -175,14 +176,22 @@ class Parts:
     def carrier(self, trace: Trace, *, verify: bool = False) -> Carrier:
         """Return what carries frames, and records faults of the network in a trace."""
         carrier = self.network.carrier(self.fleet.links(), verify=verify)
-        if not self.faults:
+        if all(one.kind == "crash" for one in self.faults):
             return carrier
+        return FaultyCarrier(carrier, self._placed(are_crashes=False), trace)
+
+    def crashes(self) -> Crashes | None:
+        """Return the crashes of clients; None where there are none."""
+        faults = self._placed(are_crashes=True)
+        return Crashes(faults) if faults else None
+
+    def _placed(self, *, are_crashes: bool) -> list[NetworkFault]:
         key = self.key.child("faults")
-        faults = [
+        return [
             NetworkFault(config, key.child(str(number)), self.clients_of(config.groups))
             for number, config in enumerate(self.faults)
+            if (config.kind == "crash") == are_crashes
         ]
-        return FaultyCarrier(carrier, faults, trace)
 
     def clients_of(self, groups: Collection[str]) -> NDArray[np.bool_] | None:
         """Return which clients are of some groups or labels, ``[K]``; None for all."""

@@ -148,11 +148,12 @@ async def _simulate(
 
 def _presence(parts: Parts, bus: MemoryBus, engine: Engine, host: ClientHost, trace: Trace) -> Churn | None:
     """Return who watches the clients at work; nobody where none ever goes away."""
-    if parts.fleet.is_always_there and not parts.fleet.drops_out:
+    crashes = parts.crashes()
+    if parts.fleet.is_always_there and not parts.fleet.drops_out and crashes is None:
         return None
 
     def give_up(client: int, cause: str) -> None:
         host.abandon(client)
         bus.cancel(client, cause)
 
-    return Churn(parts.fleet, parts.on_leave, (bus, engine), give_up, trace, parts.key)
+    return Churn(parts.fleet, parts.on_leave, (bus, engine), give_up, trace, parts.key, crashes)

@@ -29,7 +29,7 @@ BEST = "*"
 MAX_NAMED = 6
 """Runs that have diverged that are named at most."""
 
-CAUSES = ("drops_by_cause_", "rejected_by_reason_")
+CAUSES = ("drops_by_cause_", "rejected_by_reason_", "faults_")
 """Prefixes of columns that count by cause."""
 
 HIGHER_IS_BETTER = frozenset({"accuracy", "worst_decile", "global"})

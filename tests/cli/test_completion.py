@@ -106,7 +106,7 @@ def test_kinds_trackers_and_shells_are_completed() -> None:
         ("run.until.a", ["run.until.accuracy="]),
         ("ru", ["run."]),
         ("fl", ["fleet."]),
-        ("faults.0.k", ["faults.0.kind="]),
+        ("faults.0.k", ["faults.0.kind=", "faults.0.keeps_state="]),
         ("fleet.", ["fleet.0."]),
         ("fleet.2.dev", ["fleet.2.device="]),
         ("models.", []),

@@ -19,6 +19,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "delay": {"probability": 0.3, "delay": "5 s"},
     "corrupt": {"probability": 0.3},
     "partition": {"at": "3 s", "for": "1 s", "every": "8 s"},
+    "crash": {"at": "1 s", "every": "2 s", "probability": 0.3},
 }
 PACINGS: dict[str, dict[str, Any]] = {
     "synchronous": {},
@@ -34,11 +35,13 @@ def done(
     workers: int = 1,
     verify: bool = False,
     retry: dict[str, Any] | None = None,
+    algorithm: str = "fedavg",
 ) -> tuple[RunResult, Trace]:
     scenario = {
         "run": {"rounds": 10, "seed": 5},
         "data": {"name": "digits", "limit": 200, "global_test": 0.1},
         "models": {"linear": {}},
+        "algorithm": {"name": algorithm},
         "fleet": [
             {"count": 5, "device": "high", "up": "20 kbit/s", "name": "near"},
             {"count": 3, "device": "low", "up": "10 kbit/s"},
@@ -66,12 +69,11 @@ def test_a_run_has_the_same_hashes_for_any_number_of_workers(kind: str, pacing: 
     ]
     assert len({(one.trace_hash, one.model_hash) for one in results}) == 1
     assert set(results[0].faults) == {kind}
-    assert not results[0].by_client["late"].any() or kind in ("delay", "partition")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_fault_that_never_strikes_changes_nothing(kind: str) -> None:
-    never = {"at": "100 d"} if kind == "partition" else KINDS[kind] | {"probability": 0.0}
+    never = {"at": "100 d"} if kind in ("partition", "crash") else KINDS[kind] | {"probability": 0.0}
     sound, spared = done()[0], done({"kind": kind, **never})[0]
     assert (spared.trace_hash, spared.model_hash) == (sound.trace_hash, sound.model_hash)
     assert not spared.faults
@@ -108,6 +110,30 @@ def test_what_does_not_arrive_is_counted_by_its_kind() -> None:
     assert set(merged.values()) == {1}
 
 
+def test_a_crash_ends_what_a_client_is_at() -> None:
+    result, trace = done({"kind": "crash", **KINDS["crash"]})
+    crashed = {record[2:4] for record in trace.kept if record[1] == "fault"}
+    gave_up = {record[2:4] for record in trace.kept if record[1] == "abandon"}
+    assert crashed == gave_up
+    assert result.faults == {"crash": len(crashed)}
+    assert result.drops == {"crash": len(crashed)}
+    assert all(record[0] % (2 * 10**9) == 10**9 for record in trace.kept if record[1] == "fault")
+
+
+@pytest.mark.parametrize("algorithm", ["ditto", "apfl"])
+def test_a_client_that_forgets_goes_on_from_the_state_that_it_joined_with(algorithm: str) -> None:
+    crash = {"kind": "crash", "at": "4 s", "probability": 1.0}
+    results = [
+        done({**crash, "keeps_state": keeps}, algorithm=algorithm, workers=workers, verify=workers == 2)[0]
+        for keeps, workers in ((True, 1), (False, 1), (False, 2))
+    ]
+    assert results[1].model_hash == results[2].model_hash != results[0].model_hash
+    assert results[0].trace_hash != results[1].trace_hash  # of the evaluations alone
+    # Where nothing happens after the crash, nobody who was evaluated then remembers anything.
+    late = done({**crash, "at": "100 d", "keeps_state": False}, algorithm=algorithm)[0]
+    assert late.model_hash == done(algorithm=algorithm)[0].model_hash
+
+
 RETRY = {"times": 9, "after": "2 s"}
 
 
@@ -142,6 +168,13 @@ def test_a_frame_is_sent_again_so_long_after_it_has_left_and_not_more_often_than
     assert result.drops == {"loss": len(by_dispatch)}
     jobs = Counter(record[2:4] for record in trace.kept if record[1] == "job_start")
     assert set(jobs.values()) == {1}
+
+
+def test_copies_of_a_spoilt_frame_are_sent_again_once() -> None:
+    faults = [{"kind": "corrupt", "probability": 0.4}, {"kind": "duplicate", "probability": 1.0}]
+    result, trace = done(*faults, retry=RETRY, verify=True)
+    assert len([one for one in trace.kept if one[1] == "retry"]) == result.faults["corrupt"]
+    assert not result.drops
 
 
 def test_faults_are_for_groups_and_labels() -> None:

@@ -21,6 +21,7 @@ class Held:
             :class:`fedsim.engine.kept_optimisers.Keeping`.
         residuals: What codecs have left out if that reply was merged, by exchange and field.
         residuals_before: What they had left out before, which stands if it was not.
+        since_ns: Since when, ns.
     """
 
     dispatch: int
@@ -29,6 +30,7 @@ class Held:
     optimisers: Mapping[str, Tree] = field(default_factory=dict)
     residuals: Mapping[str, Tree] = field(default_factory=dict)
     residuals_before: Mapping[str, Tree] = field(default_factory=dict)
+    since_ns: int = 0
 
     @property
     def is_settled(self) -> bool:

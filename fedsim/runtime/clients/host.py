@@ -19,10 +19,12 @@ from typing import Any, Protocol, TypeAlias
 from fedsim.algorithms.base import Exchange, Local, unmirrored
 from fedsim.algorithms.contexts import ClientContext
 from fedsim.bus import Delivery, Endpoint, Header
+from fedsim.clock import now_ns
 from fedsim.engine.kept_optimisers import Keeping
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.runtime import told_losses
 from fedsim.runtime.clients.contexts import Contexts
+from fedsim.runtime.clients.crashes import Crashes
 from fedsim.runtime.clients.held import Held
 from fedsim.runtime.clients.hook_steps import HookSteps, Turn, drive
 from fedsim.runtime.clients.virtual_driver import VirtualDriver
@@ -100,6 +102,11 @@ class ClientHost:
         """The codecs of messages; None where nothing is coded."""
         return MessageCodecs.of(self.parts) if self.parts.codec.is_on() else None
 
+    @cached_property
+    def crashes(self) -> Crashes | None:
+        """When clients crash; None if they do not."""
+        return self.parts.crashes()
+
     @property
     def all_held(self) -> Mapping[int, Held]:
         """What clients hold, by client."""
@@ -146,7 +153,12 @@ class ClientHost:
         """Return what a client has held since its last reply, if anything."""
         if self.store is not None and client not in self._held and (loaded := self.store.load(client)):
             self._held[client] = loaded
-        return self._held.get(client)
+        held = self._held.get(client)
+        crashes = self.crashes
+        if held is not None and crashes is not None and crashes.forgets(client, held.since_ns, now_ns()):
+            del self._held[client]
+            return None
+        return held
 
     def state_of(self, client: int, newest_merged: int) -> Any:
         """Return a client's state, given its newest merged dispatch; or the one it joins with."""
@@ -311,6 +323,8 @@ class ClientHost:
         if left or turn.residuals:
             own = {f"{header.exchange}/{path}": tree for path, tree in left.items()}
             held = replace(held, residuals={**turn.residuals, **own}, residuals_before=turn.residuals)
+        if self.crashes is not None:
+            held = replace(held, since_ns=now_ns())
         self._held[client] = held
         if self.store is not None:
             self.store.save(client, held)

@@ -6,7 +6,8 @@ happens then. ``resume``: they go on when it returns. ``restart``: they begin an
 the work is lost, and so is work that is sent while the client is away; the server learns of it when the lease
 runs out.
 
-A device may also drop out, at a constant hazard while it is at work and available; then its work is lost.
+A device may also drop out, at a constant hazard while it is at work and available, or crash at an instant
+that the scenario gives; then its work is lost.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from typing import Literal, Protocol
 from fedsim.clock import RecordKind, Trace, call_after, now_ns, now_s
 from fedsim.clock.loop import to_ns
 from fedsim.fleet import Fleet
+from fedsim.network.faults import FAULT, NEVER_NS
 from fedsim.rng import Key
+from fedsim.runtime.clients.crashes import Crashes
 
 LEAVE = RecordKind("leave", ("client", "policy"))
 RETURN = RecordKind("return", ("client",))
@@ -64,6 +67,7 @@ class _Watched:
     dispatches: dict[int, _Hazard]
     is_away: bool = False
     change: asyncio.TimerHandle | None = None
+    crash: asyncio.TimerHandle | None = None
 
 
 @dataclass(eq=False)
@@ -77,6 +81,7 @@ class Churn:
         give_up: Ends a client's work for good, naming the cause.
         trace: Where comings and goings are recorded.
         key: Names the draws of drop-outs.
+        crashes: When clients crash; None if they do not.
     """
 
     fleet: Fleet
@@ -85,6 +90,7 @@ class Churn:
     give_up: Callable[[int, str], None]
     trace: Trace
     key: Key
+    crashes: Crashes | None = None
     _watched: dict[int, _Watched] = field(default_factory=dict, init=False)
 
     @cached_property
@@ -98,6 +104,7 @@ class Churn:
         if watched is None:
             self._watched[client] = _Watched({dispatch: hazard})
             hazard.go_on()
+            self._await_crash(client)
             self._look(client)
             return client in self._watched
         watched.dispatches[dispatch] = hazard
@@ -118,6 +125,8 @@ class Churn:
         started_ns = now_ns()
         lasts_s = self._lasts_s(client, dispatch)
         if isfinite(lasts_s) and started_ns + to_ns(lasts_s) <= until_ns:
+            return False
+        if self.crashes is not None and self.crashes.next_ns(client, started_ns) <= until_ns:
             return False
         at_s, until_s = started_ns / 1e9, until_ns / 1e9
         while at_s <= until_s:
@@ -182,6 +191,22 @@ class Churn:
         for one in self.pausables:
             one.resume(client, restart=self.on_leave == "restart")
 
+    def _await_crash(self, client: int) -> None:
+        """Let a client crash when it is time to; it cannot while it is away."""
+        if self.crashes is not None and (next_ns := self.crashes.next_ns(client, now_ns())) < NEVER_NS:
+            wait_s = (next_ns - now_ns()) / 1e9
+            self._watched[client].crash = call_after(wait_s, self._crash, client)
+
+    def _crash(self, client: int) -> None:
+        watched = self._watched[client]
+        watched.crash = None
+        if watched.is_away:
+            self._await_crash(client)
+            return
+        for dispatch in watched.dispatches:
+            self.trace.record(FAULT, client, dispatch, True, "crash")
+        self._abandon(client, "crash")
+
     def _abandon(self, client: int, cause: str) -> None:
         for dispatch in self._watched[client].dispatches:
             self.trace.record(ABANDON, client, dispatch, cause)
@@ -192,8 +217,9 @@ class Churn:
         watched = self._watched.pop(client)
         for hazard in watched.dispatches.values():
             hazard.stop()
-        if watched.change is not None:
-            watched.change.cancel()
+        for timer in (watched.change, watched.crash):
+            if timer is not None:
+                timer.cancel()
         if watched.is_away:
             # Nothing of it is under way any more; what comes next is watched anew.
             for one in self.pausables:

@@ -62,6 +62,7 @@ class _Open:
         active: How many things of each phase are under way.
         has_replied: Whether its reply has come.
         is_lost: Whether its reply will never arrive.
+        is_retried: Whether the frame that ends next without an arrival is sent again.
     """
 
     row: int
@@ -69,6 +70,7 @@ class _Open:
     active: list[int] = field(default_factory=[0, 0, 0, 0].copy)
     has_replied: bool = False
     is_lost: bool = False
+    is_retried: bool = False
 
 
 class DispatchTable(DispatchRows):
@@ -103,6 +105,7 @@ class DispatchTable(DispatchRows):
             "leave": self._left,
             "return": self._returned,
             "abandon": self._abandoned,
+            "retry": self._tried_again,
             "drop": self._dropped,
             "late": self._came_late,
             "reject": self._rejected,
@@ -197,9 +200,7 @@ class DispatchTable(DispatchRows):
         self.counts["asked"] += len(rows)
 
     def _transfer_began(self, at_ns: int, client: int, dispatch: int, up: bool, *_: Any) -> None:
-        one = self._begin(at_ns, client, dispatch, UPLOAD if up else DOWNLOAD)
-        if one is not None:
-            one.is_lost = False  # where it is sent again
+        self._begin(at_ns, client, dispatch, UPLOAD if up else DOWNLOAD)
 
     def _transfer_ended(
         self, at_ns: int, client: int, dispatch: int, up: bool, outcome: str, cause: str, *_: Any
@@ -209,6 +210,8 @@ class DispatchTable(DispatchRows):
             return
         if outcome == "delivered":
             one.has_replied = up
+        elif one.is_retried:
+            one.is_retried = False  # it will be under way again
         elif cause != "restarted":  # then it is under way again at the same instant
             one.is_lost = True
             self._close_if_over(client, dispatch, one)
@@ -221,12 +224,11 @@ class DispatchTable(DispatchRows):
         if one is not None and one.is_lost:
             self._close_if_over(client, dispatch, one)
 
-    def _begin(self, at_ns: int, client: int, dispatch: int, phase: int) -> _Open | None:
+    def _begin(self, at_ns: int, client: int, dispatch: int, phase: int) -> None:
         one = self._open.get(client, _NO_DISPATCHES).get(dispatch)
         if one is not None:
             one.active[phase] += 1
             self._log.add(one.row, at_ns, phase)
-        return one
 
     def _end(self, at_ns: int, client: int, dispatch: int, phase: int) -> _Open | None:
         one = self._open.get(client, _NO_DISPATCHES).get(dispatch)
@@ -285,6 +287,11 @@ class DispatchTable(DispatchRows):
         if one is not None:
             one.is_lost = True
             self._close_if_over(client, dispatch, one)
+
+    def _tried_again(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
+        one = self._find(client, dispatch)
+        if one is not None:
+            one.is_retried = True
 
     def _dropped(self, at_ns: int, client: int, dispatch: int, cause: str, *_: Any) -> None:
         one = self._open[client][dispatch]

@@ -104,8 +104,7 @@ class ServerActor:
         self._codecs = MessageCodecs.of(self.parts) if self.parts.codec.is_on() else None
         self._exchanges = {exchange.name: exchange for exchange in exchanges}
         timeout_s, read = self.parts.client_timeout_s, None if self._codecs is None else self._read
-        num_retries = 0 if self.parts.retry is None else self.parts.retry.times
-        self.dispatches = OpenDispatches(self.endpoint, self.trace, num_clients, timeout_s, read, num_retries)
+        self.dispatches = OpenDispatches(self.endpoint, self.trace, num_clients, timeout_s, read)
         self._next_evaluation_ns = to_ns(self.parts.evaluation.every_s or 0.0)
         self._selection = Selection(self.parts, self._eligible, self.dispatches, self.trace, self._key)
         self._unmerged = False

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -133,7 +133,6 @@ class OpenDispatches:
         num_clients: K.
         timeout_s: How long a lease is.
         read: Decodes the reply to a dispatch; None where replies are not coded.
-        num_retries: How often a frame is sent again that a fault has kept from arriving.
     """
 
     def __init__(
@@ -143,21 +142,18 @@ class OpenDispatches:
         num_clients: int,
         timeout_s: float,
         read: Callable[[OpenDispatch, Message], Message] | None = None,
-        num_retries: int = 0,
     ) -> None:
         self._endpoint = endpoint
         self._trace = trace
         self._num_clients = num_clients
         self._read = read
-        self._num_retries = num_retries
-        self._num_faults = Counter[tuple[int, int, bool]]()  # by client, dispatch and direction
         self._leases = Timeouts(timeout_s, self._expire)
         self._open: dict[tuple[int, int], OpenDispatch] = {}
         self._busy = array("h", [0]) * num_clients  # open dispatches of each client that are not released
         # By exchange: how many dispatches each client has had.
         self._turns: dict[str, array[int]] = defaultdict(lambda: array("i", [0]) * num_clients)
         self._took_s: dict[str, array[float]] = {}  # by exchange; negative where it is not known
-        trace.listen({"abandon": self._abandoned, "fault": self._struck})
+        trace.listen({"abandon": self._abandoned, "fault": self._struck, "retry": self._tried_again})
 
     def busy(self) -> Array:
         """Return the clients with an open dispatch that is not released, ascending."""
@@ -298,9 +294,6 @@ class OpenDispatches:
                 f"dispatch {number} of client {client} was merged before: a pacing merges each dispatch once"
             )
         self.release(dispatch)
-        if self._num_faults:
-            for up in (False, True):
-                self._num_faults.pop((client, number, up), None)
         reply = dispatch.reply
         if not reply.done():
             if dispatch.lease is None:
@@ -340,8 +333,10 @@ class OpenDispatches:
             dispatch.abandoned = cause
 
     def _struck(self, at_ns: int, client: int, number: int, up: bool, kind: str) -> None:
-        """Note a fault of the network, likewise, after which a frame is not sent again."""
-        if kind in FATAL and (client, number) in self._open:
-            self._num_faults[client, number, up] += 1
-            if self._num_faults[client, number, up] > self._num_retries:
-                self._abandoned(at_ns, client, number, kind)
+        """Note a fault of the network, likewise."""
+        if kind in FATAL:
+            self._abandoned(at_ns, client, number, kind)
+
+    def _tried_again(self, at_ns: int, client: int, number: int, up: bool) -> None:
+        """Note that a frame with a fault is sent again."""
+        self._abandoned(at_ns, client, number, "")

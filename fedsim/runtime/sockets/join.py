@@ -172,6 +172,7 @@ async def host(
 ) -> None:
     """Host clients until the run is over; the connection stays as it is."""
     start_clock()
+    parts = replace(parts, faults=(), retry=None)
     trace = Trace(keep=parts.verify)
     reports = Reports(trace)
 

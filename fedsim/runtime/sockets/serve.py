@@ -177,9 +177,8 @@ async def serve(
     try:
         start_clock(began_ns)
         # Who is there is for the sockets to say, not for a model.
-        present = replace(
-            parts, fleet=Fleet(parts.fleet.groups, parts.fleet.server, parts.fleet.server_model)
-        )
+        fleet = Fleet(parts.fleet.groups, parts.fleet.server, parts.fleet.server_model)
+        present = replace(parts, fleet=fleet, faults=(), retry=None)
         initial, tasks = parts.initial(), Tasks()
         recorder = Recorder(parts.data.num_clients, ledger, trace, log, watch)
         observe(recorder, parts)

@@ -46,6 +46,16 @@ LEAVING = [
 ]
 
 
+FAULTS = [
+    {"kind": "loss", "probability": 0.2},
+    {"kind": "delay", "probability": 0.3, "delay": "2 s"},
+    {"kind": "duplicate", "probability": 0.3},
+    {"kind": "corrupt", "probability": 0.1},
+    {"kind": "partition", "at": "1 s", "for": "500 ms", "every": "4 s"},
+]
+CRASHES = [{"kind": "crash", "at": "2 s", "every": "3 s", "probability": 0.4, "keeps_state": False}]
+
+
 @dataclass(frozen=True)
 class Kept:
     """What is left of a run after a round."""
@@ -141,6 +151,19 @@ CASES: dict[str, dict[str, Any]] = {
     "replies are rejected": {"training.lr": 1e6},
     "work by deadline": {
         "participation.workload": {"name": "deadline_fitted", "params": {"deadline": "3 s"}}
+    },
+    "faults of the network": {"faults": FAULTS, "participation.client_timeout": "20 s"},
+    "frames that are sent again": {
+        "faults": FAULTS,
+        "participation.retry": {"times": 2, "after": "3 s"},
+        "participation.pacing": BUFFERED,
+        "participation.client_timeout": "20 s",
+    },
+    "crashes": {
+        "faults": CRASHES,
+        "algorithm.name": "ditto",
+        "participation.pacing": BUFFERED,
+        "participation.client_timeout": "5 s",
     },
     "nothing is learned": {"engine.executor": "null"},
 }
