@@ -147,7 +147,7 @@ def _uniform(half: int) -> float:
 
 
 def _normal(first: int, second: int) -> float:
-    radius = sqrt(-2 * log(((first >> 11) + 1) * 2.0**-53))
+    radius = sqrt(-2 * log(_uniform(first)))
     return radius * cos(2 * pi * ((second >> 11) * 2.0**-53))
 
 

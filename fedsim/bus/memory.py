@@ -364,18 +364,8 @@ class _Transfer(Departure):
     """
 
     __slots__ = (
-        *(
-            "_bus",
-            "_is_delivered",
-            "client",
-            "frame",
-            "header",
-            "left_ns",
-            "num_failed",
-            "num_sent",
-            "packed",
-        ),
-        *("passage", "row", "up"),
+        *("_bus", "_is_delivered", "client", "frame", "header", "left_ns"),
+        *("num_failed", "num_sent", "packed", "passage", "row", "up"),
     )
 
     row: int

@@ -1,4 +1,4 @@
-"""Faults of the network: a carrier around the carrier of a network model.
+"""Faults: their settings, and those of the network as a carrier around the carrier of a network model.
 
 Whether a frame is lost, doubled, late or spoilt is drawn by its client, dispatch, direction and attempt,
 never by the order of events. A frame that is struck crosses the link as any other, and counts as sent:
@@ -9,12 +9,15 @@ never by the order of events. A frame that is struck crosses the link as any oth
 - *duplicate*: it arrives twice at the same instant; the second copy takes no time of the link.
 - *partition*: nothing passes. What is on its way when a partition begins is lost then, and what leaves while
   it lasts is lost at the end of its way.
+
+Crashes of clients are in :mod:`fedsim.runtime.clients.crashes`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from math import inf, isfinite
@@ -32,12 +35,11 @@ from fedsim.rng import Key
 from fedsim.units import PositiveSeconds, Seconds
 
 FAULT = RecordKind("fault", ("client", "dispatch", "up", "fault"))
-"""A fault of a frame, at the instant at which it shows."""
+"""A fault of a frame, or of a client at work on a dispatch, at the instant at which it shows."""
 
 Kind = Literal["loss", "duplicate", "delay", "corrupt", "partition", "crash"]
 FATAL: frozenset[str] = frozenset({"loss", "corrupt", "partition"})
 """Faults after which a message does not arrive."""
-
 
 LEAST_CRASHES = 0.001
 """The least share of clients that crash at an instant, but for none."""
@@ -47,9 +49,10 @@ SPOILT = object()
 
 _WAYS = "down", "up"
 NEVER_NS = 2**61
+"""An instant that no run comes to."""
 
 
-class NetworkFaultConfig(Config):
+class BaseFaultConfig(Config):
     """A fault of the network, or of clients."""
 
     kind: Kind
@@ -64,7 +67,7 @@ class NetworkFaultConfig(Config):
     direction: Literal["both", "up", "down"] = "both"
     """Which frames: those towards the server (up), those towards clients (down), or both."""
     groups: Annotated[tuple[str, ...], AsTuple] = ()
-    """Whose frames: those of clients of these groups or labels; of all clients if left out."""
+    """Of which clients: those of these groups or labels; all if left out."""
     at: Seconds = Field("0 s", validate_default=True)
     """When it begins."""
     every: PositiveSeconds | None = None
@@ -137,14 +140,14 @@ _LASTS: Any = (
     PositiveSeconds | None,
     Field(None, description="How long it lasts; to the end if left out.", validate_default=True),
 )
-FaultConfig: type[NetworkFaultConfig] = create_model(
+FaultConfig: type[BaseFaultConfig] = create_model(
     "FaultConfig",
-    __base__=NetworkFaultConfig,
+    __base__=BaseFaultConfig,
     __module__=__name__,
     __validators__={"has_an_end": field_validator("for", mode="after")(_has_an_end)},
     **{"for": _LASTS},
 )
-"""A fault of the network; made so, since one of its keys is a keyword of Python."""
+"""The settings of a fault; made so, since one of the keys is a keyword of Python."""
 
 
 class RetryConfig(Config):
@@ -157,16 +160,16 @@ class RetryConfig(Config):
 
 
 @dataclass(eq=False)
-class NetworkFault:
-    """A fault of a run; those of clients begin at instants, and are not on for a time.
+class RunFault:
+    """A fault of a run.
 
     Attributes:
         config: Its settings.
         key: Names its draws.
-        members: Whose frames it is for, booleans ``[K]``; None for all.
+        members: Of which clients, booleans ``[K]``; None for all.
     """
 
-    config: NetworkFaultConfig
+    config: BaseFaultConfig
     key: Key
     members: Array | None
 
@@ -175,6 +178,7 @@ class NetworkFault:
         self._first_ns = to_ns(self.config.at)
         self._lasts_ns = to_ns(lasts_s) if isfinite(lasts_s) else NEVER_NS
         self._every_ns = NEVER_NS if every_s is None else to_ns(every_s)
+        self._keys = [self.key.child(way) for way in _WAYS]
 
     def is_on(self, at_ns: Any) -> Any:
         """Return whether it is on at instants, ns: a number or an array."""
@@ -186,30 +190,36 @@ class NetworkFault:
         passed = np.maximum((after_ns - self._first_ns) // self._every_ns + 1, 0)
         return self._first_ns + self._every_ns * passed
 
+    def concerns(self, parcel: Parcel) -> bool:
+        """Say whether it is for frames of this direction from or to this client."""
+        is_member = self.members is None or bool(self.members[parcel.client])
+        return is_member and self.config.concerns(parcel.sender >= 0)
+
     def strikes(self, parcel: Parcel, at_ns: int) -> bool:
         """Say whether it strikes a frame that leaves, or, of a partition, is under way, at an instant, ns."""
-        config, up, client = self.config, parcel.sender >= 0, parcel.client
-        if not (config.concerns(up) and (self.members is None or self.members[client]) and self.is_on(at_ns)):
+        probability = self.config.probability
+        if not (self.concerns(parcel) and self.is_on(at_ns)):
             return False
-        if config.probability is None:
+        if probability is None:
             return True
-        draw = self.key.child(_WAYS[up], client, parcel.dispatch, parcel.attempt).uniform()
-        return draw <= config.probability
+        key = self._keys[parcel.sender >= 0].child(parcel.client, parcel.dispatch, parcel.attempt)
+        return key.uniform() <= probability
 
     def strikes_any(self, parcels: Departures, arrived_ns: Array, up: bool) -> bool:
         """Say whether it strikes any of some frames, which arrive at these instants, ns."""
         config, clients = self.config, parcels.clients
+        if not config.concerns(up):
+            return False
         struck = self.is_on(parcels.at_ns)
         if config.kind == "partition":
             struck |= self.next_start_ns(parcels.at_ns) <= arrived_ns
         if self.members is not None:
             struck = struck & self.members[clients]
         (places,) = np.nonzero(struck)
-        if config.probability is None or not len(places) or not config.concerns(up):
-            return len(places) > 0 and config.concerns(up)
+        if config.probability is None or not len(places):
+            return len(places) > 0
         frames = zip(clients[places].tolist(), parcels.dispatches[places].tolist(), repeat(0), strict=False)
-        draws = self.key.child(_WAYS[up], 0, 0, 0).uniforms(frames)
-        return min(draws) <= config.probability
+        return min(self._keys[up].child(0, 0, 0).uniforms(frames)) <= config.probability
 
 
 class FaultyCarrier:
@@ -221,23 +231,24 @@ class FaultyCarrier:
         trace: Where they are recorded.
     """
 
-    def __init__(self, carrier: Carrier, faults: Sequence[NetworkFault], trace: Trace) -> None:
+    def __init__(self, carrier: Carrier, faults: Sequence[RunFault], trace: Trace) -> None:
         self._carrier = carrier
         self._faults = faults
         self._trace = trace
         self._partitions = [one for one in faults if one.config.kind == "partition"]
-        self._under_way: dict[_Struck, None] = {}  # where there are partitions
+        self._under_way: dict[_Struck, None] = {}  # those that a partition may cut off
         self._timer: asyncio.TimerHandle | None = None
 
     def carry(self, parcel: Parcel, listener: Listener) -> Passage:
         """Start the transfer now."""
         at_ns = now_ns()
-        struck = [one for one in self._faults if one.strikes(parcel, at_ns)]
-        if not struck and not self._partitions:
+        struck = [one.config for one in self._faults if one.strikes(parcel, at_ns)]
+        may_be_cut_off = any(one.concerns(parcel) for one in self._partitions)
+        if not struck and not may_be_cut_off:
             return self._carrier.carry(parcel, listener)
-        passage = _Struck(self, parcel, listener, [one.config for one in struck])
+        passage = _Struck(self, parcel, listener, struck)
         passage.inner = self._carrier.carry(parcel, passage)
-        if self._partitions:
+        if may_be_cut_off:
             self._under_way[passage] = None
             self._watch()
         return passage
@@ -267,9 +278,10 @@ class FaultyCarrier:
 
     def _watch(self) -> None:
         """Look at what is under way when the next partition begins."""
-        at_ns = now_ns()
-        next_ns = min(int(one.next_start_ns(at_ns)) for one in self._partitions)
-        if self._timer is None and next_ns < NEVER_NS:
+        if self._timer is not None:
+            return
+        next_ns = min(int(one.next_start_ns(now_ns())) for one in self._partitions)
+        if next_ns < NEVER_NS:
             loop = cast(VirtualTimeLoop, running_loop())  # by a time in s it could be a nanosecond off
             self._timer = loop.call_at_ns(next_ns, self._cut)
 
@@ -297,12 +309,10 @@ class _Struck:
     inner: Passage
 
     def __init__(
-        self, carrier: FaultyCarrier, parcel: Parcel, listener: Listener, struck: Sequence[NetworkFaultConfig]
+        self, carrier: FaultyCarrier, parcel: Parcel, listener: Listener, struck: Sequence[BaseFaultConfig]
     ) -> None:
         self._carrier, self.parcel, self._listener = carrier, parcel, listener
-        self._struck: Mapping[str, Sequence[NetworkFaultConfig]] = {
-            kind: [one for one in struck if one.kind == kind] for kind in {one.kind for one in struck}
-        }
+        self._struck = Counter[str](one.kind for one in struck)
         self._left_s = sum(one.delay or 0.0 for one in struck)
         self._timer: asyncio.TimerHandle | None = None  # while it is late
         self._is_late = False
@@ -310,7 +320,7 @@ class _Struck:
     @property
     def is_cut_off(self) -> bool:
         """Whether it has left in a partition."""
-        return "partition" in self._struck
+        return self._struck["partition"] > 0
 
     def left(self) -> None:
         """Its last byte has left."""
@@ -319,7 +329,7 @@ class _Struck:
     def arrived(self, parcel: Parcel) -> None:
         """It has arrived, but for what faults do with it."""
         for kind in ("partition", "loss"):
-            if kind in self._struck:
+            if self._struck[kind]:
                 self.lose(kind)
                 return
         self.parcel = parcel
@@ -345,11 +355,11 @@ class _Struck:
         self._timer, self._is_late = None, False
         carrier, parcel = self._carrier, self.parcel
         carrier.ended(self)
-        if "corrupt" in self._struck:
+        if self._struck["corrupt"]:
             carrier.record(parcel, "corrupt")
             parcel = parcel._replace(payload=SPOILT)
         self._listener.arrived(parcel)
-        for _ in self._struck.get("duplicate", ()):
+        for _ in range(self._struck["duplicate"]):
             carrier.record(parcel, "duplicate")
             self._listener.arrived(parcel)
 

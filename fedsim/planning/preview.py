@@ -19,7 +19,7 @@ from fedsim.planning.rehearsal import QUANTILE_HEADINGS, quantiles
 from fedsim.plugins import name_of
 from fedsim.quoting import MAX_SHOWN, shortened
 from fedsim.report import number_format
-from fedsim.report.number_format import duration, several
+from fedsim.report.number_format import duration
 from fedsim.report.text_table import TextTable
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.result import RoundRow
@@ -63,7 +63,7 @@ def faults(parts: Parts, last: RoundRow) -> TextTable:
         ways = ("up", "down") if config.direction == "both" else (config.direction,)
         num_frames = sum(frames[way] for way in ways) * num_clients / len(parts.fleet)
         share = 1.0 if config.probability is None else config.probability
-        struck = f"{share * num_frames:.3g} of {num_frames:.3g}"
+        struck = f"{share * num_frames:.3g} of {num_frames:.3g} frames of a round"
         if config.kind == "crash":
             struck = f"{share * num_clients:.3g} clients at once"
         is_always = not config.at and not isfinite(config.lasts_s) and config.kind != "crash"
@@ -71,16 +71,16 @@ def faults(parts: Parts, last: RoundRow) -> TextTable:
         when += f", for {duration(config.lasts_s)}" if isfinite(config.lasts_s) else ""
         when += f", every {duration(config.every)}" if config.every is not None else ""
         kind = config.kind if config.delay is None else f"delay of {duration(config.delay)}"
-        rows.append((kind, several(num_clients, "client"), when, struck))
+        rows.append((kind, str(num_clients), when, struck))
     notes = []
     round_s, timeout_s = last.ended_at_s - last.began_at_s, parts.client_timeout_s
     is_fatal = any(config.kind in {*FATAL, "crash"} and config.probability != 0 for config in parts.faults)
     if is_fatal and parts.pacing.waits_for_all and timeout_s > MAX_STALL * round_s:
         notes.append(
-            f"a round waits for participation.client_timeout = {duration(timeout_s)} if a frame of it does "
-            "not arrive: write a shorter one, or give participation.pacing a deadline"
+            f"a round waits for participation.client_timeout = {duration(timeout_s)} if one of its replies "
+            "does not come: write a shorter one, or give participation.pacing a deadline"
         )
-    heading = ("fault", "of", "when", "frames of a round, while it is on")
+    heading = ("fault", "clients", "when", "strikes, while it is on")
     return TextTable(heading, rows, notes, title="Faults")
 
 

@@ -211,11 +211,11 @@ _WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "leave": lambda record: f"client {record['client']} leaves; its work will {record['policy']}",
     "return": lambda record: f"client {record['client']} is back",
     "abandon": lambda record: f"client {record['client']} gives up {_whose(record)}: {record['cause']}",
-    "retry": lambda record: (
-        f"{'the reply to' if record['up'] else 'what is sent with'} {_whose(record)} will be sent again"
-    ),
+    "retry": lambda record: f"{_frame(record)} will be sent again",
     "fault": lambda record: (
-        f"{'the reply to' if record['up'] else 'what is sent with'} {_whose(record)}: {record['fault']}"
+        f"client {record['client']} crashes, at work on dispatch {record['dispatch']}"
+        if record["fault"] == "crash"
+        else f"{_frame(record)}: {record['fault']}"
     ),
     "evaluation": _evaluation,
     "round_end": lambda record: (

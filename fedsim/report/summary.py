@@ -7,7 +7,7 @@ end an evaluated model, or a loss of the last evaluation, is NaN or infinite. ``
 the run has diverged (:mod:`fedsim.report.divergence`); None if it has not. ``ineligible`` names the first 20
 clients that are never selected because they cannot hold their job in memory. ``macro_f1`` is there under
 ``evaluation.per_class``: that of the last evaluation by test set (:mod:`fedsim.report.tables`). ``faults``
-counts those of the network by kind, and is there where the scenario has any.
+counts those that have struck by kind, and is there where the scenario has any.
 """
 
 from __future__ import annotations

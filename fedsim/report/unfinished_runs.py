@@ -205,7 +205,7 @@ def unfinished(
                 status = FAILED if isinstance(error, Exception) else INTERRUPTED
                 with suppress(Exception):  # the folder says what it said before
                     run.tell(status=status, reason=str(error))
-                if not (isinstance(error, FileError) or not isinstance(error, Exception)):
+                if isinstance(error, Exception) and not isinstance(error, FileError):
                     error.add_note(f"what there is of the run is in {path}")
                 elif state.get("bus", "memory") != "memory":
                     error.add_note(f"a server that is started again goes on with the run in {path}")

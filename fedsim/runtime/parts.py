@@ -25,7 +25,7 @@ from fedsim.fleet import Fleet
 from fedsim.models import Architecture
 from fedsim.models.flops import Operations
 from fedsim.network import NO_OVERHEAD, Carrier, NetworkPlugin, OverheadConfig
-from fedsim.network.faults import FATAL, FaultyCarrier, NetworkFault, NetworkFaultConfig, RetryConfig
+from fedsim.network.faults import FATAL, BaseFaultConfig, FaultyCarrier, RetryConfig, RunFault
 from fedsim.params import Array
 from fedsim.plugins import name_of
 from fedsim.quoting import nearest, quoted
@@ -91,7 +91,7 @@ class Parts:
         network: How parcels move.
         overhead: What protocols add to a frame on the link.
         codec: How messages are coded.
-        faults: What goes wrong in the network.
+        faults: What goes wrong in the network and at clients.
         retry: How frames are sent again that do not arrive; None where they are not.
         executor: Who trains.
         selector: Who is in a cohort.
@@ -133,7 +133,7 @@ class Parts:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     overhead: OverheadConfig = NO_OVERHEAD
     codec: CodecConfig = NO_CODECS
-    faults: tuple[NetworkFaultConfig, ...] = ()
+    faults: tuple[BaseFaultConfig, ...] = ()
     retry: RetryConfig | None = None
     device: str = "cpu"
     numerics: Literal["native", "portable"] = "native"
@@ -176,19 +176,18 @@ class Parts:
     def carrier(self, trace: Trace, *, verify: bool = False) -> Carrier:
         """Return what carries frames, and records faults of the network in a trace."""
         carrier = self.network.carrier(self.fleet.links(), verify=verify)
-        if all(one.kind == "crash" for one in self.faults):
-            return carrier
-        return FaultyCarrier(carrier, self._placed(are_crashes=False), trace)
+        faults = self._faults(are_crashes=False)
+        return FaultyCarrier(carrier, faults, trace) if faults else carrier
 
     def crashes(self) -> Crashes | None:
         """Return the crashes of clients; None where there are none."""
-        faults = self._placed(are_crashes=True)
+        faults = self._faults(are_crashes=True)
         return Crashes(faults) if faults else None
 
-    def _placed(self, *, are_crashes: bool) -> list[NetworkFault]:
+    def _faults(self, *, are_crashes: bool) -> list[RunFault]:
         key = self.key.child("faults")
         return [
-            NetworkFault(config, key.child(str(number)), self.clients_of(config.groups))
+            RunFault(config, key.child(str(number)), self.clients_of(config.groups))
             for number, config in enumerate(self.faults)
             if (config.kind == "crash") == are_crashes
         ]

@@ -342,7 +342,7 @@ class Scenario(Config):
     codec: CodecConfig = NO_CODECS
     """How messages are made shorter before they travel, by direction and by what they hold."""
     faults: Annotated[tuple[FaultConfig, ...], AsTuple] = ()
-    """What goes wrong in the network, one [[faults]] table each."""
+    """What goes wrong in the network and at clients, one [[faults]] table each."""
     participation: ParticipationConfig = left_out()
     """Who takes part, and how long the server waits."""
     engine: EngineConfig = EngineConfig()

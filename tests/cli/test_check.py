@@ -96,9 +96,11 @@ RETRY = 'participation.retry={ times = 2, after = "1 s" }'
 def test_what_faults_come_to_is_told(call: Call) -> None:
     result = call("check", "tiny.toml", *settings(f"faults=[{LOSS}, {LATE}]", RETRY))
     assert result.exit_code == 0, result.output
-    assert re.search(r"loss +4 clients +from 1 s on, for 2 s, every 1 h +2 of 8\n", result.stdout)
-    assert re.search(r"delay of 3 s +4 clients +always +2 of 4\n", result.stdout)
-    assert "a round waits for participation.client_timeout = 1 h if a frame of it does" in result.stdout
+    assert re.search(r"loss +4 +from 1 s on, for 2 s, every 1 h +2 of 8 frames of a round\n", result.stdout)
+    assert re.search(r"delay of 3 s +4 +always +2 of 4 frames of a round\n", result.stdout)
+    assert (
+        "a round waits for participation.client_timeout = 1 h if one of its replies does not" in result.stdout
+    )
     assert "Cost without faults" in result.stdout
     harmless = call("check", "tiny.toml", *settings(f"faults=[{LATE}]"))
     assert "a round waits" not in harmless.stdout

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedsim import clock
 from fedsim.clock import Trace, now_s, sleep_for
 from fedsim.network.base import Departures, Links, LonePassage, Parcel
-from fedsim.network.faults import SPOILT, FaultConfig, FaultyCarrier, NetworkFault
+from fedsim.network.faults import SPOILT, FaultConfig, FaultyCarrier, RunFault
 from fedsim.network.naive import NaiveCarrier
 from fedsim.rng import Key
 
@@ -19,8 +19,8 @@ KEY = Key.root(1)
 LINKS = Links(np.full(2, 1e6), np.full(2, 1e6), np.full(2, 0.01), 1e7, 1e7, 0.0)
 
 
-def fault(members: Any = None, key: Key = KEY, **settings: Any) -> NetworkFault:
-    return NetworkFault(FaultConfig.model_validate(settings), key, members)
+def fault(members: Any = None, key: Key = KEY, **settings: Any) -> RunFault:
+    return RunFault(FaultConfig.model_validate(settings), key, members)
 
 
 class Lone:
@@ -44,7 +44,7 @@ class Ear:
         self.heard.append((now_s(), "lost", cause))
 
 
-def carried(*faults: NetworkFault, at_s: float = 0.0, **parcel: Any) -> tuple[list[Any], list[Any]]:
+def carried(*faults: RunFault, at_s: float = 0.0, **parcel: Any) -> tuple[list[Any], list[Any]]:
     """Carry a parcel from client 0 at an instant; return what is heard, and the records of faults."""
     ear, trace = Ear(), Trace(keep=True)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fedsim.clock import Trace
+from fedsim.errors import UserError
 from fedsim.network.faults import FATAL
 from fedsim.runtime.records.result import RunResult
 from fedsim.runtime.run import run
@@ -129,7 +130,7 @@ def test_a_client_that_forgets_goes_on_from_the_state_that_it_joined_with(algori
     ]
     assert results[1].model_hash == results[2].model_hash != results[0].model_hash
     assert results[0].trace_hash != results[1].trace_hash  # of the evaluations alone
-    # Where nothing happens after the crash, nobody who was evaluated then remembers anything.
+    # A crash after the end changes nothing.
     late = done({**crash, "at": "100 d", "keeps_state": False}, algorithm=algorithm)[0]
     assert late.model_hash == done(algorithm=algorithm)[0].model_hash
 
@@ -191,7 +192,7 @@ def test_a_cohort_that_is_not_struck_is_still_run_beforehand() -> None:
 
 
 def test_who_loses_nothing_has_nothing_to_send_again() -> None:
-    with pytest.raises(Exception, match="no fault of the network keeps a frame from arriving"):
+    with pytest.raises(UserError, match="no fault of the network keeps a frame from arriving"):
         done({"kind": "duplicate", "probability": 0.5}, retry=RETRY)
 
 
@@ -209,5 +210,5 @@ def test_what_no_run_can_have_is_a_fault(fault: Any, changes: Any, problem: str)
         "fleet": [{"count": 2, "name": "near"}],
         "faults": [fault],
     }
-    with pytest.raises(Exception, match=problem):
+    with pytest.raises(UserError, match=problem):
         build(Scenario.model_validate(scenario))

@@ -306,7 +306,7 @@ class HttpClient:
     def _meet(self, server: str, marks: Marks) -> None:
         """Go back with a server that was started again, told the next dispatches at its checkpoint."""
         if self._server not in ("", server):
-            self._tell(f"{self._url} was started again: its clients go back to where it goes on")
+            self._tell(f"{self._url} was started again, and the clients here go back as far as it does")
             for reply in self._replies.values():
                 reply.settle()
             for forgotten in (self._replies, self._since_s, self._early):

@@ -17,7 +17,7 @@ import json
 import logging
 import re
 import ssl as tls
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from itertools import count
 from types import MappingProxyType
@@ -96,8 +96,8 @@ class HttpServer:
         self.limits = limits or HttpLimits()
         self.greeting = greeting
         self.names = names or Names()
-        self._firsts = firsts
-        self._marks: dict[int, Sequence[int]] = {client: (first,) for client, first in firsts.items()}
+        self._firsts: Marks = {client: (first,) for client, first in firsts.items()}
+        self._marks = dict(self._firsts)
         self.is_closing = False
         self._kinds = kinds
         self._access = access
@@ -304,7 +304,7 @@ class HttpServer:
             if (server := joins.values[1]) != self.names.server:
                 has.clear()  # it is of a server before this one
                 is_known = server in self.names.before
-                marks = {client: (first,) for client, first in self._firsts.items()} if is_known else {}
+                marks = self._firsts if is_known else {}
                 if not is_known and any(
                     client in self._firsts or client in self._newest for client in session.clients
                 ):

@@ -1,6 +1,6 @@
 """Crashes of clients, at instants that a scenario's faults give.
 
-Whether a client crashes at an instant is drawn by the client and the number of the instant. What it is at is
+Whether a client crashes at an instant is drawn by the client and the instant. What it is at is
 lost then, and with ``keeps_state = false`` what it holds too.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedsim.network.faults import NEVER_NS, NetworkFault
+from fedsim.network.faults import NEVER_NS, RunFault
 
 
 class Crashes:
@@ -18,7 +18,7 @@ class Crashes:
         faults: Those that are crashes.
     """
 
-    def __init__(self, faults: Sequence[NetworkFault]) -> None:
+    def __init__(self, faults: Sequence[RunFault]) -> None:
         self._faults = faults
 
     def next_ns(self, client: int, after_ns: int) -> int:
@@ -33,7 +33,7 @@ class Crashes:
         )
 
     @staticmethod
-    def _next_ns(fault: NetworkFault, client: int, after_ns: int) -> int:
+    def _next_ns(fault: RunFault, client: int, after_ns: int) -> int:
         if fault.members is not None and not fault.members[client]:
             return NEVER_NS
         probability, at_ns = fault.config.probability, int(fault.next_start_ns(after_ns))

@@ -29,6 +29,8 @@ from fedsim.wire import SERVER, Kinds
 STARTED_AGAIN = "the server was started again"
 """Why dispatches are dropped that were open at the checkpoint."""
 
+_NOTHING = RecordKind("", ()), ()
+
 
 @dataclass(frozen=True, slots=True)
 class ServerSnapshot:
@@ -101,6 +103,3 @@ class ServerPast:
                 trace.record(TRANSFER_END, *lost)
 
         return lose
-
-
-_NOTHING = RecordKind("", ()), ()

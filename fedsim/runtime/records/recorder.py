@@ -66,7 +66,7 @@ class Recorder:
         dispatches: Every dispatch, and where its time went.
         rows: One per finished round.
         rejections: Replies that could not be merged, by reason.
-        faults: Faults of the network, by kind.
+        faults: How many faults have struck, by kind.
         num_rounds: How many rounds were begun, once they are over.
     """
 

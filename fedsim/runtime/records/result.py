@@ -66,7 +66,7 @@ class RunResult:
         stopped_by: The budget that ended the rounds; None where they came to their end.
         num_saturated: Values that were beyond the range of a codec.
         cohorts: How many cohorts were asked, and of how many the hooks ran beforehand; empty over sockets.
-        faults: Faults of the network, by kind.
+        faults: How many faults have struck, by kind.
     """
 
     simulated_s: float

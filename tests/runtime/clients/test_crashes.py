@@ -3,15 +3,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsim.network.faults import NEVER_NS, FaultConfig, NetworkFault
+from fedsim.network.faults import NEVER_NS, FaultConfig, RunFault
 from fedsim.rng import Key
 from fedsim.runtime.clients.crashes import Crashes
 
 S = 10**9
 
 
-def crash(members: Any = None, **settings: Any) -> NetworkFault:
-    return NetworkFault(FaultConfig.model_validate({"kind": "crash", **settings}), Key.root(2), members)
+def crash(members: Any = None, **settings: Any) -> RunFault:
+    return RunFault(FaultConfig.model_validate({"kind": "crash", **settings}), Key.root(2), members)
 
 
 def test_a_client_crashes_at_instants() -> None:
