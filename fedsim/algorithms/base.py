@@ -253,6 +253,8 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
             ``nothing``. Then it can be paced asynchronously, with one exchange a round, for the cohort. None:
             it cannot.
         new_replies_only: Why replies to earlier rounds are refused; None if they are not.
+        own_aggregation: Why its server can combine replies in its own way alone; None if ``aggregation``
+            decides (:func:`fedsim.algorithms.common.model_rounds.combined`).
     """
 
     about: ClassVar[About | None] = None
@@ -264,6 +266,7 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
     work_is_given: ClassVar[str | None] = None
     discounted: ClassVar[Discounted | None] = None
     new_replies_only: ClassVar[str | None] = None
+    own_aggregation: ClassVar[str | None] = "its server takes no mean of all models that came"
 
     @property
     @abstractmethod

@@ -9,6 +9,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
+from fedsim.algorithms.aggregation.base import Aggregation
 from fedsim.algorithms.hook_work import HookWork
 from fedsim.data import Split
 from fedsim.engine.compute_context import ComputeContext, party_words
@@ -138,6 +139,7 @@ class ServerContext(Context):
         version: How often the exchanges of rounds have been merged.
         num_clients: Clients in the population.
         num_eligible: Those of them that can take part: with training samples, and the memory for the job.
+        aggregation: What combines the models that clients send.
         work: Notes what the hook does in virtual time; None if no checkpoints are kept.
     """
 
@@ -150,6 +152,7 @@ class ServerContext(Context):
         num_eligible: int,
         background: Background,
         clients_key: Key,
+        aggregation: Aggregation[Any],
         work: HookWork | None = None,
         **kwargs: Any,
     ) -> None:
@@ -162,6 +165,7 @@ class ServerContext(Context):
         self._length = length
         self._background = background
         self._clients_key = clients_key
+        self.aggregation = aggregation
 
     @property
     def num_rounds(self) -> int:

@@ -41,6 +41,7 @@ class FedAsync(ModelTraining[FedAsyncConfig, Model]):
     about = About(kind="one global model", down="S", up="S", server="the global model")
 
     discounted = "steps"
+    own_aggregation = "its server mixes in one reply after the other"
 
     def training_options(self, client: ClientContext, model: Model) -> Mapping[str, Any]:
         """Train with the proximal term towards the model that came down."""

@@ -9,7 +9,7 @@ from typing import ClassVar
 from typing_extensions import TypeVar
 
 from fedsim.algorithms.base import About, Discounted, Replies
-from fedsim.algorithms.common.model_rounds import ModelTraining, Weighting, mean_of_models
+from fedsim.algorithms.common.model_rounds import ModelTraining, Weighting, combined, mean_of_models
 from fedsim.algorithms.contexts import ServerContext
 from fedsim.config import Config
 from fedsim.params import Model
@@ -32,10 +32,11 @@ class FedAvg(ModelTraining[G, Model]):
     about = About(kind="one global model", down="S", up="S", server="the global model")
 
     discounted: ClassVar[Discounted] = "shares"
+    own_aggregation = None
 
     async def merge(self, server: ServerContext, state: Model, replies: Replies[ModelUpdate]) -> Model:
         """Average: ``w <- sum_k n_k / n * w_k``."""
-        return mean_of_models(replies, self.config.weighting)
+        return mean_of_models(combined(server, replies, state), self.config.weighting)
 
 
 PLUGIN = FedAvg

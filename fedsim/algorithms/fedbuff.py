@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from fedsim.algorithms.base import About, Replies
-from fedsim.algorithms.common.model_rounds import ModelTraining
+from fedsim.algorithms.common.model_rounds import ModelTraining, combined
 from fedsim.algorithms.common.tree_arithmetic import combination, difference
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
@@ -50,6 +50,7 @@ class FedBuff(ModelTraining[FedBuffConfig, ServerState]):
     about = About(kind="one global model", down="S", up="S", server="the global model and its velocity")
 
     discounted = "steps"
+    own_aggregation = None
 
     @property
     def changes(self) -> tuple[str, ...]:
@@ -72,6 +73,7 @@ class FedBuff(ModelTraining[FedBuffConfig, ServerState]):
         self, server: ServerContext, state: ServerState, replies: Replies[ModelUpdate]
     ) -> ServerState:
         """``u <- momentum u + 1 / K * sum s delta``, ``w <- w + server_lr u``."""
+        replies = combined(server, replies)
         changes, share = [reply.message for reply in replies], 1 / len(replies)
         velocity = combination(
             [state.velocity, *(change.params for change in changes)],

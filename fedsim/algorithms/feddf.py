@@ -80,6 +80,7 @@ class FedDF(ModelTraining[FedDFConfig, Mapping[str, Model]]):
     mixed_architectures = True
     needs_public = True
     needs_classes = True
+    own_aggregation = "its server also distils what all models predict, the attackers' among them"
 
     def start(self, server: ServerContext) -> Mapping[str, Model]:
         """Begin with the start values of each client architecture."""

@@ -129,6 +129,7 @@ class FedET(ModelTraining[FedETConfig, ServerState]):
     server_model = True
     needs_public = True
     needs_classes = True
+    own_aggregation = "its server also distils what all models predict, the attackers' among them"
 
     def start(self, server: ServerContext) -> ServerState:
         """Begin with the start values of all architectures."""

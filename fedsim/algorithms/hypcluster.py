@@ -36,7 +36,7 @@ from fedsim.algorithms.common.model_clusters import (
     Models,
     members,
 )
-from fedsim.algorithms.common.model_rounds import Weighting, mean_of_models
+from fedsim.algorithms.common.model_rounds import Weighting, combined, mean_of_models
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.params import Model
 from fedsim.ranges import Clients
@@ -91,6 +91,7 @@ class HypCluster(FineTuning[HypClusterConfig, Models], ModelClusters[HypClusterC
     about = About(kind="personal models", down="q S", up="S + 4", server="q models")
     messages = (*ModelClusters.messages, ModelLoss)
     discounted = "shares"
+    own_aggregation = None
 
     @property
     def exchanges(self) -> Exchanges[Models, Any]:
@@ -182,7 +183,7 @@ class HypCluster(FineTuning[HypClusterConfig, Models], ModelClusters[HypClusterC
         """Average the models of each cluster; one without members keeps its model."""
         groups = members(server, state, replies)
         return tuple(
-            mean_of_models(group, self.config.weighting) if group else former
+            mean_of_models(combined(server, group, former), self.config.weighting) if group else former
             for group, former in zip(groups, state, strict=True)
         )
 

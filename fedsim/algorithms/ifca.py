@@ -29,7 +29,7 @@ from fedsim.algorithms.common.model_clusters import (
     Models,
     members,
 )
-from fedsim.algorithms.common.model_rounds import mean_of_models
+from fedsim.algorithms.common.model_rounds import combined, mean_of_models
 from fedsim.algorithms.common.model_set_message import ModelSet
 from fedsim.algorithms.common.tree_arithmetic import combination
 from fedsim.algorithms.contexts import ClientContext, ServerContext
@@ -84,6 +84,7 @@ class IFCA(ModelClusters[IFCAConfig]):
     )
     messages = (*ModelClusters.messages, ModelsOnBase)
     discounted = "shares"
+    own_aggregation = None
 
     @property
     def changes(self) -> tuple[str, ...]:
@@ -143,10 +144,12 @@ class IFCA(ModelClusters[IFCAConfig]):
 
     def _moved(self, server: ServerContext, model: Model, group: Replies[Any], num_replies: int) -> Model:
         if self.config.option == "model_avg":
-            return mean_of_models(group, "uniform")
+            return mean_of_models(combined(server, group, model), "uniform")
         rate = server.training.lr if self.config.server_lr is None else self.config.server_lr
-        gradients = [reply.message.params for reply in group]
-        factors = [-rate / num_replies * reply.discount for reply in group]
+        several = combined(server, group)
+        gradients = [reply.message.params for reply in several]
+        each = len(group) / len(several)  # of how many replies one stands for
+        factors = [-rate * each / num_replies * reply.discount for reply in several]
         return replace(model, params=combination([model.params, *gradients], [1.0, *factors]))
 
     def _base(self, party: ComputeContext, model: Model) -> Model:

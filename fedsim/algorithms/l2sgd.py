@@ -20,7 +20,7 @@ from pydantic import Field
 
 from fedsim.algorithms.base import About, Exchange, Exchanges, Replies, broadcast
 from fedsim.algorithms.common.interpolation import between
-from fedsim.algorithms.common.model_rounds import mean_of_models
+from fedsim.algorithms.common.model_rounds import combined, mean_of_models
 from fedsim.algorithms.common.training_rounds import OwnModelRounds
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
@@ -66,6 +66,7 @@ class L2SGD(OwnModelRounds[L2SGDConfig, Model, Model]):
     )
 
     messages = (LocalSteps, Moves)
+    own_aggregation = None
     work_is_given = "the server draws how many steps all clients take"
 
     @property
@@ -94,7 +95,7 @@ class L2SGD(OwnModelRounds[L2SGDConfig, Model, Model]):
 
     async def merge(self, server: ServerContext, state: Model, replies: Replies[ModelUpdate]) -> Model:
         """Take the plain mean of the models that came."""
-        return mean_of_models(replies, "uniform")
+        return mean_of_models(combined(server, replies, state), "uniform")
 
     async def send_mean(
         self, server: ServerContext, state: Model, cohort: Sequence[int]

@@ -17,7 +17,7 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from fedsim.algorithms.base import About, Replies, Setting, mirrored
-from fedsim.algorithms.common.model_rounds import ModelTraining
+from fedsim.algorithms.common.model_rounds import ModelTraining, combined
 from fedsim.algorithms.common.tree_arithmetic import combination, difference, zeros
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.config import Config
@@ -95,6 +95,7 @@ class Scaffold(ModelTraining[ScaffoldConfig, ServerState]):
 
     messages = (ControlledModel, ControlledChange)
     reply = ControlledChange
+    own_aggregation = None
     new_replies_only = "one that is merged rounds later changes a control that the client has taken back"
 
     @property
@@ -147,13 +148,15 @@ class Scaffold(ModelTraining[ScaffoldConfig, ServerState]):
         self, server: ServerContext, state: ServerState, replies: Replies[ControlledChange]
     ) -> ServerState:
         """``w <- w + server_lr / m * sum (y - w)``, ``c <- c + 1 / K * sum (c_k+ - c_k)``."""
-        changes, m = [reply.message for reply in replies], len(replies)
+        several = combined(server, replies)
+        changes, m = [reply.message for reply in several], len(several)
         model, share = state.model, self.config.server_lr / m
         params = combination([model.params, *(change.params for change in changes)], [1.0, *[share] * m])
         buffers = weighted_mean([change.buffers for change in changes], [1 / m] * m)
         controls = [state.control, *(change.control for change in changes)]
         # Who cannot take part keeps a control of zero for ever, which would hold c too near to zero.
-        control = combination(controls, [1.0, *[1 / server.num_eligible] * m])
+        learned = len(replies) / m / server.num_eligible
+        control = combination(controls, [1.0, *[learned] * m])
         return ServerState(Model(model.architecture, params, buffers), control)
 
     def misfits(self, setting: Setting) -> Iterator[Fault]:

@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from fedsim.algorithms.base import About, Replies
-from fedsim.algorithms.common.model_rounds import ModelTraining, Weighting, mean_weights
+from fedsim.algorithms.common.model_rounds import ModelTraining, Weighting, combined, mean_weights
 from fedsim.algorithms.contexts import ServerContext
 from fedsim.config import Config
 from fedsim.params import Array, Model, weighted_mean
@@ -48,6 +48,7 @@ G = TypeVar("G", bound=ServerOptimiserConfig)
 class ServerOptimisation(ModelTraining[G, ServerState]):
     """FedAvg with an optimiser at the server."""
 
+    own_aggregation = None
     new_replies_only = "how the global model has moved since their dispatch would count as a change"
 
     @abstractmethod
@@ -68,7 +69,8 @@ class ServerOptimisation(ModelTraining[G, ServerState]):
         self, server: ServerContext, state: ServerState, replies: Replies[ModelUpdate]
     ) -> ServerState:
         """Take a step: ``w <- w + server_lr * step(D)``."""
-        model, models = state.model, [reply.message.model for reply in replies]
+        model, replies = state.model, combined(server, replies, state.model)
+        models = [reply.message.model for reply in replies]
         weights = mean_weights(replies, self.config.weighting)
         params, moments = dict[str, Array](), dict[str, tuple[Array, ...]]()
         for name, array in model.params.items():

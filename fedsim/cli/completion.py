@@ -37,6 +37,7 @@ _NAMES = {
     "server.device": "devices",
 }
 _NAMES_OR_TABLES = {
+    "aggregation": "aggregations",
     "data.augmentation": "augmentations",
     "data.partition": "partitions",
     "data.public.source": "datasets",
@@ -56,6 +57,7 @@ _OF_DEVICES = (
 _OF_CHAINS = "chain least error_feedback"
 
 KEYS = {
+    "aggregation": "name params",
     "algorithm": "name params",
     "codec": "up down",
     "codec.down": "models logits",

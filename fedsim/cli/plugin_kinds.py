@@ -1,6 +1,7 @@
 """Packages of the kinds of plugins, by their names in commands."""
 
 FOLDERS = {
+    "aggregations": "fedsim.algorithms.aggregation",
     "algorithms": "fedsim.algorithms",
     "datasets": "fedsim.data",
     "models": "fedsim.models",

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fedsim.algorithms.aggregation.base import Aggregation
 from fedsim.algorithms.base import Algorithm, Setting
 from fedsim.clock import Trace
 from fedsim.config import Config
@@ -97,6 +98,7 @@ class Parts:
         selector: Who is in a cohort.
         pacing: When a round closes.
         workload: How much clients do for a dispatch.
+        aggregation: How the server combines the models that clients send.
         training: How clients train.
         evaluation: What is measured.
         rounds: How many rounds; None where a budget ends them.
@@ -130,6 +132,7 @@ class Parts:
     client_timeout_s: float = 3600.0
     on_leave: OnLeave = "resume"
     workload: Workload[Any] = field(default_factory=lambda: Workload(Config()))
+    aggregation: Aggregation[Any] = field(default_factory=lambda: Aggregation(Config()))
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     overhead: OverheadConfig = NO_OVERHEAD
     codec: CodecConfig = NO_CODECS
@@ -226,6 +229,7 @@ class Parts:
         yield from self._per_class_misfits()
         yield from self._schedule_misfits()
         yield from self._fault_misfits()
+        yield from self._aggregation_misfits()
         yield from self.codec.faults()
         yield from message_codecs.misfits(self)
         names = {told_losses.QUESTION} if self.selector.asks else set[str]()
@@ -335,6 +339,20 @@ class Parts:
             if end_s is not None and config.at >= end_s:
                 problem = f"the run has ended by then, since run.until.simulated is {spell(end_s, 'time')}"
                 yield Fault(f"faults.{number}.at", problem, "write an earlier time")
+
+    def _aggregation_misfits(self) -> Iterator[Fault]:
+        rule, path = name_of(self.aggregation), "aggregation"
+        if not self.aggregation.is_robust:
+            return
+        if (why := self.algorithm.own_aggregation) is not None:
+            problem = f"{rule!r} cannot serve {name_of(self.algorithm)!r}: {why}"
+            yield Fault(path, problem, "write 'mean', or choose an algorithm such as 'fedavg'")
+        size = self.pacing.merge_size(self.cohort_size) or self.cohort_size
+        if problem := self.aggregation.fault(size):
+            yield Fault(f"{path}.params", problem, "ask more clients, or write another number")
+        if self.pacing.discount(MAX_STALENESS) < self.pacing.discount(0):
+            problem = f"{rule!r} counts all replies alike, and this one counts stale replies less"
+            yield Fault("participation.pacing.params.staleness", problem, "write 'constant'")
 
     def _only_synchronous(self) -> str | None:
         """Return why the algorithm cannot be paced asynchronously, or None."""

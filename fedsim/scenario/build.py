@@ -110,6 +110,7 @@ def build(scenario: Scenario, source: str = "") -> Parts:
         network=scenario.network.make(),
         overhead=scenario.network.overhead,
         codec=scenario.codec,
+        aggregation=scenario.aggregation.make(),
         faults=scenario.faults,
         retry=participation.retry,
         executor=executor(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from fedsim.algorithms.aggregation.base import Aggregation
 from fedsim.algorithms.base import Algorithm
 from fedsim.data import DatasetPlugin, PartitionPlugin
 from fedsim.data.augmentations.base import Augmentation
@@ -51,6 +52,13 @@ EXECUTOR = Kind("executor", "fedsim.engine.executors", Executor)
 MODEL = Kind("model", "fedsim.models", ModelPlugin, adopted, "a torch.nn.Module class")
 NETWORK = Kind("network model", "fedsim.network", NetworkPlugin)
 PARTITION = Kind("partition", "fedsim.data.partitions", PartitionPlugin, elsewhere=FLOWER_NAMES)
+
+
+class AggregationChoice(NamedChoice):
+    """How the server combines the models that clients send."""
+
+    KIND = Kind("aggregation", "fedsim.algorithms.aggregation", Aggregation)
+    name: str = "mean"
 
 
 class AlgorithmChoice(NamedChoice):

@@ -43,6 +43,7 @@ from fedsim.scenario.choices import (
     DATASET,
     DEVICE,
     EXECUTOR,
+    AggregationChoice,
     AlgorithmChoice,
     AugmentationChoice,
     AvailabilityChoice,
@@ -323,6 +324,8 @@ class Scenario(Config):
     """Architectures by label; one called mlp if left out."""
     algorithm: AlgorithmChoice = left_out()
     """The algorithm."""
+    aggregation: OrName[AggregationChoice] = Field("mean", validate_default=True)
+    """How the server combines the models that clients send: a name, or a table of name and params."""
     algorithms: Annotated[
         dict[str, AlgorithmChoice],
         BeforeValidator(_by_name, dict[str, dict[str, Any]]),
@@ -376,6 +379,8 @@ def tables_of(scenario: Scenario) -> dict[str, Any]:
         del tables["codec"]
     if not scenario.faults:
         del tables["faults"]
+    if scenario.aggregation.name == "mean":
+        del tables["aggregation"]
     if not tables["engine"]["params"]:
         del tables["engine"]["params"]
     return tables

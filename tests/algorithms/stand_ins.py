@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from fedsim.algorithms.aggregation.base import Aggregation
 from fedsim.config import Config
 from fedsim.models import Architecture, ModelPlugin, Net
 from fedsim.models.base import dense, named
@@ -48,10 +49,11 @@ def nth(
 
 
 class Server(SimpleNamespace):
-    """A server's context that computes at once, and keeps what it is charged."""
+    """A server's context that computes at once, averages, and keeps what it is charged."""
 
     def __init__(self, **attributes: Any) -> None:
-        super().__init__(**{"flops": [], "at_work": {}, "round": 1, **attributes})
+        own = {"flops": [], "at_work": {}, "round": 1, "aggregation": Aggregation(Config()), "warn": None}
+        super().__init__(**{**own, **attributes})
 
     async def call(self, function: Callable[..., Any], *arguments: Any, flops: float) -> Any:
         assert flops > 0

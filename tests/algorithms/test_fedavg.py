@@ -9,6 +9,7 @@ import pytest
 from fedsim.algorithms.base import Reply
 from fedsim.params import Model
 from fedsim.wire import ModelUpdate, pack
+from tests.algorithms.stand_ins import Server
 
 
 def _model(value: float, architecture: str = "mlp") -> Model:
@@ -22,7 +23,7 @@ def _reply(client: int, value: float, num_samples: int, weight: float = 1.0) -> 
 
 def _merge(algorithm: Any, replies: list[Reply]) -> Any:
     state = _model(9.0)
-    return asyncio.run(algorithm.merge(None, state, replies)).params["w"]
+    return asyncio.run(algorithm.merge(Server(), state, replies)).params["w"]
 
 
 @pytest.mark.parametrize(

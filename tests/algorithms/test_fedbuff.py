@@ -15,6 +15,7 @@ from fedsim.rng import Key
 from fedsim.runtime.policies.pacing.asynchronous import Buffered, Immediate
 from fedsim.runtime.start_values import StartValues
 from fedsim.wire import ModelUpdate
+from tests.algorithms.stand_ins import Server
 
 
 def _buffered(concurrency: int = 4, **params: Any) -> Any:
@@ -35,7 +36,7 @@ def _stepped(algorithm: Any, *merges: list[Reply]) -> list[Model]:
     start = Model("mlp", {"w": np.array([10.0], np.float32)}, {"m": np.array([9.0], np.float32)})
     state, models = algorithm.start(_Server(start)), []
     for replies in merges:
-        state = asyncio.run(algorithm.merge(None, state, replies))
+        state = asyncio.run(algorithm.merge(Server(), state, replies))
         models.append(state.model)
     return models
 

@@ -14,7 +14,7 @@ from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.params import Model
 from fedsim.task import Task
 from fedsim.wire import ModelUpdate
-from tests.algorithms.stand_ins import Normed, normed
+from tests.algorithms.stand_ins import Normed, Server, normed
 
 BASE, HEAD = 64 * 16 + 16, 16 * 10 + 10
 PLAIN: dict[str, Any] = {"verify": False}
@@ -64,7 +64,7 @@ def test_mean_by_hand(world: Any) -> None:
         return Reply(client, 0, "train", 0, 0, 1.0, ModelUpdate.of(base, num_samples))
 
     replies = [reply(0, 1.0, 10), reply(1, 4.0, 20)]
-    merged = asyncio.run(world.algorithm("fedper").merge(None, None, replies))
+    merged = asyncio.run(world.algorithm("fedper").merge(Server(), None, replies))
     assert merged.architecture == "mlp[:2]"
     assert merged.params["w"].tolist() == [3.0, 3.0]
 

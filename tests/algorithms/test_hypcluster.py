@@ -16,7 +16,7 @@ from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.params import Model
 from fedsim.rng import Key
 from fedsim.runtime.run import RunResult, run
-from tests.algorithms.stand_ins import nth
+from tests.algorithms.stand_ins import Server, nth
 
 SCALARS = 64 * 16 + 16 + 16 * 10 + 10
 
@@ -36,7 +36,7 @@ def test_each_cluster_has_its_own_mean_and_an_empty_one_keeps_its_model(
     weighting: str, mean: float, world: Any
 ) -> None:
     noted: dict[str, Any] = {}
-    server = SimpleNamespace(note=lambda event, **values: noted.update({event: values}))
+    server = Server(note=lambda event, **values: noted.update({event: values}))
     state = (_model(7.0), _model(8.0), _model(9.0))
     replies = [_reply(0, 1.0, 10, 2), _reply(1, 6.0, 5, 0), _reply(2, 4.0, 20, 2)]
     algorithm = world.algorithm("hypcluster", clusters=3, weighting=weighting)

@@ -13,7 +13,7 @@ from fedsim.algorithms.pfedme import PFedMe
 from fedsim.params import Array, Model
 from fedsim.runtime.run import run
 from fedsim.wire import ModelUpdate
-from tests.algorithms.stand_ins import normed, nth
+from tests.algorithms.stand_ins import Server, normed, nth
 
 SCALARS = 64 * 16 + 16 + 16 * 10 + 10
 X, Y = np.array([[1.0], [-2.0], [0.5]]), np.array([1.0, 3.0, -1.0])
@@ -127,7 +127,7 @@ def test_the_server_goes_towards_the_mean_or_beyond(beta: float, expected: float
         Reply(client, 0, "train", 0, 0, 1.0, ModelUpdate.of(model(value), samples))
         for client, (value, samples) in enumerate([(2.0, 30), (6.0, 10)])
     ]
-    merged = asyncio.run(world.algorithm("pfedme", beta=beta).merge(None, model(1.0), replies))
+    merged = asyncio.run(world.algorithm("pfedme", beta=beta).merge(Server(), model(1.0), replies))
     assert merged.params["w"].tolist() == [expected]
     assert merged.buffers["mean"].tolist() == [3.0]
 

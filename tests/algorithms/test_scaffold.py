@@ -16,7 +16,7 @@ from fedsim.algorithms.fedavg import FedAvg
 from fedsim.algorithms.scaffold import ControlledChange, DriftCorrection, Scaffold, ServerState
 from fedsim.params import Model, Tree
 from fedsim.wire import ModelUpdate, counted, message
-from tests.algorithms.stand_ins import nth
+from tests.algorithms.stand_ins import Server, nth
 
 SCALARS = 64 * 16 + 16 + 16 * 10 + 10
 SAMPLES = ((1.0, 3.0), (2.0, 0.0), (-1.0, 6.0))
@@ -70,7 +70,7 @@ def test_the_server_takes_the_mean_change_and_every_client_s_share_of_the_contro
         for change, mean, samples, control in ((2.0, 1.0, 10, 8.0), (4.0, 3.0, 99, -2.0))
     ]
     replies = [Reply(client, 0, "train", 0, 0, 1.0, one) for client, one in enumerate(changes)]
-    server: Any = SimpleNamespace(num_eligible=4)
+    server: Any = Server(num_eligible=4)
     after = asyncio.run(world.algorithm("scaffold", server_lr=0.5).merge(server, state, replies))
     assert after.model.params["w"].tolist() == [1 + 0.5 * 3]
     assert after.model.buffers["w"].tolist() == [2.0]

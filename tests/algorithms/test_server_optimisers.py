@@ -11,6 +11,7 @@ from fedsim.algorithms.base import Reply
 from fedsim.algorithms.server_optimisers import ServerState
 from fedsim.params import Model
 from fedsim.wire import ModelUpdate
+from tests.algorithms.stand_ins import Server
 
 NAMES = ["fedadagrad", "fedadam", "fedavgm", "fedyogi"]
 
@@ -26,7 +27,7 @@ def _merged(algorithm: Any, state: ServerState, *changes: tuple[float, int]) -> 
         Reply(client, 0, "train", 0, 0, 1.0, ModelUpdate.of(_model(value), samples))
         for client, (value, samples) in enumerate(changes)
     ]
-    after: ServerState = asyncio.run(algorithm.merge(None, state, replies))
+    after: ServerState = asyncio.run(algorithm.merge(Server(), state, replies))
     return after
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, cast
+from dataclasses import replace
+from typing import Any, Literal, TypeVar, cast
 
 from fedsim.algorithms.base import C, Predictor, Predictors, Replies, Reply, S
 from fedsim.algorithms.common.training_rounds import TrainingRounds
 from fedsim.algorithms.contexts import ClientContext, ServerContext
 from fedsim.params import Model, mean_model
 from fedsim.wire import ModelBroadcast, ModelUpdate
+
+M = TypeVar("M", bound=ModelUpdate)
 
 Weighting = Literal["samples", "uniform"]
 
@@ -77,6 +80,19 @@ def start_models(server: ServerContext) -> dict[str, Model]:
     """Return the start values of the clients' architectures, by label in the order of the fleet."""
     labels = dict.fromkeys(server.architecture_of(client) for client in range(server.num_clients))
     return {label: server.initial_model(label) for label in labels}
+
+
+def combined(server: ServerContext, replies: Replies[M], start: Model | None = None) -> Replies[M]:
+    """Return the replies of which a merge takes the mean: as they are, or one that stands for all.
+
+    Args:
+        server: Whose aggregation decides.
+        replies: With models of one architecture, or with changes of them; at least one.
+        start: The model from which the clients trained; None where they sent changes.
+    """
+    updates, origin = [reply.message for reply in replies], None if start is None else start.params
+    update = server.aggregation.combined(updates, origin, server.warn)
+    return replies if update is None else [replace(replies[0], message=update, discount=1.0)]
 
 
 def mean_of_models(replies: Replies[ModelUpdate], weighting: Weighting) -> Model:

@@ -516,6 +516,7 @@ class ServerActor:
             initial=self.initial,
             background=self._background,
             clients_key=self._clients_key,
+            aggregation=parts.aggregation,
             work=HookWork() if is_noted and self.journal is not None else None,
             warn=self.log.warning,
             note=self.log.info,

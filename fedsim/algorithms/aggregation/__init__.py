@@ -1,0 +1,1 @@
+"""Rules by which a server combines what clients send: the mean, and robust rules in its place."""
