@@ -375,11 +375,20 @@ def _codec(dice: Dice, algorithm: str) -> Table:
 def _faults(dice: Dice, groups: Sequence[str]) -> Sequence[Table]:
     faults = list[Table]()
     for _ in range(dice.whole(1, 3)):
-        kind = dice.pick("loss", "duplicate", "delay", "corrupt", "partition", "crash")
+        kind = dice.pick("loss", "duplicate", "delay", "corrupt", "partition", "crash", "slow")
         if kind == "crash":
             one: Table = {"kind": kind, "at": dice.pick("30 ms", "2 s")} | dice.some(0.5, keeps_state=False)
             one |= dice.some(0.6, every=dice.pick("1 s", "1 min"))
             one["probability"] = dice.pick(0.0, 0.3, 1.0)
+            faults.append(one)
+            continue
+        if kind == "slow":
+            one = {"kind": kind, "factor": dice.pick(1.5, 4, 100)}
+            one |= dice.some(0.7, at=dice.pick("30 ms", "2 s"))
+            if dice.chance(0.6):
+                one |= {"for": dice.pick("100 ms", "700 ms"), "every": dice.pick("1 s", "1 min")}
+            one |= dice.pick({}, {"probability": 0.0}, {"probability": 0.3})
+            one |= dice.some(0.3, groups=[dice.pick(*groups)]) if groups else {}
             faults.append(one)
             continue
         one = dict[str, Any](kind=kind) | dice.some(0.4, direction=dice.pick("up", "down"))

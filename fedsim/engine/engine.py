@@ -6,6 +6,9 @@ only when virtual time reaches its end, or later still where it may be pending
 it. The end is an event of the JOIN class: all that can submit more jobs at that instant has run before it,
 and a deadline at that instant comes after it. So the order of events depends on durations alone, never on how
 fast the machine is or how many workers there are.
+
+The duration of a job is that at full speed. On a device that slows down (:mod:`fedsim.engine.slowdowns`) its
+end is later, and the fault is recorded there.
 """
 
 from __future__ import annotations
@@ -13,8 +16,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from fractions import Fraction
 from functools import partial
-from math import inf
+from math import ceil, inf
 from typing import Any, TypeAlias, cast
 
 from fedsim.clock import EventClass, RecordKind, Trace, VirtualTimeLoop, now_ns, running_loop
@@ -25,8 +29,10 @@ from fedsim.engine.jobs import Fit, Fitted, Job, PastJob
 from fedsim.engine.like_fits import LikeFits
 from fedsim.engine.pending_fit import PendingFits, can_wait, compute_inputs
 from fedsim.engine.requests import JobRequest, TimedJob
+from fedsim.engine.slowdowns import Slowdowns
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import FedsimError, JobError
+from fedsim.network.faults import FAULT
 
 JOB_START = RecordKind("job_start", ("client", "dispatch", "job", "flops", "duration_s"))
 JOB_END = RecordKind("job_end", ("client", "dispatch", "job", "outcome"))
@@ -62,14 +68,18 @@ class Engine:
         executor: Who does the work; opened here, closed by :meth:`close`.
         resources: Samples and architectures.
         trace: Where jobs start and end.
+        slowdowns: Devices that slow down; None where none does.
     """
 
-    def __init__(self, executor: Executor, resources: Resources, trace: Trace) -> None:
+    def __init__(
+        self, executor: Executor, resources: Resources, trace: Trace, slowdowns: Slowdowns | None = None
+    ) -> None:
         self.executor = executor
         self.resources = resources
         self.costs = Costs(resources)
         self.fit_job_cache = FitJobCache(self.costs)
         self.trace = trace
+        self.slowdowns = slowdowns
         self._sequence = 0
         self.num_observed = 0  # jobs; those that are observed side by side count as one
         self.pending_fits = PendingFits()
@@ -176,6 +186,12 @@ class Engine:
         """Record that a job of a request ends."""
         self.trace.record(JOB_END, request.client, request.dispatch, _name(job), outcome)
 
+    def end_ns(self, client: int, began_ns: int, work: int | Fraction) -> int:
+        """Return when a client has done what takes so long at full speed, and begins at an instant, ns."""
+        if self.slowdowns is None:
+            return began_ns + ceil(work)
+        return self.slowdowns.end_ns(client, began_ns, work)
+
     def pause(self, client: int) -> None:
         """Stop the virtual time of a client's jobs, those that begin from now on too; real work goes on."""
         self._away.add(client)
@@ -247,15 +263,16 @@ class RunningRequest:
     """The jobs of a request under way in virtual time; made by :meth:`Engine.start`."""
 
     __slots__ = (
-        "_began_ns",
+        "_done",
         "_ended",
         "_ends_ns",
         "_engine",
+        "_is_slowed",
         "_number",
         "_promises",
         "_request",
         "_results",
-        "_spent_ns",
+        "_since_ns",
         "_timer",
     )
 
@@ -266,14 +283,16 @@ class RunningRequest:
     ) -> None:
         self._engine, self._request, self._ended = engine, request, ended
         self._number = 0  # of the next job to end
-        self._spent_ns = 0  # until the client went away
+        self._done: int | Fraction = 0  # work, in ns at full speed, until _since_ns
+        self._is_slowed = False  # the next job to end
         for timed in request.jobs:
             engine.record_start(request, timed)
         now_ns, self._ends_ns = _virtual_loop().now_ns, request.ends_ns()
         self._results: list[Any] = [] if results is None else list(results)
         self._promises = None
         if results is None:
-            self._promises = engine.submit_ahead(request, [now_ns + end_ns for end_ns in self._ends_ns])
+            due_ns = [engine.end_ns(request.client, now_ns, end_ns) for end_ns in self._ends_ns]
+            self._promises = engine.submit_ahead(request, due_ns)
         engine._under_way.setdefault(request.client, {})[self] = None
         self._go_on()
         if request.client in engine._away:
@@ -284,13 +303,13 @@ class RunningRequest:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-            self._spent_ns = now_ns() - self._began_ns
+            self._count_work()
 
     def resume(self, *, restart: bool) -> None:
         """Let the jobs go on, or let those that have not ended take their whole time again."""
         if self._timer is None:
             if restart:
-                self._spent_ns = 0
+                self._done = 0
             self._go_on()
 
     def stop(self) -> None:
@@ -302,26 +321,45 @@ class RunningRequest:
         del of_client[self]
         if not of_client:
             del under_way[self._request.client]
-        if self._timer is not None:
-            self._timer.cancel()
+        self.pause()
         for number in range(self._number, len(jobs)):
             if self._promises is not None:
                 self._promises[number].cancel()
-            self._engine.record_end(self._request, jobs[number].job, "cancelled")
+            self._record_end(jobs[number].job, "cancelled")
         self._promises = None  # of which a pending result holds what it needs
 
     def _go_on(self) -> None:
         loop = _virtual_loop()
-        self._began_ns = loop.now_ns - self._spent_ns
+        self._since_ns = loop.now_ns
         self._set_timer(loop)
 
     def _set_timer(self, loop: VirtualTimeLoop) -> None:
-        due_ns = self._began_ns + self._ends_ns[self._number]
+        left = self._ends_ns[self._number] - self._done
+        due_ns = self._engine.end_ns(self._request.client, self._since_ns, left)
         self._timer = loop.call_at_ns(due_ns, self._end, event_class=EventClass.JOIN)
+
+    def _count_work(self) -> None:
+        """Count the work that was done since the jobs began or went on."""
+        since_ns, slowdowns = self._since_ns, self._engine.slowdowns
+        self._since_ns = now_ns()
+        done: int | Fraction = self._since_ns - since_ns
+        if slowdowns is not None:
+            done = slowdowns.work(self._request.client, since_ns, self._since_ns)
+            self._is_slowed |= done < self._since_ns - since_ns
+        self._done += done
+
+    def _record_end(self, job: Job, outcome: str = DONE) -> None:
+        """Record that a job ends, and before that whether its device was slow."""
+        request = self._request
+        if self._is_slowed:
+            self._engine.trace.record(FAULT, request.client, request.dispatch, True, "slow")
+            self._is_slowed = False
+        self._engine.record_end(request, job, outcome)
 
     def _end(self) -> None:
         """Take the result of the next job; where it cannot be pending, block until it is there."""
         self._timer = None
+        self._count_work()
         engine, request, number = self._engine, self._request, self._number
         job = request.jobs[number].job
         self._number = number + 1
@@ -330,11 +368,11 @@ class RunningRequest:
                 self._results.append(engine._result(job, self._promises[number], request.place))
         except Exception as error:
             outcome = "failed" if isinstance(error, FedsimError) else "cancelled"
-            engine.record_end(request, job, outcome)
+            self._record_end(job, outcome)
             self.stop()
             self._ended(None, error)
             return
-        engine.record_end(request, job)
+        self._record_end(job)
         if self._number < len(request.jobs):
             self._set_timer(_virtual_loop())
         else:

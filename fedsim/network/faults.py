@@ -5,12 +5,14 @@ never by the order of events. A frame that is struck crosses the link as any oth
 
 - *loss*: it is lost at the end of its way.
 - *corrupt*: it arrives, the checksum of the link is wrong, and it is thrown away as undecodable.
-- *delay*: it arrives later, while the link is free for others.
+- *delay*: it arrives later, while the link is free for others. While its client is away, this time stands
+  still too, as all that comes from or goes to the client does.
 - *duplicate*: it arrives twice at the same instant; the second copy takes no time of the link.
 - *partition*: nothing passes. What is on its way when a partition begins is lost then, and what leaves while
   it lasts is lost at the end of its way.
 
-Crashes of clients are in :mod:`fedsim.runtime.clients.crashes`.
+Crashes of clients are in :mod:`fedsim.runtime.clients.crashes`, slow devices in
+:mod:`fedsim.engine.slowdowns`.
 """
 
 from __future__ import annotations
@@ -37,12 +39,18 @@ from fedsim.units import PositiveSeconds, Seconds
 FAULT = RecordKind("fault", ("client", "dispatch", "up", "fault"))
 """A fault of a frame, or of a client at work on a dispatch, at the instant at which it shows."""
 
-Kind = Literal["loss", "duplicate", "delay", "corrupt", "partition", "crash"]
+Kind = Literal["loss", "duplicate", "delay", "corrupt", "partition", "crash", "slow"]
 FATAL: frozenset[str] = frozenset({"loss", "corrupt", "partition"})
 """Faults after which a message does not arrive."""
 
+OF_DEVICES: frozenset[str] = frozenset({"crash", "slow"})
+"""Faults of clients' devices, and not of frames."""
+
 LEAST_CRASHES = 0.001
 """The least share of clients that crash at an instant, but for none."""
+
+LEAST_APART_S = 1.0
+"""The least time after which devices slow down again, s."""
 
 SPOILT = object()
 """What arrives in place of a frame whose bits have changed."""
@@ -57,11 +65,15 @@ class BaseFaultConfig(Config):
 
     kind: Kind
     """What happens: frames are lost (loss), arrive twice (duplicate), late (delay) or spoilt (corrupt),
-    nothing passes for a while (partition), or clients crash and lose what they are at (crash)."""
+    nothing passes for a while (partition), clients crash and lose what they are at (crash), or their devices
+    are slow for a while (slow)."""
     probability: Annotated[float, Field(ge=0, le=1)] | None = Field(None, validate_default=True)
-    """For how many of the frames, or, each time, of the clients that crash; a partition is for all."""
+    """For how many of the frames, or, each time, of the clients that crash or are slow; a partition is for
+    all."""
     delay: PositiveSeconds | None = Field(None, validate_default=True)
     """How much later a frame arrives, for a delay."""
+    factor: Annotated[float, Field(gt=1, le=1000)] | None = Field(None, validate_default=True)
+    """How many times as long computing takes, for slow devices."""
     keeps_state: bool = Field(True, validate_default=True)
     """Whether clients that crash still hold afterwards what they held before."""
     direction: Literal["both", "up", "down"] = "both"
@@ -85,7 +97,7 @@ class BaseFaultConfig(Config):
             raise fault(
                 "a partition is for all frames of its clients", "leave probability out, or write 'loss'"
             )
-        if kind not in ("partition", "crash", None) and probability is None:
+        if kind not in ("partition", *OF_DEVICES, None) and probability is None:
             raise fault(f"it does not say how many frames {kind!r} is for", "add probability = 0.05, say")
         return probability
 
@@ -99,6 +111,16 @@ class BaseFaultConfig(Config):
             raise fault(f"{kind!r} delays nothing", "leave delay out, or write kind = 'delay'")
         return delay
 
+    @field_validator("factor", mode="after")
+    @classmethod
+    def _is_slow(cls, factor: float | None, info: ValidationInfo) -> float | None:
+        kind = info.data.get("kind")
+        if kind == "slow" and factor is None:
+            raise fault("it does not say how slow devices are", "add factor = 4, say")
+        if kind not in ("slow", None) and factor is not None:
+            raise fault(f"{kind!r} slows no device down", "leave factor out, or write kind = 'slow'")
+        return factor
+
     @field_validator("keeps_state", mode="after")
     @classmethod
     def _may_be_lost(cls, keeps_state: bool, info: ValidationInfo) -> bool:
@@ -110,9 +132,17 @@ class BaseFaultConfig(Config):
     @field_validator("direction", mode="after")
     @classmethod
     def _is_of_frames(cls, direction: str, info: ValidationInfo) -> str:
-        if info.data.get("kind") == "crash" and direction != "both":
-            raise fault("clients crash, and not frames of one direction", "leave it out")
+        kind = info.data.get("kind")
+        if kind in OF_DEVICES and direction != "both":
+            raise fault(f"{kind!r} is of clients, and not of frames in one direction", "leave it out")
         return direction
+
+    @field_validator("every", mode="after")
+    @classmethod
+    def _is_seldom(cls, every_s: float | None, info: ValidationInfo) -> float | None:
+        if info.data.get("kind") == "slow" and every_s is not None and every_s < LEAST_APART_S:
+            raise fault("each begin is looked at, and that is often", f"write {LEAST_APART_S:g} s or more")
+        return every_s
 
     @property
     def lasts_s(self) -> float:
@@ -190,10 +220,26 @@ class RunFault:
         passed = np.maximum((after_ns - self._first_ns) // self._every_ns + 1, 0)
         return self._first_ns + self._every_ns * passed
 
+    def phase(self, at_ns: int) -> tuple[int | None, int]:
+        """Return when it began, ns, None while it is not on; and when that changes next."""
+        next_ns = int(self.next_start_ns(at_ns))
+        if not self.is_on(at_ns):
+            return None, next_ns
+        began_ns = next_ns - self._every_ns
+        return began_ns, began_ns + self._lasts_ns
+
+    def is_for(self, client: int) -> bool:
+        """Say whether it is for a client; it is not for the server."""
+        return client >= 0 and (self.members is None or bool(self.members[client]))
+
+    def strikes_client(self, client: int, began_ns: int) -> bool:
+        """Say whether it strikes a client that it is for, when it begins at an instant, ns."""
+        probability = self.config.probability
+        return probability is None or self.key.child(client, began_ns).uniform() <= probability
+
     def concerns(self, parcel: Parcel) -> bool:
         """Say whether it is for frames of this direction from or to this client."""
-        is_member = self.members is None or bool(self.members[parcel.client])
-        return is_member and self.config.concerns(parcel.sender >= 0)
+        return self.is_for(parcel.client) and self.config.concerns(parcel.sender >= 0)
 
     def strikes(self, parcel: Parcel, at_ns: int) -> bool:
         """Say whether it strikes a frame that leaves, or, of a partition, is under way, at an instant, ns."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from math import isfinite
 
@@ -14,7 +14,7 @@ from fedsim.fleet import Fleet
 from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.load import Load
 from fedsim.models import Architecture
-from fedsim.network.faults import FATAL
+from fedsim.network.faults import FATAL, OF_DEVICES
 from fedsim.planning.rehearsal import QUANTILE_HEADINGS, quantiles
 from fedsim.plugins import name_of
 from fedsim.quoting import MAX_SHOWN, shortened
@@ -64,24 +64,41 @@ def faults(parts: Parts, last: RoundRow) -> TextTable:
         num_frames = sum(frames[way] for way in ways) * num_clients / len(parts.fleet)
         share = 1.0 if config.probability is None else config.probability
         struck = f"{share * num_frames:.3g} of {num_frames:.3g} frames of a round"
-        if config.kind == "crash":
+        if config.kind in OF_DEVICES:
             struck = f"{share * num_clients:.3g} clients at once"
         is_always = not config.at and not isfinite(config.lasts_s) and config.kind != "crash"
         when = "always" if is_always else f"from {duration(config.at)} on"
         when += f", for {duration(config.lasts_s)}" if isfinite(config.lasts_s) else ""
         when += f", every {duration(config.every)}" if config.every is not None else ""
         kind = config.kind if config.delay is None else f"delay of {duration(config.delay)}"
+        kind += "" if config.factor is None else f", by a factor of {config.factor:g}"
         rows.append((kind, str(num_clients), when, struck))
-    notes = []
     round_s, timeout_s = last.ended_at_s - last.began_at_s, parts.client_timeout_s
-    is_fatal = any(config.kind in {*FATAL, "crash"} and config.probability != 0 for config in parts.faults)
-    if is_fatal and parts.pacing.waits_for_all and timeout_s > MAX_STALL * round_s:
-        notes.append(
-            f"a round waits for participation.client_timeout = {duration(timeout_s)} if one of its replies "
-            "does not come: write a shorter one, or give participation.pacing a deadline"
-        )
+    fatal = {one.kind for one in parts.faults if one.probability != 0} & {*FATAL, "crash"}
+    notes = [
+        f"{who} waits for participation.client_timeout = {duration(timeout_s)} if a reply does not come: "
+        f"write a shorter one{instead}"
+        for who, instead in _waiting_for_all(parts, crash="crash" in fatal)
+        if fatal and timeout_s > MAX_STALL * round_s
+    ]
     heading = ("fault", "clients", "when", "strikes, while it is on")
     return TextTable(heading, rows, notes, title="Faults")
+
+
+def _waiting_for_all(parts: Parts, *, crash: bool) -> Iterator[tuple[str, str]]:
+    """Yield what waits for the replies of all clients that are asked, and what to write instead.
+
+    Exchanges without frames count only if clients may crash.
+    """
+    selector = parts.selector
+    if parts.pacing.waits_for_all:
+        yield "a round", ", or give participation.pacing a deadline"
+    if selector.asks and selector.answer_within_s is None:
+        yield f"selector {name_of(selector)!r}, which asks clients,", ""
+    for exchange in parts.algorithm.exchanges:
+        has_frames = exchange.instruct is not None or exchange.reply is not None
+        if exchange.when != "round" and (has_frames or crash):
+            yield f"exchange {exchange.name!r}, held once with all clients,", ""
 
 
 def _quantity(value: float, dimension: Dimension) -> str:

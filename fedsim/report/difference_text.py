@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
+from fedsim.network.faults import OF_DEVICES
 from fedsim.quoting import shortened
 from fedsim.report.number_format import several
 from fedsim.report.run_difference import Differences, Parting, Record, RunDifference
@@ -196,6 +197,13 @@ def _evaluation(record: Mapping[str, Any]) -> str:
     return f"evaluation of {clients} after round {record['round']}{accuracy}"
 
 
+def _fault(record: Mapping[str, Any]) -> str:
+    if record["fault"] not in OF_DEVICES:
+        return f"{_frame(record)}: {record['fault']}"
+    what = "crashes" if record["fault"] == "crash" else "is slow"
+    return f"client {record['client']} {what}, at work on dispatch {record['dispatch']}"
+
+
 _WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "dispatch": _dispatch,
     "transfer_start": _sending,
@@ -212,11 +220,7 @@ _WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "return": lambda record: f"client {record['client']} is back",
     "abandon": lambda record: f"client {record['client']} gives up {_whose(record)}: {record['cause']}",
     "retry": lambda record: f"{_frame(record)} will be sent again",
-    "fault": lambda record: (
-        f"client {record['client']} crashes, at work on dispatch {record['dispatch']}"
-        if record["fault"] == "crash"
-        else f"{_frame(record)}: {record['fault']}"
-    ),
+    "fault": _fault,
     "evaluation": _evaluation,
     "round_end": lambda record: (
         f"round {record['round']} ends: {record['asked']} asked, {record['merged']} merged"

@@ -19,6 +19,7 @@ from fedsim.data import FederatedData
 from fedsim.engine.cost import Effort, duration_s
 from fedsim.engine.executors.base import Executor
 from fedsim.engine.memory_need import needed_bytes
+from fedsim.engine.slowdowns import Slowdowns
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import Fault, UserError
@@ -26,7 +27,15 @@ from fedsim.fleet import Fleet
 from fedsim.models import Architecture
 from fedsim.models.flops import Operations
 from fedsim.network import NO_OVERHEAD, Carrier, NetworkPlugin, OverheadConfig
-from fedsim.network.faults import FATAL, BaseFaultConfig, FaultyCarrier, RetryConfig, RunFault
+from fedsim.network.faults import (
+    FATAL,
+    OF_DEVICES,
+    BaseFaultConfig,
+    FaultyCarrier,
+    Kind,
+    RetryConfig,
+    RunFault,
+)
 from fedsim.params import Array
 from fedsim.plugins import name_of
 from fedsim.quoting import nearest, quoted
@@ -179,20 +188,29 @@ class Parts:
     def carrier(self, trace: Trace, *, verify: bool = False) -> Carrier:
         """Return what carries frames, and records faults of the network in a trace."""
         carrier = self.network.carrier(self.fleet.links(), verify=verify)
-        faults = self._faults(are_crashes=False)
+        faults = self.faults_of_frames()
         return FaultyCarrier(carrier, faults, trace) if faults else carrier
 
     def crashes(self) -> Crashes | None:
         """Return the crashes of clients; None where there are none."""
-        faults = self._faults(are_crashes=True)
+        faults = self._faults(lambda kind: kind == "crash")
         return Crashes(faults) if faults else None
 
-    def _faults(self, *, are_crashes: bool) -> list[RunFault]:
+    def slowdowns(self) -> Slowdowns | None:
+        """Return when devices are slow; None where they never are."""
+        faults = self._faults(lambda kind: kind == "slow")
+        return Slowdowns(faults) if faults else None
+
+    def faults_of_frames(self) -> list[RunFault]:
+        """Return the faults of the network."""
+        return self._faults(lambda kind: kind not in OF_DEVICES)
+
+    def _faults(self, are_wanted: Callable[[Kind], bool]) -> list[RunFault]:
         key = self.key.child("faults")
         return [
             RunFault(config, key.child(str(number)), self.clients_of(config.groups))
             for number, config in enumerate(self.faults)
-            if (config.kind == "crash") == are_crashes
+            if are_wanted(config.kind)
         ]
 
     def clients_of(self, groups: Collection[str]) -> NDArray[np.bool_] | None:

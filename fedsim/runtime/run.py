@@ -90,7 +90,7 @@ def open_engine(parts: Parts, trace: Trace) -> Engine:
     """
     if faults := list(parts.misfits()):
         raise UserError("\n".join(map(str, faults)))
-    return Engine(parts.executor, parts.resources(), trace)
+    return Engine(parts.executor, parts.resources(), trace, parts.slowdowns())
 
 
 def kinds_of(parts: Parts) -> Kinds:

@@ -90,6 +90,7 @@ def test_what_codecs_come_to_is_told(call: Call, values: list[str], said: str) -
 
 LOSS = '{ kind = "loss", probability = 0.25, groups = ["high"], at = "1 s", for = "2 s", every = "1 h" }'
 LATE = '{ kind = "delay", probability = 0.5, delay = "3 s", direction = "up" }'
+SLOW = '{ kind = "slow", probability = 0.25, factor = 4, at = "1 s" }'
 RETRY = 'participation.retry={ times = 2, after = "1 s" }'
 
 
@@ -98,10 +99,10 @@ def test_what_faults_come_to_is_told(call: Call) -> None:
     assert result.exit_code == 0, result.output
     assert re.search(r"loss +4 +from 1 s on, for 2 s, every 1 h +2 of 8 frames of a round\n", result.stdout)
     assert re.search(r"delay of 3 s +4 +always +2 of 4 frames of a round\n", result.stdout)
-    assert (
-        "a round waits for participation.client_timeout = 1 h if one of its replies does not" in result.stdout
-    )
+    assert "a round waits for participation.client_timeout = 1 h if a reply does not come" in result.stdout
     assert "Cost without faults" in result.stdout
+    slow = call("check", "tiny.toml", *settings(f"faults=[{SLOW}]"))
+    assert re.search(r"slow, by a factor of 4 +4 +from 1 s on +1 clients at once\n", slow.stdout)
     harmless = call("check", "tiny.toml", *settings(f"faults=[{LATE}]"))
     assert "a round waits" not in harmless.stdout
 

@@ -18,9 +18,12 @@ from fedsim.engine.executors.base import Due, Executor, ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.engine.jobs import Call, Job
 from fedsim.engine.requests import JobRequest, TimedJob
+from fedsim.engine.slowdowns import Slowdowns
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import JobError, UserError
 from fedsim.models.flops import Operations
+from fedsim.network.faults import FaultConfig, RunFault
+from fedsim.rng import Key
 from tests.engine.conftest import Lab
 
 S = 1_000_000_000
@@ -148,6 +151,40 @@ async def test_jobs_stand_still_while_their_client_is_away(
     engine.resume(0, restart=restart)
     assert await task == [1, 2]
     assert [at_ns // S for at_ns, kind, *_ in trace.kept if kind == "job_end"] == ends_s
+
+
+SLOW = FaultConfig.model_validate({"kind": "slow", "factor": 2, "at": "1 s", "for": "4 s"})
+
+
+async def test_the_job_of_a_slow_device_ends_later_and_is_told(
+    engine: Engine, noting: Noting, trace: Trace
+) -> None:
+    engine.slowdowns = Slowdowns([RunFault(SLOW, Key.root(0), None)])
+    request = asked([(call(int, "1"), 0.5), (call(int, "2"), 1.5), (call(int, "3"), 3.0)])
+    task = asyncio.get_running_loop().create_task(engine.run(request))
+    await sleep_for(2.0)
+    engine.pause(0)
+    await sleep_for(1.0)
+    engine.resume(0, restart=False)  # after 1.5 s of work
+    assert await task == [1, 2, 3]
+    assert [(at_ns / S, kind, values[-1]) for at_ns, kind, *values in trace.kept if kind != "job_start"] == [
+        (0.5, "job_end", "done"),
+        (4, "fault", "slow"),
+        (4, "job_end", "done"),
+        (6.5 + 1, "fault", "slow"),  # half a second's work until 5 s, then full speed
+        (6.5 + 1, "job_end", "done"),
+    ]
+    assert [at_ns for at_ns, _ in noting.submitted] == [S // 2, 3 * S, 7 * S]
+
+
+async def test_a_cancelled_job_was_slow_if_it_was_until_then(engine: Engine, trace: Trace) -> None:
+    engine.slowdowns = Slowdowns([RunFault(SLOW, Key.root(0), None)])
+    for at_s in (0.5, 1.5):
+        task = run(engine, call(int, "1"), 5.0)
+        await sleep_for(at_s - now_ns() / S)
+        task.cancel()
+        await sleep_for(0.0)
+    assert [kind for _, kind, *_ in trace.kept] == ["job_start", "job_end", "job_start", "fault", "job_end"]
 
 
 async def test_a_result_is_waited_for_at_the_very_instant_at_which_it_is_due(

@@ -12,6 +12,7 @@ from fedsim.fleet.device import QUANTITIES
 from fedsim.models import Architecture, ModelPlugin
 from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.models.module_by_path import adopted
+from fedsim.network.faults import FaultConfig
 from fedsim.planning import preview
 from fedsim.planning.rehearsal import rehearse
 from fedsim.rng import Key
@@ -86,6 +87,28 @@ def test_clients_that_are_never_asked_are_told(make_parts: Callable[..., Parts])
         "tiny: 3 clients never selected: 'linear' needs 14.9 kB of memory, they have 1 kB at most",
         "tiny: 1 client never selected: no training samples",
     ]
+
+
+def test_all_that_may_wait_for_a_lost_reply_is_told(make_parts: Callable[..., Parts]) -> None:
+    def waiting(name: str, probability: float = 0.1, kind: str = "loss", **changes: Any) -> list[str]:
+        lossy = FaultConfig.model_validate({"kind": kind, "probability": probability})
+        parts = make_parts(name, faults=(lossy,), client_timeout_s=1e6, **changes)
+        return [note.split(" waits")[0] for note in preview.faults(parts, rehearse(parts).last).notes]
+
+    power: Any = plugins.load("fedsim.runtime.policies.selectors", "power_of_choice")
+    asking = power(power.Config(losses="asked"))
+    hasty = power(power.Config.model_validate({"losses": "asked", "answer_within": "1 s"}))
+    lagged: Any = plugins.load("fedsim.runtime.policies.pacing", "lagged")
+    pacing = lagged(lagged.Config(concurrency=4, max_lag=1))
+    assert waiting("fedavg", 0.0) == []
+    assert waiting("fedavg") == waiting("fedavg", selector=hasty) == ["a round"]
+    assert waiting("fedavg", pacing=pacing) == []
+    assert waiting("fedavg", pacing=pacing, selector=asking) == [
+        "selector 'power_of_choice', which asks clients,"
+    ]
+    assert waiting("persfl")[1:] == ["exchange 'distil', held once with all clients,"]
+    assert waiting("fedmd") == ["a round"]  # its exchange before the rounds sends no frame
+    assert waiting("fedmd", kind="crash")[1:] == ["exchange 'pretrain', held once with all clients,"]
 
 
 def test_where_the_public_set_is_from_and_who_holds_it(make_parts: Callable[..., Parts]) -> None:

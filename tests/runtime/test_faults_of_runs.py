@@ -5,6 +5,7 @@ from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedsim.clock import Trace
@@ -21,6 +22,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "corrupt": {"probability": 0.3},
     "partition": {"at": "3 s", "for": "1 s", "every": "8 s"},
     "crash": {"at": "1 s", "every": "2 s", "probability": 0.3},
+    "slow": {"factor": 4, "at": "1 s", "for": "2 s", "every": "3 s", "probability": 0.3},
 }
 PACINGS: dict[str, dict[str, Any]] = {
     "synchronous": {},
@@ -121,6 +123,16 @@ def test_a_crash_ends_what_a_client_is_at() -> None:
     assert all(record[0] % (2 * 10**9) == 10**9 for record in trace.kept if record[1] == "fault")
 
 
+def test_a_slow_device_computes_longer_and_learns_the_same() -> None:
+    slow = {"kind": "slow", "factor": 4, "groups": ["low"]}
+    sound, result = done()[0], done(slow)[0]
+    assert result.model_hash == sound.model_hash
+    columns, usual = result.dispatches.columns(), sound.dispatches.columns()
+    of_slow = columns["client"] >= 5
+    np.testing.assert_allclose(columns["compute_s"], usual["compute_s"] * np.where(of_slow, 4, 1), atol=1e-8)
+    assert result.faults == {"slow": np.count_nonzero(of_slow)}
+
+
 @pytest.mark.parametrize("algorithm", ["ditto", "apfl"])
 def test_a_client_that_forgets_goes_on_from_the_state_that_it_joined_with(algorithm: str) -> None:
     crash = {"kind": "crash", "at": "4 s", "probability": 1.0}
@@ -186,8 +198,15 @@ def test_faults_are_for_groups_and_labels() -> None:
     assert result.by_client["merged"][5:].tolist() == [0, 0, 0]
 
 
-def test_a_cohort_that_is_not_struck_is_still_run_beforehand() -> None:
-    result, _ = done({"kind": "loss", "probability": 0.03})
+@pytest.mark.parametrize(
+    "seldom",
+    [
+        {"kind": "loss", "probability": 0.03},
+        {"kind": "slow", "factor": 4, "at": "1 s", "for": "2 s"},
+    ],
+)
+def test_a_cohort_that_is_not_struck_is_still_run_beforehand(seldom: dict[str, Any]) -> None:
+    result, _ = done(seldom)
     assert 0 < result.cohorts["run_beforehand"] < result.cohorts["asked"]
 
 

@@ -427,7 +427,11 @@ class Cohort:
         # Which of two events at one instant came first would depend on when the loop was told of each.
         if not set(self._events.at_ns.tolist()).isdisjoint(uploads.at_ns.tolist()):
             return False
-        presence = self.drivers.presence
+        presence, slowdowns = self.drivers.presence, self.drivers.engine.slowdowns
+        if slowdowns is not None and slowdowns.strike_any(
+            self._columns.client, self._arrived_ns, self._goes_on_ns
+        ):
+            return False
         return self.is_quiet_until(end_ns) and (
             presence is None
             or all(

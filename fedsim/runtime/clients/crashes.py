@@ -34,11 +34,11 @@ class Crashes:
 
     @staticmethod
     def _next_ns(fault: RunFault, client: int, after_ns: int) -> int:
-        if fault.members is not None and not fault.members[client]:
+        if not fault.is_for(client) or fault.config.probability == 0:
             return NEVER_NS
-        probability, at_ns = fault.config.probability, int(fault.next_start_ns(after_ns))
-        while at_ns < NEVER_NS and probability != 0:
-            if probability is None or fault.key.child(client, at_ns).uniform() <= probability:
+        at_ns = int(fault.next_start_ns(after_ns))
+        while at_ns < NEVER_NS:
+            if fault.strikes_client(client, at_ns):
                 return at_ns
             at_ns = int(fault.next_start_ns(at_ns))
         return NEVER_NS

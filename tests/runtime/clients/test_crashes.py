@@ -50,7 +50,7 @@ def test_states_are_lost_where_they_are_not_kept() -> None:
     ("settings", "path", "problem"),
     [
         ({"for": "1 s"}, "for", "over at once"),
-        ({"direction": "up"}, "direction", "clients crash"),
+        ({"direction": "up"}, "direction", "'crash' is of clients"),
         ({"delay": "1 s"}, "delay", "'crash' delays nothing"),
         ({"probability": 1e-6}, "probability", "is rare"),
         (

@@ -54,6 +54,10 @@ FAULTS = [
     {"kind": "partition", "at": "1 s", "for": "500 ms", "every": "4 s"},
 ]
 CRASHES = [{"kind": "crash", "at": "2 s", "every": "3 s", "probability": 0.4, "keeps_state": False}]
+SLOW = [
+    {"kind": "slow", "factor": 3, "at": "1 s", "for": "700 ms", "every": "1 s", "probability": 0.5},
+    {"kind": "slow", "factor": 1.7, "at": "2 s"},
+]
 
 
 @dataclass(frozen=True)
@@ -165,6 +169,8 @@ CASES: dict[str, dict[str, Any]] = {
         "participation.pacing": BUFFERED,
         "participation.client_timeout": "5 s",
     },
+    "slow devices": {"faults": SLOW, "participation.pacing": BUFFERED},
+    "slow devices that leave": {"faults": SLOW, "fleet": LEAVING, "participation.client_timeout": "1 min"},
     "nothing is learned": {"engine.executor": "null"},
 }
 
