@@ -27,7 +27,8 @@ from fedsim.clock import RecordKind, Trace, call_after, now_ns, running_loop
 from fedsim.clock.record_columns import Column
 from fedsim.errors import DecodeError, InvariantError
 from fedsim.network import NO_OVERHEAD, Carrier, OverheadConfig, Parcel, Passage
-from fedsim.network.faults import FATAL, SPOILT, RetryConfig
+from fedsim.network.fault_settings import FATAL, RetryConfig
+from fedsim.network.faults import SPOILT
 from fedsim.wire import SERVER, Envelope, Frame, Kinds, Message, Packed, decode, pack, same
 
 TRANSFER_START = RecordKind(

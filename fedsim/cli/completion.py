@@ -71,7 +71,8 @@ KEYS = {
     "engine": "executor params workers batching device numerics",
     "evaluation": "every every_s at_start clients split batch_size per_class",
     "faults": "0",
-    "faults.*": "kind probability delay factor keeps_state direction groups at every for",
+    "faults.*": "kind probability delay factor share deviation value keeps_state direction groups at every "
+    "for",
     "fleet": "0",
     "fleet.*": f"{_OF_DEVICES} count up_trace down_trace file name models models_by_size availability",
     "models": "",

@@ -1,4 +1,4 @@
-"""Faults: their settings, and those of the network as a carrier around the carrier of a network model.
+"""Faults of the network, as a carrier around the carrier of a network model.
 
 Whether a frame is lost, doubled, late or spoilt is drawn by its client, dispatch, direction and attempt,
 never by the order of events. A frame that is struck crosses the link as any other, and counts as sent:
@@ -12,7 +12,7 @@ never by the order of events. A frame that is struck crosses the link as any oth
   it lasts is lost at the end of its way.
 
 Crashes of clients are in :mod:`fedsim.runtime.clients.crashes`, slow devices in
-:mod:`fedsim.engine.slowdowns`.
+:mod:`fedsim.engine.slowdowns`, and attacks in :mod:`fedsim.runtime.clients.attacks`.
 """
 
 from __future__ import annotations
@@ -22,35 +22,20 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from math import inf, isfinite
-from typing import Annotated, Any, Literal, cast
+from math import isfinite
+from typing import Any, cast
 
 import numpy as np
-from pydantic import Field, ValidationInfo, create_model, field_validator
 
 from fedsim.clock import RecordKind, Trace, VirtualTimeLoop, call_after, now_ns, now_s, running_loop
 from fedsim.clock.loop import to_ns
-from fedsim.config import AsTuple, Config, fault
 from fedsim.network.base import Arrivals, Carrier, Departures, Listener, Parcel, Passage, has_timetable
+from fedsim.network.fault_settings import BaseFaultConfig
 from fedsim.params import Array
 from fedsim.rng import Key
-from fedsim.units import PositiveSeconds, Seconds
 
 FAULT = RecordKind("fault", ("client", "dispatch", "up", "fault"))
 """A fault of a frame, or of a client at work on a dispatch, at the instant at which it shows."""
-
-Kind = Literal["loss", "duplicate", "delay", "corrupt", "partition", "crash", "slow"]
-FATAL: frozenset[str] = frozenset({"loss", "corrupt", "partition"})
-"""Faults after which a message does not arrive."""
-
-OF_DEVICES: frozenset[str] = frozenset({"crash", "slow"})
-"""Faults of clients' devices, and not of frames."""
-
-LEAST_CRASHES = 0.001
-"""The least share of clients that crash at an instant, but for none."""
-
-LEAST_APART_S = 1.0
-"""The least time after which devices slow down again, s."""
 
 SPOILT = object()
 """What arrives in place of a frame whose bits have changed."""
@@ -58,135 +43,6 @@ SPOILT = object()
 _WAYS = "down", "up"
 NEVER_NS = 2**61
 """An instant that no run comes to."""
-
-
-class BaseFaultConfig(Config):
-    """A fault of the network, or of clients."""
-
-    kind: Kind
-    """What happens: frames are lost (loss), arrive twice (duplicate), late (delay) or spoilt (corrupt),
-    nothing passes for a while (partition), clients crash and lose what they are at (crash), or their devices
-    are slow for a while (slow)."""
-    probability: Annotated[float, Field(ge=0, le=1)] | None = Field(None, validate_default=True)
-    """For how many of the frames, or, each time, of the clients that crash or are slow; a partition is for
-    all."""
-    delay: PositiveSeconds | None = Field(None, validate_default=True)
-    """How much later a frame arrives, for a delay."""
-    factor: Annotated[float, Field(gt=1, le=1000)] | None = Field(None, validate_default=True)
-    """How many times as long computing takes, for slow devices."""
-    keeps_state: bool = Field(True, validate_default=True)
-    """Whether clients that crash still hold afterwards what they held before."""
-    direction: Literal["both", "up", "down"] = "both"
-    """Which frames: those towards the server (up), those towards clients (down), or both."""
-    groups: Annotated[tuple[str, ...], AsTuple] = ()
-    """Of which clients: those of these groups or labels; all if left out."""
-    at: Seconds = Field("0 s", validate_default=True)
-    """When it begins."""
-    every: PositiveSeconds | None = None
-    """After how long it begins again; once if left out."""
-
-    @field_validator("probability", mode="after")
-    @classmethod
-    def _suits(cls, probability: float | None, info: ValidationInfo) -> float | None:
-        kind = info.data.get("kind")
-        if kind == "crash" and probability is not None and 0 < probability < LEAST_CRASHES:
-            raise fault(
-                f"each crash is looked for, and {probability:g} is rare", f"write {LEAST_CRASHES} or more"
-            )
-        if kind == "partition" and probability is not None:
-            raise fault(
-                "a partition is for all frames of its clients", "leave probability out, or write 'loss'"
-            )
-        if kind not in ("partition", *OF_DEVICES, None) and probability is None:
-            raise fault(f"it does not say how many frames {kind!r} is for", "add probability = 0.05, say")
-        return probability
-
-    @field_validator("delay", mode="after")
-    @classmethod
-    def _is_late(cls, delay: float | None, info: ValidationInfo) -> float | None:
-        kind = info.data.get("kind")
-        if kind == "delay" and delay is None:
-            raise fault("it does not say how late frames are", 'add delay = "2 s", say')
-        if kind not in ("delay", None) and delay is not None:
-            raise fault(f"{kind!r} delays nothing", "leave delay out, or write kind = 'delay'")
-        return delay
-
-    @field_validator("factor", mode="after")
-    @classmethod
-    def _is_slow(cls, factor: float | None, info: ValidationInfo) -> float | None:
-        kind = info.data.get("kind")
-        if kind == "slow" and factor is None:
-            raise fault("it does not say how slow devices are", "add factor = 4, say")
-        if kind not in ("slow", None) and factor is not None:
-            raise fault(f"{kind!r} slows no device down", "leave factor out, or write kind = 'slow'")
-        return factor
-
-    @field_validator("keeps_state", mode="after")
-    @classmethod
-    def _may_be_lost(cls, keeps_state: bool, info: ValidationInfo) -> bool:
-        kind = info.data.get("kind")
-        if kind not in ("crash", None) and not keeps_state:
-            raise fault(f"{kind!r} leaves clients' states alone", "leave it out, or write kind = 'crash'")
-        return keeps_state
-
-    @field_validator("direction", mode="after")
-    @classmethod
-    def _is_of_frames(cls, direction: str, info: ValidationInfo) -> str:
-        kind = info.data.get("kind")
-        if kind in OF_DEVICES and direction != "both":
-            raise fault(f"{kind!r} is of clients, and not of frames in one direction", "leave it out")
-        return direction
-
-    @field_validator("every", mode="after")
-    @classmethod
-    def _is_seldom(cls, every_s: float | None, info: ValidationInfo) -> float | None:
-        if info.data.get("kind") == "slow" and every_s is not None and every_s < LEAST_APART_S:
-            raise fault("each begin is looked at, and that is often", f"write {LEAST_APART_S:g} s or more")
-        return every_s
-
-    @property
-    def lasts_s(self) -> float:
-        """How long it lasts, s; infinite if it does not end."""
-        lasts_s: float | None = getattr(self, "for")
-        return inf if lasts_s is None else lasts_s
-
-    def concerns(self, up: bool) -> bool:
-        """Whether it is for frames of a direction."""
-        return self.direction == "both" or (self.direction == "up") == up
-
-
-def _has_an_end(lasts_s: float | None, info: ValidationInfo) -> float | None:
-    kind, every_s = info.data.get("kind"), info.data.get("every")
-    if kind == "crash":
-        if lasts_s is not None:
-            raise fault("a crash is over at once", "leave it out")
-        return None
-    if every_s is not None and (lasts_s is None or lasts_s >= every_s):
-        raise fault("it lasts until it begins again", "write a time that is shorter than every")
-    return lasts_s
-
-
-_LASTS: Any = (
-    PositiveSeconds | None,
-    Field(None, description="How long it lasts; to the end if left out.", validate_default=True),
-)
-FaultConfig: type[BaseFaultConfig] = create_model(
-    "FaultConfig",
-    __base__=BaseFaultConfig,
-    __module__=__name__,
-    __validators__={"has_an_end": field_validator("for", mode="after")(_has_an_end)},
-    **{"for": _LASTS},
-)
-"""The settings of a fault; made so, since one of the keys is a keyword of Python."""
-
-
-class RetryConfig(Config):
-    """How a frame is sent again that a fault has kept from arriving; in each direction by itself."""
-
-    times: Annotated[int, Field(ge=1, le=1000)] = 1
-    """How often, at most."""
-    after: PositiveSeconds
-    """How long after it has left its sender, or was cut off before that."""
 
 
 @dataclass(eq=False)

@@ -14,7 +14,7 @@ from fedsim.fleet import Fleet
 from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.load import Load
 from fedsim.models import Architecture
-from fedsim.network.faults import FATAL, OF_DEVICES
+from fedsim.network.fault_settings import ATTACKS, FATAL, OF_DEVICES
 from fedsim.planning.rehearsal import QUANTILE_HEADINGS, quantiles
 from fedsim.plugins import name_of
 from fedsim.quoting import MAX_SHOWN, shortened
@@ -56,8 +56,15 @@ def fleet(fleet: Fleet) -> TextTable:
 
 def faults(parts: Parts, last: RoundRow) -> TextTable:
     """Return what faults come to, given a round without any."""
-    frames, rows = {"up": last.traffic.frames_up, "down": last.traffic.frames_down}, []
+    frames = {"up": last.traffic.frames_up, "down": last.traffic.frames_down}
+    rows = list[tuple[str, str, str, str]]()
+    attacks = parts.attacks()
+    attackers = iter([] if attacks is None else attacks.counts())
     for config in parts.faults:
+        if config.kind in ATTACKS:
+            struck = "training labels" if config.kind == "label_flip" else "all replies"
+            rows.append((config.kind, str(next(attackers)), "always", struck))
+            continue
         members = parts.clients_of(config.groups)
         num_clients = len(parts.fleet) if members is None else int(np.count_nonzero(members))
         ways = ("up", "down") if config.direction == "both" else (config.direction,)

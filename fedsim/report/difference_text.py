@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
-from fedsim.network.faults import OF_DEVICES
+from fedsim.network.fault_settings import OF_DEVICES
 from fedsim.quoting import shortened
 from fedsim.report.number_format import several
 from fedsim.report.run_difference import Differences, Parting, Record, RunDifference

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedsim.network.faults import FATAL
+from fedsim.network.fault_settings import FATAL
 from fedsim.report.number_format import duration, several
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.result import RunResult

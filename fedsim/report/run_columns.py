@@ -150,6 +150,7 @@ CLIENTS = Table(
         "dropped_<cause>": DROPPED,
         "accuracy": number("Accuracy on the client's own samples, of the last evaluation."),
         "loss": loss("Loss on the client's own samples, of the last evaluation."),
+        "attack": word("Kind of the attack that the client makes, in a run with attackers."),
     },
 )
 

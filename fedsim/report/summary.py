@@ -7,12 +7,14 @@ end an evaluated model, or a loss of the last evaluation, is NaN or infinite. ``
 the run has diverged (:mod:`fedsim.report.divergence`); None if it has not. ``ineligible`` names the first 20
 clients that are never selected because they cannot hold their job in memory. ``macro_f1`` is there under
 ``evaluation.per_class``: that of the last evaluation by test set (:mod:`fedsim.report.tables`). ``faults``
-counts those that have struck by kind, and is there where the scenario has any.
+counts those that have struck by kind (of an attack the replies of attackers that were merged), and is there
+where the scenario has any.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -81,7 +83,7 @@ def summarise(plan: Plan, result: RunResult, wall_s: float, divergence: str | No
         "wasted": wasted_shares(costs),
         **merge_statistics.merge_figures(result),
         "codec_saturated": result.num_saturated,
-        **({"faults": dict(sorted(result.faults.items()))} if plan.parts.faults else {}),
+        **({"faults": _faults(plan.parts, result)} if plan.parts.faults else {}),
         **({"macro_f1": _macro_f1(final)} if plan.parts.evaluation.per_class else {}),
     }
 
@@ -97,6 +99,16 @@ def read_summary(folder: Path) -> Summary:
             raise OutputError(f"the run in {folder} has nothing to show yet: wait for its first checkpoint")
         return {**state["summary"], "status": state["status"]}
     return read_object(folder / MARK)
+
+
+def _faults(parts: Parts, result: RunResult) -> dict[str, int]:
+    """Return how many faults have struck, by kind."""
+    counts, attacks = Counter(result.faults), parts.attacks()
+    if attacks is not None:
+        for kind, merged in zip(attacks.of_clients(), result.by_client["merged"].tolist(), strict=True):
+            counts[kind] += merged
+        del counts[None]
+    return dict(sorted(counts.items()))
 
 
 def _macro_f1(final: Accuracy | None) -> dict[str, float | None]:

@@ -33,7 +33,7 @@ from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult
 
-SCHEMA = 4
+SCHEMA = 5
 """Version of the columns; it grows when one is added, or changes its meaning, its name or its type."""
 
 MEASURED = {
@@ -111,7 +111,7 @@ def clients(parts: Parts, result: RunResult) -> Columns:
         groups[group.start : group.stop] = group.label
         for label, own in group.shares():
             models[group.start : group.stop][own] = label
-    accuracy, loss = np.full(population, np.nan), np.full(population, np.nan)
+    accuracy, loss, attacks = np.full(population, np.nan), np.full(population, np.nan), parts.attacks()
     if (final := result.final) is not None:
         accuracy[final.clients], loss[final.clients] = final.personal, final.losses
     return {
@@ -126,6 +126,7 @@ def clients(parts: Parts, result: RunResult) -> Columns:
         **cost_breakdown.by_client(result, population),
         "accuracy": accuracy,
         "loss": loss,
+        **({} if attacks is None else {"attack": attacks.of_clients()}),
     }
 
 

@@ -27,15 +27,8 @@ from fedsim.fleet import Fleet
 from fedsim.models import Architecture
 from fedsim.models.flops import Operations
 from fedsim.network import NO_OVERHEAD, Carrier, NetworkPlugin, OverheadConfig
-from fedsim.network.faults import (
-    FATAL,
-    OF_DEVICES,
-    BaseFaultConfig,
-    FaultyCarrier,
-    Kind,
-    RetryConfig,
-    RunFault,
-)
+from fedsim.network.fault_settings import ATTACKS, FATAL, OF_CLIENTS, BaseFaultConfig, Kind, RetryConfig
+from fedsim.network.faults import FaultyCarrier, RunFault
 from fedsim.params import Array
 from fedsim.plugins import name_of
 from fedsim.quoting import nearest, quoted
@@ -43,6 +36,7 @@ from fedsim.ranges import MAX_ROUNDS, BatchSize, Clients, Interval
 from fedsim.rng import Key
 from fedsim.runtime import message_codecs, told_losses
 from fedsim.runtime.budget import UntilConfig
+from fedsim.runtime.clients.attacks import Attacks, with_flipped_labels
 from fedsim.runtime.clients.crashes import Crashes
 from fedsim.runtime.clients.interrupted_work import OnLeave
 from fedsim.runtime.least_times import least_times_s
@@ -173,11 +167,14 @@ class Parts:
     def resources(self) -> Resources:
         """Return what jobs need. Where other processes do them, samples stay on the CPU here."""
         device = "cpu" if self.executor.is_elsewhere else self.device
-        rebuild = self.rebuild
+        data, rebuild, attacks = self.data, self.rebuild, self.attacks()
+        if attacks is not None and len(clients := attacks.flips_labels()):
+            data = with_flipped_labels(data, clients)
+            rebuild = rebuild and partial(_flipping_labels, rebuild, clients)
         if rebuild is not None and self.verify:
             rebuild = partial(_verifying, rebuild)
         return Resources.of(
-            self.data,
+            data,
             self.architectures,
             device,
             rebuild,
@@ -201,9 +198,14 @@ class Parts:
         faults = self._faults(lambda kind: kind == "slow")
         return Slowdowns(faults) if faults else None
 
+    def attacks(self) -> Attacks | None:
+        """Return who attacks; None where nobody does."""
+        faults = self._faults(lambda kind: kind in ATTACKS)
+        return Attacks(faults, self.data.num_clients) if faults else None
+
     def faults_of_frames(self) -> list[RunFault]:
         """Return the faults of the network."""
-        return self._faults(lambda kind: kind not in OF_DEVICES)
+        return self._faults(lambda kind: kind not in OF_CLIENTS)
 
     def _faults(self, are_wanted: Callable[[Kind], bool]) -> list[RunFault]:
         key = self.key.child("faults")
@@ -354,9 +356,21 @@ class Parts:
                 if name not in names:
                     problem = f"no client is of a group or label {quoted(name)}"
                     yield Fault(f"faults.{number}.groups", problem, nearest(name, list(names)))
+            if config.kind in ATTACKS and not self._sends_work():
+                problem = f"clients of {name_of(self.algorithm)!r} send nothing that an attack could change"
+                yield Fault(f"faults.{number}.kind", problem, "choose another algorithm, such as 'fedavg'")
+            task = self.data.task
+            if config.kind == "label_flip" and (task.kind != "classification" or task.vocabulary):
+                problem = "labels are no classes here"
+                yield Fault(f"faults.{number}.kind", problem, "write 'sign_flip', say")
             if end_s is not None and config.at >= end_s:
                 problem = f"the run has ended by then, since run.until.simulated is {spell(end_s, 'time')}"
                 yield Fault(f"faults.{number}.at", problem, "write an earlier time")
+
+    def _sends_work(self) -> bool:
+        """Say whether clients send models or predictions."""
+        replies = [one.reply for one in self.algorithm.exchanges if one.reply is not None]
+        return any(reply.PLAN.counted for reply in replies)
 
     def _aggregation_misfits(self) -> Iterator[Fault]:
         rule, path = name_of(self.aggregation), "aggregation"
@@ -459,6 +473,11 @@ class Parts:
             f"with batches of {self.training.batch_size} needs {need}, the largest device has {have}; take a "
             "smaller model or batch, or devices with more memory"
         )
+
+
+def _flipping_labels(rebuild: Callable[[], Resources], clients: Array) -> Resources:
+    resources = rebuild()
+    return replace(resources, data=with_flipped_labels(resources.data, clients))
 
 
 def _verifying(rebuild: Callable[[], Resources]) -> Resources:

@@ -33,7 +33,7 @@ from fedsim.engine.training_config import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig
 from fedsim.fleet.device_class import check_class
 from fedsim.input_paths import InputPath
-from fedsim.network.faults import FaultConfig, RetryConfig
+from fedsim.network.fault_settings import FaultConfig, RetryConfig
 from fedsim.plugin_choice import NamedChoice, OrName, Params, Several, left_out
 from fedsim.quoting import quoted
 from fedsim.runtime.budget import UntilConfig

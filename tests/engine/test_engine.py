@@ -22,7 +22,8 @@ from fedsim.engine.slowdowns import Slowdowns
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import JobError, UserError
 from fedsim.models.flops import Operations
-from fedsim.network.faults import FaultConfig, RunFault
+from fedsim.network.fault_settings import FaultConfig
+from fedsim.network.faults import RunFault
 from fedsim.rng import Key
 from tests.engine.conftest import Lab
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim.engine.slowdowns import Slowdowns
-from fedsim.network.faults import FaultConfig, RunFault
+from fedsim.network.fault_settings import FaultConfig
+from fedsim.network.faults import RunFault
 from fedsim.rng import Key
 
 S = 10**9

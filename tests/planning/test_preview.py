@@ -12,7 +12,7 @@ from fedsim.fleet.device import QUANTITIES
 from fedsim.models import Architecture, ModelPlugin
 from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.models.module_by_path import adopted
-from fedsim.network.faults import FaultConfig
+from fedsim.network.fault_settings import FaultConfig
 from fedsim.planning import preview
 from fedsim.planning.rehearsal import rehearse
 from fedsim.rng import Key

@@ -10,7 +10,7 @@ import pytest
 
 from fedsim.clock import Trace
 from fedsim.errors import UserError
-from fedsim.network.faults import FATAL
+from fedsim.network.fault_settings import FATAL
 from fedsim.runtime.records.result import RunResult
 from fedsim.runtime.run import run
 from fedsim.scenario import Scenario, build

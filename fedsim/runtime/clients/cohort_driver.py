@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, TypeAlias, cast
 
+import numpy as np
+
 from fedsim.bus import Delivery, Header, MemoryBus
 from fedsim.bus.ledger import Ledger
 from fedsim.clock import Trace, VirtualTimeLoop, running_loop
@@ -156,8 +158,11 @@ class CohortDrivers:
         sizes = self.parts.data.sizes_of(clients, "train").tolist()
         models = self.parts.fleet.models(clients.tolist())
         alike = defaultdict[Kind, list[int]](list)
+        attacks = self.host.attacks
+        alone = np.zeros(len(clients), bool) if attacks is None else attacks.send_other_replies(clients)
         for place, kind in enumerate(zip(map(id, sent), sizes, models, strict=True)):
-            alike[kind].append(place)
+            if not alone[place]:
+                alike[kind].append(place)
         return alike
 
     @property

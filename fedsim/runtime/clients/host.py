@@ -23,6 +23,7 @@ from fedsim.clock import now_ns
 from fedsim.engine.kept_optimisers import Keeping
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.runtime import told_losses
+from fedsim.runtime.clients.attacks import Attacks, attacked
 from fedsim.runtime.clients.contexts import Contexts
 from fedsim.runtime.clients.crashes import Crashes
 from fedsim.runtime.clients.held import Held
@@ -106,6 +107,11 @@ class ClientHost:
     def crashes(self) -> Crashes | None:
         """When clients crash; None if they do not."""
         return self.parts.crashes()
+
+    @cached_property
+    def attacks(self) -> Attacks | None:
+        """Who attacks; None if nobody does."""
+        return self.parts.attacks()
 
     @property
     def all_held(self) -> Mapping[int, Held]:
@@ -275,7 +281,12 @@ class ClientHost:
             training = self.parts.training
             if self.parts.workload.varies and not self._is_question(exchange):
                 training = await self._training(header, state, message, local)
-            return await self._reply(local, self.contexts.replying(turn, training), state, message)
+            context = self.contexts.replying(turn, training)
+            after, reply = await self._reply(local, context, state, message)
+        if self.attacks is not None and (attack := self.attacks.of(header.receiver)) is not None:
+            names = header.receiver, header.dispatch
+            reply = attacked(attack, reply, message, exchange.changes, names)
+        return after, reply
 
     async def _reply(self, local: Local, context: ClientContext, state: Any, message: Any) -> tuple[Any, Any]:
         """Return a client's state after its hook and its reply, with the time that codecs take."""

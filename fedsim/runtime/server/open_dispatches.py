@@ -24,7 +24,7 @@ from fedsim.algorithms.base import Exchange, Reply
 from fedsim.bus import Delivery, Endpoint, Header
 from fedsim.clock import RecordKind, Timeout, Timeouts, Trace, now_s, running_loop
 from fedsim.errors import InvariantError
-from fedsim.network.faults import FATAL
+from fedsim.network.fault_settings import FATAL
 from fedsim.params import Array
 from fedsim.wire import SERVER, Message, Packed
 

@@ -3,7 +3,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsim.network.faults import NEVER_NS, FaultConfig, RunFault
+from fedsim.network.fault_settings import FaultConfig
+from fedsim.network.faults import NEVER_NS, RunFault
 from fedsim.rng import Key
 from fedsim.runtime.clients.crashes import Crashes
 
