@@ -1,9 +1,10 @@
 """Kill servers of runs over sockets, start them again, and compare the results with those of whole runs.
 
-Each run has one algorithm, a server and two client processes, of which one has a state folder. The server is
-killed up to three times by SIGKILL, at random instants of real time, and started again with the same command;
-now and then the process with the state folder is killed too. Each run is compared with the run in virtual
-time: the hash of the models, and the tables without real times::
+Each run has one algorithm, a server and two client processes, of which one has a state folder; half of the
+runs have faults of frames. The server is killed up to three times by SIGKILL, at random instants of real
+time, and started again with the same command; now and then the process with the state folder is killed too.
+Each run is compared with the run in virtual time: the hash of the models, and the tables without real
+times::
 
     python tools/check_restarted_servers.py [--seeds 0-19] [--workers 2]
 """
@@ -39,6 +40,19 @@ count = 4
 device = "high"
 """
 CODED = 'codec.up.models = { chain = ["delta", "topk", "int8"], error_feedback = true, least = "1 B" }\n'
+FAULTS = """
+[[faults]]
+kind = "loss"
+probability = 0.2
+[[faults]]
+kind = "duplicate"
+probability = 0.3
+[[faults]]
+kind = "delay"
+probability = 0.3
+delay = "200 ms"
+"""
+RETRY = '"600 s", retry = { times = 50, after = "100 ms" }'
 MAX_KILLS = 3
 MAX_S = 300.0
 """Real time for one run."""
@@ -95,7 +109,10 @@ def examine(seed: int) -> Verdict:
     with tempfile.TemporaryDirectory(prefix="fedsim-server-") as folder, Processes(Path(folder)) as processes:
         place = Path(folder)
         codec = CODED if draws.random() < 0.5 else ""
-        (place / "killed.toml").write_text(f'algorithm.name = "{name}"\n{codec}{SCENARIO}')
+        scenario = f'algorithm.name = "{name}"\n{codec}{SCENARIO}'
+        if draws.random() < 0.5:
+            scenario = scenario.replace('"600 s"', RETRY) + FAULTS
+        (place / "killed.toml").write_text(scenario)
         whole = processes.start("run", "killed.toml", "--out", "whole")
         if whole.wait(MAX_S) != 0:  # such as with codecs that do not suit the algorithm
             return Verdict(seed, "refused", (), f"{name}: {processes.said().strip()}")

@@ -28,14 +28,11 @@ Kind = Literal[
 FATAL: frozenset[str] = frozenset({"loss", "corrupt", "partition"})
 """Faults after which a message does not arrive."""
 
-OF_DEVICES: frozenset[str] = frozenset({"crash", "slow"})
-"""Faults of clients' devices."""
+OF_FRAMES: frozenset[str] = FATAL | {"duplicate", "delay"}
+"""Faults of frames; the others are of clients."""
 
 ATTACKS: frozenset[str] = frozenset({"sign_flip", "scale", "noise", "constant", "label_flip"})
 """Faults of clients that send something else than their work, or learn from wrong labels."""
-
-OF_CLIENTS = OF_DEVICES | ATTACKS
-"""Faults that are none of frames."""
 
 LEAST_CRASHES = 0.001
 """The least share of clients that crash at an instant, but for none."""
@@ -103,7 +100,7 @@ class BaseFaultConfig(Config):
             )
         if kind in ATTACKS and probability is not None:
             raise fault("a client attacks always or never", "leave probability out, and write share")
-        if kind not in ("partition", *OF_CLIENTS, None) and probability is None:
+        if kind in OF_FRAMES - {"partition"} and probability is None:
             raise fault(f"it does not say how many frames {kind!r} is for", "add probability = 0.05, say")
         return probability
 
@@ -132,7 +129,7 @@ class BaseFaultConfig(Config):
     @classmethod
     def _is_of_frames(cls, direction: str, info: ValidationInfo) -> str:
         kind = info.data.get("kind")
-        if kind in OF_CLIENTS and direction != "both":
+        if kind not in (*OF_FRAMES, None) and direction != "both":
             raise fault(f"{kind!r} is of clients, and not of frames in one direction", "leave it out")
         return direction
 

@@ -14,7 +14,7 @@ from fedsim.fleet import Fleet
 from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.load import Load
 from fedsim.models import Architecture
-from fedsim.network.fault_settings import ATTACKS, FATAL, OF_DEVICES
+from fedsim.network.fault_settings import ATTACKS, FATAL, OF_FRAMES
 from fedsim.planning.rehearsal import QUANTILE_HEADINGS, quantiles
 from fedsim.plugins import name_of
 from fedsim.quoting import MAX_SHOWN, shortened
@@ -71,7 +71,7 @@ def faults(parts: Parts, last: RoundRow) -> TextTable:
         num_frames = sum(frames[way] for way in ways) * num_clients / len(parts.fleet)
         share = 1.0 if config.probability is None else config.probability
         struck = f"{share * num_frames:.3g} of {num_frames:.3g} frames of a round"
-        if config.kind in OF_DEVICES:
+        if config.kind not in OF_FRAMES:
             struck = f"{share * num_clients:.3g} clients at once"
         is_always = not config.at and not isfinite(config.lasts_s) and config.kind != "crash"
         when = "always" if is_always else f"from {duration(config.at)} on"

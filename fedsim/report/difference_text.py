@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
-from fedsim.network.fault_settings import OF_DEVICES
+from fedsim.network.fault_settings import OF_FRAMES
 from fedsim.quoting import shortened
 from fedsim.report.number_format import several
 from fedsim.report.run_difference import Differences, Parting, Record, RunDifference
@@ -198,7 +198,7 @@ def _evaluation(record: Mapping[str, Any]) -> str:
 
 
 def _fault(record: Mapping[str, Any]) -> str:
-    if record["fault"] not in OF_DEVICES:
+    if record["fault"] in OF_FRAMES:
         return f"{_frame(record)}: {record['fault']}"
     what = "crashes" if record["fault"] == "crash" else "is slow"
     return f"client {record['client']} {what}, at work on dispatch {record['dispatch']}"

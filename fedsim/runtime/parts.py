@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,7 +28,7 @@ from fedsim.fleet import Fleet
 from fedsim.models import Architecture
 from fedsim.models.flops import Operations
 from fedsim.network import NO_OVERHEAD, Carrier, NetworkPlugin, OverheadConfig
-from fedsim.network.fault_settings import ATTACKS, FATAL, OF_CLIENTS, BaseFaultConfig, Kind, RetryConfig
+from fedsim.network.fault_settings import ATTACKS, FATAL, OF_FRAMES, BaseFaultConfig, Kind, RetryConfig
 from fedsim.network.faults import FaultyCarrier, RunFault
 from fedsim.params import Array
 from fedsim.plugins import name_of
@@ -205,15 +206,16 @@ class Parts:
 
     def faults_of_frames(self) -> list[RunFault]:
         """Return the faults of the network."""
-        return self._faults(lambda kind: kind not in OF_CLIENTS)
+        return self._faults(lambda kind: kind in OF_FRAMES)
 
     def _faults(self, are_wanted: Callable[[Kind], bool]) -> list[RunFault]:
-        key = self.key.child("faults")
-        return [
-            RunFault(config, key.child(str(number)), self.clients_of(config.groups))
-            for number, config in enumerate(self.faults)
-            if are_wanted(config.kind)
-        ]
+        key, numbers, faults = self.key.child("faults"), Counter[str](), []
+        for config in self.faults:
+            if are_wanted(config.kind):
+                own = key.child(config.kind, str(numbers[config.kind]))
+                faults.append(RunFault(config, own, self.clients_of(config.groups)))
+            numbers[config.kind] += 1
+        return faults
 
     def clients_of(self, groups: Collection[str]) -> NDArray[np.bool_] | None:
         """Return which clients are of some groups or labels, ``[K]``; None for all."""

@@ -247,6 +247,23 @@ def test_run_starts_its_processes_itself(call: Call, here: Path, monkeypatch: py
     assert len(there) == len(memory) == 4
 
 
+def test_faults_of_frames_are_the_same_on_both_buses(
+    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(place for place in sys.path if place))
+    faults = [f'{{ kind = "{kind}", probability = 0.25 }}' for kind in ("loss", "corrupt", "duplicate")]
+    faults.append('{ kind = "delay", probability = 0.25, delay = "50 ms" }')
+    settings = [f"faults=[{', '.join(faults)}]", 'participation.retry={ times = 20, after = "20 ms" }']
+    options = [word for setting in settings for word in ("--set", setting)]
+    for name, bus in (("memory", ()), ("there", ("--bus", "http"))):
+        result = call("run", "tiny.toml", *options, *bus, "--verify", "--out", name, "--quiet")
+        assert result.exit_code == 0, result.output
+    memory, there = (summary(here / name) for name in ("memory", "there"))
+    assert there["model_hash"] == memory["model_hash"]
+    assert there["faults"] == memory["faults"]
+    assert len(there["faults"]) == 4
+
+
 def test_a_run_with_tokens_over_tls(shell: Shell, call: Call, here: Path, certify: Any) -> None:
     certificate, key = map(str, certify("server"))
     other = str(certify("other")[0])

@@ -198,24 +198,3 @@ def test_rates_are_their_probabilities() -> None:
             ends = (dispatch % 100, -1) if up else (-1, dispatch % 100)
             counts[one.strikes(Parcel(*ends, 8, None, dispatch // 100), 0)] += 1
     assert abs(counts[True] / 1e5 - 0.03) < 4 * (0.03 * 0.97 / 1e5) ** 0.5
-
-
-@pytest.mark.parametrize(
-    ("settings", "path", "problem"),
-    [
-        ({"kind": "loss"}, "probability", "does not say how many frames 'loss' is for"),
-        ({"kind": "loss", "probability": 1.5}, "probability", "less than or equal to 1"),
-        ({"kind": "partition", "probability": 0.5}, "probability", "for all frames"),
-        ({"kind": "delay", "probability": 0.5}, "delay", "does not say how late"),
-        ({"kind": "loss", "probability": 0.5, "delay": "1 s"}, "delay", "'loss' delays nothing"),
-        ({"kind": "partition", "for": "0 s"}, "for", "0"),
-        ({"kind": "partition", "at": "-1 s"}, "at", "-1"),
-        ({"kind": "partition", "for": "2 h", "every": "1 h"}, "for", "until it begins again"),
-        ({"kind": "partition", "every": "1 h"}, "for", "until it begins again"),
-        ({"kind": "flood"}, "kind", "'loss'"),
-    ],
-)
-def test_settings_that_cannot_be(settings: dict[str, Any], path: str, problem: str) -> None:
-    with pytest.raises(ValueError, match=problem) as raised:
-        FaultConfig.model_validate(settings)
-    assert raised.value.errors()[0]["loc"] == (path,)  # type: ignore[attr-defined]

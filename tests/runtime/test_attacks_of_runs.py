@@ -21,10 +21,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 WORLD = World()
 FOUND = {found.name: found.plugin for found in available("fedsim.algorithms")}
-NAMES = [
+QUICK = ("fedmd", "scaffold")
+OTHERS = [
     name
     for name, plugin in FOUND.items()
-    if issubclass(plugin, Algorithm) and name not in ("local", "centralized")
+    if issubclass(plugin, Algorithm) and name not in ("local", "centralized", *QUICK)
 ]
 
 
@@ -40,15 +41,11 @@ def test_attackers_send_the_same_in_every_way(kind: str) -> None:
     attacked = WORLD.check_every_way(make, workers=(2, 4), faults=attacks(kind))
     honest = WORLD.run(make())
     assert attacked.model_hash != honest.model_hash
-    assert attacked.trace_hash == honest.trace_hash or kind  # traces show accuracies, and no models
     assert attacked.totals == honest.totals
     assert WORLD.run(make(), faults=attacks(kind, share=0.0)).model_hash == honest.model_hash
 
 
-@pytest.mark.parametrize(
-    "name",
-    [name if name in ("fedmd", "scaffold") else pytest.param(name, marks=pytest.mark.slow) for name in NAMES],
-)
+@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
 def test_attackers_change_what_others_learn_under_every_algorithm(name: str) -> None:
     training = {} if name == "l2sgd" else {"epochs": 1}
     for kind in ("sign_flip", "label_flip"):
@@ -94,26 +91,3 @@ def test_attacks_that_cannot_be_are_refused(
     with pytest.raises(ScenarioError, match=expected) as caught:
         scenario(fault, **more)
     assert [one.path for one in caught.value.faults] == ["faults.0.kind"]
-
-
-@pytest.mark.parametrize(
-    ("fault", "key", "expected"),
-    [
-        ({"kind": "sign_flip"}, "share", "does not say how many clients attack"),
-        ({"kind": "sign_flip", "share": 1.5}, "share", "less than or equal to 1"),
-        ({"kind": "scale", "share": 0.5}, "factor", "does not say by which factor"),
-        ({"kind": "noise", "share": 0.5}, "deviation", "does not say how large the noise is"),
-        ({"kind": "constant", "share": 0.5}, "value", "does not say what attackers send"),
-        ({"kind": "loss", "probability": 0.1, "share": 0.5}, "share", "'loss' has no share"),
-        ({"kind": "noise", "share": 0.5, "deviation": 1, "at": "1 s"}, "at", "attack in all rounds"),
-        ({"kind": "noise", "share": 0.5, "deviation": 1, "every": "1 s"}, "every", "attack in all rounds"),
-        ({"kind": "noise", "share": 0.5, "deviation": 1, "for": "1 s"}, "for", "attack in all rounds"),
-        ({"kind": "sign_flip", "share": 0.5, "probability": 0.5}, "probability", "always or never"),
-        ({"kind": "sign_flip", "share": 0.5, "direction": "up"}, "direction", "not of frames"),
-        ({"kind": "slow", "factor": 0.5}, "factor", "no factor by which devices are slow"),
-    ],
-)
-def test_bad_settings_are_told(fault: dict[str, Any], key: str, expected: str) -> None:
-    with pytest.raises(ValueError, match=expected) as caught:
-        FaultConfig.model_validate(fault)
-    assert key in str(caught.value)

@@ -17,8 +17,9 @@ import json
 import logging
 import re
 import ssl as tls
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from types import MappingProxyType
 from typing import Any
@@ -28,6 +29,7 @@ from aiohttp import web
 from fedsim.bus.base import Delivery, Header, Log
 from fedsim.bus.http.access import Access, ClientRanges, bearer_token, is_loopback, names_loopback
 from fedsim.bus.http.channel import MAX_MESSAGE_BYTES, Channel
+from fedsim.bus.http.faulty_frames import ExposedFrame, FaultyFrames
 from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.messages import (
     FROM_CLIENT,
@@ -51,8 +53,10 @@ from fedsim.bus.ledger import Ledger, Outcome
 from fedsim.clock import Trace
 from fedsim.errors import DecodeError, RunError, UserError
 from fedsim.network import NO_OVERHEAD, OverheadConfig
+from fedsim.network.fault_settings import RetryConfig
+from fedsim.network.faults import RunFault
 from fedsim.quoting import MAX_SHOWN, shortened
-from fedsim.wire import SERVER, Kinds, Message, Packed
+from fedsim.wire import SERVER, Kinds, Message, Packed, pack
 
 VERSION_HEADER = "Fedsim-Protocol"
 """Header of every request and answer: the version of the protocol."""
@@ -106,6 +110,7 @@ class HttpServer:
         self._health = health
         self._records = TransferRecords(ledger, trace, overhead, log)
         self.rejected = self._records.rejected
+        self._faulty = FaultyFrames((), None, self._records)
         self._hand_over: Callable[[Delivery], object] = lambda delivery: None
         self._sessions: dict[str, Session] = {}
         self._hosts: dict[int, Session] = {}  # by client
@@ -158,6 +163,7 @@ class HttpServer:
                 ):
                     await self._change.wait()
         self.is_closing = True
+        self._faulty.close()
         self._changed()
         if self._lapsing is not None:
             self._lapsing.cancel()
@@ -190,10 +196,26 @@ class HttpServer:
         if self.is_closing:
             self._lost(dispatch, "the server has closed")
             return
+        if packed is None:
+            self._open(dispatch)
+        else:
+            self._faulty.meet(ExposedFrame(header, packed, num_bytes, partial(self._open, dispatch)))
+
+    def _open(self, dispatch: Dispatch, num_copies: int = 0) -> None:
+        """Hand a dispatch to the session of its client, now or once there is one."""
+        dispatch.num_copies, (client, number) = num_copies, dispatch.key
+        if number < self._newest[client]:  # a process counts on the order of numbers
+            self._records.sent(dispatch)
+            self._lost(dispatch, "a later dispatch was sent before")
+            return
         self._dispatches[dispatch.key] = dispatch
         if (session := self._hosts.get(client)) is not None:
             session.waiting.append(dispatch)
             session.offer(self.limits.window_bytes)
+
+    def meet_faults(self, faults: Sequence[RunFault], retry: RetryConfig | None) -> None:
+        """Let faults strike frames from now on."""
+        self._faulty = FaultyFrames(faults, retry, self._records)
 
     def feed(self, take: Callable[[Delivery], object]) -> None:
         """Give all replies to a function from now on, in order of arrival."""
@@ -234,6 +256,7 @@ class HttpServer:
 
     def seal(self) -> None:
         """Record nothing more in ledger and trace: later frames belong to no run."""
+        self._faulty.close()
         self._records.seal()
 
     def finish(self) -> None:
@@ -480,17 +503,24 @@ class HttpServer:
         _, _, spent_s, notes = reply.values
         self._records.reported(dispatch, spent_s, notes, reply.first_ns)
         self._forget(dispatch)
-        header, message = dispatch.header.reply(), None
-        if reply.body is not None:
-            num_bytes = len(reply.body)
-            try:
-                message = decode_frame(header, reply.body, self._kinds, self.limits.frame)
-            except DecodeError as error:
-                self._records.reject("decode", str(error))
-                self._records.received(header, None, num_bytes, shortened(error, MAX_SHOWN))
-                return
-            self._records.received(header, message, num_bytes)
-        self._hand_over(Delivery(header, message))
+        header = dispatch.header.reply()
+        if reply.body is None:
+            self._hand_over(Delivery(header, None))
+            return
+        num_bytes = len(reply.body)
+        try:
+            message = decode_frame(header, reply.body, self._kinds, self.limits.frame)
+        except DecodeError as error:
+            self._records.reject("decode", str(error))
+            self._records.received(header, None, num_bytes, shortened(error, MAX_SHOWN))
+            return
+
+        def arrive(num_copies: int) -> None:
+            self._records.received(header, packed, num_bytes, num_copies=num_copies)
+            self._hand_over(Delivery(header, message))
+
+        packed = pack(message)
+        self._faulty.meet(ExposedFrame(header, packed, num_bytes, arrive))
 
     def _take_answer(self, asked: Question, is_answer: bool, body: bytes) -> None:
         if is_answer:

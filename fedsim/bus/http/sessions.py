@@ -19,7 +19,8 @@ class Dispatch:
     """A dispatch until its reply is taken; ``packed`` and ``frame`` are None once it is settled.
 
     ``row`` is its open row in the ledger, ``began_ns`` when it was last sent, ``had_ns`` when it was
-    confirmed (each negative where there is none); ``channel`` is where it was queued last.
+    confirmed (each negative where there is none); ``channel`` is where it was queued last. ``num_copies`` is
+    how many further copies of it arrive by a fault.
     """
 
     header: Header
@@ -31,6 +32,7 @@ class Dispatch:
     began_ns: int = -1
     had_ns: int = -1
     channel: Channel | None = None
+    num_copies: int = 0
 
     @property
     def key(self) -> Key:

@@ -21,6 +21,8 @@ from fedsim.bus.http.sessions import Dispatch
 from fedsim.bus.ledger import Ledger, Outcome
 from fedsim.bus.memory import (
     CODED,
+    RETRY,
+    TRANSFER_COPY,
     TRANSFER_END,
     TRANSFER_START,
     coded_values,
@@ -30,8 +32,9 @@ from fedsim.bus.memory import (
 from fedsim.bus.reply_report import read
 from fedsim.clock import RecordKind, Trace, now_ns
 from fedsim.network import OverheadConfig
+from fedsim.network.faults import FAULT
 from fedsim.quoting import MAX_SHOWN, shortened
-from fedsim.wire import Message, Packed, pack
+from fedsim.wire import Packed
 
 UNREADABLE = "unreadable"
 """The kind, in ledger and trace, of a reply that cannot be decoded."""
@@ -65,16 +68,17 @@ class TransferRecords:
         """Record that a dispatch is sent; a repeated one has a record."""
         packed, frame = dispatch.packed, dispatch.frame
         if frame is not None and packed is not None and dispatch.began_ns < 0 and not self._is_sealed:
-            dispatch.row = self._enter(dispatch.header, packed, len(frame))
+            dispatch.row = self.enter(dispatch.header, packed, len(frame))
         # After the record, so that times are measured from it, and again after a break.
         dispatch.began_ns, dispatch.had_ns = now_ns(), -1
 
     def ended(self, dispatch: Dispatch, outcome: Outcome, cause: str = "") -> None:
-        """Record the outcome of a dispatch; only the first counts."""
+        """Record the outcome of a dispatch, and of its copies if it has arrived; only the first counts."""
         if dispatch.had_ns < 0:
             dispatch.had_ns = now_ns()
         if dispatch.row >= 0 and not self._is_sealed:
-            self._end(dispatch.header, dispatch.row, outcome, cause)
+            num_copies = dispatch.num_copies if outcome is Outcome.DELIVERED else 0
+            self.end(dispatch.header, dispatch.row, outcome, cause, num_copies)
             dispatch.row = -1
 
     def reported(
@@ -92,13 +96,22 @@ class TransferRecords:
         if any(spent_ns := _spent_ns(dispatch, spent_s, first_ns)):
             self._trace.record(SPENT, header.client, header.dispatch, *spent_ns)
 
-    def received(self, header: Header, message: Message | None, num_bytes: int, why: str = "") -> None:
+    def received(
+        self, header: Header, packed: Packed | None, num_bytes: int, why: str = "", num_copies: int = 0
+    ) -> None:
         """Record a reply that has arrived; the message of one that cannot be decoded is None."""
         if self._is_sealed:
             return
-        packed = None if message is None else pack(message)
-        outcome = Outcome.UNDECODABLE if message is None else Outcome.DELIVERED
-        self._end(header, self._enter(header, packed, num_bytes), outcome, why)
+        outcome = Outcome.UNDECODABLE if packed is None else Outcome.DELIVERED
+        self.end(header, self.enter(header, packed, num_bytes), outcome, why, num_copies)
+
+    def struck(self, header: Header, kind: str) -> None:
+        """Record that a fault shows at a frame."""
+        self._trace.record(FAULT, header.client, header.dispatch, header.sender >= 0, kind)
+
+    def tried_again(self, header: Header) -> None:
+        """Record that a frame which is about to end will be sent again."""
+        self._trace.record(RETRY, header.client, header.dispatch, header.sender >= 0)
 
     def _note(self, client: int, text: Any) -> None:
         try:
@@ -110,8 +123,8 @@ class TransferRecords:
             say = self._log.warning if level == "warning" else self._log.info
             say(event, client=client, **values, told_by="client")
 
-    def _enter(self, header: Header, packed: Packed | None, num_bytes: int) -> int:
-        """Record that a frame is sent; None stands for the message of one that cannot be decoded."""
+    def enter(self, header: Header, packed: Packed | None, num_bytes: int) -> int:
+        """Record that a frame is sent, and return its row; None stands for a message that is not readable."""
         up, of_message = header.sender >= 0, (UNREADABLE, 0, False)
         if packed is not None:
             of_message = packed.kind, packed.num_parameters, packed.is_data
@@ -125,9 +138,14 @@ class TransferRecords:
             self._trace.record(CODED, *coded_values(header, up, plain_bytes))
         return row
 
-    def _end(self, header: Header, row: int, outcome: Outcome, cause: str) -> None:
-        self._ledger.ended(now_ns(), row, outcome)
-        self._trace.record(TRANSFER_END, *transfer_end_values(header, header.sender >= 0, outcome, cause))
+    def end(self, header: Header, row: int, outcome: Outcome, cause: str, num_copies: int = 0) -> None:
+        """Record how a frame has ended, and so have further copies, which a fault has made of it."""
+        values = transfer_end_values(header, header.sender >= 0, outcome, cause)
+        for kind in (TRANSFER_END, *[TRANSFER_COPY] * num_copies):
+            if kind is TRANSFER_COPY:
+                self.struck(header, "duplicate")
+            self._ledger.ended(now_ns(), row, outcome)
+            self._trace.record(kind, *values)
 
 
 def _spent_ns(dispatch: Dispatch, spent_s: tuple[float, float], first_ns: int) -> tuple[int, int, int]:

@@ -79,25 +79,28 @@ class ServerPast:
             What records that the frames are lost that were under way.
         """
         headers, rows = dict[tuple[int, int], Header](), dict[Header, int]()
+        under_way = dict[Header, int]()
         for (kind, (_, at_ns, *values)), (following, after) in pairwise([*self.records, _NOTHING]):
             trace.repeat(kind, (at_ns, *values))
             if kind.name == "dispatch":
                 client, dispatch, round_, exchange, turn = values
                 headers[client, dispatch] = Header(SERVER, client, round_, exchange, dispatch, turn)
-            elif kind.name in ("transfer_start", "transfer_end"):
+            elif kind.name in ("transfer_start", "transfer_end", "transfer_copy"):
                 client, dispatch, up, *others = values
                 header = headers[client, dispatch]
                 header = header.reply() if up else header
                 if kind.name == "transfer_start":
                     plain_bytes = after[-1] if following.name == "coded" else None
-                    rows[header] = ledger.sent(at_ns, header, up, tuple(others), plain_bytes)
+                    row = ledger.sent(at_ns, header, up, tuple(others), plain_bytes)
+                    rows[header] = under_way[header] = row
                 else:
-                    ledger.ended(at_ns, rows.pop(header), Outcome[others[0].upper()])
+                    under_way.pop(header, None)
+                    ledger.ended(at_ns, rows[header], Outcome[others[0].upper()])
         self.end()
         self.records = ()  # which may be many
 
         def lose() -> None:
-            for header, row in rows.items():
+            for header, row in under_way.items():
                 ledger.ended(now_ns(), row, Outcome.LOST)
                 lost = transfer_end_values(header, header.sender >= 0, Outcome.LOST, STARTED_AGAIN)
                 trace.record(TRANSFER_END, *lost)

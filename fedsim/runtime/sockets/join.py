@@ -13,6 +13,7 @@ from fedsim.bus.http.state_versions import Marks, StateVersions
 from fedsim.bus.reply_report import MAX_NOTES, Note, Report, in_words
 from fedsim.clock import Trace, start_clock
 from fedsim.errors import DecodeError, FedsimError, RunError, UserError
+from fedsim.network.fault_settings import ATTACKS
 from fedsim.params import unwarned
 from fedsim.runtime import state_encoding
 from fedsim.runtime.clients.contexts import Contexts
@@ -172,7 +173,9 @@ async def host(
 ) -> None:
     """Host clients until the run is over; the connection stays as it is."""
     start_clock()
-    parts = replace(parts, faults=(), retry=None)
+    # Of frames the server decides, and devices are real here.
+    attacks = tuple(one for one in parts.faults if one.kind in ATTACKS)
+    parts = replace(parts, faults=attacks, retry=None)
     trace = Trace(keep=parts.verify)
     reports = Reports(trace)
 

@@ -1,8 +1,8 @@
 """The server's process of a run over sockets: the same actor, in real time.
 
 Leases, deadlines and pacing count real seconds. The scenario's speeds, links and presence of clients play no
-part, since processes have their own; durations of jobs neither. A client whose process is away is asked like
-any other and runs out of its lease.
+part, since processes have their own; durations of jobs and faults of clients neither. A client whose process
+is away is asked like any other and runs out of its lease.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from fedsim.clock import Trace, start_clock
 from fedsim.errors import DecodeError, RunError
 from fedsim.fleet import Fleet
 from fedsim.models import Architectures
+from fedsim.network.fault_settings import ATTACKS, OF_FRAMES
 from fedsim.params import Model, Tree, unwarned
 from fedsim.quoting import MAX_SHOWN, quoted, shortened
 from fedsim.runtime import state_encoding
@@ -124,13 +125,19 @@ def _alike(left: Tree, right: Tree) -> bool:
 
 
 def unused(parts: Parts) -> str | None:
-    """Return a remark on settings of the fleet that have no effect in real time."""
+    """Return a remark on settings that have no effect in real time."""
     ignored = []
     if not parts.fleet.is_always_there:
         ignored.append("availability")
     if parts.fleet.drops_out:
         ignored.append("drop_out")
-    remarks = ["[[faults]] play no part over sockets"] if parts.faults else []
+    kinds = dict.fromkeys(one.kind for one in parts.faults if one.kind not in OF_FRAMES | ATTACKS)
+    remarks = []
+    if kinds:
+        remarks.append(
+            f"[[faults]] of the kind {' and '.join(map(repr, kinds))} play no part over sockets: client "
+            "processes have their own speed, and crash by themselves"
+        )
     if ignored:
         remarks.append(
             f"{' and '.join(ignored)} of [[fleet]] play no part over sockets: clients are there as their "
@@ -178,7 +185,7 @@ async def serve(
         start_clock(began_ns)
         # Who is there is for the sockets to say, not for a model.
         fleet = Fleet(parts.fleet.groups, parts.fleet.server, parts.fleet.server_model)
-        present = replace(parts, fleet=fleet, faults=(), retry=None)
+        present = replace(parts, fleet=fleet)
         initial, tasks = parts.initial(), Tasks()
         recorder = Recorder(parts.data.num_clients, ledger, trace, log, watch)
         observe(recorder, parts)
@@ -195,6 +202,7 @@ async def serve(
         await _gather(parts, server, wait_s, log)
         states.look()
         start_clock(began_ns)
+        server.meet_faults(parts.faults_of_frames(), parts.retry)
         log.info("start", after_round=recorder.rows[-1].round if recorder.rows else 0)
         if lose is not None:
             lose()

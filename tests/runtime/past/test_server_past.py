@@ -12,6 +12,7 @@ import pytest
 from fedsim.bus import Ledger
 from fedsim.clock import Trace
 from fedsim.clock.event_trace import stored_records
+from fedsim.network.fault_settings import FaultConfig, RetryConfig
 from fedsim.report.checkpoints import pack_snapshot
 from fedsim.runtime.past.server_past import STARTED_AGAIN, ServerPast, ServerSnapshot
 from fedsim.runtime.policies.pacing.asynchronous import Buffered, BufferedConfig
@@ -63,10 +64,19 @@ def first(make: Callable[[], Any]) -> tuple[RunResult, Keeping]:
     return result, keeping
 
 
+STRUCK: dict[str, Any] = {
+    "faults": [
+        FaultConfig.model_validate({"kind": kind, "probability": 0.3}) for kind in ("loss", "duplicate")
+    ],
+    "retry": RetryConfig.model_validate({"times": 30, "after": "1 s"}),
+}
+
+
 @pytest.mark.parametrize("number", range(ROUNDS - 1))
-def test_a_server_ends_as_if_it_had_never_stopped(number: int) -> None:
+@pytest.mark.parametrize("changes", [{}, STRUCK], ids=["", "with faults"])
+def test_a_server_ends_as_if_it_had_never_stopped(number: int, changes: dict[str, Any]) -> None:
     def make() -> Any:
-        return parts("fedavg", rounds=ROUNDS)
+        return parts("fedavg", rounds=ROUNDS, **changes)
 
     whole, keeping = first(make)
     past, told = keeping.past(number)
@@ -88,6 +98,12 @@ def test_a_server_ends_as_if_it_had_never_stopped(number: int) -> None:
     assert all(record[0] >= past.at_ns for record in trace.kept[count:])
     assert past.firsts == Counter(record[2] for record in trace.kept[:count] if record[1] == "dispatch")
     assert not result.drops
+    assert result.faults == whole.faults
+    assert set(result.faults) == {one.kind for one in changes.get("faults", ())}
+    for name in ("arrivals", "outcome"):
+        assert Counter(result.ledger.columns()[name].tolist()) == Counter(
+            whole.ledger.columns()[name].tolist()
+        )
 
 
 def test_dispatches_that_were_open_count_as_dropped() -> None:

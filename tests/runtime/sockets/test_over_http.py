@@ -11,8 +11,10 @@ import pytest
 
 from fedsim.algorithms.base import Algorithm
 from fedsim.bus.http.state_folder import StateFolder
+from fedsim.clock import Trace
 from fedsim.data.federated import Holdings
 from fedsim.engine.training_config import TrainingConfig
+from fedsim.network.fault_settings import FaultConfig, RetryConfig
 from fedsim.network.overhead import CHUNK_BYTES
 from fedsim.plugins import available
 from fedsim.runtime.parts import Parts
@@ -127,6 +129,40 @@ def test_each_reply_is_merged_once_under(fault: str) -> None:
     assert not there.rejections
     # One row for each dispatch and reply, however often it travelled.
     assert there.ledger.outcomes()["delivered"] == len(there.ledger) == 2 * CLIENTS * 4
+
+
+STRUCK = [
+    {"kind": "loss", "probability": 0.2},
+    {"kind": "corrupt", "probability": 0.15},
+    {"kind": "delay", "probability": 0.4, "delay": "2 s"},
+    {"kind": "duplicate", "probability": 0.4},
+]
+
+
+@pytest.mark.parametrize("times", [0, 1, 9], ids=["not again", "once more", "until it arrives"])
+@pytest.mark.parametrize("name", ["scaffold", pytest.param("fedmd", marks=pytest.mark.slow)])
+def test_faults_of_frames_are_those_of_memory(name: str, times: int) -> None:
+    """Frames are lost, sent again and doubled alike, and what arrives gives the same models."""
+
+    def make() -> Parts:
+        faults = tuple(FaultConfig.model_validate(one) for one in STRUCK)
+        retry = RetryConfig.model_validate({"times": times, "after": "1 s"}) if times else None
+        return parts(name, rounds=6, faults=faults, retry=retry, verify=True)
+
+    trace = Trace(keep=True)
+    here, (there, world) = run(make(), trace=trace), over_http(make, SHARES)
+    assert there.model_hash == here.model_hash
+    assert there.faults == here.faults
+    assert set(there.faults) == {str(one["kind"]) for one in STRUCK}
+    assert there.drops == here.drops
+    assert bool(there.drops) == (times < 9)
+    assert payload(there) == payload(here)
+    assert there.ledger.outcomes() == here.ledger.outcomes()
+    assert there.by_client["merged"].tolist() == here.by_client["merged"].tolist()
+    assert not world.server.rejected
+    kinds = [Counter(record[1] for record in kept) for kept in (trace.kept, world.trace.kept)]
+    for kind in ("retry", "transfer_start", "transfer_end", "transfer_copy"):
+        assert kinds[0][kind] == kinds[1][kind]
 
 
 def test_work_without_frames_is_seen_too() -> None:

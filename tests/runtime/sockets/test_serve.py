@@ -16,6 +16,7 @@ from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.errors import RunError
 from fedsim.fleet import Fleet
+from fedsim.network.fault_settings import FaultConfig
 from fedsim.params import Model
 from fedsim.runtime.clients.held import Held
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
@@ -141,6 +142,21 @@ def test_presence_of_the_scenario_plays_no_part(world: Any) -> None:
     result, sockets = over_http(lambda: away, ["0-2"])
     assert [row.merged for row in result.rounds] == [3]
     assert len(sockets.log.of("real time")) == 1
+
+
+def test_faults_of_devices_play_no_part(world: Any) -> None:
+    crash, slow = [
+        FaultConfig.model_validate(one)
+        for one in ({"kind": "crash", "at": "1 ns", "every": "10 ms"}, {"kind": "slow", "factor": 1000})
+    ]
+    late = FaultConfig.model_validate({"kind": "delay", "probability": 1.0, "delay": "1 ms"})
+    parts = world.make_parts(world.Scripted(), faults=(late, crash, slow), verify=False)
+    assert "'crash' and 'slow' play no part over sockets" in str(unused(parts))
+    assert unused(replace(parts, faults=(late,))) is None
+    result, _ = over_http(lambda: parts, ["0-2"])
+    assert [row.merged for row in result.rounds] == [3]
+    assert result.faults == {"delay": 6}
+    assert result.simulated_s < 100
 
 
 def test_leases_and_deadlines_are_real(world: Any) -> None:
