@@ -28,7 +28,8 @@ Payloads are bytes for one client in a round, at the default parameters and with
 S is a model of the client's architecture (4 for each parameter and running statistic, 8 for each counter), d
 its parameters, N the classes, p the public samples of a round, n the client's training samples. *Mixed* says
 whether clients may have different architectures, *personal* whether they end with models of their own,
-*asynchronous* whether stale replies can be merged, as asynchronous pacings do."""
+*asynchronous* whether stale replies can be merged, as asynchronous pacings do, *robust* whether `aggregation` may
+replace its mean; the reasons why not are below the tables."""
 PAPER = re.compile(r"[A-Z][^.:]*(et al\.)?: .*?(\(arXiv \d{4}\.\d{5}\)|(19|20)\d\d(?! \(arXiv))")
 """Authors, title, venue and year."""
 HEADINGS = (
@@ -41,6 +42,7 @@ HEADINGS = (
     "public set",
     "personal",
     "asynchronous",
+    "robust",
 )
 
 
@@ -58,10 +60,17 @@ def _sections() -> Iterator[str]:
         table = TextTable(HEADINGS, rows, text_columns=frozenset(range(len(HEADINGS))))
         yield from ("", f"## {kind.capitalize()}", "", to_markdown(table))
         yield from (f"- {says(cls)}" for cls in of_kind.values())
+    yield from ("", "## Why some can have no other aggregation", "")
+    reasons: dict[str, list[str]] = {}
+    for name, cls in algorithms.items():
+        if cls.own_aggregation is not None:
+            reasons.setdefault(cls.own_aggregation, []).append(f"`{name}`")
+    yield from (f"- {why}: {', '.join(names)}" for why, names in reasons.items())
 
 
 def _cells(name: str, cls: type[Algorithm[Any, Any, Any]], about: About) -> list[str]:
     flags = (cls.mixed_architectures, cls.needs_public, about.personal, cls.discounted is not None)
+    flags += (cls.own_aggregation is None,)
     words = ["yes" if flag else "no" for flag in flags]
     return [f"`{name}`", about.down, about.up, about.client, about.server, *words]
 
