@@ -28,8 +28,8 @@ Payloads are bytes for one client in a round, at the default parameters and with
 S is a model of the client's architecture (4 for each parameter and running statistic, 8 for each counter), d
 its parameters, N the classes, p the public samples of a round, n the client's training samples. *Mixed* says
 whether clients may have different architectures, *personal* whether they end with models of their own,
-*asynchronous* whether stale replies can be merged, as asynchronous pacings do, *robust* whether `aggregation` may
-replace its mean; the reasons why not are below the tables."""
+*asynchronous* whether stale replies can be merged, as asynchronous pacings do, *robust* whether `aggregation`
+may replace its mean; the reasons why not are below the tables."""
 PAPER = re.compile(r"[A-Z][^.:]*(et al\.)?: .*?(\(arXiv \d{4}\.\d{5}\)|(19|20)\d\d(?! \(arXiv))")
 """Authors, title, venue and year."""
 HEADINGS = (
@@ -69,8 +69,8 @@ def _sections() -> Iterator[str]:
 
 
 def _cells(name: str, cls: type[Algorithm[Any, Any, Any]], about: About) -> list[str]:
-    flags = (cls.mixed_architectures, cls.needs_public, about.personal, cls.discounted is not None)
-    flags += (cls.own_aggregation is None,)
+    is_stale, is_robust = cls.discounted is not None, cls.own_aggregation is None
+    flags = (cls.mixed_architectures, cls.needs_public, about.personal, is_stale, is_robust)
     words = ["yes" if flag else "no" for flag in flags]
     return [f"`{name}`", about.down, about.up, about.client, about.server, *words]
 

@@ -4,8 +4,9 @@ While such a fault is on, a device works at 1/``factor`` of its speed; the facto
 So a job that is under way when a fault begins or ends is slowed only for its part. Which clients a fault with
 a ``probability`` slows down is drawn by the client and the instant at which it begins.
 
-Work is what a device does in a nanosecond at full speed. It is counted in fractions, so it does not depend on
-where it is interrupted; a job ends at the first whole nanosecond at which its work is done.
+Work is counted in nanoseconds at full speed, with fractions, so it makes no difference where it is
+interrupted. A job ends at the first whole nanosecond at which its work is done. Forecasts of clients
+(:mod:`fedsim.runtime.clients.forecast`) know nothing of slow devices.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ import numpy as np
 
 from fedsim.network.faults import NEVER_NS, RunFault
 from fedsim.params import Array
+
+_FOREVER_NS = 2**99
+"""After the end of all work, ns."""
 
 
 class Slowdowns:
@@ -34,7 +38,7 @@ class Slowdowns:
         """Return when a client has done some work that it begins at an instant, ns."""
         left = Fraction(work)
         for from_ns, until_ns, factor in self._spans(client, began_ns):
-            if until_ns >= NEVER_NS or left * factor <= until_ns - from_ns:
+            if left * factor <= until_ns - from_ns:
                 return from_ns + ceil(left * factor)
             left -= (until_ns - from_ns) / factor
         raise AssertionError  # the last span has no end
@@ -72,5 +76,6 @@ class Slowdowns:
                 until_ns = min(until_ns, changes_ns)
                 if began_ns is not None and one.strikes_client(client, began_ns):
                     factor *= Fraction(one.config.factor or 1)
+            until_ns = until_ns if until_ns < NEVER_NS else _FOREVER_NS
             yield at_ns, until_ns, factor
             at_ns = until_ns

@@ -34,8 +34,8 @@ OF_FRAMES: frozenset[str] = FATAL | {"duplicate", "delay"}
 ATTACKS: frozenset[str] = frozenset({"sign_flip", "scale", "noise", "constant", "label_flip"})
 """Faults of clients that send something else than their work, or learn from wrong labels."""
 
-LEAST_CRASHES = 0.001
-"""The least share of clients that crash at an instant, but for none."""
+LEAST_STRUCK = 0.001
+"""The least share of clients that crash at an instant or are slow from it on, but for none."""
 
 LEAST_APART_S = 1.0
 """The least time after which devices slow down again, s."""
@@ -90,9 +90,10 @@ class BaseFaultConfig(Config):
     @classmethod
     def _suits(cls, probability: float | None, info: ValidationInfo) -> float | None:
         kind = info.data.get("kind")
-        if kind == "crash" and probability is not None and 0 < probability < LEAST_CRASHES:
+        if kind in ("crash", "slow") and probability is not None and 0 < probability < LEAST_STRUCK:
             raise fault(
-                f"each crash is looked for, and {probability:g} is rare", f"write {LEAST_CRASHES} or more"
+                f"clients that are struck are searched for, and {probability:g} is rare",
+                f"write {LEAST_STRUCK} or more",
             )
         if kind == "partition" and probability is not None:
             raise fault(

@@ -116,7 +116,7 @@ def test_work_that_is_interrupted_ends_as_if_it_went_on(
     assert slowdowns.end_ns(0, middle, left) == end
 
 
-@given(st.integers(0, 40), st.integers(0, 40), st.floats(0, 1))
+@given(st.integers(0, 40), st.integers(0, 40), st.just(0.0) | st.floats(0.001, 1))
 def test_a_cohort_is_struck_as_its_clients_are(began: int, lasts: int, probability: float) -> None:
     others = np.array([True, False, True])
     slowdowns = Slowdowns([slow(2, others, probability=probability, **WINDOW), slow(3, at="30 s")])
@@ -135,6 +135,7 @@ def test_a_cohort_is_struck_as_its_clients_are(began: int, lasts: int, probabili
         ({"kind": "slow"}, "factor", "does not say how slow"),
         ({"kind": "slow", "factor": 1}, "factor", "greater than 1"),
         ({"kind": "loss", "probability": 0.5, "factor": 2}, "factor", "'loss' slows no device down"),
+        ({"kind": "slow", "factor": 2, "probability": 1e-6}, "probability", "is rare"),
         ({"kind": "slow", "factor": 2, "direction": "up"}, "direction", "'slow' is of clients"),
         ({"kind": "slow", "factor": 2, "every": "1 s"}, "for", "until it begins again"),
         ({"kind": "slow", "factor": 2, "for": "1 ms", "every": "2 ms"}, "every", "that is often"),
