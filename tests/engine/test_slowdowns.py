@@ -127,21 +127,3 @@ def test_a_cohort_is_struck_as_its_clients_are(began: int, lasts: int, probabili
         for times in zip(clients.tolist(), began_ns.tolist(), ended_ns.tolist(), strict=True)
     ]
     assert slowdowns.strike_any(clients, began_ns, ended_ns) == any(each)
-
-
-@pytest.mark.parametrize(
-    ("settings", "path", "problem"),
-    [
-        ({"kind": "slow"}, "factor", "does not say how slow"),
-        ({"kind": "slow", "factor": 1}, "factor", "greater than 1"),
-        ({"kind": "loss", "probability": 0.5, "factor": 2}, "factor", "'loss' slows no device down"),
-        ({"kind": "slow", "factor": 2, "probability": 1e-6}, "probability", "is rare"),
-        ({"kind": "slow", "factor": 2, "direction": "up"}, "direction", "'slow' is of clients"),
-        ({"kind": "slow", "factor": 2, "every": "1 s"}, "for", "until it begins again"),
-        ({"kind": "slow", "factor": 2, "for": "1 ms", "every": "2 ms"}, "every", "that is often"),
-    ],
-)
-def test_settings_that_cannot_be(settings: dict[str, Any], path: str, problem: str) -> None:
-    with pytest.raises(ValueError, match=problem) as raised:
-        FaultConfig.model_validate(settings)
-    assert raised.value.errors()[0]["loc"] == (path,)  # type: ignore[attr-defined]

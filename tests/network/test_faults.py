@@ -12,7 +12,7 @@ from fedsim import clock
 from fedsim.clock import Trace, now_s, sleep_for
 from fedsim.network.base import Departures, Links, LonePassage, Parcel
 from fedsim.network.fault_settings import FaultConfig
-from fedsim.network.faults import FaultyCarrier, RunFault, SPOILT
+from fedsim.network.faults import SPOILT, FaultyCarrier, RunFault
 from fedsim.network.naive import NaiveCarrier
 from fedsim.rng import Key
 
