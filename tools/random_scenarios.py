@@ -81,6 +81,8 @@ def random_scenario(seed: int) -> RandomScenario:
     if dice.child("faulty").chance(0.3):
         labels = [one["name"] for one in fleet if "name" in one]
         scenario["faults"] = _faults(dice.child("faults"), labels)
+        if algorithm not in WITHOUT_COHORT and dice.child("attack").chance(0.3):
+            scenario["faults"].append(_attack(dice.child("attacks"), data_name, labels))
         if any(one["kind"] in ("loss", "corrupt", "partition") for one in scenario["faults"]):
             retry = {
                 "times": dice.child("times").whole(1, 3),
@@ -94,6 +96,9 @@ def random_scenario(seed: int) -> RandomScenario:
     )
     _make_fit(scenario)
     _pace_otherwise(dice.child("pacing"), scenario, num_clients)
+    stale = scenario["participation"]["pacing"]["params"].get("staleness", "constant")
+    if PLUGINS[algorithm].own_aggregation is None and stale == "constant":
+        scenario |= dice.child("aggregation").some(0.2, aggregation=_aggregation(dice.child("rule")))
     split, evaluation = scenario["data"].get("split"), scenario["evaluation"]
     has_classes = not is_null and data_name not in ("sizes", "synthetic_regression")
     if has_classes and evaluation.get("every") != 0:
@@ -372,7 +377,7 @@ def _codec(dice: Dice, algorithm: str) -> Table:
     }
 
 
-def _faults(dice: Dice, groups: Sequence[str]) -> Sequence[Table]:
+def _faults(dice: Dice, groups: Sequence[str]) -> list[Table]:
     faults = list[Table]()
     for _ in range(dice.whole(1, 3)):
         kind = dice.pick("loss", "duplicate", "delay", "corrupt", "partition", "crash", "slow")
@@ -401,6 +406,31 @@ def _faults(dice: Dice, groups: Sequence[str]) -> Sequence[Table]:
             one |= dice.some(0.5, every=dice.pick("2 s", "1 min"))
         faults.append(one)
     return faults
+
+
+def _attack(dice: Dice, data_name: str, groups: Sequence[str]) -> Table:
+    settings: dict[str, Table] = {
+        "sign_flip": {},
+        "scale": {"factor": dice.pick(-3, 0, 10)},
+        "noise": {"deviation": dice.pick(0.01, 1)},
+        "constant": {"value": dice.pick(0, 0.1)},
+    }
+    if data_name != "synthetic_regression":
+        settings["label_flip"] = {}
+    kind = dice.pick(*settings)
+    attack = {"kind": kind, "share": dice.pick(0.0, 0.3, 0.5, 1.0)} | settings[kind]
+    return attack | (dice.some(0.3, groups=[dice.pick(*groups)]) if groups else {})
+
+
+def _aggregation(dice: Dice) -> str | Table:
+    return dice.pick(
+        "median",
+        {"name": "trimmed_mean", "params": {"f": 0}},
+        {"name": "krum", "params": {"f": 0}},
+        {"name": "multi_krum", "params": {"f": 0}},
+        {"name": "geometric_median", "params": {"steps": dice.whole(1, 4)}},
+        {"name": "norm_clipping", "params": {"c": dice.pick(0.01, 1.0)}},
+    )
 
 
 def _participation(dice: Dice, num_clients: int) -> Table:

@@ -229,6 +229,16 @@ def column_of(cause: str) -> str:
     return "dropped_" + re.sub(r"[^A-Za-z0-9_]+", "_", cause)
 
 
+def _faults(run: RunFolder, seen: Seen) -> dict[str, int]:
+    """Return how many faults of each kind have struck; of attacks, merged replies of attackers."""
+    counts = Counter[str](record["fault"] for record in seen.records["fault"])
+    attacks = {row["client"]: row.get("attack") for row in run.tables["clients"]}
+    counts.update(dict.fromkeys(filter(None, attacks.values()), 0))
+    merged = (attacks[one.client] for one in seen.dispatches.values() if one.outcome == "merged")
+    counts.update(filter(None, merged))
+    return dict(counts)
+
+
 def recomputed(run: RunFolder, seen: Seen) -> Row:
     """Return the summary."""
     scenario = run.scenario
@@ -281,11 +291,7 @@ def recomputed(run: RunFolder, seen: Seen) -> Row:
             "wasted": wasted_bytes(seen, seen.frames),
         },
         "drops_by_cause": dict(Counter(one.cause for one in dispatches if one.cause is not None)),
-        **(
-            {"faults": dict(Counter(record["fault"] for record in seen.records["fault"]))}
-            if "faults" in scenario
-            else {}
-        ),
+        **({"faults": _faults(run, seen)} if "faults" in scenario else {}),
         "wasted": {
             "work": _share(time["wasted_s"], sum(time[f"{phase}_s"] for phase in PHASES[:3])),
             "payload": _share(
