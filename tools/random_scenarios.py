@@ -422,7 +422,7 @@ def _attack(dice: Dice, data_name: str, groups: Sequence[str]) -> Table:
     return attack | (dice.some(0.3, groups=[dice.pick(*groups)]) if groups else {})
 
 
-def _aggregation(dice: Dice) -> str | Table:
+def _aggregation(dice: Dice) -> Any:
     return dice.pick(
         "median",
         {"name": "trimmed_mean", "params": {"f": 0}},
