@@ -17,16 +17,17 @@ import contextlib
 import multiprocessing
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from check_random_runs import Verdict, check, differences, examine, options
 from random_scenarios import random_scenario
 
-from fedsim.errors import OutputError, RunError, UserError
+from fedsim.errors import OutputError, RunError, ScenarioError, UserError
 from fedsim.report.continued_runs import extended_plan
 from fedsim.report.forked_runs import forked
 from fedsim.report.keep_checkpoints import CheckpointKeeper
@@ -35,6 +36,15 @@ from fedsim.report.record_run import record
 from fedsim.report.summary import read_summary
 from fedsim.rng import Key
 from fedsim.scenario import Plan, load_scenario
+
+CHANGES: Sequence[tuple[str, Any]] = (
+    ("participation.selector", "uniform"),
+    ("participation.selector", "by_size"),
+    ("participation.workload", "fixed"),
+    ("participation.on_leave", "restart"),
+    ("aggregation", "median"),
+)
+"""Settings that forks change beside the learning rate, one each."""
 
 MORE_ROUNDS = 3
 """Rounds beside those of the random scenario."""
@@ -82,10 +92,13 @@ def _forked(seed: int, lr: float) -> Iterator[str]:
         return
     at_s = float(draws.choice(ends_s))
     shutil.copytree(whole, "bare", ignore=shutil.ignore_patterns("checkpoints"))
-    slower = {"training.lr": lr / 2}
-    forks = {"same": (whole, {}), "kept": (whole, slower), "anew": (Path("bare"), slower)}
-    for name, (folder, changes) in forks.items():
-        plan, place = forked(folder, at_s, changes, Path(name))
+    changes = {"training.lr": lr / 2, **dict([CHANGES[int(draws.integers(len(CHANGES)))]])}
+    forks = {"same": (whole, {}), "kept": (whole, changes), "anew": (Path("bare"), changes)}
+    for name, (folder, changed) in forks.items():
+        try:
+            plan, place = forked(folder, at_s, changed, Path(name))
+        except ScenarioError:  # the other settings do not suit all scenarios
+            plan, place = forked(folder, at_s, changed and {"training.lr": lr / 2}, Path(name))
         record(plan, place, goes_on=True, tell=_ignore)
     yield from _compared("forked", "whole", "same")
     yield from _compared("forked without a checkpoint", "kept", "anew")

@@ -35,7 +35,7 @@ _OF_ROUNDS = ("run.rounds", "participation.clients_per_round", "participation.pa
 _OF_OPTIMISER = ("training.optimiser", "training.momentum", "training.keep_optimiser", "training.schedule.")
 CHANGEABLE = (
     *("training.", "evaluation.every", "evaluation.every_s", "run.name", "run.save_models"),
-    *("participation.workload.params.", "participation.selector.params."),
+    *("aggregation.", "participation.workload.", "participation.selector.", "participation.on_leave"),
     *(*_OF_ROUNDS, *SAME_RESULTS),
 )
 """Settings that a fork may change; with a dot at the end, those of a table."""

@@ -32,6 +32,7 @@ def change(parts: Parts, settings: Settings) -> None:
     for name, later in settings.items():
         now = getattr(parts, name)
         if isinstance(now, Plugin):
+            now.__class__ = type(later)
             vars(now).clear()  # what it has found out for the settings before
             vars(now).update(vars(later))
         else:

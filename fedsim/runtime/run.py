@@ -156,4 +156,4 @@ def _presence(parts: Parts, bus: MemoryBus, engine: Engine, host: ClientHost, tr
         host.abandon(client)
         bus.cancel(client, cause)
 
-    return Churn(parts.fleet, parts.on_leave, (bus, engine), give_up, trace, parts.key, crashes)
+    return Churn(parts, (bus, engine), give_up, trace, parts.key, crashes)

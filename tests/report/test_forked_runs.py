@@ -122,9 +122,15 @@ def test_forks_of_one_round_in_a_row_have_the_last_settings(whole: Path, tmp_pat
             {"participation.pacing.params": {"concurrency": 1, "buffer": 1, "staleness": "constant"}},
         ),
         ({"name": "lagged", "params": {"concurrency": 3}}, {"run.rounds": 7, "evaluation.every_s": 0.1}),
+        ("synchronous", {"aggregation": {"name": "norm_clipping", "params": {"c": 0.01}}}),
+        ("synchronous", {"participation.selector": "by_size"}),
+        (
+            "synchronous",
+            {"training.epochs": 3, "participation.workload": "variable_epochs"},
+        ),
     ],
 )
-def test_rounds_cohorts_and_pacings_change(
+def test_what_decides_each_round_changes(
     tiny: dict[str, Any], tmp_path: Path, pacing: Any, changes: dict[str, Any]
 ) -> None:
     whole = run(

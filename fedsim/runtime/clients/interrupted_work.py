@@ -17,14 +17,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from math import inf, isfinite, log
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from fedsim.clock import RecordKind, Trace, call_after, now_ns, now_s
 from fedsim.clock.loop import to_ns
-from fedsim.fleet import Fleet
 from fedsim.network.faults import FAULT, NEVER_NS
 from fedsim.rng import Key
 from fedsim.runtime.clients.crashes import Crashes
+
+if TYPE_CHECKING:
+    from fedsim.runtime.parts import Parts
 
 LEAVE = RecordKind("leave", ("client", "policy"))
 RETURN = RecordKind("return", ("client",))
@@ -75,8 +77,7 @@ class Churn:
     """Watches the clients at work.
 
     Attributes:
-        fleet: Whose availability and hazards.
-        on_leave: What becomes of work.
+        parts: Whose fleet has the availability and the hazards, and what becomes of work.
         pausables: Bus and engine.
         give_up: Ends a client's work for good, naming the cause.
         trace: Where comings and goings are recorded.
@@ -84,8 +85,7 @@ class Churn:
         crashes: When clients crash; None if they do not.
     """
 
-    fleet: Fleet
-    on_leave: OnLeave
+    parts: Parts
     pausables: tuple[Pausable, ...]
     give_up: Callable[[int, str], None]
     trace: Trace
@@ -95,7 +95,7 @@ class Churn:
 
     @cached_property
     def _drops_out(self) -> bool:
-        return self.fleet.drops_out
+        return self.parts.fleet.drops_out
 
     def expect(self, client: int, dispatch: int) -> bool:
         """A client is at work on a dispatch from now on; say whether it is, and not lost at once."""
@@ -130,7 +130,7 @@ class Churn:
             return False
         at_s, until_s = started_ns / 1e9, until_ns / 1e9
         while at_s <= until_s:
-            is_there, next_s = self.fleet.availability.look(client, at_s)
+            is_there, next_s = self.parts.fleet.availability.look(client, at_s)
             if not is_there:
                 return False
             at_s = max(next_s, at_s + 1e-9)
@@ -141,7 +141,7 @@ class Churn:
 
     def _lasts_s(self, client: int, dispatch: int) -> float:
         """Return how long a device is at work on a dispatch before it drops out, s."""
-        if self._drops_out and (hazard_per_s := self.fleet.device(client).drop_out_per_s):
+        if self._drops_out and (hazard_per_s := self.parts.fleet.device(client).drop_out_per_s):
             return -log(self.key.child("drop_out", client, dispatch).uniform()) / hazard_per_s
         return inf
 
@@ -165,17 +165,17 @@ class Churn:
     def _look(self, client: int) -> None:
         """See whether a client is there, act on a change, and look again when it may change next."""
         watched, at_s = self._watched[client], now_s()
-        is_there, next_s = self.fleet.availability.look(client, at_s)
+        is_there, next_s = self.parts.fleet.availability.look(client, at_s)
         is_away = not is_there
         if is_away != watched.is_away:
             watched.is_away = is_away
             if not is_away:
                 self._come(client)
-            elif self.on_leave == "lost":
+            elif self.parts.on_leave == "lost":
                 self._abandon(client, "left")
                 return
             else:
-                self.trace.record(LEAVE, client, self.on_leave)
+                self.trace.record(LEAVE, client, self.parts.on_leave)
                 for hazard in watched.dispatches.values():
                     hazard.stop()
                 for one in self.pausables:
@@ -189,7 +189,7 @@ class Churn:
         for hazard in self._watched[client].dispatches.values():
             hazard.go_on()
         for one in self.pausables:
-            one.resume(client, restart=self.on_leave == "restart")
+            one.resume(client, restart=self.parts.on_leave == "restart")
 
     def _await_crash(self, client: int) -> None:
         """Let a client crash when it is time to; it cannot while it is away."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import inf, log
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -242,7 +243,8 @@ def staying(fleet: Any, at_s: float, of: Mapping[tuple[int, int], Sequence[int]]
     """Return who stays, by client and dispatch, from a time until each of some instants, ns."""
 
     async def main() -> list[list[bool]]:
-        churn = Churn(fleet, "lost", (), lambda client, cause: None, Trace(), Key.root(0))
+        parts: Any = SimpleNamespace(fleet=fleet, on_leave="lost")
+        churn = Churn(parts, (), lambda client, cause: None, Trace(), Key.root(0))
         await clock.sleep_until(at_s)
         return [[churn.stays(*who, until_ns) for until_ns in instants] for who, instants in of.items()]
 
