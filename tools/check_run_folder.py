@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise, zip_longest
 from typing import Any
@@ -53,6 +53,8 @@ def faults_of(run: RunFolder) -> list[str]:
     dispatches = seen.dispatches.values()
     return [
         *_order_faults(run),
+        *_retry_faults(run, seen),
+        *_idle_faults(run, seen),
         *_summary_faults(run.summary, recomputed(run, seen), run.log),
         *_rows("dispatches", tables["dispatches"], (_dispatch_row(one, labels) for one in dispatches)),
         *_rows("messages", tables["messages"], seen.frames),
@@ -101,6 +103,34 @@ def _order_faults(run: RunFolder) -> Iterator[str]:
     for before, after in pairwise(run.records):
         if after["at_ns"] < before["at_ns"]:
             yield f"trace: {after} comes after {before}"
+
+
+def _retry_faults(run: RunFolder, seen: Seen) -> Iterator[str]:
+    """A frame is sent again only as often as the scenario allows."""
+    retry = run.scenario["participation"].get("retry", {"times": 0})
+    counts = Counter((one["client"], one["dispatch"], one["up"]) for one in seen.records["retry"])
+    for (client, dispatch, up), number in counts.items():
+        if number > retry["times"]:
+            which = f"dispatch {dispatch} of client {client}"
+            yield f"trace: the frame {'up' if up else 'down'} of {which} was sent again {number} times"
+
+
+def _idle_faults(run: RunFolder, seen: Seen) -> Iterator[str]:
+    """After a synchronous round that asked somebody, the next one does if a client is there all the time."""
+    pacing = run.scenario["participation"]["pacing"]
+    if pacing["name"] != "synchronous" or pacing["params"]["late"] == "carry":
+        return
+    groups = [one for one in run.scenario["fleet"] for _ in range(one["count"])]
+    unable = run.summary["ineligible"]["clients"]
+    there = [
+        row["client"]
+        for row, one in zip(run.tables["clients"], groups, strict=False)
+        if one["availability"]["name"] == "always" and row["num_train"] and row["client"] not in unable
+    ]
+    rounds = [row for row in run.tables["rounds"] if 1 <= row["round"] < num_rounds_of(run, seen)]
+    for before, row in pairwise(rounds):
+        if there and before["asked"] and not row["asked"]:
+            yield f"rounds: nobody was asked in round {row['round']}, though client {there[0]} was there"
 
 
 def _summary_faults(summary: Row, wanted: Row, log: Sequence[Row]) -> Iterator[str]:

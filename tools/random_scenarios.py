@@ -89,6 +89,8 @@ def random_scenario(seed: int) -> RandomScenario:
                 "after": dice.child("after").pick("100 ms", "3 s"),
             }
             scenario["participation"] |= dice.child("retry").some(0.5, retry=retry)
+    if dice.child("crashing").chance(0.2):
+        scenario.setdefault("faults", []).append(_crash(dice.child("crash")))
     scenario["data"] |= _augmentation(dice.child("augmentation"), scenario["data"])
     scenario["training"] |= _schedule(dice.child("schedule"))
     scenario["training"] |= dice.child("clipping").some(
@@ -382,13 +384,10 @@ def _faults(dice: Dice, groups: Sequence[str]) -> list[Table]:
     for _ in range(dice.whole(1, 3)):
         kind = dice.pick("loss", "duplicate", "delay", "corrupt", "partition", "crash", "slow")
         if kind == "crash":
-            one: Table = {"kind": kind, "at": dice.pick("30 ms", "2 s")} | dice.some(0.5, keeps_state=False)
-            one |= dice.some(0.6, every=dice.pick("1 s", "1 min"))
-            one["probability"] = dice.pick(0.0, 0.3, 1.0)
-            faults.append(one)
+            faults.append(_crash(dice))
             continue
         if kind == "slow":
-            one = {"kind": kind, "factor": dice.pick(1.5, 4, 100)}
+            one: Table = {"kind": kind, "factor": dice.pick(1.5, 4, 100)}
             one |= dice.some(0.7, at=dice.pick("30 ms", "2 s"))
             if dice.chance(0.6):
                 one |= {"for": dice.pick("100 ms", "700 ms"), "every": dice.pick("1 s", "1 min")}
@@ -431,6 +430,12 @@ def _aggregation(dice: Dice) -> Any:
         {"name": "geometric_median", "params": {"steps": dice.whole(1, 4)}},
         {"name": "norm_clipping", "params": {"c": dice.pick(0.01, 1.0)}},
     )
+
+
+def _crash(dice: Dice) -> Table:
+    crash: Table = {"kind": "crash", "at": dice.pick("30 ms", "2 s")} | dice.some(0.5, keeps_state=False)
+    crash |= dice.some(0.6, every=dice.pick("1 s", "1 min"))
+    return crash | {"probability": dice.pick(0.0, 0.3, 1.0)}
 
 
 def _participation(dice: Dice, num_clients: int) -> Table:

@@ -1,0 +1,65 @@
+"""Each mutant of fedsim is found by a seed below 200.
+
+``pytest tests/fuzz/test_mutants.py -m slow`` looks for the first seed that finds each, as is needed when the
+seeds' scenarios have changed.
+"""
+
+import inspect
+from pathlib import Path
+
+import pytest
+from check_random_runs import examine, verdict
+
+from tests.fuzz import mutants
+
+FOUND: dict[str, tuple[int, str]] = {
+    "lease_that_drops_nothing": (0, "neither merged, dropped nor rejected"),
+    "client_that_stays_busy": (17, "nobody was asked in round 2, though client 0 was there"),
+    "late_reply_that_is_merged": (3, "dropped: rounds sum to 9, the table of dispatches to 7"),
+    "reply_that_is_lost": (3, "neither merged, dropped nor rejected"),
+    "copy_that_is_delivered": (4, "KeyError"),
+    "copy_that_is_merged": (4, "KeyError"),
+    "copy_that_ends_again": (4, "ended at"),
+    "drop_that_is_not_told": (0, "summary.drops: it says 3, the trace 453"),
+    "drop_at_an_earlier_instant": (0, "time went back"),
+    "round_that_counts_bytes_again": (0, "rounds sum to Totals"),
+    "byte_too_many": (0, "of the frames up, the trace has"),
+    "frame_that_counts_twice": (0, "the ledger's rows down sum to"),
+    "loss_that_is_not_recorded": (10, "transfers of the trace have no end"),
+    "retries_without_end": (15, "was sent again 10 times"),
+    "job_without_an_end": (2, "jobs began and never ended"),
+    "client_that_works_on": (6, "which was abandoned before"),
+    "absence_without_an_end": (1, "summary.time.upload_s"),
+    "absence_that_begins_early": (1, "summary.time.upload_s"),
+    "fast_path_without_absences": (23, "would be another one if the cohort's hooks ran beforehand"),
+    "fast_path_without_crashes": (23, "would be another one if the cohort's hooks ran beforehand"),
+    "sums_in_the_order_of_workers": (1, "summary.json of the second run is another one"),
+    "batches_of_the_fit_before": (0, "summary.json of the second run is another one"),
+    "results_of_another_place": (0, "summary.json of the second run is another one"),
+    "merge_that_changes_its_replies": (6, "hook merge_train changed its argument 1"),
+    "link_beyond_its_capacity": (0, "its capacity is 20000.0"),
+    "number_that_is_received_otherwise": (1, "decodes to another message than was sent"),
+    "evaluation_of_the_wrong_rounds": (0, "evaluations: of the rounds [1, 3], and due are [2, 3]"),
+}
+"""For each mutant the first seed that finds it, and a part of what is said."""
+
+
+def test_each_mutant_has_a_seed() -> None:
+    planted = [name for name, value in vars(mutants).items() if inspect.isfunction(value)]
+    assert {name for name in planted if vars(mutants)[name].__module__ == mutants.__name__} == FOUND.keys()
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_a_mutant_is_found(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seed, words = FOUND[name]
+    getattr(mutants, name)(monkeypatch)
+    found = verdict(seed, tmp_path)
+    assert found.end == "failed"
+    assert words in "\n".join(found.faults)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FOUND)
+def test_its_seed_is_the_first_that_finds_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    getattr(mutants, name)(monkeypatch)
+    assert next(seed for seed in range(200) if examine(seed).faults) == FOUND[name][0]
