@@ -97,6 +97,7 @@ class Trace:
         self._digest = _new_digest()
         self._undigested: list[bytes] = []
         self._num_digested = 0
+        self._is_over = False
         self._kinds: dict[str, _Known] = {}
         self._listeners: defaultdict[str, list[Listener]] = defaultdict(list)
         self._together: dict[Listener, TogetherListener] = {}
@@ -124,7 +125,7 @@ class Trace:
             groups: Each kind with its records.
             order: The place of each record among those of all groups, in the order of the trace.
         """
-        if any(kind.name not in self._kinds for kind, _ in groups):
+        if self._is_over or any(kind.name not in self._kinds for kind, _ in groups):
             # Each kind is described before its first record.
             together = [(kind, row) for kind, columns in groups for row in columns.rows()]
             for place in order:
@@ -167,6 +168,8 @@ class Trace:
         return packed[len(self._packer.pack_array_header(len(rows))) :]
 
     def _add(self, kind: RecordKind, row: Row) -> None:
+        if self._is_over:
+            return
         # Kinds are constants, so identity is enough here; comparing their fields would cost more.
         known = self._kinds.get(kind.name)
         if known is None or known[0] is not kind:
@@ -209,6 +212,10 @@ class Trace:
                 del self._together[listener]
 
         return stop_all
+
+    def end(self) -> None:
+        """Take no more records: what still happens, such as a frame that arrives, is not part of the run."""
+        self._is_over = True
 
     def hash(self) -> str:
         """Return the hash of all records so far: 32 hexadecimal characters."""

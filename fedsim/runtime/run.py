@@ -140,7 +140,8 @@ async def _simulate(
     finally:
         if presence is not None:
             presence.close()
-    result = recorder.close(verify=parts.verify)
+    # The models at the end are hashed at an instant at which frames may still arrive.
+    result = recorder.close(verify=parts.verify, is_going_on=not bus.is_idle)
     final = result(await observer.final_models(actor.state, actor.merged, recorder.num_rounds))
     counts = {} if cohorts is None else cohorts.counts
     return replace(final, num_saturated=sum(actor.saturations), cohorts=counts)

@@ -86,6 +86,17 @@ def test_the_hash_does_not_depend_on_sink_or_keep() -> None:
     assert record_all(Trace(), EXAMPLE).hash() == record_all(Trace(io.BytesIO(), keep=True), EXAMPLE).hash()
 
 
+def test_a_trace_that_has_ended_takes_no_more_records() -> None:
+    sink, heard = io.BytesIO(), list[Any]()
+    trace = record_all(Trace(sink, keep=True), EXAMPLE[:2])
+    trace.listen({"send": lambda *record: heard.append(record)})
+    before = trace.hash(), trace.count, len(trace.kept), sink.getvalue()
+    trace.end()
+    record_all(trace, EXAMPLE[2:])
+    trace.record_together([(SEND, Columns(1, [np.array([2]), 1, 1]))], [0])
+    assert (trace.hash(), trace.count, len(trace.kept), sink.getvalue(), heard) == (*before, [])
+
+
 def test_listeners_hear_of_the_records_of_their_kinds_until_they_stop() -> None:
     trace, heard, sent = Trace(), list[tuple[Any, ...]](), list[tuple[Any, ...]]()
 

@@ -168,6 +168,7 @@ class Recorder:
                 self._round += 1
             self.end_round()
         self._stop()
+        self.trace.end()
         dispatches.finish(now_ns())
         check_counts(ledger, rows, dispatches)
         if verify:

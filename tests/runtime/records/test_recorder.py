@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from fedsim import clock
 from fedsim.bus import Header, Ledger
 from fedsim.clock import Trace
+from fedsim.clock.event_trace import stored_hash
 from fedsim.runtime.evaluation import Accuracy, FinalModels
 from fedsim.runtime.records.recorder import Recorder, silent
 from fedsim.runtime.records.result import RoundRow, RunResult
@@ -181,7 +183,8 @@ def test_a_round_that_never_ended_ends_with_the_run() -> None:
 
 
 def test_what_comes_after_the_end_belongs_to_no_run() -> None:
-    ledger, trace, notes = Ledger(), Trace(), Notes()
+    sink = io.BytesIO()
+    ledger, trace, notes = Ledger(), Trace(sink), Notes()
     recorder = Recorder(1, ledger, trace, notes)
 
     async def main() -> RunResult:
@@ -194,7 +197,7 @@ def test_what_comes_after_the_end_belongs_to_no_run() -> None:
     result = clock.run(main())
     assert (result.rounds, notes.lines, len(result.dispatches), len(result.ledger)) == ((), [], 0, 0)
     assert result.by_client["asked"].tolist() == [0]
-    assert result.trace_hash == Trace().hash()
+    assert result.trace_hash == Trace().hash() == stored_hash(io.BytesIO(sink.getvalue()))
 
 
 def test_nobody_has_to_watch_a_round() -> None:
