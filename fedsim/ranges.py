@@ -88,6 +88,9 @@ Workers = Annotated[int, Field(ge=1, le=1024)]
 Processes = Annotated[int, Field(ge=1, le=256)]
 """Processes of this machine that host clients."""
 
+Minutes = Annotated[int, Field(ge=1, le=10**6)]
+"""Real time, min."""
+
 LearningRate = Annotated[float, Field(gt=0, le=1e6)]
 """Factor of a gradient in a step."""
 

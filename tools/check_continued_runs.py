@@ -24,10 +24,11 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from check_random_runs import Verdict, check, differences, examine, options
-from random_scenarios import random_scenario
+from check_seeds import check, limited, options
 
 from fedsim.errors import OutputError, RunError, ScenarioError, UserError
+from fedsim.fuzz.examine import Verdict, differences
+from fedsim.fuzz.random_scenarios import random_scenario
 from fedsim.report.continued_runs import extended_plan
 from fedsim.report.forked_runs import forked
 from fedsim.report.keep_checkpoints import CheckpointKeeper
@@ -60,11 +61,11 @@ def verdict(seed: int, place: Path) -> Verdict:
         try:
             _record("whole", short + MORE_ROUNDS)
         except (UserError, RunError) as error:
-            return Verdict(seed, "refused" if isinstance(error, UserError) else "ended", (), str(error))
+            return Verdict("refused" if isinstance(error, UserError) else "ended", (), str(error))
         why = _extend(short)
         faults = [] if why else [*_compared("extended", "whole", "short")]
         faults += _forked(seed, scenario.tables["training"].get("lr", 0.05))
-    return Verdict(seed, "failed" if faults else "finished", tuple(faults), why)
+    return Verdict("failed" if faults else "finished", tuple(faults), why)
 
 
 def _record(name: str, rounds: int) -> None:
@@ -117,7 +118,7 @@ def main() -> int:
     arguments = options(__doc__).parse_args()
     spawn = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
     with ProcessPoolExecutor(arguments.workers, spawn) as pool:
-        return check(partial(examine, verdict=verdict), arguments.seeds, pool)
+        return check(partial(limited, verdict), arguments.seeds, pool)
 
 
 if __name__ == "__main__":

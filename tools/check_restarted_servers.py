@@ -21,8 +21,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from check_random_runs import Verdict, check, options
+from check_seeds import check, options
 
+from fedsim.fuzz.examine import Verdict
 from fedsim.plugins import available
 from fedsim.report.read_parquet import read_columns
 from fedsim.rng import Key
@@ -115,7 +116,7 @@ def examine(seed: int) -> Verdict:
         (place / "killed.toml").write_text(scenario)
         whole = processes.start("run", "killed.toml", "--out", "whole")
         if whole.wait(MAX_S) != 0:  # such as with codecs that do not suit the algorithm
-            return Verdict(seed, "refused", (), f"{name}: {processes.said().strip()}")
+            return Verdict("refused", (), f"{name}: {processes.said().strip()}")
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         command = "serve", "killed.toml", "--listen", f"127.0.0.1:{port}", "--out", "killed"
@@ -139,7 +140,7 @@ def examine(seed: int) -> Verdict:
         except subprocess.TimeoutExpired:
             ends = [-1]
         faults = tuple(_differences(place)) if not any(ends) else (f"{ends}: {processes.said()}",)
-    return Verdict(seed, "failed" if faults else "finished", faults, f"{name}, killed {num_kills} times")
+    return Verdict("failed" if faults else "finished", faults, f"{name}, killed {num_kills} times")
 
 
 def _differences(place: Path) -> list[str]:

@@ -25,10 +25,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from check_random_runs import Verdict, check, differences, options
-from random_scenarios import random_scenario
+from check_seeds import check, options
 
 from fedsim.errors import RunError, UserError
+from fedsim.fuzz.examine import Verdict, differences
+from fedsim.fuzz.random_scenarios import random_scenario
 from fedsim.report.keep_checkpoints import CheckpointKeeper
 from fedsim.report.record_run import record
 from fedsim.rng import Key
@@ -129,7 +130,7 @@ def verdict(seed: int, place: Path) -> Verdict:
     end, why = _whole(place, rounds)
     took_s = time.monotonic() - began_s
     if end in ("refused", "failed"):
-        return Verdict(seed, end, (why,) if end == "failed" else (), why)
+        return Verdict(end, (why,) if end == "failed" else (), why)
     for _ in range(MAX_KILLS):
         is_late, workers = draws.random() < 0.5, workers % 4 + 1
         after = int(draws.integers(1, 4)) if is_late else None
@@ -138,7 +139,7 @@ def verdict(seed: int, place: Path) -> Verdict:
             break
     else:
         last = killed(place, rounds, workers, None, None, MAX_S)
-    return _compared(seed, place, (end, why), last)
+    return _compared(place, (end, why), last)
 
 
 def each_event(seed: int, place: Path) -> Iterator[Verdict]:
@@ -148,7 +149,7 @@ def each_event(seed: int, place: Path) -> Iterator[Verdict]:
     for number in count(1):
         if killed(place, rounds, workers, number, None, MAX_S) is not None:
             return
-        yield _compared(seed, place, first, killed(place, rounds, workers, None, None, MAX_S))
+        yield _compared(place, first, killed(place, rounds, workers, None, None, MAX_S))
         shutil.rmtree(place / "killed", ignore_errors=True)
 
 
@@ -160,14 +161,14 @@ def _whole(place: Path, rounds: int) -> tuple[str, str]:
     return end or ("failed", f"it took more than {MAX_S} s of real time")
 
 
-def _compared(seed: int, place: Path, first: tuple[str, str], last: tuple[str, str] | None) -> Verdict:
+def _compared(place: Path, first: tuple[str, str], last: tuple[str, str] | None) -> Verdict:
     """Return the verdict on a run that was killed, by the ends of both runs and their folders."""
     if last is None:
-        return Verdict(seed, "failed", (f"it took more than {MAX_S} s of real time",))
+        return Verdict("failed", (f"it took more than {MAX_S} s of real time",))
     if last[0] != first[0]:
-        return Verdict(seed, "failed", (f"the whole run {first}, the killed one {last}",))
+        return Verdict("failed", (f"the whole run {first}, the killed one {last}",))
     faults = tuple(differences(place / "whole", place / "killed")) if last[0] == "finished" else ()
-    return Verdict(seed, "failed" if faults else last[0], faults, last[1])
+    return Verdict("failed" if faults else last[0], faults, last[1])
 
 
 def examine(seed: int, *, at_each_event: bool = False) -> Verdict:
@@ -177,7 +178,7 @@ def examine(seed: int, *, at_each_event: bool = False) -> Verdict:
             return verdict(seed, Path(name))
         verdicts = list(each_event(seed, Path(name)))
         bad = next((one for one in verdicts if one.faults), None)
-        return bad or Verdict(seed, "finished", (), f"killed {len(verdicts)} times")
+        return bad or Verdict("finished", (), f"killed {len(verdicts)} times")
 
 
 def main() -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dice import Dice, Table
 from torch import Tensor, nn
 
+from fedsim.fuzz.dice import Dice, Table
 from fedsim.rng import Key
 
 

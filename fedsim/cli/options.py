@@ -89,20 +89,26 @@ def set_option(metavar: str, words: str, name: str = "overrides") -> Callable[[A
     )
 
 
-def file_argument(name: str, metavar: str, completed: str) -> Callable[[Any], Any]:
+def file_argument(name: str, metavar: str, completed: str, *, required: bool = True) -> Callable[[Any], Any]:
     """Return an argument that is a file or an example, completed by a function of :mod:`cli.completion`."""
     return click.argument(
         name,
         metavar=metavar,
         type=click.Path(path_type=Path),
+        required=required,
         callback=_keep_pipe,
         shell_complete=late(f"cli.completion:{completed}"),
     )
 
 
-def _keep_pipe(context: click.Context, parameter: click.Parameter, path: Path) -> Path:
+def _keep_pipe(context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
     """Replace a pipe, such as that of ``<(...)``, by a copy: a portable command restarts and rereads it."""
-    if not context.resilient_parsing and path.parent == Path("/dev/fd") and path.is_fifo():
+    if (
+        path is not None
+        and not context.resilient_parsing
+        and path.parent == Path("/dev/fd")
+        and path.is_fifo()
+    ):
         with TemporaryFile() as copy:
             copy.write(path.read_bytes())
             copy.seek(0)

@@ -56,6 +56,17 @@ def seeds(text: str) -> list[int]:
     return _listed(text, partial(whole_number, kind="Seed"), lacking)
 
 
+def seed_range(text: str) -> range:
+    """Read the first and the last of some seeds, with a dash between them; or one seed."""
+    first, dash, last = text.partition("-")
+    ends = whole_number(first, "Seed"), whole_number(last if dash else first, "Seed")
+    if ends[0] > ends[1]:
+        raise UserError(
+            f"{quoted(text)} ends before it begins: write the first seed, then the last, as in 0-99"
+        )
+    return range(ends[0], ends[1] + 1)
+
+
 def rounds(text: str) -> tuple[int, int]:
     """Read the first and the last of some rounds, with a colon between them; or one round."""
     first, colon, last = text.partition(":")

@@ -29,6 +29,7 @@ NAMES = [
     "fork",
     "compare",
     "study",
+    "fuzz",
     "report",
     "timeline",
     "diff",

@@ -3,20 +3,19 @@
 All that the schema offers may be drawn, except what needs files of real data. Incompatible settings are not
 drawn together. Frames, jobs, absences, deadlines and leases take between milliseconds and minutes, so that
 they meet. A seed gives the same scenario as long as these files and the algorithms' options do not change
-(:mod:`dice`).
+(:mod:`fedsim.fuzz.dice`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from dice import Dice, Table
-from random_algorithms import ALGORITHMS, BY_STEPS, MIXED, PLUGINS, params_of
-from random_fleets import PERIODS, RATES, capacity, group, law
-
 from fedsim import toml_writer
+from fedsim.fuzz.dice import Dice, Table
+from fedsim.fuzz.random_algorithms import ALGORITHMS, BY_STEPS, has_any_net, params_of, plugin_of
+from fedsim.fuzz.random_fleets import PERIODS, RATES, capacity, group, law
 from fedsim.rng import Key
 
 WITHOUT_COHORT = ("local", "centralized")
@@ -25,13 +24,27 @@ DIFFERENCES = ("fedavg", "fedprox", "fedasync", "ditto", "fedbuff", "scaffold", 
 """Algorithms whose clients send models like the one that came, or changes of it."""
 PATIENCE = ("400 ms", "2 s", "5 s", "15 s", "1 min")
 
+FEATURES: Mapping[str, Sequence[tuple[str, str]]] = {
+    "absences": [("fleet", "availability"), ("fleet", "drop_out")],
+    "links": [("fleet", "up"), ("fleet", "down"), ("fleet", "up_trace"), ("fleet", "down_trace")],
+    "loads": [("fleet", "load"), ("fleet", "variation"), ("fleet", "overhead")],
+    "overhead": [("network", "overhead"), ("network", "params")],
+    "pacing": [("participation", "pacing")],
+    "selector": [("participation", "selector")],
+    "workload": [("participation", "workload")],
+    "evaluation": [("evaluation", "every"), ("evaluation", "every_s"), ("evaluation", "clients")],
+    "optimiser": [("training", key) for key in ("schedule", "optimiser", "momentum", "keep_optimiser")],
+}
+"""What scenarios may do without: for each feature the tables and keys that it has."""
+
 
 @dataclass(frozen=True)
 class RandomScenario:
     """A scenario, with the files that it names, which belong in the working directory."""
 
     tables: Table
-    files: Mapping[str, str]  # texts by name
+    files: Mapping[str, str] = field(default_factory=dict)  # texts by name
+    name: str = "scenario"
 
     @property
     def toml(self) -> str:
@@ -39,11 +52,12 @@ class RandomScenario:
         return toml_writer.document(self.tables)
 
 
-def random_scenario(seed: int) -> RandomScenario:
-    """Return the scenario of a seed."""
+def random_scenario(seed: int, algorithm: str = "") -> RandomScenario:
+    """Return the scenario of a seed; with an algorithm, if it is named, and parameters that suit it."""
     dice = Dice(Key.root(seed).child("random scenario"))
     files: dict[str, str] = {}
-    algorithm = dice.pick(*ALGORITHMS)
+    drawn = dice.pick(*ALGORITHMS)
+    algorithm = algorithm or drawn
     is_null = dice.chance(0.12)
     data_name = _data_name(dice, algorithm, is_null=is_null)
     counts = [dice.whole(1, 4) for _ in range(dice.pick(1, 1, 2, 2, 3, 4))]
@@ -96,10 +110,11 @@ def random_scenario(seed: int) -> RandomScenario:
     scenario["training"] |= dice.child("clipping").some(
         0.15, clip_norm=dice.child("norm").pick(0.1, 1.0, 10.0)
     )
+    _leave_out(dice.child("left out"), scenario)
     _make_fit(scenario)
     _pace_otherwise(dice.child("pacing"), scenario, num_clients)
-    stale = scenario["participation"]["pacing"]["params"].get("staleness", "constant")
-    if PLUGINS[algorithm].own_aggregation is None and stale == "constant":
+    stale = scenario["participation"].get("pacing", {}).get("params", {}).get("staleness", "constant")
+    if plugin_of(algorithm).own_aggregation is None and stale == "constant":
         scenario |= dice.child("aggregation").some(0.2, aggregation=_aggregation(dice.child("rule")))
     split, evaluation = scenario["data"].get("split"), scenario["evaluation"]
     has_classes = not is_null and data_name not in ("sizes", "synthetic_regression")
@@ -110,7 +125,18 @@ def random_scenario(seed: int) -> RandomScenario:
         several = split if isinstance(split[0], list) else [split]
         if all(not one[share] for one in several):
             evaluation["split"] = "test" if share == 1 else "val"
-    return RandomScenario(scenario, files)
+    return RandomScenario(scenario, files, f"seed-{seed}")
+
+
+def _leave_out(dice: Dice, scenario: Table) -> None:
+    """Take whole features out of a scenario, so that the others meet without them too."""
+    for name, paths in FEATURES.items():
+        if dice.child(name).chance(0.4):
+            for table, key in paths:
+                for one in scenario["fleet"] if table == "fleet" else [scenario.get(table, {})]:
+                    one.pop(key, None)
+    for key, default in (("selector", "uniform"), ("pacing", "synchronous")):
+        scenario["participation"].setdefault(key, {"name": default, "params": {}})
 
 
 def _make_fit(scenario: Table) -> None:
@@ -121,7 +147,7 @@ def _make_fit(scenario: Table) -> None:
         participation["selector"] = {"name": "uniform", "params": {}}
     if "clients_per_round" not in participation:  # then all are a cohort
         participation["selector"]["params"].pop("candidates", None)
-    if PLUGINS[name].new_replies_only:
+    if plugin_of(name).new_replies_only:
         participation["pacing"]["params"].pop("late", None)
     match name:
         case "fedgems":
@@ -152,7 +178,7 @@ def _pace_otherwise(dice: Dice, scenario: Table, num_clients: int) -> None:
         params = {"tiers": dice.whole(1, num_clients), "profiling": dice.whole(1, 2), "interval_rounds": 1}
         params |= dice.some(0.3, credits=dice.whole(1, 2))
         participation["pacing"] = {"name": "tiered", "params": participation["pacing"]["params"] | params}
-    elif PLUGINS[algorithm].discounted is not None and dice.chance(0.8 if algorithm in BY_STEPS else 0.4):
+    elif plugin_of(algorithm).discounted is not None and dice.chance(0.8 if algorithm in BY_STEPS else 0.4):
         participation["pacing"] = _overlapping(dice, scenario, num_clients)
     else:
         return
@@ -197,7 +223,7 @@ def _overlapping(dice: Dice, scenario: Table, num_clients: int) -> Table:
 def _data_name(dice: Dice, algorithm: str, *, is_null: bool) -> str:
     if is_null and dice.chance(0.7):
         return "sizes"
-    if not PLUGINS[algorithm].needs_classes and dice.chance(0.2):
+    if not plugin_of(algorithm).needs_classes and dice.chance(0.2):
         return "synthetic_regression"
     return "writers" if dice.chance(0.15) else "digits"
 
@@ -205,7 +231,7 @@ def _data_name(dice: Dice, algorithm: str, *, is_null: bool) -> str:
 def _data(dice: Dice, name: str, algorithm: str, num_clients: int) -> Table:
     data: Table = {"name": name}
     public: Table = {}
-    if PLUGINS[algorithm].needs_public or dice.chance(0.1):
+    if plugin_of(algorithm).needs_public or dice.chance(0.1):
         public = data["public"] = _public(dice.child("public"), name)
     if name == "sizes":
         samples = dice.pick(
@@ -302,7 +328,7 @@ def _models(dice: Dice, algorithm: str) -> Table:
     else:
         mlps = {f"m{hidden}": {"name": "mlp", "params": {"hidden": [hidden]}} for hidden in (4, 6)}
         models = ({} if algorithm in ("moon", "fedgkt") else {"linear": {}}) | mlps
-    several = algorithm in MIXED and dice.chance(0.6)
+    several = has_any_net(algorithm) and dice.chance(0.6)
     labels = list(models)
     first = dice.whole(0, len(labels) - 1)
     chosen = [*labels[first:], *labels[:first]][: dice.whole(2, len(labels)) if several else 1]
@@ -340,7 +366,7 @@ def _schedule(dice: Dice) -> Table:
 
 def _server(dice: Dice, algorithm: str, labels: Sequence[str]) -> Table:
     server = dice.some(0.3, up=law(dice, RATES), down=law(dice, RATES), latency="20 ms", speed="1 MFLOP/s")
-    return server | (dice.some(0.5, model=dice.pick(*labels)) if algorithm in MIXED else {})
+    return server | (dice.some(0.5, model=dice.pick(*labels)) if has_any_net(algorithm) else {})
 
 
 def _network(dice: Dice, files: dict[str, str]) -> Table:

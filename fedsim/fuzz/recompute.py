@@ -1,8 +1,9 @@
-"""Recompute the figures of a run folder from its trace and its evaluations, without any code of fedsim.
+"""Recompute the figures of a run folder from its trace and its evaluations, with no other code of fedsim.
 
 From the trace come every dispatch and its times, every frame and every row; from the evaluations come the
-accuracies. :mod:`check_run_folder` compares them with summary and tables. This finds a wrong figure, not an
-event that never happened. Times are as :mod:`fedsim.runtime.records.dispatch_table` defines them.
+accuracies. :mod:`fedsim.fuzz.check_run_folder` compares them with summary and tables. This finds a wrong
+figure, not an event that never happened. Times are as :mod:`fedsim.runtime.records.dispatch_table` defines
+them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from itertools import accumulate
 from operator import itemgetter
 from statistics import fmean, stdev
 
-from run_folder import Row, RunFolder
+from fedsim.fuzz.run_folder import Row, RunFolder
 
 NOT_DERIVABLE = {
     "model_hash": "no model is in the folder",

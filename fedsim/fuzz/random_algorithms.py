@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, get_args, get_origin
 
-from dice import Dice, Table
 from pydantic import ValidationError
 
-from fedsim.plugins import available
+from fedsim.fuzz.dice import Dice, Table
+from fedsim.scenario.choices import ALGORITHM
 
-PLUGINS: dict[str, Any] = {info.name: info.plugin for info in available("fedsim.algorithms")}
-ALGORITHMS = tuple(PLUGINS)
-MIXED = {name for name, plugin in PLUGINS.items() if plugin.mixed_architectures} - {"fedgkt", "fedper"}
-"""Algorithms whose clients may have any of the small nets."""
+ALGORITHMS = tuple(ALGORITHM.names)
 BY_STEPS = ("fedasync", "fedbuff")
 """Algorithms that discount steps of stale replies; the others but ``local`` take weighted means."""
 AT_SERVER: Table = {"server_steps": 2, "server_batch_size": 6}
@@ -31,9 +28,19 @@ NOT_DRAWN = {"cut", "server_cut", "drop_worst", "pretrain_public", "eta"}
 """Options whose values depend on the nets, on labels of the public set, or on the learning rate."""
 
 
+def plugin_of(algorithm: str) -> Any:
+    """Return the class of an algorithm, by its name or its dotted path."""
+    return ALGORITHM.find(algorithm)
+
+
+def has_any_net(algorithm: str) -> bool:
+    """Whether an algorithm's clients may have any of the small nets."""
+    return plugin_of(algorithm).mixed_architectures and algorithm not in ("fedgkt", "fedper")
+
+
 def params_of(dice: Dice, algorithm: str, labels: Sequence[str]) -> Table:
     """Return an algorithm's parameters: some options that its settings accept; ``labels``: architectures."""
-    config = PLUGINS[algorithm].Config
+    config = plugin_of(algorithm).Config
     params = dict(SHORT.get(algorithm, {}))
     for name, field in config.model_fields.items():
         values = [list(labels)] if name == "candidates" else _values(field.annotation)

@@ -1,11 +1,11 @@
-"""Random groups of clients: devices, links, and when they are there; a part of :mod:`random_scenarios`."""
+"""Random groups of clients: devices, links, and when they are there."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from dice import Dice, Table
+from fedsim.fuzz.dice import Dice, Table
 
 DEVICES = ("low", "mid", "high", "laptop", "edge_gpu", "population", "mcu")
 TABLES = ("benchmark_phones", "cellular_phones", "flash_phones")

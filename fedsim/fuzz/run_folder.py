@@ -1,4 +1,4 @@
-"""Read the folder of a run with msgpack, Parquet, JSON and TOML, without any code of fedsim."""
+"""Read the folder of a run with msgpack, Parquet, JSON and TOML, with no other code of fedsim."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compare the summary, tables and log of a run folder with the figures of :mod:`recompute`."""
+"""Compare the summary, tables and log of a run folder with the figures of :mod:`fedsim.fuzz.recompute`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise, zip_longest
 from typing import Any
 
-from recompute import (
+from fedsim.fuzz.recompute import (
     NOT_DERIVABLE,
     OUTCOMES,
     PHASES,
@@ -25,7 +25,7 @@ from recompute import (
     tally_of,
     wasted_bytes,
 )
-from run_folder import Row, RunFolder
+from fedsim.fuzz.run_folder import Row, RunFolder
 
 MEANS = ("accuracy", "loss", "mean")
 """Words in the names of means of floats, whose sums may have another order. Others are compared exactly."""

@@ -1,0 +1,1 @@
+"""Random scenarios: each is run twice, and its results are compared and recomputed from its trace."""

@@ -1,0 +1,56 @@
+"""Scenarios that have failed once, as they were shrunk."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from fedsim.fuzz.examine import examine
+from fedsim.fuzz.random_scenarios import RandomScenario
+
+FRAME_AT_THE_LAST_INSTANT = """
+[run]
+seed = 6
+until = { bytes = "30 kB" }
+
+[data]
+split = [0.5, 0.0, 0.5]
+limit = 90
+
+[models.m6]
+name = "mlp"
+params = { hidden = [6] }
+
+[algorithm]
+name = "ifca"
+
+[training]
+steps = 0
+
+[[fleet]]
+count = 2
+device = "mcu"
+speed = "3 MFLOP/s"
+load = { distribution = "lognormal", sigma = 0.5 }
+
+[network]
+model = "none"
+overhead = { tls = true }
+
+[participation.pacing]
+name = "buffered"
+params = { concurrency = 2 }
+
+[evaluation]
+every = 0
+at_start = true
+
+[codec.up]
+models = { chain = ["bfloat16"], least = "1 B" }
+"""
+"""A frame arrived at the instant at which the run had ended, and was in the trace, but not in its hash."""
+
+
+@pytest.mark.parametrize("toml", [FRAME_AT_THE_LAST_INSTANT])
+def test_it_fails_no_more(toml: str, tmp_path: Path) -> None:
+    assert examine(RandomScenario(tomllib.loads(toml)), tmp_path).faults == ()
