@@ -58,9 +58,9 @@ class BaseFaultConfig(Config):
     kind: Kind
     """What happens: frames are lost (loss), arrive twice (duplicate), late (delay) or spoilt (corrupt),
     nothing passes for a while (partition), clients crash and lose what they are at (crash), or their devices
-    are slow for a while (slow). Or clients attack: they send the opposite change of what they received
-    (sign_flip), a multiple of their change (scale), their values with noise (noise) or others (constant), or
-    they train on wrong labels (label_flip)."""
+    are slow for a while (slow). Or clients attack: they send the opposite of their change (sign_flip), a
+    multiple of it (scale), their values with noise (noise) or other values (constant), or they train on wrong
+    labels (label_flip)."""
     probability: Annotated[float, Field(ge=0, le=1)] | None = Field(None, validate_default=True)
     """For how many of the frames, or, each time, of the clients that crash or are slow; a partition is for
     all."""

@@ -1,9 +1,8 @@
 """Aggregation: how a server combines the models, or changes of models, that clients send for a merge.
 
-Under ``mean`` an algorithm takes its own mean. Under any other rule the server combines the replies of a
-merge into one before the algorithm takes the mean
-(:meth:`fedsim.algorithms.contexts.ServerContext.combined`), so a rule serves every algorithm that averages
-models. A rule takes no virtual time, like the mean.
+Under ``mean`` an algorithm takes its own mean. Any other rule makes one update of all replies of a merge, and
+the algorithm takes the mean of that alone (:func:`fedsim.algorithms.common.model_rounds.combined`). So a rule
+serves every algorithm that averages models. A rule takes no virtual time, like the mean.
 
 Letters for shapes: m replies.
 """
