@@ -268,6 +268,12 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
     new_replies_only: ClassVar[str | None] = None
     own_aggregation: ClassVar[str | None] = "its server takes no mean of all models that came"
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Take a ``merge`` of a subclass's own for one that does not ask, unless the subclass says so."""
+        super().__init_subclass__(**kwargs)
+        if cls.own_aggregation is None and "merge" in vars(cls) and "own_aggregation" not in vars(cls):
+            cls.own_aggregation = "its merge is its own (own_aggregation = None says that it asks the rule)"
+
     @property
     @abstractmethod
     def exchanges(self) -> Exchanges[S, P]:

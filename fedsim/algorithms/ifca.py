@@ -139,8 +139,13 @@ class IFCA(ModelClusters[IFCAConfig]):
         ]
         if not self.config.shared_base:
             return tuple(merged)
-        base = self._base(server, self._moved(server, state[0], replies, len(replies)))
+        bases = [replace(reply, message=self._base_of_update(server, reply.message)) for reply in replies]
+        base = self._moved(server, self._base(server, state[0]), bases, len(replies))
         return tuple(with_part(model, base) for model in merged)
+
+    def _base_of_update(self, server: ServerContext, update: ClusterUpdate) -> ClusterUpdate:
+        base = self._base(server, update.model)
+        return replace(update, architecture=base.architecture, params=base.params, buffers=base.buffers)
 
     def _moved(self, server: ServerContext, model: Model, group: Replies[Any], num_replies: int) -> Model:
         if self.config.option == "model_avg":

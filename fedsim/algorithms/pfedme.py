@@ -113,6 +113,7 @@ class PFedMe(FedAvg[PFedMeConfig]):
     """Personal models beside the global one."""
 
     about = About(kind="personal models", down="S", up="S", client="its model", server="the global model")
+    own_aggregation = None
 
     def start(self, server: ServerContext) -> Model:
         """Begin with the start values; warn of momentum, which no step has."""

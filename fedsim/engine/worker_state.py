@@ -150,6 +150,12 @@ class Resources:
             pool = (shared_tensor(data.x, place), shared_tensor(data.y, place))
         return cls(data, Architectures(architectures), place, pool, rebuild, verify, portable)
 
+    def with_data(self, data: FederatedData) -> Resources:
+        """Return the same with other data."""
+        device, architectures = str(self.device), self.architectures
+        rebuild, portable = self.rebuild, self.portable
+        return self.of(data, architectures, device, rebuild, verify=self.verify, portable=portable)
+
     def num_samples(self, samples: Samples) -> int:
         """Return how many samples there are, without touching them."""
         match samples:

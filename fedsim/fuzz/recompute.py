@@ -235,8 +235,13 @@ def _faults(run: RunFolder, seen: Seen) -> dict[str, int]:
     counts = Counter[str](record["fault"] for record in seen.records["fault"])
     attacks = {row["client"]: row.get("attack") for row in run.tables["clients"]}
     counts.update(dict.fromkeys(filter(None, attacks.values()), 0))
-    merged = (attacks[one.client] for one in seen.dispatches.values() if one.outcome == "merged")
-    counts.update(filter(None, merged))
+    replied = {(frame["client"], frame["dispatch"]) for frame in seen.frames if frame["up"]}
+    counts.update(
+        attack
+        for one in seen.dispatches.values()
+        if one.outcome == "merged" and one.exchange != "loss" and (one.client, one.dispatch) in replied
+        if (attack := attacks[one.client]) is not None
+    )
     return dict(counts)
 
 

@@ -113,7 +113,7 @@ class BaseFaultConfig(Config):
         if kind in kinds and value is None:
             raise fault(f"{kind!r} does not say {says}", f"add {name} = {example}, say")
         if kind is not None and kind not in kinds and value is not None:
-            raise fault(f"{kind!r} has no {name}", f"leave it out, or write kind = {min(kinds)!r}")
+            raise fault(f"{kind!r} has no {name}", "leave it out")
         if kind == "slow" and value is not None and not 1 < value <= 1000:
             raise fault(f"{value:g} is no factor by which devices are slow", "write more than 1, to 1000")
         return value

@@ -63,7 +63,10 @@ def faults(parts: Parts, last: RoundRow) -> TextTable:
     for config in parts.faults:
         if config.kind in ATTACKS:
             struck = "training labels" if config.kind == "label_flip" else "all replies"
-            rows.append((config.kind, str(next(attackers)), "always", struck))
+            keys = ("factor", "deviation", "value")
+            settings = [f"{key} {value:g}" for key in keys if (value := getattr(config, key)) is not None]
+            kind = ", ".join([config.kind, *settings])
+            rows.append((kind, str(next(attackers)), "always", struck))
             continue
         members = parts.clients_of(config.groups)
         num_clients = len(parts.fleet) if members is None else int(np.count_nonzero(members))

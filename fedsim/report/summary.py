@@ -105,9 +105,11 @@ def _faults(parts: Parts, result: RunResult) -> dict[str, int]:
     """Return how many faults have struck, by kind."""
     counts, attacks = Counter(result.faults), parts.attacks()
     if attacks is not None:
-        for kind, merged in zip(attacks.of_clients(), result.by_client["merged"].tolist(), strict=True):
-            counts[kind] += merged
-        del counts[None]
+        with_reply = [one.name for one in parts.algorithm.exchanges if one.reply is not None]
+        columns, kinds = result.dispatches.columns(), attacks.of_clients()
+        merged = (columns["outcome"] == "merged") & np.isin(columns["exchange"].astype(str), with_reply)
+        counts.update(dict.fromkeys(filter(None, kinds), 0))
+        counts.update(filter(None, kinds[columns["client"][merged]]))
     return dict(sorted(counts.items()))
 
 

@@ -353,7 +353,12 @@ class Parts:
         if self.retry is not None and not any(one.kind in FATAL for one in self.faults):
             problem = "no fault of the network keeps a frame from arriving"
             yield Fault("participation.retry", problem, "add [[faults]], or leave it out")
+        attacks = self.attacks()
+        lacking = iter([] if attacks is None else attacks.lacking)
         for number, config in enumerate(self.faults):
+            if config.kind in ATTACKS and (some := next(lacking)):
+                problem = f"all of its clients already attack, and {some} more are to"
+                yield Fault(f"faults.{number}.share", problem, "write smaller shares")
             for name in config.groups:
                 if name not in names:
                     problem = f"no client is of a group or label {quoted(name)}"
@@ -383,9 +388,9 @@ class Parts:
             yield Fault(path, problem, "write 'mean', or choose an algorithm such as 'fedavg'")
         size = self.pacing.merge_size(self.cohort_size) or self.cohort_size
         if problem := self.aggregation.fault(size):
-            yield Fault(f"{path}.params", problem, "ask more clients, or write another number")
+            yield Fault(f"{path}.params", problem, "let more replies be merged at once, or write a smaller f")
         if self.pacing.discount(MAX_STALENESS) < self.pacing.discount(0):
-            problem = f"{rule!r} counts all replies alike, and this one counts stale replies less"
+            problem = f"{rule!r} counts all replies alike, and this staleness lets stale ones count less"
             yield Fault("participation.pacing.params.staleness", problem, "write 'constant'")
 
     def _only_synchronous(self) -> str | None:
@@ -479,7 +484,7 @@ class Parts:
 
 def _flipping_labels(rebuild: Callable[[], Resources], clients: Array) -> Resources:
     resources = rebuild()
-    return replace(resources, data=with_flipped_labels(resources.data, clients))
+    return resources.with_data(with_flipped_labels(resources.data, clients))
 
 
 def _verifying(rebuild: Callable[[], Resources]) -> Resources:

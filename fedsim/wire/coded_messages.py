@@ -237,7 +237,7 @@ class MessageCodec:
                 values[name] = values[name][""]
         try:
             made = kind(**values)
-            for name in _of_probabilities(made):
+            for name in of_probabilities(made):
                 if self._chains["logits"].codecs:
                     values[name] = _probabilities(values[name])
                     made = kind(**values)
@@ -320,7 +320,7 @@ def _unknown() -> Tree:
     raise RuntimeError("only the form of this tree is known")
 
 
-def _of_probabilities(made: Message) -> list[str]:
+def of_probabilities(made: Message) -> list[str]:
     """Return the fields of a message that hold rows of probabilities."""
     declared = {one.name: one.metadata for one in fields(made)}  # type: ignore[arg-type]
     names = [name for name, held in held_by(type(made)).items() if held == "logits"]

@@ -38,6 +38,15 @@ from fedsim.network.fault_settings import FaultConfig
         ({"kind": "slow", "factor": 2, "every": "1 s"}, "for", "until it begins again"),
         ({"kind": "slow", "factor": 2, "for": "1 ms", "every": "2 ms"}, "every", "that is often"),
         ({"kind": "slow", "factor": 0.5}, "factor", "no factor by which devices are slow"),
+        ({"kind": "crash", "for": "1 s"}, "for", "over at once"),
+        ({"kind": "crash", "direction": "up"}, "direction", "'crash' is of clients"),
+        ({"kind": "crash", "delay": "1 s"}, "delay", "'crash' has no delay"),
+        ({"kind": "crash", "probability": 1e-6}, "probability", "is rare"),
+        (
+            {"kind": "loss", "probability": 0.5, "keeps_state": False},
+            "keeps_state",
+            "'loss' leaves clients' states",
+        ),
         ({"kind": "flood"}, "kind", "'loss'"),
     ],
 )

@@ -1,6 +1,7 @@
 """Runs with attackers: the same for any number of workers, in any way, under every algorithm."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -58,9 +59,31 @@ def test_attackers_change_what_others_learn_under_every_algorithm(name: str) -> 
                 {"faults": attacks(kind), "batching": "off"},
             )
         ]
+        assert not any(one.rejections for one in runs)
         honest, *attacked = (one.model_hash for one in runs)
         assert len(set(attacked)) == 1
         assert attacked[0] != honest
+
+
+def test_workers_elsewhere_train_on_the_same_labels() -> None:
+    parts = WORLD.parts(WORLD.algorithm("fedavg"), faults=attacks("label_flip"))
+    here = replace(parts, rebuild=parts.resources).resources()
+    honest = replace(parts, faults=()).resources()
+    elsewhere = replace(parts, rebuild=replace(parts, faults=()).resources).resources().rebuild
+    assert elsewhere is not None
+    assert here.pool is not None
+    assert honest.pool is not None
+    labels = elsewhere().pool
+    assert labels is not None
+    assert labels[1].equal(here.pool[1])
+    assert not labels[1].equal(honest.pool[1])
+
+
+def test_more_attackers_than_clients_are_refused() -> None:
+    share = {"kind": "sign_flip", "share": 0.5}
+    with pytest.raises(ScenarioError, match="all of its clients already attack, and 2 more are to") as caught:
+        scenario(share, share, share)
+    assert [one.path for one in caught.value.faults] == ["faults.2.share"]
 
 
 def scenario(*faults: dict[str, Any], algorithm: str = "fedavg", data: str = "digits") -> Any:

@@ -18,6 +18,7 @@ import numpy as np
 from pydantic import Field
 
 from fedsim.config import Config
+from fedsim.errors import RunError
 from fedsim.params import Array, Tree, freeze, weighted_mean
 from fedsim.plugins import C, Plugin, name_of
 from fedsim.wire import ModelUpdate
@@ -42,7 +43,7 @@ class Aggregation(Plugin[C]):
 
         Args:
             updates: Models of one architecture, or changes of them; at least one.
-            start: Parameters of the model from which clients trained; None for changes.
+            start: Parameters of the model that the server has now; None for changes.
             warn: For the run's log.
         """
         return None
@@ -66,7 +67,7 @@ class RobustRule(Aggregation[C], ABC):
 
         Args:
             vectors: Those of each reply, m trees of one form.
-            origin: Where the clients began: a tree of this form; zeros for changes.
+            origin: The server's model now: a tree of this form; zeros for changes.
             warn: For the run's log.
         """
 
@@ -78,6 +79,12 @@ class RobustRule(Aggregation[C], ABC):
         """Return one update that stands for all."""
         first = updates[0]
         fields = first.PLAN.trees
+        for field in first.PLAN.counted:
+            if field not in fields or any(getattr(update, field) is None for update in updates):
+                raise RunError(
+                    f"{name_of(self)!r} combines trees of parameters, and field {field!r} of a "
+                    f"{first.KIND!r} message is none in each reply: let aggregation be 'mean'"
+                )
         vectors = [_joined({field: getattr(update, field) for field in fields}) for update in updates]
         origin = {name: np.zeros_like(array) for name, array in vectors[0].items()}
         if start is not None:

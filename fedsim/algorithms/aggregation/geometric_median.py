@@ -36,7 +36,8 @@ class GeometricMedian(RobustRule[GeometricMedianConfig]):
         for _ in range(self.config.steps):
             distances = [sqrt(squared_distance(vector, point)) for vector in vectors]
             inverse = [1 / max(distance, self.config.nu) for distance in distances]
-            point = weighted_mean(vectors, [share / sum(inverse) for share in inverse])
+            total = sum(inverse)
+            point = weighted_mean(vectors, [one / total for one in inverse])
         return point
 
 

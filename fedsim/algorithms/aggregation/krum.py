@@ -1,7 +1,7 @@
 """Rules that choose the replies that are near to most others.
 
 Blanchard, El Mhamdi, Guerraoui, Stainer: Machine Learning with Adversaries: Byzantine Tolerant Gradient
-Descent, NeurIPS 2017 (arXiv 1703.02757). A reply's score is the mean squared distance to its m - f - 1
+Descent, NeurIPS 2017 (arXiv 1703.02757). A reply's score is its mean squared distance to the m - f - 1
 nearest others, as in the library byzfl; the paper takes m - f - 2.
 """
 
@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedsim.algorithms.aggregation.base import Warn, WithstandsAttackers
-from fedsim.algorithms.common.tree_arithmetic import squared_distance
 from fedsim.params import Array, Tree, weighted_mean
 
 
@@ -36,13 +35,14 @@ class MultiKrum(WithstandsAttackers):
 
 
 def _scores(vectors: Sequence[Tree], f: int) -> Array:
-    """Return the mean squared distance of each vector to the m - f - 1 nearest others, float64 ``[m]``."""
+    """Return the sum of the squared distances of each vector to the m - f - 1 nearest others, ``[m]``."""
     m = len(vectors)
     distances = np.zeros((m, m))
-    for first in range(m):
-        for second in range(first):
-            between = squared_distance(vectors[first], vectors[second])
-            distances[first, second] = distances[second, first] = between
+    for name in vectors[0]:
+        rows = np.stack([vector[name].reshape(-1) for vector in vectors]).astype(np.float64)
+        for first in range(m - 1):
+            distances[first, first + 1 :] += np.square(rows[first + 1 :] - rows[first]).sum(axis=1)
+    distances += distances.T
     nearest = np.sort(distances, axis=1)[:, 1 : max(2, m - f)]  # without its distance to itself
     scores: Array = nearest.sum(axis=1)
     return scores

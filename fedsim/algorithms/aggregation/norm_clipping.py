@@ -1,5 +1,8 @@
 """The mean of the clients' changes, each of which is made no longer than a bound.
 
+A change is what a client sends minus the server's model, which may be newer than the one that the client
+trained. Where clients send several trees, such as a change and a control variate, they are one vector.
+
 Sun, Kairouz, Suresh, McMahan: Can You Really Backdoor Federated Learning?, 2019 (arXiv 1911.07963), norm
 thresholding.
 """

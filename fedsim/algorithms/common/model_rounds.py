@@ -88,7 +88,7 @@ def combined(server: ServerContext, replies: Replies[M], start: Model | None = N
     Args:
         server: Whose aggregation decides.
         replies: With models of one architecture, or with changes of them; at least one.
-        start: The model from which the clients trained; None where they sent changes.
+        start: The model that the server has now; None where clients sent changes.
     """
     updates, origin = [reply.message for reply in replies], None if start is None else start.params
     update = server.aggregation.combined(updates, origin, server.warn)

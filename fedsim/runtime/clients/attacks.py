@@ -1,9 +1,10 @@
 """Attacks: clients that send something else than their work, or learn from wrong labels.
 
 Which clients attack is drawn once, and each makes one attack in every round. A *change* is what a client
-sends minus what it received under the same name, such as the parameters of a model; where it received nothing
-of that form, or sends changes itself, it is what it sends. An attack concerns what counts as parameters
-communicated, and neither running statistics nor what the client keeps.
+sends minus what it received under the same name, such as the parameters of the global model. Where it
+received nothing of that form, or several models, or sends changes itself, it is what it sends. Of
+probabilities attackers change the logarithms, and send the softmax of that. An attack concerns what counts as
+parameters communicated, and neither running statistics nor what the client keeps.
 
 - *sign_flip*: it sends the opposite change.
 - *scale*: it sends ``factor`` times the change.
@@ -20,29 +21,39 @@ from math import floor
 from typing import Any
 
 import numpy as np
+from scipy.special import softmax
 
 from fedsim.data import FederatedData
 from fedsim.network.faults import RunFault
-from fedsim.params import Array, PendingTree, Tree, form_of, forms_of
+from fedsim.params import Array, PendingTree, Tree, form_of, forms_of, freeze
 from fedsim.rng import Key
 from fedsim.wire import Message
+from fedsim.wire.coded_messages import of_probabilities
+
+LEAST_PROBABILITY = 1e-12
+"""What probabilities are before their logarithm is taken, at least."""
 
 
 class Attacks:
     """The attackers of a run.
 
     Args:
-        faults: The attacks. A client makes the first for which it is drawn.
+        faults: The attacks. A client makes one at most: each draws from those that make none before it.
         num_clients: K.
+
+    Attributes:
+        lacking: How many clients each attack lacks, since all others attack before it.
     """
 
     def __init__(self, faults: Sequence[RunFault], num_clients: int) -> None:
         self._faults = faults
         self._of_clients = np.full(num_clients, -1, np.int16)
+        self.lacking: list[int] = []
         for number, one in enumerate(faults):
             members = np.ones(num_clients, bool) if one.members is None else one.members
             free = np.flatnonzero(members & (self._of_clients < 0))
             wanted = floor((one.config.share or 0) * np.count_nonzero(members) + 0.5)
+            self.lacking.append(max(0, wanted - len(free)))
             drawn = one.key.numpy().choice(free, min(wanted, len(free)), replace=False)
             self._of_clients[drawn] = number
 
@@ -94,16 +105,16 @@ def attacked(
     """
     if reply is None or attack.config.kind == "label_flip":
         return reply
-    there = () if received is None else received.PLAN.counted
-    fields = {
-        name: _attacked(
-            attack,
-            getattr(reply, name),
-            getattr(received, name) if name in there and name not in changes else None,
-            attack.key.child(name, *dispatch),
-        )
-        for name in reply.PLAN.counted
-    }
+    there, fields = () if received is None else received.PLAN.counted, dict[str, Any]()
+    probabilities = of_probabilities(reply)
+    for name in reply.PLAN.counted:
+        sent, key = getattr(reply, name), attack.key.child(name, *dispatch)
+        if name in probabilities:
+            changed = _attacked(attack, np.log(np.maximum(sent, LEAST_PROBABILITY)), None, key)
+            fields[name] = softmax(changed.astype(np.float64), axis=-1).astype(sent.dtype)
+        else:
+            start = getattr(received, name) if name in there and name not in changes else None
+            fields[name] = _attacked(attack, sent, start, key)
     return replace(reply, **fields)  # type: ignore[type-var]
 
 
@@ -125,15 +136,16 @@ def _is_tree(value: Any) -> bool:
     )
 
 
-def _changed(attack: RunFault, sent: Tree, start: Tree | None, key: Key) -> dict[str, Array]:
+def _changed(attack: RunFault, sent: Tree, start: Tree | None, key: Key) -> Tree:
     """Return a tree as an attacker sends it, given the one from which its client began, if any."""
     config, draws, changed = attack.config, key.numpy(), dict[str, Array]()
     factor = -1.0 if config.kind == "sign_flip" else config.factor
     for name, array in sent.items():
-        values: Any = array.astype(np.float64)
         if array.dtype.kind != "f":
-            values = array
-        elif config.kind == "noise":
+            changed[name] = array
+            continue
+        values: Any = array.astype(np.float64)
+        if config.kind == "noise":
             values += draws.normal(scale=config.deviation or 0, size=array.shape)
         elif config.kind == "constant":
             values = np.full(array.shape, config.value)
@@ -141,4 +153,4 @@ def _changed(attack: RunFault, sent: Tree, start: Tree | None, key: Key) -> dict
             from_ = 0.0 if start is None else start[name].astype(np.float64)
             values = from_ + factor * (values - from_)
         changed[name] = np.asarray(values).astype(array.dtype)
-    return changed
+    return freeze(changed)

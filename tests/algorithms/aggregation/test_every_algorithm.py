@@ -3,17 +3,22 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedsim.algorithms.aggregation.base import Aggregation, AttackersConfig, U, Warn
 from fedsim.algorithms.aggregation.by_coordinate import Median
 from fedsim.algorithms.aggregation.krum import Krum
+from fedsim.algorithms.aggregation.norm_clipping import NormClipping, NormClippingConfig
 from fedsim.algorithms.base import Algorithm
+from fedsim.algorithms.common.model_rounds import mean_of_models
+from fedsim.algorithms.fedavg import FedAvg, FedAvgConfig
 from fedsim.config import Config
-from fedsim.errors import UserError
-from fedsim.params import Tree
+from fedsim.errors import RunError, UserError
+from fedsim.params import Tree, form_of
 from fedsim.plugins import available
 from fedsim.runtime.policies.pacing.asynchronous import Buffered
+from fedsim.wire import ModelUpdate, counted, message
 
 FOUND = {found.name: found.plugin for found in available("fedsim.algorithms")}
 PLUGINS = {name: plugin for name, plugin in FOUND.items() if issubclass(plugin, Algorithm)}
@@ -59,6 +64,75 @@ def test_a_rule_decides_what_the_server_makes_of_all_replies(
     assert sum(rule.numbers) >= clients
     assert ruled.model_hash != plain.model_hash
     assert ruled.totals == plain.totals
+
+
+@pytest.mark.parametrize(("name", "params"), CASES)
+def test_a_rule_is_given_the_models_of_one_form_as_the_server_has_it(
+    name: str, params: dict[str, Any], world: Any
+) -> None:
+    algorithm, seen = world.algorithm(name, **params) if params else world.quick(name), list[bool]()
+
+    class Clipping(NormClipping):
+        def combine(self, vectors: Sequence[Tree], origin: Tree, warn: Warn) -> Tree:
+            seen.extend(form_of(origin).is_like(form_of(vector)) for vector in vectors)
+            return super().combine(vectors, origin, warn)
+
+    rule = Clipping(NormClippingConfig(c=1e-9))
+    training = {"epochs": 1} if name != "l2sgd" else {}
+    result = world.run(algorithm, rounds=2, training=training, aggregation=rule)
+    assert seen
+    assert all(seen)
+    assert not result.rejections
+
+
+@pytest.mark.parametrize("shared_base", [False, True])
+def test_heads_play_no_part_in_the_shared_base_of_ifca(shared_base: bool, world: Any) -> None:
+    algorithm, names = world.algorithm("ifca", shared_base=shared_base), list[int]()
+
+    class Names(Median):
+        def combine(self, vectors: Sequence[Tree], origin: Tree, warn: Warn) -> Tree:
+            names.append(len(vectors[0]))
+            return super().combine(vectors, origin, warn)
+
+    world.run(algorithm, rounds=1, aggregation=Names(Config()))
+    assert set(names) == ({2, 4} if shared_base else {4})  # of the base alone, and of whole models
+
+
+class Own(FedAvg[FedAvgConfig]):
+    """Takes a mean of its own."""
+
+    async def merge(self, server: Any, state: Any, replies: Any) -> Any:
+        return mean_of_models(replies, "uniform")
+
+
+class Asking(FedAvg[FedAvgConfig]):
+    """Calls the merge that it replaces."""
+
+    own_aggregation = None
+
+    async def merge(self, server: Any, state: Any, replies: Any) -> Any:
+        return await super().merge(server, state, replies)
+
+
+def test_a_merge_of_a_private_algorithm_has_to_say_that_it_asks(world: Any) -> None:
+    assert FedAvg.own_aggregation is None
+    assert not list(world.parts(Asking(FedAvgConfig()), aggregation=Median(Config())).misfits())
+    (fault,) = world.parts(Own(FedAvgConfig()), aggregation=Median(Config())).misfits()
+    assert "its merge is its own" in str(fault)
+
+
+@message("partial_update")
+class Partial(ModelUpdate):
+    """A model, and perhaps something else."""
+
+    more: Tree | None = counted(default=None)
+
+
+def test_what_is_no_tree_in_each_reply_is_told() -> None:
+    tree = {"w": np.zeros(2)}
+    updates = [Partial("net", tree, {}, 1, tree), Partial("net", tree, {}, 1)]
+    with pytest.raises(RunError, match="field 'more' of a 'partial_update' message is none in each reply"):
+        Median(Config()).combined(updates, None, print)
 
 
 @pytest.mark.parametrize("name", [name for name in PLUGINS if name not in SERVED])

@@ -16,7 +16,7 @@ from fedsim.network.faults import RunFault
 from fedsim.params import PendingTree, Tree, form_of
 from fedsim.rng import Key
 from fedsim.runtime.clients.attacks import Attacks, attacked, with_flipped_labels
-from fedsim.wire import Message, ModelBroadcast, ModelUpdate, counted, message
+from fedsim.wire import LogitsUp, Message, ModelBroadcast, ModelUpdate, counted, message
 
 START = {"w": np.array([1.0, 2.0], np.float32), "b": np.array(0.5, np.float32)}
 TRAINED = {"w": np.array([2.0, 0.0], np.float32), "b": np.array(0.5, np.float32)}
@@ -101,6 +101,23 @@ class Several(Message):
     trees: Mapping[str, Tree] = counted()
 
 
+def test_attacked_probabilities_are_probabilities() -> None:
+    rows = np.array([[0.5, 0.25, 0.25], [1.0, 0.0, 0.0]], np.float32)
+    sent = LogitsUp(rows, "probs", 1.0, 0)
+    reply: Any = attacked(attack("sign_flip"), sent, None, (), (0, 0))
+    # In proportion to 1 / p: 2 to 4 to 4, and as good as 0 to 1 to 1.
+    np.testing.assert_allclose(reply.values, [[0.2, 0.4, 0.4], [0.0, 0.5, 0.5]], atol=1e-6)
+    reply = attacked(attack("constant", value=7), sent, None, (), (0, 0))
+    np.testing.assert_allclose(reply.values, np.full((2, 3), 1 / 3), rtol=1e-6)
+    reply = attacked(attack("sign_flip"), LogitsUp(rows, "logits", 1.0, 0), None, (), (0, 0))
+    assert reply.values.tolist() == (-rows).tolist()
+
+
+def test_what_attackers_send_is_read_only() -> None:
+    reply = sent(attack("sign_flip"))
+    assert not any(array.flags.writeable for array in reply.params.values())
+
+
 def test_predictions_and_several_trees_are_attacked_too() -> None:
     scores = Scores(np.array([[1.0, -2.0]]))
     reply: Any = attacked(attack("sign_flip"), scores, None, (), (0, 0))
@@ -123,6 +140,7 @@ def test_a_share_of_the_members_attack_and_each_makes_one_attack() -> None:
     assert [kind is None for kind in kinds[10:]].count(False) == np.count_nonzero(kinds[10:] == "sign_flip")
     assert [attacks.of(client) is None for client in range(20)] == [kind is None for kind in kinds]
     assert attacks.send_other_replies(np.arange(20)).tolist() == [kind is not None for kind in kinds]
+    assert attacks.lacking == [0, 10 - attacks.counts()[1]]
 
 
 @pytest.mark.parametrize(("share", "count"), [(0.0, 0), (0.04, 0), (0.05, 1), (0.25, 3), (1.0, 10)])

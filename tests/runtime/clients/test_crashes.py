@@ -1,7 +1,6 @@
 from typing import Any
 
 import numpy as np
-import pytest
 
 from fedsim.network.fault_settings import FaultConfig
 from fedsim.network.faults import NEVER_NS, RunFault
@@ -45,23 +44,3 @@ def test_states_are_lost_where_they_are_not_kept() -> None:
     assert not crashes.forgets(0, 0, 5 * S - 1)
     assert crashes.forgets(0, 0, 5 * S)
     assert not crashes.forgets(0, 5 * S, 99 * S)
-
-
-@pytest.mark.parametrize(
-    ("settings", "path", "problem"),
-    [
-        ({"for": "1 s"}, "for", "over at once"),
-        ({"direction": "up"}, "direction", "'crash' is of clients"),
-        ({"delay": "1 s"}, "delay", "'crash' delays nothing"),
-        ({"probability": 1e-6}, "probability", "is rare"),
-        (
-            {"kind": "loss", "probability": 0.5, "keeps_state": False},
-            "keeps_state",
-            "'loss' leaves clients' states",
-        ),
-    ],
-)
-def test_settings_that_cannot_be(settings: dict[str, Any], path: str, problem: str) -> None:
-    with pytest.raises(ValueError, match=problem) as raised:
-        crash(**settings)
-    assert raised.value.errors()[0]["loc"] == (path,)  # type: ignore[attr-defined]
