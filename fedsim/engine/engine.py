@@ -8,7 +8,7 @@ and a deadline at that instant comes after it. So the order of events depends on
 fast the machine is or how many workers there are.
 
 The duration of a job is that at full speed. On a device that slows down (:mod:`fedsim.engine.slowdowns`) its
-end is later, and the fault is recorded there.
+end is later, and the fault is recorded when the job ends or stands still.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from fractions import Fraction
 from functools import partial
-from math import ceil, inf
+from math import inf
 from typing import Any, TypeAlias, cast
 
 from fedsim.clock import EventClass, RecordKind, Trace, VirtualTimeLoop, now_ns, running_loop
@@ -186,12 +186,6 @@ class Engine:
         """Record that a job of a request ends."""
         self.trace.record(JOB_END, request.client, request.dispatch, _name(job), outcome)
 
-    def end_ns(self, client: int, began_ns: int, work: int | Fraction) -> int:
-        """Return when a client has done what takes so long at full speed, and begins at an instant, ns."""
-        if self.slowdowns is None:
-            return began_ns + ceil(work)
-        return self.slowdowns.end_ns(client, began_ns, work)
-
     def pause(self, client: int) -> None:
         """Stop the virtual time of a client's jobs, those that begin from now on too; real work goes on."""
         self._away.add(client)
@@ -284,15 +278,14 @@ class RunningRequest:
         self._engine, self._request, self._ended = engine, request, ended
         self._number = 0  # of the next job to end
         self._done: int | Fraction = 0  # work, in ns at full speed, until _since_ns
-        self._is_slowed = False  # the next job to end
+        self._is_slowed = False  # the next job to end, as has been recorded
         for timed in request.jobs:
             engine.record_start(request, timed)
         now_ns, self._ends_ns = _virtual_loop().now_ns, request.ends_ns()
         self._results: list[Any] = [] if results is None else list(results)
         self._promises = None
-        if results is None:
-            due_ns = [engine.end_ns(request.client, now_ns, end_ns) for end_ns in self._ends_ns]
-            self._promises = engine.submit_ahead(request, due_ns)
+        if results is None:  # these instants order the real work alone, so they may be too early
+            self._promises = engine.submit_ahead(request, [now_ns + end_ns for end_ns in self._ends_ns])
         engine._under_way.setdefault(request.client, {})[self] = None
         self._go_on()
         if request.client in engine._away:
@@ -321,11 +314,12 @@ class RunningRequest:
         del of_client[self]
         if not of_client:
             del under_way[self._request.client]
-        self.pause()
+        if self._timer is not None:
+            self.pause()
         for number in range(self._number, len(jobs)):
             if self._promises is not None:
                 self._promises[number].cancel()
-            self._record_end(jobs[number].job, "cancelled")
+            self._engine.record_end(self._request, jobs[number].job, "cancelled")
         self._promises = None  # of which a pending result holds what it needs
 
     def _go_on(self) -> None:
@@ -334,33 +328,32 @@ class RunningRequest:
         self._set_timer(loop)
 
     def _set_timer(self, loop: VirtualTimeLoop) -> None:
-        left = self._ends_ns[self._number] - self._done
-        due_ns = self._engine.end_ns(self._request.client, self._since_ns, left)
+        slowdowns, since_ns, end_ns = self._engine.slowdowns, self._since_ns, self._ends_ns[self._number]
+        if slowdowns is None:
+            due_ns = since_ns + end_ns - int(self._done)
+        else:
+            due_ns = slowdowns.end_ns(self._request.client, since_ns, end_ns - self._done)
         self._timer = loop.call_at_ns(due_ns, self._end, event_class=EventClass.JOIN)
 
     def _count_work(self) -> None:
         """Count the work that was done since the jobs began or went on."""
-        since_ns, slowdowns = self._since_ns, self._engine.slowdowns
+        engine, request, since_ns = self._engine, self._request, self._since_ns
         self._since_ns = now_ns()
         done: int | Fraction = self._since_ns - since_ns
-        if slowdowns is not None:
-            done = slowdowns.work(self._request.client, since_ns, self._since_ns)
-            self._is_slowed |= done < self._since_ns - since_ns
+        if engine.slowdowns is not None:
+            done = engine.slowdowns.work(request.client, since_ns, self._since_ns)
+            if done < self._since_ns - since_ns and not self._is_slowed:
+                self._is_slowed = True
+                engine.trace.record(FAULT, request.client, request.dispatch, True, "slow")
         self._done += done
-
-    def _record_end(self, job: Job, outcome: str = DONE) -> None:
-        """Record that a job ends, and before that whether its device was slow."""
-        request = self._request
-        if self._is_slowed:
-            self._engine.trace.record(FAULT, request.client, request.dispatch, True, "slow")
-            self._is_slowed = False
-        self._engine.record_end(request, job, outcome)
 
     def _end(self) -> None:
         """Take the result of the next job; where it cannot be pending, block until it is there."""
         self._timer = None
-        self._count_work()
         engine, request, number = self._engine, self._request, self._number
+        if engine.slowdowns is not None:
+            self._count_work()
+            self._is_slowed = False
         job = request.jobs[number].job
         self._number = number + 1
         try:
@@ -368,11 +361,11 @@ class RunningRequest:
                 self._results.append(engine._result(job, self._promises[number], request.place))
         except Exception as error:
             outcome = "failed" if isinstance(error, FedsimError) else "cancelled"
-            self._record_end(job, outcome)
+            engine.record_end(request, job, outcome)
             self.stop()
             self._ended(None, error)
             return
-        self._record_end(job)
+        engine.record_end(request, job)
         if self._number < len(request.jobs):
             self._set_timer(_virtual_loop())
         else:
