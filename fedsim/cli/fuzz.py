@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from textwrap import indent
 from time import monotonic
 
 from click.exceptions import Exit
-from pydantic_core import PydanticCustomError
 
 from fedsim.cli.console import note, say, table
 from fedsim.cli.error_handling import FAILED
 from fedsim.cli.progress import LINE_EVERY_S
 from fedsim.errors import Fault, ScenarioError, UserError
-from fedsim.fuzz.examine import Verdict
-from fedsim.fuzz.random_algorithms import plugin_of
+from fedsim.fuzz.examine import ENDS, Verdict
 from fedsim.fuzz.random_scenarios import RandomScenario, random_scenario
 from fedsim.fuzz.rare_events import EVENTS
 from fedsim.fuzz.shrink import shrunk
@@ -33,8 +30,8 @@ from fedsim.system import num_usable_cores
 SEEDS = range(100)
 """Seeds if none are named."""
 
-MAX_FAULTS = 10
-"""Faults of one scenario that are shown."""
+FOLDER = Path("fuzz")
+"""Where scenarios go that have failed."""
 
 
 def fuzz(
@@ -44,80 +41,72 @@ def fuzz(
     seeds: range | None,
     minutes: int | None,
     workers: int | None,
-    out: Path | None,
 ) -> None:
     """Examine the scenarios of seeds, or one scenario of a file; the exit status is 1 if any fails."""
-    if scenario_file is not None:
-        if seeds is not None or minutes is not None:
-            raise UserError("--seeds and --minutes are for random scenarios: leave them out, or FILE")
-        tables, _, _ = document_of(load_scenario(scenario_file, overrides, algorithm=algorithm))
-        scenarios, total = iter([RandomScenario(tables, name=str(scenario_file))]), 1
+    if scenario_file is None:
+        seeds = seeds or SEEDS
+        scenarios = _drawn(seeds, minutes, algorithm or "", overrides)
+    elif seeds is not None or minutes is not None:
+        raise UserError("--seeds and --minutes are for random scenarios: leave them out, or FILE")
     else:
-        seeds = SEEDS if seeds is None else seeds
-        scenarios, total = _drawn(seeds, minutes, algorithm or "", overrides), len(seeds)
-        _check_algorithm(algorithm)
-    summary, next_s = Summary(total, monotonic()), monotonic() + LINE_EVERY_S
+        tables, _, _ = document_of(load_scenario(scenario_file, overrides, algorithm=algorithm))
+        scenarios = iter([RandomScenario(tables, name=str(scenario_file))])
+    summary, next_s = _Summary(len(seeds or (scenario_file,))), monotonic() + LINE_EVERY_S
     with WorkerProcesses(workers or num_usable_cores()) as processes:
         try:
             for scenario, verdict in processes.verdicts(scenarios):
                 summary.add(verdict)
                 if verdict.faults:
-                    _show(scenario, verdict)
+                    say(
+                        "\n".join(
+                            [f"{scenario.name} failed:", *(indent(one, "  ") for one in verdict.faults)]
+                        )
+                    )
                     if summary.is_new(verdict) and scenario_file is None:
-                        _shrink(scenario, verdict, processes, (out or Path("fuzz")) / scenario.name)
+                        _shrink(scenario, verdict, processes)
                 if monotonic() >= next_s:
                     note(summary.line())
                     next_s = monotonic() + LINE_EVERY_S
         except KeyboardInterrupt as error:
             summary.show()
-            error.add_note(f"{several(summary.ends.total(), 'scenario')} were examined")
+            error.add_note(f"after {several(summary.ends.total(), 'scenario')}")
             raise
-    summary.show()
-    if scenario_file is not None and summary.ends["refused"]:
+    if scenario_file is not None and verdict.end == "refused":
         raise UserError(verdict.why)
+    summary.show()
     if summary.ends["failed"]:
         raise Exit(FAILED)
 
 
-@dataclass
-class Summary:
-    """What became of the scenarios so far, of how many, and since when, by the host's clock."""
+class _Summary:
+    """What became of the scenarios so far, of a total."""
 
-    total: int
-    began_s: float
-    ends: Counter[str] = field(default_factory=Counter)
-    reasons: Counter[str] = field(default_factory=Counter)
-    events: Counter[str] = field(default_factory=Counter)
-    kinds: set[str] = field(default_factory=set)  # asked for membership only
+    def __init__(self, total: int) -> None:
+        self.ends, self._total, self._began_s = Counter[str](), total, monotonic()
+        self._reasons, self._events, self._kinds = Counter[str](), Counter[str](), Counter[str]()
 
     def add(self, verdict: Verdict) -> None:
-        """Take note of a verdict."""
         self.ends[verdict.end] += 1
-        self.events.update(verdict.events)
+        self._events.update(verdict.events)
         if verdict.why:
-            self.reasons[f"{verdict.end}: {verdict.why.splitlines()[-1].strip()}"] += 1
+            self._reasons[f"{verdict.end}: {verdict.why.splitlines()[-1].strip()}"] += 1
 
     def is_new(self, verdict: Verdict) -> bool:
         """Say whether no scenario has failed in the same way before."""
-        is_new = verdict.kinds[0] not in self.kinds
-        self.kinds.update(verdict.kinds)
-        return is_new
+        self._kinds.update(verdict.kinds)
+        return self._kinds[verdict.kinds[0]] == 1
 
     def line(self) -> str:
-        """Return how many scenarios ended how."""
-        ends = ", ".join(f"{self.ends[end]} {end}" for end in ("finished", "ended", "refused", "failed"))
-        took = duration(monotonic() - self.began_s)
-        return f"{self.ends.total()} of {several(self.total, 'scenario')} in {took}: {ends}"
+        ends, took = ", ".join(f"{self.ends[end]} {end}" for end in ENDS), monotonic() - self._began_s
+        return f"{self.ends.total()} of {several(self._total, 'scenario')} in {duration(took)}: {ends}"
 
     def show(self) -> None:
-        """Print everything."""
-        for reason, number in self.reasons.most_common():
+        for reason, number in self._reasons.most_common():
             say(f"{number} {reason}")
-        if came := [(words, str(self.events[words])) for words in EVENTS if self.events[words]]:
-            table(TextTable(["rare event", "scenarios"], came))
-            say()
-        if self.total > 1 and (never := [words for words in EVENTS if not self.events[words]]):
-            say(f"never: {'; '.join(never)}")
+        never = [words for words in EVENTS if not self._events[words]]
+        came = [(words, str(self._events[words])) for words in EVENTS if self._events[words]]
+        notes = [f"never: {'; '.join(never)}"] if self._total > 1 else []
+        table(TextTable(["rare event", "scenarios"], came, notes))
         say(self.line())
 
 
@@ -130,38 +119,21 @@ def _drawn(
         if monotonic() >= ends_s:
             return
         scenario = random_scenario(seed, algorithm)
-        for override in parsed(overrides, "--set"):
-            fault = override if isinstance(override, Fault) else apply_override(scenario.tables, override)
+        for one in parsed(overrides, "--set"):
+            fault = one if isinstance(one, Fault) else apply_override(scenario.tables, one)
             if fault is not None:
                 raise ScenarioError([fault], scenario.name)
         yield scenario
 
 
-def _check_algorithm(name: str | None) -> None:
-    try:
-        plugin_of(name or "fedavg")
-    except PydanticCustomError as error:
-        raise UserError(str(Fault("--algorithm", **(error.context or {})))) from None
-
-
-def _show(scenario: RandomScenario, verdict: Verdict) -> None:
-    say(f"{scenario.name} failed:")
-    for fault in verdict.faults[:MAX_FAULTS]:
-        say(indent(fault, "  "))
-    if (more := len(verdict.faults) - MAX_FAULTS) > 0:
-        say(f"  and {several(more, 'other difference')}")
-
-
-def _shrink(scenario: RandomScenario, verdict: Verdict, processes: WorkerProcesses, folder: Path) -> None:
+def _shrink(scenario: RandomScenario, verdict: Verdict, processes: WorkerProcesses) -> None:
     """Shrink a scenario that fails, print it, and write it to a folder with the files that it names."""
 
     def fails(candidate: RandomScenario) -> bool:
-        ((_, its),) = processes.verdicts([candidate])
-        return verdict.kinds[0] in its.kinds
+        return any(verdict.kinds[0] in its.kinds for _, its in processes.verdicts([candidate]))
 
-    small = shrunk(scenario, fails)
+    small, folder = shrunk(scenario, fails), FOLDER / scenario.name
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in {**small.files, "scenario.toml": small.toml}.items():
         write_file(folder / name, text.encode())
-    say(indent(small.toml, "    "))
-    say(f"  fedsim fuzz {folder}/scenario.toml repeats it")
+    say(f"{indent(small.toml, '    ')}\n  fedsim fuzz {folder}/scenario.toml repeats it")

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from fedsim.cli.options import (
+    algorithm_option,
     file_argument,
     late,
     number_option,
@@ -200,20 +201,14 @@ def study(**values: Any) -> None:
 )
 @number_option("--minutes", "Minutes", "Begin no seed after so much real time.", "M")
 @number_option("--workers", "Processes", "Scenarios at once.  [default: as many as there are cores]", "N")
-@click.option(
-    "--algorithm",
-    metavar="NAME",
-    shell_complete=late("cli.completion:algorithm"),
-    help="Run this algorithm in every scenario, with parameters that are drawn for it.",
-)
+@algorithm_option
 @set_option("PATH=VALUE", "Replace a value in every scenario, such as --set participation.pacing=lab.mine")
-@path_option("--out", "DIR", "Folder of the scenarios that have failed.  [default: fuzz]")
 def fuzz(**values: Any) -> None:
     """Look for faults of fedsim or of plugins in random scenarios.
 
     Each scenario is run twice: event by event with every check, and with all shortcuts and another number of
     workers. Both runs have to leave the same files, and all tables have to follow from the trace. A scenario
-    that fails is shrunk and written to a folder. 'fedsim fuzz FILE' examines one scenario, and so repeats the
-    failure. The exit status is 1 if any scenario has failed.
+    that fails is shrunk and written below the folder fuzz. 'fedsim fuzz FILE' examines one scenario, and so
+    repeats the failure. The exit status is 1 if any scenario has failed.
     """
     late("cli.fuzz:fuzz")(**values)

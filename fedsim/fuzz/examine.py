@@ -26,13 +26,16 @@ from fedsim.scenario import Plan, load_scenario
 SAME = ("summary.json", "log.jsonl", "trace.msgpack", *(f"{name}.parquet" for name in TABLES))
 """Files that two runs leave alike, apart from the real time in the summary."""
 
+ENDS = ("finished", "ended", "refused", "failed")
+"""What may become of a scenario; a run that has ended did so as the scenario allows."""
+
 
 @dataclass(frozen=True)
 class Verdict:
     """What became of a scenario.
 
     Attributes:
-        end: Finished, ended (as the scenario allows), refused or failed.
+        end: One of :data:`ENDS`.
         faults: What is wrong, if it failed.
         why: Why it has not finished.
         events: The rare events of its run, in words.

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import ValidationError
+from pydantic_core import PydanticCustomError
 
+from fedsim.errors import Fault, UserError
 from fedsim.fuzz.dice import Dice, Table
 from fedsim.scenario.choices import ALGORITHM
 
@@ -29,8 +31,15 @@ NOT_DRAWN = {"cut", "server_cut", "drop_worst", "pretrain_public", "eta"}
 
 
 def plugin_of(algorithm: str) -> Any:
-    """Return the class of an algorithm, by its name or its dotted path."""
-    return ALGORITHM.find(algorithm)
+    """Return the class of an algorithm, by its name or its dotted path.
+
+    Raises:
+        UserError: There is none.
+    """
+    try:
+        return ALGORITHM.find(algorithm)
+    except PydanticCustomError as error:
+        raise UserError(str(Fault("--algorithm", **(error.context or {})))) from None
 
 
 def has_any_net(algorithm: str) -> bool:

@@ -102,7 +102,7 @@ def random_scenario(seed: int, algorithm: str = "") -> RandomScenario:
                 "times": dice.child("times").whole(1, 3),
                 "after": dice.child("after").pick("100 ms", "3 s"),
             }
-            scenario["participation"] |= dice.child("retry").some(0.5, retry=retry)
+            scenario["participation"] |= dice.child("retry").some(0.8, retry=retry)
     if dice.child("crashing").chance(0.2):
         scenario.setdefault("faults", []).append(_crash(dice.child("crash")))
     scenario["data"] |= _augmentation(dice.child("augmentation"), scenario["data"])

@@ -34,11 +34,13 @@ class WorkerProcesses:
         self._idle: list[_Worker] = []
 
     def __enter__(self) -> Self:
+        self._place = TemporaryDirectory(prefix="fedsim-fuzz-")
         return self
 
     def __exit__(self, *_: object) -> None:
         for worker in self._idle:
             worker.kill()
+        self._place.cleanup()  # also of what processes left that were killed
 
     def verdicts(self, scenarios: Iterable[RandomScenario]) -> Iterator[tuple[RandomScenario, Verdict]]:
         """Yield each scenario with its verdict, as they come."""
@@ -46,7 +48,7 @@ class WorkerProcesses:
         try:
             while True:
                 while len(busy) < self._number and (scenario := next(left, None)) is not None:
-                    worker = self._idle.pop() if self._idle else _Worker()
+                    worker = self._idle.pop() if self._idle else _Worker(self._place.name)
                     worker.pipe.send(scenario)
                     busy[worker] = scenario, monotonic() + MAX_S
                 if not busy:
@@ -78,9 +80,9 @@ class WorkerProcesses:
 class _Worker:
     """A process, and the pipe to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, place: str) -> None:
         self.pipe, its = FORKS.Pipe()
-        self.process = FORKS.Process(target=_serve, args=(its,), daemon=True)
+        self.process = FORKS.Process(target=_serve, args=(its, place), daemon=True)
         self.process.start()
         its.close()
 
@@ -90,8 +92,8 @@ class _Worker:
         self.pipe.close()
 
 
-def _serve(pipe: Connection) -> None:
-    """Examine the scenarios that come through a pipe, until it is closed."""
+def _serve(pipe: Connection, place: str) -> None:
+    """Examine the scenarios that come through a pipe, in folders below a place, until it is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asks hears Ctrl-C
     pin_thread()
     while True:
@@ -99,5 +101,5 @@ def _serve(pipe: Connection) -> None:
             scenario = pipe.recv()
         except EOFError:
             return
-        with TemporaryDirectory(prefix="fedsim-fuzz-") as place:
-            pipe.send(examine(scenario, Path(place)))
+        with TemporaryDirectory(dir=place) as folder:
+            pipe.send(examine(scenario, Path(folder)))

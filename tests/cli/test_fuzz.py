@@ -85,7 +85,9 @@ def test_seeds_are_examined_and_counted(call: Call, examining: Callable[[Look], 
     lines = result.stdout.splitlines()
     assert lines[0] == "1 ended: replied"
     assert lines[3] == "a frame was sent again          2"
-    assert lines[-2] == f"never: {'; '.join(words for words in EVENTS if words != 'a frame was sent again')}"
+    assert (
+        lines[-2] == f"  never: {'; '.join(words for words in EVENTS if words != 'a frame was sent again')}"
+    )
     assert lines[-1].startswith("3 of 3 scenarios in ")
     assert lines[-1].endswith(": 2 finished, 1 ended, 0 refused, 0 failed")
 
@@ -94,14 +96,14 @@ def test_a_failure_is_shrunk_once_for_each_way_and_its_file_repeats_it(
     call: Call, here: Path, examining: Callable[[Look], list[str]]
 ) -> None:
     names = examining(fails_with_six_or_more)
-    result = call("fuzz", "--seeds", "0-9", "--out", "found")
+    result = call("fuzz", "--seeds", "0-9")
     assert result.exit_code == 1
     lines = result.stdout.splitlines()
     failed = [line.removesuffix(" failed:") for line in lines if line.endswith("failed:")]
     assert len(failed) > 1
-    (folder,) = (here / "found").iterdir()
+    (folder,) = (here / "fuzz").iterdir()
     assert folder.name == failed[0]
-    assert f"fedsim fuzz found/{folder.name}/scenario.toml repeats it" in result.stdout
+    assert f"fedsim fuzz fuzz/{folder.name}/scenario.toml repeats it" in result.stdout
     assert set(names) - set(failed) == {f"seed-{seed}" for seed in range(10)} - set(failed)
     toml = (folder / "scenario.toml").read_text()
     assert toml in "\n".join(line.removeprefix("    ") for line in lines) + "\n"
@@ -157,5 +159,5 @@ def test_ctrl_c_ends_it_with_what_was_done(call: Call, examining: Callable[[Look
     examining(look)
     result = call("fuzz")
     assert result.exit_code == 130
-    assert result.stderr == "fedsim: interrupted: 2 scenarios were examined\n"
+    assert result.stderr == "fedsim: interrupted: after 2 scenarios\n"
     assert "2 of 100 scenarios" in result.stdout.splitlines()[-1]

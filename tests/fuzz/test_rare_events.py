@@ -67,7 +67,7 @@ CAME: dict[str, tuple[list[Row], Row]] = {
     "a client lost its state in a crash": ([asked(), *replied(2), struck(3, "crash")], FORGETS),
     "a client dropped out": ([asked(), at(1, "abandon", client=0, dispatch=0, cause="dropped out")], {}),
     "a client left during a transfer": ([asked(), sent(0), at(1, "leave", client=0, policy="resume")], {}),
-    "a transfer began anew when its client returned": (
+    "a transfer began anew on a return": (
         [asked(), sent(0), ended(1, "lost", cause="restarted")],
         {},
     ),

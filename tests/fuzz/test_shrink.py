@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim.fuzz.random_scenarios import RandomScenario, random_scenario
-from fedsim.fuzz.shrink import _paths, _without, shrunk
+from fedsim.fuzz.shrink import _paths, _smaller, shrunk
 
 trees = st.recursive(
     st.integers(0, 9) | st.text(max_size=2),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
-    max_leaves=12,
+    max_leaves=6,
 )
 tables = st.dictionaries(st.sampled_from("abc"), trees, max_size=3)
 
@@ -53,5 +53,5 @@ def test_nothing_more_can_be_left_out(tree: dict[str, Any], name: str) -> None:
         return
     left = shrunk(RandomScenario(tree), fails).tables
     assert tree == before
-    smaller = [_without(left, path) for path in _paths(left)]
+    smaller = [_smaller(left, path, is_kept=False) for path in _paths(left)]
     assert not any(fails(RandomScenario(one)) for one in smaller if one is not None)
