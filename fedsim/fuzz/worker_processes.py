@@ -18,6 +18,9 @@ from fedsim.fuzz.random_scenarios import RandomScenario
 MAX_S = 60.0
 """Real time for the runs of a scenario, which take a second or a few."""
 
+IN_MEMORY = Path("/dev/shm")  # noqa: S108
+"""Where run folders are written if the system has it: on a disk a run waits for each file."""
+
 FORKS: Any = multiprocessing.get_context("forkserver")  # torch's threads do not survive a plain fork
 FORKS.set_forkserver_preload(["fedsim.fuzz.examine"])
 
@@ -34,7 +37,7 @@ class WorkerProcesses:
         self._idle: list[_Worker] = []
 
     def __enter__(self) -> Self:
-        self._place = TemporaryDirectory(prefix="fedsim-fuzz-")
+        self._place = TemporaryDirectory(prefix="fedsim-fuzz-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None)
         return self
 
     def __exit__(self, *_: object) -> None:

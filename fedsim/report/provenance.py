@@ -6,6 +6,7 @@ import os
 import platform
 from collections.abc import Mapping
 from datetime import datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
@@ -71,6 +72,7 @@ def provenance(
     }
 
 
+@cache
 def library_version(name: str) -> str | None:
     """Return the version of a library that is installed; None where it is not."""
     if name == "fedsim":

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_verdicts_come_for_all_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(worker_processes, "IN_MEMORY", tmp_path)
     scenarios = [random_scenario(seed) for seed in range(3)]
     with WorkerProcesses(2) as processes:
         verdicts = {scenario.name: verdict for scenario, verdict in processes.verdicts(scenarios)}
@@ -43,7 +43,12 @@ def test_a_process_that_ends_is_a_failure_and_another_one_goes_on(
     (tmp_path / "deadlylab/deadly.py").write_text(DEADLY)
     monkeypatch.syspath_prepend(tmp_path)
     deadly = RandomScenario(
-        {"algorithm": {"name": "deadlylab.deadly"}, "models": {"linear": {}}, "fleet": [{"count": 2}]}
+        {
+            "run": {"rounds": 1},
+            "algorithm": {"name": "deadlylab.deadly"},
+            "models": {"linear": {}},
+            "fleet": [{"count": 2}],
+        }
     )
     with WorkerProcesses(1) as processes:
         ((_, first), (_, second)) = processes.verdicts([deadly, random_scenario(1)])
