@@ -66,29 +66,24 @@ def examine(scenario: RandomScenario, place: Path) -> Verdict:
             run(scenario, first, {"engine.workers": workers, "engine.batching": "off"}, verify=True),
             run(scenario, second, {"engine.workers": other, "engine.batching": "auto"}, verify=False),
         ]
-    if failed := [
-        f"{which} run: {why}" for which, (end, why) in zip(_WHICH, ends, strict=True) if end == "failed"
-    ]:
+    failed = [f"run {number}: {why}" for number, (end, why) in enumerate(ends, 1) if end == "failed"]
+    if failed:
         return Verdict("failed", tuple(failed))
     if ends[0] != ends[1]:
         return Verdict("failed", (f"the first run ended with {ends[0]}, the second with {ends[1]}",))
     end, why = ends[0]
     if end != "finished":
         return Verdict(end, why=why)
-    folder = RunFolder.read(first)
-    faults = (*differences(first, second), *faults_of(folder))
-    return Verdict("failed" if faults else end, faults, events=events_of(folder))
-
-
-_WHICH = "first", "second"
+    try:
+        folder = RunFolder.read(first)
+        faults, events = (*differences(first, second), *faults_of(folder)), events_of(folder)
+    except Exception as error:  # of a trace that contradicts itself
+        return Verdict("failed", (f"it cannot be recomputed: {_text(error)}",))
+    return Verdict("failed" if faults else end, faults, events=events)
 
 
 def run(
-    scenario: RandomScenario,
-    folder: Path,
-    changes: dict[str, object],
-    *,
-    verify: bool,
+    scenario: RandomScenario, folder: Path, changes: dict[str, object], *, verify: bool
 ) -> tuple[str, str]:
     """Run a scenario into a folder, with some settings changed; return its end and the reason."""
     try:
@@ -99,8 +94,13 @@ def run(
     except Exception as error:
         if type(error) is RunError:  # those below it are bugs, of fedsim or of a plugin
             return "ended", str(error)
-        return "failed", "".join(traceback.format_exception(error)[-3:]).strip()
+        return "failed", _text(error)
     return "finished", ""
+
+
+def _text(error: Exception) -> str:
+    """Return an error with the last places of its traceback."""
+    return "".join(traceback.format_exception(error)[-3:]).strip()
 
 
 def differences(first: Path, second: Path) -> Iterator[str]:

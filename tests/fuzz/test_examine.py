@@ -9,6 +9,7 @@ import pytest
 from fedsim.errors import InvariantError, RunError, UserError
 from fedsim.fuzz.examine import SAME, Verdict, differences, examine, run
 from fedsim.fuzz.random_scenarios import RandomScenario, random_scenario
+from fedsim.fuzz.run_folder import RunFolder
 
 SEEDS = range(30)
 SOON = SEEDS[:6]
@@ -72,3 +73,15 @@ def test_failures_of_one_kind_differ_in_numbers_alone() -> None:
     one = Verdict("failed", ("rounds[3].dropped: it says 12, the trace 2.5e-3", "Traceback:\nKeyError: 7"))
     assert one.kinds == ("rounds[#].dropped: it says #, the trace #", "KeyError: #")
     assert one.kinds == Verdict("failed", (*one.faults, "rounds[0].dropped: it says 1, the trace 0")).kinds
+
+
+def test_a_trace_that_cannot_be_recomputed_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def recompute(folder: RunFolder) -> list[str]:
+        raise KeyError("a dispatch that was never sent")
+
+    monkeypatch.setattr("fedsim.fuzz.examine.faults_of", recompute)
+    found = examine(random_scenario(2), tmp_path)
+    assert found.end == "failed"
+    assert found.kinds == ("KeyError: 'a dispatch that was never sent'",)
