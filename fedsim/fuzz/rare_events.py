@@ -104,6 +104,16 @@ def _part_filled(run: RunFolder, seen: Seen) -> bool:
     return run.scenario["participation"]["pacing"]["name"] == "buffered" and is_left(run, seen)
 
 
+def _attacked(run: RunFolder, seen: Seen) -> bool:
+    attackers = {row["client"] for row in run.tables["clients"] if row.get("attack") is not None}
+    return _dispatch(lambda one: one.client in attackers and one.outcome == "merged")(run, seen)
+
+
+def _combined(run: RunFolder, seen: Seen) -> bool:
+    merged = (len(one["clients"]) > 1 for one in seen.records["merge"])
+    return "aggregation" in run.scenario and any(merged)
+
+
 EVENTS: Mapping[str, Came] = {
     "a frame arrived twice": _frame(lambda one: one["arrivals"] > 1),
     "a frame arrived with a wrong checksum": _fault("corrupt"),
@@ -111,6 +121,7 @@ EVENTS: Mapping[str, Came] = {
     "a frame was sent again": _record("retry"),
     "a frame was under way when the run ended": _frame(lambda one: one["outcome"] == "in_flight"),
     "a partition began during a transfer": _cut_off,
+    "a device was slow at work": _fault("slow"),
     "a client crashed at work": _fault("crash"),
     "a client lost its state in a crash": _forgot,
     "a client dropped out": _record("abandon", lambda one: one["cause"] == "dropped out"),
@@ -122,6 +133,8 @@ EVENTS: Mapping[str, Came] = {
     "a late reply was ignored": _record("late"),
     "a reply was merged in a later round": _dispatch(lambda one: (one.merged_in or 0) > one.round),
     "a reply was stale when it was merged": _dispatch(lambda one: one.staleness),
+    "a reply of an attacker was merged": _attacked,
+    "a robust rule combined several replies": _combined,
     "a reply was rejected": _record("reject"),
     "a merge left the finite range": _record("reject", lambda one: "the finite range" in one["reason"]),
     "a round ended without a reply": _record("round_end", lambda one: one["asked"] and not one["merged"]),
