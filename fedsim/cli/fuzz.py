@@ -106,7 +106,8 @@ class _Summary:
         never = [words for words in EVENTS if not self._events[words]]
         came = [(words, str(self._events[words])) for words in EVENTS if self._events[words]]
         notes = [f"never: {'; '.join(never)}"] if self._total > 1 else []
-        table(TextTable(["rare event", "scenarios"], came, notes))
+        if came:
+            table(TextTable(["rare event", "scenarios"], came, notes))
         say(self.line())
 
 

@@ -99,7 +99,8 @@ def run(
 
 
 def _text(error: Exception) -> str:
-    """Return an error with the last places of its traceback."""
+    """Return an error with the last places of its traceback, without notes on folders that are removed."""
+    error.__notes__ = []
     return "".join(traceback.format_exception(error)[-3:]).strip()
 
 

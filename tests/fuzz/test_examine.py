@@ -79,7 +79,9 @@ def test_a_trace_that_cannot_be_recomputed_is_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def recompute(folder: RunFolder) -> list[str]:
-        raise KeyError("a dispatch that was never sent")
+        error = KeyError("a dispatch that was never sent")
+        error.add_note(f"what there is of the run is in {tmp_path}")
+        raise error
 
     monkeypatch.setattr("fedsim.fuzz.examine.faults_of", recompute)
     found = examine(random_scenario(2), tmp_path)
