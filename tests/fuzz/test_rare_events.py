@@ -63,6 +63,7 @@ CAME: dict[str, tuple[list[Row], Row]] = {
     "a frame was sent again": ([asked(), at(1, "retry", client=0, dispatch=0, up=False)], {}),
     "a frame was under way when the run ended": ([asked(), sent(0)], {}),
     "a partition began during a transfer": ([asked(), struck(3 * S, "partition")], PARTITION),
+    "a device was slow at work": ([asked(), struck(1, "slow")], {}),
     "a client crashed at work": ([asked(), struck(1, "crash")], {}),
     "a client lost its state in a crash": ([asked(), *replied(2), struck(3, "crash")], FORGETS),
     "a client dropped out": ([asked(), at(1, "abandon", client=0, dispatch=0, cause="dropped out")], {}),
@@ -82,6 +83,14 @@ CAME: dict[str, tuple[list[Row], Row]] = {
     "a reply was stale when it was merged": (
         [asked(), asked(dispatch=1), merged(1, 1, 0), merged(2, 2, 1)],
         {},
+    ),
+    "a reply of an attacker was merged": (
+        [asked(), *replied(1), merged(2, 1, 0)],
+        {"clients": [{"client": 0, "attack": "scale"}]},
+    ),
+    "a robust rule combined several replies": (
+        [asked(), asked(1), merged(1, 1, 0) | {"clients": [0, 1], "dispatches": [0, 0]}],
+        {"aggregation": {"name": "median"}},
     ),
     "a reply was rejected": ([asked(), rejected("num_samples")], {}),
     "a merge left the finite range": ([asked(), rejected("the merge leaves the finite range: inf")], {}),
@@ -108,9 +117,12 @@ QUIET = [asked(), sent(0), ended(S), *replied(3 * S), merged(3 * S, 1, 0)]
 def folder(records: list[Row], more: Row) -> RunFolder:
     participation = {"client_timeout": "5 s", "pacing": {"name": "synchronous"}}
     scenario = {"participation": participation} | more
-    evaluations = more.get("evaluations", [{"num_samples": 3}])
+    tables = {
+        "evaluations": more.get("evaluations", [{"num_samples": 3}]),
+        "clients": more.get("clients", [{"client": 0}]),
+    }
     host = {"cohorts": more.get("cohorts", {"asked": 1, "run_beforehand": 0})}
-    return RunFolder(records, "", {"evaluations": evaluations}, {}, scenario, host, [])
+    return RunFolder(records, "", tables, {}, scenario, host, [])
 
 
 def test_every_event_has_a_trace() -> None:

@@ -21,7 +21,6 @@ from math import floor
 from typing import Any
 
 import numpy as np
-from scipy.special import softmax
 
 from fedsim.data import FederatedData
 from fedsim.network.faults import RunFault
@@ -110,8 +109,10 @@ def attacked(
     for name in reply.PLAN.counted:
         sent, key = getattr(reply, name), attack.key.child(name, *dispatch)
         if name in probabilities:
-            changed = _attacked(attack, np.log(np.maximum(sent, LEAST_PROBABILITY)), None, key)
-            fields[name] = softmax(changed.astype(np.float64), axis=-1).astype(sent.dtype)
+            scores = np.log(np.maximum(sent.astype(np.float64), LEAST_PROBABILITY))
+            scores = _attacked(attack, scores, None, key)
+            shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
+            fields[name] = (shares / shares.sum(axis=-1, keepdims=True)).astype(sent.dtype)
         else:
             start = getattr(received, name) if name in there and name not in changes else None
             fields[name] = _attacked(attack, sent, start, key)
