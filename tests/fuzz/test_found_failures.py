@@ -51,6 +51,41 @@ models = { chain = ["bfloat16"], least = "1 B" }
 """A frame arrived at the instant at which the run had ended, and was in the trace, but not in its hash."""
 
 
-@pytest.mark.parametrize("toml", [FRAME_AT_THE_LAST_INSTANT])
+OVERTAKEN_DISPATCH = """
+[run]
+seed = 8
+rounds = 4
+
+[data]
+public = { size = 1 }
+
+[models.m4]
+name = "mlp"
+params = { hidden = [2] }
+
+[algorithm]
+name = "fedme"
+
+[[fleet]]
+count = 4
+
+[fleet.availability]
+name = "renewal"
+params = { on = "2 s", off = "2 s" }
+
+[server]
+up = { distribution = "lognormal", median = "20 kbit/s", sigma = 0.5 }
+
+[participation]
+client_timeout = "5 s"
+
+[participation.pacing]
+params = { interval = "3 min" }
+"""
+"""A client's hook had begun beforehand, its frame came after that of a later dispatch, and it went on from the
+state of before."""
+
+
+@pytest.mark.parametrize("toml", [FRAME_AT_THE_LAST_INSTANT, OVERTAKEN_DISPATCH])
 def test_it_fails_no_more(toml: str, tmp_path: Path) -> None:
     assert examine(RandomScenario(tomllib.loads(toml)), tmp_path).faults == ()

@@ -209,7 +209,7 @@ class CohortDrivers:
     def _turn(self, delivery: Delivery) -> Turn:
         """Return a turn that the loop can take over."""
         turn = self.host.turn(delivery)
-        self.host.ahead[delivery.header.receiver, delivery.header.dispatch] = turn
+        self.host.hold_ahead(turn)
         return turn
 
     def _is_alone(self, cohort: Cohort) -> bool:

@@ -71,7 +71,7 @@ class ClientHost:
         store: Where what they hold after several dispatches is kept; None where only the newest is needed.
         serve: Starts the drivers of clients.
         past: What the run repeats first; None where it begins anew.
-        ahead: Turns that have begun beforehand, by client and dispatch.
+        ahead: Turns that have begun beforehand, by client and dispatch, with what the client held then.
         sent: Replies by client and dispatch, where somebody compares them.
     """
 
@@ -82,7 +82,7 @@ class ClientHost:
     store: Store | None = None
     serve: Serve = VirtualDriver
     past: Past | None = None
-    ahead: dict[tuple[int, int], Turn] = field(default_factory=dict, init=False)
+    ahead: dict[tuple[int, int], tuple[Turn, Held | None]] = field(default_factory=dict, init=False)
     sent: dict[tuple[int, int], Message | None] | None = field(default=None, init=False)
     _held: dict[int, Held] = field(default_factory=dict, init=False)
     _waiting: dict[int, list[Delivery]] = field(default_factory=dict, init=False)
@@ -195,18 +195,26 @@ class ClientHost:
             or self.contexts.joined(client) is not None
         )
 
+    def hold_ahead(self, turn: Turn) -> None:
+        """Keep a turn that has begun beforehand until its dispatch comes."""
+        header = turn.header
+        self.ahead[header.receiver, header.dispatch] = turn, self._held.get(header.receiver)
+
     def give_up_ahead(self) -> None:
         """Give up turns that have begun beforehand and whose dispatch has never come."""
-        for turn in self.ahead.values():
+        for turn, _ in self.ahead.values():
             turn.cancel()
         self.ahead.clear()
 
     def turn(self, delivery: Delivery) -> Turn:
         """Return the turn of a client that begins with a delivery, or has begun beforehand."""
         header = delivery.header
-        if (turn := self.ahead.pop((header.receiver, header.dispatch), None)) is not None:
-            return turn
         client = header.receiver
+        if (begun := self.ahead.pop((client, header.dispatch), None)) is not None:
+            turn, held_then = begun
+            if self._held.get(client) is held_then:
+                return turn
+            turn.cancel()  # a later dispatch has overtaken this one, and has left another state
         if self.past is not None and (past_turn := self.past.turn(delivery)) is not None:
             return past_turn
         if self.store is not None and (held := self.held(client)) and held.dispatch >= header.dispatch:
