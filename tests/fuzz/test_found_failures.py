@@ -82,8 +82,8 @@ client_timeout = "5 s"
 [participation.pacing]
 params = { interval = "3 min" }
 """
-"""A client's hook had begun beforehand, its frame came after that of a later dispatch, and it went on from the
-state of before."""
+"""A client's hook had begun beforehand. Its frame came after that of a later dispatch, and it went on from the
+state before that."""
 
 
 @pytest.mark.parametrize("toml", [FRAME_AT_THE_LAST_INSTANT, OVERTAKEN_DISPATCH])
