@@ -82,8 +82,7 @@ client_timeout = "5 s"
 [participation.pacing]
 params = { interval = "3 min" }
 """
-"""A client's hook had begun beforehand. Its frame came after that of a later dispatch, and it went on from the
-state before that."""
+"""A hook had begun beforehand, and its frame came after that of a later dispatch. It met the older state."""
 
 
 @pytest.mark.parametrize("toml", [FRAME_AT_THE_LAST_INSTANT, OVERTAKEN_DISPATCH])
