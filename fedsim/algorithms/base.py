@@ -272,7 +272,9 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
         """Take a ``merge`` of a subclass's own for one that does not ask, unless the subclass says so."""
         super().__init_subclass__(**kwargs)
         if cls.own_aggregation is None and "merge" in vars(cls) and "own_aggregation" not in vars(cls):
-            cls.own_aggregation = "its merge is its own (own_aggregation = None says that it asks the rule)"
+            cls.own_aggregation = (
+                "it has its own merge (set own_aggregation = None if that calls the replaced one)"
+            )
 
     @property
     @abstractmethod

@@ -28,7 +28,7 @@ from fedsim.clock.record_columns import Column
 from fedsim.errors import DecodeError, InvariantError
 from fedsim.network import NO_OVERHEAD, Carrier, OverheadConfig, Parcel, Passage
 from fedsim.network.fault_settings import FATAL, RetryConfig
-from fedsim.network.faults import SPOILT
+from fedsim.network.faults import SPOILT, SPOILT_CAUSE
 from fedsim.wire import SERVER, Envelope, Frame, Kinds, Message, Packed, decode, pack, same
 
 TRANSFER_START = RecordKind(
@@ -416,7 +416,7 @@ class _Transfer(Departure):
         """Return the message of the bytes that have arrived."""
         bus, packed = self._bus, self.packed
         if payload is SPOILT:
-            raise DecodeError("the checksum of the link is wrong")
+            raise DecodeError(SPOILT_CAUSE)
         message = bus.read(self.header, payload)
         if payload is self.frame and bus.knows(packed) and not same(message, packed.received):
             raise InvariantError(f"a frame of kind {packed.kind!r} decodes to another message than was sent")

@@ -35,7 +35,7 @@ ATTACKS: frozenset[str] = frozenset({"sign_flip", "scale", "noise", "constant", 
 """Faults of clients that send something else than their work, or learn from wrong labels."""
 
 LEAST_STRUCK = 0.001
-"""The least share of clients that crash at an instant or are slow from it on, but for none."""
+"""The least probability of a crash or of a slow device, other than 0."""
 
 LEAST_APART_S = 1.0
 """The least time after which devices slow down again, s."""
@@ -70,7 +70,7 @@ class BaseFaultConfig(Config):
     """How many times as long computing takes, for slow devices; how many times the change is sent, for
     scale."""
     share: Share | None = Field(None, validate_default=True)
-    """Which share of the clients attack, drawn once."""
+    """The share of the clients that attack, drawn once."""
     deviation: Annotated[float, Field(gt=0, le=1e9)] | None = Field(None, validate_default=True)
     """Standard deviation of noise."""
     value: Real | None = Field(None, validate_default=True)
@@ -92,7 +92,7 @@ class BaseFaultConfig(Config):
         kind = info.data.get("kind")
         if kind in ("crash", "slow") and probability is not None and 0 < probability < LEAST_STRUCK:
             raise fault(
-                f"clients that are struck are searched for, and {probability:g} is rare",
+                f"{probability:g} is rare, and clients that are struck are looked for one by one",
                 f"write {LEAST_STRUCK} or more",
             )
         if kind == "partition" and probability is not None:
@@ -141,7 +141,9 @@ class BaseFaultConfig(Config):
         if kind in ATTACKS and time_s:
             raise fault("attackers attack in all rounds", "leave it out")
         if kind == "slow" and info.field_name == "every" and time_s is not None and time_s < LEAST_APART_S:
-            raise fault("each begin is looked at, and that is often", f"write {LEAST_APART_S:g} s or more")
+            raise fault(
+                "that is too often, since each begin is looked at", f"write {LEAST_APART_S:g} s or more"
+            )
         return time_s
 
     @property

@@ -40,6 +40,9 @@ FAULT = RecordKind("fault", ("client", "dispatch", "up", "fault"))
 SPOILT = object()
 """What arrives in place of a frame whose bits have changed."""
 
+SPOILT_CAUSE = "the checksum of the link is wrong"
+"""Why such a frame cannot be decoded."""
+
 _WAYS = "down", "up"
 NEVER_NS = 2**61
 """An instant that no run comes to."""

@@ -357,7 +357,7 @@ class Parts:
         lacking = iter([] if attacks is None else attacks.lacking)
         for number, config in enumerate(self.faults):
             if config.kind in ATTACKS and (some := next(lacking)):
-                problem = f"all of its clients already attack, and {some} more are to"
+                problem = f"it needs {some} more clients than there are without an attack"
                 yield Fault(f"faults.{number}.share", problem, "write smaller shares")
             for name in config.groups:
                 if name not in names:

@@ -36,7 +36,7 @@ from fedsim.network.fault_settings import FaultConfig
         ({"kind": "slow", "factor": 2, "probability": 1e-6}, "probability", "is rare"),
         ({"kind": "slow", "factor": 2, "direction": "up"}, "direction", "'slow' is of clients"),
         ({"kind": "slow", "factor": 2, "every": "1 s"}, "for", "until it begins again"),
-        ({"kind": "slow", "factor": 2, "for": "1 ms", "every": "2 ms"}, "every", "that is often"),
+        ({"kind": "slow", "factor": 2, "for": "1 ms", "every": "2 ms"}, "every", "that is too often"),
         ({"kind": "slow", "factor": 0.5}, "factor", "no factor by which devices are slow"),
         ({"kind": "crash", "for": "1 s"}, "for", "over at once"),
         ({"kind": "crash", "direction": "up"}, "direction", "'crash' is of clients"),

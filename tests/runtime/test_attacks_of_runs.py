@@ -81,7 +81,7 @@ def test_workers_elsewhere_train_on_the_same_labels() -> None:
 
 def test_more_attackers_than_clients_are_refused() -> None:
     share = {"kind": "sign_flip", "share": 0.5}
-    with pytest.raises(ScenarioError, match="all of its clients already attack, and 2 more are to") as caught:
+    with pytest.raises(ScenarioError, match="it needs 2 more clients than there are without") as caught:
         scenario(share, share, share)
     assert [one.path for one in caught.value.faults] == ["faults.2.share"]
 

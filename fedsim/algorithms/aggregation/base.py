@@ -83,7 +83,7 @@ class RobustRule(Aggregation[C], ABC):
             if field not in fields or any(getattr(update, field) is None for update in updates):
                 raise RunError(
                     f"{name_of(self)!r} combines trees of parameters, and field {field!r} of a "
-                    f"{first.KIND!r} message is none in each reply: let aggregation be 'mean'"
+                    f"{first.KIND!r} message is not a tree in every reply: write aggregation = 'mean'"
                 )
         vectors = [_joined({field: getattr(update, field) for field in fields}) for update in updates]
         origin = {name: np.zeros_like(array) for name, array in vectors[0].items()}
@@ -116,6 +116,10 @@ class WithstandsAttackers(RobustRule[AttackersConfig]):
         """Return f, or the most that a number of replies allows."""
         if fault := self.fault(num_replies):
             warn("too few replies", aggregation=name_of(self), problem=fault)
+        return self.most_attackers(num_replies)
+
+    def most_attackers(self, num_replies: int) -> int:
+        """Return the same without a line in the log."""
         return min(self.config.f, (num_replies - 1) // 2)
 
     def fault(self, num_replies: int) -> str:

@@ -40,7 +40,7 @@ class TrimmedMean(WithstandsAttackers):
 
     def combine_buffers(self, buffers: Sequence[Tree]) -> Tree:
         """Return the trimmed means of running statistics."""
-        return self._trimmed(buffers, min(self.config.f, (len(buffers) - 1) // 2))
+        return self._trimmed(buffers, self.most_attackers(len(buffers)))
 
     @staticmethod
     def _trimmed(trees: Sequence[Tree], f: int) -> Tree:

@@ -28,7 +28,7 @@ class GeometricMedianConfig(Config):
 
 
 class GeometricMedian(RobustRule[GeometricMedianConfig]):
-    """The smoothed geometric median, found from where the clients began."""
+    """The smoothed geometric median, found from the server's model."""
 
     def combine(self, vectors: Sequence[Tree], origin: Tree, warn: Warn) -> Tree:
         """Return ``sum_i x_i / d_i / sum_i 1 / d_i``, again and again; d_i is the distance of x_i."""

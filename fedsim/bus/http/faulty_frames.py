@@ -23,11 +23,8 @@ from fedsim.bus.ledger import Outcome
 from fedsim.clock import now_ns
 from fedsim.network import Parcel
 from fedsim.network.fault_settings import RetryConfig
-from fedsim.network.faults import RunFault
+from fedsim.network.faults import SPOILT_CAUSE, RunFault
 from fedsim.wire import Packed
-
-SPOILT_CAUSE = "the checksum of the link is wrong"
-"""Why a frame cannot be decoded whose bits a fault has changed."""
 
 
 class ExposedFrame(NamedTuple):

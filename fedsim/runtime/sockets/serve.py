@@ -1,8 +1,8 @@
 """The server's process of a run over sockets: the same actor, in real time.
 
 Leases, deadlines and pacing count real seconds. The scenario's speeds, links and presence of clients play no
-part, since processes have their own; durations of jobs and faults of clients neither. A client whose process
-is away is asked like any other and runs out of its lease.
+part, since processes have their own; durations of jobs, crashes and slow devices neither. A client whose
+process is away is asked like any other and runs out of its lease.
 """
 
 from __future__ import annotations
