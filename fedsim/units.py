@@ -30,7 +30,9 @@ from fedsim.errors import UnitError
 from fedsim.numerals import NUMBER, UNSIGNED
 from fedsim.quoting import quoted
 
-Dimension = Literal["time", "data size", "bit rate", "data rate", "compute", "power", "energy", "hazard"]
+Dimension = Literal[
+    "time", "data size", "bit rate", "data rate", "compute", "power", "energy", "hazard", "carbon intensity"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,7 @@ _SCALES: dict[Dimension, _Scale] = {
         "1e9 MJ",
         {"mWh": 3.6, "Wh": 3600, "kWh": 3.6e6},
     ),
+    "carbon intensity": _Scale("a carbon intensity", "300 g/kWh", {"g/kWh": 1}, "1e-6 g/kWh", "1e6 g/kWh"),
     "hazard": _Scale(
         "a number of events per time",
         "0.1 /h",

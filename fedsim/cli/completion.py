@@ -69,6 +69,7 @@ KEYS = {
     "data": "name params root limit split global_test global_test_users public partition augmentation",
     "data.public": "size users source augment held",
     "engine": "executor params workers batching device numerics",
+    "energy": "carbon_intensity server_power pue",
     "evaluation": "every every_s at_start clients split batch_size per_class",
     "faults": "0",
     "faults.*": "kind probability delay factor share deviation value keeps_state direction groups at every "

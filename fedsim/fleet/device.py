@@ -1,7 +1,8 @@
 """One device, and what fedsim knows of each of its quantities.
 
-The fields of :class:`Device` are the only list of quantities: each carries a :class:`Quantity`, but for the
-label and the load, which are no numbers. From these records come the keys of device classes and of entries
+The fields of :class:`Device` are the only list of quantities that a run depends on: each carries a
+:class:`Quantity`, but for the label and the load, which are no numbers. (Those of power, on which no run
+depends, are in :mod:`fedsim.fleet.power`.) From these records come the keys of device classes and of entries
 (:mod:`fedsim.fleet.device_class`), the columns of CSV files (:mod:`fedsim.fleet.device_table`), those of a
 fleet, and those of the table of clients. So a new quantity is a new field here, with a default, and the code
 that makes use of it.
@@ -93,16 +94,17 @@ class Device(NamedTuple):
         return 1.0 if self.load is None else self.load.mean
 
 
-def _quantities() -> dict[str, Quantity]:
+def quantities_of(record: Any) -> dict[str, Quantity]:
+    """Return the quantities that the fields of a named tuple carry, by name."""
     quantities = {}
-    hints = get_type_hints(Device, include_extras=True)
-    docs = documented(__name__).get(Device.__qualname__, {})
-    for name in Device._fields:
+    hints = get_type_hints(record, include_extras=True)
+    docs = documented(record.__module__).get(record.__qualname__, {})
+    for name in record._fields:
         for quantity in getattr(hints[name], "__metadata__", ()):
-            doc, default = docs.get(name, ""), Device._field_defaults.get(name)
+            doc, default = docs.get(name, ""), record._field_defaults.get(name)
             quantities[quantity.name] = replace(quantity, doc=doc, attribute=name, default=default)
     return quantities
 
 
-QUANTITIES = _quantities()
+QUANTITIES = quantities_of(Device)
 """The quantities of a device by name."""

@@ -13,9 +13,9 @@ import numpy as np
 from pydantic import Field, create_model
 
 from fedsim.config import Config, fault
-from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.distributions import Distribution, Values
 from fedsim.fleet.load import AnyLoad, Load
+from fedsim.fleet.power import ALL_QUANTITIES
 from fedsim.params import Array
 from fedsim.plugins import Plugin
 from fedsim.quoting import quoted
@@ -31,7 +31,7 @@ _LOAD_DOC = "Law of a factor on the time of each job, drawn anew for each job; n
 def with_overrides(base: type[C]) -> type[C]:
     """Add a field for each quantity to a class of settings: one that may replace the device class's."""
     fields: dict[str, Any] = {}
-    for name, quantity in QUANTITIES.items():
+    for name, quantity in ALL_QUANTITIES.items():
         about = f"{quantity.doc.partition('. ')[0].rstrip('.')}, instead of the class's."
         fields[name] = (quantity.type | None, Field(None, description=about))
     fields[LOAD] = (AnyLoad | None, Field(None, description=_LOAD_DOC))
@@ -51,10 +51,10 @@ def quantities(**values: Any) -> type[Config]:
         TypeError: No quantity is called so.
     """
     load = values.pop(LOAD, None)
-    if unknown := sorted(values.keys() - QUANTITIES):
-        raise TypeError(f"no quantity is called {unknown[0]!r}: there are {', '.join(QUANTITIES)}")
+    if unknown := sorted(values.keys() - ALL_QUANTITIES):
+        raise TypeError(f"no quantity is called {unknown[0]!r}: there are {', '.join(ALL_QUANTITIES)}")
     fields: dict[str, Any] = {}
-    for name, quantity in QUANTITIES.items():
+    for name, quantity in ALL_QUANTITIES.items():
         written = values.get(name, quantity.written_default)
         fields[name] = (quantity.type, Field(written, validate_default=True, description=quantity.doc))
     fields[LOAD] = (AnyLoad | None, Field(load, validate_default=True, description=_LOAD_DOC))
@@ -67,14 +67,14 @@ class DevicePlugin(Plugin[Config]):
     Config = quantities()
 
     def draw(self, num: int, key: Key) -> Mapping[str, float | Values]:
-        """Return each of :data:`QUANTITIES`, in base units: one value for all, or an array ``[num]``.
+        """Return each of :data:`ALL_QUANTITIES`, in base units: one value for all, or an array ``[num]``.
 
         By default every quantity is drawn by itself, from a generator of its own. A class whose quantities
         belong together, such as a table of measured devices, overrides this.
         """
         return {
             name: quantity.spread.draw(getattr(self.config, name), num, key.child(name))
-            for name, quantity in QUANTITIES.items()
+            for name, quantity in ALL_QUANTITIES.items()
         }
 
     def labels(self, num: int, key: Key) -> tuple[Sequence[str], Array] | None:
@@ -95,10 +95,10 @@ class DevicePlugin(Plugin[Config]):
 def check_class(name: str, plugin: type[DevicePlugin]) -> None:
     """Check that the settings of a device class have a field for the load, and one for each quantity."""
     fields = plugin.Config.model_fields
-    for key in (*QUANTITIES, LOAD):
+    for key in (*ALL_QUANTITIES, LOAD):
         if key not in fields:
             raise fault(f"device class {quoted(name)} has no {key} in its Config", _mend(key))
-    for key, quantity in QUANTITIES.items():
+    for key, quantity in ALL_QUANTITIES.items():
         field = fields[key]
         is_own = field.annotation is Distribution and quantity.spread in field.metadata
         if not is_own and field.annotation != quantity.type | None:
@@ -109,7 +109,7 @@ def check_class(name: str, plugin: type[DevicePlugin]) -> None:
 def check_values(name: str, profile: DevicePlugin) -> None:
     """Check that each quantity of a device class was read, which a default that is not validated is not."""
     draws_itself = type(profile).draw is not DevicePlugin.draw
-    for key in QUANTITIES:
+    for key in ALL_QUANTITIES:
         law = getattr(profile.config, key)
         if not isinstance(law, Distribution) and not (law is None and draws_itself):
             problem = f"device class {quoted(name)} has {key} = {quoted(law)} in its Config"

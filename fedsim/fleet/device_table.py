@@ -11,7 +11,7 @@ columns more:
 So do those of a row's load (:mod:`fedsim.fleet.load`): ``load`` names the distribution, ``load_mean`` and
 ``load_sigma`` its parameters. An empty cell stands for no load, or for a parameter that is left out.
 
-A cell may say what a scenario may: :data:`fedsim.fleet.device.QUANTITIES` has the range of each quantity.
+A cell may say what a scenario may: :data:`fedsim.fleet.power.ALL_QUANTITIES` has the range of each quantity.
 
 Lines that begin with ``#`` are comments, and say best where the figures come from::
 
@@ -34,10 +34,10 @@ import numpy as np
 from fedsim.config import Config
 from fedsim.csv_rows import Row, below_header, read_text, rows_of
 from fedsim.errors import DataError
-from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.device_class import LOAD, DevicePlugin, with_overrides
 from fedsim.fleet.distributions import Values
 from fedsim.fleet.load import LOADS, MEANS, SIGMAS, Load
+from fedsim.fleet.power import ALL_QUANTITIES
 from fedsim.input_paths import located
 from fedsim.params import Array
 from fedsim.plugins import ConfigClass
@@ -48,7 +48,7 @@ from fedsim.units import Range
 
 COLUMNS: dict[str, tuple[str, float]] = {
     column: (name, factor)
-    for name, quantity in QUANTITIES.items()
+    for name, quantity in ALL_QUANTITIES.items()
     for column, factor in quantity.columns.items()
 }
 """For each column that gives a quantity: the quantity, and its unit in base units.
@@ -83,7 +83,7 @@ class Table:
 
     def require(self, given: Sequence[str], num: int | None = None) -> None:
         """Refuse a use for which the file lacks something."""
-        for name, quantity in QUANTITIES.items():
+        for name, quantity in ALL_QUANTITIES.items():
             if quantity.default is None and name not in self.columns and name not in given:
                 names = ", ".join(quantity.columns)
                 raise DataError(
@@ -133,7 +133,7 @@ def parse_table(text: str, source: str) -> Table:
                 raise header.fault("all shares are zero: give one above zero", name)
             shares = shares / shares.sum()
         else:
-            spread = QUANTITIES[quantity].spread
+            spread = ALL_QUANTITIES[quantity].spread
             columns[quantity] = np.array(
                 [
                     row.number(place, name, positive=spread.positive, limits=spread.limits, factor=factor)
@@ -183,11 +183,11 @@ class TableDevices(DevicePlugin, ABC):
     def draw(self, num: int, key: Key) -> Mapping[str, float | Values]:
         """Return the quantities of ``num`` rows, save those that the entry replaces."""
         table = self.table()
-        laws = {name: law for name in QUANTITIES if (law := getattr(self.config, name)) is not None}
+        laws = {name: law for name in ALL_QUANTITIES if (law := getattr(self.config, name)) is not None}
         table.require(list(laws), num)
         rows = self._rows(table, num, key)
         drawn: dict[str, float | Values] = {}
-        for name, quantity in QUANTITIES.items():
+        for name, quantity in ALL_QUANTITIES.items():
             if name in laws:
                 drawn[name] = quantity.spread.draw(laws[name], num, key.child(name))
             elif name in table.columns:

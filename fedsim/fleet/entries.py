@@ -12,6 +12,7 @@ from fedsim.config import AsTuple, Config, fault
 from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.device_class import LOAD, DevicePlugin, check_values, with_overrides
 from fedsim.fleet.distributions import Distribution, Fixed
+from fedsim.fleet.power import ALL_QUANTITIES, POWERS, Radio, RadioConfig
 from fedsim.input_paths import InputPath
 from fedsim.network import LinkTraceConfig
 from fedsim.plugins import load
@@ -58,12 +59,12 @@ class _Entry(Config):
         return profile
 
     def explicit(self) -> Self:
-        """Return the entry with the quantities of its device class written out."""
+        """Return the entry with the quantities of its device class written out, save those of power."""
         config = self.profile().config
         return self.model_copy(update={name: getattr(config, name) for name in (*QUANTITIES, LOAD)})
 
     def _given(self) -> dict[str, Any]:
-        return {name: law for name in (*QUANTITIES, LOAD) if (law := getattr(self, name)) is not None}
+        return {name: law for name in (*ALL_QUANTITIES, LOAD) if (law := getattr(self, name)) is not None}
 
 
 class GroupConfig(_Entry):
@@ -78,6 +79,8 @@ class GroupConfig(_Entry):
     and shift. Only the network model `fluid` follows it."""
     down_trace: LinkTrace | None = None
     """Capacity of the downlink over time, instead of `down`, likewise."""
+    radio: Radio | None = None
+    """What its radio draws, instead of the powers for transfers: wifi, 3g, lte or 5g, or a table."""
     file: InputPath | None = Field(default=None, validate_default=True)
     """CSV file of devices, instead of a class."""
     name: str | None = None
@@ -127,6 +130,14 @@ class GroupConfig(_Entry):
             raise fault(problem, "leave one of them out")
         return trace
 
+    @field_validator("radio", mode="after")
+    @classmethod
+    def _one_radio(cls, radio: RadioConfig | None, info: ValidationInfo) -> RadioConfig | None:
+        given = [name for name in RadioConfig().quantities() if info.data.get(name) is not None]
+        if radio is not None and given:
+            raise fault(f"a radio takes the place of {quoted(given[0])}, which is given too", "leave one out")
+        return radio
+
     @property
     def link_traces(self) -> Mapping[str, LinkTraceConfig]:
         """The traces by quantity, of those that have one."""
@@ -143,7 +154,8 @@ class GroupConfig(_Entry):
 
     def _given(self) -> dict[str, Any]:
         file = {"file": self.file} if self.file else {}
-        return super()._given() | file | dict.fromkeys(self.link_traces, _STAND_IN)
+        radio = self.radio.quantities() if self.radio else {}
+        return super()._given() | radio | file | dict.fromkeys(self.link_traces, _STAND_IN)
 
 
 class ServerConfig(_Entry):
@@ -158,6 +170,13 @@ class ServerConfig(_Entry):
         if device == TABLE:
             raise fault("device class 'table' is for groups", "name another class, and change it")
         return device
+
+    @field_validator(*POWERS, mode="after")
+    @classmethod
+    def _has_power_elsewhere(cls, power: Distribution | None) -> Distribution | None:
+        if power is not None:
+            raise fault("the server's power is not that of its phases", "write energy.server_power instead")
+        return power
 
     @field_validator("drop_out", mode="after")
     @classmethod

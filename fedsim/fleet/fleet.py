@@ -26,6 +26,7 @@ from fedsim.fleet.device_class import DevicePlugin
 from fedsim.fleet.distributions import Values
 from fedsim.fleet.entries import TRACED, GroupConfig, ServerConfig
 from fedsim.fleet.load import Load
+from fedsim.fleet.power import ALL_QUANTITIES
 from fedsim.network.base import InGroups, Links, TraceOf
 from fedsim.network.capacity_trace import Capacity
 from fedsim.network.link_traces import LinkTraces
@@ -82,7 +83,7 @@ class Group:
     def __post_init__(self) -> None:
         # Told apart once, since a device is asked for at every dispatch.
         named: dict[str, Any] = {**Device._field_defaults, "label": "", "load": None}
-        named |= {QUANTITIES[name].attribute: column for name, column in self.columns.items()}
+        named |= {ALL_QUANTITIES[name].attribute: column for name, column in self.columns.items()}
         columns = [named[name] for name in Device._fields]
         variables = [
             (place, column) for place, column in enumerate(columns) if isinstance(column, np.ndarray)
@@ -322,8 +323,10 @@ def _hardware(
 def _columns(profile: DevicePlugin, num: int, key: Key) -> dict[str, Column]:
     drawn = profile.draw(num, key)
     columns: dict[str, Column] = {}
-    for name, quantity in QUANTITIES.items():
-        value, spread = drawn[name], quantity.spread
+    for name, quantity in ALL_QUANTITIES.items():
+        value, spread = drawn.get(name, quantity.default), quantity.spread
+        if value is None:
+            raise InvariantError(f"device class {name_of(profile)!r} draws no {name}: mend its draw()")
         # Before it is cut to a float32, which may be infinite or 0 where the number drawn is not.
         if not spread.holds(value):
             limits = spread.limits

@@ -41,6 +41,7 @@ count = partial(Column, "int64", NUMBER)
 number = partial(Column, "float64", NUMBER)
 seconds = partial(Column, "float64", "s")
 size = partial(Column, "int64", "B")
+joules = partial(Column, "float64", "J")
 word = partial(Column, "string", WORDS)
 flag = partial(Column, "bool", WORDS)
 

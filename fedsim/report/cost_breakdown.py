@@ -13,7 +13,7 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from fedsim.report.text_table import TextTable
 from fedsim.runtime.records.dispatch_phases import PHASES
 from fedsim.runtime.records.dispatch_rows import Fate
 from fedsim.runtime.run import RunResult
+
+if TYPE_CHECKING:
+    from fedsim.report.energy import Energy
 
 Summary = dict[str, Any]
 Columns = Mapping[str, Array]
@@ -63,10 +66,10 @@ def breakdown(result: RunResult) -> dict[str, Any]:
     }
 
 
-def by_round(result: RunResult) -> Columns:
+def by_round(result: RunResult, energy: Energy | None = None) -> Columns:
     """Return sums over the dispatches of each round as columns; drops by cause are those during it.
 
-    Work counts in the round in which the server asked for it, whenever it ends.
+    Work and its energy count in the round in which the server asked for it, whenever it ends.
     """
     rows, frames = result.rounds, result.ledger.columns()
     if not rows:
@@ -80,7 +83,9 @@ def by_round(result: RunResult) -> Columns:
     drops = {
         _column(cause): np.array([row.drops.get(cause, 0) for row in rows], np.int32) for cause in causes
     }
-    return _sums(result, frames, of_dispatch, of_frame, len(rows)) | drops
+    ended_at_s = np.array([row.ended_at_s for row in rows])
+    joules = {} if energy is None else energy.by_round(of_dispatch, ended_at_s)
+    return _sums(result, frames, of_dispatch, of_frame, len(rows)) | drops | joules
 
 
 def by_client(result: RunResult, population: int) -> Columns:

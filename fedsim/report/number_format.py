@@ -16,6 +16,22 @@ def size(num_bytes: float | None) -> str:
     return NOTHING if num_bytes is None else format_quantity(num_bytes, "data size")
 
 
+def energy(joules: float | None) -> str:
+    """Return an energy, ``"1.23 kJ"``."""
+    return NOTHING if joules is None else format_quantity(joules, "energy")
+
+
+def mass(grams: float | None) -> str:
+    """Return a mass, ``"1.23 kg"``."""
+    if grams is None:
+        return NOTHING
+    value, unit = next(
+        ((grams / size, unit) for unit, size in (("t", 1e6), ("kg", 1e3), ("g", 1.0)) if grams >= size),
+        (grams * 1e3, "mg"),
+    )
+    return f"{value:.3g} {unit}"
+
+
 def duration(seconds: float | None) -> str:
     """Return a time in at most two units, ``"12 min 3 s"``; below a minute in one, ``"1.5 s"``."""
     if seconds is None:

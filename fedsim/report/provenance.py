@@ -15,6 +15,7 @@ import torch
 from fedsim import __version__
 from fedsim.mkl_mode import mkl_mode
 from fedsim.plugins import name_of
+from fedsim.report.energy import constants
 from fedsim.scenario.build import Plan
 
 Bus = Literal["memory", "http"]
@@ -67,6 +68,7 @@ def provenance(
         "bus": bus,
         "verify": plan.parts.verify,
         **({"cohorts": dict(cohorts)} if cohorts else {}),
+        **({"energy": constants(plan.parts.fleet, config)} if (config := plan.parts.energy) else {}),
         **({"fork": dict(plan.origin)} if plan.origin else {}),
         **({"tracker_failures": dict(tracker_failures)} if tracker_failures else {}),
     }

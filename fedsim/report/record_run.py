@@ -41,6 +41,7 @@ from fedsim.report.atomic_folder import MARK, MEND, check_folders, write_file
 from fedsim.report.checkpoints import FOLDER, CheckpointFolder
 from fedsim.report.cost_breakdown import Summary
 from fedsim.report.divergence import divergence, rejections
+from fedsim.report.energy import energy_of
 from fedsim.report.job_time_file import REAL_TIME, packed
 from fedsim.report.keep_checkpoints import LOG, TRACE, CheckpointKeeper, RunFiles, StoredPast
 from fedsim.report.places import can_go_on, holds_run, is_own
@@ -174,8 +175,9 @@ def record(
         def show() -> None:
             """Show in the folder how far the run has come."""
             result = observed[0].so_far()
-            write_tables(path, plan.parts, result, folder)
-            summary = summarise(plan, result, began.passed_s(), None)
+            energy = energy_of(plan.parts, result)
+            write_tables(path, plan.parts, result, folder, energy)
+            summary = summarise(plan, result, began.passed_s(), None, energy)
             host = provenance(plan, began.at, summary["wall_s"], bus, status=RUNNING)
             write_file(path / "run.json", to_json(host), place=folder)
             running.tell(wall_s=summary["wall_s"], summary=summary)
@@ -212,12 +214,13 @@ def record(
                     notes.append(text)
             log.info("end", simulated_s=result.simulated_s, trace_hash=result.trace_hash)
             files.positions()
-        write_tables(path, plan.parts, result, folder)
+        energy = energy_of(plan.parts, result)
+        write_tables(path, plan.parts, result, folder, energy)
         models = EndModels(result.models, plan.parts.data.task)
         if plan.save_models:
             write_models(path, models, folder)
         wall_s = began.passed_s()
-        summary = summarise(plan, result, wall_s, diverged)
+        summary = summarise(plan, result, wall_s, diverged, energy)
         contents = {
             "run.json": to_json(provenance(plan, began.at, wall_s, bus, follow.failures, result.cohorts)),
             MARK: to_json(summary),

@@ -11,8 +11,9 @@ from dataclasses import replace
 from functools import partial
 
 from fedsim.data import SPLITS
-from fedsim.fleet.device import QUANTITIES, Quantity
-from fedsim.report.columns import NUMBER, Column, Table, count, flag, number, seconds, size, word
+from fedsim.fleet.device import Quantity
+from fedsim.fleet.power import ALL_QUANTITIES
+from fedsim.report.columns import NUMBER, Column, Table, count, flag, joules, number, seconds, size, word
 from fedsim.units import base_unit
 
 loss = partial(Column, "float64", "nat, or the target's unit squared")
@@ -72,6 +73,20 @@ SPENT = {
 }
 """Sums over dispatches: :mod:`fedsim.report.cost_breakdown`."""
 
+ENERGY = {
+    "compute_j": joules("Energy of computing."),
+    "receive_j": joules("Energy of receiving."),
+    "transmit_j": joules("Energy of transmitting."),
+    "tail_j": joules("Energy of the radio after transfers."),
+    "idle_j": joules("Energy of waiting within dispatches."),
+}
+"""What dispatches cost under ``energy``, as :mod:`fedsim.report.energy` estimates it."""
+
+SERVER_ENERGY = joules("Energy of the server.")
+CARBON = Column(
+    "float64", "g", "CO2 of the energy of clients and server, where the carbon intensity is given."
+)
+
 WASTED_BYTES = size("Length of frames that were lost, or were for a reply that was not merged.")
 DROPPED = Column("int32", NUMBER, "Dispatches without a reply in time, with the cause <cause>.")
 
@@ -116,6 +131,9 @@ ROUNDS = Table(
         **SPENT,
         "wasted_bytes": WASTED_BYTES,
         "dropped_<cause>": DROPPED,
+        **ENERGY,
+        "server_j": SERVER_ENERGY,
+        "carbon_g": CARBON,
         "merges": Column("int32", NUMBER, "Merges of rounds' exchanges."),
         **STALENESS,
         "concurrency_mean": number("Dispatches under way, mean over the time of the round."),
@@ -141,13 +159,14 @@ CLIENTS = Table(
         "group": word("Label of the client's group in the fleet."),
         "label": LABEL,
         "model": word("Label of the client's architecture."),
-        **{quantity.attribute: _quantity(quantity) for quantity in QUANTITIES.values()},
+        **{quantity.attribute: _quantity(quantity) for quantity in ALL_QUANTITIES.values()},
         **{f"num_{split}": count(f"The client's samples of the split {split}.") for split in SPLITS},
         **OUTCOMES,
         **TRAFFIC,
         **SPENT,
         "wasted_bytes": WASTED_BYTES,
         "dropped_<cause>": DROPPED,
+        **ENERGY,
         "accuracy": number("Accuracy on the client's own samples, of the last evaluation."),
         "loss": loss("Loss on the client's own samples, of the last evaluation."),
         "attack": word("Kind of the attack that the client makes, in a run with attackers."),
@@ -201,6 +220,7 @@ DISPATCHES = Table(
         "version": Column("int32", NUMBER, "Merges of rounds before the dispatch."),
         "staleness": Column("int32", NUMBER, f"{STALE}; null if it was not merged by a round."),
         "label": LABEL,
+        **ENERGY,
     },
 )
 
@@ -317,6 +337,11 @@ COMPARISON = Table(
         **{f"bytes_{name}": column for name, column in OVERHEAD.items()},
         "bytes_wasted": WASTED_BYTES,
         "drops_by_cause_<cause>": _wide(DROPPED),
+        **{f"energy_{name}": column for name, column in ENERGY.items()},
+        "energy_clients_j": joules("Energy of all clients."),
+        "energy_server_j": SERVER_ENERGY,
+        "energy_total_j": joules("Energy of clients and server."),
+        "energy_carbon_g": CARBON,
         "faults_<kind>": count("Faults of the kind <kind>."),
         **{f"participation_{name}": _wide(column) for name, column in OUTCOMES.items()},
         "participation_clients_asked": count("Clients that were asked at least once."),

@@ -8,7 +8,7 @@ the run has diverged (:mod:`fedsim.report.divergence`); None if it has not. ``in
 clients that are never selected because they cannot hold their job in memory. ``macro_f1`` is there under
 ``evaluation.per_class``: that of the last evaluation by test set (:mod:`fedsim.report.tables`). ``faults``
 counts those that have struck by kind (of an attack the replies of attackers that were merged), and is there
-where the scenario has any.
+where the scenario has any. ``energy`` is there under ``energy`` (:mod:`fedsim.report.energy`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from fedsim.errors import OutputError
 from fedsim.report import merge_statistics, number_format
 from fedsim.report.atomic_folder import MARK
 from fedsim.report.cost_breakdown import Summary, breakdown, wasted_shares
+from fedsim.report.energy import Energy
 from fedsim.report.read_results import read_object
 from fedsim.report.run_columns import BYTES, DATA, FRAMES, PARAMETERS, PLAIN
 from fedsim.report.unfinished_runs import is_unfinished, read_state
@@ -38,7 +39,13 @@ MAX_NAMED = 20
 """Ineligible clients that are named at most; the table of clients has all of them, with their memory."""
 
 
-def summarise(plan: Plan, result: RunResult, wall_s: float, divergence: str | None = None) -> Summary:
+def summarise(
+    plan: Plan,
+    result: RunResult,
+    wall_s: float,
+    divergence: str | None = None,
+    energy: Energy | None = None,
+) -> Summary:
     """Return the summary of a finished run; ``divergence`` is what is said of it if it has diverged."""
     totals, final = result.totals, result.final
 
@@ -84,6 +91,7 @@ def summarise(plan: Plan, result: RunResult, wall_s: float, divergence: str | No
         **merge_statistics.merge_figures(result),
         "codec_saturated": result.num_saturated,
         **({"faults": _faults(plan.parts, result)} if plan.parts.faults else {}),
+        **({"energy": energy.summary()} if energy is not None else {}),
         **({"macro_f1": _macro_f1(final)} if plan.parts.evaluation.per_class else {}),
     }
 

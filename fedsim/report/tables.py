@@ -23,17 +23,19 @@ from fedsim.data import SPLITS, FederatedData
 from fedsim.durable import replacing
 from fedsim.engine.confusion import Confusion
 from fedsim.fleet.device import QUANTITIES
+from fedsim.fleet.power import ALL_QUANTITIES
 from fedsim.params import Array
 from fedsim.report import cost_breakdown, merge_statistics
 from fedsim.report.atomic_folder import MEND
 from fedsim.report.columns import Table
 from fedsim.report.cost_breakdown import Columns, sums
+from fedsim.report.energy import Energy
 from fedsim.report.run_columns import CLASSES, CONFUSION, EVALUATIONS, OUTCOMES, RUN_TABLES, SUMMED, TRAFFIC
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult
 
-SCHEMA = 5
+SCHEMA = 6
 """Version of the columns; it grows when one is added, or changes its meaning, its name or its type."""
 
 MEASURED = {
@@ -49,13 +51,15 @@ MEASURED = {
 """Columns of ``rounds``, and the attributes of an evaluation that they hold."""
 
 
-def write_tables(folder: Path, parts: Parts, result: RunResult, place: Path) -> None:
+def write_tables(
+    folder: Path, parts: Parts, result: RunResult, place: Path, energy: Energy | None = None
+) -> None:
     """Write all tables of a run into a folder, which belongs to a place."""
     tables = {
-        "rounds": rounds(result),
-        "clients": clients(parts, result),
+        "rounds": rounds(result, energy),
+        "clients": clients(parts, result, energy),
         "evaluations": evaluations(result.rounds),
-        "dispatches": dispatches(parts, result),
+        "dispatches": dispatches(parts, result, energy),
         "messages": result.ledger.columns(),
     }
     if (held := client_classes(parts.data)) is not None:
@@ -68,12 +72,12 @@ def write_tables(folder: Path, parts: Parts, result: RunResult, place: Path) -> 
             write_table(file, RUN_TABLES[name], columns)
 
 
-def rounds(result: RunResult) -> Columns:
+def rounds(result: RunResult, energy: Energy | None = None) -> Columns:
     """Return the rounds as columns."""
     rows = result.rounds
     return {
         **_counted(rows),
-        **cost_breakdown.by_round(result),
+        **cost_breakdown.by_round(result, energy),
         **merge_statistics.by_round(result),
         **_measured(rows),
     }
@@ -103,7 +107,7 @@ def _measured(rows: Sequence[RoundRow]) -> Columns:
     }
 
 
-def clients(parts: Parts, result: RunResult) -> Columns:
+def clients(parts: Parts, result: RunResult, energy: Energy | None = None) -> Columns:
     """Return the clients as columns: devices, data, counts, traffic, last accuracy and loss."""
     fleet, data, population = parts.fleet, parts.data, parts.data.num_clients
     groups, models = np.empty(population, object), np.empty(population, object)
@@ -119,21 +123,26 @@ def clients(parts: Parts, result: RunResult) -> Columns:
         "group": groups,
         "label": fleet.labels(),
         "model": models,
-        **{quantity.attribute: fleet.values(name).astype(float) for name, quantity in QUANTITIES.items()},
+        **{
+            quantity.attribute: fleet.values(name).astype(float)
+            for name, quantity in (QUANTITIES if energy is None else ALL_QUANTITIES).items()
+        },
         **{f"num_{split}": data.sizes(split).astype(np.int64) for split in SPLITS},
         **result.by_client,
         **traffic_by_client(result.ledger, population),
         **cost_breakdown.by_client(result, population),
+        **({} if energy is None else energy.sums(result.dispatches.client(), population)),
         "accuracy": accuracy,
         "loss": loss,
         **({} if attacks is None else {"attack": attacks.of_clients()}),
     }
 
 
-def dispatches(parts: Parts, result: RunResult) -> Columns:
+def dispatches(parts: Parts, result: RunResult, energy: Energy | None = None) -> Columns:
     """Return the dispatches as columns, with the label of each one's client."""
     columns = result.dispatches.columns()
-    return {**columns, "label": parts.fleet.labels()[columns["client"]]}
+    joules = {} if energy is None else energy.joules
+    return {**columns, "label": parts.fleet.labels()[columns["client"]], **joules}
 
 
 def evaluations(rows: Sequence[RoundRow]) -> Columns:

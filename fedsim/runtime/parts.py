@@ -25,6 +25,7 @@ from fedsim.engine.training_config import TrainingConfig
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import Fault, UserError
 from fedsim.fleet import Fleet
+from fedsim.fleet.power import EnergyConfig
 from fedsim.models import Architecture
 from fedsim.models.flops import Operations
 from fedsim.network import NO_OVERHEAD, Carrier, NetworkPlugin, OverheadConfig
@@ -98,6 +99,7 @@ class Parts:
         codec: How messages are coded.
         faults: What goes wrong in the network and at clients.
         retry: How frames are sent again that do not arrive; None where they are not.
+        energy: Whether energy is computed once the run has ended, and what it costs.
         executor: Who trains.
         selector: Who is in a cohort.
         pacing: When a round closes.
@@ -142,6 +144,7 @@ class Parts:
     codec: CodecConfig = NO_CODECS
     faults: tuple[BaseFaultConfig, ...] = ()
     retry: RetryConfig | None = None
+    energy: EnergyConfig | None = None
     device: str = "cpu"
     numerics: Literal["native", "portable"] = "native"
     verify: bool = False

@@ -112,7 +112,9 @@ async def _simulate(
     stages: Stages,
 ) -> RunResult:
     ledger = Ledger()
-    recorder = Recorder(parts.data.num_clients, ledger, trace, log, watch)
+    recorder = Recorder(
+        parts.data.num_clients, ledger, trace, log, watch, keep_spans=parts.energy is not None
+    )
     observe(recorder, parts)
     carrier = parts.carrier(trace, verify=parts.verify)
     kinds, retry = kinds_of(parts), parts.retry

@@ -112,6 +112,7 @@ def build(scenario: Scenario, source: str = "") -> Parts:
         codec=scenario.codec,
         faults=scenario.faults,
         retry=participation.retry,
+        energy=scenario.energy,
         executor=executor(
             executor.Config(
                 workers=num_workers(scenario.engine),

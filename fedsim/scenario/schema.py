@@ -32,6 +32,7 @@ from fedsim.engine.executors.base import Batching
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig
 from fedsim.fleet.device_class import check_class
+from fedsim.fleet.power import EnergyConfig
 from fedsim.input_paths import InputPath
 from fedsim.network.fault_settings import FaultConfig, RetryConfig
 from fedsim.plugin_choice import NamedChoice, OrName, Params, Several, left_out
@@ -346,6 +347,8 @@ class Scenario(Config):
     """How messages are made shorter before they travel, by direction and by what they hold."""
     faults: Annotated[tuple[FaultConfig, ...], AsTuple] = ()
     """What goes wrong in the network and at clients, one [[faults]] table each."""
+    energy: EnergyConfig | None = None
+    """Whether the energy of the run is computed, and what it costs."""
     participation: ParticipationConfig = left_out()
     """Who takes part, and how long the server waits."""
     engine: EngineConfig = EngineConfig()

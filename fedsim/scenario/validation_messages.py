@@ -34,9 +34,6 @@ _LIMITS = {
     "multiple_of": ("no multiple of {multiple_of}", "that is a multiple of {multiple_of}"),
 }
 
-_TO_COME = {"energy": ("energy is not simulated yet: runs know time, bytes and accuracy", "leave it out")}
-"""Keys and measures that people look for and that are still to come, and what they are told."""
-
 
 def faults_of(error: ValidationError, document: Mapping[str, Any]) -> list[Fault]:
     """Return a fault for each place that is wrong."""
@@ -107,9 +104,6 @@ def _written(loc: Sequence[str | int], document: Any, missing: bool) -> list[str
 def _reworded(line: Any) -> tuple[str, str]:
     kind: str = line["type"]
     item, loc, context = line["input"], line["loc"], line.get("ctx", {})
-    asked = {"extra_forbidden": loc[-1] if loc else None, "literal_error": item}.get(kind)
-    if isinstance(asked, str) and asked in _TO_COME:
-        return _TO_COME[asked]
     if kind == "missing" and loc == ("fleet",):
         return "it is missing, and a run needs clients", "add a table [[fleet]] with count = 10, say"
     if "problem" in context:

@@ -29,6 +29,11 @@ COSTS: Shown = {
     "bytes down": ("bytes_down_to_target", number_format.size),
 }
 
+ENERGY: Shown = {
+    "energy": ("joules_to_target", number_format.energy),
+    "CO2": ("carbon_to_target_g", number_format.mass),
+}
+
 ACCURACIES: Shown = {
     "best %": ("best_accuracy", number_format.percent),
     "final %": ("final_accuracy", number_format.percent),
@@ -106,7 +111,12 @@ def _to_target(plan: StudyPlan, rows: Sequence[Answer], target: float) -> TextTa
         return _spread(value, show) + (BEST if is_best(value, values, every) else "")
 
     columns: dict[str, Cell] = {"reached": lambda row: f"{row.reached} of {row.seeds}"}
-    columns |= {heading: partial(cost, *quantity) for heading, quantity in COSTS.items()}
+    known = {
+        heading: quantity
+        for heading, quantity in ENERGY.items()
+        if any(row.figures[quantity[0]] for row in rows)
+    }
+    columns |= {heading: partial(cost, *quantity) for heading, quantity in {**COSTS, **known}.items()}
     notes = [
         f"accuracy: {MEASURES[plan.config.of].words}; reached: at the first evaluation that shows it",
         f"means over the seeds that have reached it; {_plus_minus(plan)}",

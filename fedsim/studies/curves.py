@@ -12,6 +12,7 @@ import numpy as np
 from fedsim.params import Array
 from fedsim.report.cost_breakdown import Columns
 from fedsim.report.read_parquet import read_columns
+from fedsim.report.run_columns import ENERGY
 
 SUMS = {
     "bytes_up": ("bytes_up", "data_up"),
@@ -24,6 +25,8 @@ SUMS = {
     "wasted_s": ("wasted_s",),
     "wasted_bytes": ("wasted_bytes",),
     "dropped": ("dropped",),
+    "joules": (*ENERGY, "server_j"),
+    "carbon_g": ("carbon_g",),
 }
 """Columns that hold sums since the start of the run, and of which columns of ``rounds`` they are sums. Bytes
 include those of raw samples, since all of them have to be sent."""
@@ -58,19 +61,24 @@ _ROUNDS = (
 )
 """Columns of ``rounds`` that a curve is made of."""
 
+_ENERGY = ("joules", "carbon_g")
+_OPTIONAL = (*_PLAIN, *chain.from_iterable(SUMS[name] for name in _ENERGY))
+
 
 def read_curve(folder: Path) -> Columns:
     """Return a row for each evaluation of a run: round, time, sums since the start, and what was measured.
 
     :data:`fedsim.studies.study_columns.EVALUATIONS` has its columns. NaN stands for what was not measured.
     """
-    rounds = dict(read_columns(folder / "rounds.parquet", _ROUNDS, optional=_PLAIN))
+    rounds = dict(read_columns(folder / "rounds.parquet", _ROUNDS, optional=_OPTIONAL))
     for name in _PLAIN:  # runs of before there were codecs
         rounds.setdefault(name, rounds[name.replace("_plain", "")])
     merged = np.cumsum(rounds["merged"])
     stale = np.cumsum(np.nan_to_num(rounds["staleness_mean"].astype(float)) * rounds["merged"])
     so_far = np.divide(stale, merged, out=np.full(len(merged), np.nan), where=merged > 0)
-    curve = {**curve_of(rounds), STALENESS: so_far[_evaluated(rounds)]}
+    there = _evaluated(rounds)
+    unknown = dict.fromkeys(_ENERGY, np.full(np.count_nonzero(there), np.nan))
+    curve = {**unknown, **curve_of(rounds), STALENESS: so_far[there]}
     of_clients = read_columns(folder / "evaluations.parquet", ("round", "accuracy"))  # in order of rounds
     ends = [np.searchsorted(of_clients["round"], curve["round"], side) for side in ("left", "right")]
     curve[JAIN] = np.array(

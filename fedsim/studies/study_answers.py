@@ -33,6 +33,8 @@ COSTS: Mapping[str, tuple[str, ...]] = {
     "parameters_up_to_target": ("parameters_up",),
     "parameters_down_to_target": ("parameters_down",),
     "rounds_to_target": ("round",),
+    "joules_to_target": ("joules",),
+    "carbon_to_target_g": ("carbon_g",),
 }
 """What it costs to reach a target, and the columns of a curve that it is the sum of."""
 
@@ -47,6 +49,8 @@ LAST: Mapping[str, str] = {
     "bytes_plain_down": "bytes_plain_down",
     "wasted_s": "wasted_s",
     "wasted_bytes": "wasted_bytes",
+    "joules": "joules",
+    "carbon_g": "carbon_g",
     "staleness_mean": STALENESS,
 }
 """What is known at the last evaluation, and the columns of a curve that it is."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from fedsim.report.columns import PATH, Column, Table, count, flag, number, seconds, size, word
+from fedsim.report.columns import PATH, Column, Table, count, flag, joules, number, seconds, size, word
 from fedsim.report.run_columns import MEASURED, ROUND, STALE
 
 mean_size = partial(Column, "float64", "B")
@@ -40,6 +40,8 @@ EVALUATIONS = Table(
         "wasted_s": seconds("Time of downloading, computing and uploading in vain, of the rounds so far."),
         "wasted_bytes": size("Length of the frames sent in vain, of the rounds so far."),
         "dropped": count("Dispatches without a reply in time so far."),
+        "joules": joules("Energy of clients and server, of the rounds so far, where it is computed."),
+        "carbon_g": Column("float64", "g", "CO2 of that energy, where the carbon intensity is given."),
         "accuracy_personal_mean": MEASURED["accuracy_mean"],
         "accuracy_std": MEASURED["accuracy_std"],
         "accuracy_worst_decile": MEASURED["accuracy_worst_decile"],
@@ -76,6 +78,8 @@ ANSWERS = Table(
         "parameters_up_to_target": number(f"Parameters sent to the server {_TO_TARGET}."),
         "parameters_down_to_target": number(f"Parameters sent to clients {_TO_TARGET}."),
         "rounds_to_target": number(f"Rounds {_TO_TARGET}."),
+        "joules_to_target": joules(f"Energy of clients and server {_TO_TARGET}."),
+        "carbon_to_target_g": Column("float64", "g", f"CO2 of that energy {_TO_TARGET}."),
         "best_accuracy": number("Highest accuracy of any evaluation."),
         "final_accuracy": number(f"Accuracy {_AT_END}."),
         "final_accuracy_std": number(f"Standard deviation of the accuracy over clients, {_AT_END}."),
@@ -88,6 +92,8 @@ ANSWERS = Table(
         "bytes_plain_down": mean_size(f"{_WITHOUT_CODECS}, of all frames sent to clients, {_AT_END}."),
         "wasted_s": seconds(f"Time of downloading, computing and uploading in vain, {_AT_END}."),
         "wasted_bytes": mean_size(f"Length of the frames sent in vain, {_AT_END}."),
+        "joules": joules(f"Energy of clients and server, {_AT_END}."),
+        "carbon_g": Column("float64", "g", f"CO2 of that energy, {_AT_END}."),
         "staleness_mean": number(f"{STALE}, mean over the replies merged in the run."),
         "wasted_s_share": number(f"Share of the time of work that was in vain, {_AT_END}."),
         "wasted_bytes_share": number(f"Share of the length of all frames that was in vain, {_AT_END}."),

@@ -63,6 +63,7 @@ class Recorder:
         trace: What to listen to; the end of a round is recorded there.
         log: Where drops, rejections, late replies and rounds are noted.
         watch: Told of each round as it ends.
+        keep_spans: Whether it is kept when each dispatch was in which phase.
         dispatches: Every dispatch, and where its time went.
         rows: One per finished round.
         rejections: Replies that could not be merged, by reason.
@@ -75,9 +76,10 @@ class Recorder:
     trace: Trace
     log: Log
     watch: Callable[[RoundRow], None] = lambda row: None
+    keep_spans: bool = False
 
     def __post_init__(self) -> None:
-        self.dispatches = DispatchTable(self.trace)
+        self.dispatches = DispatchTable(self.trace, keep_spans=self.keep_spans)
         self.rows: list[RoundRow] = []
         self.rejections, self.faults = Counter[str](), Counter[str]()
         self._round = 0

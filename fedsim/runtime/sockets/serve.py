@@ -187,7 +187,9 @@ async def serve(
         fleet = Fleet(parts.fleet.groups, parts.fleet.server, parts.fleet.server_model)
         present = replace(parts, fleet=fleet)
         initial, tasks = parts.initial(), Tasks()
-        recorder = Recorder(parts.data.num_clients, ledger, trace, log, watch)
+        recorder = Recorder(
+            parts.data.num_clients, ledger, trace, log, watch, keep_spans=parts.energy is not None
+        )
         observe(recorder, parts)
         contexts = Contexts(present, engine, initial)
         states = RemoteStates(present, server, contexts, initial, trace, log)
