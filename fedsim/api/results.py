@@ -21,12 +21,14 @@ from fedsim.report.cost_breakdown import Summary
 from fedsim.report.places import TABLES
 from fedsim.report.read_parquet import read_table
 from fedsim.report.read_results import read_checked
+from fedsim.report.run_energy import run_energy
 from fedsim.report.run_text import run_blocks, run_text
 from fedsim.report.saved_models import MODELS, EndModels, read_models, write_models
 from fedsim.report.summary import read_summary
 from fedsim.report.tables import arrow_rows
 from fedsim.report.text_table import TextTable, to_html
 from fedsim.scenario import Scenario, load_scenario
+from fedsim.scenario.load import Overrides
 from fedsim.studies import comparison
 from fedsim.studies.answer_files import FILES, answer_rows, read_folder
 from fedsim.studies.study_columns import ANSWERS
@@ -200,6 +202,20 @@ class Result:
             if self._models is not None and not (hidden / MODELS).exists():
                 write_models(hidden, self._models, place)
         return place
+
+    def energy(self, overrides: Overrides = ()) -> pa.Table:
+        """Return the estimated energy of each dispatch, J, with its client, round and label of the device.
+
+        It follows from the finished phases, also of a run without ``[energy]``.
+
+        Args:
+            overrides: Powers that replace the scenario's, such as ``{"fleet.0.compute_power": "3 W"}``.
+
+        Raises:
+            UserError: Something else is to be replaced.
+            ScenarioError: What is wrong with the values.
+        """
+        return run_energy(self.folder, overrides)[1]
 
     def write_report(
         self,

@@ -58,6 +58,18 @@ def timeline(**values: Any) -> None:
 
 
 @click.command()
+@click.argument("folder", metavar="RUN", type=click.Path(path_type=Path))
+@set_option("PATH=VALUE", "Replace a power, or what energy costs, such as --set energy.pue=1.2")
+def energy(**values: Any) -> None:
+    """Estimate the energy of a run that has been done.
+
+    RUN is the folder of its results. What devices have drawn follows from their powers and from the phases of
+    the run's dispatches, so no run has to be repeated for other powers. The table is by label of devices.
+    """
+    late("cli.results:energy")(**values)
+
+
+@click.command()
 @click.argument("first", metavar="RUN", type=click.Path(path_type=Path))
 @click.argument("second", metavar="RUN", type=click.Path(path_type=Path))
 def diff(**values: Any) -> None:

@@ -1,4 +1,4 @@
-"""Commands on folders of results: ``fedsim report``, ``timeline``, ``diff`` and ``track``."""
+"""Commands on folders of results: ``fedsim report``, ``timeline``, ``energy``, ``diff`` and ``track``."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from fedsim.report.atomic_folder import check_files
 from fedsim.report.difference_text import remarks, tables, verdict
 from fedsim.report.number_format import several, size
 from fedsim.report.run_difference import run_difference
+from fedsim.report.run_energy import energy_table, run_energy
 from fedsim.report.shown_clients import MAX_CLIENTS
 from fedsim.report.tracking import run_folders
 from fedsim.report.tracking import track as track_run
@@ -52,6 +53,12 @@ def timeline(folder: Path, out: Path | None, clients: int | None) -> None:
     written = f"{several(shown.num_clients, 'client')}, {size(file.stat().st_size)}"
     note(f"{written}: open it at https://ui.perfetto.dev")
     say(str(file))
+
+
+def energy(folder: Path, overrides: Sequence[str]) -> None:
+    """Print what the devices of a run have drawn."""
+    estimate, dispatches = run_energy(folder, overrides)
+    table(energy_table(estimate, dispatches["label"].to_numpy(), f"energy of {folder.resolve().name}"))
 
 
 def diff(first: Path, second: Path) -> None:

@@ -24,6 +24,8 @@ def amount(value: float, unit: Unit) -> str:
             return number_format.size(value)
         case "B/s":
             return format_quantity(value, "data rate")
+        case "J":
+            return number_format.energy(value)
         case "share":
             return f"{number_format.percent(value)} %"
         case "1":

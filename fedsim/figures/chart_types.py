@@ -17,7 +17,7 @@ import numpy as np
 
 from fedsim.params import Array
 
-Unit: TypeAlias = Literal["s", "B", "B/s", "share", "1"]
+Unit: TypeAlias = Literal["s", "B", "B/s", "J", "share", "1"]
 """What the numbers of an axis are: seconds, bytes, bytes a second, shares of 1, or plain numbers."""
 
 Scale: TypeAlias = Literal["linear", "log"]

@@ -47,8 +47,8 @@ LINK = "link", "The server's link"
 def run_sections(folder: Path, rounds: tuple[int, int] | None = None) -> list[Section]:
     """Return the figures of a run, under headings; what was not measured has none."""
     scenario = read_scenario(folder)
-    of_rounds = read_columns(folder / "rounds.parquet", ROUNDS_NEEDED)
-    clients = labelled(read_columns(folder / "clients.parquet", CLIENTS_NEEDED))
+    of_rounds = read_columns(folder / "rounds.parquet", ROUNDS_NEEDED, optional=spending.OPTIONAL)
+    clients = labelled(read_columns(folder / "clients.parquet", CLIENTS_NEEDED, optional=spending.OPTIONAL))
     if rounds is not None:
         _check_rounds(rounds, of_rounds)
     groups = by_group(clients)

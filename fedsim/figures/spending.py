@@ -11,12 +11,16 @@ from fedsim.figures.chart_descriptions import bars_text
 from fedsim.figures.chart_types import Axis, BarChart, Figure, Part
 from fedsim.params import Array
 from fedsim.report.cost_breakdown import Columns, Figures
-from fedsim.report.run_columns import SENT
+from fedsim.report.energy import MODEL
+from fedsim.report.run_columns import ENERGY, SENT
 from fedsim.runtime.records.dispatch_phases import PHASES, WORK
 
 _OVERHEAD = ("overhead_up", "overhead_down")
 
-NEEDED = (*(f"{phase}_s" for phase in PHASES), "wasted_s", *SENT, *_OVERHEAD, "wasted_bytes")
+OPTIONAL = tuple(ENERGY)
+"""Columns that are there where energy is computed."""
+
+NEEDED = (*(f"{phase}_s" for phase in PHASES), "wasted_s", *SENT, *_OVERHEAD, "wasted_bytes", *OPTIONAL)
 """Columns of ``rounds`` or ``clients`` that these figures are made of."""
 
 
@@ -62,6 +66,13 @@ _KINDS = (
             "overhead": (["overhead_bytes"], []),
         },
         "A frame is wasted where it was lost, or its reply was not merged. Overhead is what protocols add.",
+    ),
+    _Kind(
+        "energy",
+        "Energy of clients",
+        Axis("energy", "J"),
+        {part.removesuffix("_j"): ([part], []) for part in ENERGY},
+        f"{MODEL[0].upper()}{MODEL[1:]}.",
     ),
 )
 

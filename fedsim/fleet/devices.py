@@ -1,4 +1,9 @@
-"""Device classes, with the sources of their figures."""
+"""Device classes, with the sources of their figures.
+
+The powers of phones on Wi-Fi are those of one phone's power profile (a Snapdragon 865, as Yousefpour et al.
+read such profiles in Green Federated Learning, 2023): 4.5 W for its large cores, 1.32 W and 1.62 W for
+receiving and transmitting. That slower phones draw less is a default without a source.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +13,11 @@ from typing import cast
 from fedsim.fleet.device_class import DevicePlugin, quantities
 from fedsim.fleet.device_table import Table, TableConfig, TableDevices, read_table
 from fedsim.fleet.distributions import choice, lognormal
+from fedsim.fleet.power import radio_powers
 from fedsim.input_paths import InputPath
 from fedsim.plugins import name_of
+
+_ON_WIFI = {"receive_power": "1.32 W", "transmit_power": "1.62 W", "idle_power": "0.4 W"}
 
 
 class BuiltInTable(TableDevices):
@@ -43,7 +51,15 @@ class EdgeGpu(DevicePlugin):
     """
 
     Config = quantities(
-        speed=lognormal("500 GFLOP/s", 0.3), memory="16 GB", up="1 Gbit/s", down="1 Gbit/s", latency="5 ms"
+        speed=lognormal("500 GFLOP/s", 0.3),
+        memory="16 GB",
+        up="1 Gbit/s",
+        down="1 Gbit/s",
+        latency="5 ms",
+        compute_power="30 W",
+        receive_power="8 W",
+        transmit_power="8 W",
+        idle_power="7 W",
     )
 
 
@@ -60,7 +76,8 @@ class High(DevicePlugin):
 
     Speed and variation: on-phone training in FLASH (WWW 2021), FEMNIST CNN, 179 +- 2.3 ms a batch. Spread
     within the class: default without a source. Links: FLASH's Wi-Fi profiles of 19 users, median 4.3 MB/s
-    down and 3.3 MB/s up, spread between users 0.47 and 0.68. Latency: default without a source.
+    down and 3.3 MB/s up, spread between users 0.47 and 0.68. Latency and idle power: defaults without a
+    source.
     """
 
     Config = quantities(
@@ -70,6 +87,8 @@ class High(DevicePlugin):
         down=lognormal("4.3 MB/s", 0.47),
         latency="20 ms",
         variation=0.013,
+        compute_power="4.5 W",
+        **_ON_WIFI,
     )
 
 
@@ -80,7 +99,15 @@ class Laptop(DevicePlugin):
     """
 
     Config = quantities(
-        speed=lognormal("50 GFLOP/s", 0.3), memory="16 GB", up="40 Mbit/s", down="100 Mbit/s", latency="20 ms"
+        speed=lognormal("50 GFLOP/s", 0.3),
+        memory="16 GB",
+        up="40 Mbit/s",
+        down="100 Mbit/s",
+        latency="20 ms",
+        compute_power="35 W",
+        receive_power="9 W",
+        transmit_power="9 W",
+        idle_power="7 W",
     )
 
 
@@ -89,7 +116,8 @@ class Low(DevicePlugin):
 
     Speed and variation: on-phone training in FLASH (WWW 2021), FEMNIST CNN, 1642 +- 100 ms a batch. Spread
     within the class: default without a source. Downlink: the low end of 40 to 220 Mbit/s in the Orange 4G
-    traces of 2022. Uplink (a quarter of the downlink) and latency: defaults without a source.
+    traces of 2022. Uplink (a quarter of the downlink), latency and the powers of computing and idling:
+    defaults without a source. Radio: that of LTE as measured by Huang et al. (MobiSys 2012).
     """
 
     Config = quantities(
@@ -99,6 +127,9 @@ class Low(DevicePlugin):
         down=lognormal("40 Mbit/s", 0.47),
         latency="50 ms",
         variation=0.06,
+        compute_power="2 W",
+        idle_power="0.4 W",
+        **radio_powers("lte"),
     )
 
 
@@ -106,7 +137,8 @@ class Mcu(DevicePlugin):
     """A microcontroller: about 0.01 GFLOP/s and half a megabyte of memory.
 
     Speed: MLPerf Tiny's keyword spotting runs 13.3 inferences a second on an L4R5ZI board, which puts
-    training in the class of 0.01 GFLOP/s. Links and latency (a constrained radio): defaults without a source.
+    training in the class of 0.01 GFLOP/s. Links, latency (a constrained radio) and powers: defaults without a
+    source.
     """
 
     Config = quantities(
@@ -115,6 +147,10 @@ class Mcu(DevicePlugin):
         up="1 Mbit/s",
         down="1 Mbit/s",
         latency="100 ms",
+        compute_power="50 mW",
+        receive_power="150 mW",
+        transmit_power="300 mW",
+        idle_power="5 mW",
     )
 
 
@@ -123,7 +159,8 @@ class Mid(DevicePlugin):
 
     Speed and variation: on-phone training in FLASH (WWW 2021), FEMNIST CNN, 588 +- 24 ms a batch. Spread
     within the class: default without a source. Links: FLASH's Wi-Fi profiles of 19 users, median 4.3 MB/s
-    down and 3.3 MB/s up, spread between users 0.47 and 0.68. Latency: default without a source.
+    down and 3.3 MB/s up, spread between users 0.47 and 0.68. Latency, and the powers of computing and idling:
+    defaults without a source.
     """
 
     Config = quantities(
@@ -133,6 +170,8 @@ class Mid(DevicePlugin):
         down=lognormal("4.3 MB/s", 0.47),
         latency="20 ms",
         variation=0.04,
+        compute_power="3 W",
+        **_ON_WIFI,
     )
 
 
@@ -144,7 +183,8 @@ class PhonePopulation(DevicePlugin):
     (0.93), of which 1 in 20 is 7 times slower than the median. Memory: that of the classes low, mid and high,
     in FLASH's mix of 53, 46 and 0.4 %; that it does not depend on the speed is a default without a source.
     Links: FLASH's Wi-Fi profiles of 19 users, median 4.3 MB/s down and 3.3 MB/s up, spread between users 0.47
-    and 0.68. Variation: that of the class mid. Latency: default without a source.
+    and 0.68. Variation: that of the class mid. Latency: default without a source. Powers: those of the class
+    mid.
     """
 
     Config = quantities(
@@ -154,6 +194,8 @@ class PhonePopulation(DevicePlugin):
         down=lognormal("4.3 MB/s", 0.47),
         latency="20 ms",
         variation=0.04,
+        compute_power="3 W",
+        **_ON_WIFI,
     )
 
 

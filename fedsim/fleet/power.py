@@ -18,7 +18,7 @@ from fedsim.config import Config, fault
 from fedsim.fleet.device import QUANTITIES, Quantity, quantities_of
 from fedsim.fleet.distributions import Fixed, Spread
 from fedsim.quoting import nearest, quoted
-from fedsim.units import Unit
+from fedsim.units import Unit, spell
 
 _WATTS = {"w": 1.0, "mw": 1e-3}
 _POWER = Spread("power")
@@ -119,6 +119,12 @@ at 5G in the Wild, SIGCOMM 2021, published with the paper (low band, not stand-a
 include the screen, so the base is that of ``lte`` and the 0.7 W by which 5G was above LTE at low rates. Its
 tail is a default without a source.
 """
+
+
+def radio_powers(name: str) -> dict[str, str]:
+    """Return the quantities of a device with one of these radios, as a scenario spells them."""
+    laws = RadioConfig.model_validate(RADIOS[name]).quantities()
+    return {name: spell(law.value, POWERS[name].spread.dimension or "power") for name, law in laws.items()}
 
 
 def _by_name(value: Any) -> Any:

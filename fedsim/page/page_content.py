@@ -14,7 +14,14 @@ from fedsim.report.text_table import TextTable
 from fedsim.studies.comparison import BEST
 from fedsim.units import shown_units
 
-_UNITS = {"": 1.0, "%": 1.0, **shown_units("time"), **shown_units("data size"), **COUNT_PREFIXES}
+_UNITS = {
+    "": 1.0,
+    "%": 1.0,
+    **shown_units("time"),
+    **shown_units("data size"),
+    **shown_units("energy"),
+    **COUNT_PREFIXES,
+}
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?:\s*([^\d\s+-]+))?")
 _FRACTION = re.compile(r"1/(\d+(?:\.\d+)?)")
 _OF = re.compile(r"(\d+) of \d+")

@@ -207,7 +207,15 @@ def lines(summary: Summary) -> list[tuple[str, str]]:
         ("overhead", both_ways("overhead")),
         ("dispatches", f"{part['asked']} to {clients}: {outcomes}"),
         *([("merges", merged)] if (merged := merge_statistics.line(summary)) else []),
+        *([("energy", energy_words(energy))] if (energy := summary.get("energy")) else []),
     ]
+
+
+def energy_words(energy: Figures) -> str:
+    """Return the energy of a run, as its summary has it, in words."""
+    server = f", server {number_format.energy(energy['server_j'])}" if energy["server_j"] else ""
+    carbon = f", {number_format.mass(energy['carbon_g'])} of CO2" if energy["carbon_g"] is not None else ""
+    return f"clients {number_format.energy(energy['clients_j'])}{server}{carbon} (an estimate)"
 
 
 def _spent_ns(result: RunResult) -> dict[str, Array]:

@@ -18,6 +18,12 @@ const SIZES = [
   [1e3, "kB"],
   [1, "B"],
 ];
+const ENERGIES = [
+  [1e6, "MJ"],
+  [1e3, "kJ"],
+  [1, "J"],
+  [1e-3, "mJ"],
+];
 const COUNTS = [
   [1e12, "T"],
   [1e9, "G"],
@@ -35,6 +41,8 @@ function format(unit, value) {
       return scaled(value, SIZES);
     case "B/s":
       return `${scaled(value, SIZES)}/s`;
+    case "J":
+      return scaled(value, ENERGIES, "J");
     case "share":
       return `${(100 * value).toFixed(1)} %`;
     default:
@@ -44,7 +52,7 @@ function format(unit, value) {
 
 /** Returns a text in which no line ends between a number and its unit. */
 function unbroken(text) {
-  return text.replace(/(\d) (?=(?:%|[kMGT]?B|d|h|min|s|ms|µs)(?![\w]))/g, "$1\u00a0");
+  return text.replace(/(\d) (?=(?:%|[kMGT]?B|[mkM]?J|d|h|min|s|ms|µs)(?![\w]))/g, "$1\u00a0");
 }
 
 /** Returns a number with so many significant digits, without zeros at its end. */

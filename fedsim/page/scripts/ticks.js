@@ -88,6 +88,8 @@ function tickWords(axis, values) {
       return inOne(SIZES);
     case "B/s":
       return inOne(SIZES, "/s");
+    case "J":
+      return inOne(ENERGIES);
     case "share":
       return values.map((value) => `${digits(100 * value, 4)} %`);
     default:
