@@ -60,7 +60,7 @@ def check(
     ends += [] if parts.until is None else [f"until {parts.until.text}"]
     say(f"{scenario_file}: {scenario.run.name}, {scenario.algorithm.name}, {', or '.join(ends)}")
     table(preview.groups(parts))
-    table(preview.fleet(parts.fleet))
+    table(preview.fleet(parts.fleet, with_powers=parts.energy is not None))
     table(preview.data(parts))
     table(preview.models(parts))
     with rehearsing(scenario_file):

@@ -54,6 +54,10 @@ CHOOSING = _NAMES | {f"{path}{end}": kind for path, kind in _NAMES_OR_TABLES.ite
 _OF_DEVICES = (
     "device model speed memory up down latency overhead variation efficiency memory_bandwidth drop_out load"
 )
+_POWERS = (
+    "compute_power receive_power transmit_power receive_per_mbit_s transmit_per_mbit_s tail_power radio_tail "
+    "idle_power"
+)
 _OF_CHAINS = "chain least error_feedback"
 
 KEYS = {
@@ -75,7 +79,8 @@ KEYS = {
     "faults.*": "kind probability delay factor share deviation value keeps_state direction groups at every "
     "for",
     "fleet": "0",
-    "fleet.*": f"{_OF_DEVICES} count up_trace down_trace file name models models_by_size availability",
+    "fleet.*": f"{_OF_DEVICES} {_POWERS} count up_trace down_trace radio file name models models_by_size "
+    "availability",
     "models": "",
     "models.*": "name params",
     "network": "model params overhead",

@@ -12,7 +12,7 @@ from fedsim import __version__
 from fedsim.cli.error_handling import Group
 from fedsim.cli.result_commands import diff, energy, report, timeline, track
 from fedsim.cli.run_commands import compare, extend, fork, fuzz, resume, run, study
-from fedsim.cli.scenario_commands import check, completion, list_, new, schema
+from fedsim.cli.scenario_commands import check, completion, devices, list_, new, schema
 from fedsim.cli.socket_commands import join, serve, token
 
 
@@ -30,6 +30,6 @@ for command in (
     *(run, resume, extend, fork, compare, study, fuzz),
     *(report, timeline, energy, diff, track),
     *(serve, join, token),
-    *(list_, check, new, schema, completion),
+    *(list_, check, new, devices, schema, completion),
 ):
     main.add_command(command)

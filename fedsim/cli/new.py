@@ -1,14 +1,17 @@
-"""``fedsim new``."""
+"""``fedsim new`` and ``fedsim devices import``: files to start from."""
 
 from __future__ import annotations
 
+import keyword
 from pathlib import Path
 
 from fedsim import example_files
-from fedsim.cli.console import note
+from fedsim.cli.console import note, say
 from fedsim.errors import UserError
-from fedsim.quoting import nearest
+from fedsim.fleet.power_profile import device_class_source, read_power_profile
+from fedsim.quoting import nearest, quoted
 from fedsim.report.atomic_folder import check_files, write_file
+from fedsim.scenario.choices import DEVICE
 
 
 def new(example: str, file: Path | None, force: bool) -> None:
@@ -26,3 +29,17 @@ def new(example: str, file: Path | None, force: bool) -> None:
         write_file(path, content)
         note(f"wrote {path}")
     note(f"try it: fedsim {'study' if example_files.is_study(example) else 'check'} {target}")
+
+
+def import_device(file: Path, like: str, name: str, out: Path | None, force: bool) -> None:
+    """Make a device class from a power profile."""
+    if not name.isidentifier() or keyword.iskeyword(name):
+        raise UserError(f"{quoted(name)} cannot name a class: write letters, digits and '_', such as Pixel8")
+    base = DEVICE.find(like)
+    source = device_class_source(read_power_profile(file), base, name, f"{file.name} (Android)")
+    if out is None:
+        say(source.rstrip())
+        return
+    check_files([out], force=force)
+    write_file(out, source.encode())
+    note(f"wrote {out}: name it in a scenario as device = {f'{out.stem}.{name}'!r}")

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from fedsim.cli.options import algorithm_option, file_argument, late, number_option, set_option
+from fedsim.cli.options import algorithm_option, file_argument, late, number_option, path_option, set_option
 from fedsim.cli.plugin_kinds import FOLDERS
 
 COLUMNS = "columns"
@@ -62,6 +62,29 @@ def new(**values: Any) -> None:
     along, such as quickstart. The files that it names, such as a table of devices, are written beside it.
     """
     late("cli.new:new")(**values)
+
+
+@click.group()
+def devices() -> None:
+    """Make device classes."""
+
+
+@devices.command("import")
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.option(
+    "--like", metavar="CLASS", default="high", help="Whose other quantities it has.  [default: high]"
+)
+@click.option("--name", metavar="NAME", default="Phone", help="What the class is called.  [default: Phone]")
+@path_option("--out", "FILE", "The module to write.  [default: print it]")
+@click.option("--force", is_flag=True, help="Replace a file.")
+def import_(**values: Any) -> None:
+    """Make a device class from Android's power_profile.xml.
+
+    The class is in a Python module. A scenario names it by its path, such as device = "phone.Phone" if the
+    module is phone.py in the working folder. Powers are those of the profile. Speed, memory and links are not
+    in it, and are those of another class.
+    """
+    late("cli.new:import_device")(**values)
 
 
 @click.command()

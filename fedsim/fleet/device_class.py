@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import Field, create_model
 
 from fedsim.config import Config, fault
+from fedsim.fleet.device import Quantity
 from fedsim.fleet.distributions import Distribution, Values
 from fedsim.fleet.load import AnyLoad, Load
 from fedsim.fleet.power import ALL_QUANTITIES
@@ -28,10 +29,10 @@ LOAD = "load"
 _LOAD_DOC = "Law of a factor on the time of each job, drawn anew for each job; none if left out."
 
 
-def with_overrides(base: type[C]) -> type[C]:
+def with_overrides(base: type[C], quantities: Mapping[str, Quantity] = ALL_QUANTITIES) -> type[C]:
     """Add a field for each quantity to a class of settings: one that may replace the device class's."""
     fields: dict[str, Any] = {}
-    for name, quantity in ALL_QUANTITIES.items():
+    for name, quantity in quantities.items():
         about = f"{quantity.doc.partition('. ')[0].rstrip('.')}, instead of the class's."
         fields[name] = (quantity.type | None, Field(None, description=about))
     fields[LOAD] = (AnyLoad | None, Field(None, description=_LOAD_DOC))
@@ -59,6 +60,20 @@ def quantities(**values: Any) -> type[Config]:
         fields[name] = (quantity.type, Field(written, validate_default=True, description=quantity.doc))
     fields[LOAD] = (AnyLoad | None, Field(load, validate_default=True, description=_LOAD_DOC))
     return create_model("DeviceConfig", __base__=Config, __module__=__name__, **fields)
+
+
+def changed(base: type[DevicePlugin], **values: Any) -> type[Config]:
+    """Return the settings of a device class that is like another but for some quantities.
+
+    Args:
+        base: The other class.
+        **values: The quantities that differ, written as in a scenario.
+    """
+    fields: dict[str, Any] = {
+        name: (ALL_QUANTITIES[name].type, Field(written, validate_default=True))
+        for name, written in values.items()
+    }
+    return create_model("DeviceConfig", __base__=base.Config, __module__=__name__, **fields)
 
 
 class DevicePlugin(Plugin[Config]):

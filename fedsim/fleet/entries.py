@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import PurePath
 from typing import Annotated, Any, Self
 
@@ -42,7 +43,7 @@ LinkTrace = Annotated[LinkTraceConfig, BeforeValidator(_spelt_out, str | tuple[s
 """A trace of a link: a file, a list of files, or a table."""
 
 
-@with_overrides
+@partial(with_overrides, quantities=QUANTITIES)
 class _Entry(Config):
     """A device class with quantities that replace its own."""
 
@@ -64,10 +65,16 @@ class _Entry(Config):
         return self.model_copy(update={name: getattr(config, name) for name in (*QUANTITIES, LOAD)})
 
     def _given(self) -> dict[str, Any]:
-        return {name: law for name in (*ALL_QUANTITIES, LOAD) if (law := getattr(self, name)) is not None}
+        names = (*ALL_QUANTITIES, LOAD)
+        return {name: law for name in names if (law := getattr(self, name, None)) is not None}
 
 
-class GroupConfig(_Entry):
+@partial(with_overrides, quantities=POWERS)
+class _PoweredEntry(_Entry):
+    """The same, with what devices draw."""
+
+
+class GroupConfig(_PoweredEntry):
     """One ``[[fleet]]`` entry: clients whose devices are drawn from the same class, or come from a file."""
 
     count: Clients
@@ -170,13 +177,6 @@ class ServerConfig(_Entry):
         if device == TABLE:
             raise fault("device class 'table' is for groups", "name another class, and change it")
         return device
-
-    @field_validator(*POWERS, mode="after")
-    @classmethod
-    def _has_power_elsewhere(cls, power: Distribution | None) -> Distribution | None:
-        if power is not None:
-            raise fault("the server's power is not that of its phases", "write energy.server_power instead")
-        return power
 
     @field_validator("drop_out", mode="after")
     @classmethod

@@ -13,6 +13,7 @@ from fedsim.data import FederatedData
 from fedsim.fleet import Fleet
 from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.load import Load
+from fedsim.fleet.power import ALL_QUANTITIES
 from fedsim.models import Architecture
 from fedsim.network.fault_settings import ATTACKS, FATAL, OF_FRAMES
 from fedsim.planning.rehearsal import QUANTILE_HEADINGS, quantiles
@@ -31,10 +32,10 @@ MAX_STALL = 10
 """Times the length of a round that a lost frame may hold it up before that is remarked on."""
 
 
-def fleet(fleet: Fleet) -> TextTable:
+def fleet(fleet: Fleet, *, with_powers: bool = False) -> TextTable:
     """Return the quantities of the clients' devices."""
     rows = []
-    for name, quantity in QUANTITIES.items():
+    for name, quantity in (ALL_QUANTITIES if with_powers else QUANTITIES).items():
         dimension = quantity.spread.dimension
         show = partial(_quantity, dimension=dimension) if dimension else "{:.3g}".format
         rows.append((name, *quantiles(fleet.values(name), show)))

@@ -114,7 +114,7 @@ def _to_target(plan: StudyPlan, rows: Sequence[Answer], target: float) -> TextTa
     known = {
         heading: quantity
         for heading, quantity in ENERGY.items()
-        if any(row.figures[quantity[0]] for row in rows)
+        if any(row.figures.get(quantity[0]) for row in rows)
     }
     columns |= {heading: partial(cost, *quantity) for heading, quantity in {**COSTS, **known}.items()}
     notes = [

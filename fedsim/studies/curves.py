@@ -61,8 +61,8 @@ _ROUNDS = (
 )
 """Columns of ``rounds`` that a curve is made of."""
 
-_ENERGY = ("joules", "carbon_g")
-_OPTIONAL = (*_PLAIN, *chain.from_iterable(SUMS[name] for name in _ENERGY))
+_ENERGY = (*SUMS["joules"], *SUMS["carbon_g"])
+"""Those that only a run with energy has."""
 
 
 def read_curve(folder: Path) -> Columns:
@@ -70,15 +70,15 @@ def read_curve(folder: Path) -> Columns:
 
     :data:`fedsim.studies.study_columns.EVALUATIONS` has its columns. NaN stands for what was not measured.
     """
-    rounds = dict(read_columns(folder / "rounds.parquet", _ROUNDS, optional=_OPTIONAL))
+    rounds = dict(read_columns(folder / "rounds.parquet", _ROUNDS, optional=(*_PLAIN, *_ENERGY)))
     for name in _PLAIN:  # runs of before there were codecs
         rounds.setdefault(name, rounds[name.replace("_plain", "")])
+    for name in _ENERGY:
+        rounds.setdefault(name, np.full(len(rounds["round"]), np.nan))
     merged = np.cumsum(rounds["merged"])
     stale = np.cumsum(np.nan_to_num(rounds["staleness_mean"].astype(float)) * rounds["merged"])
     so_far = np.divide(stale, merged, out=np.full(len(merged), np.nan), where=merged > 0)
-    there = _evaluated(rounds)
-    unknown = dict.fromkeys(_ENERGY, np.full(np.count_nonzero(there), np.nan))
-    curve = {**unknown, **curve_of(rounds), STALENESS: so_far[there]}
+    curve = {**curve_of(rounds), STALENESS: so_far[_evaluated(rounds)]}
     of_clients = read_columns(folder / "evaluations.parquet", ("round", "accuracy"))  # in order of rounds
     ends = [np.searchsorted(of_clients["round"], curve["round"], side) for side in ("left", "right")]
     curve[JAIN] = np.array(

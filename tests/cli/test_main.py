@@ -32,6 +32,7 @@ NAMES = [
     "fuzz",
     "report",
     "timeline",
+    "energy",
     "diff",
     "track",
     "serve",
@@ -40,6 +41,7 @@ NAMES = [
     "list",
     "check",
     "new",
+    "devices",
     "schema",
     "completion",
 ]

@@ -10,6 +10,7 @@ import pytest
 from pyarrow import parquet
 
 from fedsim.errors import OutputError, UserError
+from fedsim.figures import spending
 from fedsim.figures.chart_types import BarChart, GanttChart, LineChart, Section, Target
 from fedsim.figures.run_figures import (
     MAX_GROUPS,
@@ -57,7 +58,7 @@ def test_bars_of_groups_add_up_to_the_summary(run_folder: Path) -> None:
 
 
 def test_rounds_alone_tell_the_same_of_a_run_that_goes_on(run_folder: Path) -> None:
-    rounds = read_columns(run_folder / "rounds.parquet", ROUNDS_NEEDED)
+    rounds = read_columns(run_folder / "rounds.parquet", ROUNDS_NEEDED, optional=spending.OPTIONAL)
     sections = round_sections(rounds, [Target(0.5, "half")])
     assert names(sections) == [
         *("accuracy-by-time", "accuracy-by-bytes", "time-by-phase", "bytes", "participation")

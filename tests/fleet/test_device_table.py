@@ -7,9 +7,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedsim.errors import DataError
 from fedsim.fleet import Device, Fleet, GroupConfig, ServerConfig, build_fleet
-from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.device_table import COLUMNS, parse_table
 from fedsim.fleet.distributions import Distribution
+from fedsim.fleet.power import ALL_QUANTITIES as QUANTITIES
 from fedsim.rng import Key
 from fedsim.units import spell
 

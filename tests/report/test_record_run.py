@@ -23,6 +23,7 @@ from fedsim.errors import FileError, OutputError, RunError
 from fedsim.fleet import build_fleet
 from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.entries import GroupConfig, ServerConfig
+from fedsim.fleet.power import EnergyConfig
 from fedsim.network import OverheadConfig
 from fedsim.network.fault_settings import FaultConfig
 from fedsim.report import record_run as module
@@ -242,12 +243,13 @@ def test_classes_are_counted_where_that_is_asked_for(do: Do, plan: Plan) -> None
 def test_each_column_explains_itself_and_each_description_has_its_column(described: Table, do: Do) -> None:
     pacing = SYNCHRONOUS(SYNCHRONOUS.Config.model_validate({"deadline": "1 ms"}))
     faults = (FaultConfig.model_validate({"kind": "sign_flip", "share": 0.5}),)
-    done = do(pacing=pacing, evaluation=EvaluationConfig(per_class=True), faults=faults)
+    energy = EnergyConfig.model_validate({"carbon_intensity": "300 g/kWh"})
+    done = do(pacing=pacing, evaluation=EvaluationConfig(per_class=True), faults=faults, energy=energy)
     schema = pq.read_schema(done.folder / described.file)
     names = [name.replace("dropped_<cause>", "dropped_round_failed") for name in described.columns]
     assert schema.names == names
     assert schema.metadata[b"fedsim_table"] == described.name.encode()
-    assert schema.metadata[b"fedsim_schema"] == b"5"
+    assert schema.metadata[b"fedsim_schema"] == b"6"
     for name in names:
         column, field = described.column(name), schema.field(name)
         assert field.metadata[b"description"].decode() == column.description

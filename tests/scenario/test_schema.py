@@ -75,7 +75,8 @@ def test_it_says_everything(load: Load) -> None:
     assert tables["fleet"][0]["memory"] == "4 GB"
     assert tables["engine"]["workers"] == "auto"
     missing = set(Scenario.model_fields) - set(tables)
-    assert missing == {"aggregation", "algorithms", "codec", "faults"}  # of which this scenario has none
+    # Of these this scenario has none.
+    assert missing == {"aggregation", "algorithms", "codec", "energy", "faults"}
 
 
 def test_a_comparison_can_be_taken_up_again(load: Load) -> None:

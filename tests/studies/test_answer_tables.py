@@ -48,6 +48,16 @@ def test_costs_are_shown_with_how_many_have_reached_the_target(tiny: dict[str, A
     assert "in percentage points, but for Jain's index; ±" in note
 
 
+def test_energy_is_shown_where_it_is_known(tiny: dict[str, Any]) -> None:
+    rows = [answer(AVG, [60.0, 60.0]), answer(LOCAL, [])]
+    spent = {"joules_to_target": interval([1200.0] * 2)}
+    rows[0] = replace(rows[0], figures={**rows[0].figures, **spent})
+    rows[1] = replace(rows[1], figures={**rows[1].figures, "joules_to_target": None})
+    grid = tables(load_study(tiny | {"targets": [0.05]}), rows, {})[0]
+    assert grid.headings[-1] == "energy"
+    assert [row[-1] for row in grid.rows] == ["1.2 kJ ± 0 J", "-"]
+
+
 def test_notes_on_runs_are_below_the_accuracy_at_the_end(tiny: dict[str, Any]) -> None:
     rows = [answer(AVG, []), answer(LOCAL, [])]
     found = tables(load_study(tiny), rows, {}, notes_on_runs=["diverged: a"])

@@ -186,11 +186,6 @@ def test_all_faults_come_at_once_with_their_paths(tiny: dict[str, Any]) -> None:
         ({"at": {"simulated": [3600]}}, "at.simulated.0", "has no unit"),
         ({"at": {"bytes": ["1 MB", "1000 kB"]}}, "at.bytes", "given twice"),
         ({"at": {"time": ["1 h"]}}, "at.time", "no key is called 'time'"),
-        ({"energy": "1 kJ"}, "energy", "energy is not simulated yet"),
-        ({"at": {"energy": ["1 kJ"]}}, "at.energy", "energy is not simulated yet"),
-        ({"of": "energy"}, "of", "energy is not simulated yet"),
-        ({"set": {"run.until": {"energy": "1 kJ"}}}, 'set."run.until"', "energy is not simulated yet"),
-        ({"grid": {"run.until.energy": ["1 kJ"]}}, 'grid."run.until.energy"', "energy is not simulated yet"),
         ({"interval": "normal"}, "interval", "write 't' or 'bootstrap'"),
         ({"interval": "bootstrap"}, "interval", "the mean is found in 50 % of studies at most"),
         (

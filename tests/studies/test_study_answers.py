@@ -43,6 +43,8 @@ def curve(accuracy: list[float], time_s: list[float], kilobytes: list[int], **mo
         "accuracy_jain": np.full(count, 0.9),
         "wasted_s": np.zeros(count),
         "wasted_bytes": np.zeros(count, int),
+        "joules": np.full(count, np.nan),
+        "carbon_g": np.full(count, np.nan),
         "work_s": np.zeros(count),
         "staleness_so_far": np.zeros(count),
     }
@@ -89,6 +91,16 @@ def test_costs_are_means_over_the_seeds_that_have_reached_the_target() -> None:
     assert mean(answer, "parameters_up_to_target") == 1250
     assert mean(answer, "parameters_down_to_target") == 625
     assert mean(answer, "rounds_to_target") == 2.5
+    assert mean(answer, "joules_to_target") is None
+    assert mean(answer, "carbon_to_target_g") is None
+
+
+def test_energy_to_a_target_is_known_where_it_is_computed() -> None:
+    one = curve([0.2, 0.7], [10, 20], [1, 2], joules=[5.0, 9.0], carbon_g=[np.nan, np.nan])
+    (answer,) = answers({AVG: {0: one}}, asked([0.6]))
+    assert mean(answer, "joules_to_target") == 9
+    assert mean(answer, "joules") == 9
+    assert mean(answer, "carbon_to_target_g") is None
 
 
 def test_a_target_is_reached_at_the_first_evaluation_that_shows_it() -> None:
