@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fedsim.report import number_format
+from fedsim.report.energy import energy_of
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.run import RunResult, run
 from fedsim.scenario import build, load_scenario
@@ -34,6 +35,12 @@ def _samples(parts: Parts, result: RunResult) -> str:
     return f"{parts.data.sizes('train')[asked].mean():.0f}"
 
 
+def _energy(parts: Parts, result: RunResult) -> str:
+    energy = energy_of(parts, result)
+    assert energy is not None
+    return number_format.energy(energy.summary()["clients_j"])
+
+
 MEASURES: dict[str, Callable[[Parts, RunResult], str]] = {
     "rounds": lambda parts, result: str(result.num_rounds),
     "simulated": lambda parts, result: number_format.duration(result.simulated_s),
@@ -46,6 +53,7 @@ MEASURES: dict[str, Callable[[Parts, RunResult], str]] = {
         result.totals.overhead_up + result.totals.overhead_down
     ),
     "samples a client": _samples,
+    "energy": _energy,
     "ineligible": lambda parts, result: str((~parts.holds_job()).sum()),
 }
 """What a head may say of a run, after the figure itself: ``8 h 15 min simulated, 15 dropped``."""
