@@ -85,6 +85,35 @@ params = { interval = "3 min" }
 """A hook had begun beforehand, and its frame came after that of a later dispatch. It met the older state."""
 
 
-@pytest.mark.parametrize("toml", [FRAME_AT_THE_LAST_INSTANT, OVERTAKEN_DISPATCH])
+CRASH_BEHIND_A_REPLY = """
+[run]
+seed = 3
+rounds = 2
+
+[data]
+public = { size = 1 }
+
+[algorithm]
+name = "dsfl"
+
+[[fleet]]
+count = 1
+latency = "700 ms"
+
+[[fleet]]
+count = 1
+
+[[faults]]
+kind = "crash"
+at = "30 ms"
+keeps_state = false
+every = "1 s"
+probability = 0.3
+"""
+"""A client crashed after its reply, while another one was at work. It forgot nothing on the fast path, where
+its state counted as newer than the crash."""
+
+
+@pytest.mark.parametrize("toml", [FRAME_AT_THE_LAST_INSTANT, OVERTAKEN_DISPATCH, CRASH_BEHIND_A_REPLY])
 def test_it_fails_no_more(toml: str, tmp_path: Path) -> None:
     assert examine(RandomScenario(tomllib.loads(toml)), tmp_path).faults == ()

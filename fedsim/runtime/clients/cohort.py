@@ -535,10 +535,12 @@ class Cohort:
         self._record_before(LAST_NS, SENT)
         self._enter_frames()
         departures = self._departures.tolist()
-        for turn in (self._turns[place] for place in departures if place in self._turns):
+        for place in departures:
+            if (turn := self._turns.get(place)) is None:
+                continue
             turn.forget_ahead()
             if not turn.is_copy:
-                self.drivers.host.keep(turn)
+                self.drivers.host.keep(turn, int(self._goes_on_ns[place]))
         self._take_replies()
         order = self._departures[np.argsort(self._replied_ns[self._departures], kind="stable")].tolist()
         at_ns, replies, like = self._replied_ns.tolist(), self._replies, self._like

@@ -248,7 +248,7 @@ class ClientHost:
         """Keep what a client holds after its hook has ended, and send its reply; return the departure."""
         turn.forget_ahead()
         sent = self.travelling(turn)
-        self.keep(turn)
+        self.keep(turn, now_ns())
         if self.sent is not None:
             self.sent[turn.header.receiver, turn.header.dispatch] = sent
         return self.endpoint.send(turn.header.reply(), sent)
@@ -269,10 +269,10 @@ class ClientHost:
             turn.encoded = self.codecs.encode_reply(reply, turn.received, exchange, turn.header, own)
         return turn.encoded.message
 
-    def keep(self, turn: Turn) -> None:
-        """Keep what a client holds after its hook has ended."""
+    def keep(self, turn: Turn, ended_ns: int) -> None:
+        """Keep what a client holds after its hook has ended, at an instant, ns."""
         if not (turn.is_past or self._is_question(self.exchanges[turn.header.exchange])):
-            self._hold(turn)
+            self._hold(turn, ended_ns)
 
     @staticmethod
     def _is_question(exchange: Exchange) -> bool:
@@ -325,8 +325,8 @@ class ClientHost:
         held = self.held(client)
         return Keeping({} if held is None else held.optimisers)
 
-    def _hold(self, turn: Turn) -> None:
-        """Hold what a client has after its reply."""
+    def _hold(self, turn: Turn, since_ns: int) -> None:
+        """Hold what a client has after its reply, since an instant, ns."""
         header, state, keeping, after = turn.header, turn.state, turn.keeping, turn.result[0]
         client, optimisers = header.receiver, {} if keeping is None else keeping.held
         left = {} if turn.encoded is None else turn.encoded.residuals
@@ -343,7 +343,7 @@ class ClientHost:
             own = {f"{header.exchange}/{path}": tree for path, tree in left.items()}
             held = replace(held, residuals={**turn.residuals, **own}, residuals_before=turn.residuals)
         if self.crashes is not None:
-            held = replace(held, since_ns=now_ns())
+            held = replace(held, since_ns=since_ns)
         self._held[client] = held
         if self.store is not None:
             self.store.save(client, held)

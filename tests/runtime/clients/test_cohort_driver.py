@@ -154,6 +154,31 @@ def test_some_cohorts_of_a_fleet_that_comes_and_goes_run_beforehand(on_leave: st
     assert result.drops["dropped out"]
 
 
+def _forgetting(far: Mapping[str, Any], near: Mapping[str, Any], at: str) -> tuple[int, RunResult]:
+    """Run, as :func:`both` does, two clients, of which the forgetful one crashes at an instant."""
+    crash = {"kind": "crash", "probability": 1.0, "keeps_state": False, "groups": ["forgetful"], "at": at}
+    changes = {
+        **LEARNING,
+        "algorithm.name": "ditto",
+        "fleet": [
+            {"count": 1, "device": "low", "latency": "700 ms", **far},
+            {"count": 1, "device": "low", **near},
+        ],
+        "participation.clients_per_round": 2,
+        "faults": [crash],
+    }
+    num_made, result = both(changes)
+    assert result.cohorts["asked"] == 2
+    assert not result.drops  # nobody has lost work
+    return num_made, result
+
+
+def test_a_client_that_has_replied_forgets_while_others_are_at_work() -> None:
+    ways = [_forgetting({}, {"name": "forgetful"}, at) for at in ("1 s", "100 d")]
+    assert [num_made for num_made, _ in ways] == [2, 2]
+    assert ways[0][1].model_hash != ways[1][1].model_hash
+
+
 def test_what_is_in_vain_is_tried_more_and_more_seldom() -> None:
     """All devices drop out: 1, 3, 7 and then 15 cohorts are left out after each that was tried."""
     tried = 0
