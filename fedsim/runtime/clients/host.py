@@ -212,9 +212,9 @@ class ClientHost:
         client = header.receiver
         if (begun := self.ahead.pop((client, header.dispatch), None)) is not None:
             turn, held_then = begun
-            if self._held.get(client) is held_then:
+            if self.held(client) is held_then:
                 return turn
-            turn.cancel()  # a later dispatch has overtaken this one, and has left another state
+            turn.cancel()  # since then a later dispatch has left another state, or the client has crashed
         if self.past is not None and (past_turn := self.past.turn(delivery)) is not None:
             return past_turn
         if self.store is not None and (held := self.held(client)) and held.dispatch >= header.dispatch:

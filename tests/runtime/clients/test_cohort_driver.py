@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -176,6 +177,16 @@ def _forgetting(far: Mapping[str, Any], near: Mapping[str, Any], at: str) -> tup
 def test_a_client_that_has_replied_forgets_while_others_are_at_work() -> None:
     ways = [_forgetting({}, {"name": "forgetful"}, at) for at in ("1 s", "100 d")]
     assert [num_made for num_made, _ in ways] == [2, 2]
+    assert ways[0][1].model_hash != ways[1][1].model_hash
+
+
+def test_a_client_forgets_before_a_hook_that_has_begun_beforehand(tmp_path: Path) -> None:
+    """It leaves while the second dispatch is on its way, and so the loop takes the hook over."""
+    file = tmp_path / "presence.csv"
+    file.write_text("client,on_at_s,off_at_s\nfar,0,1.5\nfar,3,100\n")
+    far = {"name": "forgetful", "availability": {"name": "trace", "params": {"file": str(file)}}}
+    ways = [_forgetting(far, {}, at) for at in ("2 s", "100 d")]
+    assert [num_made for num_made, _ in ways] == [1, 1]
     assert ways[0][1].model_hash != ways[1][1].model_hash
 
 
