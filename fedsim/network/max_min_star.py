@@ -23,13 +23,13 @@ from fedsim.params import Array
 FAR_BITS = 2.0**43
 """Beyond this, virtual work is counted from 0 again: up to it, a sum is good to a thousandth of a bit."""
 
-_FEW_MOVES = 1024  # below this, stale entries are not worth a tidying
 # Units in a bit/s. Caps are summed as whole numbers of them: as flows come and go by the million, a float sum
 # that is added to and taken from would drift, and one made anew each time would cost O(n).
-_UNITS = 2.0**60
-_WHOLE_UNITS = 2**60
+UNITS = 2.0**60
+WHOLE_UNITS = 2**60
 Seconds = TypeVar("Seconds", float, Array)
-_ORDER = attrgetter("order")
+BY_ORDER = attrgetter("order")
+"""The key by which flows that end at one instant are sorted."""
 
 
 def noise_s(at_s: Seconds) -> Seconds:
@@ -41,10 +41,12 @@ def noise_s(at_s: Seconds) -> Seconds:
 class Flow:
     """A transfer through one :class:`MaxMinStar`, with the star's notes.
 
-    Flows that end at one instant are returned in the order of ``order``.
+    Flows that end at one instant are returned in the order of ``order``. The ``cell`` is for
+    :class:`fedsim.network.max_min_tree.MaxMinTree`.
     """
 
     order: int
+    cell: int = -1
     _stamp: int = field(default=0, init=False)  # of its heap entries that count; 0 when it is in no star
     _cap_bps: float = field(init=False)
     _cap_units: int = field(init=False)  # 0 for no cap
@@ -61,9 +63,11 @@ Heap = list[tuple[float, int, Flow]]
 class MaxMinStar:
     """The solver. Changes take effect together, at ``now_s``, the instant of the last :meth:`advance`."""
 
+    _few_moves = 1024  # below this, stale entries are not worth a tidying
+
     def __init__(self, capacity_bps: float) -> None:
         self.capacity_bps = capacity_bps
-        self._spare_units = int(capacity_bps * _UNITS)  # what capped flows leave; negative before solving
+        self._spare_units = int(capacity_bps * UNITS)  # what capped flows leave; negative before solving
         self.now_s = 0.0
         self._virtual_bits = 0.0
         self._theta_bps = math.inf
@@ -112,7 +116,7 @@ class MaxMinStar:
         """Start a flow that is in no star now."""
         self._stamp = flow._stamp = self._stamp + 1
         flow._cap_bps = cap_bps
-        flow._cap_units = int(cap_bps * _UNITS) if cap_bps != math.inf else 0
+        flow._cap_units = int(cap_bps * UNITS) if cap_bps != math.inf else 0
         flow._in_ends = False
         self._is_solved = False
         # To the kind that theta of the last solving suggests: mostly it stays there, which saves moves
@@ -139,7 +143,7 @@ class MaxMinStar:
         """Change the capacity of the shared link; it stays finite."""
         if capacity_bps != self.capacity_bps:
             # As whole units, so that steps up and down cancel exactly.
-            self._spare_units += int(capacity_bps * _UNITS) - int(self.capacity_bps * _UNITS)
+            self._spare_units += int(capacity_bps * UNITS) - int(self.capacity_bps * UNITS)
             self.capacity_bps = capacity_bps
             self._is_solved = False
 
@@ -169,15 +173,19 @@ class MaxMinStar:
         """Take out the flows that have ended by now, but for rounding error, and return them in order."""
         if not self._is_solved:
             self._solve()
-        by_s = self.now_s + noise_s(self.now_s)
+        flows = self.take_ended(self.now_s + noise_s(self.now_s))
+        if len(flows) > 1:  # heaps order ties by stamp, which a change of a cap renews
+            flows.sort(key=BY_ORDER)
+        return flows
+
+    def take_ended(self, by_s: float) -> list[Flow]:
+        """Take out the flows that have ended by an instant, at the rates of the last solving."""
         flows = list[Flow]()
         # Taking one out stirs neither heap, nor theta before the next solving.
         while self._ends and self._first_end_s() <= by_s:
             flows.append(self._pop(self._ends))
         while self._targets and self._first_reach_s() <= by_s:
             flows.append(self._pop(self._targets))
-        if len(flows) > 1:  # heaps order ties by stamp, which a change of a cap renews
-            flows.sort(key=_ORDER)
         return flows
 
     def _pop(self, heap: Heap) -> Flow:
@@ -262,7 +270,7 @@ class MaxMinStar:
         rounding does.
         """
         # Each move leaves a stale entry in some heap; beyond a few per flow they are worth one pass over all.
-        if self._moves > 4 * (self._num_capped + self._num_sharing) + _FEW_MOVES:
+        if self._moves > 4 * (self._num_capped + self._num_sharing) + self._few_moves:
             self._tidy()
         theta_bps = self._fair_bps()
         largest, smallest = self._largest, self._smallest
@@ -292,7 +300,7 @@ class MaxMinStar:
 
     def _fair_bps(self) -> float:
         if self._num_sharing:
-            return self._spare_units / (self._num_sharing * _WHOLE_UNITS)
+            return self._spare_units / (self._num_sharing * WHOLE_UNITS)
         # With all flows at their caps and too little for them, some must share: the largest first.
         return math.inf if self._spare_units >= 0 else -1.0
 

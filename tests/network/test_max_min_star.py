@@ -241,7 +241,7 @@ def test_equal_to_progressive_filling_when_all_start_at_once(
 @pytest.mark.parametrize("load", [0.5, 0.99, 2.0])
 def test_equal_to_progressive_filling_over_a_busy_life(load: float, monkeypatch: pytest.MonkeyPatch) -> None:
     # With dozens of tidyings; every eighth action is a step of the capacity or of a cap.
-    monkeypatch.setattr("fedsim.network.max_min_star._FEW_MOVES", 4)
+    monkeypatch.setattr(MaxMinStar, "_few_moves", 4)
     generator, at_s, actions = Key.root(7).child(str(load)).numpy(), 0.0, list[Action]()
     for number in range(400):
         at_s += float(generator.exponential(0.1))

@@ -1,0 +1,311 @@
+"""Links that groups of flows share below one link that all share: exact max-min rates at O(log n) an event.
+
+A flow crosses its own cap, the link of its *cell* if it is in one, and the server's link. Max-min fairness
+gives it ``min(cap, theta_cell, theta)``: ``theta_cell`` is the level of the cell alone, as in a
+:class:`fedsim.network.max_min_star.MaxMinStar` of its own, and ``theta`` is such that what all cells move adds
+up to the server's capacity. A cell whose own level is at most ``theta`` is *full*: to the server it is one
+flow with a cap, and its flows move at its own level. The flows of every other cell, which is *open*, move at
+``theta`` unless their caps are lower.
+
+So a cell is a star under a ceiling, ``theta``. Where time takes it is worked out when it is asked: the
+virtual work of an open cell goes as far as the server's, that of a full one at its own level. A cell is looked
+at only if its flows change, or if ``theta`` leaves the range in which the same of its flows are at their caps
+and it stays open or full. Which cell that is, and which has the next end, four heaps of cells tell.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
+
+from fedsim.network.max_min_star import BY_ORDER, FAR_BITS, UNITS, WHOLE_UNITS, Flow, MaxMinStar, noise_s
+
+_UNLIMITED_BPS = 1e30  # far above the sum of all caps, and finite, as a star's capacity has to be
+_FEW_ENTRIES = 64
+
+
+class _Cell(MaxMinStar):
+    """The star of a cell, and how far its virtual work has come.
+
+    Attributes:
+        is_open: Whether its flows share at the server's level.
+        taken_units: What it takes of the server's capacity, without what its flows share there.
+        num_at_server: The flows that share at the server's level.
+    """
+
+    _few_moves = 64  # since there may be many cells
+
+    def __init__(self, number: int, capacity_bps: float) -> None:
+        super().__init__(capacity_bps)
+        self.number = number
+        self.is_open = True
+        self.taken_units = self.num_at_server = 0
+        self._ceiling_bps = math.inf
+        # Virtual work at a reading of the clock that moves it: the server's virtual work, or time.
+        self._marked_bits = self._mark = 0.0
+
+    def sync(self, now_s: float, server_bits: float, theta_bps: float) -> None:
+        """Set time and virtual work to what they are now; it makes no difference how often."""
+        self.now_s = now_s
+        if self.is_open:
+            self._theta_bps = theta_bps
+            self._virtual_bits = self._marked_bits + (server_bits - self._mark)
+        else:
+            self._virtual_bits = self._marked_bits + self._theta_bps * (now_s - self._mark)
+
+    def mark(self, server_bits: float) -> None:
+        """Count virtual work from now on, and from 0 where it has come far."""
+        if self._virtual_bits > FAR_BITS:
+            self._tidy()
+        self._marked_bits = self._virtual_bits
+        self._mark = server_bits if self.is_open else self.now_s
+
+    def move_mark(self, by_bits: float) -> None:
+        """Follow a change of the server's virtual work."""
+        if self.is_open:
+            self._mark += by_bits
+
+    def settle(self, ceiling_bps: float, server_bits: float) -> None:
+        """Find which of its flows are at their caps, and whether it is full, below a level of the server."""
+        self._ceiling_bps = ceiling_bps
+        self._solve()
+        self.is_open = not self._num_sharing or super()._fair_bps() > ceiling_bps
+        self.mark(server_bits)
+        capacity_units = int(self.capacity_bps * UNITS)
+        self.taken_units = capacity_units - self._spare_units if self.is_open else capacity_units
+        self.num_at_server = self._num_sharing if self.is_open else 0
+
+    def _fair_bps(self) -> float:
+        own_bps = super()._fair_bps()
+        return own_bps if own_bps < self._ceiling_bps else self._ceiling_bps
+
+    def bounds_bps(self) -> tuple[float, float]:
+        """Return the least level of the server at which all stays as it is, and the one at which it does not.
+
+        It is just settled.
+        """
+        if not self.is_open:
+            return self._theta_bps, math.inf
+        least_bps = -self._largest[0][0] if self._largest else -math.inf
+        cap_bps = self._smallest[0][0] if self._smallest else math.inf
+        return least_bps, min(cap_bps, super()._fair_bps())
+
+    def first_s(self) -> float:
+        """Return when its first flow ends."""
+        return min(self._first_end_s(), self._first_reach_s())
+
+    def first(self) -> tuple[float, float]:
+        """Return an instant and a reading of the server's virtual work, at the first of which a flow ends."""
+        end_s, reach_s = self._first_end_s(), self._first_reach_s()
+        if not self.is_open:
+            return min(end_s, reach_s), math.inf
+        return end_s, self._targets[0][0] - self._marked_bits + self._mark if self._targets else math.inf
+
+
+class _Least:
+    """The least of one number for each cell; infinite numbers are not kept."""
+
+    def __init__(self) -> None:
+        self._values: dict[int, float] = {}
+        self._heap: list[tuple[float, int]] = []  # an entry counts while its value is the cell's
+
+    def put(self, cell: int, value: float) -> None:
+        if self._values.get(cell, math.inf) == value:
+            return
+        if value == math.inf:
+            del self._values[cell]
+            return
+        self._values[cell] = value
+        heappush(self._heap, (value, cell))
+        if len(self._heap) > 4 * len(self._values) + _FEW_ENTRIES:
+            self._heap = [(value, cell) for cell, value in self._values.items()]
+            heapify(self._heap)
+
+    def top(self) -> tuple[float, int | None]:
+        heap, values = self._heap, self._values
+        while heap:
+            value, cell = heap[0]
+            if values.get(cell) == value:
+                return value, cell
+            heappop(heap)
+        return math.inf, None
+
+
+class MaxMinTree:
+    """The solver, used like a :class:`MaxMinStar`; a flow's ``cell`` is its number, -1 for none."""
+
+    def __init__(self, capacity_bps: float, cells_bps: Sequence[float]) -> None:
+        self.capacity_bps = capacity_bps
+        # The last one is number -1: flows that are in no cell are one without a limit.
+        self._cells_bps = [*cells_bps, _UNLIMITED_BPS]
+        self.restart()
+
+    def restart(self) -> None:
+        """Set the clock of an idle tree to 0, and forget all former flows."""
+        self.now_s = 0.0
+        self._spare_units = int(self.capacity_bps * UNITS)
+        self._virtual_bits = 0.0
+        self._theta_bps = math.inf
+        self._num_sharing = 0
+        self._cells: dict[int, _Cell] = {}  # those that have had a flow
+        self._is_solved = True
+        self._changed: dict[int, None] = {}  # cells, since the last solving
+        self._falls, self._rises = _Least(), _Least()  # cells by minus the least theta, and by the greatest
+        self._ends, self._reaches = _Least(), _Least()  # by instant and by virtual work of the next end
+
+    def advance(self, at_s: float) -> None:
+        """Let time pass until an instant, s; flows that end meanwhile stay until :meth:`finished`."""
+        passed_s = at_s - self.now_s
+        if passed_s == 0:
+            return
+        if not passed_s > 0:
+            raise ValueError(f"time goes forward: {at_s!r} s does not come after {self.now_s!r} s")
+        if not self._is_solved:
+            self._solve()
+        if self._num_sharing:
+            self._virtual_bits += self._theta_bps * passed_s
+        self.now_s = at_s
+        if self._virtual_bits > FAR_BITS:
+            base_bits, self._virtual_bits = self._virtual_bits, 0.0
+            for number, cell in self._cells.items():
+                cell.move_mark(-base_bits)
+                self._note_next(self._synced(number))
+
+    def add(self, flow: Flow, size_bits: float, cap_bps: float = math.inf) -> None:
+        """Start a flow that is in no solver now."""
+        if flow.cell not in self._cells:
+            self._cells[flow.cell] = _Cell(flow.cell, self._cells_bps[flow.cell])
+        self._change(flow.cell).add(flow, size_bits, cap_bps)
+
+    def remove(self, flow: Flow) -> float:
+        """Take a flow out and return its remaining bits."""
+        return self._change(flow.cell).remove(flow)
+
+    def set_cap(self, flow: Flow, cap_bps: float) -> None:
+        """Change a flow's cap."""
+        self._change(flow.cell).set_cap(flow, cap_bps)
+
+    def set_capacity(self, capacity_bps: float) -> None:
+        """Change the capacity of the server's link."""
+        if capacity_bps != self.capacity_bps:
+            self._spare_units += int(capacity_bps * UNITS) - int(self.capacity_bps * UNITS)
+            self.capacity_bps = capacity_bps
+            self._is_solved = False
+
+    def set_cell_capacity(self, cell: int, capacity_bps: float) -> None:
+        """Change the capacity of a cell's link."""
+        self._cells_bps[cell] = capacity_bps
+        if cell in self._cells:
+            self._change(cell).set_capacity(capacity_bps)
+
+    def rate_bps(self, flow: Flow) -> float:
+        """Return the rate at which a flow moves from now on."""
+        if not self._is_solved:
+            self._solve()
+        return self._synced(flow.cell).rate_bps(flow)
+
+    def remaining_bits(self, flow: Flow) -> float:
+        """Return the remaining bits of a flow."""
+        return self._synced(flow.cell).remaining_bits(flow)
+
+    def next_end_s(self) -> float:
+        """Return the instant of the next end if nothing changes before it; infinity without one."""
+        if not self._is_solved:
+            self._solve()
+        return self._next()[0]
+
+    def finished(self) -> list[Flow]:
+        """Take out the flows that have ended by now, but for rounding error, and return them in order."""
+        if not self._is_solved:
+            self._solve()
+        by_s, flows = self.now_s + noise_s(self.now_s), list[Flow]()
+        while True:
+            end_s, number = self._next()
+            if number is None or end_s > by_s:
+                break
+            cell = self._change(number)
+            flows += cell.take_ended(by_s)
+            self._note_next(cell)
+        if len(flows) > 1:
+            flows.sort(key=BY_ORDER)
+        return flows
+
+    def _synced(self, number: int) -> _Cell:
+        cell = self._cells[number]
+        cell.sync(self.now_s, self._virtual_bits, self._theta_bps)
+        return cell
+
+    def _change(self, number: int) -> _Cell:
+        """Return a cell that changes now."""
+        cell = self._synced(number)
+        cell.mark(self._virtual_bits)
+        self._changed[number] = None
+        self._is_solved = False
+        return cell
+
+    def _next(self) -> tuple[float, int | None]:
+        """Return when the next flow ends, and its cell."""
+        # The heaps say which cells may have it, and the cells themselves, as they say it of their flows, when.
+        best: tuple[float, int | None] = math.inf, None
+        for heap in (self._ends, self._reaches):
+            if (number := heap.top()[1]) is not None:
+                end_s = self._synced(number).first_s()
+                if end_s < best[0]:
+                    best = end_s, number
+        return best
+
+    # ---- the two kinds of cell
+
+    def _solve(self) -> None:
+        """Look at cells until each is open or full, and has its flows at their caps, as theta says.
+
+        What a cell moves is concave in theta, and what it is taken for is never less, whichever way it was
+        settled: so the theta that follows is never too large. First look at the cells that were settled for
+        a larger theta; each look raises it. Then at those for which it has risen too far, which raises it
+        further.
+        """
+        for number in self._changed:
+            self._settle(number, self._theta_bps)
+        self._changed.clear()
+        theta_bps = self._fair_bps()
+        while True:
+            least_bps, number = self._falls.top()
+            if number is None or -least_bps <= theta_bps:
+                break
+            # With no flow that shares, or too little for those at their caps, the largest of these must share.
+            below_bps = theta_bps if theta_bps >= 0 else math.nextafter(-least_bps, 0.0)
+            self._settle(number, below_bps)
+            theta_bps = max(theta_bps, self._fair_bps())
+        while True:
+            most_bps, number = self._rises.top()
+            if number is None or most_bps > theta_bps:
+                break
+            self._settle(number, theta_bps)
+            # Rounding may not lower it, so that this ends.
+            theta_bps = max(theta_bps, self._fair_bps())
+        self._theta_bps = theta_bps if self._num_sharing else math.inf
+        self._is_solved = True
+
+    def _fair_bps(self) -> float:
+        if self._num_sharing:
+            return self._spare_units / (self._num_sharing * WHOLE_UNITS)
+        return math.inf if self._spare_units >= 0 else -1.0
+
+    def _settle(self, number: int, theta_bps: float) -> None:
+        """Settle a cell below a level, and count it anew."""
+        cell = self._synced(number)
+        self._spare_units += cell.taken_units
+        self._num_sharing -= cell.num_at_server
+        cell.settle(theta_bps, self._virtual_bits)
+        self._spare_units -= cell.taken_units
+        self._num_sharing += cell.num_at_server
+        least_bps, most_bps = cell.bounds_bps()
+        self._falls.put(number, -least_bps)
+        self._rises.put(number, most_bps)
+        self._note_next(cell)
+
+    def _note_next(self, cell: _Cell) -> None:
+        end_s, reach_bits = cell.first()
+        self._ends.put(cell.number, end_s)
+        self._reaches.put(cell.number, reach_bits)
