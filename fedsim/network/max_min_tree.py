@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 
-from fedsim.network.max_min_star import BY_ORDER, FAR_BITS, UNITS, WHOLE_UNITS, Flow, MaxMinStar, noise_s
+from fedsim.network.max_min_star import BY_ORDER, FAR_BITS, UNITS, Flow, MaxMinStar, fair_bps, noise_s
 
 _UNLIMITED_BPS = 1e30  # far above the sum of all caps, and finite, as a star's capacity has to be
 _FEW_ENTRIES = 64
@@ -41,7 +41,10 @@ class _Cell(MaxMinStar):
         self.number = number
         self.is_open = True
         self.taken_units = self.num_at_server = 0
-        self._ceiling_bps = math.inf
+        self._capacity_units = self._spare_units
+        self._own_bps = self._server_bps = math.inf  # levels of the cell alone, and of the server
+        self._spare_beside = self._num_beside = 0
+        self._floor_bps = -math.inf
         # Virtual work at a reading of the clock that moves it: the server's virtual work, or time.
         self._marked_bits = self._mark = 0.0
 
@@ -66,19 +69,40 @@ class _Cell(MaxMinStar):
         if self.is_open:
             self._mark += by_bits
 
-    def settle(self, ceiling_bps: float, server_bits: float) -> None:
-        """Find which of its flows are at their caps, and whether it is full, below a level of the server."""
-        self._ceiling_bps = ceiling_bps
+    def settle(self, spare_units: int, num_sharing: int, floor_bps: float, server_bits: float) -> float:
+        """Find which of its flows are at their caps, and whether it is full; return the server's level.
+
+        Args:
+            spare_units: What other cells leave of the server's capacity to all flows that share there.
+            num_sharing: The flows of other cells among these.
+            floor_bps: A level of the server below which nothing is settled.
+            server_bits: The server's virtual work.
+        """
+        self._spare_beside, self._num_beside, self._floor_bps = spare_units, num_sharing, floor_bps
         self._solve()
-        self.is_open = not self._num_sharing or super()._fair_bps() > ceiling_bps
+        self.is_open = not self._num_sharing or self._own_bps > max(self._server_bps, floor_bps)
         self.mark(server_bits)
-        capacity_units = int(self.capacity_bps * UNITS)
-        self.taken_units = capacity_units - self._spare_units if self.is_open else capacity_units
-        self.num_at_server = self._num_sharing if self.is_open else 0
+        if self.is_open:
+            self.taken_units = self._capacity_units - self._spare_units
+            self.num_at_server = self._num_sharing
+        else:
+            self.taken_units, self.num_at_server = self._capacity_units, 0
+        return self._server_bps
 
     def _fair_bps(self) -> float:
-        own_bps = super()._fair_bps()
-        return own_bps if own_bps < self._ceiling_bps else self._ceiling_bps
+        self._own_bps = own_bps = super()._fair_bps()
+        taken_units = self._capacity_units - self._spare_units
+        self._server_bps = level_bps = fair_bps(
+            self._spare_beside - taken_units, self._num_beside + self._num_sharing
+        )
+        if level_bps < self._floor_bps:
+            level_bps = self._floor_bps
+        return own_bps if own_bps < level_bps else level_bps
+
+    def set_capacity(self, capacity_bps: float) -> None:
+        """Change the capacity of the cell's link."""
+        super().set_capacity(capacity_bps)
+        self._capacity_units = int(capacity_bps * UNITS)
 
     def bounds_bps(self) -> tuple[float, float]:
         """Return the least level of the server at which all stays as it is, and the one at which it does not.
@@ -89,7 +113,7 @@ class _Cell(MaxMinStar):
             return self._theta_bps, math.inf
         least_bps = -self._largest[0][0] if self._largest else -math.inf
         cap_bps = self._smallest[0][0] if self._smallest else math.inf
-        return least_bps, min(cap_bps, super()._fair_bps())
+        return least_bps, cap_bps if cap_bps < self._own_bps else self._own_bps
 
     def first_s(self) -> float:
         """Return when its first flow ends."""
@@ -104,31 +128,39 @@ class _Cell(MaxMinStar):
 
 
 class _Least:
-    """The least of one number for each cell; infinite numbers are not kept."""
+    """The least of one number for each cell; infinite ones count as none."""
 
     def __init__(self) -> None:
         self._values: dict[int, float] = {}
-        self._heap: list[tuple[float, int]] = []  # an entry counts while its value is the cell's
+        # Each cell's entry is never above its number, and counts while it is the cell's: most numbers rise and
+        # fall far from the least one, and cost nothing.
+        self._entries: dict[int, float] = {}
+        self._heap: list[tuple[float, int]] = []
 
     def put(self, cell: int, value: float) -> None:
-        if self._values.get(cell, math.inf) == value:
-            return
-        if value == math.inf:
-            del self._values[cell]
-            return
         self._values[cell] = value
-        heappush(self._heap, (value, cell))
-        if len(self._heap) > 4 * len(self._values) + _FEW_ENTRIES:
-            self._heap = [(value, cell) for cell, value in self._values.items()]
-            heapify(self._heap)
+        if value < self._entries.get(cell, math.inf):
+            self._entries[cell] = value
+            heappush(self._heap, (value, cell))
+            if len(self._heap) > 4 * len(self._values) + _FEW_ENTRIES:
+                self._heap = [(value, cell) for cell, value in self._entries.items()]
+                heapify(self._heap)
 
     def top(self) -> tuple[float, int | None]:
-        heap, values = self._heap, self._values
+        heap, values, entries = self._heap, self._values, self._entries
         while heap:
-            value, cell = heap[0]
-            if values.get(cell) == value:
+            entry, cell = heap[0]
+            value = values[cell]
+            if entry != entries.get(cell):
+                heappop(heap)
+            elif value == entry:
                 return value, cell
-            heappop(heap)
+            elif value < math.inf:
+                entries[cell] = value
+                heapreplace(heap, (value, cell))
+            else:
+                del entries[cell]
+                heappop(heap)
         return math.inf, None
 
 
@@ -266,44 +298,42 @@ class MaxMinTree:
         further.
         """
         for number in self._changed:
-            self._settle(number, self._theta_bps)
+            self._settle_down(number)
         self._changed.clear()
-        theta_bps = self._fair_bps()
+        theta_bps = fair_bps(self._spare_units, self._num_sharing)
         while True:
             least_bps, number = self._falls.top()
             if number is None or -least_bps <= theta_bps:
                 break
-            # With no flow that shares, or too little for those at their caps, the largest of these must share.
-            below_bps = theta_bps if theta_bps >= 0 else math.nextafter(-least_bps, 0.0)
-            self._settle(number, below_bps)
-            theta_bps = max(theta_bps, self._fair_bps())
+            theta_bps = max(theta_bps, self._settle_down(number))
         while True:
             most_bps, number = self._rises.top()
             if number is None or most_bps > theta_bps:
                 break
-            self._settle(number, theta_bps)
-            # Rounding may not lower it, so that this ends.
-            theta_bps = max(theta_bps, self._fair_bps())
+            theta_bps = max(theta_bps, self._settle(number, theta_bps))
         self._theta_bps = theta_bps if self._num_sharing else math.inf
         self._is_solved = True
 
-    def _fair_bps(self) -> float:
-        if self._num_sharing:
-            return self._spare_units / (self._num_sharing * WHOLE_UNITS)
-        return math.inf if self._spare_units >= 0 else -1.0
+    def _settle_down(self, number: int) -> float:
+        """Settle a cell, but not below where another one would have to be settled first."""
+        self._falls.put(number, math.inf)
+        least_bps = -self._falls.top()[0]
+        return self._settle(number, math.nextafter(least_bps, -math.inf))
 
-    def _settle(self, number: int, theta_bps: float) -> None:
-        """Settle a cell below a level, and count it anew."""
+    def _settle(self, number: int, floor_bps: float) -> float:
+        """Settle a cell, count it anew, and return the server's level."""
         cell = self._synced(number)
         self._spare_units += cell.taken_units
         self._num_sharing -= cell.num_at_server
-        cell.settle(theta_bps, self._virtual_bits)
+        server_bps = cell.settle(self._spare_units, self._num_sharing, floor_bps, self._virtual_bits)
         self._spare_units -= cell.taken_units
         self._num_sharing += cell.num_at_server
         least_bps, most_bps = cell.bounds_bps()
         self._falls.put(number, -least_bps)
         self._rises.put(number, most_bps)
         self._note_next(cell)
+        # Both are the same but for rounding, which may not lower the level: so that solving ends.
+        return max(server_bps, fair_bps(self._spare_units, self._num_sharing))
 
     def _note_next(self, cell: _Cell) -> None:
         end_s, reach_bits = cell.first()
