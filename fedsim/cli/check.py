@@ -98,7 +98,7 @@ def check(
     say(f"  {mkl_remark() or f'matrix products: {mode_words()}{numbers}'}")
     if real_time is not None and (remark := hardly_pays(parts, real_time)) is not None:
         say(f"  {remark}")
-    if parts.fleet.is_traced:
+    if parts.is_traced:
         say("  links that follow traces had the mean of their trace here; in a run they change over time")
     if parts.fleet.is_loaded:
         say("  loads of devices were drawn for these rounds; those of other rounds are others")

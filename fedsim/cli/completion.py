@@ -63,6 +63,8 @@ _OF_CHAINS = "chain least error_feedback"
 KEYS = {
     "aggregation": "name params",
     "algorithm": "name params",
+    "cell": "0",
+    "cell.*": "name groups share up down up_trace down_trace latency",
     "codec": "up down",
     "codec.down": "models logits",
     "codec.down.logits": _OF_CHAINS,
@@ -162,7 +164,7 @@ def _paths(table: str) -> list[str]:
 
 def _starred(path: str) -> str:
     words = path.split(".")
-    if len(words) > 1 and words[0] in ("faults", "fleet", "models"):
+    if len(words) > 1 and words[0] in ("cell", "faults", "fleet", "models"):
         words[1] = "*"
     return ".".join(words)
 

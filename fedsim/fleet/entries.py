@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import PurePath
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from fedsim.config import AsTuple, Config, fault
 from fedsim.fleet.device import QUANTITIES
@@ -16,6 +16,7 @@ from fedsim.fleet.distributions import Distribution, Fixed
 from fedsim.fleet.power import ALL_QUANTITIES, POWERS, Radio, RadioConfig
 from fedsim.input_paths import InputPath
 from fedsim.network import LinkTraceConfig
+from fedsim.network.link_traces import TRACED, LinkTrace, one_rate
 from fedsim.plugins import load
 from fedsim.quoting import quoted
 from fedsim.ranges import Clients, PositiveWeight
@@ -29,18 +30,7 @@ Weights = Annotated[dict[str, PositiveWeight], Field(min_length=1, max_length=10
 TABLE = "table"
 """The device class that reads a file."""
 
-TRACED = {"up": "up_trace", "down": "down_trace"}
-"""Quantities whose place a trace may take, and the key of a group's entry that gives it."""
-
 _STAND_IN = Fixed(1.0)  # for a rate whose place a trace takes
-
-
-def _spelt_out(value: Any) -> Any:
-    return {"file": value} if isinstance(value, str | list | tuple) else value
-
-
-LinkTrace = Annotated[LinkTraceConfig, BeforeValidator(_spelt_out, str | tuple[str, ...] | LinkTraceConfig)]
-"""A trace of a link: a file, a list of files, or a table."""
 
 
 @partial(with_overrides, quantities=QUANTITIES)
@@ -131,11 +121,7 @@ class GroupConfig(_PoweredEntry):
     @field_validator(*TRACED.values(), mode="after")
     @classmethod
     def _one_rate(cls, trace: LinkTraceConfig | None, info: ValidationInfo) -> LinkTraceConfig | None:
-        quantity = str(info.field_name).removesuffix("_trace")
-        if trace is not None and info.data.get(quantity) is not None:
-            problem = f"a trace takes the place of {quoted(quantity)}, which is given too"
-            raise fault(problem, "leave one of them out")
-        return trace
+        return one_rate(trace, info)
 
     @field_validator("radio", mode="after")
     @classmethod

@@ -11,7 +11,7 @@ client and time.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -24,12 +24,12 @@ from fedsim.fleet.availability.base import Availability, AvailabilityPlugin, Eve
 from fedsim.fleet.device import QUANTITIES, Device
 from fedsim.fleet.device_class import DevicePlugin
 from fedsim.fleet.distributions import Values
-from fedsim.fleet.entries import TRACED, GroupConfig, ServerConfig
+from fedsim.fleet.entries import GroupConfig, ServerConfig
 from fedsim.fleet.load import Load
 from fedsim.fleet.power import ALL_QUANTITIES
 from fedsim.network.base import InGroups, Links, TraceOf
 from fedsim.network.capacity_trace import Capacity
-from fedsim.network.link_traces import LinkTraces
+from fedsim.network.link_traces import TRACED, LinkTraces
 from fedsim.params import Array
 from fedsim.plugins import name_of
 from fedsim.rng import Key
@@ -195,6 +195,23 @@ class Fleet:
         if self._only_model is not None:
             return [self._only_model] * len(clients)
         return [self.model(client) for client in clients]
+
+    def clients_of(self, groups: Collection[str]) -> NDArray[np.bool_] | None:
+        """Return which clients are of some groups or labels, ``[K]``; None for all."""
+        if not groups:
+            return None
+        return np.concatenate(
+            [
+                np.array([group.label in groups or label in groups for label in group.row_labels])[group.rows]
+                for group in self.groups
+            ]
+        )
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The groups and labels that there are."""
+        every = (name for group in self.groups for name in (group.label, *group.row_labels))
+        return list(dict.fromkeys(name for name in every if name))
 
     def values(self, quantity: str) -> NDArray[np.float64]:
         """Return a quantity of every client in base units, ``[K]``, as a new array."""

@@ -35,7 +35,7 @@ OF_DEVICES = (
     *("group", "label", "model"),
     *("speed_flops", "memory_bytes", "up_bps", "down_bps", "latency_s", "overhead_s"),
     *("variation", "efficiency", "memory_bandwidth_bytes_per_s", "drop_out_per_s"),
-    *("num_train", "num_val", "num_test", "attack"),
+    *("num_train", "num_val", "num_test", "cell", "attack"),
 )
 """Columns of ``clients`` that were drawn before the run."""
 

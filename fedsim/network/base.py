@@ -20,6 +20,7 @@ import numpy as np
 
 from fedsim.clock import call_after, now_ns
 from fedsim.network.capacity_trace import Capacity
+from fedsim.network.cells import SharedLinks
 from fedsim.params import Array
 from fedsim.plugins import C, Plugin
 
@@ -66,6 +67,8 @@ class InGroups:
 
 def numbers_of(clients: Array, numbers: PerClient) -> Array:
     """Return the numbers of clients, float64 ``[clients]``."""
+    if isinstance(numbers, np.ndarray):
+        return numbers[clients].astype(float)
     if isinstance(numbers, InGroups):
         return numbers.take(clients)
     return np.asarray([numbers[client] for client in clients.tolist()], float)
@@ -84,6 +87,8 @@ class Links:
         server_latency_s: One-way latency inside the server's door, s.
         up_trace: Traces of clients' uplinks, instead of constant rates.
         down_trace: Traces of downlinks.
+        shared_up: Links towards the server that groups of clients share, if any.
+        shared_down: Such links towards clients.
     """
 
     up_bps: PerClient
@@ -94,14 +99,20 @@ class Links:
     server_latency_s: float
     up_trace: TraceOf | None = None
     down_trace: TraceOf | None = None
+    shared_up: SharedLinks | None = None
+    shared_down: SharedLinks | None = None
 
     def egress_bps(self, address: int) -> float:
-        """Return the capacity out of a party (``-1`` is the server), bit/s."""
-        return self.server_up_bps if address < 0 else float(self.up_bps[address])
+        """Return the capacity out of a party (``-1`` is the server), bit/s; a client's cell is on its way."""
+        if address < 0:
+            return self.server_up_bps
+        return _narrowest_bps(self.up_bps, self.shared_up, address)
 
     def ingress_bps(self, address: int) -> float:
-        """Return the capacity into a party, bit/s."""
-        return self.server_down_bps if address < 0 else float(self.down_bps[address])
+        """Return the capacity into a party, bit/s, likewise."""
+        if address < 0:
+            return self.server_down_bps
+        return _narrowest_bps(self.down_bps, self.shared_down, address)
 
     def between_s(self, sender: int, receiver: int) -> float:
         """Return the one-way latency from one party to another, s."""
@@ -109,6 +120,11 @@ class Links:
 
     def _to_middle_s(self, address: int) -> float:
         return self.server_latency_s if address < 0 else float(self.latency_s[address])
+
+
+def _narrowest_bps(own_bps: PerClient, shared: SharedLinks | None, client: int) -> float:
+    rate_bps = float(own_bps[client])
+    return rate_bps if shared is None else min(rate_bps, shared.mean_bps(client))
 
 
 class Parcel(NamedTuple):
@@ -247,9 +263,11 @@ class NetworkPlugin(Plugin[C], ABC):
 
     Attributes:
         follows_traces: Whether clients' links may follow traces.
+        follows_cells: Whether groups of clients may share links.
     """
 
     follows_traces: ClassVar[bool] = False
+    follows_cells: ClassVar[bool] = False
 
     @abstractmethod
     def carrier(self, links: Links, *, verify: bool = False) -> Carrier:

@@ -2,8 +2,9 @@
 
 A parcel pays its latency first, during which it loads no link, and then flows: a download through the
 server's egress and the client's downlink, an upload through the client's uplink and the server's ingress.
-Parcels of one client and direction share that client's link equally. Rates change the instant that a flow
-begins or ends, or a capacity steps; all changes of one instant are solved together.
+Clients of a cell share its link as well, which lies between both. Parcels of one client and direction share
+that client's link equally. Rates change the instant that a flow begins or ends, or a capacity steps; all
+changes of one instant are solved together.
 """
 
 from __future__ import annotations
@@ -30,9 +31,12 @@ from fedsim.network.base import (
 )
 from fedsim.network.capacity_audit import LoadCheck
 from fedsim.network.capacity_trace import Capacity, read_capacity
-from fedsim.network.fluid_server_link import NEVER_NS, FluidPassage, ServerLink, end_ns
+from fedsim.network.cells import NO_CELL, SharedLinks, is_traced
+from fedsim.network.fluid_cells import server_link, tree_of
+from fedsim.network.fluid_server_link import NEVER_NS, FluidPassage, end_ns
 from fedsim.network.max_min_star import Flow, MaxMinStar, noise_s
-from fedsim.network.uncontended_flows import uncontended_arrivals
+from fedsim.network.max_min_tree import MaxMinTree
+from fedsim.network.uncontended_flows import fit_into_cells, uncontended_arrivals
 
 _NONE = -1  # in place of a parcel
 
@@ -41,6 +45,7 @@ def contended_arrivals(
     parcels: Departures,
     *,
     capacity_bps: float,
+    shared: SharedLinks | None = None,
     links_bps: Sequence[float],
     latencies_ns: Sequence[int],
     all_at_once: bool,
@@ -48,10 +53,15 @@ def contended_arrivals(
 ) -> Arrivals:
     """Return when parcels of different clients arrive over one direction that nothing else uses.
 
-    They may share the server's link. These are the instants of a :class:`ServerLink`, to the nanosecond,
-    without timers, listeners, pauses, traces and clients with several flows. Tests compare both.
+    They may share the server's link, and those of cells. These are the instants of a
+    :class:`fedsim.network.fluid_server_link.ServerLink`, to the nanosecond, without timers, listeners,
+    pauses, traces and clients with several flows. Tests compare both.
     """
-    star, result = MaxMinStar(capacity_bps), list[tuple[int, list[int]]]()
+    star: MaxMinStar | MaxMinTree = MaxMinStar(capacity_bps)
+    cells = [NO_CELL] * len(parcels.clients)
+    if shared is not None:
+        star, cells = tree_of(capacity_bps, shared), shared.of[parcels.clients].tolist()
+    result = list[tuple[int, list[int]]]()
     starts_ns, sizes = parcels.at_ns.tolist(), parcels.num_bytes.tolist()
     begins_ns = (parcels.at_ns + np.asarray(latencies_ns, np.int64)).tolist()
     # The next one to begin last.
@@ -97,7 +107,7 @@ def contended_arrivals(
                 star.restart()
             num_flowing += 1
             bits, cap_bps = 8.0 * sizes[parcel], links_bps[parcel]
-            add(Flow(parcel), bits, cap_bps)
+            add(Flow(parcel, cells[parcel]), bits, cap_bps)
             # As if nobody else were there; what comes later only delays it.
             fastest_bps = cap_bps if cap_bps < capacity_bps else capacity_bps
             if bits == 0:
@@ -124,12 +134,21 @@ class FluidCarrier:
     ) -> None:
         self._latency_s, self._server_latency_s = links.latency_s, links.server_latency_s
         down, up = (LoadCheck(), LoadCheck()) if is_checked else (None, None)
-        self._down = ServerLink(server_up or links.server_up_bps, links.down_bps, links.down_trace, down)
-        self._up = ServerLink(server_down or links.server_down_bps, links.up_bps, links.up_trace, up)
-        # For timetables: the server's and the clients' links down, then up; None if they change.
+        self._shared = links.shared_down, links.shared_up
+        self._down = server_link(
+            server_up or links.server_up_bps, links.down_bps, links.down_trace, down, links.shared_down
+        )
+        self._up = server_link(
+            server_down or links.server_down_bps, links.up_bps, links.up_trace, up, links.shared_up
+        )
+        # For timetables: the server's and the clients' links down, then up; None if any link changes.
         self._constant = (
-            None if server_up or links.down_trace else (links.server_up_bps, links.down_bps),
-            None if server_down or links.up_trace else (links.server_down_bps, links.up_bps),
+            None
+            if server_up or links.down_trace or is_traced(links.shared_down)
+            else (links.server_up_bps, links.down_bps),
+            None
+            if server_down or links.up_trace or is_traced(links.shared_up)
+            else (links.server_down_bps, links.up_bps),
         )
         self._carried = 0
         self._loop: VirtualTimeLoop | None = None
@@ -148,18 +167,21 @@ class FluidCarrier:
         if (constant := self._constant[up]) is None:
             return Arrivals.of([])
         capacity_bps, link_bps = constant
+        shared = self._shared[up]
         links_bps = numbers_of(parcels.clients, link_bps)
         latencies_s = numbers_of(parcels.clients, self._latency_s) + self._server_latency_s
         latencies_ns = np.rint(latencies_s * 1e9).astype(np.int64)
         begins_ns = parcels.at_ns + latencies_ns
         if not len(begins_ns):
             return Arrivals.of([])
-        known = uncontended_arrivals(begins_ns, parcels.num_bytes, links_bps, capacity_bps)
-        if known is not None:
-            return known.until(by_ns)
+        if shared is None or fit_into_cells(parcels.clients, links_bps, shared):
+            known = uncontended_arrivals(begins_ns, parcels.num_bytes, links_bps, capacity_bps)
+            if known is not None:
+                return known.until(by_ns)
         return contended_arrivals(
             parcels,
             capacity_bps=capacity_bps,
+            shared=shared,
             links_bps=links_bps.tolist(),
             latencies_ns=latencies_ns.tolist(),
             all_at_once=all_at_once,
@@ -185,6 +207,7 @@ class Fluid(NetworkPlugin[FluidConfig]):
     """Links shared fairly."""
 
     follows_traces = True
+    follows_cells = True
 
     def __init__(self, config: FluidConfig) -> None:
         super().__init__(config)

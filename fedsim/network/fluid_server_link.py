@@ -13,6 +13,7 @@ from fedsim.network.base import Listener, Parcel, PerClient, TraceOf
 from fedsim.network.capacity_audit import Link, LoadCheck
 from fedsim.network.capacity_trace import Capacity
 from fedsim.network.max_min_star import Flow, MaxMinStar, noise_s
+from fedsim.network.max_min_tree import MaxMinTree
 
 _NEVER_S = 1e18  # an end this far away is not worth a timer
 NEVER_NS = int(2 * _NEVER_S * 1e9)
@@ -137,7 +138,9 @@ class ServerLink:
         check: LoadCheck | None = None,
     ) -> None:
         self._trace = capacity if isinstance(capacity, Capacity) else None
-        self._star = MaxMinStar(capacity.rate_at(0) if isinstance(capacity, Capacity) else capacity)
+        self._star: MaxMinStar | MaxMinTree = MaxMinStar(
+            capacity.rate_at(0) if isinstance(capacity, Capacity) else capacity
+        )
         self._link_bps = link_bps
         self._trace_of = trace_of
         self._check = check
@@ -241,23 +244,35 @@ class ServerLink:
 
     def _account(self, check: LoadCheck, now_s: float, now_ns: int) -> None:
         """Let time pass, and check what it moves; the solver does just what it does unchecked."""
-        star, since_s, since_ns = self._star, self._star.now_s, self._now_ns
+        star, since_s = self._star, self._star.now_s
         under_way = self._under_way()
-
-        def link(
-            name: str, capacity_bps: float, trace: Capacity | None, flows: Sequence[FluidPassage]
-        ) -> Link:
-            if trace is None:
-                return Link(name, capacity_bps, capacity_bps * (now_s - since_s), flows)
-            return Link(name, trace.rate_at(since_ns), 8 * trace.bytes_between(since_ns, now_ns), flows)
-
-        links = [link("the server's link", star.capacity_bps, self._trace, under_way)]
-        for client, own in self._busy.items():
-            links.append(link(f"the link of client {client}", own.rate_bps, own.trace, own.flows))
+        links = self._loads(under_way, now_s, now_ns)
         check.span(since_s, now_s, {flow: star.rate_bps(flow) for flow in under_way}, links)
         star.advance(now_s)
         for flow in under_way:
             check.compare(flow, star.remaining_bits(flow))
+
+    def _loads(self, flows: Sequence[FluidPassage], now_s: float, now_ns: int) -> list[Link]:
+        """Return all links that flows cross, with what they let pass since the last instant."""
+        links = [self._load("the server's link", self._star.capacity_bps, self._trace, flows, now_s, now_ns)]
+        for client, own in self._busy.items():
+            name = f"the link of client {client}"
+            links.append(self._load(name, own.rate_bps, own.trace, own.flows, now_s, now_ns))
+        return links
+
+    def _load(
+        self,
+        name: str,
+        capacity_bps: float,
+        trace: Capacity | None,
+        flows: Sequence[FluidPassage],
+        now_s: float,
+        now_ns: int,
+    ) -> Link:
+        if trace is None:
+            return Link(name, capacity_bps, capacity_bps * (now_s - self._star.now_s), flows)
+        since_ns = self._now_ns
+        return Link(name, trace.rate_at(since_ns), 8 * trace.bytes_between(since_ns, now_ns), flows)
 
     def _wake(self, at_ns: int | None) -> None:
         """Set the timer to an instant, unless it is due before it."""

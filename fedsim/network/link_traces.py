@@ -15,10 +15,10 @@ from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, ValidationInfo
 
 from fedsim import bounded_unpacking
-from fedsim.config import Config
+from fedsim.config import Config, fault
 from fedsim.errors import DataError
 from fedsim.input_paths import InputPath, located
 from fedsim.network.capacity_trace import Capacity, read_capacity
@@ -27,6 +27,9 @@ from fedsim.quoting import MAX_SHOWN, nearest, quoted, shortened
 from fedsim.rng import Key
 from fedsim.shares import deal
 from fedsim.units import MAX_TIME_S
+
+TRACED = {"up": "up_trace", "down": "down_trace"}
+"""Quantities whose place a trace may take, and the key of an entry that gives it."""
 
 _TURNS = 2**32
 """Parts of a lap, so that a place in it is a number of 32 bits."""
@@ -69,6 +72,23 @@ class LinkTraceConfig(Config):
     def read(self) -> list[Capacity]:
         """Return the traces, at least one: those of the files in their order."""
         return [capacity for file in self.file for capacity in _read(file, self.name)]
+
+
+def _spelt_out(value: Any) -> Any:
+    return {"file": value} if isinstance(value, str | list | tuple) else value
+
+
+LinkTrace = Annotated[LinkTraceConfig, BeforeValidator(_spelt_out, str | tuple[str, ...] | LinkTraceConfig)]
+"""A trace of a link: a file, a list of files, or a table."""
+
+
+def one_rate(trace: LinkTraceConfig | None, info: ValidationInfo) -> LinkTraceConfig | None:
+    """Validate the key of a trace, which follows that of the rate whose place it takes."""
+    quantity = str(info.field_name).removesuffix("_trace")
+    if trace is not None and info.data.get(quantity) is not None:
+        problem = f"a trace takes the place of {quoted(quantity)}, which is given too"
+        raise fault(problem, "leave one of them out")
+    return trace
 
 
 def _read(file: str, name: str | None) -> list[Capacity]:

@@ -49,8 +49,8 @@ def fair_bps(spare_units: int, num_sharing: int) -> float:
 class Flow:
     """A transfer through one :class:`MaxMinStar`, with the star's notes.
 
-    Flows that end at one instant are returned in the order of ``order``. The ``cell`` is for
-    :class:`fedsim.network.max_min_tree.MaxMinTree`.
+    Flows that end at one instant are returned in the order of ``order``. The ``cell``, which it
+    never leaves, is for :class:`fedsim.network.max_min_tree.MaxMinTree`.
     """
 
     order: int

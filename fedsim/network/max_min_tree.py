@@ -1,16 +1,16 @@
 """Links that groups of flows share below one link that all share: exact max-min rates at O(log n) an event.
 
 A flow crosses its own cap, the link of its *cell* if it is in one, and the server's link. Max-min fairness
-gives it ``min(cap, theta_cell, theta)``: ``theta_cell`` is the level of the cell alone, as in a
-:class:`fedsim.network.max_min_star.MaxMinStar` of its own, and ``theta`` is such that what all cells move adds
-up to the server's capacity. A cell whose own level is at most ``theta`` is *full*: to the server it is one
-flow with a cap, and its flows move at its own level. The flows of every other cell, which is *open*, move at
-``theta`` unless their caps are lower.
+gives it ``min(cap, theta_cell, theta)``. Here ``theta_cell`` is the level of the cell alone, as in a
+:class:`fedsim.network.max_min_star.MaxMinStar` of its own, and ``theta`` is such that what all cells move
+adds up to the server's capacity. A cell whose own level is at most ``theta`` is *full*: to the server it is
+one flow with a cap, and its flows move at its own level. The flows of every other cell, which is *open*, move
+at ``theta`` unless their caps are lower.
 
-So a cell is a star under a ceiling, ``theta``. Where time takes it is worked out when it is asked: the
-virtual work of an open cell goes as far as the server's, that of a full one at its own level. A cell is looked
-at only if its flows change, or if ``theta`` leaves the range in which the same of its flows are at their caps
-and it stays open or full. Which cell that is, and which has the next end, four heaps of cells tell.
+So a cell is a star under a ceiling, ``theta``. Its virtual work is worked out when it is asked for: that of
+an open cell grows as the server's, that of a full one at its own level. A cell is looked at only if its flows
+change, or if ``theta`` leaves the range in which the same of its flows are at their caps and it stays open or
+full. Heaps of cells tell which cell that is, and which cell has the next end.
 """
 
 from __future__ import annotations
@@ -132,8 +132,8 @@ class _Least:
 
     def __init__(self) -> None:
         self._values: dict[int, float] = {}
-        # Each cell's entry is never above its number, and counts while it is the cell's: most numbers rise and
-        # fall far from the least one, and cost nothing.
+        # Each cell's entry is never above its number, and counts while it is the cell's: a number that rises,
+        # or falls far from the least one, costs nothing.
         self._entries: dict[int, float] = {}
         self._heap: list[tuple[float, int]] = []
 
@@ -278,7 +278,7 @@ class MaxMinTree:
 
     def _next(self) -> tuple[float, int | None]:
         """Return when the next flow ends, and its cell."""
-        # The heaps say which cells may have it, and the cells themselves, as they say it of their flows, when.
+        # The heaps say which cells may have it; the instant is that by which the cell takes its flows out.
         best: tuple[float, int | None] = math.inf, None
         for heap in (self._ends, self._reaches):
             if (number := heap.top()[1]) is not None:
@@ -290,27 +290,21 @@ class MaxMinTree:
     # ---- the two kinds of cell
 
     def _solve(self) -> None:
-        """Look at cells until each is open or full, and has its flows at their caps, as theta says.
+        """Settle cells until theta suits all of them.
 
-        What a cell moves is concave in theta, and what it is taken for is never less, whichever way it was
-        settled: so the theta that follows is never too large. First look at the cells that were settled for
-        a larger theta; each look raises it. Then at those for which it has risen too far, which raises it
-        further.
+        What a cell moves is concave in theta, and what it is counted for is never less, however it is
+        settled: so the theta that follows is never too large. First the cells that are settled for a larger
+        theta, the largest first; each raises it. Then those for which it has risen too far, which raises it
+        further. Rounding may not lower it meanwhile, so this ends.
         """
         for number in self._changed:
             self._settle_down(number)
         self._changed.clear()
         theta_bps = fair_bps(self._spare_units, self._num_sharing)
-        while True:
-            least_bps, number = self._falls.top()
-            if number is None or -least_bps <= theta_bps:
-                break
-            theta_bps = max(theta_bps, self._settle_down(number))
-        while True:
-            most_bps, number = self._rises.top()
-            if number is None or most_bps > theta_bps:
-                break
-            theta_bps = max(theta_bps, self._settle(number, theta_bps))
+        while (top := self._falls.top())[1] is not None and -top[0] > theta_bps:
+            theta_bps = max(theta_bps, self._settle_down(top[1]))
+        while (top := self._rises.top())[1] is not None and top[0] <= theta_bps:
+            theta_bps = max(theta_bps, self._settle(top[1], theta_bps))
         self._theta_bps = theta_bps if self._num_sharing else math.inf
         self._is_solved = True
 
@@ -332,7 +326,7 @@ class MaxMinTree:
         self._falls.put(number, -least_bps)
         self._rises.put(number, most_bps)
         self._note_next(cell)
-        # Both are the same but for rounding, which may not lower the level: so that solving ends.
+        # They differ by rounding; the cell took itself for open or full by the first.
         return max(server_bps, fair_bps(self._spare_units, self._num_sharing))
 
     def _note_next(self, cell: _Cell) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedsim.network.base import Arrivals
+from fedsim.network.cells import NO_CELL, SharedLinks, mean_bps
 from fedsim.network.max_min_star import noise_s
 from fedsim.params import Array
 
@@ -21,6 +22,16 @@ _FAR_NS = 10**15
 
 _FITTING = 1 - 1e-9
 """Share of the server's link into which sums of rates fit, however they are rounded."""
+
+
+def fit_into_cells(clients: Array, links_bps: Array, shared: SharedLinks) -> bool:
+    """Whether each cell has room for the links of all these clients at one time."""
+    cells = shared.of[clients]
+    its = cells != NO_CELL
+    loads_bps = np.bincount(cells[its], links_bps[its], len(shared.rates))
+    return all(
+        load_bps <= mean_bps(rate) * _FITTING for load_bps, rate in zip(loads_bps, shared.rates, strict=True)
+    )
 
 
 def uncontended_arrivals(

@@ -69,7 +69,7 @@ def faults(parts: Parts, last: RoundRow) -> TextTable:
             kind = ", ".join([config.kind, *settings])
             rows.append((kind, str(next(attackers)), "always", struck))
             continue
-        members = parts.clients_of(config.groups)
+        members = parts.fleet.clients_of(config.groups)
         num_clients = len(parts.fleet) if members is None else int(np.count_nonzero(members))
         ways = ("up", "down") if config.direction == "both" else (config.direction,)
         num_frames = sum(frames[way] for way in ways) * num_clients / len(parts.fleet)

@@ -169,6 +169,7 @@ CLIENTS = Table(
         **ENERGY,
         "accuracy": number("Accuracy on the client's own samples, of the last evaluation."),
         "loss": loss("Loss on the client's own samples, of the last evaluation."),
+        "cell": word("Name of the client's cell, in a run with cells."),
         "attack": word("Kind of the attack that the client makes, in a run with attackers."),
     },
 )

@@ -134,6 +134,7 @@ def clients(parts: Parts, result: RunResult, energy: Energy | None = None) -> Co
         **({} if energy is None else energy.sums(result.dispatches.client(), population)),
         "accuracy": accuracy,
         "loss": loss,
+        **({} if parts.cells is None else {"cell": parts.cells.labels()}),
         **({} if attacks is None else {"attack": attacks.of_clients()}),
     }
 

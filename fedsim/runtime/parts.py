@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -28,7 +28,8 @@ from fedsim.fleet import Fleet
 from fedsim.fleet.power import EnergyConfig
 from fedsim.models import Architecture
 from fedsim.models.flops import Operations
-from fedsim.network import NO_OVERHEAD, Carrier, NetworkPlugin, OverheadConfig
+from fedsim.network import NO_OVERHEAD, Carrier, Links, NetworkPlugin, OverheadConfig
+from fedsim.network.cells import Cells
 from fedsim.network.fault_settings import ATTACKS, FATAL, OF_FRAMES, BaseFaultConfig, Kind, RetryConfig
 from fedsim.network.faults import FaultyCarrier, RunFault
 from fedsim.params import Array
@@ -97,6 +98,7 @@ class Parts:
         network: How parcels move.
         overhead: What protocols add to a frame on the link.
         codec: How messages are coded.
+        cells: Networks that groups of clients share; None where there are none.
         faults: What goes wrong in the network and at clients.
         retry: How frames are sent again that do not arrive; None where they are not.
         energy: Whether energy is computed once the run has ended, and what it costs.
@@ -119,8 +121,8 @@ class Parts:
         rebuild: Makes what jobs need in another process, for an executor whose jobs are done there.
 
     Raises:
-        UserError: The fleet is not as large as the data set's population, or has links that follow traces,
-            which the network model does not.
+        UserError: The fleet is not as large as the data set's population, or has links that follow traces
+            or cells, which the network model does not.
     """
 
     algorithm: Algorithm[Any, Any, Any]
@@ -142,6 +144,7 @@ class Parts:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     overhead: OverheadConfig = NO_OVERHEAD
     codec: CodecConfig = NO_CODECS
+    cells: Cells | None = None
     faults: tuple[BaseFaultConfig, ...] = ()
     retry: RetryConfig | None = None
     energy: EnergyConfig | None = None
@@ -161,6 +164,11 @@ class Parts:
             raise UserError(
                 f"links of the fleet follow traces, and network model {name_of(self.network)!r} has constant "
                 "ones: choose a model that follows traces, such as 'fluid', or give the links constant rates"
+            )
+        if self.cells is not None and not self.network.follows_cells:
+            raise UserError(
+                f"clients share links of cells, and in network model {name_of(self.network)!r} they share "
+                "none: choose a model with cells, such as 'fluid', or give no cells"
             )
 
     @property
@@ -188,9 +196,26 @@ class Parts:
 
     def carrier(self, trace: Trace, *, verify: bool = False) -> Carrier:
         """Return what carries frames, and records faults of the network in a trace."""
-        carrier = self.network.carrier(self.fleet.links(), verify=verify)
+        carrier = self.network.carrier(self.links(), verify=verify)
         faults = self.faults_of_frames()
         return FaultyCarrier(carrier, faults, trace) if faults else carrier
+
+    def links(self) -> Links:
+        """Return the links of all clients, of cells and of the server."""
+        links, cells = self.fleet.links(), self.cells
+        if cells is None:
+            return links
+        return replace(
+            links,
+            latency_s=self.fleet.values("latency") + cells.latencies_s(),
+            shared_up=cells.shared(up=True),
+            shared_down=cells.shared(up=False),
+        )
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether any link of clients or cells follows a trace."""
+        return self.fleet.is_traced or (self.cells is not None and self.cells.is_traced)
 
     def crashes(self) -> Crashes | None:
         """Return the crashes of clients; None where there are none."""
@@ -216,20 +241,9 @@ class Parts:
         for config in self.faults:
             if are_wanted(config.kind):
                 own = key.child(config.kind, str(numbers[config.kind]))
-                faults.append(RunFault(config, own, self.clients_of(config.groups)))
+                faults.append(RunFault(config, own, self.fleet.clients_of(config.groups)))
             numbers[config.kind] += 1
         return faults
-
-    def clients_of(self, groups: Collection[str]) -> NDArray[np.bool_] | None:
-        """Return which clients are of some groups or labels, ``[K]``; None for all."""
-        if not groups:
-            return None
-        return np.concatenate(
-            [
-                np.array([group.label in groups or label in groups for label in group.row_labels])[group.rows]
-                for group in self.fleet.groups
-            ]
-        )
 
     @property
     def server_model(self) -> Architecture | None:
@@ -350,8 +364,7 @@ class Parts:
                 yield Fault("training.schedule", problem, mend)
 
     def _fault_misfits(self) -> Iterator[Fault]:
-        groups = self.fleet.groups
-        names = dict.fromkeys(name for group in groups for name in (group.label, *group.row_labels) if name)
+        names = self.fleet.names
         end_s = None if self.until is None else self.until.simulated
         if self.retry is not None and not any(one.kind in FATAL for one in self.faults):
             problem = "no fault of the network keeps a frame from arriving"
@@ -365,7 +378,7 @@ class Parts:
             for name in config.groups:
                 if name not in names:
                     problem = f"no client is of a group or label {quoted(name)}"
-                    yield Fault(f"faults.{number}.groups", problem, nearest(name, list(names)))
+                    yield Fault(f"faults.{number}.groups", problem, nearest(name, names))
             if config.kind in ATTACKS and not self._sends_work():
                 problem = f"clients of {name_of(self.algorithm)!r} send nothing that an attack could change"
                 yield Fault(f"faults.{number}.kind", problem, "choose another algorithm, such as 'fedavg'")
@@ -416,7 +429,7 @@ class Parts:
             problem += f"{name_of(self.algorithm)!r} {reason}"
             yield Fault("participation.workload", problem, "write 'fixed', or choose another algorithm")
             return
-        links, clients = self.fleet.links(), np.flatnonzero(self._can_take_part())
+        links, clients = self.links(), np.flatnonzero(self._can_take_part())
         exchanges = [one for one in self.algorithm.exchanges if one.when == "round" and one.local is not None]
         always_replies = all(one.reply is not None for one in exchanges)
 

@@ -21,6 +21,7 @@ from fedsim.fleet import Fleet, build_fleet
 from fedsim.input_paths import data_folder, located, moved
 from fedsim.models import Architecture
 from fedsim.models.portable_operations import unportable_operations
+from fedsim.network.cells import Cells, members
 from fedsim.quoting import MAX_SHOWN, quoted, shortened
 from fedsim.rng import Key
 from fedsim.runtime.changeable_settings import Stages
@@ -98,6 +99,7 @@ def build(scenario: Scenario, source: str = "") -> Parts:
     key = Key.root(scenario.run.seed)
     data, architectures = _data_and_architectures(scenario, key, faults)
     fleet = _fleet(scenario, data, key, faults)
+    cells = None if fleet is None else _cells(scenario, fleet, key, faults)
     idle = [] if fleet is None or data is None else _idle_groups(fleet, data)
     if faults or fleet is None or data is None:
         raise ScenarioError([*faults, *idle], source)
@@ -110,6 +112,7 @@ def build(scenario: Scenario, source: str = "") -> Parts:
         network=scenario.network.make(),
         overhead=scenario.network.overhead,
         codec=scenario.codec,
+        cells=cells,
         faults=scenario.faults,
         retry=participation.retry,
         energy=scenario.energy,
@@ -300,6 +303,15 @@ def _fleet(scenario: Scenario, data: FederatedData | None, key: Key, faults: lis
         availability=models,
         sizes=None if data is None else data.sizes("train"),
     )
+
+
+def _cells(scenario: Scenario, fleet: Fleet, key: Key, faults: list[Fault]) -> Cells | None:
+    if not scenario.cell:
+        return None
+    key = key.child("cells")
+    of, wrong = members(scenario.cell, fleet, key)
+    faults += wrong
+    return Cells.draw(scenario.cell, of, key)
 
 
 def _architectures(scenario: Scenario, task: Task, faults: list[Fault]) -> dict[str, Architecture]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from itertools import product
 from typing import Any
 
 import torch
@@ -20,8 +21,8 @@ from fedsim.data import SPLITS
 from fedsim.errors import DataError, Fault
 from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.device_table import read_table
-from fedsim.fleet.entries import TRACED
 from fedsim.network import LinkTraceConfig
+from fedsim.network.link_traces import TRACED
 from fedsim.plugins import install_command, is_installed
 from fedsim.quoting import MAX_SHOWN, nearest, quoted, shortened
 from fedsim.ranges import MAX_CLIENTS
@@ -264,10 +265,11 @@ def _something_to_measure(values: Values) -> Iterator[Fault]:
 
 
 def _traces(values: Values) -> Iterator[Fault]:
-    for number in values.names("fleet"):
-        for key in TRACED.values():
-            with suppress(NotValidError):
-                yield from _trace(values, "fleet", number, key)
+    for table in ("fleet", "cell"):
+        with suppress(NotValidError):
+            for number, key in product(values.names(table), TRACED.values()):
+                with suppress(NotValidError):
+                    yield from _trace(values, table, number, key)
 
 
 def _trace(values: Values, *place: str | int) -> Iterator[Fault]:
@@ -288,6 +290,13 @@ def _trace(values: Values, *place: str | int) -> Iterator[Fault]:
         problem = f"links follow no trace in network model {model!r}, where they are constant"
         mend = "write network.model = 'fluid', or give a rate instead"
         yield Fault(toml_writer.path(*place), problem, mend)
+
+
+def _cells(values: Values) -> Iterator[Fault]:
+    model = values.at("network", "model")
+    if values.names("cell") and not NETWORK.find(model).follows_cells:
+        problem = f"in network model {model!r} clients share no links"
+        yield Fault("cell", problem, "write network.model = 'fluid', or leave [[cell]] out")
 
 
 def _device_files(values: Values) -> Iterator[Fault]:
@@ -387,6 +396,7 @@ RULES: tuple[Callable[[Values], Iterator[Fault]], ...] = (
     _sample_counts,
     _something_to_measure,
     _traces,
+    _cells,
     _device_files,
     _installed,
     _cuda,

@@ -34,6 +34,7 @@ from fedsim.fleet import GroupConfig, ServerConfig
 from fedsim.fleet.device_class import check_class
 from fedsim.fleet.power import EnergyConfig
 from fedsim.input_paths import InputPath
+from fedsim.network.cell_settings import CellConfig
 from fedsim.network.fault_settings import FaultConfig, RetryConfig
 from fedsim.plugin_choice import NamedChoice, OrName, Params, Several, left_out
 from fedsim.quoting import quoted
@@ -343,6 +344,9 @@ class Scenario(Config):
     """The server's device, links and model."""
     network: NetworkChoice = left_out()
     """How transfers move over the links."""
+    cell: Annotated[tuple[CellConfig, ...], AsTuple] = ()
+    """Networks that clients share on their way to the server, one [[cell]] table each. Only the network model
+    `fluid` follows them."""
     codec: CodecConfig = NO_CODECS
     """How messages are made shorter before they travel, by direction and by what they hold."""
     faults: Annotated[tuple[FaultConfig, ...], AsTuple] = ()
@@ -378,6 +382,8 @@ def tables_of(scenario: Scenario) -> dict[str, Any]:
     tables = scenario.model_dump(mode="json", exclude_none=True)
     if not scenario.algorithms:
         del tables["algorithms"]
+    if not scenario.cell:
+        del tables["cell"]
     if not scenario.codec.is_on():
         del tables["codec"]
     if not scenario.faults:

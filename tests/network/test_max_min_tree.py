@@ -92,7 +92,7 @@ Life = tuple[dict[int, tuple[float, float]], list[dict[int, float]]]
 
 
 def play(solver: ByTree | ByFilling, actions: list[Action]) -> Life:
-    """Return when each flow ended, or was removed, with what it had to go; and the rates after each action."""
+    """Return when each flow ended, or left with what it had to go, and the rates after each action."""
     ends: dict[int, tuple[float, float]] = {}
     alive, rates = set[int](), list[dict[int, float]]()
 

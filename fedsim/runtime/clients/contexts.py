@@ -103,7 +103,7 @@ class Contexts:
 
     @cached_property
     def _links(self) -> Links:
-        return self.parts.fleet.links()
+        return self.parts.links()
 
     @cached_property
     def _null(self) -> Executor:

@@ -133,6 +133,8 @@ def unused(parts: Parts) -> str | None:
         ignored.append("drop_out")
     kinds = dict.fromkeys(one.kind for one in parts.faults if one.kind not in OF_FRAMES | ATTACKS)
     remarks = []
+    if parts.cells is not None:
+        remarks.append("[[cell]] plays no part over sockets: client processes have their own networks")
     if kinds:
         remarks.append(
             f"[[faults]] of the kind {' and '.join(map(repr, kinds))} play no part over sockets: client "
