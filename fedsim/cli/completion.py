@@ -82,7 +82,8 @@ KEYS = {
     "for",
     "fleet": "0",
     "fleet.*": f"{_OF_DEVICES} {_POWERS} count up_trace down_trace radio file name models models_by_size "
-    "availability",
+    "availability battery",
+    "fleet.*.battery": "capacity level floor charge_power plugged",
     "models": "",
     "models.*": "name params",
     "network": "model params overhead",
@@ -91,7 +92,7 @@ KEYS = {
     "participation.retry": "times after",
     "run": "name seed until rounds save_models trackers checkpoint",
     "run.checkpoint": "every_rounds every_real_s keep max_share",
-    "run.until": "accuracy of simulated bytes",
+    "run.until": "accuracy of simulated bytes joules",
     "server": _OF_DEVICES,
     "training": "lr schedule batch_size epochs steps optimiser momentum weight_decay clip_norm "
     "public_buffers keep_optimiser",

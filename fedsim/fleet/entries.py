@@ -10,6 +10,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from fedsim.config import AsTuple, Config, fault
+from fedsim.fleet.battery import BatteryConfig
 from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.device_class import LOAD, DevicePlugin, check_values, with_overrides
 from fedsim.fleet.distributions import Distribution, Fixed
@@ -78,6 +79,8 @@ class GroupConfig(_PoweredEntry):
     """Capacity of the downlink over time, instead of `down`, likewise."""
     radio: Radio | None = None
     """What its radio draws, instead of the powers for transfers: wifi, 3g, lte or 5g, or a table."""
+    battery: BatteryConfig | None = None
+    """Batteries of the clients: a table of capacity, level, floor, charge_power and plugged."""
     file: InputPath | None = Field(default=None, validate_default=True)
     """CSV file of devices, instead of a class."""
     name: str | None = None

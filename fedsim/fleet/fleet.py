@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -21,12 +22,13 @@ from numpy.typing import NDArray
 
 from fedsim.errors import InvariantError
 from fedsim.fleet.availability.base import Availability, AvailabilityPlugin, EverPresent, Grouped
+from fedsim.fleet.battery import Batteries, Battery
 from fedsim.fleet.device import QUANTITIES, Device
 from fedsim.fleet.device_class import DevicePlugin
 from fedsim.fleet.distributions import Values
 from fedsim.fleet.entries import GroupConfig, ServerConfig
 from fedsim.fleet.load import Load
-from fedsim.fleet.power import ALL_QUANTITIES
+from fedsim.fleet.power import ALL_QUANTITIES, POWERS, Power
 from fedsim.network.base import InGroups, Links, TraceOf
 from fedsim.network.capacity_trace import Capacity
 from fedsim.network.link_traces import TRACED, LinkTraces
@@ -77,6 +79,7 @@ class Group:
     load_rows: NDArray[np.integer]
     places: NDArray[np.integer]
     link_traces: Mapping[str, LinkTraces] = field(default_factory=dict)
+    batteries: Batteries | None = None
     common: Sequence[Any] = field(init=False, repr=False)
     variables: Sequence[tuple[int, NDArray[np.float64]]] = field(init=False, repr=False)
 
@@ -265,6 +268,47 @@ class Fleet:
         return Fleet(groups, self.server, self.server_model, self.availability, self.time_scales)
 
     @property
+    def has_batteries(self) -> bool:
+        """Whether any client has a battery."""
+        return any(group.batteries is not None for group in self.groups)
+
+    def battery(self, client: int) -> Battery | None:
+        """Return the client's battery, if it has one; :exc:`IndexError` if there is no such client."""
+        group = self.groups[self.group(client)]
+        return None if group.batteries is None else group.batteries.of(client - group.start)
+
+    def plugged(self, client: int, at_s: float) -> tuple[bool, float]:
+        """Return whether a client's battery is charged at an instant, and the next at which that may change.
+
+        The instant is infinite if it never does.
+        """
+        group = self.groups[self.group(client)]
+        plugged = None if group.batteries is None else group.batteries.plugged
+        if plugged is None:
+            return False, inf
+        if isinstance(plugged, Availability):
+            return plugged.look(client - group.start, at_s)
+        is_there, next_s = self.availability.look(client, at_s)
+        return is_there == (plugged == "available"), next_s
+
+    def may_be_charged(self, client: int) -> bool:
+        """Say whether a client is above the floor of its battery when a run begins, or may be later."""
+        battery = self.battery(client)
+        if battery is None or battery.allows(battery.level_j):
+            return True
+        is_plugged, next_s = self.plugged(client, 0.0)
+        return battery.charge_w > 0 and (is_plugged or next_s < inf)
+
+    def power(self, client: int) -> Power:
+        """Return what the client's device draws; :exc:`IndexError` if there is no such client."""
+        group = self.groups[self.group(client)]
+        columns = (group.columns[name] for name in POWERS)
+        return Power._make(
+            column.item(client - group.start) if isinstance(column, np.ndarray) else column
+            for column in columns
+        )
+
+    @property
     def is_loaded(self) -> bool:
         """Whether the time of any client's jobs varies by a load."""
         return any(load is not None for group in self.groups for load in group.loads)
@@ -324,7 +368,11 @@ def _group(config: GroupConfig, start: int, sizes: NDArray[np.int64], default_mo
     }
     columns = hardware[0] | {quantity: _column(drawn.mean_bps()) for quantity, drawn in traces.items()}
     stop = start + config.count
-    return Group(config.label, models, start, stop, columns, *hardware[1:], _read_only(places), traces)
+    battery = config.battery
+    batteries = None if battery is None else battery.draw(config.count, key.child("battery"))
+    return Group(
+        config.label, models, start, stop, columns, *hardware[1:], _read_only(places), traces, batteries
+    )
 
 
 def _hardware(

@@ -152,7 +152,7 @@ class Rehearsal:
 
     @property
     def planned(self) -> int | None:
-        """Rounds of the whole run, until its time or its bytes are spent; None where nothing tells."""
+        """Rounds of the whole run, until its time, bytes or energy are spent; None where nothing tells."""
         ends = [] if self.parts.rounds is None else [float(self.parts.rounds)]
         if (until := self.parts.until) is not None:
             traffics = (self.result.totals, self.last.traffic)
@@ -160,6 +160,7 @@ class Rehearsal:
             for budget, (spent, each) in (
                 (until.simulated, (self.result.simulated_s, self.pace_s)),
                 (until.bytes, tuple(sent)),
+                (until.joules, (spent_j := self.result.spent_j or 0.0, spent_j / self.rounds)),
             ):
                 if budget is not None and each:
                     ends.append(max(1.0, self.rounds + (budget - spent) / each))

@@ -11,6 +11,7 @@ from fedsim.quoting import shortened
 from fedsim.report.number_format import several
 from fedsim.report.run_difference import Differences, Parting, Record, RunDifference
 from fedsim.report.text_table import TextTable, aligned
+from fedsim.units import format_quantity
 from fedsim.wire import SERVER
 
 FIRST, SECOND = "first", "second"
@@ -224,6 +225,10 @@ _WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "evaluation": _evaluation,
     "round_end": lambda record: (
         f"round {record['round']} ends: {record['asked']} asked, {record['merged']} merged"
+    ),
+    "battery": lambda record: (
+        f"client {record['client']} has {format_quantity(record['level_j'], 'energy')} left after dispatch "
+        f"{record['dispatch']}"
     ),
     "stop": lambda record: f"a budget ends the rounds: {record['budget']}",
     "spent": lambda record: (

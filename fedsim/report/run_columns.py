@@ -171,6 +171,7 @@ CLIENTS = Table(
         "loss": loss("Loss on the client's own samples, of the last evaluation."),
         "cell": word("Name of the client's cell, in a run with cells."),
         "attack": word("Kind of the attack that the client makes, in a run with attackers."),
+        "battery_level": number("Share that is left in the client's battery, in a run with batteries."),
     },
 )
 

@@ -136,6 +136,7 @@ def clients(parts: Parts, result: RunResult, energy: Energy | None = None) -> Co
         "loss": loss,
         **({} if parts.cells is None else {"cell": parts.cells.labels()}),
         **({} if attacks is None else {"attack": attacks.of_clients()}),
+        **({} if result.battery_levels is None else {"battery_level": result.battery_levels}),
     }
 
 

@@ -1,28 +1,30 @@
 """Budgets: what ends a run before its last round, once it is met.
 
-A budget is of simulated time, of bytes, or an accuracy to reach. The first that is met ends the rounds at
-that instant, in the middle of a round too, whose open dispatches then count as dropped. What the algorithm
-does after its last round follows, as it does without a budget.
+A budget is of simulated time, of bytes, of energy, or an accuracy to reach. The first that is met ends the
+rounds at that instant, in the middle of a round too, whose open dispatches then count as dropped. What the
+algorithm does after its last round follows, as it does without a budget.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from fedsim.clock import EventClass, RecordKind, Trace, call_after, running_loop, wait
 from fedsim.config import Config
-from fedsim.units import PositiveBytes, PositiveSeconds, spell
+from fedsim.units import PositiveBytes, PositiveSeconds, Unit, spell
 
 if TYPE_CHECKING:
+    from fedsim.runtime.clients.batteries import Meter
     from fedsim.runtime.evaluation import Accuracy
 
 STOP = RecordKind("stop", ("budget",))
 
-Budget = Literal["accuracy", "simulated", "bytes"]
+Budget = Literal["accuracy", "simulated", "bytes", "joules"]
 Measure = Literal["personal_mean", "personal_worst_decile", "global"]
 
 
@@ -61,6 +63,8 @@ class UntilConfig(Config):
     """So much simulated time has passed; over sockets, real time."""
     bytes: PositiveBytes | None = None
     """Frames of so many bytes were sent, up and down together, raw samples included."""
+    joules: Annotated[float, Unit("energy", positive=True)] | None = None
+    """All clients together have spent so much energy."""
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -76,12 +80,13 @@ class UntilConfig(Config):
         words = [f"accuracy {self.accuracy} ({self.of})"] if self.accuracy is not None else []
         words += [spell(self.simulated, "time")] if self.simulated is not None else []
         words += [spell(self.bytes, "data size")] if self.bytes is not None else []
+        words += [spell(self.joules, "energy")] if self.joules is not None else []
         return " or ".join(words)
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
-        if self.accuracy is None and self.simulated is None and self.bytes is None:
-            raise ValueError("it holds no budget: give accuracy, simulated or bytes")
+        if all(budget is None for budget in (self.accuracy, self.simulated, self.bytes, self.joules)):
+            raise ValueError("it holds no budget: give accuracy, simulated, bytes or joules")
         if self.accuracy is None and "of" in self.model_fields_set:
             raise ValueError("of says which accuracy is to be reached: give accuracy too, or leave it out")
         return self
@@ -93,15 +98,18 @@ class Budgets:
     Args:
         until: The budgets.
         trace: Where frames are recorded, and the budget that was met.
+        meter: What knows the energy of clients; None over sockets.
     """
 
-    def __init__(self, until: UntilConfig, trace: Trace) -> None:
+    def __init__(self, until: UntilConfig, trace: Trace, meter: Meter | None = None) -> None:
         self._until = until
         self._trace = trace
         self._num_bytes = 0
         self._met: asyncio.Future[None] = running_loop().create_future()
         if until.bytes is not None:
             trace.listen({"transfer_start": self._sent})
+        if until.joules is not None and meter is not None:
+            meter.watch(until.joules, partial(self._meet, "joules"))
 
     async def hold(self, rounds: Coroutine[Any, Any, None], passed_s: float = 0.0) -> bool:
         """Hold rounds until a budget is met; return whether one was met before they ended by themselves.

@@ -25,7 +25,7 @@ from fedsim.engine.training_config import TrainingConfig
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import Fault, UserError
 from fedsim.fleet import Fleet
-from fedsim.fleet.power import EnergyConfig
+from fedsim.fleet.power import POWERS, EnergyConfig
 from fedsim.models import Architecture
 from fedsim.models.flops import Operations
 from fedsim.network import NO_OVERHEAD, Carrier, Links, NetworkPlugin, OverheadConfig
@@ -40,6 +40,7 @@ from fedsim.rng import Key
 from fedsim.runtime import message_codecs, told_losses
 from fedsim.runtime.budget import UntilConfig
 from fedsim.runtime.clients.attacks import Attacks, with_flipped_labels
+from fedsim.runtime.clients.batteries import Meter
 from fedsim.runtime.clients.crashes import Crashes
 from fedsim.runtime.clients.interrupted_work import OnLeave
 from fedsim.runtime.least_times import least_times_s
@@ -222,6 +223,11 @@ class Parts:
         faults = self._faults(lambda kind: kind == "crash")
         return Crashes(faults) if faults else None
 
+    def meter(self, trace: Trace) -> Meter | None:
+        """Return what meters clients' energy in the run of a trace; None where nothing depends on it."""
+        is_watched = self.until is not None and self.until.joules is not None
+        return Meter(self.fleet, trace, is_watched) if is_watched or self.fleet.has_batteries else None
+
     def slowdowns(self) -> Slowdowns | None:
         """Return when devices are slow; None where they never are."""
         faults = self._faults(lambda kind: kind == "slow")
@@ -265,6 +271,7 @@ class Parts:
         yield from self._pacing_misfits()
         yield from self._workload_misfits()
         yield from self._budget_misfits()
+        yield from self._battery_misfits()
         yield from self._per_class_misfits()
         yield from self._schedule_misfits()
         yield from self._fault_misfits()
@@ -329,8 +336,25 @@ class Parts:
                 "leave full_at out, or choose an algorithm whose steps are discounted",
             )
 
+    def _battery_misfits(self) -> Iterator[Fault]:
+        fleet = self.fleet
+        clients = np.flatnonzero(self._can_take_part()).tolist() if fleet.has_batteries else []
+        if clients and not any(map(fleet.may_be_charged, clients)):
+            number = fleet.group(clients[0])
+            problem = (
+                "no client can ever start: each battery is empty or below its floor, and none is charged"
+            )
+            mend = "write a higher level or a lower floor, or give charge_power and plugged"
+            yield Fault(f"fleet.{number}.battery", problem, mend)
+
     def _budget_misfits(self) -> Iterator[Fault]:
-        if self.until is None or self.until.accuracy is None:
+        if self.until is None:
+            return
+        powers = (name for name, one in POWERS.items() if one.spread.dimension == "power")
+        if self.until.joules is not None and not any(np.any(self.fleet.values(name)) for name in powers):
+            mend = "give [[fleet]] powers such as compute_power, or another budget"
+            yield Fault("run.until.joules", "nothing draws power, so no energy is spent", mend)
+        if self.until.accuracy is None:
             return
         path = "run.until.accuracy"
         if not self.executor.learns:

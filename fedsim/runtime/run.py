@@ -14,6 +14,7 @@ from fedsim.errors import UserError
 from fedsim.params import spreading, unwarned
 from fedsim.runtime import told_losses
 from fedsim.runtime.changeable_settings import Stages, changeable
+from fedsim.runtime.clients.batteries import Meter
 from fedsim.runtime.clients.cohort_driver import cohort_drivers
 from fedsim.runtime.clients.contexts import Contexts
 from fedsim.runtime.clients.host import ClientHost
@@ -125,13 +126,15 @@ async def _simulate(
     contexts = Contexts(parts, engine, initial, log.warning, log.info)
     host = ClientHost(parts, contexts, bus.clients, tasks, past=past)
     observer = Observer(parts, engine, contexts, host.states, trace)
-    journal = None if keeper is None else keeper.journal
-    actor = ServerActor(parts, engine, bus.server, initial, observer, recorder, trace, log, past, journal)
+    journal, meter = None if keeper is None else keeper.journal, parts.meter(trace)
+    actor = ServerActor(
+        parts, engine, bus.server, initial, observer, recorder, trace, log, past, journal, meter=meter
+    )
     actor.stages = stages
     if keeper is not None:
         take = partial(Snapshot.of, actor, host, bus)
         actor.keep = partial(keeper.end_round, snapshot=take, initial=initial)
-    bus.presence = presence = _presence(parts, bus, engine, host, trace)
+    bus.presence = presence = _presence(parts, bus, engine, host, trace, meter)
     actor.cohorts = cohorts = cohort_drivers(parts, host, bus, presence, engine, trace)
     bus.clients.feed(host.take)
     bus.server.feed(actor.take)
@@ -144,19 +147,30 @@ async def _simulate(
             presence.close()
     # The models at the end are hashed at an instant at which frames may still arrive.
     result = recorder.close(verify=parts.verify, is_going_on=not bus.is_idle)
+    levels = meter.levels() if meter is not None and parts.fleet.has_batteries else None
+    spent_j = float(meter.spent_j().sum()) if meter is not None and meter.is_metering_all else None
     final = result(await observer.final_models(actor.state, actor.merged, recorder.num_rounds))
     counts = {} if cohorts is None else cohorts.counts
-    return replace(final, num_saturated=sum(actor.saturations), cohorts=counts)
+    return replace(
+        final,
+        num_saturated=sum(actor.saturations),
+        cohorts=counts,
+        spent_j=spent_j,
+        battery_levels=levels,
+    )
 
 
-def _presence(parts: Parts, bus: MemoryBus, engine: Engine, host: ClientHost, trace: Trace) -> Churn | None:
+def _presence(
+    parts: Parts, bus: MemoryBus, engine: Engine, host: ClientHost, trace: Trace, meter: Meter | None
+) -> Churn | None:
     """Return who watches the clients at work; nobody where none ever goes away."""
     crashes = parts.crashes()
-    if parts.fleet.is_always_there and not parts.fleet.drops_out and crashes is None:
+    stays = parts.fleet.is_always_there and not parts.fleet.drops_out
+    if stays and crashes is None and meter is None:
         return None
 
     def give_up(client: int, cause: str) -> None:
         host.abandon(client)
         bus.cancel(client, cause)
 
-    return Churn(parts, (bus, engine), give_up, trace, parts.key, crashes)
+    return Churn(parts, (bus, engine), give_up, trace, parts.key, crashes, meter)

@@ -293,6 +293,8 @@ def _fleet(scenario: Scenario, data: FederatedData | None, key: Key, faults: lis
     for number, model in enumerate(models):
         # To tell which group a file with a fault belongs to.
         _noting(faults, {"": f"fleet.{number}.availability.params"}, partial(model.bind, 1, key))
+        if (battery := scenario.fleet[number].battery) is not None:
+            _noting(faults, {"": f"fleet.{number}.battery.plugged.params"}, partial(battery.draw, 1, key))
     if len(faults) > already:
         return None
     return build_fleet(

@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 from math import inf
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import numpy as np
 from pydantic import AfterValidator, Field
@@ -35,6 +35,24 @@ _END_S = 2.0**42
 def ticks(seconds: float) -> int:
     """Return the whole ticks nearest to a duration."""
     return round(seconds * TICKS_PER_S)
+
+
+class Readiness(Protocol):
+    """Who can be asked when: an :class:`Availability`, or more than that."""
+
+    @property
+    def num(self) -> int:
+        """Number of clients."""
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether everybody always can be."""
+
+    def available(self, clients: Array, at_s: float) -> Array:
+        """Return which of the clients ``[n]`` can be at an instant, ``[n]``."""
+
+    def look(self, client: int, at_s: float) -> tuple[bool, float]:
+        """Return whether a client can be, and, if not, the earliest instant at which it may be."""
 
 
 class Availability(ABC):

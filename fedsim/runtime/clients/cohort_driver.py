@@ -59,7 +59,8 @@ def cohort_drivers(
         engine: Who does the jobs.
         trace: Where everything is recorded.
     """
-    may_end_between = parts.until is not None and parts.until.bytes is not None
+    until = parts.until
+    may_end_between = until is not None and not (until.bytes is None and until.joules is None)
     # Under ``verify`` the loop's carrier is an audited one.
     carrier = parts.carrier(trace) if parts.verify else bus.carrier
     if may_end_between or not parts.pacing.waits_for_all or not has_timetable(carrier):

@@ -6,8 +6,8 @@ happens then. ``resume``: they go on when it returns. ``restart``: they begin an
 the work is lost, and so is work that is sent while the client is away; the server learns of it when the lease
 runs out.
 
-A device may also drop out, at a constant hazard while it is at work and available, or crash at an instant
-that the scenario gives; then its work is lost.
+A device may also drop out, at a constant hazard while it is at work and available, crash at an instant that
+the scenario gives, or run empty; then its work is lost.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from fedsim.clock import RecordKind, Trace, call_after, now_ns, now_s
 from fedsim.clock.loop import to_ns
 from fedsim.network.faults import FAULT, NEVER_NS
 from fedsim.rng import Key
+from fedsim.runtime.clients.batteries import EMPTY, Meter
 from fedsim.runtime.clients.crashes import Crashes
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class Churn:
         trace: Where comings and goings are recorded.
         key: Names the draws of drop-outs.
         crashes: When clients crash; None if they do not.
+        meter: What is left in batteries; None where nobody's energy is metered.
     """
 
     parts: Parts
@@ -91,7 +93,12 @@ class Churn:
     trace: Trace
     key: Key
     crashes: Crashes | None = None
+    meter: Meter | None = None
     _watched: dict[int, _Watched] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        if self.meter is not None:
+            self.meter.run_empty = self._run_empty
 
     @cached_property
     def _drops_out(self) -> bool:
@@ -106,11 +113,13 @@ class Churn:
             hazard.go_on()
             self._await_crash(client)
             self._look(client)
-            return client in self._watched
-        watched.dispatches[dispatch] = hazard
-        if not watched.is_away:
-            hazard.go_on()
-        return True
+        else:
+            watched.dispatches[dispatch] = hazard
+            if not watched.is_away:
+                hazard.go_on()
+        if self.meter is not None and self.meter.is_empty(client):
+            self._run_empty(client)
+        return client in self._watched
 
     @property
     def is_idle(self) -> bool:
@@ -120,8 +129,10 @@ class Churn:
     def stays(self, client: int, dispatch: int, until_ns: int) -> bool:
         """Say whether a client would be there from now to an instant, itself included, for a dispatch.
 
-        Nobody is watched for it.
+        Nobody is watched for it. Of one with a battery it is not known.
         """
+        if self.meter is not None and self.parts.fleet.battery(client) is not None:
+            return False
         started_ns = now_ns()
         lasts_s = self._lasts_s(client, dispatch)
         if isfinite(lasts_s) and started_ns + to_ns(lasts_s) <= until_ns:
@@ -156,6 +167,8 @@ class Churn:
                 # Its return is not watched before its next dispatch: for the trace the absence ends here.
                 self.trace.record(RETURN, client)
             self._forget(client)
+        if self.meter is not None:
+            self.meter.dismiss(client, dispatch)
 
     def close(self) -> None:
         """Watch nobody any more."""
@@ -206,6 +219,10 @@ class Churn:
         for dispatch in watched.dispatches:
             self.trace.record(FAULT, client, dispatch, True, "crash")
         self._abandon(client, "crash")
+
+    def _run_empty(self, client: int) -> None:
+        if client in self._watched:
+            self._abandon(client, EMPTY)
 
     def _abandon(self, client: int, cause: str) -> None:
         for dispatch in self._watched[client].dispatches:

@@ -67,6 +67,9 @@ class RunResult:
         num_saturated: Values that were beyond the range of a codec.
         cohorts: How many cohorts were asked, and of how many the hooks ran beforehand; empty over sockets.
         faults: How many faults have struck, by kind.
+        spent_j: What all clients have spent, J, under ``until.joules``; None else.
+        battery_levels: The share that is left in each client's battery, ``[K]``, NaN where it has none; None
+            where nobody has one.
     """
 
     simulated_s: float
@@ -85,6 +88,8 @@ class RunResult:
     num_saturated: int = 0
     cohorts: Mapping[str, int] = field(default_factory=dict)
     faults: Mapping[str, int] = field(default_factory=dict)
+    spent_j: float | None = None
+    battery_levels: Array | None = None
 
     @property
     def failure(self) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedsim.fleet import Availability
+from fedsim.fleet import Readiness
 from fedsim.params import Array
 
 MAX_POLLED = 1024
@@ -18,7 +18,7 @@ class Absences:
         availability: When clients are there.
     """
 
-    def __init__(self, availability: Availability) -> None:
+    def __init__(self, availability: Readiness) -> None:
         self._availability = availability
         self._until_s = np.empty(0)
 

@@ -27,6 +27,7 @@ from fedsim.errors import InvariantError, MergeError
 from fedsim.rng import Key
 from fedsim.runtime.budget import Budgets
 from fedsim.runtime.changeable_settings import Settings, Stages, change
+from fedsim.runtime.clients.batteries import Meter
 from fedsim.runtime.evaluation import Observer
 from fedsim.runtime.message_codecs import MessageCodecs
 from fedsim.runtime.parts import Parts
@@ -58,6 +59,7 @@ class ServerActor:
         past: What the run repeats first; None where it begins anew, or has gone on from there.
         journal: Notes what values decide; None if no checkpoints are kept.
         keep: Called at the end of each round that is not repeated, with the number of those that have ended.
+        meter: What knows the batteries of clients, and what they spend; None where nothing depends on it.
         stages: In a fork, the settings that hold from the end of a round on, by the number of those that have
             ended then.
         cohorts: Drives cohorts without the loop, where that is possible.
@@ -81,6 +83,7 @@ class ServerActor:
     journal: Journal | None = None
     keep: Callable[[int], object] = lambda num_ended: None
     stages: Stages = field(default_factory=dict)
+    meter: Meter | None = None
     cohorts: CohortDrivers | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -95,7 +98,7 @@ class ServerActor:
         self._clients_key = self.parts.key.child("client")
         self._round = self._num_ended = 0
         until = self.parts.until
-        self._budgets = None if until is None else Budgets(until, self.trace)
+        self._budgets = None if until is None else Budgets(until, self.trace, self.meter)
         self._merges = self._merges_before = 0
         self._is_asynchronous = self.parts.pacing.merge_size(self.cohort_size) is not None
         self._calls = Counter[str]()  # of hooks, since the last merge or the beginning of the round
@@ -106,7 +109,10 @@ class ServerActor:
         timeout_s, read = self.parts.client_timeout_s, None if self._codecs is None else self._read
         self.dispatches = OpenDispatches(self.endpoint, self.trace, num_clients, timeout_s, read)
         self._next_evaluation_ns = to_ns(self.parts.evaluation.every_s or 0.0)
-        self._selection = Selection(self.parts, self._eligible, self.dispatches, self.trace, self._key)
+        batteries = self.meter if self.parts.fleet.has_batteries else None
+        self._selection = Selection(
+            self.parts, self._eligible, self.dispatches, self.trace, self._key, batteries
+        )
         self._unmerged = False
         self._rounds_before = 0  # in a server that was started again
         self._rounds_began_ns = -1

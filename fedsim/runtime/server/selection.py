@@ -12,6 +12,7 @@ import numpy as np
 from fedsim.algorithms.base import Exchange, Reply
 from fedsim.clock import Trace, now_s, sleep_for, wait
 from fedsim.errors import InvariantError, RunError
+from fedsim.fleet import Readiness
 from fedsim.params import Array
 from fedsim.plugins import name_of
 from fedsim.rng import Key
@@ -24,6 +25,12 @@ from fedsim.runtime.server.open_dispatches import OpenDispatches
 
 MAX_WAITS = 100_000
 """Upper bound on waits in which no client becomes available; after that the run fails."""
+
+ALSO_CHARGED = (
+    " with its battery above the floor",
+    ", or its batteries a lower floor, or charge_power and plugged",
+)
+"""What a message says beside absences of clients where there are batteries."""
 
 Ask = Callable[[Exchange, Sequence[int]], Awaitable[Sequence[Reply]]]
 """Asks clients in an exchange; gives the replies that come in time, ascending by client."""
@@ -38,20 +45,28 @@ class Selection:
         dispatches: The open ones; their clients cannot be selected.
         trace: Where dispatches are recorded.
         key: Names the generators.
+        batteries: Who can be asked of clients with batteries; None where they play no part.
 
     Attributes:
         known: What the server knows of its clients.
     """
 
     def __init__(
-        self, parts: Parts, eligible: Array, dispatches: OpenDispatches, trace: Trace, key: Key
+        self,
+        parts: Parts,
+        eligible: Array,
+        dispatches: OpenDispatches,
+        trace: Trace,
+        key: Key,
+        batteries: Readiness | None = None,
     ) -> None:
         self._parts = parts
         self._eligible = eligible
         self._dispatches = dispatches
         self._key = key
         self._selections = 0
-        self._absences = Absences(parts.fleet.availability)
+        self._readiness = batteries or parts.fleet.availability
+        self._absences = Absences(self._readiness)
         self._memory: dict[str, Any] = {}  # of the selector
         # Among whom somebody was there: mostly asked for again at once, by a selection.
         self._found: Candidates | None = None
@@ -90,7 +105,7 @@ class Selection:
             RunError: No client will ever be available.
         """
         num_waits = 0
-        while not self._parts.fleet.is_always_there:
+        while not self._readiness.is_constant:
             candidates = self._candidates(self._eligible, round)
             free, at_s = candidates.free, candidates.at_s
             is_unknown = len(self._absences.unknown(free, at_s)) > 0
@@ -100,9 +115,10 @@ class Selection:
             next_s = self._absences.next_return_s(free, at_s)
             num_waits += 1
             if not (until or isfinite(next_s)) or num_waits > MAX_WAITS:
+                charged, mend = ALSO_CHARGED if self._parts.fleet.has_batteries else ("", "")
                 raise RunError(
                     f"no client can take part: at {at_s:.0f} s none of {len(free)} that could be asked is "
-                    "available, and none will be: give some of the fleet another availability"
+                    f"available{charged}, and none will be: give some of the fleet another availability{mend}"
                 )
             wait_s = max(next_s - at_s, 1e-9) if isfinite(next_s) else None
             if not until and wait_s is not None:
@@ -153,7 +169,7 @@ class Selection:
 
     def _candidates(self, eligible: Array, round: int) -> Candidates:  # noqa: A002
         """Return which of some eligible clients can be selected now."""
-        data, fleet = self._parts.data, self._parts.fleet
+        data = self._parts.data
         busy, at_s = self._dispatches.busy(), now_s()
         found, self._found = self._found, None  # held no longer: it may have numbers for each client
         if (
@@ -165,7 +181,7 @@ class Selection:
         return Candidates(
             eligible,
             busy,
-            None if fleet.is_always_there else fleet.availability,
+            None if self._readiness.is_constant else self._readiness,
             at_s,
             lambda clients: data.sizes("train")[clients],
             self.known,

@@ -131,6 +131,8 @@ def unused(parts: Parts) -> str | None:
         ignored.append("availability")
     if parts.fleet.drops_out:
         ignored.append("drop_out")
+    if parts.fleet.has_batteries:
+        ignored.append("battery")
     kinds = dict.fromkeys(one.kind for one in parts.faults if one.kind not in OF_FRAMES | ATTACKS)
     remarks = []
     if parts.cells is not None:

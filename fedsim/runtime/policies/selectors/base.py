@@ -18,7 +18,7 @@ import numpy as np
 
 from fedsim.algorithms.base import Setting
 from fedsim.errors import Fault
-from fedsim.fleet import Availability, sample_available
+from fedsim.fleet import Readiness, sample_available
 from fedsim.params import Array
 from fedsim.plugins import C, Plugin
 from fedsim.rng import Key
@@ -68,7 +68,8 @@ class Candidates:
     Attributes:
         eligible: Clients that can take part at all, ascending.
         busy: Clients with an open dispatch, in any order.
-        availability: When clients are available; None where all always are.
+        availability: When clients are available, those with batteries also charged to their floors; None
+            where all always are.
         at_s: The instant.
         sizes_of: Gives the training samples of clients.
         facts: Gives a fact about all clients, ``[K]``.
@@ -78,7 +79,7 @@ class Candidates:
 
     eligible: Array
     busy: Array
-    availability: Availability | None
+    availability: Readiness | None
     at_s: float
     sizes_of: Callable[[Array], Array]
     facts: Callable[[Fact], Array] = unwanted
