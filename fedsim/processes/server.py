@@ -103,6 +103,12 @@ class ServerProcess:
     _has_row: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
+        until = self.plan.parts.until
+        if until is not None and until.joules is not None:
+            raise UserError(
+                "run.until.joules: over sockets nobody knows what devices draw: give another budget, or "
+                "run.rounds alone"
+            )
         self._tls = server_tls(self.tls_cert, self.tls_key)
         self._access = self.access or (
             Access.open() if self.tokens is None else Access.from_file(self.tokens)

@@ -47,6 +47,7 @@ from fedsim.runtime.least_times import least_times_s
 from fedsim.runtime.policies.pacing.base import Pacing
 from fedsim.runtime.policies.selectors.base import Selector
 from fedsim.runtime.policies.workloads.base import Workload
+from fedsim.runtime.records.dispatch_table import DispatchTable
 from fedsim.runtime.start_values import StartValues
 from fedsim.units import format_quantity, spell
 from fedsim.wire import SERVER
@@ -223,10 +224,10 @@ class Parts:
         faults = self._faults(lambda kind: kind == "crash")
         return Crashes(faults) if faults else None
 
-    def meter(self, trace: Trace) -> Meter | None:
+    def meter(self, trace: Trace, table: DispatchTable) -> Meter | None:
         """Return what meters clients' energy in the run of a trace; None where nothing depends on it."""
         is_watched = self.until is not None and self.until.joules is not None
-        return Meter(self.fleet, trace, is_watched) if is_watched or self.fleet.has_batteries else None
+        return Meter(self.fleet, trace, table, is_watched) if is_watched or self.fleet.has_batteries else None
 
     def slowdowns(self) -> Slowdowns | None:
         """Return when devices are slow; None where they never are."""

@@ -126,7 +126,7 @@ async def _simulate(
     contexts = Contexts(parts, engine, initial, log.warning, log.info)
     host = ClientHost(parts, contexts, bus.clients, tasks, past=past)
     observer = Observer(parts, engine, contexts, host.states, trace)
-    journal, meter = None if keeper is None else keeper.journal, parts.meter(trace)
+    journal, meter = None if keeper is None else keeper.journal, parts.meter(trace, recorder.dispatches)
     actor = ServerActor(
         parts, engine, bus.server, initial, observer, recorder, trace, log, past, journal, meter=meter
     )
@@ -148,7 +148,7 @@ async def _simulate(
     # The models at the end are hashed at an instant at which frames may still arrive.
     result = recorder.close(verify=parts.verify, is_going_on=not bus.is_idle)
     levels = meter.levels() if meter is not None and parts.fleet.has_batteries else None
-    spent_j = float(meter.spent_j().sum()) if meter is not None and meter.is_metering_all else None
+    spent_j = meter.spent_j() if meter is not None and meter.is_metering_all else None
     final = result(await observer.final_models(actor.state, actor.merged, recorder.num_rounds))
     counts = {} if cohorts is None else cohorts.counts
     return replace(

@@ -1,10 +1,9 @@
 """What clients spend while a run goes on, and what is left in their batteries.
 
-A :class:`Meter` listens to the trace. The powers of a client are those of :mod:`fedsim.report.energy`, which
-has the same sum where no battery runs empty: computing, transferring (of transfers that overlap, the one that
-began first), the tail of the radio after a transfer, waiting within a dispatch while no other is at work, and
-the energy of each Mbit when its frame is put on the link. Between events power is constant. So a level is
-piecewise linear, and is computed only when something changes or somebody asks.
+A :class:`Meter` follows the phases of dispatches. The powers of a client are those of
+:mod:`fedsim.report.energy`, which has the same sum where no battery runs empty (but here a dispatch that the
+server has given up waits also where nothing comes of it any more). Between events power is constant. So a
+level is piecewise linear, and is computed only when something changes or somebody asks.
 
 An empty battery gives nothing: its device is off, draws nothing any more, and leaves whatever it was at.
 """
@@ -27,7 +26,8 @@ from fedsim.fleet.battery import Battery
 from fedsim.fleet.power import Power
 from fedsim.network.faults import NEVER_NS
 from fedsim.params import Array
-from fedsim.runtime.records.dispatch_phases import AWAY, COMPUTE, DOWNLOAD, UPLOAD, WAITING
+from fedsim.runtime.records.dispatch_phases import COMPUTE, DOWNLOAD, UPLOAD, WAITING
+from fedsim.runtime.records.dispatch_table import DispatchTable
 
 BATTERY = RecordKind("battery", ("client", "dispatch", "level_j"))
 """What is left in a client's battery when nothing more is to come of a dispatch."""
@@ -35,36 +35,12 @@ BATTERY = RecordKind("battery", ("client", "dispatch", "level_j"))
 EMPTY = "battery empty"
 """Why work is abandoned whose client has run empty."""
 
+CHANGING = ("dispatch", "transfer_end", "job_start", "job_end", "leave", "return", "abandon", "drop", "late")
+"""Records of a client that may change what it draws, beside those of transfers that begin and of merges."""
+
 _MAINS = Battery(inf, inf, 0.0, 0.0)
 _MAX_STEPS = 1000
 """Changes that are looked at beforehand for the next instant at which a client is charged."""
-
-
-@dataclass(slots=True, eq=False)
-class _Dispatch:
-    """A dispatch that is not over.
-
-    Attributes:
-        active: How many things of each phase are under way.
-        phase: In which phase it was when time passed last, and since when.
-        is_lost: Whether its reply will never come.
-        is_retried: Whether the frame that ends next without an arrival is sent again.
-        is_dropped: Whether the server has given it up.
-    """
-
-    active: list[int] = field(default_factory=[0, 0, 0, 0].copy)
-    phase: int = WAITING
-    since_ns: int = 0
-    is_lost: bool = False
-    is_retried: bool = False
-    is_dropped: bool = False
-
-    def phase_now(self, is_away: bool) -> int:
-        """Return its phase."""
-        for phase in (COMPUTE, UPLOAD, DOWNLOAD):
-            if self.active[phase]:
-                return AWAY if is_away else phase
-        return WAITING
 
 
 @dataclass(slots=True, eq=False)
@@ -79,6 +55,10 @@ class _Client:
         charges_w: What the battery is charged with.
         plug_changes_ns: When that may change.
         tail_ends_ns: When the tail of its radio ends, unless another transfer begins before.
+        phases: The phase of each of its dispatches that are not over, by number.
+        transfers: Those of them that are transferred, in the order in which that began.
+        transferred: The same when time passed last.
+        over: Open dispatches that are over for the client: it has replied, or run empty.
         timer: Looks at it again.
     """
 
@@ -92,9 +72,10 @@ class _Client:
     charges_w: float = 0.0
     plug_changes_ns: int = 0
     tail_ends_ns: int = 0
-    is_transferring: bool = False
-    is_away: bool = False
-    dispatches: dict[int, _Dispatch] = field(default_factory=dict)
+    phases: dict[int, int] = field(default_factory=dict)
+    transfers: dict[int, int] = field(default_factory=dict)
+    transferred: dict[int, int] = field(default_factory=dict)
+    over: set[int] = field(default_factory=set)
     timer: asyncio.TimerHandle | None = None
 
     @property
@@ -108,15 +89,26 @@ class _Client:
         return self.battery.allows(self.level_j)
 
     def alone(self) -> _Client:
-        """Return a copy that is at nothing."""
+        """Return a copy without dispatches."""
         copied = copy(self)
-        copied.dispatches = {}
-        copied.redraw()
+        copied.redraw({})
         return copied
 
-    def phases(self) -> list[tuple[int, _Dispatch]]:
-        """Return its dispatches, each with its phase."""
-        return [(one.phase_now(self.is_away), one) for one in self.dispatches.values()]
+    def redraw(self, phases: dict[int, int]) -> None:
+        """See what it draws with dispatches in some phases."""
+        before = {number: phase for number, phase in self.transferred.items() if phases.get(number) == phase}
+        now = {number: phase for number, phase in phases.items() if phase in (DOWNLOAD, UPLOAD)}
+        self.phases, self.transfers = phases, before | now
+        under_way, power = list(phases.values()), self.power
+        watts = power.compute_power_w * under_way.count(COMPUTE)
+        if self.transfers:  # of those that overlap, the one that began first counts
+            first = next(iter(self.transfers.values()))
+            watts += power.receive_power_w if first == DOWNLOAD else power.transmit_power_w
+        elif self.at_ns < self.tail_ends_ns:
+            watts += power.tail_power_w
+        if WAITING in under_way and not self.transfers and COMPUTE not in under_way:
+            watts += power.idle_power_w
+        self.draws_w = 0.0 if self.is_empty else watts
 
     def spend(self, joules: float) -> float:
         """Spend energy at once, as much as there is; return how much that was."""
@@ -125,71 +117,47 @@ class _Client:
         self.level_j -= joules
         return joules
 
-    def redraw(self) -> None:
-        """See what it draws from now on."""
-        phases, power = self.phases(), self.power
-        under_way = [phase for phase, _ in phases]
-        transfers = [
-            (one.since_ns if phase == one.phase else self.at_ns, phase)
-            for phase, one in phases
-            if phase in (DOWNLOAD, UPLOAD)
-        ]
-        self.is_transferring = bool(transfers)
-        watts = power.compute_power_w * under_way.count(COMPUTE)
-        if transfers:
-            _, first = min(transfers, key=lambda one: one[0])
-            watts += power.receive_power_w if first == DOWNLOAD else power.transmit_power_w
-        elif self.at_ns < self.tail_ends_ns:
-            watts += power.tail_power_w
-        if WAITING in under_way and not transfers and COMPUTE not in under_way:
-            watts += power.idle_power_w
-        self.draws_w = 0.0 if self.is_empty else watts
-
     def changes_ns(self) -> int:
         """Return the next instant at which power changes without an event, or the battery is empty."""
         changes = [self.plug_changes_ns]
-        if not self.is_transferring and self.tail_ends_ns > self.at_ns:
+        if not self.transfers and self.tail_ends_ns > self.at_ns:
             changes.append(self.tail_ends_ns)
         if self.draws_w > self.charges_w:
-            changes.append(self.after_ns(self.level_j / (self.draws_w - self.charges_w)))
+            changes.append(_after_ns(self.at_ns, self.level_j / (self.draws_w - self.charges_w)))
         return min(changes)
-
-    def after_ns(self, seconds: float) -> int:
-        """Return the instant after a time."""
-        return _after_ns(self.at_ns, seconds)
 
     def pass_until(self, at_ns: int) -> None:
         """Let time pass in which nothing changes."""
         seconds = (at_ns - self.at_ns) / 1e9
-        for phase, one in self.phases():
-            if phase != one.phase:
-                one.phase, one.since_ns = phase, self.at_ns
-        if self.is_transferring:
-            self.tail_ends_ns = at_ns + to_ns(self.power.radio_tail_s)
+        self.transferred = self.transfers
         self.spent_j += self.draws_w * seconds
         level_j = self.level_j + (self.charges_w - self.draws_w) * seconds
-        self.level_j = min(self.battery.capacity_j, max(0.0, level_j))
-        self.at_ns = at_ns
-        if self.draws_w and self.is_empty:
+        self.level_j, self.at_ns = min(self.battery.capacity_j, max(0.0, level_j)), at_ns
+        if self.transfers:
+            self.tail_ends_ns = at_ns + to_ns(self.power.radio_tail_s)
+        if self.is_empty:
             self.tail_ends_ns = at_ns
+        self.redraw(self.phases)
 
 
 @dataclass(eq=False)
 class Meter:
     """Meters the clients that have a battery, and all of them if a budget of energy is watched.
 
-    It says as well who can be asked, as an :class:`~fedsim.fleet.Availability` does: who is there, and has a
-    battery that is not below its floor.
+    It says as well who can be asked (:class:`fedsim.fleet.Readiness`): who is there, with a battery that is
+    not below its floor.
 
     Attributes:
         fleet: Who has a battery, and what devices draw.
         trace: What is listened to.
+        table: The dispatches, which has heard of each record before.
         is_metering_all: Whether clients without a battery are metered too.
         run_empty: Told of a client with an open dispatch that has run empty.
     """
 
     fleet: Fleet
     trace: Trace
+    table: DispatchTable
     is_metering_all: bool = False
     run_empty: Callable[[int], object] = field(default=lambda client: None, init=False)
     is_constant: bool = field(default=False, init=False)
@@ -204,19 +172,8 @@ class Meter:
     _timer: asyncio.TimerHandle | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        listeners: dict[str, Callable[..., None]] = {
-            "dispatch": self._dispatched,
-            "transfer_start": self._transfer_began,
-            "transfer_end": self._transfer_ended,
-            "job_start": self._job_began,
-            "job_end": self._job_ended,
-            "leave": self._left,
-            "return": self._returned,
-            "abandon": self._abandoned,
-            "retry": self._tried_again,
-            "drop": self._dropped,
-            "merge": self._merged,
-        }
+        listeners: dict[str, Callable[..., None]] = dict.fromkeys(CHANGING, self._changed_by)
+        listeners |= {"transfer_start": self._transfer_began, "merge": self._merged}
         # Cohorts whose records come together have no client that is metered.
         self.trace.listen(listeners, dict.fromkeys(listeners.values(), lambda columns: None))
 
@@ -260,12 +217,9 @@ class Meter:
         one = self._metered(client, now_ns())
         if one is None:
             return
-        if (open_ := one.dispatches.get(dispatch)) is not None and not open_.is_lost:
-            del one.dispatches[dispatch]
+        if not self.table.is_lost(client, dispatch):
+            one.over.add(dispatch)
             self._changed(client, one)
-        self._note(client, dispatch, one)
-
-    def _note(self, client: int, dispatch: int, one: _Client) -> None:
         if one.battery is not _MAINS:
             self.trace.record(BATTERY, client, dispatch, one.level_j)
 
@@ -278,13 +232,11 @@ class Meter:
                     result[client] = one.level_j / one.battery.capacity_j
         return result
 
-    def spent_j(self) -> Array:
-        """Return what each client has spent until now, J, ``[K]``; 0 where it is not metered."""
-        result = np.zeros(self.num)
+    def spent_j(self) -> float:
+        """Return what the clients that are metered have spent until now, J."""
         for client, one in self._clients.items():
             self._advance(client, one, now_ns())
-            result[client] = one.spent_j
-        return result
+        return sum(one.spent_j for one in self._clients.values())
 
     # How time passes
 
@@ -292,12 +244,11 @@ class Meter:
         """Return a client as it is at an instant, or will be; None if it is not metered."""
         one = self._clients.get(client)
         if one is None:
-            battery = self.fleet.battery(client) if client >= 0 else None
-            if battery is None and (client < 0 or not self.is_metering_all):
+            battery = None if client < 0 else self.fleet.battery(client)
+            if client < 0 or (battery is None and not self.is_metering_all):
                 return None
             battery = battery or _MAINS
-            one = _Client(battery, self.fleet.power(client), battery.level_j)
-            self._clients[client] = one
+            self._clients[client] = one = _Client(battery, self.fleet.power(client), battery.level_j)
         if at_ns > now_ns():
             one = one.alone()  # nobody can be asked who is at anything
         self._advance(client, one, at_ns)
@@ -305,13 +256,12 @@ class Meter:
 
     def _advance(self, client: int, one: _Client, at_ns: int) -> None:
         while one.at_ns < at_ns:
-            is_at_rest = not (one.draws_w or one.dispatches)
+            is_at_rest = not (one.draws_w or one.phases)
             if is_at_rest and (one.level_j >= one.battery.capacity_j or not one.battery.charge_w):
                 one.at_ns = at_ns
                 return
             self._plug(client, one)
             one.pass_until(min(at_ns, one.changes_ns()))
-            one.redraw()
 
     def _plug(self, client: int, one: _Client) -> None:
         """See whether a client is being charged."""
@@ -320,41 +270,42 @@ class Meter:
             if one.battery.charge_w:
                 is_plugged, next_s = self.fleet.plugged(client, one.at_ns / 1e9)
             one.charges_w = one.battery.charge_w if is_plugged else 0.0
-            one.plug_changes_ns = one.after_ns(next_s - one.at_ns / 1e9)
+            one.plug_changes_ns = _after_ns(one.at_ns, next_s - one.at_ns / 1e9)
 
     def _charged_ns(self, client: int, one: _Client) -> int:
         """Return when a client may be asked again at the earliest; NEVER_NS if it never may."""
         for _ in range(_MAX_STEPS):
             if one.is_charged:
-                return one.at_ns
+                break
             self._plug(client, one)
             change_ns, rate_w = one.changes_ns(), one.charges_w - one.draws_w
             if rate_w > 0:
-                change_ns = min(change_ns, one.after_ns((one.battery.floor_j - one.level_j) / rate_w))
+                missing_j = one.battery.floor_j - one.level_j
+                change_ns = min(change_ns, _after_ns(one.at_ns, missing_j / rate_w))
             if change_ns >= NEVER_NS:
                 return NEVER_NS
             one.pass_until(change_ns)
-            one.redraw()
         return one.at_ns
 
     def _changed(self, client: int, one: _Client) -> None:
         """See what a client draws from now on, and look again when that changes or its battery is empty."""
+        phases = self.table.phases_of(client)
+        one.over &= phases.keys()
+        one.redraw({number: phase for number, phase in phases.items() if number not in one.over})
         self._plug(client, one)
-        one.redraw()
         if one.timer is not None:
             one.timer.cancel()
             one.timer = None
-        if (one.dispatches and one.battery is not _MAINS) or (self._meet is not None and one.draws_w):
+        if (one.phases and one.battery is not _MAINS) or (self._meet is not None and one.draws_w):
             one.timer = _call_at(now_ns() if one.is_empty else one.changes_ns(), self._look_again, client)
         self._count(one)
 
     def _look_again(self, client: int) -> None:
         one = self._clients[client]
-        one.timer = None
         self._advance(client, one, now_ns())
         if one.is_empty:
             self.run_empty(client)
-            one.dispatches.clear()  # those that are left are at nothing
+            one.over |= one.phases.keys()
         self._changed(client, one)
 
     def _count(self, changed: _Client | None = None, joules: float = 0.0) -> None:
@@ -381,93 +332,18 @@ class Meter:
 
     # What the trace says
 
-    def _dispatched(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
+    def _changed_by(self, at_ns: int, client: int, *_: Any) -> None:
         if (one := self._metered(client, at_ns)) is not None:
-            one.dispatches[dispatch] = _Dispatch()
             self._changed(client, one)
 
     def _transfer_began(
-        self,
-        at_ns: int,
-        client: int,
-        dispatch: int,
-        up: bool,
-        message: str,
-        num_bytes: int,
-        parameters: int,
-        data: bool,
-        overhead: int,
+        self, at_ns: int, client: int, dispatch: int, up: bool, message: str, num_bytes: int, *rest: Any
     ) -> None:
-        if (one := self._metered(client, at_ns)) is not None and dispatch in one.dispatches:
-            power = one.power
-            per_mbit_j = power.transmit_per_mbit_s_w if up else power.receive_per_mbit_s_w
-            self._count(joules=one.spend((num_bytes + overhead) * 8 / 1e6 * per_mbit_j))
-            self._begin(client, dispatch, UPLOAD if up else DOWNLOAD, at_ns)
-
-    def _transfer_ended(
-        self, at_ns: int, client: int, dispatch: int, up: bool, outcome: str, cause: str
-    ) -> None:
-        one = self._begin(client, dispatch, UPLOAD if up else DOWNLOAD, at_ns, -1)
-        if one is None or outcome == "delivered" or cause == "restarted":
-            return
-        open_ = one.dispatches[dispatch]
-        if not open_.is_retried:
-            self._lost(client, one, dispatch)
-        open_.is_retried = False
-
-    def _job_began(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
-        self._begin(client, dispatch, COMPUTE, at_ns)
-
-    def _job_ended(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
-        one = self._begin(client, dispatch, COMPUTE, at_ns, -1)
-        if one is not None and one.dispatches[dispatch].is_lost:
-            self._lost(client, one, dispatch)
-
-    def _begin(self, client: int, dispatch: int, phase: int, at_ns: int, change: int = 1) -> _Client | None:
-        """Note that something begins or ends (-1) in a dispatch; return its client if it is not over."""
-        one = self._metered(client, at_ns)
-        if one is None or dispatch not in one.dispatches:
-            return None
-        one.dispatches[dispatch].active[phase] += change
-        self._changed(client, one)
-        return one
-
-    def _left(self, at_ns: int, client: int, *_: Any) -> None:
-        self._is_away(at_ns, client, True)
-
-    def _returned(self, at_ns: int, client: int) -> None:
-        self._is_away(at_ns, client, False)
-
-    def _is_away(self, at_ns: int, client: int, is_away: bool) -> None:
         if (one := self._metered(client, at_ns)) is not None:
-            one.is_away = is_away
+            *_, overhead = rest
+            per_mbit_j = one.power.transmit_per_mbit_s_w if up else one.power.receive_per_mbit_s_w
+            self._count(joules=one.spend((num_bytes + overhead) * 8 / 1e6 * per_mbit_j))
             self._changed(client, one)
-
-    def _abandoned(self, at_ns: int, client: int, dispatch: int, cause: str) -> None:
-        if (one := self._metered(client, at_ns)) is None:
-            return
-        one.is_away = False
-        if dispatch in one.dispatches:
-            self._lost(client, one, dispatch, is_over=cause == EMPTY)
-        self._note(client, dispatch, one)
-
-    def _tried_again(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
-        if (one := self._clients.get(client)) is not None and dispatch in one.dispatches:
-            one.dispatches[dispatch].is_retried = True
-
-    def _dropped(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
-        if (one := self._metered(client, at_ns)) is not None and dispatch in one.dispatches:
-            one.dispatches[dispatch].is_dropped = True
-            if one.dispatches[dispatch].is_lost:
-                self._lost(client, one, dispatch)
-
-    def _lost(self, client: int, one: _Client, dispatch: int, *, is_over: bool = False) -> None:
-        """No reply will come; forget the dispatch once the server has given it up and all work has ended."""
-        open_ = one.dispatches[dispatch]
-        open_.is_lost = True
-        if is_over or (open_.is_dropped and not any(open_.active)):
-            del one.dispatches[dispatch]
-        self._changed(client, one)
 
     def _merged(
         self,
@@ -478,13 +354,8 @@ class Meter:
         clients: Sequence[int],
         dispatches: Sequence[int],
     ) -> None:
-        """Forget dispatches that were merged though a frame of theirs was lost: a copy of it has come."""
-        for client, dispatch in zip(clients, dispatches, strict=True):
-            one = self._clients.get(client)
-            if one is not None and dispatch in one.dispatches:
-                self._advance(client, one, at_ns)
-                del one.dispatches[dispatch]
-                self._changed(client, one)
+        for client in clients:
+            self._changed_by(at_ns, client)
 
 
 def _after_ns(at_ns: int, seconds: float) -> int:

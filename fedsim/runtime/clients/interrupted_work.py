@@ -227,6 +227,8 @@ class Churn:
     def _abandon(self, client: int, cause: str) -> None:
         for dispatch in self._watched[client].dispatches:
             self.trace.record(ABANDON, client, dispatch, cause)
+            if self.meter is not None:
+                self.meter.dismiss(client, dispatch)
         self._forget(client)
         self.give_up(client, cause)
 

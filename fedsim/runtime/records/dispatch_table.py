@@ -147,6 +147,17 @@ class DispatchTable(DispatchRows):
             if self._fate[one.row] == Fate.OPEN
         ]
 
+    def phases_of(self, client: int) -> dict[int, int]:
+        """Return in which phase each dispatch to a client is whose reply has not come, now, by its number."""
+        is_away, mine = client in self._away, self._open.get(client, _NO_DISPATCHES)
+        phases = {number: _phase(one) for number, one in mine.items() if not one.has_replied}
+        return {number: AWAY if is_away and phase else phase for number, phase in phases.items()}
+
+    def is_lost(self, client: int, dispatch: int) -> bool:
+        """Say whether the reply to an open dispatch will never arrive."""
+        one = self._find(client, dispatch)
+        return one is not None and one.is_lost
+
     def at_work(self) -> Counter[Phase]:
         """Return how many clients are in which phase, now; those without a dispatch are in none.
 
