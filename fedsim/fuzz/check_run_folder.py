@@ -35,9 +35,12 @@ OF_DEVICES = (
     *("group", "label", "model"),
     *("speed_flops", "memory_bytes", "up_bps", "down_bps", "latency_s", "overhead_s"),
     *("variation", "efficiency", "memory_bandwidth_bytes_per_s", "drop_out_per_s"),
-    *("num_train", "num_val", "num_test", "cell", "attack"),
+    *("num_train", "num_val", "num_test", "cell", "attack", "battery_level"),
 )
-"""Columns of ``clients`` that were drawn before the run."""
+"""Columns of ``clients`` that were drawn before the run, or are no counts."""
+
+EMPTY = "battery empty"
+"""Why a client gives its work up that has run empty."""
 
 SUMMED = ("bytes", "parameters", "data")
 """Traffic with cumulative columns in ``rounds``."""
@@ -55,6 +58,7 @@ def faults_of(run: RunFolder) -> list[str]:
         *_order_faults(run),
         *_retry_faults(run, seen),
         *_idle_faults(run, seen),
+        *_battery_faults(run, seen),
         *_summary_faults(run.summary, recomputed(run, seen), run.log),
         *_rows("dispatches", tables["dispatches"], (_dispatch_row(one, labels) for one in dispatches)),
         *_rows("messages", tables["messages"], seen.frames),
@@ -125,12 +129,39 @@ def _idle_faults(run: RunFolder, seen: Seen) -> Iterator[str]:
     there = [
         row["client"]
         for row, one in zip(run.tables["clients"], groups, strict=False)
-        if one["availability"]["name"] == "always" and row["num_train"] and row["client"] not in unable
+        if one["availability"]["name"] == "always" and "battery" not in one
+        if row["num_train"] and row["client"] not in unable
     ]
     rounds = [row for row in run.tables["rounds"] if 1 <= row["round"] < num_rounds_of(run, seen)]
     for before, row in pairwise(rounds):
         if there and before["asked"] and not row["asked"]:
             yield f"rounds: nobody was asked in round {row['round']}, though client {there[0]} was there"
+
+
+def _battery_faults(run: RunFolder, seen: Seen) -> Iterator[str]:
+    """Of each dispatch to a client with a battery, the end is followed by one record of its level."""
+    groups = [one for one in run.scenario["fleet"] for _ in range(one["count"])]
+    have = {client for client, one in enumerate(groups) if "battery" in one}
+    ends = Counter((one["client"], one["dispatch"]) for one in seen.records["abandon"])
+    ends.update(
+        (one["client"], one["dispatch"])
+        for one in seen.records["transfer_end"]
+        if one["up"] and one["outcome"] == "delivered"
+    )
+    told = Counter((one["client"], one["dispatch"]) for one in seen.records["battery"])
+    for client, dispatch in sorted(told.keys() | ends.keys()):
+        count, is_over = told[client, dispatch], ends[client, dispatch] > 0
+        if count > (client in have) or (client in have and is_over and not count):
+            yield f"trace: {count} levels of the battery of client {client} after dispatch {dispatch}"
+    empty = [(one["at_ns"], one["client"]) for one in seen.records["abandon"] if one["cause"] == EMPTY]
+    levels = {(one["at_ns"], one["client"]): one["level_j"] for one in seen.records["battery"]}
+    for at_ns, client in empty:
+        if levels.get((at_ns, client)) != 0:
+            yield f"trace: client {client} ran empty with {levels.get((at_ns, client))} J at {at_ns} ns"
+    for row in run.tables["clients"]:
+        level = row.get("battery_level")
+        if (level is not None) != (row["client"] in have) or not 0 <= (level or 0) <= 1:
+            yield f"clients: the level of the battery of client {row['client']} is {level}"
 
 
 def _summary_faults(summary: Row, wanted: Row, log: Sequence[Row]) -> Iterator[str]:

@@ -11,6 +11,7 @@ DEVICES = ("low", "mid", "high", "laptop", "edge_gpu", "population", "mcu")
 TABLES = ("benchmark_phones", "cellular_phones", "flash_phones")
 SPEEDS = ("30 kFLOP/s", "300 kFLOP/s", "3 MFLOP/s", "1 GFLOP/s")
 RATES = ("5 kbit/s", "20 kbit/s", "200 kbit/s", "5 Mbit/s", "1 Gbit/s")
+WATTS = ("1 mW", "200 mW", "2 W", "20 W")
 DELAYS = ("0 s", "1 ns", "30 ms", "700 ms", "5 s")
 PERIODS = ("1 s", "2 s", "5 s", "20 s", "3 min")
 
@@ -64,6 +65,22 @@ def group(
     return group
 
 
+def battery(dice: Dice, number: int, files: dict[str, str]) -> Table:
+    """Return what a group's devices draw, and perhaps their batteries, which soon run empty."""
+    drawn: Table = {"compute_power": law(dice, WATTS), "transmit_power": law(dice, WATTS)}
+    drawn |= {"receive_power": dice.pick(*WATTS), "tail_power": dice.pick(*WATTS), "radio_tail": "2 s"}
+    drawn |= dice.some(0.7, idle_power=dice.pick(*WATTS), transmit_per_mbit_s=law(dice, WATTS))
+    if dice.chance(0.3):
+        return drawn
+    its: Table = {"capacity": law(dice, ("1 J", "20 J", "500 J")), "floor": 0.0}
+    its |= dice.some(0.6, level=dice.pick(0.5, {"distribution": "uniform", "low": 0.1, "high": 1.0}))
+    if dice.chance(0.7):
+        model = _availability(dice.child("plugged"), f"plugged-{number}", files)
+        its |= {"charge_power": law(dice, WATTS), "plugged": dice.pick("available", "away", model)}
+        its["floor"] = dice.pick(0.0, 0.2, 0.6)
+    return drawn | {"battery": its}
+
+
 def _lines(*lines: str) -> str:
     return "\n".join(lines) + "\n"
 
@@ -79,7 +96,7 @@ def capacity(dice: Dice) -> str:
     return _lines("at_ms,kbps", *rows)
 
 
-def _availability(dice: Dice, number: int, files: dict[str, str]) -> str | Table:
+def _availability(dice: Dice, number: int | str, files: dict[str, str]) -> str | Table:
     kind = dice.pick("always", "always", "always", "diurnal", "duty_cycle", "renewal", "trace")
     if kind == "always":
         return kind

@@ -15,7 +15,7 @@ from typing import Any
 from fedsim import toml_writer
 from fedsim.fuzz.dice import Dice, Table
 from fedsim.fuzz.random_algorithms import ALGORITHMS, BY_STEPS, has_any_net, params_of, plugin_of
-from fedsim.fuzz.random_fleets import PERIODS, RATES, capacity, group, law
+from fedsim.fuzz.random_fleets import PERIODS, RATES, battery, capacity, group, law
 from fedsim.rng import Key
 
 WITHOUT_COHORT = ("local", "centralized")
@@ -125,6 +125,12 @@ def random_scenario(seed: int, algorithm: str = "") -> RandomScenario:
         several = split if isinstance(split[0], list) else [split]
         if all(not one[share] for one in several):
             evaluation["split"] = "test" if share == 1 else "val"
+    if (batteries := dice.child("batteries")).chance(0.2):
+        for number, one in enumerate(fleet):
+            one |= battery(batteries.child(number), number, files)
+        scenario["run"] |= batteries.child("until").some(
+            0.2, until={"joules": batteries.child("joules").pick("3 J", "100 J")}
+        )
     return RandomScenario(scenario, files, f"seed-{seed}")
 
 

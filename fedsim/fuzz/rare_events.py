@@ -125,6 +125,7 @@ EVENTS: Mapping[str, Came] = {
     "a client crashed at work": _fault("crash"),
     "a client lost its state in a crash": _forgot,
     "a client dropped out": _record("abandon", lambda one: one["cause"] == "dropped out"),
+    "a battery ran empty at work": _record("abandon", lambda one: one["cause"] == "battery empty"),
     "a client left during a transfer": _left_in_transfer,
     "a transfer began anew on a return": _record("transfer_end", lambda one: one["cause"] == "restarted"),
     "a client had two dispatches at once": _two_at_once,

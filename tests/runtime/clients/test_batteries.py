@@ -34,6 +34,7 @@ POWERS = {
     "radio_tail": "2 s",
     "idle_power": "250 mW",
 }
+NOTHING: dict[str, Any] = dict.fromkeys(POWERS, "0 W") | {"radio_tail": "0 s"}
 Away = Mapping[int, Sequence[tuple[float, float]]]
 
 
@@ -74,7 +75,7 @@ def test_the_tail_of_the_radio_goes_on_after_a_dispatch() -> None:
 
 
 def test_each_mbit_is_paid_for_when_its_frame_is_put_on_the_link() -> None:
-    powers = dict.fromkeys(POWERS, "0 W") | {"radio_tail": "0 s", "transmit_per_mbit_s": "1 kW"}
+    powers = NOTHING | {"transmit_per_mbit_s": "1 kW"}
     result, trace = play(fleet_of(1, battery={}, **powers), rounds=1)
     mbit = int(result.ledger.columns()["bytes"][1]) * 8 / 1e6
     np.testing.assert_allclose(result.battery_levels, [1 - 1000 * mbit / 100])
@@ -184,7 +185,7 @@ def test_a_budget_of_energy_ends_the_run_when_it_is_spent() -> None:
 def test_a_budget_of_energy_where_nothing_draws_power_is_refused() -> None:
     until = UntilConfig.model_validate({"joules": "9 J"})
     with pytest.raises(UserError, match=r"run.until.joules: nothing draws power, so no energy is spent"):
-        play(fleet_of(1, **dict.fromkeys(POWERS, "0 W") | {"radio_tail": "1 s"}), until=until)
+        play(fleet_of(1, **NOTHING), until=until)
 
 
 # What is subtracted is the energy of the run
@@ -212,13 +213,13 @@ def scenarios(draw: st.DrawFn) -> dict[str, Any]:
         "clients_per_round": 2,
     }
     faults = list[dict[str, Any]]()
-    for kind in sorted(draw(st.sets(st.sampled_from(FAULTS), max_size=2))):
+    for kind in draw(st.lists(st.sampled_from(FAULTS), max_size=2, unique=True)):
         faults.append(
             {"kind": kind, "at": "2 s", "every": "7 s"} if kind in ("crash", "slow") else {"kind": kind}
         )
         faults[-1] |= dict[str, Any](factor=3) | {"for": "3 s"} if kind == "slow" else {}
         faults[-1] |= {"probability": draw(st.sampled_from([0.2, 0.6]))}
-    if {"loss", "corrupt"} & {one["kind"] for one in faults} and draw(st.booleans()):
+    if any(one["kind"] in ("loss", "corrupt") for one in faults) and draw(st.booleans()):
         participation["retry"] = {"times": 2, "after": "1 s"}
     return {
         "run": {"name": "metered", "rounds": draw(st.integers(1, 4)), "seed": draw(st.integers(0, 99))},
@@ -245,7 +246,8 @@ def joules_of(fleet: Any, result: Any) -> np.ndarray:
     ended_ns = round(result.simulated_s * 1e9)
     frames = result.ledger.columns()
     energy = estimated(fleet, EnergyConfig(), result.dispatches, frames, ended_ns)
-    return np.sum(list(energy.sums(result.dispatches.client(), len(fleet)).values()), axis=0)
+    joules: np.ndarray = np.sum(list(energy.sums(result.dispatches.client(), len(fleet)).values()), axis=0)
+    return joules
 
 
 @given(scenarios())
