@@ -81,8 +81,8 @@ KEYS = {
     "faults.*": "kind probability delay factor share deviation value keeps_state direction groups at every "
     "for",
     "fleet": "0",
-    "fleet.*": f"{_OF_DEVICES} {_POWERS} count up_trace down_trace radio file name models models_by_size "
-    "availability battery",
+    "fleet.*": f"{_OF_DEVICES} {_POWERS} count up_trace down_trace radio battery file name models "
+    "models_by_size availability",
     "fleet.*.battery": "capacity level floor charge_power plugged",
     "models": "",
     "models.*": "name params",
