@@ -28,6 +28,7 @@ import numpy as np
 from fedsim.clock import Records
 from fedsim.clock.event_trace import Listener, Row, TogetherListener
 from fedsim.clock.record_columns import Columns
+from fedsim.errors import InvariantError
 from fedsim.params import Array
 from fedsim.runtime.records.dispatch_phases import (
     AWAY,
@@ -305,7 +306,9 @@ class DispatchTable(DispatchRows):
             one.is_retried = True
 
     def _dropped(self, at_ns: int, client: int, dispatch: int, cause: str, *_: Any) -> None:
-        one = self._open[client][dispatch]
+        one = self._find(client, dispatch)
+        if one is None:
+            raise self._ended_before(client, dispatch, Fate.DROPPED)
         self._fate[one.row] = Fate.DROPPED
         self._cause[one.row] = self._words[cause]
         self.counts["dropped"] += 1
@@ -323,9 +326,7 @@ class DispatchTable(DispatchRows):
             self._close(client, dispatch, Fate.LATE)
             return
         # A second copy of a frame that had been lost, or a reply at the very instant of the drop: rare.
-        asked = self._asked_rows()
-        (rows,) = np.nonzero((asked["client"] == client) & (asked["dispatch"] == dispatch))
-        self._fate[rows[-1]] = Fate.LATE
+        self._fate[self._last_row(client, dispatch)] = Fate.LATE
 
     def _rejected(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
         self.counts["rejected"] += 1
@@ -362,8 +363,11 @@ class DispatchTable(DispatchRows):
             self._close(client, dispatch, Fate.DROPPED)
 
     def _close(self, client: int, dispatch: int, fate: Fate) -> _Open:
-        mine = self._open[client]
-        one = mine.pop(dispatch)
+        try:
+            mine = self._open[client]
+            one = mine.pop(dispatch)
+        except KeyError:
+            raise self._ended_before(client, dispatch, fate) from None
         if not mine:
             del self._open[client]
         self._fate[one.row] = fate
@@ -371,6 +375,17 @@ class DispatchTable(DispatchRows):
             self._compute_times()
             self._max_logged = max(MAX_LOGGED, 2 * len(self._log))
         return one
+
+    def _ended_before(self, client: int, dispatch: int, fate: Fate) -> InvariantError:
+        """Return what is wrong with another end of a dispatch."""
+        before, again = Fate(self._fate[self._last_row(client, dispatch)]), fate.name.lower()
+        ends = f"{again} twice" if before == fate else f"{before.name.lower()}, and then {again}"
+        return InvariantError(f"dispatch {dispatch} of client {client} was {ends}")
+
+    def _last_row(self, client: int, dispatch: int) -> int:
+        asked = self._asked_rows()
+        (rows,) = np.nonzero((asked["client"] == client) & (asked["dispatch"] == dispatch))
+        return int(rows[-1])
 
     def _compute_times(self) -> None:
         """Compute how long dispatches that are over were in each phase."""

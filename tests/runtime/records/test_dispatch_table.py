@@ -12,12 +12,13 @@ import pytest
 from fedsim import clock
 from fedsim.algorithms.base import Exchange
 from fedsim.clock import RecordKind, Trace
+from fedsim.errors import InvariantError
 from fedsim.runtime.clients.interrupted_work import ABANDON, LEAVE, RETURN
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.records.dispatch_phases import PHASES, PLACES
 from fedsim.runtime.records.dispatch_rows import Fate
 from fedsim.runtime.records.dispatch_table import DispatchTable
-from fedsim.runtime.server.actor import MERGE
+from fedsim.runtime.server.actor import MERGE, REJECT
 from fedsim.runtime.server.open_dispatches import DISPATCH, DROP, LATE
 
 JOB_START = RecordKind("job_start", ("client", "dispatch", "job", "flops", "duration_s"))
@@ -217,6 +218,22 @@ def test_a_reply_that_comes_after_all_is_late() -> None:
         (4, LATE, 0, 0),
     )
     assert rows(dispatches) == {(0, 0): (0, 3, 0, 0, 1, 2, "late", "timeout")}
+
+
+@pytest.mark.parametrize(
+    ("records", "message"),
+    [
+        ([(MERGE, 1, "talk", 1, (3,), (1,))] * 2, "dispatch 1 of client 3 was merged twice"),
+        ([(MERGE, 1, "talk", 1, (3, 3), (1, 1))], "dispatch 1 of client 3 was merged twice"),
+        ([(MERGE, 1, "talk", 1, (3,), (1,)), (DROP, 3, 1, "timeout")], "was merged, and then dropped"),
+        ([(LATE, 3, 1), (MERGE, 1, "talk", 1, (3,), (1,))], "was late, and then merged"),
+        ([(REJECT, 3, 1, "no numbers")] * 2, "was rejected twice"),
+    ],
+)
+def test_a_dispatch_ends_once(records: list[tuple[Any, ...]], message: str) -> None:
+    asked = [(0, DISPATCH, 3, 0, 1, "talk", 0), (0, DISPATCH, 3, 1, 1, "talk", 0)]
+    with pytest.raises(InvariantError, match=message):
+        table(*asked, *((1, *record) for record in records))
 
 
 def test_only_what_may_still_answer_is_kept_open() -> None:
