@@ -1,11 +1,12 @@
 """Faults that are planted in fedsim: each breaks a promise that the fuzzer checks.
 
-Each function of :data:`MUTANTS` plants one with pytest's ``monkeypatch``.
+Each function plants one with pytest's ``monkeypatch``.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedsim.algorithms import fedavg
@@ -16,10 +17,17 @@ from fedsim.bus.memory import MemoryBus, _Transfer
 from fedsim.engine.batched import run_together
 from fedsim.engine.engine import DONE, Engine
 from fedsim.engine.executors import threads
+from fedsim.engine.jobs import ClientSamples
 from fedsim.network.max_min_star import MaxMinStar
+from fedsim.params import Array
 from fedsim.rng import SeededStream
+from fedsim.runtime import evaluation
 from fedsim.runtime.clients.host import ClientHost
 from fedsim.runtime.clients.interrupted_work import Churn
+from fedsim.runtime.evaluation import Observer
+from fedsim.runtime.parts import Parts
+from fedsim.runtime.policies.selectors.random_draws import Uniform
+from fedsim.runtime.records import dispatch_table
 from fedsim.runtime.records.dispatch_phases import AWAY
 from fedsim.runtime.records.dispatch_table import DispatchTable
 from fedsim.runtime.records.recorder import Recorder
@@ -213,6 +221,17 @@ def job_without_an_end(patch: Patch) -> None:
     patch.setattr(Engine, "record_end", record)
 
 
+def job_that_ends_again(patch: Patch) -> None:
+    """The end of a job that is broken off is recorded twice."""
+    record_end = Engine.record_end
+
+    def record(self: Engine, request: Any, job: Any, outcome: str = DONE) -> None:
+        for _ in range(1 if outcome == DONE else 2):
+            record_end(self, request, job, outcome)
+
+    patch.setattr(Engine, "record_end", record)
+
+
 def client_that_works_on(patch: Patch) -> None:
     """A client goes on with work that it was told to give up."""
     patch.setattr(ClientHost, "abandon", lambda self, client: None)
@@ -236,6 +255,43 @@ def absence_that_begins_early(patch: Patch) -> None:
             self._log_all(at_ns // 2, client, AWAY)
 
     patch.setattr(DispatchTable, "_left", left)
+
+
+def times_of_32_bits(patch: Patch) -> None:
+    """A time in a phase of more than 2 s is too large for the table of dispatches."""
+
+    def add(times_ns: Array, spans: Array) -> None:
+        np.add.at(times_ns, (spans[:, 0], spans[:, 1]), (spans[:, 3] - spans[:, 2]).astype(np.int32))
+
+    patch.setattr(dispatch_table, "_add_spans", add)
+
+
+def round_that_begins_early(patch: Patch) -> None:
+    """Each round begins when the run does."""
+    begin_round = Recorder.begin_round
+
+    def begin(self: Recorder, number: int) -> None:
+        begin_round(self, number)
+        self._began_at_s = 0.0
+
+    patch.setattr(Recorder, "begin_round", begin)
+
+
+def memory_that_is_not_needed(patch: Patch) -> None:
+    """Clients with too little memory to train can take part."""
+    patch.setattr(Parts, "_can_take_part", lambda self: self.data.sizes("train") > 0)
+
+
+def selector_that_chooses_twice(patch: Patch) -> None:
+    """The last place in a cohort goes to a client that has one already."""
+    select = Uniform.select
+
+    def repeat(self: Any, *arguments: Any) -> Any:
+        chosen = select(self, *arguments)
+        chosen[-1:] = chosen[:1]
+        return chosen
+
+    patch.setattr(Uniform, "select", repeat)
 
 
 def fast_path_without_absences(patch: Patch) -> None:
@@ -314,6 +370,16 @@ def link_beyond_its_capacity(patch: Patch) -> None:
     patch.setattr(MaxMinStar, "_solve", solve_too_fast)
 
 
+def flow_that_ends_early(patch: Patch) -> None:
+    """A transfer ends when its last kilobyte is still to go."""
+    add = MaxMinStar.add
+
+    def add_less(self: MaxMinStar, flow: Any, size_bits: float, *arguments: Any) -> None:
+        add(self, flow, max(1.0, size_bits - 8000), *arguments)
+
+    patch.setattr(MaxMinStar, "add", add_less)
+
+
 def number_that_is_received_otherwise(patch: Patch) -> None:
     """A number of a message in memory is not the one that its frame holds."""
     received = field_types._Float.received
@@ -332,3 +398,25 @@ def evaluation_of_the_wrong_rounds(patch: Patch) -> None:
             self._round += 1
 
     patch.setattr(ServerActor, "_is_evaluated", is_due)
+
+
+def evaluation_of_other_clients(patch: Patch) -> None:
+    """The clients that are measured are other ones each time."""
+    note = Observer.note
+
+    def turn(self: Observer, accuracy: Any, number: int) -> None:
+        note(self, accuracy, number)
+        population = self.parts.data.num_clients
+        vars(self)["clients"] = sorted((client + 1) % population for client in self.clients)
+
+    patch.setattr(Observer, "note", turn)
+
+
+def evaluation_on_training_samples(patch: Patch) -> None:
+    """Clients are measured on what they have learned from."""
+    patch.setattr(evaluation, "ClientSamples", lambda client, split: ClientSamples(client, "train"))
+
+
+def late_reply_that_is_not_logged(patch: Patch) -> None:
+    """A reply that comes late is in no line of the log."""
+    patch.setattr(Recorder, "_came_late", lambda *_: None)
