@@ -5,8 +5,7 @@ So a job that is under way when a fault begins or ends is slowed only for its pa
 a ``probability`` slows down is drawn by the client and the instant at which it begins.
 
 Work is counted in nanoseconds at full speed, with fractions, so it makes no difference where it is
-interrupted. A job ends at the first whole nanosecond at which its work is done. Forecasts of clients
-(:mod:`fedsim.runtime.clients.forecast`) know nothing of slow devices.
+interrupted. A job ends at the first whole nanosecond at which its work is done.
 """
 
 from __future__ import annotations

@@ -92,6 +92,12 @@ def faults(parts: Parts, last: RoundRow) -> TextTable:
         for who, instead in _waiting_for_all(parts, crash="crash" in fatal)
         if fatal and timeout_s > MAX_STALL * round_s
     ]
+    surprises = [one.kind for one in parts.faults if one.kind in ("slow", "delay") and one.probability != 0]
+    if surprises and (by_s := parts.workload.reply_by_s) is not None:
+        notes.append(
+            f"participation.workload fits work into {duration(by_s)} as if there were no faults: replies may "
+            "come later"
+        )
     heading = ("fault", "clients", "when", "strikes, while it is on")
     return TextTable(heading, rows, notes, title="Faults")
 

@@ -55,10 +55,11 @@ def remarks(parts: Parts, result: RunResult, simulated_s: float | None = None) -
         replied = np.isin(table["outcome"], _REPLIED)
         late = replied & (table["ended_at_s"] - table["asked_at_s"] > by_s + _ROUNDING_S)
         if np.count_nonzero(late) > MAX_LATE * np.count_nonzero(replied):
+            or_faults = ", or faults delayed them" if parts.faults else ""
             notes.append(
                 f"{np.count_nonzero(late)} of {np.count_nonzero(replied)} replies came after the deadline of "
                 f"participation.workload ({duration(by_s)}): the least work takes longer, or links are "
-                "shared; give it a longer deadline"
+                f"shared{or_faults}; give it a longer deadline"
             )
     waits_s = _waits_s(parts.client_timeout_s, result)
     waited_s = sum(waits_s.values())

@@ -107,6 +107,20 @@ def test_what_faults_come_to_is_told(call: Call) -> None:
     assert "a round waits" not in harmless.stdout
 
 
+@pytest.mark.parametrize(
+    ("fault", "is_told"), [(SLOW, True), (LATE, True), (LOSS, False), (SLOW.replace("0.25", "0"), False)]
+)
+def test_work_that_is_fitted_into_a_deadline_without_regard_to_faults_is_told(
+    fault: str, is_told: bool, call: Call
+) -> None:
+    workload = 'participation.workload={ name = "deadline_fitted", params = { deadline = "30 s" } }'
+    result = call("check", "tiny.toml", *settings(f"faults=[{fault}]", workload))
+    said = "participation.workload fits work into 30 s as if there were no faults: replies may come later"
+    assert result.exit_code == 0, result.output
+    assert (said in result.stdout) == is_told
+    assert said not in call("check", "tiny.toml", *settings(f"faults=[{fault}]")).stdout
+
+
 def test_availability_that_matters_in_the_whole_run_is_not_told(call: Call) -> None:
     longer = settings(PRESENCE, "participation.pacing.params.interval=2 h", "run.rounds=5")
     assert UNSEEN not in call("check", "tiny.toml", *longer).stdout

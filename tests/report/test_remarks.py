@@ -5,6 +5,7 @@ import pytest
 
 from fedsim.fleet import Fleet, GroupConfig, ServerConfig, build_fleet
 from fedsim.fleet.availability.on_off import DutyCycle, DutyCycleConfig
+from fedsim.network.fault_settings import FaultConfig
 from fedsim.report.remarks import remarks
 from fedsim.rng import Key
 from fedsim.runtime.parts import Parts
@@ -117,3 +118,6 @@ def test_replies_that_did_not_fit_their_deadline(make_parts: Make) -> None:
         "longer, or links are shared; give it a longer deadline"
     )
     assert said(make_parts(executor="null", fleet=fleet, workload=fitted("10 min"))) == []
+    late = FaultConfig.model_validate({"kind": "delay", "probability": 1, "delay": "9 s"})
+    (remark,) = said(make_parts(executor="null", workload=fitted("1 s"), faults=(late,)))
+    assert "the least work takes longer, or links are shared, or faults delayed them; give" in remark

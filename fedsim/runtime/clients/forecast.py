@@ -2,6 +2,7 @@
 
 The hook runs in a context in which jobs take no virtual time and nothing is learned, and which adds up how
 long its jobs would take. The lengths of frames are known without their values, so the transfers follow.
+Faults are surprises, and play no part in it.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Work(Protocol):
 
         It is a prediction: the hook is gone through without learning, for the times of its jobs and the
         length of its reply. It takes jobs without variation and at the mean of the device's load, and frames
-        that have the link to themselves; that the client stays, and begins at once.
+        that have the link to themselves; that the client stays, and begins at once; and that no fault comes.
         """
 
 

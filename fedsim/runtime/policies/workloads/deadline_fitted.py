@@ -3,7 +3,8 @@
 Zhang et al.: TimelyFL: Heterogeneity-aware Asynchronous Federated Learning with Adaptive Partial Training,
 2023 (arXiv 2304.06947). There work is counted in epochs, here in mini-batches, so that it need not be whole
 epochs. A client that cannot do one epoch trains a part of the model there; here it does as many mini-batches
-as it can, at least ``min_steps``, with which it may be late.
+as it can, at least ``min_steps``, with which it may be late. Faults are surprises: clients predict without
+them, so one whose device is slow (``[[faults]]``) may be late too.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class DeadlineFittedConfig(Config):
     """What the work has to fit into."""
 
     deadline: PositiveSeconds = Field(examples=['"30 s"'])
-    """Time from the dispatch by which the reply is to arrive, as its client predicts it."""
+    """Time from the dispatch by which the reply is to arrive, as its client predicts it, without faults."""
     min_steps: Annotated[int, Field(ge=1, le=10**6)] = 1
     """Mini-batches that a client does in any case; never more than `training` says."""
 
