@@ -8,8 +8,8 @@ never by the order of events. A frame that is struck crosses the link as any oth
 - *delay*: it arrives later, while the link is free for others. While its client is away, this time stands
   still too, as all that comes from or goes to the client does.
 - *duplicate*: it arrives twice at the same instant; the second copy takes no time of the link.
-- *partition*: nothing passes. What is on its way when a partition begins is lost then, and what leaves while
-  it lasts is lost at the end of its way.
+- *partition*: nothing passes. What is on its way when a partition begins is lost then, unless it arrives at
+  this very instant, and what leaves while it lasts is lost at the end of its way.
 
 Crashes of clients are in :mod:`fedsim.runtime.clients.crashes`, slow devices in
 :mod:`fedsim.engine.slowdowns`, and attacks in :mod:`fedsim.runtime.clients.attacks`.
@@ -27,7 +27,16 @@ from typing import Any, cast
 
 import numpy as np
 
-from fedsim.clock import RecordKind, Trace, VirtualTimeLoop, call_after, now_ns, now_s, running_loop
+from fedsim.clock import (
+    EventClass,
+    RecordKind,
+    Trace,
+    VirtualTimeLoop,
+    call_after,
+    now_ns,
+    now_s,
+    running_loop,
+)
 from fedsim.clock.loop import to_ns
 from fedsim.network.base import Arrivals, Carrier, Departures, Listener, Parcel, Passage, has_timetable
 from fedsim.network.fault_settings import BaseFaultConfig
@@ -42,6 +51,9 @@ SPOILT = object()
 
 SPOILT_CAUSE = "the checksum of the link is wrong"
 """Why such a frame cannot be decoded."""
+
+LOSSES = ("partition", "loss")
+"""Faults that lose a frame at the end of its way; the first one that strikes it is the cause."""
 
 _WAYS = "down", "up"
 NEVER_NS = 2**61
@@ -76,12 +88,12 @@ class RunFault:
 
     def next_start_ns(self, after_ns: Any) -> Any:
         """Return when it begins next after instants, ns; not before :data:`NEVER_NS` if never."""
-        passed = np.maximum((after_ns - self._first_ns) // self._every_ns + 1, 0)
-        return self._first_ns + self._every_ns * passed
+        begun = (after_ns - self._first_ns) // self._every_ns + 1
+        return self._first_ns + self._every_ns * (begun * (begun > 0))
 
     def phase(self, at_ns: int) -> tuple[int | None, int]:
         """Return when it began, ns, None while it is not on; and when that changes next."""
-        next_ns = int(self.next_start_ns(at_ns))
+        next_ns: int = self.next_start_ns(at_ns)
         if not self.is_on(at_ns):
             return None, next_ns
         began_ns = next_ns - self._every_ns
@@ -115,16 +127,22 @@ class RunFault:
         config, clients = self.config, parcels.clients
         if not config.concerns(up):
             return False
-        struck = self.is_on(parcels.at_ns)
+        are_struck = self.is_on(parcels.at_ns)
         if config.kind == "partition":
-            struck |= self.next_start_ns(parcels.at_ns) <= arrived_ns
+            are_struck |= self.next_start_ns(parcels.at_ns) <= arrived_ns
         if self.members is not None:
-            struck = struck & self.members[clients]
-        (places,) = np.nonzero(struck)
+            are_struck = are_struck & self.members[clients]
+        (places,) = np.nonzero(are_struck)
         if config.probability is None or not len(places):
             return len(places) > 0
         frames = zip(clients[places].tolist(), parcels.dispatches[places].tolist(), repeat(0), strict=False)
         return min(self._keys[up].child(0, 0, 0).uniforms(frames)) <= config.probability
+
+
+def struck(faults: Sequence[RunFault], parcel: Parcel, at_ns: int) -> tuple[Counter[str], float]:
+    """Return how many faults of each kind strike a frame that leaves at an instant, ns, and its delay, s."""
+    those = [one.config for one in faults if one.strikes(parcel, at_ns)]
+    return Counter(one.kind for one in those), sum(one.delay or 0.0 for one in those)
 
 
 class FaultyCarrier:
@@ -141,21 +159,20 @@ class FaultyCarrier:
         self._faults = faults
         self._trace = trace
         self._partitions = [one for one in faults if one.config.kind == "partition"]
-        self._under_way: dict[_Struck, None] = {}  # those that a partition may cut off
-        self._timer: asyncio.TimerHandle | None = None
 
     def carry(self, parcel: Parcel, listener: Listener) -> Passage:
         """Start the transfer now."""
-        at_ns = now_ns()
-        struck = [one.config for one in self._faults if one.strikes(parcel, at_ns)]
-        may_be_cut_off = any(one.concerns(parcel) for one in self._partitions)
-        if not struck and not may_be_cut_off:
+        at_ns, cut_ns = now_ns(), NEVER_NS
+        kinds, delay_s = struck(self._faults, parcel, at_ns)
+        if not kinds["partition"]:  # else it is lost at the end of its way
+            begins_ns = (one.next_start_ns(at_ns) for one in self._partitions if one.concerns(parcel))
+            cut_ns = min(begins_ns, default=NEVER_NS)
+        if not kinds and cut_ns >= NEVER_NS:
             return self._carrier.carry(parcel, listener)
-        passage = _Struck(self, parcel, listener, struck)
+        passage = _Struck(self, parcel, listener, kinds, delay_s)
         passage.inner = self._carrier.carry(parcel, passage)
-        if may_be_cut_off:
-            self._under_way[passage] = None
-            self._watch()
+        if cut_ns < NEVER_NS:
+            passage.cut_off_at(cut_ns)
         return passage
 
     def arrivals(self, parcels: Departures, *, up: bool, all_at_once: bool, by_ns: int) -> Arrivals:
@@ -167,65 +184,36 @@ class FaultyCarrier:
             return found
         arrived_ns = np.empty(len(parcels.at_ns), np.int64)
         arrived_ns[found.place] = found.at_ns
-        struck = any(one.strikes_any(parcels, arrived_ns, up) for one in self._faults)
-        return Arrivals.of([]) if struck else found
+        is_struck = any(one.strikes_any(parcels, arrived_ns, up) for one in self._faults)
+        return Arrivals.of([]) if is_struck else found
 
     def record(self, parcel: Parcel, kind: str) -> None:
         """Record that a fault shows."""
         self._trace.record(FAULT, parcel.client, parcel.dispatch, parcel.sender >= 0, kind)
-
-    def ended(self, passage: _Struck) -> None:
-        """Forget a transfer."""
-        self._under_way.pop(passage, None)
-        if not self._under_way and self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _watch(self) -> None:
-        """Look at what is under way when the next partition begins."""
-        if self._timer is not None:
-            return
-        next_ns = min(int(one.next_start_ns(now_ns())) for one in self._partitions)
-        if next_ns < NEVER_NS:
-            loop = cast(VirtualTimeLoop, running_loop())  # by a time in s it could be a nanosecond off
-            self._timer = loop.call_at_ns(next_ns, self._cut)
-
-    def _cut(self) -> None:
-        """Partitions begin: what is under way there is lost."""
-        self._timer, at_ns = None, now_ns()
-        begins = [one for one in self._partitions if one.is_on(at_ns) and not one.is_on(at_ns - 1)]
-        for passage in list(self._under_way):
-            # What leaves at this very instant is lost at the end of its way, whichever event comes first.
-            if not passage.is_cut_off and any(one.strikes(passage.parcel, at_ns) for one in begins):
-                passage.cancel()
-                passage.lose("partition")
-        if self._under_way:
-            self._watch()
 
 
 class _Struck:
     """A transfer with faults: listens to the transfer of the other carrier, and is the passage of its own.
 
     Attributes:
-        parcel: What is carried.
         inner: The transfer of the other carrier.
     """
 
     inner: Passage
 
     def __init__(
-        self, carrier: FaultyCarrier, parcel: Parcel, listener: Listener, struck: Sequence[BaseFaultConfig]
+        self, carrier: FaultyCarrier, parcel: Parcel, listener: Listener, kinds: Counter[str], delay_s: float
     ) -> None:
-        self._carrier, self.parcel, self._listener = carrier, parcel, listener
-        self._struck = Counter[str](one.kind for one in struck)
-        self._left_s = sum(one.delay or 0.0 for one in struck)
+        self._carrier, self._parcel, self._listener = carrier, parcel, listener
+        self._kinds, self._left_s = kinds, delay_s
         self._timer: asyncio.TimerHandle | None = None  # while it is late
         self._is_late = False
+        self._cut: asyncio.TimerHandle | None = None
 
-    @property
-    def is_cut_off(self) -> bool:
-        """Whether it has left in a partition."""
-        return self._struck["partition"] > 0
+    def cut_off_at(self, at_ns: int) -> None:
+        """Lose it at an instant, ns, at which a partition begins, unless it has arrived until then."""
+        loop = cast(VirtualTimeLoop, running_loop())  # by a time in s it could be a nanosecond off
+        self._cut = loop.call_at_ns(at_ns, self._cut_off, event_class=EventClass.DEADLINE)
 
     def left(self) -> None:
         """Its last byte has left."""
@@ -233,11 +221,11 @@ class _Struck:
 
     def arrived(self, parcel: Parcel) -> None:
         """It has arrived, but for what faults do with it."""
-        for kind in ("partition", "loss"):
-            if self._struck[kind]:
-                self.lose(kind)
+        self._parcel = parcel
+        for kind in LOSSES:
+            if self._kinds[kind]:
+                self._lose(kind)
                 return
-        self.parcel = parcel
         if not self._left_s:
             self._arrive()
             return
@@ -247,32 +235,38 @@ class _Struck:
 
     def lost(self, cause: str) -> None:
         """The other carrier has lost it."""
-        self._carrier.ended(self)
+        self._end()
         self._listener.lost(cause)
 
-    def lose(self, kind: str) -> None:
-        """A fault loses it."""
-        self._carrier.ended(self)
-        self._carrier.record(self.parcel, kind)
-        self._listener.lost(kind)
-
     def _arrive(self) -> None:
-        self._timer, self._is_late = None, False
-        carrier, parcel = self._carrier, self.parcel
-        carrier.ended(self)
-        if self._struck["corrupt"]:
+        self._end()
+        carrier, parcel = self._carrier, self._parcel
+        if self._kinds["corrupt"]:
             carrier.record(parcel, "corrupt")
             parcel = parcel._replace(payload=SPOILT)
         self._listener.arrived(parcel)
-        for _ in range(self._struck["duplicate"]):
+        for _ in range(self._kinds["duplicate"]):
             carrier.record(parcel, "duplicate")
             self._listener.arrived(parcel)
 
+    def _cut_off(self) -> None:
+        self.cancel()
+        self._lose("partition")
+
+    def _lose(self, kind: str) -> None:
+        self._end()
+        self._carrier.record(self._parcel, kind)
+        self._listener.lost(kind)
+
+    def _end(self) -> None:
+        self._timer, self._is_late = None, False
+        if self._cut is not None:
+            self._cut.cancel()
+
     def cancel(self) -> None:
         """Cancel the transfer."""
-        self._carrier.ended(self)
         self.pause()
-        self._is_late = False
+        self._end()
         self.inner.cancel()
 
     def pause(self) -> None:

@@ -120,6 +120,23 @@ def test_what_is_late_is_cut_off_too() -> None:
     assert [record[-1] for record in records] == ["delay", "partition"]
 
 
+def test_what_arrives_as_a_partition_begins_has_arrived_also_after_a_pause() -> None:
+    ear = Ear()
+
+    async def main() -> None:
+        await sleep_for(3.0)
+        carrier = FaultyCarrier(Lone(), [fault(kind="partition", at="5 s")], Trace())
+        passage = carrier.carry(Parcel(0, -1, 8, "it"), ear)
+        await sleep_for(0.5)
+        passage.pause()
+        await sleep_for(0.5)
+        passage.resume()
+        await sleep_for(9.0)
+
+    clock.run(main())
+    assert ear.heard == [(5.0, "left", None), (5.0, "arrived", "it")]
+
+
 def test_faults_are_for_a_direction_for_clients_and_for_a_time() -> None:
     others = np.array([False, True])
     for spared in (

@@ -23,7 +23,7 @@ from fedsim.bus.ledger import Outcome
 from fedsim.clock import now_ns
 from fedsim.network import Parcel
 from fedsim.network.fault_settings import RetryConfig
-from fedsim.network.faults import SPOILT_CAUSE, RunFault
+from fedsim.network.faults import LOSSES, SPOILT_CAUSE, RunFault, struck
 from fedsim.wire import Packed
 
 
@@ -71,17 +71,15 @@ class FaultyFrames:
         """Let a frame go on now or later, or lose it, when it has been sent so often before."""
         header = frame.header
         parcel = Parcel(header.sender, header.receiver, 0, None, header.dispatch, attempt)
-        struck = [one.config for one in self._faults if one.strikes(parcel, now_ns())]
-        kinds = Counter[str](one.kind for one in struck)
-        delay_s = sum(one.delay or 0.0 for one in struck)
-        if delay_s and not (kinds["partition"] or kinds["loss"]):
+        kinds, delay_s = struck(self._faults, parcel, now_ns())
+        if delay_s and not any(kinds[kind] for kind in LOSSES):
             self._records.struck(header, "delay")
             self._wait(delay_s, lambda: self._go_on(frame, attempt, kinds))
         else:
             self._go_on(frame, attempt, kinds)
 
     def _go_on(self, frame: ExposedFrame, attempt: int, kinds: Counter[str]) -> None:
-        kind = next((kind for kind in ("partition", "loss", "corrupt") if kinds[kind]), None)
+        kind = next((kind for kind in (*LOSSES, "corrupt") if kinds[kind]), None)
         if kind is None:
             frame.arrive(kinds["duplicate"])
             return

@@ -36,9 +36,7 @@ class Crashes:
     def _next_ns(fault: RunFault, client: int, after_ns: int) -> int:
         if not fault.is_for(client) or fault.config.probability == 0:
             return NEVER_NS
-        at_ns = int(fault.next_start_ns(after_ns))
-        while at_ns < NEVER_NS:
-            if fault.strikes_client(client, at_ns):
-                return at_ns
-            at_ns = int(fault.next_start_ns(at_ns))
-        return NEVER_NS
+        at_ns: int = fault.next_start_ns(after_ns)
+        while at_ns < NEVER_NS and not fault.strikes_client(client, at_ns):
+            at_ns = fault.next_start_ns(at_ns)
+        return min(at_ns, NEVER_NS)
