@@ -93,15 +93,13 @@ def random_scenario(seed: int, algorithm: str = "") -> RandomScenario:
     if dice.child("codec").chance(0.3):
         scenario["codec"] = _codec(dice.child("codecs"), algorithm)
     if dice.child("faulty").chance(0.3):
-        labels = [one["name"] for one in fleet if "name" in one]
-        scenario["faults"] = _faults(dice.child("faults"), labels)
+        labels, of_faults = [one["name"] for one in fleet], dice.child("faults")
+        scenario["faults"] = [_fault(of_faults, labels) for _ in range(of_faults.whole(1, 3))]
         if algorithm not in WITHOUT_COHORT and dice.child("attack").chance(0.3):
             scenario["faults"].append(_attack(dice.child("attacks"), data_name, labels))
         if any(one["kind"] in ("loss", "corrupt", "partition") for one in scenario["faults"]):
-            retry = {
-                "times": dice.child("times").whole(1, 3),
-                "after": dice.child("after").pick("100 ms", "3 s"),
-            }
+            after = dice.child("after").pick("100 ms", "3 s")
+            retry = {"times": dice.child("times").whole(1, 3), "after": after}
             scenario["participation"] |= dice.child("retry").some(0.8, retry=retry)
     if dice.child("crashing").chance(0.2):
         scenario.setdefault("faults", []).append(_crash(dice.child("crash")))
@@ -411,32 +409,33 @@ def _codec(dice: Dice, algorithm: str) -> Table:
     }
 
 
-def _faults(dice: Dice, groups: Sequence[str]) -> list[Table]:
-    faults = list[Table]()
-    for _ in range(dice.whole(1, 3)):
-        kind = dice.pick("loss", "duplicate", "delay", "corrupt", "partition", "crash", "slow")
-        if kind == "crash":
-            faults.append(_crash(dice))
-            continue
-        if kind == "slow":
-            one: Table = {"kind": kind, "factor": dice.pick(1.5, 4, 100)}
-            one |= dice.some(0.7, at=dice.pick("30 ms", "2 s"))
+def _fault(dice: Dice, groups: Sequence[str]) -> Table:
+    kind = dice.pick("loss", "duplicate", "delay", "corrupt", "partition", "crash", "slow")
+    fault: Table = {"kind": kind}
+    match kind:
+        case "crash":
+            return _crash(dice)
+        case "slow":
+            fault |= {"factor": dice.pick(1.5, 4, 100)} | dice.some(0.7, at=dice.pick("30 ms", "2 s"))
             if dice.chance(0.6):
-                one |= {"for": dice.pick("100 ms", "700 ms"), "every": dice.pick("1 s", "1 min")}
-            one |= dice.pick({}, {"probability": 0.0}, {"probability": 0.3})
-            one |= dice.some(0.3, groups=[dice.pick(*groups)]) if groups else {}
-            faults.append(one)
-            continue
-        one = dict[str, Any](kind=kind) | dice.some(0.4, direction=dice.pick("up", "down"))
-        if kind != "partition":
-            one["probability"] = dice.pick(0.0, 0.1, 0.3, 1.0)
-        one |= {"delay": dice.pick("1 ms", "300 ms", "10 s")} if kind == "delay" else {}
-        one |= dice.some(0.3, groups=[dice.pick(*groups)]) if groups else {}
-        if kind == "partition" or dice.chance(0.3):
-            one |= {"at": dice.pick("0 s", "100 ms", "3 s"), "for": dice.pick("50 ms", "1 s")}
-            one |= dice.some(0.5, every=dice.pick("2 s", "1 min"))
-        faults.append(one)
-    return faults
+                fault |= {"for": dice.pick("100 ms", "700 ms"), "every": dice.pick("1 s", "1 min")}
+            fault |= dice.pick({}, {"probability": 0.0}, {"probability": 0.3})
+            return fault | _some_of(dice, groups)
+        case _:
+            fault |= dice.some(0.4, direction=dice.pick("up", "down"))
+            if kind != "partition":
+                fault["probability"] = dice.pick(0.0, 0.1, 0.3, 1.0)
+            if kind == "delay":
+                fault["delay"] = dice.pick("1 ms", "300 ms", "10 s")
+            fault |= _some_of(dice, groups)
+            if kind == "partition" or dice.chance(0.3):
+                fault |= {"at": dice.pick("0 s", "100 ms", "3 s"), "for": dice.pick("50 ms", "1 s")}
+                fault |= dice.some(0.5, every=dice.pick("2 s", "1 min"))
+            return fault
+
+
+def _some_of(dice: Dice, groups: Sequence[str]) -> Table:
+    return dice.some(0.3, groups=[dice.pick(*groups)])
 
 
 def _attack(dice: Dice, data_name: str, groups: Sequence[str]) -> Table:
@@ -450,7 +449,7 @@ def _attack(dice: Dice, data_name: str, groups: Sequence[str]) -> Table:
         settings["label_flip"] = {}
     kind = dice.pick(*settings)
     attack = {"kind": kind, "share": dice.pick(0.0, 0.3, 0.5, 1.0)} | settings[kind]
-    return attack | (dice.some(0.3, groups=[dice.pick(*groups)]) if groups else {})
+    return attack | _some_of(dice, groups)
 
 
 def _aggregation(dice: Dice) -> Any:
