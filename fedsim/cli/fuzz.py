@@ -57,11 +57,8 @@ def fuzz(
             for scenario, verdict in processes.verdicts(scenarios):
                 summary.add(verdict)
                 if verdict.faults:
-                    say(
-                        "\n".join(
-                            [f"{scenario.name} failed:", *(indent(one, "  ") for one in verdict.faults)]
-                        )
-                    )
+                    say(f"{scenario.name} failed:")
+                    say(indent("\n".join(verdict.faults), "  "))
                     if summary.is_new(verdict) and scenario_file is None:
                         _shrink(scenario, verdict, processes)
                 if monotonic() >= next_s:
@@ -76,6 +73,8 @@ def fuzz(
     summary.show()
     if summary.ends["failed"]:
         raise Exit(FAILED)
+    if summary.ends["refused"] == summary.ends.total():
+        raise UserError("all scenarios were refused, and nothing was tested: the reasons are above")
 
 
 class _Summary:

@@ -131,6 +131,16 @@ def test_values_and_the_algorithm_are_those_of_every_scenario(
     assert seen == [("ditto", 0.5)] * 3 + [("fedprox", 0.25)]
 
 
+def test_a_plugin_that_no_scenario_suits_is_a_mistake(
+    call: Call, examining: Callable[[Look], list[str]]
+) -> None:
+    examining(lambda scenario: Verdict("refused", why="no pacing is called 'lab.mine'"))
+    result = call("fuzz", "--seeds", "0-2", "--set", "participation.pacing=lab.mine")
+    assert result.exit_code == 2
+    assert result.stdout.startswith("3 refused: no pacing is called 'lab.mine'\n")
+    assert "fedsim: all scenarios were refused, and nothing was tested" in result.stderr
+
+
 def test_a_file_that_a_run_refuses_is_a_mistake(call: Call, examining: Callable[[Look], list[str]]) -> None:
     examining(lambda scenario: Verdict("refused", why="tiny: no client has samples"))
     result = call("fuzz", "tiny.toml")
