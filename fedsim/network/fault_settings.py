@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import inf
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, ValidationInfo, create_model, field_validator
 
@@ -11,27 +11,17 @@ from fedsim.config import AsTuple, Config, fault
 from fedsim.ranges import Share
 from fedsim.units import PositiveSeconds, Seconds
 
-Kind = Literal[
-    "loss",
-    "duplicate",
-    "delay",
-    "corrupt",
-    "partition",
-    "crash",
-    "slow",
-    "sign_flip",
-    "scale",
-    "noise",
-    "constant",
-    "label_flip",
-]
-FATAL: frozenset[str] = frozenset({"loss", "corrupt", "partition"})
-"""Faults after which a message does not arrive."""
+FrameFault = Literal["loss", "duplicate", "delay", "corrupt", "partition"]
+Attack = Literal["sign_flip", "scale", "noise", "constant", "label_flip"]
+Kind = Literal[FrameFault, "crash", "slow", Attack]
 
-OF_FRAMES: frozenset[str] = FATAL | {"duplicate", "delay"}
+OF_FRAMES: frozenset[str] = frozenset(get_args(FrameFault))
 """Faults of frames; the others are of clients."""
 
-ATTACKS: frozenset[str] = frozenset({"sign_flip", "scale", "noise", "constant", "label_flip"})
+FATAL: frozenset[str] = OF_FRAMES - {"duplicate", "delay"}
+"""Faults after which a message does not arrive."""
+
+ATTACKS: frozenset[str] = frozenset(get_args(Attack))
 """Faults of clients that send something else than their work, or learn from wrong labels."""
 
 LEAST_STRUCK = 0.001
