@@ -173,3 +173,24 @@ def test_a_line_of_the_log_too_few_is_noticed(eventful: RunFolder, event: str) -
     changed = deepcopy(eventful)
     changed.log.remove(next(line for line in changed.log if line["event"] == event))
     assert faults_of(changed)
+
+
+def test_levels_of_batteries_are_noticed(tmp_path: Path) -> None:
+    battery = {"capacity": "6 J", "floor": 0.0, "charge_power": "1 W", "plugged": "away"}
+    phones = EVENTFUL["fleet"][1] | {"transmit_power": "2 W", "drop_out": "0 /s", "battery": battery}
+    tables = EVENTFUL | {"fleet": [EVENTFUL["fleet"][0], phones]}
+    assert run(RandomScenario(tables), tmp_path / "run", {}, verify=True) == ("finished", "")
+    folder = RunFolder.read(tmp_path / "run")
+    assert faults_of(folder) == []
+    assert {record["cause"] for record in folder.records if record["kind"] == "abandon"} >= {"battery empty"}
+    first = next(place for place, record in enumerate(folder.records) if record["kind"] == "battery")
+    changed = deepcopy(folder)
+    del changed.records[first]
+    assert any("0 levels of the battery" in fault for fault in faults_of(changed))
+    empty = deepcopy(folder)
+    for record in empty.records:
+        record |= {"level_j": 1.0} if record["kind"] == "battery" else {}
+    assert any("ran empty with 1.0 J" in fault for fault in faults_of(empty))
+    full = deepcopy(folder)
+    full.tables["clients"][0]["battery_level"] = 0.5
+    assert any("the level of the battery of client 0" in fault for fault in faults_of(full))

@@ -66,6 +66,10 @@ CAME: dict[str, tuple[list[Row], Row]] = {
     "a device was slow at work": ([asked(), struck(1, "slow")], {}),
     "a client crashed at work": ([asked(), struck(1, "crash")], {}),
     "a client lost its state in a crash": ([asked(), *replied(2), struck(3, "crash")], FORGETS),
+    "a battery ran empty at work": (
+        [asked(), at(1, "abandon", client=0, dispatch=0, cause="battery empty")],
+        {},
+    ),
     "a client dropped out": ([asked(), at(1, "abandon", client=0, dispatch=0, cause="dropped out")], {}),
     "a client left during a transfer": ([asked(), sent(0), at(1, "leave", client=0, policy="resume")], {}),
     "a transfer began anew on a return": (

@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import parquet
 
 from fedsim.errors import FileError, OutputError, RunError, ScenarioError
 from fedsim.report import atomic_folder, continued_runs
@@ -45,6 +46,16 @@ def test_an_extended_run_is_the_longer_run(tiny: dict[str, Any], tmp_path: Path)
     for name in ("scenario.toml", "log.jsonl", "rounds.parquet", "dispatches.parquet"):
         assert (short / name).read_bytes() == (whole / name).read_bytes()
     assert hashes(extend(short, 6))[2] == 6
+
+
+def test_batteries_are_as_they_were_where_a_run_goes_on(tiny: dict[str, Any], tmp_path: Path) -> None:
+    battery = {"capacity": "1 J", "level": 0.3, "floor": 0.1, "charge_power": "50 mW", "plugged": "always"}
+    changes: dict[str, Any] = {"fleet__0__battery": battery, "fleet__0__compute_power": "2 W"}
+    whole = run(tiny, tmp_path / "whole", run__rounds=5, **changes)
+    short = extend(run(tiny, tmp_path / "short", run__rounds=3, **changes), 5)
+    assert hashes(short) == hashes(whole)
+    assert (short / "clients.parquet").read_bytes() == (whole / "clients.parquet").read_bytes()
+    assert len(set(parquet.read_table(whole / "clients.parquet")["battery_level"].to_pylist())) > 1
 
 
 def test_without_checkpoints_the_run_begins_anew(tiny: dict[str, Any], tmp_path: Path) -> None:

@@ -178,6 +178,7 @@ def test_an_accuracy_that_is_never_measured(changes: Any, fault: str, world: Any
         ({"of": "global", "simulated": "1 s"}, "of says which accuracy"),
         ({"accuracy": 1.2}, "accuracy"),
         ({"bytes": 5}, "has no unit"),
+        ({"joules": "0 J"}, "energy above zero"),
         ({"simulated": "0 s"}, "simulated"),
     ],
 )
@@ -188,6 +189,6 @@ def test_budgets_that_say_nothing(budgets: Any, why: str) -> None:
 
 def test_budgets_in_words() -> None:
     assert (
-        until(accuracy=0.7, simulated="2 h", bytes="1 GB").text
-        == "accuracy 0.7 (personal_mean) or 2 h or 1 GB"
+        until(accuracy=0.7, simulated="2 h", bytes="1 GB", joules="3 Wh").text
+        == "accuracy 0.7 (personal_mean) or 2 h or 1 GB or 10800 J"
     )

@@ -15,7 +15,7 @@ from fedsim.algorithms.base import Exchange, Predictor
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.errors import RunError
-from fedsim.fleet import Fleet
+from fedsim.fleet import Fleet, GroupConfig, ServerConfig, build_fleet
 from fedsim.network.fault_settings import FaultConfig
 from fedsim.params import Model
 from fedsim.runtime.clients.held import Held
@@ -139,6 +139,10 @@ def test_presence_of_the_scenario_plays_no_part(world: Any) -> None:
     away = replace(parts, fleet=Fleet(fleet.groups, fleet.server, fleet.server_model, cast(Any, never)))
     assert unused(parts) is None
     assert "availability" in str(unused(away))
+    group = GroupConfig.model_validate({"count": 3, "battery": {"capacity": "1 kJ"}})
+    assert "battery of [[fleet]]" in str(
+        unused(replace(parts, fleet=build_fleet([group], ServerConfig(), parts.key)))
+    )
     result, sockets = over_http(lambda: away, ["0-2"])
     assert [row.merged for row in result.rounds] == [3]
     assert len(sockets.log.of("real time")) == 1
