@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from math import ceil
+from math import ceil, inf
 from time import perf_counter
 from typing import Any, TypeAlias
 
@@ -25,6 +25,7 @@ from fedsim.engine.worker_state import Resources
 from fedsim.params import Array
 from fedsim.report import number_format
 from fedsim.report.text_table import TextTable
+from fedsim.runtime.budget import UntilConfig
 from fedsim.runtime.parts import EvaluationConfig, Parts
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult, kinds_of, run
@@ -237,7 +238,9 @@ def rehearse(parts: Parts) -> Rehearsal:
     executor = JobRecorder(null(null.Config()))
     rounds = min(ROUNDS, parts.num_rounds)
     marks = [(-1, perf_counter(), Work())]
-    trace = Trace(keep=True)
+    trace, until = Trace(keep=True), None
+    if parts.until is not None and parts.until.joules is not None:  # energy is metered, and ends nothing
+        until = UntilConfig.model_construct(joules=inf)
     result = run(
         replace(
             parts,
@@ -247,7 +250,7 @@ def rehearse(parts: Parts) -> Rehearsal:
             codec=parts.codec.at_longest(),
             faults=(),
             retry=None,
-            until=None,
+            until=until,
             evaluation=EvaluationConfig(every=0, clients=1),
         ),
         trace=trace,

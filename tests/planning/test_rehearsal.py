@@ -6,7 +6,10 @@ import pytest
 from fedsim.algorithms.base import Setting
 from fedsim.algorithms.fedavg import FedAvg
 from fedsim.errors import Fault, UserError
+from fedsim.fleet import GroupConfig, ServerConfig, build_fleet
 from fedsim.planning.rehearsal import rehearse
+from fedsim.rng import Key
+from fedsim.runtime.budget import UntilConfig
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
 from fedsim.runtime.run import run
@@ -54,6 +57,19 @@ def test_rounds_at_an_interval_do_not_follow_at_once(make_parts: Callable[..., P
     rehearsal, real = rehearse(make_parts(rounds=5, pacing=pacing)), run(make_parts(rounds=5, pacing=pacing))
     assert real.simulated_s > 4 * 3600
     assert rehearsal.simulated_s == pytest.approx(real.simulated_s, abs=0.01)
+
+
+def test_a_budget_of_energy_ends_as_many_rounds_as_it_lasts_for(make_parts: Callable[..., Parts]) -> None:
+    group = GroupConfig.model_validate(
+        {"count": 4, "device": "high", "model": "linear", "compute_power": "2 W"}
+    )
+    fleet = build_fleet([group], ServerConfig(), Key.root(0), default_model="linear")
+    without_end = make_parts(rounds=1, fleet=fleet, until=UntilConfig.model_validate({"joules": "1 GJ"}))
+    each_j = run(without_end).spent_j
+    assert each_j is not None
+    until = UntilConfig.model_validate({"joules": f"{4.5 * each_j} J"})
+    parts = make_parts(rounds=None, fleet=fleet, until=until)
+    assert rehearse(parts).planned == run(parts).num_rounds == 5
 
 
 def test_frames_are_told_by_exchange_kind_and_way(make_parts: Callable[..., Parts]) -> None:

@@ -355,7 +355,8 @@ class Meter:
         dispatches: Sequence[int],
     ) -> None:
         for client in clients:
-            self._changed_by(at_ns, client)
+            if (one := self._clients.get(client)) is not None and one.phases:
+                self._changed_by(at_ns, client)
 
 
 def _after_ns(at_ns: int, seconds: float) -> int:
