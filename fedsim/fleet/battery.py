@@ -4,10 +4,11 @@ A group without a battery has its energy from the grid. What devices draw is in 
 :mod:`fedsim.runtime.clients.batteries` subtracts it while a run goes on.
 """
 
-from __future__ import annotations
-
 # The base of a kind of plugin may be abstract: it is only compared with, never made.
 # mypy: disable-error-code="type-abstract"
+
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
@@ -30,8 +31,6 @@ _CHARGE = Spread("power")
 WITH_AVAILABILITY = ("available", "away")
 """Words for a battery that is charged while its client is there, or while it is away."""
 
-_PAIR = "charge_power and plugged"
-
 
 class PluggedChoice(NamedChoice):
     """When devices are plugged in: a model of availability."""
@@ -40,7 +39,7 @@ class PluggedChoice(NamedChoice):
         "availability model",
         "fedsim.fleet.availability",
         AvailabilityPlugin,
-        elsewhere={"never": f"leave out {_PAIR}"},
+        elsewhere={"never": "leave out charge_power and plugged"},
     )
 
 
@@ -71,10 +70,11 @@ class BatteryConfig(Config):
     @model_validator(mode="after")
     def _is_charged(self) -> Self:
         if (self.charge_power is None) != (self.plugged is None):
-            given, other = ("plugged", "charge_power") if self.charge_power is None else _PAIR.split(" and ")
+            given, other, example = "charge_power", "plugged", 'plugged = "away"'
+            if self.charge_power is None:
+                given, other, example = other, given, 'charge_power = "7 W"'
             problem = f"{given} is given without {other}, so nothing is ever charged"
-            mend = 'plugged = "away"' if given == "charge_power" else 'charge_power = "7 W"'
-            raise fault(problem, f"add {mend}, say, or leave {given} out")
+            raise fault(problem, f"add {example}, say, or leave {given} out")
         return self
 
     def draw(self, num: int, key: Key) -> Batteries:

@@ -3,9 +3,9 @@
 Clients are numbered through the groups in order. A quantity that is the same throughout a group is kept once,
 exactly; one that is drawn is kept as a float32 for each client, whose seven digits are more than any device
 model deserves and hide the last bits in which processors differ. A link that follows a trace is two numbers
-more (:mod:`fedsim.network.link_traces`). So a client costs 72 bytes at most, and becomes a
-:class:`Device` only when asked for. :attr:`Fleet.availability` says when clients are there, as a function of
-client and time.
+more (:mod:`fedsim.network.link_traces`), and a battery is three (:mod:`fedsim.fleet.battery`). So a client
+costs 84 bytes at most, and becomes a :class:`Device` only when asked for. :attr:`Fleet.availability` says
+when clients are there, as a function of client and time.
 """
 
 from __future__ import annotations

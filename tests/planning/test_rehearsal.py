@@ -64,7 +64,7 @@ def test_a_budget_of_energy_ends_as_many_rounds_as_it_lasts_for(make_parts: Call
         {"count": 4, "device": "high", "model": "linear", "compute_power": "2 W"}
     )
     fleet = build_fleet([group], ServerConfig(), Key.root(0), default_model="linear")
-    without_end = make_parts(rounds=1, fleet=fleet, until=UntilConfig.model_validate({"joules": "1 GJ"}))
+    without_end = make_parts(rounds=1, fleet=fleet, until=UntilConfig.model_validate({"joules": "1000 MJ"}))
     each_j = run(without_end).spent_j
     assert each_j is not None
     until = UntilConfig.model_validate({"joules": f"{4.5 * each_j} J"})

@@ -275,7 +275,8 @@ def test_a_budget_of_energy_is_met_to_the_nanosecond(scenario: Any, budget_j: in
 
 @given(scenarios())
 def test_a_battery_that_is_large_enough_changes_nothing_but_its_own_records(scenario: Any) -> None:
-    _, result, trace = done(scenario, {"fleet.0.battery": {"capacity": "1 MJ"}})
+    without_end = {"fleet.0.battery": {"capacity": "1 MJ"}, "run.until": {"joules": "1 MJ"}}
+    _, result, trace = done(scenario, without_end | {"fleet.0.compute_power": "1 W"})
     _, plain, without = done(scenario)
     assert [record for record in trace if record[1] != "battery"] == without
     assert result.model_hash == plain.model_hash
