@@ -1,7 +1,7 @@
 """The fluid network: the time of a flow's event, and agreement with queueing theory.
 
 1. An event of a flow (it begins, or it ends) with 100,000 others under way, against one ``await sleep`` with
-   as many tasks asleep.
+   as many tasks asleep; and with these flows in 1,000 cells, of which some are full, against those without.
 2. Mean sojourn of 200,000 flows against M/M/1 processor sharing, and against M/M/4, where equal caps make
    four servers of the link.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,11 +22,12 @@ from bench_loop import tasks_s
 from fedsim import clock
 from fedsim.clock import call_after, now_s
 from fedsim.network import Links, Parcel
+from fedsim.network.cells import SharedLinks
 from fedsim.network.fluid import PLUGIN as FLUID
 from fedsim.params import Array
 from fedsim.rng import Key
 
-MAX_RATIO, MAX_ERROR = 3.0, 0.02
+MAX_RATIO, MAX_CELLS_RATIO, MAX_ERROR = 3.0, 3.0, 0.02
 KEY = Key.root(0).child("bench_network")
 MM1_S = 1 / (1.0 - 0.7)
 """Mean sojourn in M/M/1 processor sharing, 0.7 arrivals for 1 service a second."""
@@ -44,14 +46,24 @@ def star(num_clients: int, server_bps: float, client_bps: float | Array, latency
     return Links(clients, clients, np.full(num_clients, latency_s), server_bps, server_bps, 0.0)
 
 
-def flow_event_s(concurrent: int, events: int) -> float:
-    """Return the processor time of a flow's event while as many flows begin as end; most are capped."""
+def flow_event_s(concurrent: int, events: int, num_cells: int = 0) -> float:
+    """Return the processor time of a flow's event while as many flows begin as end; most are capped.
+
+    Cells have as many clients each, and together as much capacity as the server.
+    """
     generator = KEY.child("cost").numpy()
     caps_bps = 20e6 * generator.lognormal(0.0, 0.8, concurrent)
     sizes = generator.exponential(1e7, 4096).astype(int).tolist()
 
+    server_bps = 0.6 * float(caps_bps.sum())
+    links = star(concurrent, server_bps, caps_bps, 0.01)
+    if num_cells:
+        of = (np.arange(concurrent) % num_cells).astype(np.int32)
+        names = [str(number) for number in range(num_cells)]
+        links = replace(links, shared_down=SharedLinks(of, [server_bps / num_cells] * num_cells, names))
+
     async def run_flows() -> float:
-        carrier = FLUID(FLUID.Config()).carrier(star(concurrent, 0.6 * caps_bps.sum(), caps_bps, 0.01))
+        carrier = FLUID(FLUID.Config()).carrier(links)
         done = asyncio.get_running_loop().create_future()
         ended = 0
 
@@ -113,6 +125,7 @@ def measure(bench: Bench) -> None:
         {
             "flow among 100,000": lambda: flow_event_s(100_000, 100_000),
             "sleep among 100,000": lambda: sleep_event_s(100_000, 3),
+            "flow among 100,000 in cells": lambda: flow_event_s(100_000, 100_000, 1_000),
             "flow among 1,000": lambda: flow_event_s(1_000, 100_000),
             "sleep among 1,000": lambda: sleep_event_s(1_000, 100),
         }
@@ -122,6 +135,8 @@ def measure(bench: Bench) -> None:
     for among, limit in (("among 100,000", MAX_RATIO), ("among 1,000", None)):
         flows_s, sleeps_s = times[f"flow {among}"], times[f"sleep {among}"]
         bench.ratio(f"flow / sleep {among}", flows_s, sleeps_s, at_most=limit)
+    cells_s, flows_s = times["flow among 100,000 in cells"], times["flow among 100,000"]
+    bench.ratio("in 1,000 cells / without", cells_s, flows_s, at_most=MAX_CELLS_RATIO)
 
     flows = bench.options.flows
     queues = (

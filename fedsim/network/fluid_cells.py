@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from fedsim.network.base import PerClient, TraceOf
 from fedsim.network.capacity_audit import Link, LoadCheck
 from fedsim.network.capacity_trace import Capacity
-from fedsim.network.cells import NO_CELL, SharedLinks
+from fedsim.network.cells import NO_CELL, SharedLinks, mean_bps
 from fedsim.network.fluid_server_link import FluidPassage, ServerLink
 from fedsim.network.max_min_tree import MaxMinTree
 
@@ -35,18 +35,19 @@ class CellServerLink(ServerLink):
         super().__init__(capacity, link_bps, trace_of, check)
         self._star = tree_of(self._star.capacity_bps, shared)
         self._shared = shared
-        self._flows_in = Counter[int]()
-        self._steps: dict[int, asyncio.TimerHandle] = {}  # of traces of cells that have flows
+        self._traces = {cell: rate for cell, rate in enumerate(shared.rates) if isinstance(rate, Capacity)}
+        # Of cells that follow traces and have flows: how many, and when the trace steps.
+        self._num_flows = Counter[int]()
+        self._steps: dict[int, asyncio.TimerHandle] = {}
 
     def join(self, flow: FluidPassage, bits: float) -> None:
         """Start a flow."""
         flow.cell = cell = self._shared.of.item(flow.client)
-        self._flows_in[cell] += 1
         super().join(flow, bits)
-        if cell != NO_CELL and self._flows_in[cell] == 1:
-            rate = self._shared.rates[cell]
-            if isinstance(rate, Capacity):
-                self._follow_cell(cell, rate)
+        if (trace := self._traces.get(cell)) is not None:
+            self._num_flows[cell] += 1
+            if self._num_flows[cell] == 1:
+                self._follow_cell(cell, trace)
 
     def _follow_cell(self, cell: int, trace: Capacity) -> None:
         """Take the capacity of a busy cell from its trace, now and whenever that steps."""
@@ -59,9 +60,10 @@ class CellServerLink(ServerLink):
 
     def _forget(self, flow: FluidPassage) -> None:
         super()._forget(flow)
-        self._flows_in[flow.cell] -= 1
-        if not self._flows_in[flow.cell] and (timer := self._steps.pop(flow.cell, None)) is not None:
-            timer.cancel()
+        if (cell := flow.cell) in self._traces:
+            self._num_flows[cell] -= 1
+            if not self._num_flows[cell] and (timer := self._steps.pop(cell, None)) is not None:
+                timer.cancel()
 
     def _loads(self, flows: Sequence[FluidPassage], now_s: float, now_ns: int) -> list[Link]:
         in_cells: dict[int, list[FluidPassage]] = {}
@@ -70,10 +72,9 @@ class CellServerLink(ServerLink):
                 in_cells.setdefault(flow.cell, []).append(flow)
         links = super()._loads(flows, now_s, now_ns)
         for cell, its in in_cells.items():
-            rate = self._shared.rates[cell]
-            trace, bps = (rate, 0.0) if isinstance(rate, Capacity) else (None, rate)
+            trace, rate = self._traces.get(cell), self._shared.rates[cell]
             name = f"the link of cell {self._shared.names[cell]}"
-            links.append(self._load(name, bps, trace, its, now_s, now_ns))
+            links.append(self._load(name, mean_bps(rate), trace, its, now_s, now_ns))
         return links
 
 

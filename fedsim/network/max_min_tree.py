@@ -90,7 +90,7 @@ class _Cell(MaxMinStar):
         return self._server_bps
 
     def _fair_bps(self) -> float:
-        self._own_bps = own_bps = super()._fair_bps()
+        self._own_bps = own_bps = fair_bps(self._spare_units, self._num_sharing)
         taken_units = self._capacity_units - self._spare_units
         self._server_bps = level_bps = fair_bps(
             self._spare_beside - taken_units, self._num_beside + self._num_sharing
@@ -256,9 +256,10 @@ class MaxMinTree:
             end_s, number = self._next()
             if number is None or end_s > by_s:
                 break
-            cell = self._change(number)
-            flows += cell.take_ended(by_s)
-            self._note_next(cell)
+            flows += self._change(number).take_ended(by_s)
+            # Nothing else of it ends now, and when the next flow does is known once it is settled again.
+            self._ends.put(number, math.inf)
+            self._reaches.put(number, math.inf)
         if len(flows) > 1:
             flows.sort(key=BY_ORDER)
         return flows
@@ -278,14 +279,12 @@ class MaxMinTree:
 
     def _next(self) -> tuple[float, int | None]:
         """Return when the next flow ends, and its cell."""
-        # The heaps say which cells may have it; the instant is that by which the cell takes its flows out.
-        best: tuple[float, int | None] = math.inf, None
-        for heap in (self._ends, self._reaches):
-            if (number := heap.top()[1]) is not None:
-                end_s = self._synced(number).first_s()
-                if end_s < best[0]:
-                    best = end_s, number
-        return best
+        # The heaps say which cell it is. The instant is the one by which the cell takes its flows out.
+        (end_s, first), (reach_bits, reaching) = self._ends.top(), self._reaches.top()
+        missing_bits = reach_bits - self._virtual_bits
+        if missing_bits <= 0 or missing_bits < (end_s - self.now_s) * self._theta_bps:
+            first = reaching
+        return (math.inf, None) if first is None else (self._synced(first).first_s(), first)
 
     # ---- the two kinds of cell
 
@@ -298,35 +297,36 @@ class MaxMinTree:
         further. Rounding may not lower it meanwhile, so this ends.
         """
         for number in self._changed:
-            self._settle_down(number)
+            self._settle_down(self._cells[number])
         self._changed.clear()
         theta_bps = fair_bps(self._spare_units, self._num_sharing)
         while (top := self._falls.top())[1] is not None and -top[0] > theta_bps:
-            theta_bps = max(theta_bps, self._settle_down(top[1]))
+            theta_bps = max(theta_bps, self._settle_down(self._synced(top[1])))
         while (top := self._rises.top())[1] is not None and top[0] <= theta_bps:
-            theta_bps = max(theta_bps, self._settle(top[1], theta_bps))
+            theta_bps = max(theta_bps, self._settle(self._synced(top[1]), theta_bps))
         self._theta_bps = theta_bps if self._num_sharing else math.inf
         self._is_solved = True
 
-    def _settle_down(self, number: int) -> float:
+    def _settle_down(self, cell: _Cell) -> float:
         """Settle a cell, but not below where another one would have to be settled first."""
-        self._falls.put(number, math.inf)
+        self._falls.put(cell.number, math.inf)
         least_bps = -self._falls.top()[0]
-        return self._settle(number, math.nextafter(least_bps, -math.inf))
+        return self._settle(cell, math.nextafter(least_bps, -math.inf))
 
-    def _settle(self, number: int, floor_bps: float) -> float:
+    def _settle(self, cell: _Cell, floor_bps: float) -> float:
         """Settle a cell, count it anew, and return the server's level."""
-        cell = self._synced(number)
         self._spare_units += cell.taken_units
         self._num_sharing -= cell.num_at_server
         server_bps = cell.settle(self._spare_units, self._num_sharing, floor_bps, self._virtual_bits)
         self._spare_units -= cell.taken_units
         self._num_sharing += cell.num_at_server
         least_bps, most_bps = cell.bounds_bps()
-        self._falls.put(number, -least_bps)
-        self._rises.put(number, most_bps)
+        self._falls.put(cell.number, -least_bps)
+        self._rises.put(cell.number, most_bps)
         self._note_next(cell)
-        # They differ by rounding; the cell took itself for open or full by the first.
+        if cell.is_open:
+            return server_bps
+        # They differ by rounding; the cell takes itself for full by the first.
         return max(server_bps, fair_bps(self._spare_units, self._num_sharing))
 
     def _note_next(self, cell: _Cell) -> None:
