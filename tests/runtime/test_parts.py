@@ -1,4 +1,5 @@
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.errors import UserError
 from fedsim.fleet import Fleet, GroupConfig, ServerConfig, build_fleet
+from fedsim.network.cells import Cells
 from fedsim.network.fluid import PLUGIN as FLUID
 from fedsim.rng import Key
 
@@ -98,3 +100,22 @@ def test_links_that_follow_traces_need_a_network_that_does(world: Any, tmp_path:
     ):
         world.make_parts(world.Scripted(), fleet=fleet)
     world.make_parts(world.Scripted(), fleet=fleet, network=FLUID(FLUID.Config()))
+
+
+def test_cells_are_on_the_way_to_the_server_where_the_network_has_them(world: Any) -> None:
+    of = np.array([0, -1, 0], np.int32)
+    cells = Cells(["A"], of, up=[2e3], down=[inf], latency_s=[0.5])
+    with pytest.raises(
+        UserError, match=r"clients share links of cells, and in network model .* they share none"
+    ):
+        world.make_parts(world.Scripted(), cells=cells)
+    plain = world.make_parts(world.Scripted(), network=FLUID(FLUID.Config()))
+    parts = replace(plain, cells=cells)
+    links, before = parts.links(), plain.links()
+    assert [links.egress_bps(client) for client in range(3)] == [2e3, before.egress_bps(1), 2e3]
+    assert [links.ingress_bps(client) - before.ingress_bps(client) for client in range(3)] == [0, 0, 0]
+    for client, more_s in enumerate((0.5, 0.0, 0.5)):
+        assert links.between_s(client, -1) == pytest.approx(before.between_s(client, -1) + more_s, rel=1e-12)
+    # Forecasts count capacity and latency of a cell.
+    alone_s = parts.network.alone_s(links, 0, -1, 1000)
+    assert alone_s == pytest.approx(before.between_s(0, -1) + 0.5 + 4.0, rel=1e-12)

@@ -440,3 +440,35 @@ def test_links_that_follow_traces_run(load: Load, tmp_path: Path) -> None:
     constant = run(build(load(f"up = '{mean_bps} bit/s'\ndown = '{mean_bps} bit/s'\n" + counts)))
     assert results[0].simulated_s != constant.simulated_s
     assert results[0].totals == constant.totals
+
+
+COUNTS = "[data]\nname = 'sizes'\nparams.samples = 50\n[engine]\nexecutor = 'null'\n"
+CELLS = "[[fleet]]\nname = 'far'\ncount = 5\n[[cell]]\nname = 'A'\n"
+
+
+def test_cells_run_on_the_fast_path_and_checked(load: Load) -> None:
+    unlimited, limited, slow = (
+        [run(replace(build(load(COUNTS + CELLS + more)), verify=verify)) for verify in (False, True)]
+        for more in ("", "groups = ['far']\nup = '100 kbit/s'\n", "groups = ['far']\nlatency = '1 s'\n")
+    )
+    without = run(build(load(COUNTS + CELLS.replace("[[cell]]\nname = 'A'\n", ""))))
+    assert unlimited[0].trace_hash == unlimited[1].trace_hash == without.trace_hash
+    for one, checked in (limited, slow):
+        assert one.trace_hash == checked.trace_hash
+        assert one.simulated_s > without.simulated_s
+        assert one.totals == without.totals
+    assert slow[0].simulated_s == pytest.approx(without.simulated_s + 4.0, abs=0.5)  # two rounds, both ways
+
+
+def test_what_is_wrong_with_cells_comes_with_what_else_is_wrong(load: Load) -> None:
+    more = "[algorithm]\nname = 'fedprox'\n" + COUNTS + CELLS + "[[cell]]\nname = 'A'\ngroups = ['nowhere']\n"
+    with pytest.raises(ScenarioError) as caught:
+        build(load(more + "[[cell]]\nname = 'B'\ngroups = ['far']\n"))
+    assert [fault.path for fault in caught.value.faults] == ["cell.1.name", "cell.1.groups", "cell.2.groups"]
+
+
+def test_the_members_of_cells_depend_on_the_seed_alone(load: Load) -> None:
+    cells = "[[fleet]]\ncount = 30\n[[cell]]\nname = 'A'\nshare = 0.5\n[[cell]]\nname = 'B'\nshare = 0.25\n"
+    of = [build(load(COUNTS + cells, seed=seed)).cells.of.tolist() for seed in (0, 0, 1)]
+    assert of[0] == of[1] != of[2]
+    assert np.bincount(np.array(of[0]) + 1).tolist() == [8, 17, 9]

@@ -8,6 +8,7 @@ import torch
 from fedsim.errors import Fault, ScenarioError
 from fedsim.plugins import install_command
 from fedsim.scenario import build, resolved_toml
+from fedsim.scenario.schema import tables_of
 
 Load = Callable[..., Any]
 Faults = Callable[..., dict[str, Fault]]
@@ -377,6 +378,36 @@ def test_links_follow_traces_where_the_network_model_does(
         said = f"links follow no trace in network model {model!r}, where they are constant"
         assert found["fleet.0.up_trace"].problem == said
         assert "fluid" in found["fleet.0.up_trace"].mend
+
+
+CELL = """
+[[cell]]
+name = "A"
+up = "20 Mbit/s"
+down_trace = "{trace}"
+latency = "20 ms"
+"""
+
+
+def test_clients_share_cells_where_the_network_model_has_them(
+    load: Callable[..., Any], faults: Callable[..., dict[str, Fault]], tmp_path: Path
+) -> None:
+    table = CELL.format(trace=trace_of(tmp_path, 8, 0))
+    scenario = load(table)
+    assert (scenario.cell[0].up, scenario.cell[0].latency, scenario.cell[0].share) == (20e6, 0.02, 1.0)
+    assert load(text=resolved_toml(scenario)) == scenario
+    assert "[[cell]]" in resolved_toml(scenario)
+    assert "cell" not in tables_of(load())
+    for model in ("naive", "none"):
+        found = faults(table, overrides=[f"network.model={model}"])
+        assert list(found) == ["cell", "cell.0.down_trace"]
+        assert found["cell"].problem == f"in network model {model!r} clients share no links"
+        assert "fluid" in found["cell"].mend
+
+
+def test_traces_of_cells_are_read(faults: Callable[..., dict[str, Fault]]) -> None:
+    found = faults(CELL.format(trace="none.csv"))
+    assert "there is no none.csv: looked in " in found["cell.0.down_trace"].problem
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,9 @@ from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.errors import RunError
 from fedsim.fleet import Fleet, GroupConfig, ServerConfig, build_fleet
+from fedsim.network.cells import Cells
 from fedsim.network.fault_settings import FaultConfig
+from fedsim.network.fluid import PLUGIN as FLUID
 from fedsim.params import Model
 from fedsim.runtime.clients.held import Held
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
@@ -146,6 +148,12 @@ def test_presence_of_the_scenario_plays_no_part(world: Any) -> None:
     result, sockets = over_http(lambda: away, ["0-2"])
     assert [row.merged for row in result.rounds] == [3]
     assert len(sockets.log.of("real time")) == 1
+
+
+def test_cells_play_no_part(world: Any) -> None:
+    parts = world.make_parts(world.Scripted(), network=FLUID(FLUID.Config()))
+    cells = Cells(["A"], np.zeros(3, np.int32), up=[1.0], down=[1.0], latency_s=[9.0])
+    assert "[[cell]] plays no part over sockets" in str(unused(replace(parts, cells=cells)))
 
 
 def test_faults_of_devices_play_no_part(world: Any) -> None:
