@@ -61,6 +61,8 @@ def check(
     say(f"{scenario_file}: {scenario.run.name}, {scenario.algorithm.name}, {', or '.join(ends)}")
     table(preview.groups(parts))
     table(preview.fleet(parts.fleet, with_powers=parts.energy is not None))
+    if parts.cells is not None:
+        table(preview.cells(parts.cells))
     table(preview.data(parts))
     table(preview.models(parts))
     with rehearsing(scenario_file):

@@ -81,6 +81,25 @@ def battery(dice: Dice, number: int, files: dict[str, str]) -> Table:
     return drawn | {"battery": its}
 
 
+def cells(dice: Dice, groups: Sequence[str], num_clients: int, files: dict[str, str]) -> list[Table]:
+    """Return cells, each with clients; add the files that they name to ``files``."""
+    some: list[Table] = [{"groups": [name]} for name in groups[: dice.whole(1, len(groups))]]
+    if num_clients > 1 and dice.chance(0.5):
+        some = [{"share": dice.pick(0.5, 0.75)}, {"share": 0.25}][
+            : dice.whole(1, 2) if num_clients > 3 else 1
+        ]
+    for number, cell in enumerate(some):
+        cell |= {"name": f"cell-{number}"} | dice.some(0.4, latency=dice.pick("1 ns", "30 ms"))
+        for way in ("up", "down"):
+            if dice.chance(0.2):
+                name = f"cell-{number}-{way}.csv"
+                files[name] = capacity(dice.child(name))
+                cell[f"{way}_trace"] = name
+            else:
+                cell |= dice.some(0.7, **{way: dice.pick(*RATES)})
+    return some
+
+
 def _lines(*lines: str) -> str:
     return "\n".join(lines) + "\n"
 

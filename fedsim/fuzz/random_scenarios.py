@@ -15,7 +15,7 @@ from typing import Any
 from fedsim import toml_writer
 from fedsim.fuzz.dice import Dice, Table
 from fedsim.fuzz.random_algorithms import ALGORITHMS, BY_STEPS, has_any_net, params_of, plugin_of
-from fedsim.fuzz.random_fleets import PERIODS, RATES, battery, capacity, group, law
+from fedsim.fuzz.random_fleets import PERIODS, RATES, battery, capacity, cells, group, law
 from fedsim.rng import Key
 
 WITHOUT_COHORT = ("local", "centralized")
@@ -129,6 +129,8 @@ def random_scenario(seed: int, algorithm: str = "") -> RandomScenario:
         scenario["run"] |= batteries.child("until").some(
             0.2, until={"joules": batteries.child("joules").pick("3 J", "100 J")}
         )
+    if network["model"] == "fluid" and (other := dice.child("cells")).chance(0.2):
+        scenario["cell"] = cells(other, [one["name"] for one in fleet], num_clients, files)
     return RandomScenario(scenario, files, f"seed-{seed}")
 
 

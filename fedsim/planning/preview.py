@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
-from math import isfinite
+from math import isfinite, isinf
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.load import Load
 from fedsim.fleet.power import ALL_QUANTITIES
 from fedsim.models import Architecture
+from fedsim.network.cells import NO_CELL, Cells, Rate, mean_bps
 from fedsim.network.fault_settings import ATTACKS, FATAL, OF_FRAMES
 from fedsim.planning.rehearsal import QUANTILE_HEADINGS, quantiles
 from fedsim.plugins import name_of
@@ -53,6 +54,25 @@ def fleet(fleet: Fleet, *, with_powers: bool = False) -> TextTable:
     ]
     title = f"Fleet: {number_format.several(len(fleet), 'client')}"
     return TextTable(("quantity", *QUANTILE_HEADINGS), rows, notes, title=title)
+
+
+def cells(cells: Cells) -> TextTable:
+    """Return the networks that clients share."""
+
+    def shown(rate: Rate) -> str:
+        bps = mean_bps(rate)
+        return "unlimited" if isinf(bps) else format_quantity(bps, "bit rate")
+
+    sizes = np.bincount(cells.of[cells.of != NO_CELL], minlength=len(cells.names))
+    rows = [
+        (name, str(size), shown(up), shown(down), duration(latency_s))
+        for name, size, up, down, latency_s in zip(
+            cells.names, sizes, cells.up, cells.down, cells.latency_s, strict=True
+        )
+    ]
+    notes = ["capacities that follow traces: their means"] if cells.is_traced else []
+    headings = ("cell", "clients", "up", "down", "latency")
+    return TextTable(headings, rows, notes, text_columns=frozenset({0}), title="Cells")
 
 
 def faults(parts: Parts, last: RoundRow) -> TextTable:

@@ -19,6 +19,7 @@ from fedsim.engine.engine import DONE, Engine
 from fedsim.engine.executors import threads
 from fedsim.engine.jobs import ClientSamples
 from fedsim.network.max_min_star import MaxMinStar
+from fedsim.network.max_min_tree import MaxMinTree
 from fedsim.params import Array
 from fedsim.rng import SeededStream
 from fedsim.runtime import evaluation
@@ -378,6 +379,17 @@ def flow_that_ends_early(patch: Patch) -> None:
         add(self, flow, max(1.0, size_bits - 8000), *arguments)
 
     patch.setattr(MaxMinStar, "add", add_less)
+
+
+def cells_beyond_the_servers_capacity(patch: Patch) -> None:
+    """Flows of cells that are not full are faster together than the server's link."""
+    solve = MaxMinTree._solve
+
+    def solve_too_fast(self: MaxMinTree) -> None:
+        solve(self)
+        self._theta_bps *= 1.01
+
+    patch.setattr(MaxMinTree, "_solve", solve_too_fast)
 
 
 def number_that_is_received_otherwise(patch: Patch) -> None:

@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from fedsim.fleet.device import QUANTITIES
 from fedsim.models import Architecture, ModelPlugin
 from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.models.module_by_path import adopted
+from fedsim.network.capacity_trace import Capacity
+from fedsim.network.cells import Cells
 from fedsim.network.fault_settings import FaultConfig
 from fedsim.planning import preview
 from fedsim.planning.rehearsal import rehearse
@@ -138,6 +141,31 @@ def test_links_that_follow_traces_are_told_and_rehearsed_at_their_mean(
     constant = parts_of(up="2 Mbit/s")
     assert preview.fleet(constant.fleet).notes == []
     assert rehearse(traced).simulated_s == rehearse(constant).simulated_s
+
+
+def test_cells_that_follow_traces_are_rehearsed_at_their_mean(make_parts: Callable[..., Parts]) -> None:
+    fluid: Any = plugins.load("fedsim.network", "fluid")
+    traced, constant = (
+        make_parts(
+            network=fluid(fluid.Config()),
+            cells=Cells(["A"], np.zeros(4, np.int32), up=[up], down=[inf], latency_s=[0.0]),
+        )
+        for up in (Capacity([0, 10**9], [4e3, 0.0], 2 * 10**9), 2e3)
+    )
+    assert traced.is_traced
+    assert not constant.is_traced
+    assert rehearse(traced).simulated_s == rehearse(constant).simulated_s > 1
+
+
+def test_cells_by_hand() -> None:
+    steps = Capacity([0, 10**9], [1e6, 3e6], 2 * 10**9)
+    of = np.array([0, -1, 0, 1], np.int32)
+    shown = preview.cells(Cells(["A", "B"], of, up=[2e7, inf], down=[inf, steps], latency_s=[0.02, 0.0]))
+    assert shown.rows == [
+        ("A", "2", "20 Mbit/s", "unlimited", "20 ms"),
+        ("B", "1", "unlimited", "2 Mbit/s", "0 s"),
+    ]
+    assert shown.notes == ["capacities that follow traces: their means"]
 
 
 def test_the_quantities_of_a_fleet_by_hand() -> None:

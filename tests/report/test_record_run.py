@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import accumulate, compress
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.entries import GroupConfig, ServerConfig
 from fedsim.fleet.power import EnergyConfig
 from fedsim.network import OverheadConfig
+from fedsim.network.cells import Cells
 from fedsim.network.fault_settings import FaultConfig
+from fedsim.network.fluid import PLUGIN as FLUID
 from fedsim.report import record_run as module
 from fedsim.report import run_text
 from fedsim.report.checkpoints import CheckpointFolder
@@ -244,7 +247,17 @@ def test_each_column_explains_itself_and_each_description_has_its_column(describ
     pacing = SYNCHRONOUS(SYNCHRONOUS.Config.model_validate({"deadline": "1 ms"}))
     faults = (FaultConfig.model_validate({"kind": "sign_flip", "share": 0.5}),)
     energy = EnergyConfig.model_validate({"carbon_intensity": "300 g/kWh"})
-    done = do(pacing=pacing, evaluation=EvaluationConfig(per_class=True), faults=faults, energy=energy)
+    cells = Cells(["A"], np.array([0, -1, 0, -1], np.int32), up=[1e6], down=[inf], latency_s=[0.0])
+    network = FLUID(FLUID.Config())
+    evaluation = EvaluationConfig(per_class=True)
+    done = do(
+        pacing=pacing,
+        evaluation=evaluation,
+        faults=faults,
+        energy=energy,
+        network=network,
+        cells=cells,
+    )
     schema = pq.read_schema(done.folder / described.file)
     names = [name.replace("dropped_<cause>", "dropped_round_failed") for name in described.columns]
     assert schema.names == names
