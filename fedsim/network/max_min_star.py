@@ -37,14 +37,6 @@ def noise_s(at_s: Seconds) -> Seconds:
     return 1e-12 + 5e-16 * at_s
 
 
-def fair_bps(spare_units: int, num_sharing: int) -> float:
-    """Return the level of flows that share what others leave."""
-    if num_sharing:
-        return spare_units / (num_sharing * WHOLE_UNITS)
-    # With all flows at their caps and too little for them, some must share: the largest first.
-    return math.inf if spare_units >= 0 else -1.0
-
-
 @dataclass(slots=True, eq=False, repr=False)
 class Flow:
     """A transfer through one :class:`MaxMinStar`, with the star's notes.
@@ -307,7 +299,10 @@ class MaxMinStar:
         self._is_solved = True
 
     def _fair_bps(self) -> float:
-        return fair_bps(self._spare_units, self._num_sharing)
+        if self._num_sharing:
+            return self._spare_units / (self._num_sharing * WHOLE_UNITS)
+        # With all flows at their caps and too little for them, some must share: the largest first.
+        return math.inf if self._spare_units >= 0 else -1.0
 
     def _tidy(self) -> None:
         """Drop stale entries and count V from 0, against growth of both.
