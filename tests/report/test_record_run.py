@@ -248,16 +248,15 @@ def test_each_column_explains_itself_and_each_description_has_its_column(describ
     faults = (FaultConfig.model_validate({"kind": "sign_flip", "share": 0.5}),)
     energy = EnergyConfig.model_validate({"carbon_intensity": "300 g/kWh"})
     cells = Cells(["A"], np.array([0, -1, 0, -1], np.int32), up=[1e6], down=[inf], latency_s=[0.0])
-    network = FLUID(FLUID.Config())
-    evaluation = EvaluationConfig(per_class=True)
-    done = do(
-        pacing=pacing,
-        evaluation=evaluation,
-        faults=faults,
-        energy=energy,
-        network=network,
-        cells=cells,
+    group = GroupConfig.model_validate(
+        {"count": 4, "device": "high", "model": "linear", "battery": {"capacity": "1 kJ"}}
     )
+    changes: dict[str, Any] = {
+        "fleet": build_fleet([group], ServerConfig(), Key.root(0), default_model="linear"),
+        "evaluation": EvaluationConfig(per_class=True),
+        "network": FLUID(FLUID.Config()),
+    }
+    done = do(pacing=pacing, faults=faults, energy=energy, cells=cells, **changes)
     schema = pq.read_schema(done.folder / described.file)
     names = [name.replace("dropped_<cause>", "dropped_round_failed") for name in described.columns]
     assert schema.names == names
