@@ -44,6 +44,15 @@ CHANGES: Sequence[tuple[str, Any]] = (
     ("participation.workload", "fixed"),
     ("participation.on_leave", "restart"),
     ("aggregation", "median"),
+    ("participation.client_timeout", "20 s"),
+    ("participation.pacing", "synchronous"),
+    ("participation.pacing", {"name": "immediate", "params": {"concurrency": 2}}),
+    ("run.until", {"bytes": "2 MB"}),
+    ("faults", [{"kind": "loss", "probability": 0.2}]),
+    ("faults", [{"kind": "crash", "every": "1 min", "probability": 0.2}]),
+    ("faults", []),
+    ("codec", {"up": {"models": {"chain": ["int8"]}}}),
+    ("network", {"model": "naive"}),
 )
 """Settings that forks change beside the learning rate, one each."""
 

@@ -108,9 +108,14 @@ class MemoryBus:
         self._under_way: dict[int, dict[int, _Transfer]] = {}
         self._retries: dict[_Transfer, TimerHandle] = {}
         self._away: set[int] = set()  # asked for membership only: a set has no order
-        self._wire_bytes = lru_cache(maxsize=1024)(self.overhead.wire_bytes)  # a round has few lengths
+        self.change(self.carrier, self.overhead, self.retry)
         self.server = MemoryEndpoint(self)
         self.clients = MemoryEndpoint(self)
+
+    def change(self, carrier: Carrier, overhead: OverheadConfig, retry: RetryConfig | None) -> None:
+        """Carry frames that are sent from now on in another way; those under way end as they were begun."""
+        self.carrier, self.overhead, self.retry = carrier, overhead, retry
+        self._wire_bytes = lru_cache(maxsize=1024)(overhead.wire_bytes)  # a round has few lengths
 
     def send(self, header: Header, message: Message | Packed | None) -> Departure:
         """Put a message on its way; see :class:`fedsim.bus.base.Endpoint`."""
@@ -159,7 +164,7 @@ class MemoryBus:
 
         ``cause`` is what the trace says, ``why`` the fault that it was, if it was one.
         """
-        header, retry = transfer.header, self.retry
+        header, retry = transfer.header, transfer.retry
         if transfer in self._retries:  # a copy, and the frame is sent again already
             self.ended(transfer, outcome, cause)
             return
@@ -361,12 +366,13 @@ class _Transfer(Departure):
         num_sent: How often it was sent.
         num_failed: How often it did not arrive, and was sent again.
         left_ns: When it left last, where it may be sent again; None before.
+        retry: How it is sent again if a fault keeps it from arriving; None where it is not.
         passage: Through the network, while it is under way.
     """
 
     __slots__ = (
         *("_bus", "_is_delivered", "client", "frame", "header", "left_ns"),
-        *("num_failed", "num_sent", "packed", "passage", "row", "up"),
+        *("num_failed", "num_sent", "packed", "passage", "retry", "row", "up"),
     )
 
     row: int
@@ -378,6 +384,7 @@ class _Transfer(Departure):
         self._future = None
         self._bus = bus
         self._is_delivered = False
+        self.retry = bus.retry
         self.num_sent = self.num_failed = 0
         self.left_ns: int | None = None
         self.header = header
@@ -391,7 +398,7 @@ class _Transfer(Departure):
 
     def left(self) -> None:
         """Note that the frame has left, and when if it may be sent again."""
-        if self._bus.retry is not None and self.left_ns is None:
+        if self.retry is not None and self.left_ns is None:
             self.left_ns = now_ns()
         super().left()
 

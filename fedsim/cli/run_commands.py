@@ -108,9 +108,9 @@ def extend(**values: Any) -> None:
 def fork(**values: Any) -> None:
     """Continue a copy of a run from an instant on.
 
-    The run in FOLDER stays as it is. Its copy, the fork, can have other settings of training, participation
-    and evaluation, and another number of rounds; other changes are refused. The fork's run.json says which
-    run it comes from.
+    The run in FOLDER stays as it is. Its copy, the fork, can have other settings of training, participation,
+    network, codecs, faults and evaluation, another number of rounds and another budget. Other changes are
+    refused. The fork's run.json says which run it comes from.
     """
     late("cli.run:fork")(**values)
 

@@ -17,12 +17,18 @@ T = TypeVar("T")
 class Timeout(Generic[T]):
     """One timeout of :class:`Timeouts`."""
 
-    __slots__ = ("_item", "_turn", "_when_ns")
+    __slots__ = ("_item", "_of", "_turn", "_when_ns")
 
-    def __init__(self, item: T, when_ns: int, turn: int) -> None:
+    def __init__(self, of: Timeouts[T], item: T, when_ns: int, turn: int) -> None:
+        self._of = of
         self._item: T | None = item  # None once it has expired or was cancelled
         self._when_ns = when_ns
         self._turn = turn
+
+    def cancel(self) -> None:
+        """End it early; harmless when it has expired or was cancelled before."""
+        self._item = None
+        self._of._cancelled(self)
 
 
 class Timeouts(Generic[T]):
@@ -42,17 +48,15 @@ class Timeouts(Generic[T]):
         """Start a timeout for something (not None)."""
         loop = of_thread.loop
         if loop is None:
-            timeout = Timeout(item, now_ns() + self._lasts_ns, 0)
+            timeout = Timeout(self, item, now_ns() + self._lasts_ns, 0)
         else:
-            timeout = Timeout(item, loop.now_ns + self._lasts_ns, loop.take_turn())
+            timeout = Timeout(self, item, loop.now_ns + self._lasts_ns, loop.take_turn())
         self._queue.append(timeout)
         if self._timer is None:
             self._set_timer()
         return timeout
 
-    def cancel(self, timeout: Timeout[T]) -> None:
-        """End a timeout early; harmless when it has expired or was cancelled before."""
-        timeout._item = None
+    def _cancelled(self, timeout: Timeout[T]) -> None:
         if self._timer is not None and self._queue[0] is timeout:
             self._timer.cancel()
             self._set_timer()

@@ -267,6 +267,7 @@ class RunningRequest:
         "_request",
         "_results",
         "_since_ns",
+        "_slowdowns",
         "_timer",
     )
 
@@ -276,6 +277,7 @@ class RunningRequest:
         self, engine: Engine, request: JobRequest, ended: Ended, results: Sequence[Any] | None
     ) -> None:
         self._engine, self._request, self._ended = engine, request, ended
+        self._slowdowns = engine.slowdowns
         self._number = 0  # of the next job to end
         self._done: int | Fraction = 0  # work, in ns at full speed, until _since_ns
         self._is_slowed = False  # the next job to end, as has been recorded
@@ -328,7 +330,7 @@ class RunningRequest:
         self._set_timer(loop)
 
     def _set_timer(self, loop: VirtualTimeLoop) -> None:
-        slowdowns, since_ns, end_ns = self._engine.slowdowns, self._since_ns, self._ends_ns[self._number]
+        slowdowns, since_ns, end_ns = self._slowdowns, self._since_ns, self._ends_ns[self._number]
         if slowdowns is None:
             due_ns = since_ns + end_ns - int(self._done)
         else:
@@ -340,8 +342,8 @@ class RunningRequest:
         engine, request, since_ns = self._engine, self._request, self._since_ns
         self._since_ns = now_ns()
         done: int | Fraction = self._since_ns - since_ns
-        if engine.slowdowns is not None:
-            done = engine.slowdowns.work(request.client, since_ns, self._since_ns)
+        if self._slowdowns is not None:
+            done = self._slowdowns.work(request.client, since_ns, self._since_ns)
             if done < self._since_ns - since_ns and not self._is_slowed:
                 self._is_slowed = True
                 engine.trace.record(FAULT, request.client, request.dispatch, True, "slow")
@@ -351,7 +353,7 @@ class RunningRequest:
         """Take the result of the next job; where it cannot be pending, block until it is there."""
         self._timer = None
         engine, request, number = self._engine, self._request, self._number
-        if engine.slowdowns is not None:
+        if self._slowdowns is not None:
             self._count_work()
             self._is_slowed = False
         job = request.jobs[number].job

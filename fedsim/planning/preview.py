@@ -79,7 +79,7 @@ def faults(parts: Parts, last: RoundRow) -> TextTable:
     """Return what faults come to, given a round without any."""
     frames = {"up": last.traffic.frames_up, "down": last.traffic.frames_down}
     rows = list[tuple[str, str, str, str]]()
-    attacks = parts.attacks()
+    attacks = parts.attacks
     attackers = iter([] if attacks is None else attacks.counts())
     for config in parts.faults:
         if config.kind in ATTACKS:

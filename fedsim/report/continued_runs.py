@@ -81,8 +81,8 @@ def extended_plan(folder: Path, rounds: int, trackers: Sequence[str] = (), tell:
     had = scenario.run.rounds
     if (budget := summary["stopped_by"]) is not None:
         raise OutputError(
-            f"the run in {folder} was ended by run.until.{budget}, and not by its rounds: begin it anew, "
-            "with another budget"
+            f"the run in {folder} was ended by run.until.{budget}, and not by its rounds: fork it, or begin "
+            "it anew, with another budget"
         )
     if had is None or rounds <= had:
         raise OutputError(f"the run in {folder} has {had} rounds already: write more than {had}")

@@ -6,6 +6,7 @@ and which scenario held until then; ``scenario.toml`` is what holds afterwards.
 
 from __future__ import annotations
 
+import json
 import math
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ from fedsim.errors import Fault, OutputError, ScenarioError
 from fedsim.report.atomic_folder import STATE, is_free, staged, write_file
 from fedsim.report.checkpoints import FOLDER, CheckpointFolder
 from fedsim.report.continued_runs import SAME_RESULTS, facts_of, origin_of, planned, usable
+from fedsim.report.keep_checkpoints import LOG
 from fedsim.report.number_format import several
 from fedsim.report.places import first_fit
 from fedsim.report.read_parquet import read_columns
@@ -34,9 +36,9 @@ from fedsim.units import format_quantity
 _OF_ROUNDS = ("run.rounds", "participation.clients_per_round", "participation.pacing.params.")
 _OF_OPTIMISER = ("training.optimiser", "training.momentum", "training.keep_optimiser", "training.schedule.")
 CHANGEABLE = (
-    *("training.", "evaluation.every", "evaluation.every_s", "run.name", "run.save_models"),
-    *("aggregation.", "participation.workload.", "participation.selector.", "participation.on_leave"),
-    *(*_OF_ROUNDS, *SAME_RESULTS),
+    *("training.", "participation.", "aggregation.", "network.", "codec.", "faults", "faults."),
+    *("run.rounds", "run.until.", "run.name", "run.save_models"),
+    *("evaluation.every", "evaluation.every_s", *SAME_RESULTS),
 )
 """Settings that a fork may change; with a dot at the end, those of a table."""
 
@@ -113,6 +115,8 @@ def _last_round(folder: Path, at_s: float, rounds: int | None) -> tuple[int, flo
     summary = read_summary(folder)
     table = read_columns(folder / "rounds.parquet", ["round", "ended_at_s"])
     is_round = (table["round"] >= 1) & (table["round"] <= summary["rounds"])
+    if summary["stopped_by"] is not None:  # by a budget, mostly in the middle of a round
+        is_round &= table["ended_at_s"] < _stopped_at_s(folder)
     ends_s, at = table["ended_at_s"][is_round], _time(at_s)
     if at_s > summary["simulated_s"]:
         until = _time(summary["simulated_s"])
@@ -131,6 +135,12 @@ def _last_round(folder: Path, at_s: float, rounds: int | None) -> tuple[int, flo
     return num_ended, float(ends_s[num_ended - 1])
 
 
+def _stopped_at_s(folder: Path) -> float:
+    """Return when a budget has ended the rounds of a run, s."""
+    lines = map(json.loads, (folder / LOG).read_text("utf-8").splitlines())
+    return next((float(line["at_s"]) for line in lines if line["event"] == "stop"), math.inf)
+
+
 def _time(seconds: float) -> str:
     return format_quantity(float(seconds), "time")
 
@@ -140,12 +150,13 @@ def _faults(before: Scenario, after: Scenario, parts: Parts) -> Iterator[Fault]:
     then, now = (dict(flat(tomllib.loads(resolved_toml(one)))) for one in (before, after))
     changed = [path for path in {**then, **now} if then.get(path) != now.get(path)]
     earlier = replace(parts, **settings(before))
+    is_same_pacing = type(earlier.pacing) is type(parts.pacing)
     keeps_optimisers = before.training.keep_optimiser or after.training.keep_optimiser
     for path in changed:
         problem = None
         if not _is_among(path, CHANGEABLE):
             problem = "a fork has it from the run that it comes from"
-        elif _is_among(path, _OF_ROUNDS) and not parts.pacing.may_change:
+        elif is_same_pacing and _is_among(path, _OF_ROUNDS) and not parts.pacing.may_change:
             problem = f"pacing {before.participation.pacing.name!r} has it from the beginning of the run"
         elif _is_among(path, _OF_OPTIMISER) and keeps_optimisers:
             problem = "optimisers that clients keep have it from the beginning of the run"
@@ -153,14 +164,21 @@ def _faults(before: Scenario, after: Scenario, parts: Parts) -> Iterator[Fault]:
             problem = "other clients than before would have the memory to train with it"
         elif path.startswith("participation.selector.") and _told(parts) != _told(earlier):
             problem = "with it clients would tell the server other things than before"
+        elif path.startswith("faults") and _labels(parts) != _labels(earlier):
+            problem = "the labels on which clients train are those from the beginning of the run"
         if problem is not None:
-            names = ", ".join(name.rstrip(".") for name in CHANGEABLE)
+            names = ", ".join(dict.fromkeys(name.rstrip(".") for name in CHANGEABLE))
             yield Fault(path, problem, f"leave it as it was; what a fork may change is in {names}")
 
 
 def _told(parts: Parts) -> object:
     selector = parts.selector
     return selector.wants, selector.measure, selector.asks
+
+
+def _labels(parts: Parts) -> list[int]:
+    """Return whose labels are flipped."""
+    return [] if parts.attacks is None else parts.attacks.flips_labels().tolist()
 
 
 def _is_among(path: str, names: Sequence[str]) -> bool:

@@ -32,7 +32,6 @@ from fedsim.report.checkpoints import (
     digest,
     pack_snapshot,
 )
-from fedsim.runtime.parts import Parts
 from fedsim.runtime.past.journal import AnySnapshot, Journal
 from fedsim.runtime.past.past_work import PastWork
 from fedsim.runtime.past.repeated_hooks import Past, differs
@@ -40,6 +39,7 @@ from fedsim.runtime.past.server_past import ServerPast, ServerSnapshot
 from fedsim.runtime.past.snapshot import Snapshot
 from fedsim.runtime.run import kinds_of
 from fedsim.runtime.start_values import StartValues
+from fedsim.scenario.build import Plan
 from fedsim.scenario.schema import CheckpointConfig
 
 TRACE, LOG = "trace.msgpack", "log.jsonl"
@@ -98,15 +98,15 @@ class StoredPast:
         if phrases := differences(fingerprint(data), self.checkpoint.data):
             raise differs(f"the data are not the same: {'; '.join(phrases)}")
 
-    def past(self, parts: Parts, files: RunFiles) -> Past:
+    def past(self, plan: Plan, files: RunFiles) -> Past:
         """Return what the run repeats before it goes on; its trace is then compared with that in the files.
 
         Raises:
             RunError: The run has other data now.
         """
-        self.check(parts.data)
-        kinds, checkpoint = kinds_of(parts), self.checkpoint
-        load = partial(self._loaded, Snapshot.classes(parts.algorithm, kinds))
+        self.check(plan.parts.data)
+        kinds, checkpoint = kinds_of(plan.parts, plan.stages), self.checkpoint
+        load = partial(self._loaded, Snapshot.classes(plan.parts.algorithm, kinds))
 
         def end() -> None:
             if now_ns() != checkpoint.at_ns:
@@ -117,14 +117,15 @@ class StoredPast:
         work = PastWork(self._records())
         return Past(load, work, list(entries), checkpoint.rounds, kinds, end)
 
-    def server_past(self, parts: Parts, files: RunFiles) -> ServerPast:
+    def server_past(self, plan: Plan, files: RunFiles) -> ServerPast:
         """Return what a server goes on from, over sockets.
 
         Raises:
             RunError: The run has other data now.
         """
-        self.check(parts.data)
-        load = partial(self._loaded, ServerSnapshot.classes(parts.algorithm, kinds_of(parts)))
+        self.check(plan.parts.data)
+        classes = ServerSnapshot.classes(plan.parts.algorithm, kinds_of(plan.parts))
+        load = partial(self._loaded, classes)
         return ServerPast(load, list(self._records()), self.checkpoint.at_ns, files.go_on)
 
     def _loaded(self, classes: Collection[type], initial: Initial) -> Any:

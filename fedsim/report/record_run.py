@@ -188,7 +188,7 @@ def record(
             trace = Trace(files.by_name[TRACE], keep=plan.parts.verify)
             if with_checkpoints:
                 snapshot = ServerSnapshot if over_sockets else Snapshot
-                classes = snapshot.classes(plan.parts.algorithm, kinds_of(plan.parts))
+                classes = snapshot.classes(plan.parts.algorithm, kinds_of(plan.parts, plan.stages))
                 keeper = CheckpointKeeper(
                     *(plan.checkpoint, plan.parts.data, files, checkpoints, classes, tell, show),
                     by=names.server if over_sockets else "",
@@ -197,7 +197,7 @@ def record(
                 if past is not None:
                     keeper.go_on(past.checkpoint)
                     make = past.server_past if over_sockets else past.past
-                    perform = partial(perform, past=make(plan.parts, files))
+                    perform = partial(perform, past=make(plan, files))
                     past = None  # what it holds may be large
             if plan.stages:
                 perform = partial(perform, stages=plan.stages)

@@ -111,7 +111,7 @@ def read_summary(folder: Path) -> Summary:
 
 def _faults(parts: Parts, result: RunResult) -> dict[str, int]:
     """Return how many faults have struck, by kind."""
-    counts, attacks = Counter(result.faults), parts.attacks()
+    counts, attacks = Counter(result.faults), parts.attacks
     if attacks is not None:
         with_reply = [one.name for one in parts.algorithm.exchanges if one.reply is not None]
         columns, kinds = result.dispatches.columns(), attacks.of_clients()

@@ -115,7 +115,7 @@ def clients(parts: Parts, result: RunResult, energy: Energy | None = None) -> Co
         groups[group.start : group.stop] = group.label
         for label, own in group.shares():
             models[group.start : group.stop][own] = label
-    accuracy, loss, attacks = np.full(population, np.nan), np.full(population, np.nan), parts.attacks()
+    accuracy, loss, attacks = np.full(population, np.nan), np.full(population, np.nan), parts.attacks
     if (final := result.final) is not None:
         accuracy[final.clients], loss[final.clients] = final.personal, final.losses
     return {

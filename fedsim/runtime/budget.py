@@ -8,8 +8,9 @@ algorithm does after its last round follows, as it does without a budget.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -93,47 +94,86 @@ class UntilConfig(Config):
 
 
 class Budgets:
-    """Watches the budgets of a run.
+    """Watches the budgets of a run, and holds its rounds.
 
     Args:
-        until: The budgets.
         trace: Where frames are recorded, and the budget that was met.
         meter: What knows the energy of clients; None over sockets.
     """
 
-    def __init__(self, until: UntilConfig, trace: Trace, meter: Meter | None = None) -> None:
-        self._until = until
+    def __init__(self, trace: Trace, meter: Meter | None = None) -> None:
+        self._meter = meter
         self._trace = trace
+        self._until: UntilConfig | None = None
         self._num_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._stop_listening: Callable[[], None] | None = None
         self._met: asyncio.Future[None] = running_loop().create_future()
-        if until.bytes is not None:
-            trace.listen({"transfer_start": self._sent})
-        if until.joules is not None and meter is not None:
-            meter.watch(until.joules, partial(self._meet, "joules"))
+        self._left = self._met  # by which rounds end that go on under another pacing
 
-    async def hold(self, rounds: Coroutine[Any, Any, None], passed_s: float = 0.0) -> bool:
-        """Hold rounds until a budget is met; return whether one was met before they ended by themselves.
+    def watch(self, until: UntilConfig | None, num_bytes: int = 0) -> None:
+        """Watch these budgets in place of those before.
 
-        So much time has passed since they began.
+        Args:
+            until: The budgets; None for no end.
+            num_bytes: Bytes that were sent by now.
         """
-        if (time_s := self._until.simulated) is not None:
-            call_after(max(0.0, time_s - passed_s), self._meet, "simulated", event_class=EventClass.DEADLINE)
+        if self._stop_listening is not None:
+            self._stop_listening()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._stop_listening = self._timer = None
+        self._until, self._num_bytes = until, num_bytes
+        if self._meter is not None:
+            joules = None if until is None else until.joules
+            self._meter.watch(inf if joules is None else joules, partial(self._meet, "joules"))
+        if until is not None and until.bytes is not None:
+            self._stop_listening = self._trace.listen({"transfer_start": self._sent})
+            self._count(0, until.bytes)
+
+    def start(self, passed_s: float) -> None:
+        """Let the time of a budget begin, of which so much has passed, s."""
+        if self._until is not None and (time_s := self._until.simulated) is not None:
+            if (left_s := time_s - passed_s) <= 0:
+                self._meet("simulated")
+                return
+            self._timer = call_after(left_s, self._meet, "simulated", event_class=EventClass.DEADLINE)
+
+    async def hold(self, rounds: Coroutine[Any, Any, None]) -> bool:
+        """Hold rounds until they end by themselves, a budget is met or they are left.
+
+        Returns:
+            Whether they have ended by themselves.
+        """
+        self._left = running_loop().create_future()
         task = running_loop().create_task(rounds, name="rounds")
-        either: list[asyncio.Future[None]] = [task, self._met]
+        either: list[asyncio.Future[None]] = [task, self._met, self._left]
         try:
             await wait(either, wanted=1)
         finally:
-            if is_met := not task.done():
+            if is_stopped := not task.done():
                 task.cancel()
                 await wait([task])
-        if not (is_met and task.cancelled()):
+        if not (is_stopped and task.cancelled()):
             task.result()  # raises what they failed with, also while they were stopped
-        return is_met
+        return not is_stopped
+
+    @property
+    def are_met(self) -> bool:
+        """Whether one was met."""
+        return self._met.done()
+
+    async def leave(self) -> None:
+        """Leave the rounds, which end here: this does not return."""
+        self._left.set_result(None)
+        await running_loop().create_future()
 
     async def measured(self, accuracy: Accuracy) -> None:
         """Hear of an evaluation; if it is good enough this does not return, and the rounds end here."""
-        goal, reached = self._until.accuracy, getattr(accuracy, MEASURES[self._until.of].attribute)
-        if goal is not None and reached is not None and reached >= goal:
+        if self._until is None or (goal := self._until.accuracy) is None:
+            return
+        reached = getattr(accuracy, MEASURES[self._until.of].attribute)
+        if reached is not None and reached >= goal:
             self._meet("accuracy")
             await running_loop().create_future()
 
@@ -147,8 +187,12 @@ class Budgets:
         num_bytes: int,
         *_: object,
     ) -> None:
+        if self._until is not None:
+            self._count(num_bytes, self._until.bytes or 0)
+
+    def _count(self, num_bytes: int, budget: float) -> None:
         self._num_bytes += num_bytes
-        if self._num_bytes >= (self._until.bytes or 0):
+        if self._num_bytes >= budget:
             self._meet("bytes")
 
     def _meet(self, budget: Budget) -> None:

@@ -7,7 +7,7 @@ the server keeps what it has sent until the reply is there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,7 +25,9 @@ from fedsim.wire.codecs.base import F32
 from fedsim.wire.coded_messages import EncodedMessage, MessageCodec, coded_kind, held_by, trees_in
 
 if TYPE_CHECKING:
+    from fedsim.runtime.changeable_settings import Stages
     from fedsim.runtime.parts import Parts
+    from fedsim.wire.codecs.choices import CodecConfig
 
 
 MODELS_PER_REPLY = 4
@@ -59,12 +61,12 @@ class MessageCodecs:
     _received: WeakKeyDictionary[Message, Message] = field(default_factory=WeakKeyDictionary, init=False)
 
     @classmethod
-    def of(cls, parts: Parts) -> MessageCodecs:
-        """Return those of a run."""
+    def of(cls, parts: Parts, codec: CodecConfig) -> MessageCodecs:
+        """Return those of a run whose settings of codecs are these."""
         models = sum(architecture.num_params for architecture in parts.architectures.values())
         rows = max(len(parts.data.public), int(parts.data.sizes("train").max(initial=0)))
         most = MODELS_PER_REPLY * models + rows * parts.data.task.num_outputs
-        up, down = MessageCodec(parts.codec, "up", most), MessageCodec(parts.codec, "down")
+        up, down = MessageCodec(codec, "up", most), MessageCodec(codec, "down")
         return cls(up, down, parts.key.child("codec"))
 
     def kinds(self, kinds: Iterable[type[Message]]) -> list[type[Message]]:
@@ -136,6 +138,63 @@ class MessageCodecs:
             return self.up.decode(reply, partial(_reference, message, exchange))
         except (DecodeError, RunError) as error:
             return Unreadable(str(error))
+
+
+class CodecsOfRounds:
+    """The codecs of a run by rounds: a dispatch and its reply are coded as in the round of the dispatch.
+
+    Args:
+        parts: What the run is made of.
+        stages: In a fork, its settings from the beginning on, and from the ends of rounds on.
+    """
+
+    def __init__(self, parts: Parts, stages: Stages) -> None:
+        self._by_round: list[tuple[int, MessageCodecs | None]] = []  # from which round on, ascending
+        before = None
+        for ended, settings in sorted({0: {"codec": parts.codec}, **stages}.items()):
+            if (config := settings["codec"]) != before:
+                codecs = MessageCodecs.of(parts, config) if config.is_on() else None
+                self._by_round.append((ended and ended + 1, codecs))
+            before = config
+        self._made = [codecs for _, codecs in self._by_round if codecs is not None]
+        self._decode: WeakKeyDictionary[Message, MessageCodecs] = WeakKeyDictionary()
+
+    def __bool__(self) -> bool:
+        """Whether anything is coded in any round."""
+        return bool(self._made)
+
+    def of(self, round: int) -> MessageCodecs | None:  # noqa: A002
+        """Return those of a round; None where nothing is coded in it."""
+        return next(codecs for first, codecs in reversed(self._by_round) if round >= first)
+
+    def kinds(self, kinds: Sequence[type[Message]]) -> Iterable[type[Message]]:
+        """Return the kinds of coded messages that stand for those of some kinds."""
+        return dict.fromkeys(kind for codecs in self._made for kind in codecs.kinds(kinds))
+
+    def read_reply(self, reply: Message, sent: Packed | None, exchange: Exchange, round: int) -> Message:  # noqa: A002
+        """Return the reply that the server has received; see :meth:`MessageCodecs.read_reply`."""
+        if (codecs := self.of(round)) is None:
+            return reply
+        message = codecs.read_reply(reply, sent, exchange)
+        self._decode[message] = codecs
+        return message
+
+    def decoding_flops(self, reply: Message | None) -> float:
+        """Return the operations that decoding a reply has taken which was read here."""
+        codecs = None if reply is None else self._decode.get(reply)
+        return 0.0 if codecs is None else codecs.up.flops(reply)[1]
+
+    @property
+    def num_saturated(self) -> tuple[int, int]:
+        """Values up and down that were beyond the range of a codec, and have become its largest number."""
+        up = sum(codecs.up.num_saturated for codecs in self._made)
+        return up, sum(codecs.down.num_saturated for codecs in self._made)
+
+    def count_from(self, num_saturated: Sequence[int]) -> None:
+        """Let values count that were beyond the range of a codec before."""
+        for codecs in self._made:
+            codecs.up.num_saturated, codecs.down.num_saturated = num_saturated
+            num_saturated = 0, 0
 
 
 def _reference(message: Message | None, exchange: Exchange, name: str, form: Form) -> Tree | None:

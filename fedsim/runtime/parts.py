@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -40,14 +40,12 @@ from fedsim.rng import Key
 from fedsim.runtime import message_codecs, told_losses
 from fedsim.runtime.budget import UntilConfig
 from fedsim.runtime.clients.attacks import Attacks, with_flipped_labels
-from fedsim.runtime.clients.batteries import Meter
 from fedsim.runtime.clients.crashes import Crashes
 from fedsim.runtime.clients.interrupted_work import OnLeave
 from fedsim.runtime.least_times import least_times_s
 from fedsim.runtime.policies.pacing.base import Pacing
 from fedsim.runtime.policies.selectors.base import Selector
 from fedsim.runtime.policies.workloads.base import Workload
-from fedsim.runtime.records.dispatch_table import DispatchTable
 from fedsim.runtime.start_values import StartValues
 from fedsim.units import format_quantity, spell
 from fedsim.wire import SERVER
@@ -88,7 +86,7 @@ class EvaluationConfig(Config):
         return bool(self.rounds_between) or self.every_s is not None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Parts:
     """All that a run is made of.
 
@@ -181,7 +179,7 @@ class Parts:
     def resources(self) -> Resources:
         """Return what jobs need. Where other processes do them, samples stay on the CPU here."""
         device = "cpu" if self.executor.is_elsewhere else self.device
-        data, rebuild, attacks = self.data, self.rebuild, self.attacks()
+        data, rebuild, attacks = self.data, self.rebuild, self.attacks
         if attacks is not None and len(clients := attacks.flips_labels()):
             data = with_flipped_labels(data, clients)
             rebuild = rebuild and partial(_flipping_labels, rebuild, clients)
@@ -196,9 +194,8 @@ class Parts:
             portable=self.numerics == "portable",
         )
 
-    def carrier(self, trace: Trace, *, verify: bool = False) -> Carrier:
-        """Return what carries frames, and records faults of the network in a trace."""
-        carrier = self.network.carrier(self.links(), verify=verify)
+    def with_faults(self, carrier: Carrier, trace: Trace) -> Carrier:
+        """Return what carries frames as a carrier does, with the faults of the network, which it records."""
         faults = self.faults_of_frames()
         return FaultyCarrier(carrier, faults, trace) if faults else carrier
 
@@ -219,21 +216,19 @@ class Parts:
         """Whether any link of clients or cells follows a trace."""
         return self.fleet.is_traced or (self.cells is not None and self.cells.is_traced)
 
+    @cached_property
     def crashes(self) -> Crashes | None:
         """Return the crashes of clients; None where there are none."""
         faults = self._faults(lambda kind: kind == "crash")
         return Crashes(faults) if faults else None
 
-    def meter(self, trace: Trace, table: DispatchTable) -> Meter | None:
-        """Return what meters clients' energy in the run of a trace; None where nothing depends on it."""
-        is_watched = self.until is not None and self.until.joules is not None
-        return Meter(self.fleet, trace, table, is_watched) if is_watched or self.fleet.has_batteries else None
-
+    @cached_property
     def slowdowns(self) -> Slowdowns | None:
         """Return when devices are slow; None where they never are."""
         faults = self._faults(lambda kind: kind == "slow")
         return Slowdowns(faults) if faults else None
 
+    @cached_property
     def attacks(self) -> Attacks | None:
         """Return who attacks; None where nobody does."""
         faults = self._faults(lambda kind: kind in ATTACKS)
@@ -394,7 +389,7 @@ class Parts:
         if self.retry is not None and not any(one.kind in FATAL for one in self.faults):
             problem = "no fault of the network keeps a frame from arriving"
             yield Fault("participation.retry", problem, "add [[faults]], or leave it out")
-        attacks = self.attacks()
+        attacks = self.attacks
         lacking = iter([] if attacks is None else attacks.lacking)
         for number, config in enumerate(self.faults):
             if config.kind in ATTACKS and (some := next(lacking)):

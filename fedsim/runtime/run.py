@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 
 from fedsim import clock
 from fedsim.bus import Ledger, Log, MemoryBus
@@ -13,14 +14,14 @@ from fedsim.engine.engine import Engine
 from fedsim.errors import UserError
 from fedsim.params import spreading, unwarned
 from fedsim.runtime import told_losses
-from fedsim.runtime.changeable_settings import Stages, changeable
+from fedsim.runtime.changeable_settings import Settings, Stages, change, changeable, changes
 from fedsim.runtime.clients.batteries import Meter
-from fedsim.runtime.clients.cohort_driver import cohort_drivers
+from fedsim.runtime.clients.cohort_driver import CohortDrivers
 from fedsim.runtime.clients.contexts import Contexts
 from fedsim.runtime.clients.host import ClientHost
 from fedsim.runtime.clients.interrupted_work import Churn
 from fedsim.runtime.evaluation import Observer
-from fedsim.runtime.message_codecs import MessageCodecs
+from fedsim.runtime.message_codecs import CodecsOfRounds
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.past.journal import Keeper
 from fedsim.runtime.past.repeated_hooks import Past
@@ -73,6 +74,7 @@ def run(
         parts = replace(parts, rounds=min(rounds, parts.num_rounds))
     if stages:
         parts = changeable(parts, stages)
+        engine.slowdowns = parts.slowdowns
     try:
         with unwarned(), spreading(engine.executor.spread):
             simulation = _simulate(
@@ -91,14 +93,14 @@ def open_engine(parts: Parts, trace: Trace) -> Engine:
     """
     if faults := list(parts.misfits()):
         raise UserError("\n".join(map(str, faults)))
-    return Engine(parts.executor, parts.resources(), trace, parts.slowdowns())
+    return Engine(parts.executor, parts.resources(), trace, parts.slowdowns)
 
 
-def kinds_of(parts: Parts) -> Kinds:
-    """Return the kinds of message that may travel."""
+def kinds_of(parts: Parts, stages: Stages | None = None) -> Kinds:
+    """Return the kinds of message that may travel, in a fork in any stage."""
     algorithm = parts.algorithm
     plain = (*COMMON, *algorithm.messages, *told_losses.kinds(algorithm, parts.selector))
-    return Kinds((*plain, *MessageCodecs.of(parts).kinds(plain)))
+    return Kinds((*plain, *CodecsOfRounds(parts, stages or {}).kinds(plain)))
 
 
 async def _simulate(
@@ -117,25 +119,47 @@ async def _simulate(
         parts.data.num_clients, ledger, trace, log, watch, keep_spans=parts.energy is not None
     )
     observe(recorder, parts)
-    carrier = parts.carrier(trace, verify=parts.verify)
-    kinds, retry = kinds_of(parts), parts.retry
+    plain = parts.network.carrier(parts.links(), verify=parts.verify)
+    carrier, kinds, retry = parts.with_faults(plain, trace), kinds_of(parts, stages), parts.retry
     bus = MemoryBus(carrier, kinds, ledger, trace, parts.overhead, verify=parts.verify, retry=retry)
     initial, tasks = parts.initial(), Tasks()
     if past is not None:
         past.begin(initial)
     contexts = Contexts(parts, engine, initial, log.warning, log.info)
-    host = ClientHost(parts, contexts, bus.clients, tasks, past=past)
+    host = ClientHost(parts, contexts, bus.clients, tasks, past=past, stages=stages)
     observer = Observer(parts, engine, contexts, host.states, trace)
-    journal, meter = None if keeper is None else keeper.journal, parts.meter(trace, recorder.dispatches)
+    journal = None if keeper is None else keeper.journal
+    meter = _meter(parts, stages, trace, recorder)
     actor = ServerActor(
-        parts, engine, bus.server, initial, observer, recorder, trace, log, past, journal, meter=meter
+        *(parts, engine, bus.server, initial, observer, recorder, trace, log, past, journal),
+        stages=stages,
+        meter=meter,
     )
-    actor.stages = stages
     if keeper is not None:
         take = partial(Snapshot.of, actor, host, bus)
         actor.keep = partial(keeper.end_round, snapshot=take, initial=initial)
-    bus.presence = presence = _presence(parts, bus, engine, host, trace, meter)
-    actor.cohorts = cohorts = cohort_drivers(parts, host, bus, presence, engine, trace)
+    bus.presence = presence = _presence(parts, bus, engine, host, trace, stages, meter)
+    actor.cohorts = cohorts = CohortDrivers(parts, host, bus, presence, engine, trace)
+
+    def begin_stage(settings: Settings) -> Settings:
+        """Let settings hold from now on; return those that are others than before."""
+        nonlocal plain
+        changed = changes(parts, settings)
+        if "faults" in changed:
+            host.settle_crashes()
+        change(parts, changed)
+        host.give_up_ahead()
+        if cohorts is not None:
+            cohorts.forget_hooks()
+        engine.slowdowns = parts.slowdowns
+        if "network" in changed:
+            plain = parts.network.carrier(parts.links(), verify=parts.verify)
+        is_other = changed.keys() & {"network", "faults"}
+        carrier = parts.with_faults(plain, trace) if is_other else bus.carrier
+        bus.change(carrier, parts.overhead, parts.retry)
+        return changed
+
+    actor.begin_stage = begin_stage
     bus.clients.feed(host.take)
     bus.server.feed(actor.take)
     try:
@@ -161,16 +185,32 @@ async def _simulate(
 
 
 def _presence(
-    parts: Parts, bus: MemoryBus, engine: Engine, host: ClientHost, trace: Trace, meter: Meter | None
+    parts: Parts,
+    bus: MemoryBus,
+    engine: Engine,
+    host: ClientHost,
+    trace: Trace,
+    stages: Stages,
+    meter: Meter | None,
 ) -> Churn | None:
     """Return who watches the clients at work; nobody where none ever goes away."""
-    crashes = parts.crashes()
+    faults = chain(parts.faults, *(settings["faults"] for settings in stages.values()))
+    may_crash = any(fault.kind == "crash" for fault in faults)
     stays = parts.fleet.is_always_there and not parts.fleet.drops_out
-    if stays and crashes is None and meter is None:
+    if stays and not may_crash and meter is None:
         return None
 
     def give_up(client: int, cause: str) -> None:
         host.abandon(client)
         bus.cancel(client, cause)
 
-    return Churn(parts, (bus, engine), give_up, trace, parts.key, crashes, meter)
+    return Churn(parts, (bus, engine), give_up, trace, parts.key, meter)
+
+
+def _meter(parts: Parts, stages: Stages, trace: Trace, recorder: Recorder) -> Meter | None:
+    """Return what meters clients' energy; None where nothing depends on it."""
+    budgets = [parts.until, *(settings["until"] for settings in stages.values())]
+    is_watched = any(until is not None and until.joules is not None for until in budgets)
+    if not (is_watched or parts.fleet.has_batteries):
+        return None
+    return Meter(parts.fleet, trace, recorder.dispatches, is_watched)

@@ -103,18 +103,13 @@ def build(scenario: Scenario, source: str = "") -> Parts:
     idle = [] if fleet is None or data is None else _idle_groups(fleet, data)
     if faults or fleet is None or data is None:
         raise ScenarioError([*faults, *idle], source)
-    participation, executor = scenario.participation, EXECUTOR.find(scenario.engine.executor)
+    executor = EXECUTOR.find(scenario.engine.executor)
     parts = Parts(
         algorithm=scenario.algorithm.make(),
         data=data,
         fleet=fleet,
         architectures=architectures,
-        network=scenario.network.make(),
-        overhead=scenario.network.overhead,
-        codec=scenario.codec,
         cells=cells,
-        faults=scenario.faults,
-        retry=participation.retry,
         energy=scenario.energy,
         executor=executor(
             executor.Config(
@@ -124,9 +119,7 @@ def build(scenario: Scenario, source: str = "") -> Parts:
             )
         ),
         **settings(scenario),
-        until=scenario.run.until,
         seed=scenario.run.seed,
-        client_timeout_s=participation.client_timeout,
         device=scenario.engine.device,
         numerics=scenario.engine.numerics,
         rebuild=partial(resources_elsewhere, resolved_toml(scenario)) if executor.is_elsewhere else None,
@@ -138,8 +131,14 @@ def build(scenario: Scenario, source: str = "") -> Parts:
 
 def settings(scenario: Scenario) -> dict[str, Any]:
     """Return the parts of a run that may change while it goes on, by name."""
-    participation = scenario.participation
+    participation, network = scenario.participation, scenario.network
     return {
+        "network": network.make(),
+        "overhead": network.overhead,
+        "codec": scenario.codec,
+        "faults": scenario.faults,
+        "retry": participation.retry,
+        "client_timeout_s": participation.client_timeout,
         "selector": participation.selector.make(),
         "pacing": participation.pacing.make(),
         "workload": participation.workload.make(),
@@ -147,6 +146,7 @@ def settings(scenario: Scenario) -> dict[str, Any]:
         "on_leave": participation.on_leave,
         "training": scenario.training,
         "rounds": scenario.run.rounds,
+        "until": scenario.run.until,
         "clients_per_round": participation.clients_per_round,
         "evaluation": scenario.evaluation,
     }

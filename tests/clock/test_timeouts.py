@@ -30,7 +30,7 @@ def test_each_expires_where_a_timer_of_its_own_would(starts: list[tuple[int, int
                     timeout = timeouts.start(f"{number}")
 
                     def cancel(timeout: Timeout[str] = timeout) -> None:
-                        timeouts.cancel(timeout)
+                        timeout.cancel()
 
                 # A deadline of the same instant, between this timeout and the next one.
                 call_after(5e-9, note, f"deadline {number}", event_class=EventClass.DEADLINE)
@@ -52,8 +52,8 @@ def test_a_crowd_has_one_timer() -> None:
         started = [timeouts.start(number) for number in range(1000)]
         scheduled = len(loop._heap)
         for timeout in started:
-            timeouts.cancel(timeout)
-            timeouts.cancel(timeout)  # harmless
+            timeout.cancel()
+            timeout.cancel()  # harmless
         await sleep_for(2)
         return scheduled, len(timeouts._queue)
 
@@ -63,7 +63,7 @@ def test_a_crowd_has_one_timer() -> None:
 async def test_on_a_real_loop_too() -> None:
     expired: asyncio.Queue[str] = asyncio.Queue()
     timeouts = Timeouts(0.001, expired.put_nowait)
-    timeouts.cancel(timeouts.start("cancelled"))
+    timeouts.start("cancelled").cancel()
     timeouts.start("one")
     timeouts.start("two")
     assert [await expired.get(), await expired.get()] == ["one", "two"]

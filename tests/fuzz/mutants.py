@@ -305,11 +305,12 @@ def fast_path_without_crashes(patch: Patch) -> None:
     stays = Churn.stays
 
     def stay(self: Churn, *arguments: Any) -> bool:
-        crashes, self.crashes = self.crashes, None
+        crashes, values = self.parts.crashes, vars(self.parts)
+        values["crashes"] = None
         try:
             return stays(self, *arguments)
         finally:
-            self.crashes = crashes
+            values["crashes"] = crashes
 
     patch.setattr(Churn, "stays", stay)
 

@@ -183,8 +183,14 @@ class Meter:
         return len(self.fleet)
 
     def watch(self, budget_j: float, meet: Callable[[], object]) -> None:
-        """Call a function when all clients together have spent so much."""
-        self._budget_j, self._meet = budget_j, meet
+        """Call a function when all clients together have spent so much, in place of the budget before."""
+        self._budget_j, self._meet = budget_j, meet if budget_j < inf else None
+        self._spent_j, self._at_ns = self.spent_j(), now_ns()
+        self._draws_w, self._num_drawing = 0.0, 0
+        for client, one in self._clients.items():
+            one.counted_w = 0.0
+            self._changed(client, one)
+        self._count()
 
     def is_empty(self, client: int) -> bool:
         """Say whether a client's battery is empty, now."""

@@ -6,7 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from fedsim.engine.cost import spans_of
 from fedsim.engine.engine import DONE, FIT, JOB_END, JOB_START, job_values
 from fedsim.engine.executors.base import Promise
 from fedsim.engine.requests import JobRequest
-from fedsim.network.base import Arrivals, Departures
+from fedsim.network.base import Arrivals, Departures, TimetableCarrier
 from fedsim.params import Array, Tree
 from fedsim.rng import Key
 from fedsim.runtime.clients.cohort_frames import NO_FRAME, Frames
@@ -412,7 +412,8 @@ class Cohort:
         link_bytes = (self._up if up else self._down).link_bytes(places)
         clients, dispatches = self._columns.client[places], self._columns.dispatch[places]
         parcels = Departures(at_ns[places], clients, link_bytes, dispatches)
-        arrivals = self.drivers.carrier.arrivals(parcels, up=up, all_at_once=not up, by_ns=by_ns)
+        carrier = cast(TimetableCarrier, self.drivers.carrier)
+        arrivals = carrier.arrivals(parcels, up=up, all_at_once=not up, by_ns=by_ns)
         return arrivals._replace(place=places[arrivals.place])
 
     def _in_order(self, ranks: Array, at_ns: Array, event: Array, number: Array) -> Array:

@@ -25,7 +25,7 @@ from fedsim.bus.ledger import Ledger
 from fedsim.clock import Trace, VirtualTimeLoop, running_loop
 from fedsim.engine.engine import Engine
 from fedsim.errors import InvariantError
-from fedsim.network import TimetableCarrier, has_timetable
+from fedsim.network import Carrier, has_timetable
 from fedsim.runtime import told_losses
 from fedsim.runtime.clients.cohort import Cohort
 from fedsim.runtime.clients.hook_steps import Turn
@@ -46,31 +46,9 @@ Kind: TypeAlias = tuple[int, int, str]
 """What like clients have in common: the identity of the message, training samples, architecture."""
 
 
-def cohort_drivers(
-    parts: Parts, host: ClientHost, bus: MemoryBus, presence: Churn | None, engine: Engine, trace: Trace
-) -> CohortDrivers | None:
-    """Return what drives the cohorts of a run; None where the loop has to drive all.
-
-    Args:
-        parts: What the run is made of.
-        host: The clients.
-        bus: Where frames travel.
-        presence: Watches clients that may go away; None where none ever does.
-        engine: Who does the jobs.
-        trace: Where everything is recorded.
-    """
-    until = parts.until
-    may_end_between = until is not None and not (until.bytes is None and until.joules is None)
-    # Under ``verify`` the loop's carrier is an audited one.
-    carrier = parts.carrier(trace) if parts.verify else bus.carrier
-    if may_end_between or not parts.pacing.waits_for_all or not has_timetable(carrier):
-        return None
-    return CohortDrivers(parts, host, bus, presence, carrier, engine, trace)
-
-
 @dataclass(eq=False)
 class CohortDrivers:
-    """Drives cohorts; made itself by :func:`cohort_drivers`.
+    """Drives cohorts, where the settings that hold allow it.
 
     Under ``verify`` the loop drives every cohort, and each is rehearsed here and compared.
 
@@ -79,7 +57,6 @@ class CohortDrivers:
         host: The clients.
         bus: Where frames travel.
         presence: Watches clients that may go away; None where none ever does.
-        carrier: Carries the frames.
         engine: Who does the jobs.
         trace: Where everything is recorded.
         num_cohorts: How many cohorts there were.
@@ -90,7 +67,6 @@ class CohortDrivers:
     host: ClientHost
     bus: MemoryBus
     presence: Churn | None
-    carrier: TimetableCarrier
     engine: Engine
     trace: Trace
     num_cohorts: int = field(default=0, init=False)
@@ -103,9 +79,20 @@ class CohortDrivers:
     _rehearsal: Rehearsal | None = field(default=None, init=False)
 
     @property
+    def carrier(self) -> Carrier:
+        """What carries the frames now; under ``verify`` one that is not audited."""
+        if not self.parts.verify:
+            return self.bus.carrier
+        return self.parts.with_faults(self.parts.network.carrier(self.parts.links()), self.trace)
+
+    @property
     def counts(self) -> dict[str, int]:
-        """How many cohorts there were, and how many were driven here, or would have been under ``verify``."""
-        return {"asked": self.num_cohorts, "run_beforehand": self.num_driven}
+        """How many cohorts there were, and how many were driven here, or would have been under ``verify``.
+
+        Empty where the settings have never allowed it.
+        """
+        counts = {"asked": self.num_cohorts, "run_beforehand": self.num_driven}
+        return counts if self.num_cohorts else {}
 
     def drive(
         self, headers: Sequence[Header], sent: Sequence[Packed | None], num_runnable: int
@@ -118,7 +105,7 @@ class CohortDrivers:
             num_runnable: Tasks of the server that have not started yet.
         """
         self.check()
-        if not headers:
+        if not (headers and self._may_drive()):
             return None
         self.num_cohorts += 1
         loop, is_verified = cast(VirtualTimeLoop, running_loop()), self.parts.verify
@@ -154,12 +141,12 @@ class CohortDrivers:
             sent: What each carries.
         """
         exchange, clients = headers.exchange, headers.client
-        if exchange in self._unshared or not self.host.can_share(exchange, int(clients[0])):
+        if exchange in self._unshared or not self.host.can_share(exchange, int(clients[0]), headers.round):
             return {}
         sizes = self.parts.data.sizes_of(clients, "train").tolist()
         models = self.parts.fleet.models(clients.tolist())
         alike = defaultdict[Kind, list[int]](list)
-        attacks = self.host.attacks
+        attacks = self.parts.attacks
         alone = np.zeros(len(clients), bool) if attacks is None else attacks.send_other_replies(clients)
         for place, kind in enumerate(zip(map(id, sent), sizes, models, strict=True)):
             if not alone[place]:
@@ -193,6 +180,10 @@ class CohortDrivers:
                 self._shared.clear()
             self._shared[like] = hook
 
+    def forget_hooks(self) -> None:
+        """Keep nothing of what hooks have done, and of the frames that they have sent."""
+        self._shared.clear()
+
     def do_not_share(self, exchange: str) -> None:
         """Run the hooks of an exchange for each client from now on."""
         self._unshared.add(exchange)
@@ -223,12 +214,15 @@ class CohortDrivers:
             and cohort.is_quiet_until(cohort.loop.now_ns)
         )
 
+    def _may_drive(self) -> bool:
+        """Return whether the settings allow to drive cohorts, which may change in a fork."""
+        until, pacing = self.parts.until, self.parts.pacing
+        may_end_between = until is not None and not (until.bytes is None and until.joules is None)
+        return not may_end_between and pacing.waits_for_all and has_timetable(self.carrier)
+
     def _is_waited_for(self, exchange: str) -> bool:
         """Return whether the server waits for all replies of an exchange."""
-        is_question = exchange == told_losses.QUESTION
-        selector, pacing = self.parts.selector, self.parts.pacing
-        # In a fork the settings of the pacing may have changed since the beginning.
-        return selector.answer_within_s is None if is_question else pacing.waits_for_all
+        return exchange != told_losses.QUESTION or self.parts.selector.answer_within_s is None
 
 
 class Rehearsal:

@@ -23,14 +23,14 @@ from fedsim.clock import now_ns
 from fedsim.engine.kept_optimisers import Keeping
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.runtime import told_losses
-from fedsim.runtime.clients.attacks import Attacks, attacked
+from fedsim.runtime.changeable_settings import Stages
+from fedsim.runtime.clients.attacks import attacked
 from fedsim.runtime.clients.contexts import Contexts
-from fedsim.runtime.clients.crashes import Crashes
 from fedsim.runtime.clients.held import Held
 from fedsim.runtime.clients.hook_steps import HookSteps, Turn, drive
 from fedsim.runtime.clients.virtual_driver import VirtualDriver
 from fedsim.runtime.hook_results import called, local_result
-from fedsim.runtime.message_codecs import MessageCodecs, spend
+from fedsim.runtime.message_codecs import CodecsOfRounds, MessageCodecs, spend
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.past.repeated_hooks import Past
 from fedsim.runtime.purity import unchanged
@@ -71,6 +71,7 @@ class ClientHost:
         store: Where what they hold after several dispatches is kept; None where only the newest is needed.
         serve: Starts the drivers of clients.
         past: What the run repeats first; None where it begins anew.
+        stages: In a fork, its settings from the beginning on, and from the ends of rounds on.
         ahead: Turns that have begun beforehand, by client and dispatch, with what the client held then.
         sent: Replies by client and dispatch, where somebody compares them.
     """
@@ -82,6 +83,7 @@ class ClientHost:
     store: Store | None = None
     serve: Serve = VirtualDriver
     past: Past | None = None
+    stages: Stages = field(default_factory=dict)
     ahead: dict[tuple[int, int], tuple[Turn, Held | None]] = field(default_factory=dict, init=False)
     sent: dict[tuple[int, int], Message | None] | None = field(default=None, init=False)
     _held: dict[int, Held] = field(default_factory=dict, init=False)
@@ -99,19 +101,9 @@ class ClientHost:
         return {exchange.name: exchange for exchange in exchanges}
 
     @cached_property
-    def codecs(self) -> MessageCodecs | None:
-        """The codecs of messages; None where nothing is coded."""
-        return MessageCodecs.of(self.parts) if self.parts.codec.is_on() else None
-
-    @cached_property
-    def crashes(self) -> Crashes | None:
-        """When clients crash; None if they do not."""
-        return self.parts.crashes()
-
-    @cached_property
-    def attacks(self) -> Attacks | None:
-        """Who attacks; None if nobody does."""
-        return self.parts.attacks()
+    def codecs(self) -> CodecsOfRounds:
+        """The codecs of messages."""
+        return CodecsOfRounds(self.parts, self.stages)
 
     @property
     def all_held(self) -> Mapping[int, Held]:
@@ -160,7 +152,7 @@ class ClientHost:
         if self.store is not None and client not in self._held and (loaded := self.store.load(client)):
             self._held[client] = loaded
         held = self._held.get(client)
-        crashes = self.crashes
+        crashes = self.parts.crashes
         if held is not None and crashes is not None and crashes.forgets(client, held.since_ns, now_ns()):
             del self._held[client]
             return None
@@ -175,17 +167,24 @@ class ClientHost:
         """Return states, for the observer; ``clients`` gives the newest merged dispatch of each."""
         return [self.state_of(client, merged) for client, merged in clients.items()]
 
-    def can_share(self, exchange: str, client: int) -> bool:
+    def settle_crashes(self) -> None:
+        """Forget what clients have lost by crashes: those from now on may be others."""
+        for client in list(self._held):
+            if (held := self.held(client)) is not None:
+                self._held[client] = replace(held, since_ns=max(held.since_ns, now_ns()))
+
+    def can_share(self, exchange: str, client: int, round: int) -> bool:  # noqa: A002
         """Say whether a hook of an exchange may run for several clients: none holds anything.
 
         Args:
             exchange: The name of the exchange.
             client: One of the clients.
+            round: The number of the round.
         """
         known = self.exchanges[exchange]
         return not (
             (self.past is not None and not self.past.is_over)
-            or self.codecs is not None
+            or self.codecs.of(round) is not None
             or known.local is None
             or self._is_question(known)
             or self.parts.workload.varies
@@ -233,7 +232,7 @@ class ClientHost:
         self, delivery: Delivery, state: Any, keeping: Keeping | None, *, is_copy: bool = False
     ) -> Turn:
         header, message = delivery.header, delivery.message
-        exchange, codecs = self.exchanges[header.exchange], self.codecs
+        exchange, codecs = self.exchanges[header.exchange], self.codecs.of(header.round)
         if codecs is not None:
             message = codecs.read_from_server(message)
         work = partial(self._work, exchange, message)
@@ -256,7 +255,8 @@ class ClientHost:
     def travelling(self, turn: Turn) -> Message | None:
         """Return the reply of a hook that has ended as it travels."""
         reply: Message | None = turn.reply
-        if reply is None or self.codecs is None:
+        codecs = self.codecs.of(turn.header.round)
+        if reply is None or codecs is None:
             return reply
         if turn.encoded is None:
             exchange = self.exchanges[turn.header.exchange]
@@ -266,7 +266,7 @@ class ClientHost:
                 for path, tree in turn.residuals.items()
                 if path.startswith(prefix)
             }
-            turn.encoded = self.codecs.encode_reply(reply, turn.received, exchange, turn.header, own)
+            turn.encoded = codecs.encode_reply(reply, turn.received, exchange, turn.header, own)
         return turn.encoded.message
 
     def keep(self, turn: Turn, ended_ns: int) -> None:
@@ -282,6 +282,8 @@ class ClientHost:
     async def _work(self, exchange: Exchange, message: Message | None, turn: Turn) -> tuple[Any, Any]:
         """Do what a client does for a dispatch; return its state afterwards and its reply."""
         header, state, local = turn.header, turn.state, exchange.local
+        codecs = self.codecs.of(header.round)
+        attacks = self.parts.attacks  # before the work: in a fork they may be others when it has ended
         if local is None:
             return state, None
         # A copy is compared with the hook itself, which is checked.
@@ -290,30 +292,34 @@ class ClientHost:
             if self.parts.workload.varies and not self._is_question(exchange):
                 training = await self._training(header, state, message, local)
             context = self.contexts.replying(turn, training)
-            after, reply = await self._reply(local, context, state, message)
-        if self.attacks is not None and (attack := self.attacks.of(header.receiver)) is not None:
+            after, reply = await self._reply(local, codecs, context, state, message)
+        if attacks is not None and (attack := attacks.of(header.receiver)) is not None:
             names = header.receiver, header.dispatch
             reply = attacked(attack, reply, message, exchange.changes, names)
         return after, reply
 
-    async def _reply(self, local: Local, context: ClientContext, state: Any, message: Any) -> tuple[Any, Any]:
+    @staticmethod
+    async def _reply(
+        local: Local, codecs: MessageCodecs | None, context: ClientContext, state: Any, message: Any
+    ) -> tuple[Any, Any]:
         """Return a client's state after its hook and its reply, with the time that codecs take."""
-        if self.codecs is not None:
-            await spend(context, self.codecs.down.flops(message)[1])
+        if codecs is not None:
+            await spend(context, codecs.down.flops(message)[1])
         after, reply = local_result(local, await called(local, context, state, message))
-        if self.codecs is not None:
-            await spend(context, self.codecs.up.flops(reply)[0])
+        if codecs is not None:
+            await spend(context, codecs.up.flops(reply)[0])
         return after, reply
 
     async def _training(self, header: Header, state: Any, message: Any, local: Local) -> TrainingConfig:
         """Return how a client trains for a dispatch, as the workload decides."""
+        codecs = self.codecs.of(header.round)
 
         def hook(context: ClientContext) -> HookSteps:
-            return HookSteps(partial(self._reply, local, context, state, message), local)
+            return HookSteps(partial(self._reply, local, codecs, context, state, message), local)
 
         # What the workload awaits, beside its forecasts, is refused under its own name.
         decide, engine = self.parts.workload.training, self.contexts.engine
-        forecast = self.contexts.forecast(header, message, hook, self.codecs)
+        forecast = self.contexts.forecast(header, message, hook, codecs)
         steps = HookSteps(partial(called, decide, forecast), decide)
         training: TrainingConfig = await drive(steps, engine.run)
         return training
@@ -342,7 +348,7 @@ class ClientHost:
         if left or turn.residuals:
             own = {f"{header.exchange}/{path}": tree for path, tree in left.items()}
             held = replace(held, residuals={**turn.residuals, **own}, residuals_before=turn.residuals)
-        if self.crashes is not None:
+        if self.parts.crashes is not None:
             held = replace(held, since_ns=since_ns)
         self._held[client] = held
         if self.store is not None:

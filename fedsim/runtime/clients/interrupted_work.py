@@ -24,7 +24,6 @@ from fedsim.clock.loop import to_ns
 from fedsim.network.faults import FAULT, NEVER_NS
 from fedsim.rng import Key
 from fedsim.runtime.clients.batteries import EMPTY, Meter
-from fedsim.runtime.clients.crashes import Crashes
 
 if TYPE_CHECKING:
     from fedsim.runtime.parts import Parts
@@ -78,12 +77,11 @@ class Churn:
     """Watches the clients at work.
 
     Attributes:
-        parts: Whose fleet has the availability and the hazards, and what becomes of work.
+        parts: Whose fleet has the availability and the hazards, when clients crash, and what becomes of work.
         pausables: Bus and engine.
         give_up: Ends a client's work for good, naming the cause.
         trace: Where comings and goings are recorded.
         key: Names the draws of drop-outs.
-        crashes: When clients crash; None if they do not.
         meter: What is left in batteries; None where nobody's energy is metered.
     """
 
@@ -92,7 +90,6 @@ class Churn:
     give_up: Callable[[int, str], None]
     trace: Trace
     key: Key
-    crashes: Crashes | None = None
     meter: Meter | None = None
     _watched: dict[int, _Watched] = field(default_factory=dict, init=False)
 
@@ -137,7 +134,8 @@ class Churn:
         lasts_s = self._lasts_s(client, dispatch)
         if isfinite(lasts_s) and started_ns + to_ns(lasts_s) <= until_ns:
             return False
-        if self.crashes is not None and self.crashes.next_ns(client, started_ns) <= until_ns:
+        crashes = self.parts.crashes
+        if crashes is not None and crashes.next_ns(client, started_ns) <= until_ns:
             return False
         at_s, until_s = started_ns / 1e9, until_ns / 1e9
         while at_s <= until_s:
@@ -206,7 +204,8 @@ class Churn:
 
     def _await_crash(self, client: int) -> None:
         """Let a client crash when it is time to; it cannot while it is away."""
-        if self.crashes is not None and (next_ns := self.crashes.next_ns(client, now_ns())) < NEVER_NS:
+        crashes = self.parts.crashes
+        if crashes is not None and (next_ns := crashes.next_ns(client, now_ns())) < NEVER_NS:
             wait_s = (next_ns - now_ns()) / 1e9
             self._watched[client].crash = call_after(wait_s, self._crash, client)
 

@@ -26,10 +26,10 @@ from fedsim.engine.engine import Engine
 from fedsim.errors import InvariantError, MergeError
 from fedsim.rng import Key
 from fedsim.runtime.budget import Budgets
-from fedsim.runtime.changeable_settings import Settings, Stages, change
+from fedsim.runtime.changeable_settings import Settings, Stages
 from fedsim.runtime.clients.batteries import Meter
 from fedsim.runtime.evaluation import Observer
-from fedsim.runtime.message_codecs import MessageCodecs
+from fedsim.runtime.message_codecs import CodecsOfRounds
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.past.journal import Journal
 from fedsim.runtime.past.repeated_hooks import Past, RepeatedHooks
@@ -40,6 +40,9 @@ from fedsim.runtime.server.server_hooks import LiveHooks, Messages, ServerHooks
 from fedsim.wire import SERVER, Message, Packed, pack
 
 REJECT = RecordKind("reject", ("client", "dispatch", "reason"))
+PACING_ENDED = "another pacing has begun"
+"""Why dispatches are dropped that are open when the pacing changes, in a fork."""
+
 MERGE = RecordKind("merge", ("round", "exchange", "version", "clients", "dispatches"))
 
 
@@ -59,9 +62,9 @@ class ServerActor:
         past: What the run repeats first; None where it begins anew, or has gone on from there.
         journal: Notes what values decide; None if no checkpoints are kept.
         keep: Called at the end of each round that is not repeated, with the number of those that have ended.
+        stages: In a fork, its settings from the beginning on, and from the ends of rounds on.
+        begin_stage: Goes over to settings of a stage; returns those that have changed.
         meter: What knows the batteries of clients, and what they spend; None where nothing depends on it.
-        stages: In a fork, the settings that hold from the end of a round on, by the number of those that have
-            ended then.
         cohorts: Drives cohorts without the loop, where that is possible.
         dispatches: The open dispatches.
         state: The algorithm's state at the server.
@@ -83,6 +86,7 @@ class ServerActor:
     journal: Journal | None = None
     keep: Callable[[int], object] = lambda num_ended: None
     stages: Stages = field(default_factory=dict)
+    begin_stage: Callable[[Settings], Settings] = dict
     meter: Meter | None = None
     cohorts: CohortDrivers | None = field(default=None, init=False)
 
@@ -97,16 +101,14 @@ class ServerActor:
         self._key = self.parts.key.child("server")
         self._clients_key = self.parts.key.child("client")
         self._round = self._num_ended = 0
-        until = self.parts.until
-        self._budgets = None if until is None else Budgets(until, self.trace, self.meter)
+        self._budgets = self._needed_budgets()
         self._merges = self._merges_before = 0
-        self._is_asynchronous = self.parts.pacing.merge_size(self.cohort_size) is not None
         self._calls = Counter[str]()  # of hooks, since the last merge or the beginning of the round
         self._hook = asyncio.Lock()
         self._background = Background()
-        self._codecs = MessageCodecs.of(self.parts) if self.parts.codec.is_on() else None
+        self._codecs = CodecsOfRounds(self.parts, self.stages)
         self._exchanges = {exchange.name: exchange for exchange in exchanges}
-        timeout_s, read = self.parts.client_timeout_s, None if self._codecs is None else self._read
+        timeout_s, read = self.parts.client_timeout_s, self._read if self._codecs else None
         self.dispatches = OpenDispatches(self.endpoint, self.trace, num_clients, timeout_s, read)
         self._next_evaluation_ns = to_ns(self.parts.evaluation.every_s or 0.0)
         batteries = self.meter if self.parts.fleet.has_batteries else None
@@ -126,14 +128,37 @@ class ServerActor:
                 self.state = self.parts.algorithm.start(self._context("start"))
             await self._hold("opening")
             self._merges_before, self._rounds_began_ns = self._merges, now_ns()
-        rounds = self.parts.pacing.run(self)
-        if self._budgets is None:
-            await rounds
-        elif await self._budgets.hold(rounds, (now_ns() - self._rounds_began_ns) / 1e9):
-            await self._stop()
+        await self._hold_rounds(self._budgets)
         self.recorder.num_rounds = self._round
         self._round += 1
         await self._hold("closing")
+
+    async def _hold_rounds(self, budgets: Budgets | None) -> None:
+        """Hold the rounds until the last or a budget, under one pacing after the other."""
+        if budgets is None:
+            await self.parts.pacing.run(self)
+            return
+        budgets.start(self._passed_s())
+        while not await budgets.hold(self.parts.pacing.run(self)):
+            if budgets.are_met:
+                await self._stop()
+                return
+            self.dispatches.discard_all(PACING_ENDED)
+            self._background.drop()
+            self._rounds_before = self._num_ended
+
+    def _needed_budgets(self) -> Budgets | None:
+        """Return what holds the rounds, where they may end before the pacing ends them."""
+        held = [*self.stages.values(), {"until": self.parts.until, "pacing": self.parts.pacing}]
+        if all(one["until"] is None for one in held) and len({type(one["pacing"]) for one in held}) == 1:
+            return None
+        budgets = Budgets(self.trace, self.meter)
+        budgets.watch(self.parts.until)
+        return budgets
+
+    def _passed_s(self) -> float:
+        """Return the time since the rounds began, s."""
+        return (now_ns() - self._rounds_began_ns) / 1e9
 
     async def _stop(self) -> None:
         """End the rounds where they are: a budget was met."""
@@ -150,8 +175,7 @@ class ServerActor:
     @property
     def saturations(self) -> tuple[int, int]:
         """Values up and down that were beyond the range of a codec, and have become its largest number."""
-        codecs = self._codecs
-        return (0, 0) if codecs is None else (codecs.up.num_saturated, codecs.down.num_saturated)
+        return self._codecs.num_saturated
 
     def unmerged(self) -> Iterator[tuple[Header, Message]]:
         """Yield the replies that wait for a merge, each with a header of the way up."""
@@ -184,8 +208,7 @@ class ServerActor:
         self._round, self._num_ended, self._merges, self._merges_before = counts
         self._rounds_before = self._num_ended
         self._rounds_began_ns, self._next_evaluation_ns = instants
-        if self._codecs is not None:
-            self._codecs.up.num_saturated, self._codecs.down.num_saturated = saturations
+        self._codecs.count_from(saturations)
         self.dispatches.remember(**values["dispatches"])
         self._selection.remember(**values["selection"])
         self.recorder.remember(**values["recorder"])
@@ -328,39 +351,49 @@ class ServerActor:
                 self.journal.end_round()
             self.keep(self._num_ended)
         if (settings := self.stages.get(self._num_ended)) is not None:
-            self._begin_stage(settings)
+            await self._begin_stage(settings)
 
     # How it is done
 
-    def _begin_stage(self, settings: Settings) -> None:
-        """Go on with other settings."""
-        every_s = self.parts.evaluation.every_s
-        change(self.parts, settings)
-        self.cohort_size = self.parts.cohort_size
-        if self.parts.evaluation.every_s != every_s:
+    async def _begin_stage(self, settings: Settings) -> None:
+        """Go on with other settings; does not return where another pacing begins or a budget is met."""
+        parts, every_s, pacing = self.parts, self.parts.evaluation.every_s, type(self.parts.pacing)
+        changed = self.begin_stage(settings)
+        self.cohort_size = parts.cohort_size
+        if parts.evaluation.every_s != every_s:
             self._next_evaluation_ns = now_ns()
+        if "client_timeout_s" in changed:
+            self.dispatches.set_timeout(parts.client_timeout_s)
+        if self._budgets is None:
+            return
+        if "until" in changed:
+            sent = self.recorder.ledger.totals()
+            self._budgets.watch(parts.until, sent.sent_up + sent.sent_down)
+            self._budgets.start(self._passed_s())
+        if type(parts.pacing) is not pacing or self._budgets.are_met:
+            await self._budgets.leave()
 
     def _go_on_from(self, past: Past) -> None:
         """Go on from what was alive at the end of the past, which is over and forgotten."""
         snapshot = past.snapshot
         self.state, self.past, self._hooks = snapshot.state, None, self._live
         self.has_used_length = snapshot.has_used_length
-        if self._codecs is not None:
-            self._codecs.up.num_saturated, self._codecs.down.num_saturated = snapshot.num_saturated
+        self._codecs.count_from(snapshot.num_saturated)
         del past.snapshot
 
     def _packed(self, message: Message | Packed, header: Header) -> Packed:
         """Return a message as it travels, given the header of the first dispatch that carries it."""
         if isinstance(message, Packed):
             return message
-        return pack(message) if self._codecs is None else self._codecs.pack_for_clients(message, header)
+        codecs = self._codecs.of(header.round)
+        return pack(message) if codecs is None else codecs.pack_for_clients(message, header)
 
     def _read(self, dispatch: OpenDispatch, reply: Message) -> Message:
         """Return the reply for which a coded one stands."""
         exchange = self._exchanges.get(dispatch.header.exchange)
-        if exchange is None or self._codecs is None:
+        if exchange is None:
             return reply
-        return self._codecs.read_reply(reply, dispatch.sent, exchange)
+        return self._codecs.read_reply(reply, dispatch.sent, exchange, dispatch.header.round)
 
     async def _hold(self, when: When) -> None:
         """Hold the exchanges before or after the rounds, with everyone, and measure."""
@@ -503,7 +536,8 @@ class ServerActor:
         """Return what a call of a hook may know and do; a journal notes the work of some hooks."""
         parts = self.parts
         key = self._key.child(hook, self._merges, self._round)
-        if self._is_asynchronous:  # a synchronous round that is repeated repeats its draws
+        is_asynchronous = parts.pacing.merge_size(self.cohort_size) is not None
+        if is_asynchronous:  # a synchronous round that is repeated repeats its draws
             key = key.child("again", self._calls[hook]) if self._calls[hook] else key
             self._calls[hook] += 1
         return ServerContext(

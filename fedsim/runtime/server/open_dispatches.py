@@ -147,13 +147,17 @@ class OpenDispatches:
         self._trace = trace
         self._num_clients = num_clients
         self._read = read
-        self._leases = Timeouts(timeout_s, self._expire)
+        self.set_timeout(timeout_s)
         self._open: dict[tuple[int, int], OpenDispatch] = {}
         self._busy = array("h", [0]) * num_clients  # open dispatches of each client that are not released
         # By exchange: how many dispatches each client has had.
         self._turns: dict[str, array[int]] = defaultdict(lambda: array("i", [0]) * num_clients)
         self._took_s: dict[str, array[float]] = {}  # by exchange; negative where it is not known
         trace.listen({"abandon": self._abandoned, "fault": self._struck, "retry": self._tried_again})
+
+    def set_timeout(self, timeout_s: float) -> None:
+        """Let leases that begin from now on last so long, s."""
+        self._leases = Timeouts(timeout_s, self._expire)
 
     def busy(self) -> Array:
         """Return the clients with an open dispatch that is not released, ascending."""
@@ -269,7 +273,7 @@ class OpenDispatches:
         if message is not None and self._read is not None:
             message, dispatch.sent = self._read(dispatch, message), None
         if lease is not None:
-            self._leases.cancel(lease)
+            lease.cancel()
         if (took_s := self._took_s.get(exchange)) is not None:
             took_s[client] = at_s - dispatch.sent_at_s
         dispatch.reply.set_result(Reply(client, header.dispatch, exchange, dispatch.version, 0, 1.0, message))
@@ -301,7 +305,7 @@ class OpenDispatches:
                     f"dispatch {number} of client {client} was closed before its reply came: a pacing that "
                     "does not always wait for all replies says so in waits_for_all"
                 )
-            self._leases.cancel(dispatch.lease)
+            dispatch.lease.cancel()
             # It takes at least as long as it was waited for; were it forgotten, predictions would creep down.
             if (took_s := self._took_s.get(header.exchange)) is not None:
                 took_s[client] = max(took_s[client], now_s() - dispatch.sent_at_s)

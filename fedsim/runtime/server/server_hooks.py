@@ -16,7 +16,7 @@ from fedsim.algorithms.contexts import ServerContext
 from fedsim.errors import MergeError
 from fedsim.runtime.evaluation import Accuracy, Observer
 from fedsim.runtime.hook_results import called, instructions
-from fedsim.runtime.message_codecs import MessageCodecs, spend
+from fedsim.runtime.message_codecs import CodecsOfRounds, spend
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.past.journal import Journal
 from fedsim.runtime.purity import unchanged
@@ -70,13 +70,13 @@ class LiveHooks:
 
     Attributes:
         parts: What the run is made of.
-        codecs: The codecs of messages; None where nothing is coded.
+        codecs: The codecs of messages.
         observer: Measures models.
         journal: Notes what values decide; None if no checkpoints are kept.
     """
 
     parts: Parts
-    codecs: MessageCodecs | None
+    codecs: CodecsOfRounds
     observer: Observer
     journal: Journal | None = None
 
@@ -87,9 +87,9 @@ class LiveHooks:
         with unchanged(self.parts.verify, f"instruct_{exchange.name}", state):
             result = await called(exchange.instruct, context, state, whom)  # type: ignore[arg-type]
             state, messages = instructions(exchange.instruct, result)
-        if self.codecs is not None:
+        if (codecs := self.codecs.of(context.round)) is not None:
             distinct = {id(message): message for message in messages.values()}.values()
-            await spend(context, sum(self.codecs.down.flops(message)[0] for message in distinct))
+            await spend(context, sum(codecs.down.flops(message)[0] for message in distinct))
         if self.journal is not None:
             self.journal.instructed(context.work, [client for client in whom if client not in messages])
         return state, messages
@@ -113,8 +113,7 @@ class LiveHooks:
         """Call the *merge* hook of an exchange."""
         refusal = None
         try:
-            if self.codecs is not None:
-                await spend(context, sum(self.codecs.up.flops(reply.message)[1] for reply in replies))
+            await spend(context, sum(self.codecs.decoding_flops(reply.message) for reply in replies))
             return await merged(self.parts, context, state, exchange, replies)
         except MergeError as error:
             refusal = str(error)

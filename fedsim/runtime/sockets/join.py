@@ -203,7 +203,8 @@ async def host(
         client.prober = answer
         client.reporter = reports.take
         with unwarned():
-            read = None if hosted.codecs is None else hosted.codecs.read_from_server
+            codecs = hosted.codecs.of(0)
+            read = None if codecs is None else codecs.read_from_server
             states = _Holder(hosted, store.versions, reports)
             client.feed(tasks.guarded(hosted.take), kinds_of(parts), read, states)
             await tasks.until(client.over())

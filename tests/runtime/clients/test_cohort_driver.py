@@ -59,7 +59,7 @@ def cohort_drivers(are_there: bool) -> Iterator[pytest.MonkeyPatch]:
     """Let the loop drive all clients, or leave things as they are; yield what patches until the end."""
     with pytest.MonkeyPatch.context() as patch:
         if not are_there:
-            patch.setattr("fedsim.runtime.run.cohort_drivers", lambda *_: None)
+            patch.setattr("fedsim.runtime.run.CohortDrivers", lambda *_: None)
         yield patch
 
 

@@ -243,7 +243,7 @@ def staying(fleet: Any, at_s: float, of: Mapping[tuple[int, int], Sequence[int]]
     """Return who stays, by client and dispatch, from a time until each of some instants, ns."""
 
     async def main() -> list[list[bool]]:
-        parts: Any = SimpleNamespace(fleet=fleet, on_leave="lost")
+        parts: Any = SimpleNamespace(fleet=fleet, on_leave="lost", crashes=None)
         churn = Churn(parts, (), lambda client, cause: None, Trace(), Key.root(0))
         await clock.sleep_until(at_s)
         return [[churn.stays(*who, until_ns) for until_ns in instants] for who, instants in of.items()]

@@ -50,7 +50,7 @@ def run_with(hook: Callable[..., Any], changes: Mapping[str, Any], *, drives: bo
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ModelTraining, "train", counted)
         if not drives:
-            patch.setattr("fedsim.runtime.run.cohort_drivers", lambda *_: None)
+            patch.setattr("fedsim.runtime.run.CohortDrivers", lambda *_: None)
         trace = Trace(keep=True)
         result = run(build(load_scenario(SIMPLE, changes)), trace=trace)
     return (trace.kept, result.model_hash, result.rejections), num_hooks

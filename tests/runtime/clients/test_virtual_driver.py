@@ -72,7 +72,7 @@ def both_ways(world: Any, algorithm: Callable[[], Any], **changes: Any) -> list[
     ways = []
     for serve in (VirtualDriver, in_task):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("fedsim.runtime.run.cohort_drivers", lambda *_: None)
+            patch.setattr("fedsim.runtime.run.CohortDrivers", lambda *_: None)
             patch.setattr("fedsim.runtime.run.ClientHost", partial(ClientHost, serve=serve))
             trace = Trace(keep=True)
             parts = world.make_parts(algorithm(), SIZES, executor=executor(), verify=False, **changes)
