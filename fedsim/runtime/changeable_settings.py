@@ -27,9 +27,7 @@ Stages: TypeAlias = Mapping[int, Settings]
 
 def changeable(parts: Parts, stages: Stages) -> Parts:
     """Return parts that can be changed, with the settings that hold first."""
-    first = stages[0]
-    plugins = {name: copy(value) for name, value in first.items() if isinstance(value, Plugin)}
-    return replace(parts, **{**first, **plugins})
+    return replace(parts, **{**stages[0], "pacing": copy(stages[0]["pacing"])})
 
 
 def changes(parts: Parts, settings: Settings) -> dict[str, Any]:
@@ -44,14 +42,12 @@ def _are_alike(now: Any, later: Any) -> bool:
 
 
 def change(parts: Parts, settings: Settings) -> None:
-    """Change parts to later settings, for all who hold the parts, or a plugin of theirs."""
+    """Change parts to later settings, for all who hold the parts, or their pacing, which is running."""
     for name in vars(parts).keys() - {one.name for one in fields(parts)}:
         del vars(parts)[name]  # what was made of the settings before
     for name, later in settings.items():
-        now = getattr(parts, name)
-        if isinstance(now, Plugin):
-            now.__class__ = type(later)
-            vars(now).clear()  # what it has found out for the settings before
-            vars(now).update(vars(later))
+        if name == "pacing" and type(later) is type(parts.pacing):
+            vars(parts.pacing).clear()  # what it has found out for the settings before
+            vars(parts.pacing).update(vars(later))
         else:
             object.__setattr__(parts, name, later)
