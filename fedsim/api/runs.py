@@ -81,6 +81,7 @@ def resume(
     folder: str | Path,
     *,
     overrides: Overrides | None = None,
+    profile: bool = False,
     progress: Progress = None,
     live: LivePage | None = None,
 ) -> Result:
@@ -92,6 +93,7 @@ def resume(
     Args:
         folder: The run's folder.
         overrides: Other values of ``engine.workers`` or ``engine.batching``, which change no result.
+        profile: As for :func:`run`; a run that was begun with it goes on with it.
         progress: As for :func:`run`; rounds of the past are told too.
         live: A page that shows the run while it goes on.
 
@@ -99,11 +101,16 @@ def resume(
         OutputError: There is no such run, it has come to its end, or another process is at work on it.
         RunError: The run failed, or cannot be repeated as far as its checkpoint.
     """
-    return _go_on(resumed_plan(Path(folder), overrides or ()), Path(folder), progress, live)
+    return _go_on(resumed_plan(Path(folder), overrides or ()), Path(folder), profile, progress, live)
 
 
 def extend(
-    folder: str | Path, *, rounds: int, progress: Progress = None, live: LivePage | None = None
+    folder: str | Path,
+    *,
+    rounds: int,
+    profile: bool = False,
+    progress: Progress = None,
+    live: LivePage | None = None,
 ) -> Result:
     """Give a finished run more rounds, and return its result.
 
@@ -112,6 +119,7 @@ def extend(
     Args:
         folder: The run's folder.
         rounds: How many rounds it has in all.
+        profile: As for :func:`run`; a run that was begun with it goes on with it.
         progress: As for :func:`run`; rounds of the past are told too.
         live: A page that shows the run while it goes on.
 
@@ -119,7 +127,7 @@ def extend(
         OutputError: There is no such run, or it would have been another one with more rounds.
         RunError: The run failed, or cannot be repeated as far as its checkpoint.
     """
-    return _go_on(extended_plan(Path(folder), rounds), Path(folder), progress, live)
+    return _go_on(extended_plan(Path(folder), rounds), Path(folder), profile, progress, live)
 
 
 def fork(
@@ -129,6 +137,7 @@ def fork(
     overrides: Overrides,
     out: str | Path | None = None,
     force: bool = False,
+    profile: bool = False,
     progress: Progress = None,
     live: LivePage | None = None,
 ) -> Result:
@@ -142,6 +151,7 @@ def fork(
         overrides: Values that replace the scenario's from then on, by path.
         out: Folder of the results; if left out, a free one beside the run's.
         force: Whether ``out`` may replace another run.
+        profile: As for :func:`run`.
         progress: As for :func:`run`; rounds of the past are told too.
         live: A page that shows the run while it goes on.
 
@@ -152,12 +162,13 @@ def fork(
     """
     place = None if out is None else Path(out)
     plan, made = forked(Path(folder), parse(at, "time"), overrides, place, force=force)
-    return _go_on(plan, made, progress, live)
+    return _go_on(plan, made, profile, progress, live)
 
 
-def _go_on(plan: Plan, folder: Path, progress: Progress, live: LivePage | None) -> Result:
+def _go_on(plan: Plan, folder: Path, profile: bool, progress: Progress, live: LivePage | None) -> Result:
     with round_listeners(progress, [plan.parts.rounds]) as listener_of:
-        return call(partial(record_plan, plan, folder, False, listener_of, live=live, goes_on=True))
+        do = partial(record_plan, plan, folder, False, listener_of, profile=profile, live=live, goes_on=True)
+        return call(do)
 
 
 def _awaited(function: Callable[P, Result]) -> Callable[P, Coroutine[Any, Any, Result]]:

@@ -163,7 +163,14 @@ def _output(*, track: str, force: str, verify: str) -> Callable[[Any], Any]:
     )
 
 
-output_of_resumed = all_of(_track("Show the run in this tracker, from its first round on"), _live, _quiet)
+profile_option = click.option(
+    "--profile",
+    is_flag=True,
+    help="Also note when each worker was at which jobs, in real time, for 'fedsim timeline'.",
+)
+output_of_resumed = all_of(
+    _track("Show the run in this tracker, from its first round on"), profile_option, _live, _quiet
+)
 output_of_one = _output(
     track="Show the run in this tracker while it goes on, such as tensorboard, instead of the scenario's",
     force="Replace the results of another run, or begin anew where the same one was interrupted.",

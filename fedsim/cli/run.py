@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Unpack
+from typing import TypedDict, Unpack
 
 from fedsim.cli.console import heading, note, pairs
 from fedsim.cli.options import OutputOptions
@@ -39,16 +39,23 @@ def run(profile: bool, **options: Unpack[Options]) -> None:
     run_and_show(plan, folder, simulate, "memory", options, profile=profile)
 
 
-def resume(
-    folder: Path, overrides: Sequence[str], track: Sequence[str], live: int | None, quiet: bool
-) -> None:
+class ResumedOptions(TypedDict):
+    """The options of commands that go on with a run."""
+
+    track: Sequence[str]
+    profile: bool
+    live: int | None
+    quiet: bool
+
+
+def resume(folder: Path, overrides: Sequence[str], **options: Unpack[ResumedOptions]) -> None:
     """Go on with an interrupted run."""
-    _go_on(resumed_plan(folder, overrides, track), folder, track, live, quiet)
+    _go_on(resumed_plan(folder, overrides, options["track"]), folder, options)
 
 
-def extend(folder: Path, rounds: int, track: Sequence[str], live: int | None, quiet: bool) -> None:
+def extend(folder: Path, rounds: int, **options: Unpack[ResumedOptions]) -> None:
     """Go on with a finished run."""
-    _go_on(extended_plan(folder, rounds, track, note), folder, track, live, quiet)
+    _go_on(extended_plan(folder, rounds, options["track"], note), folder, options)
 
 
 def fork(
@@ -57,18 +64,19 @@ def fork(
     overrides: Sequence[str],
     out: Path | None,
     force: bool,
-    track: Sequence[str],
-    live: int | None,
-    quiet: bool,
+    **options: Unpack[ResumedOptions],
 ) -> None:
     """Continue a copy of a run, with other settings."""
-    plan, place = forked(folder, at_s, overrides, out, track, force=force, tell=note)
-    _go_on(plan, place, track, live, quiet)
+    plan, place = forked(folder, at_s, overrides, out, options["track"], force=force, tell=note)
+    _go_on(plan, place, options)
 
 
-def _go_on(plan: Plan, folder: Path, track: Sequence[str], live: int | None, quiet: bool) -> None:
-    options = OutputOptions(out=folder, force=False, verify=False, track=track, live=live, quiet=quiet)
-    run_and_show(plan, folder, simulate, "memory", options, goes_on=True)
+def _go_on(plan: Plan, folder: Path, options: ResumedOptions) -> None:
+    live, quiet, profile = options["live"], options["quiet"], options["profile"]
+    output = OutputOptions(
+        out=folder, force=False, verify=False, track=options["track"], live=live, quiet=quiet
+    )
+    run_and_show(plan, folder, simulate, "memory", output, profile=profile, goes_on=True)
 
 
 def planned(options: Options, bus: Bus, *, clients_stay: bool = True) -> tuple[Plan, Path]:

@@ -17,6 +17,7 @@ from fedsim.cli.options import (
     output_of_resumed,
     output_of_several,
     path_option,
+    profile_option,
     read_by,
     scenario_file,
     set_option,
@@ -44,11 +45,7 @@ report_option = click.option(
     help="Simulate in this process, or run in real time over sockets between processes of this machine.",
 )
 @number_option("--processes", "Processes", "Client processes, with --bus http.  [default: 2]", "N")
-@click.option(
-    "--profile",
-    is_flag=True,
-    help="Also note when each worker was at which jobs, in real time, for 'fedsim timeline'.",
-)
+@profile_option
 @output_of_one
 def run(bus: str, processes: int | None, profile: bool, **values: Any) -> None:
     """Run a scenario, and write a folder with its results."""

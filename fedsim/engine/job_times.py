@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from time import perf_counter_ns
 from typing import NamedTuple
 
@@ -18,12 +19,19 @@ class TimedJobs(NamedTuple):
 
 
 class JobTimes:
-    """Notes jobs as they are done, and rounds with the ns at which they end; any thread may."""
+    """Notes jobs as they are done, and rounds with the ns at which they end; any thread may.
 
-    def __init__(self) -> None:
-        self.jobs: list[TimedJobs] = []
-        self.rounds: list[tuple[int, int]] = []
-        self._began_ns = perf_counter_ns()
+    Args:
+        jobs: Jobs of a run that goes on.
+        rounds: Its rounds.
+        before_s: The real time that it had taken, s.
+    """
+
+    def __init__(
+        self, jobs: Iterable[TimedJobs] = (), rounds: Iterable[tuple[int, int]] = (), before_s: float = 0.0
+    ) -> None:
+        self.jobs, self.rounds = list(jobs), list(rounds)
+        self._began_ns = perf_counter_ns() - int(before_s * 1e9)
 
     def now_ns(self) -> int:
         """Return the real time since the run began, ns."""
@@ -35,5 +43,6 @@ class JobTimes:
         self.jobs.append(TimedJobs(name, kind, number, began_ns, self.now_ns()))
 
     def end_round(self, number: int) -> None:
-        """Note that a round ends."""
-        self.rounds.append((number, self.now_ns()))
+        """Note that a round ends, if it has not ended before: a run that goes on repeats its rounds."""
+        if not self.rounds or number > self.rounds[-1][0]:
+            self.rounds.append((number, self.now_ns()))

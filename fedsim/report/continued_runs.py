@@ -45,7 +45,7 @@ def resumed_plan(folder: Path, overrides: Overrides = (), trackers: Sequence[str
     Args:
         folder: The run's folder.
         overrides: Values that replace the scenario's, by path, of :data:`SAME_RESULTS`.
-        trackers: Names of trackers.
+        trackers: Names of trackers; without any, those that it had.
 
     Raises:
         OutputError: There is none, or another process or another version of fedsim has to go on with it.
@@ -56,7 +56,8 @@ def resumed_plan(folder: Path, overrides: Overrides = (), trackers: Sequence[str
     problem, mend = "a run that goes on keeps it", f"replace {' or '.join(SAME_RESULTS)} alone"
     if faults := [Fault(path, problem, mend) for path in read if path not in SAME_RESULTS]:
         raise ScenarioError(faults, str(file))
-    scenario = load_scenario(file, {"run.checkpoint": state["checkpoint"]})
+    aside = {"run.checkpoint": state["checkpoint"], "run.trackers": state["trackers"]}
+    scenario = load_scenario(file, aside)
     plan = planned(load_scenario(scenario, overrides), trackers, folder, origin_of(folder))
     return replace(plan, scenario_toml=file.read_text("utf-8"))
 
@@ -90,6 +91,8 @@ def extended_plan(folder: Path, rounds: int, trackers: Sequence[str] = (), tell:
     if any(one.by == "round" and one.needs_length for one in scenario.training.schedule):
         raise OutputError(f"{cannot} its training.schedule depends on the number of rounds: {anew}")
     plan = planned(load_scenario(scenario, {"run.rounds": rounds}), trackers, folder, origin_of(folder))
+    if shown_in := [name for name in facts.get("tracker_failures", {}) if name not in trackers]:
+        tell(f"{folder}: {', '.join(shown_in)} showed the run, and shows no further rounds without --track")
     checkpoints = CheckpointFolder(folder, plan.checkpoint.keep)
     past = usable(folder, checkpoints, plan.parts, tell, lambda one: not one.has_used_length)
     if past is None and checkpoints.numbers():

@@ -7,15 +7,15 @@ from typing import Any
 
 import msgpack
 
-from fedsim.engine.job_times import TimedJobs
+from fedsim.engine.job_times import JobTimes, TimedJobs
 from fedsim.report.read_results import read_checked
 
 REAL_TIME = "real_time.msgpack"
 
 
-def packed(jobs: list[TimedJobs], rounds: list[tuple[int, int]]) -> bytes:
+def packed(times: JobTimes) -> bytes:
     """Return the content of the file; instants are in ns of real time since the run began."""
-    content: bytes = msgpack.packb({"jobs": jobs, "rounds": rounds})
+    content: bytes = msgpack.packb({"jobs": list(times.jobs), "rounds": times.rounds})
     return content
 
 

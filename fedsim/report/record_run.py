@@ -42,7 +42,7 @@ from fedsim.report.checkpoints import FOLDER, CheckpointFolder
 from fedsim.report.cost_breakdown import Summary
 from fedsim.report.divergence import divergence, rejections
 from fedsim.report.energy import energy_of
-from fedsim.report.job_time_file import REAL_TIME, packed
+from fedsim.report.job_time_file import REAL_TIME, packed, read_job_times
 from fedsim.report.keep_checkpoints import LOG, TRACE, CheckpointKeeper, RunFiles, StoredPast
 from fedsim.report.places import can_go_on, holds_run, is_own
 from fedsim.report.provenance import Bus, provenance
@@ -114,7 +114,7 @@ def record(
         bus: What carries messages.
         tell: Told what the user has to know meanwhile.
         known_as: What the folder is called to trackers, if not as it is.
-        profile: Whether to note when each worker was at which jobs.
+        profile: Whether to note when each worker was at which jobs; a run that goes on does what it did.
         is_kept: Whether the folder of a run that ends before its time may stay, to be resumed.
         keeps_checkpoints: Whether the newest checkpoints stay in the end, so that the run can be extended.
         clients_stay: Whether client processes, over sockets, stay when this process ends before its time.
@@ -158,8 +158,17 @@ def record(
         if over_sockets:
             perform = partial(perform, names=names)
         write_file(path / "scenario.toml", written.encode(), place=folder)
-        times = plan.parts.executor.job_times = JobTimes() if profile else None
+        noted = read_job_times(path) if goes_on else None
+        jobs, rounds = noted or ((), ())
+        times = JobTimes(jobs, rounds, began.before_s) if profile or noted is not None else None
+        plan.parts.executor.job_times = times
         observed: list[Recorder] = []
+
+        def write_times() -> None:
+            if times is not None:
+                write_file(path / REAL_TIME, packed(times), place=folder)
+
+        write_times()
 
         def end_round(row: RoundRow) -> None:
             running.is_worth_keeping = is_kept and with_checkpoints
@@ -181,6 +190,7 @@ def record(
             host = provenance(plan, began.at, summary["wall_s"], bus, status=RUNNING)
             write_file(path / "run.json", to_json(host), place=folder)
             running.tell(wall_s=summary["wall_s"], summary=summary)
+            write_times()
 
         with RunFiles(path, folder, past, with_journal=with_checkpoints) as files:
             log = line_log(files.by_name[LOG])
@@ -225,8 +235,7 @@ def record(
             "run.json": to_json(provenance(plan, began.at, wall_s, bus, follow.failures, result.cohorts)),
             MARK: to_json(summary),
         }
-        if times is not None:
-            contents = {REAL_TIME: packed(times.jobs, times.rounds)} | contents
+        write_times()
         with telling(folder, MEND):
             for file in path.rglob("*"):
                 sync(file)

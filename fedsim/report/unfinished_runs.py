@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 from fedsim import __version__
 from fedsim.durable import PART, sync, telling
 from fedsim.errors import FileError, OutputError
+from fedsim.plugins import name_of
 from fedsim.report import atomic_folder
 from fedsim.report.atomic_folder import MARK, MEND, STATE, write_file
 from fedsim.report.provenance import Bus, library_version
@@ -67,6 +68,10 @@ def state_of(plan: Plan, began: Beginning, *, has_checkpoints: bool, bus: Bus = 
         "process": os.getpid(),
         "libraries": {name: library_version(name) for name in ("torch", "numpy")},
         "checkpoint": plan.checkpoint.model_dump(mode="json"),
+        "trackers": [
+            {"name": name_of(one), "params": one.config.model_dump(mode="json", exclude_unset=True)}
+            for one in plan.trackers
+        ],
         "has_checkpoints": has_checkpoints,
         "started_at": began.at.isoformat(timespec="seconds"),
         "rounds": plan.parts.rounds,

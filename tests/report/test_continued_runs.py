@@ -1,6 +1,6 @@
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from pyarrow import parquet
@@ -8,11 +8,14 @@ from pyarrow import parquet
 from fedsim.errors import FileError, OutputError, RunError, ScenarioError
 from fedsim.report import atomic_folder, continued_runs
 from fedsim.report.continued_runs import extended_plan
+from fedsim.report.job_time_file import read_job_times
 from fedsim.report.read_results import read_object, to_json
 from fedsim.report.record_run import record
 from fedsim.report.summary import read_summary
 from fedsim.report.unfinished_runs import is_unfinished
 from fedsim.scenario import Plan, load_scenario
+from fedsim.trackers.base import Follower, Point, TrackedRun, Tracker, TrackerConfig
+from tests.conftest import there
 
 pytestmark = pytest.mark.usefixtures("each_round")
 
@@ -180,3 +183,55 @@ def test_whatever_the_disk_refuses_the_run_goes_on_to_the_same_end(
         assert not [file for file in tmp_path.rglob("*") if file.suffix == ".part" or file.name[0] == "."]
         shutil.rmtree(folder)
     assert min(kept.values()) > 0
+
+
+class Screen(Tracker[TrackerConfig], Follower):
+    """Shows runs in ``shown``: the folder that it was told, and the numbers of the rounds."""
+
+    shown: ClassVar[list[tuple[str | None, list[int]]]] = []
+
+    def open(self, run: TrackedRun) -> Follower:
+        self.shown.append((self.config.folder, []))
+        return self
+
+    def note(self, point: Point) -> None:
+        self.shown[-1][1].append(point.round)
+
+    def close(self, summary: Any) -> None:
+        pass
+
+    def how_to_look(self, run: TrackedRun) -> str:
+        return "look"
+
+
+def test_trackers_and_times_of_jobs_go_on(
+    tiny: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Screen, "shown", [])
+    name = f"{__name__}.Screen"
+    scenario = load_scenario(
+        tiny, {"run.rounds": 4, "run.trackers": [{"name": name, "params": {"folder": "here"}}]}
+    )
+    folder = tmp_path / "run"
+
+    def stop(row: Any) -> None:
+        if row.round == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        record(Plan.of(scenario, "tiny"), folder, profile=True, watch=stop)
+    before, _ = there(read_job_times(folder))
+    record(continued_runs.resumed_plan(folder), folder, goes_on=True, tell=lambda text: None)
+    assert Screen.shown == [("here", [1, 2]), ("here", [1, 2, 3, 4])]
+    jobs, rounds = there(read_job_times(folder))
+    assert jobs[: len(before)] == before != []
+    assert sum(job.number for job in jobs if job.kind == "fit") == 16
+    assert [number for number, _ in rounds] == [1, 2, 3, 4]
+    assert [at_ns for _, at_ns in rounds] == sorted(at_ns for _, at_ns in rounds)
+    # Where the run has ended, its trackers have too.
+    told: list[str] = []
+    extended_plan(folder, 5, [name])
+    record(continued_runs.resumed_plan(folder), folder, goes_on=True, tell=told.append)
+    assert Screen.shown[2:] == [(None, [1, 2, 3, 4, 5])]
+    extended_plan(folder, 6, tell=told.append)
+    assert f"{folder}: {name} showed the run, and shows no further rounds without --track" in told
