@@ -152,6 +152,7 @@ class ServerProcess:
         names: Names | None = None,
         past: ServerPast | None = None,
         keeper: Keeper | None = None,
+        complete: Callable[[RunResult], object],
         trace: Trace,
         log: Log,
         watch: Callable[[RoundRow], None],
@@ -203,6 +204,8 @@ class ServerProcess:
                     num_kept=self.plan.checkpoint.keep,
                 )
                 result = await children.during(work)
+                # If this process is killed before, the processes of clients are still there for the next one.
+                await asyncio.to_thread(complete, result)
                 server.finish()
                 await children.ended()
             return result

@@ -332,9 +332,10 @@ class GrowingFile:
         return Position(self._num_bytes, self._digest.hexdigest())
 
     def close(self) -> None:
-        """Close it."""
+        """Close it; what is written afterwards is left out."""
         if self._file is not None:
             self._file.close()
+            self._file = None
 
     def _compare(self, content: bytes) -> None:
         end = self._num_repeated + len(content)

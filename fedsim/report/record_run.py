@@ -211,40 +211,48 @@ def record(
                     past = None  # what it holds may be large
             if plan.stages:
                 perform = partial(perform, stages=plan.stages)
+            recorded: list[Recorded] = []
+
+            def complete(result: RunResult) -> None:
+                """Write what the run has come to; from then on its folder is whole."""
+                if result.non_finite is not None:
+                    log.warning("not finite", cause=result.non_finite)
+                notes = remarks(plan.parts, result) if bus == "memory" else []
+                for remark in notes:
+                    log.warning("simulated time", remark=remark)
+                diverged, rejected = divergence(plan.parts, result), rejections(plan.parts, result)
+                for text, event in {rejected: "rejections", diverged: "divergence"}.items():  # once if equal
+                    if text is not None:
+                        log.warning(event, remark=text)
+                        notes.append(text)
+                log.info("end", simulated_s=result.simulated_s, trace_hash=result.trace_hash)
+                files.positions()
+                files.close()
+                energy = energy_of(plan.parts, result)
+                write_tables(path, plan.parts, result, folder, energy)
+                models = EndModels(result.models, plan.parts.data.task)
+                if plan.save_models:
+                    write_models(path, models, folder)
+                wall_s = began.passed_s()
+                summary = summarise(plan, result, wall_s, diverged, energy)
+                facts = provenance(plan, began.at, wall_s, bus, follow.failures, result.cohorts)
+                write_times()
+                with telling(folder, MEND):
+                    for file in path.rglob("*"):
+                        sync(file)
+                for name, content in {"run.json": facts, MARK: summary}.items():
+                    write_file(path / name, to_json(content), place=folder)
+                if over_sockets or not (keeps_checkpoints and checkpoints.numbers()):
+                    shutil.rmtree(path / FOLDER, ignore_errors=True)
+                follow.summary = summary
+                recorded.append(Recorded(folder.resolve(), summary, result, models, notes))
+
+            if over_sockets:  # the server tells processes that the run is over when nothing can be lost
+                perform = partial(perform, complete=complete)
             result = perform(plan.parts, trace=trace, log=log, watch=end_round, observe=observe_too)
-            if result.non_finite is not None:
-                log.warning("not finite", cause=result.non_finite)
-            notes = remarks(plan.parts, result) if bus == "memory" else []
-            for remark in notes:
-                log.warning("simulated time", remark=remark)
-            diverged, rejected = divergence(plan.parts, result), rejections(plan.parts, result)
-            for text, event in {rejected: "rejections", diverged: "divergence"}.items():  # once if equal
-                if text is not None:
-                    log.warning(event, remark=text)
-                    notes.append(text)
-            log.info("end", simulated_s=result.simulated_s, trace_hash=result.trace_hash)
-            files.positions()
-        energy = energy_of(plan.parts, result)
-        write_tables(path, plan.parts, result, folder, energy)
-        models = EndModels(result.models, plan.parts.data.task)
-        if plan.save_models:
-            write_models(path, models, folder)
-        wall_s = began.passed_s()
-        summary = summarise(plan, result, wall_s, diverged, energy)
-        contents = {
-            "run.json": to_json(provenance(plan, began.at, wall_s, bus, follow.failures, result.cohorts)),
-            MARK: to_json(summary),
-        }
-        write_times()
-        with telling(folder, MEND):
-            for file in path.rglob("*"):
-                sync(file)
-        for name, content in contents.items():
-            write_file(path / name, content, place=folder)
-        if over_sockets or not (keeps_checkpoints and checkpoints.numbers()):
-            shutil.rmtree(path / FOLDER, ignore_errors=True)
-        follow.summary = summary
-    return Recorded(folder.resolve(), summary, result, models, notes)
+            if not over_sockets:
+                complete(result)
+    return recorded[0]
 
 
 def _going_on(past: StoredPast | None) -> str:

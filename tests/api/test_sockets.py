@@ -2,6 +2,7 @@
 
 import asyncio
 import queue
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ import pytest
 import fedsim
 from fedsim.bus.http.access import ClientRanges
 from fedsim.bus.http.client import HttpClient
-from fedsim.errors import RunError, UserError
+from fedsim.errors import FileError, RunError, UserError
+from fedsim.report import record_run
 from fedsim.runtime.sockets.handshake import Greeting, read
 
 TIMEOUT_S = 60
@@ -56,6 +58,45 @@ def test_a_run_with_two_processes_is_that_of_memory(tiny_scenario: str, tmp_path
     assert "a process was refused: client 9 does not exist: this run has 4 clients, from 0" in said
     assert "the process of clients 0-1 has joined" in said
     assert "the process of clients 2-3 has left: the run is over" in said
+
+
+def test_processes_stay_until_nothing_can_be_lost(
+    tiny_scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, out, urls, said = tmp_path / "tiny.toml", tmp_path / "out", queue.Queue[str](), list[str]()
+    file.write_text(tiny_scenario)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    often = {"run.checkpoint": {"every_rounds": 1, "max_share": 1.0}, "run.save_models": True}
+    write, attempts = record_run.write_models, list[Path]()
+
+    def full_at_first(path: Path, *others: Any) -> None:
+        attempts.append(path)
+        if len(attempts) == 1:
+            raise FileError("no space left")
+        write(path, *others)
+
+    monkeypatch.setattr(record_run, "write_models", full_at_first)
+
+    def serve() -> Any:
+        return fedsim.serve(
+            file, listen=f"127.0.0.1:{port}", out=out, overrides=often, listening=urls.put, tell=quiet
+        )
+
+    with ThreadPoolExecutor(2) as threads:
+        serving = threads.submit(serve)
+        joining = threads.submit(fedsim.join, urls.get(timeout=TIMEOUT_S), "0-3", tell=said.append)
+        with pytest.raises(FileError, match="no space left"):
+            serving.result(TIMEOUT_S)
+        # The rounds are over, and only the folder is missing.
+        result = threads.submit(serve).result(TIMEOUT_S)
+        joining.result(TIMEOUT_S)
+    assert any("started again" in line for line in said)
+    whole = fedsim.run(file)
+    assert result.summary["model_hash"] == whole.summary["model_hash"]
+    assert result.summary["accuracy"] == whole.summary["accuracy"]
+    assert (out / "models").is_dir()
+    assert not (out / "checkpoints").exists()
 
 
 def test_a_server_that_fails_tells_why(tiny_scenario: str, tmp_path: Path) -> None:
