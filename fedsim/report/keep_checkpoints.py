@@ -106,7 +106,7 @@ class StoredPast:
         """
         self.check(plan.parts.data)
         kinds, checkpoint = kinds_of(plan.parts, plan.stages), self.checkpoint
-        load = partial(self._loaded, Snapshot.classes(plan.parts.algorithm, kinds))
+        load = partial(self._loaded, Snapshot.classes(plan.parts, kinds))
 
         def end() -> None:
             if now_ns() != checkpoint.at_ns:
@@ -124,7 +124,7 @@ class StoredPast:
             RunError: The run has other data now.
         """
         self.check(plan.parts.data)
-        classes = ServerSnapshot.classes(plan.parts.algorithm, kinds_of(plan.parts))
+        classes = ServerSnapshot.classes(plan.parts, kinds_of(plan.parts))
         load = partial(self._loaded, classes)
         return ServerPast(load, list(self._records()), self.checkpoint.at_ns, files.go_on)
 

@@ -198,7 +198,7 @@ def record(
             trace = Trace(files.by_name[TRACE], keep=plan.parts.verify)
             if with_checkpoints:
                 snapshot = ServerSnapshot if over_sockets else Snapshot
-                classes = snapshot.classes(plan.parts.algorithm, kinds_of(plan.parts, plan.stages))
+                classes = snapshot.classes(plan.parts, kinds_of(plan.parts, plan.stages))
                 keeper = CheckpointKeeper(
                     *(plan.checkpoint, plan.parts.data, files, checkpoints, classes, tell, show),
                     by=names.server if over_sockets else "",

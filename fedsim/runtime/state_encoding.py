@@ -28,6 +28,7 @@ from fedsim.algorithms.base import Algorithm
 from fedsim.engine.jobs import Samples
 from fedsim.errors import DecodeError
 from fedsim.params import Array, Model, PendingTree, RowTree
+from fedsim.plugins import Plugin
 from fedsim.quoting import quoted, shortened
 from fedsim.runtime.clients.held import Held
 from fedsim.walk import field_names, parts
@@ -71,15 +72,19 @@ _UNFINISHED = object()
 _CARRIED = "model"  # what a message makes of its fields once, and receivers may hold
 
 
-def classes_of(algorithm: Algorithm[Any, Any, Any]) -> tuple[type, ...]:
-    """Return the classes that may occur in a state of an algorithm's clients.
+def classes_of(plugin: Plugin[Any], kind: type[Plugin[Any]] = Algorithm) -> tuple[type, ...]:
+    """Return the classes that may occur in a state of an algorithm, or in what a selector remembers.
 
-    They are models, records of samples, and the frozen dataclasses that the modules of the algorithm and of
-    its bases know by name.
+    They are models, records of samples, and the frozen dataclasses that the modules of the plugin and of its
+    bases know by name.
+
+    Args:
+        plugin: The plugin.
+        kind: Its last base that counts for nothing.
     """
     classes: dict[type, None] = dict.fromkeys((Model, *SAMPLES))
-    for base in type(algorithm).__mro__:
-        if issubclass(base, Algorithm) and base is not Algorithm:
+    for base in type(plugin).__mro__:
+        if issubclass(base, kind) and base is not kind:
             for value in vars(sys.modules[base.__module__]).values():
                 if inspect.isclass(value) and _is_frozen(value) and not issubclass(value, Message):
                     classes[value] = None
@@ -200,7 +205,7 @@ class Writer:
             return (_RECORD, _name(type(value)), *self._pairs(items, where, depth))
         raise TypeError(
             f"{where:.200}: a {type(value).__name__} cannot be part of a state that leaves its process: use "
-            "tuples, dictionaries, arrays, numbers, strings, and frozen dataclasses of the algorithm's module"
+            "tuples, dictionaries, arrays, numbers, strings, and frozen dataclasses of the plugin's module"
         )
 
     def _pairs(self, items: Mapping[Any, Any], where: str, depth: int) -> list[Any]:

@@ -13,7 +13,7 @@ import fedsim
 from fedsim.bus.http.access import ClientRanges
 from fedsim.bus.http.client import HttpClient
 from fedsim.errors import FileError, RunError, UserError
-from fedsim.report import record_run
+from fedsim.report.saved_models import write_models
 from fedsim.runtime.sockets.handshake import Greeting, read
 
 TIMEOUT_S = 60
@@ -68,15 +68,15 @@ def test_processes_stay_until_nothing_can_be_lost(
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     often = {"run.checkpoint": {"every_rounds": 1, "max_share": 1.0}, "run.save_models": True}
-    write, attempts = record_run.write_models, list[Path]()
+    attempts = list[Path]()
 
     def full_at_first(path: Path, *others: Any) -> None:
         attempts.append(path)
         if len(attempts) == 1:
             raise FileError("no space left")
-        write(path, *others)
+        write_models(path, *others)
 
-    monkeypatch.setattr(record_run, "write_models", full_at_first)
+    monkeypatch.setattr("fedsim.report.record_run.write_models", full_at_first)
 
     def serve() -> Any:
         return fedsim.serve(

@@ -14,7 +14,6 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from fedsim.algorithms.base import Algorithm
 from fedsim.algorithms.contexts import Initial
 from fedsim.bus import Header, Ledger, Totals
 from fedsim.bus.ledger import Outcome
@@ -22,6 +21,8 @@ from fedsim.bus.memory import TRANSFER_END, transfer_end_values
 from fedsim.clock import RecordKind, Trace, now_ns
 from fedsim.engine.confusion import Confusion
 from fedsim.runtime.evaluation import Accuracy
+from fedsim.runtime.parts import Parts
+from fedsim.runtime.policies.selectors.base import Selector
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.state_encoding import classes_of
 from fedsim.wire import SERVER, Kinds
@@ -45,10 +46,11 @@ class ServerSnapshot:
     has_used_length: bool
 
     @staticmethod
-    def classes(algorithm: Algorithm[Any, Any, Any], kinds: Kinds) -> Collection[type]:
+    def classes(parts: Parts, kinds: Kinds) -> Collection[type]:
         """Return the classes that may occur in one."""
         messages = (plan.owner for plan in kinds.values())
-        return (ServerSnapshot, RoundRow, Totals, Accuracy, Confusion, *classes_of(algorithm), *messages)
+        plugins = *classes_of(parts.algorithm), *classes_of(parts.selector, Selector)
+        return (ServerSnapshot, RoundRow, Totals, Accuracy, Confusion, *plugins, *messages)
 
 
 @dataclass(eq=False)

@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fedsim.algorithms.base import Algorithm
 from fedsim.bus import MemoryBus
 from fedsim.runtime.clients.held import Held
 from fedsim.runtime.message_codecs import Unreadable
@@ -15,6 +14,7 @@ from fedsim.wire import Kinds
 
 if TYPE_CHECKING:
     from fedsim.runtime.clients.host import ClientHost
+    from fedsim.runtime.parts import Parts
     from fedsim.runtime.server.actor import ServerActor
 
 ByDispatch = Mapping[int, Mapping[int, Any]]
@@ -58,6 +58,7 @@ class Snapshot:
         return cls(actor.state, host.all_held, down, up, sent, actor.saturations, actor.has_used_length)
 
     @staticmethod
-    def classes(algorithm: Algorithm[Any, Any, Any], kinds: Kinds) -> Collection[type]:
+    def classes(parts: Parts, kinds: Kinds) -> Collection[type]:
         """Return the classes that may occur in one."""
-        return (Snapshot, Held, Unreadable, *classes_of(algorithm), *(plan.owner for plan in kinds.values()))
+        messages = (plan.owner for plan in kinds.values())
+        return (Snapshot, Held, Unreadable, *classes_of(parts.algorithm), *messages)

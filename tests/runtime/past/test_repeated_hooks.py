@@ -76,7 +76,7 @@ class Kept:
         def load(initial: Any) -> Snapshot:
             tree = msgpack.unpackb(self.tree, use_list=False, strict_map_key=False)
             reader = Reader(
-                self.arrays, Snapshot.classes(parts.algorithm, kinds), LIMITS, initial, is_trusted=True
+                self.arrays, Snapshot.classes(parts, kinds), LIMITS, initial, is_trusted=True
             )
             snapshot: Snapshot = reader.value(tree, "run")
             return snapshot
@@ -114,7 +114,7 @@ def parts_of(changes: Mapping[str, Any]) -> Parts:
 
 def first(changes: Mapping[str, Any]) -> tuple[RunResult, Keeping]:
     parts = parts_of(changes)
-    keeping = Keeping(Snapshot.classes(parts.algorithm, kinds_of(parts)))
+    keeping = Keeping(Snapshot.classes(parts, kinds_of(parts)))
     result = run(parts, trace=Trace(keeping.sink), keeper=keeping)
     assert keeping.journal.fault is None
     return result, keeping

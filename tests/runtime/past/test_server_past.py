@@ -13,6 +13,7 @@ from fedsim.bus import Ledger
 from fedsim.clock import Trace
 from fedsim.clock.event_trace import stored_records
 from fedsim.network.fault_settings import FaultConfig, RetryConfig
+from fedsim.plugins import load
 from fedsim.report.checkpoints import pack_snapshot
 from fedsim.runtime.past.server_past import STARTED_AGAIN, ServerPast, ServerSnapshot
 from fedsim.runtime.policies.pacing.asynchronous import Buffered, BufferedConfig
@@ -34,9 +35,11 @@ class Keeping:
         self.sink = BytesIO()
         self.trace = Trace(self.sink, keep=True)
         self.kept: list[tuple[Any, list[Any], bytes, int]] = []
+        self.snapshots: list[Any] = []
 
     def end_round(self, rounds: int, snapshot: Callable[[], Any], initial: Any) -> bool:
         alive = snapshot()
+        self.snapshots.append(alive)
         tree, arrays = pack_snapshot(alive, self.classes, initial.names)
         at_ns = self.trace.kept[-1][0]
         self.kept.append((tree, [array.copy() for array in arrays], self.sink.getvalue(), at_ns))
@@ -59,7 +62,7 @@ class Keeping:
 
 def first(make: Callable[[], Any]) -> tuple[RunResult, Keeping]:
     made = make()
-    keeping = Keeping(ServerSnapshot.classes(made.algorithm, kinds_of(made)))
+    keeping = Keeping(ServerSnapshot.classes(made, kinds_of(made)))
     result, _ = over_http(make, ["0-3"], trace=keeping.trace, keeper=keeping)
     return result, keeping
 
@@ -104,6 +107,31 @@ def test_a_server_ends_as_if_it_had_never_stopped(number: int, changes: dict[str
         assert Counter(result.ledger.columns()[name].tolist()) == Counter(
             whole.ledger.columns()[name].tolist()
         )
+
+
+@pytest.mark.parametrize("name", ["oort", "least_available"])
+def test_what_a_selector_remembers_goes_on(name: str) -> None:
+    def make() -> Any:
+        plugin: Any = load("fedsim.runtime.policies.selectors", name)
+        return parts("fedavg", rounds=ROUNDS, selector=plugin(plugin.Config()))
+
+    _, keeping = first(make)
+    past, _ = keeping.past(1)
+    again = Keeping(keeping.classes)
+    result, _ = over_http(make, ["0-3"], trace=again.trace, past=past, keeper=again)
+    assert result.num_rounds == ROUNDS
+
+    def remembered(kept: Keeping, number: int) -> Any:
+        (memory,) = kept.snapshots[number].values["selection"]["memory"].values()
+        return memory
+
+    before, after = remembered(keeping, 1), remembered(again, 0)
+    assert [one.round for one in (before, after)] == [2, 3]
+    assert remembered(keeping, 2).round == 3
+    if name == "oort":
+        assert after.achieved[:-1] == before.achieved
+    else:
+        assert after.began_at_s > before.began_at_s
 
 
 def test_dispatches_that_were_open_count_as_dropped() -> None:

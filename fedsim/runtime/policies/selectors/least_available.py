@@ -48,7 +48,7 @@ class LeastAvailableConfig(Config):
     """Rounds for which a client is not asked again; 0: it may be asked in each."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Durations:
     """The mean duration of rounds."""
 
@@ -56,12 +56,13 @@ class Durations:
     began_at_s: float
     mean_s: float | None = None
 
-    def begin(self, round: int, at_s: float) -> None:  # noqa: A002
-        """A round begins, if it has not begun before."""
-        if round > self.round:
-            took_s = (at_s - self.began_at_s) / (round - self.round)
-            self.mean_s = took_s if self.mean_s is None else (1 - _OLD) * took_s + _OLD * self.mean_s
-            self.round, self.began_at_s = round, at_s
+    def begun(self, round: int, at_s: float) -> Durations:  # noqa: A002
+        """Return it when a round has begun."""
+        if round <= self.round:
+            return self
+        took_s = (at_s - self.began_at_s) / (round - self.round)
+        mean_s = took_s if self.mean_s is None else (1 - _OLD) * took_s + _OLD * self.mean_s
+        return Durations(round, at_s, mean_s)
 
 
 class LeastAvailable(Selector[LeastAvailableConfig]):
@@ -88,11 +89,10 @@ class LeastAvailable(Selector[LeastAvailableConfig]):
 
     def expected_availability(self, candidates: Candidates) -> Array:
         """Predicted availability of each client in the next slot, ``[n]``; 0 without a slot."""
-        durations: Durations = candidates.memory.setdefault(
-            "durations", Durations(candidates.round, candidates.at_s)
-        )
-        durations.begin(candidates.round, candidates.at_s)
-        mean_s, availability = durations.mean_s, candidates.availability
+        round_, at_s, availability = candidates.round, candidates.at_s, candidates.availability
+        before: Durations = candidates.memory.get("durations", Durations(round_, at_s))
+        candidates.memory["durations"] = durations = before.begun(round_, at_s)
+        mean_s = durations.mean_s
         if mean_s is None or availability is None:
             return np.zeros(len(candidates.clients))
         ahead_s = mean_s * (1 + (np.arange(LOOKS) + 0.5) / LOOKS)

@@ -25,8 +25,7 @@ Lai, Zhu, Madhyastha, Chowdhury: Oort: Efficient Federated Learning via Guided P
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from math import log
 from typing import Self
 
@@ -80,29 +79,29 @@ class OortConfig(Config):
         return self
 
 
-@dataclass
+@dataclass(frozen=True)
 class Pacer:
     """What is remembered from one selection to the next."""
 
     quantile: float
-    achieved: deque[float]
+    achieved: tuple[float, ...] = ()
     round: int = 0
-    drawn: list[int] = field(default_factory=list)
+    drawn: tuple[int, ...] = ()
 
-    def begin(self, round: int, utility: Array, config: OortConfig) -> None:  # noqa: A002
-        """A round begins, if it has not begun before; ``utility`` is that of all clients now, ``[K]``."""
-        step = config.pacer_step
-        while self.round < round:
-            if self.round:
-                known = utility[self.drawn]
+    def begun(self, round: int, utility: Array, config: OortConfig) -> Pacer:  # noqa: A002
+        """Return it when a round has begun; ``utility`` is that of all clients now, ``[K]``."""
+        step, pacer = config.pacer_step, self
+        while pacer.round < round:
+            quantile, achieved = pacer.quantile, pacer.achieved
+            if pacer.round:
+                known = utility[list(pacer.drawn)]
                 known = known[~np.isnan(known)]
-                self.achieved.append(float(known.mean()) if len(known) else 0.0)
-            if len(self.achieved) == 2 * step and self.round % step == 0:
-                sums = list(self.achieved)
-                if sum(sums[:step]) > sum(sums[step:]):
-                    self.quantile = min(1.0, self.quantile + config.pacer_raise)
-            self.round += 1
-            self.drawn = []
+                achieved = (*achieved, float(known.mean()) if len(known) else 0.0)[-2 * step :]
+            is_time = len(achieved) == 2 * step and pacer.round % step == 0
+            if is_time and sum(achieved[:step]) > sum(achieved[step:]):
+                quantile = min(1.0, quantile + config.pacer_raise)
+            pacer = Pacer(quantile, achieved, pacer.round + 1)
+        return pacer
 
 
 def utilities(
@@ -171,7 +170,7 @@ class Oort(Selector[OortConfig]):
             )
             admitted = utility >= config.cut_off * np.sort(utility)[-num_drawn]
             drawn = _draw(explored[admitted], utility[admitted], num_drawn, key.child("exploit"))
-            pacer.drawn += clients[drawn].tolist()
+            candidates.memory["pacer"] = replace(pacer, drawn=(*pacer.drawn, *clients[drawn].tolist()))
         usual_s = float(np.median(known_s)) if len(known_s) else 1.0
         slowness_s = np.where(np.isnan(took_s), usual_s, took_s)[new]
         fresh = _draw(new, 1 / np.maximum(slowness_s, _LEAST), num_new, key.child("explore"))
@@ -184,11 +183,10 @@ class Oort(Selector[OortConfig]):
     def _pacer(self, candidates: Candidates) -> Pacer:
         """Return what is remembered, for the round at hand."""
         config = self.config
-        pacer: Pacer = candidates.memory.setdefault(
-            "pacer", Pacer(config.duration, deque(maxlen=2 * config.pacer_step))
-        )
+        before: Pacer = candidates.memory.get("pacer", Pacer(config.duration))
         losses = candidates.facts("losses")
-        pacer.begin(candidates.round, candidates.sizes_of(np.arange(len(losses))) * losses, config)
+        pacer = before.begun(candidates.round, candidates.sizes_of(np.arange(len(losses))) * losses, config)
+        candidates.memory["pacer"] = pacer
         return pacer
 
 

@@ -1,5 +1,6 @@
 """The least available first: what is told of a slot, what was seen, and who rests."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,7 @@ def test_who_will_be_there_least_in_the_coming_slot_comes_first() -> None:
     chosen(offered(1, 0.0, memory=memory), 1)
     # A round took 4 s, so the slot is from 9 s to 13 s: client 0 is there for a quarter of it.
     candidates = offered(2, 5.0, availability=Until(4), memory=memory)
-    candidates.memory["durations"].began_at_s = 1.0
+    candidates.memory["durations"] = replace(candidates.memory["durations"], began_at_s=1.0)
     assert {chosen(candidates, 2, seed)[0] for seed in range(20)} == {0}
     assert {chosen(candidates, 2, seed)[1] for seed in range(20)} == {1, 2, 3}
     assert PLUGIN(PLUGIN.Config()).expected_availability(candidates).tolist() == [0.25, 1.0, 1.0, 1.0]
@@ -81,11 +82,10 @@ def test_who_was_asked_rests_and_is_next_when_the_others_are_too_few() -> None:
 
 def test_the_mean_duration_of_rounds() -> None:
     durations = Durations(1, 0.0)
-    durations.begin(1, 3.0)
-    assert durations == Durations(1, 0.0)
-    durations.begin(2, 8.0)
+    assert durations.begun(1, 3.0) is durations
+    durations = durations.begun(2, 8.0)
     assert durations.mean_s == 8.0
-    durations.begin(4, 12.0)  # two rounds of 2 s
+    durations = durations.begun(4, 12.0)  # two rounds of 2 s
     assert durations.mean_s == pytest.approx(0.75 * 2 + 0.25 * 8)
 
 

@@ -1,7 +1,7 @@
 """Oort: hand-computed utilities, exploration, the pacer, and who is passed over."""
 
-from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from math import log, sqrt
 
 import numpy as np
@@ -139,13 +139,13 @@ def test_nobody_is_chosen_of_nobody() -> None:
 
 def test_the_pacer_waits_longer_where_less_is_achieved() -> None:
     config = settings(pacer_step=2)
-    pacer = Pacer(0.3, deque(maxlen=4))
+    pacer = Pacer(0.3)
     quantiles = []
     # Utilities of client 0 in rounds 1 to 8; each is known when the next round begins.
     for number, utility in enumerate([5.0, 5.0, 4.0, 5.0, 5.0, 6.0, 6.0, 1.0, 1.0], 1):
-        pacer.begin(number, np.array([utility, NAN]), config)
-        pacer.begin(number, np.array([utility, NAN]), config)  # a second selection changes nothing
-        pacer.drawn = [0, 1]
+        pacer = pacer.begun(number, np.array([utility, NAN]), config)
+        assert pacer.begun(number, np.array([utility, NAN]), config) is pacer  # by a second selection
+        pacer = replace(pacer, drawn=(0, 1))
         quantiles.append(round(pacer.quantile, 2))
     # After round 4: 5 + 4 before, 5 + 5 since. After 6: 10, 12. After 8: 12, 2.
     assert quantiles == [0.3] * 8 + [0.35]
