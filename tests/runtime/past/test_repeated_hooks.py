@@ -75,9 +75,7 @@ class Kept:
 
         def load(initial: Any) -> Snapshot:
             tree = msgpack.unpackb(self.tree, use_list=False, strict_map_key=False)
-            reader = Reader(
-                self.arrays, Snapshot.classes(parts, kinds), LIMITS, initial, is_trusted=True
-            )
+            reader = Reader(self.arrays, Snapshot.classes(parts, kinds), LIMITS, initial, is_trusted=True)
             snapshot: Snapshot = reader.value(tree, "run")
             return snapshot
 
