@@ -204,9 +204,13 @@ class ServerProcess:
                     num_kept=self.plan.checkpoint.keep,
                 )
                 result = await children.during(work)
-                # If this process is killed before, the processes of clients are still there for the next one.
-                await asyncio.to_thread(complete, result)
-                server.finish()
+                # If this process is killed before its end, those of clients are still there for the next one.
+                writing = asyncio.create_task(asyncio.to_thread(complete, result))
+                try:
+                    await asyncio.shield(writing)
+                finally:
+                    await writing  # also where this process is interrupted
+                    server.finish()
                 await children.ended()
             return result
         except BaseException as error:

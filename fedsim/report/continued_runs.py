@@ -56,7 +56,7 @@ def resumed_plan(folder: Path, overrides: Overrides = (), trackers: Sequence[str
     problem, mend = "a run that goes on keeps it", f"replace {' or '.join(SAME_RESULTS)} alone"
     if faults := [Fault(path, problem, mend) for path in read if path not in SAME_RESULTS]:
         raise ScenarioError(faults, str(file))
-    aside = {"run.checkpoint": state["checkpoint"], "run.trackers": state["trackers"]}
+    aside = {"run.checkpoint": state["checkpoint"], "run.trackers": state.get("trackers", ())}
     scenario = load_scenario(file, aside)
     plan = planned(load_scenario(scenario, overrides), trackers, folder, origin_of(folder))
     return replace(plan, scenario_toml=file.read_text("utf-8"))
