@@ -11,8 +11,8 @@ It is a function of the run's finished phases and frames, and of what devices dr
   transfer before it;
 - *idle* while a dispatch waits and no other of the client is at work.
 
-Transfers of a client that overlap count once, for the one that began first; so does waiting. While a client
-is away it costs nothing.
+Transfers of a client that overlap count once, for the one that began first; so does waiting. What stands
+still while its client is away costs nothing.
 """
 
 from __future__ import annotations

@@ -322,7 +322,7 @@ def test_a_run_with_batteries_has_one_hash_however_it_is_done(monkeypatch: pytes
 
     one = result(1)
     assert str(one) == str(result(3))
-    monkeypatch.setattr("fedsim.runtime.run.cohort_drivers", lambda *_: None)
+    monkeypatch.setattr("fedsim.runtime.run.CohortDrivers", lambda *_: None)
     assert str(one) == str(result(2))
 
 
