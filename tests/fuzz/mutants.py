@@ -238,6 +238,18 @@ def client_that_works_on(patch: Patch) -> None:
     patch.setattr(ClientHost, "abandon", lambda self, client: None)
 
 
+def level_that_is_not_told(patch: Patch) -> None:
+    """What is left in a battery when work is given up is not recorded."""
+    abandon = Churn._abandon
+
+    def abandon_silently(self: Churn, client: int, cause: str) -> None:
+        meter, self.meter = self.meter, None
+        abandon(self, client, cause)
+        self.meter = meter
+
+    patch.setattr(Churn, "_abandon", abandon_silently)
+
+
 def absence_without_an_end(patch: Patch) -> None:
     """A client that has returned counts as away until its dispatch ends."""
 

@@ -32,6 +32,7 @@ FOUND: dict[str, tuple[int, str]] = {
     "job_without_an_end": (2, "jobs began and never ended"),
     "job_that_ends_again": (2, "('job', 1, 0, 'fit') ended at 101241913 ns without having begun"),
     "client_that_works_on": (39, "which was abandoned before"),
+    "level_that_is_not_told": (10, "trace: 0 levels of the battery of client"),
     "absence_without_an_end": (40, "summary.time.download_s"),
     "absence_that_begins_early": (8, "summary.time.compute_s"),
     "times_of_32_bits": (0, "of the table spent -1894967296 ns download"),

@@ -4,12 +4,21 @@ from typing import Any
 
 import pytest
 
-from fedsim.processes.server import _PrintingLog
+from fedsim.errors import UserError
+from fedsim.processes.server import ServerProcess, _PrintingLog
+from fedsim.scenario import Plan, load_scenario
 from tests.bus.http.conftest import Log
 
 JOINED, GONE = "process joined", "process gone"
 CLIENT: dict[str, Any] = {"told_by": "client"}
 """Whoever notes this is a client, which has no say here, and leaves out what the server would add."""
+
+
+def test_a_budget_of_energy_is_refused() -> None:
+    tables = {"run": {"until": {"joules": "1 J"}}, "fleet": [{"count": 2, "compute_power": "1 W"}]}
+    plan = Plan.of(load_scenario({**tables, "data": {"name": "sizes"}, "engine": {"executor": "null"}}), "")
+    with pytest.raises(UserError, match=r"run\.until\.joules: over sockets nobody knows what devices draw"):
+        ServerProcess.with_children(plan, 1)
 
 
 @pytest.mark.parametrize(

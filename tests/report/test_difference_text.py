@@ -157,6 +157,10 @@ def test_every_kind_of_record_has_words() -> None:
             "dispatch 0 to client 3 took 0.000000001 s to download, 1.000000000 s to compute, "
             "0.000000000 s to upload",
         ),
+        (
+            {"kind": "battery", **FAMILY, "level_j": 12_345.6},
+            "client 3 has 12.3 kJ left after dispatch 0",
+        ),
         ({"kind": "later", "at_ns": 7, "fields": [1, 2], "x": None}, "later: fields [1, 2], x None"),
     ],
 )
