@@ -233,8 +233,15 @@ class Meter:
         """Return the share that is left in each client's battery, now, ``[K]``; NaN where it has none."""
         result = np.full(self.num, np.nan)
         for group in self.fleet.groups:
-            for client in range(group.start, group.stop) if group.batteries is not None else ():
-                if (one := self._metered(client, now_ns())) is not None:
+            if (batteries := group.batteries) is None:
+                continue
+            result[group.start : group.stop] = batteries.level  # of those at which nothing has happened
+            for client in range(group.start, group.stop):
+                one = self._clients.get(client)
+                if one is None and batteries.plugged is not None:
+                    one = self._made(client)
+                if one is not None:
+                    self._advance(client, one, now_ns())
                     result[client] = one.level_j / one.battery.capacity_j
         return result
 
@@ -248,17 +255,21 @@ class Meter:
 
     def _metered(self, client: int, at_ns: int) -> _Client | None:
         """Return a client as it is at an instant, or will be; None if it is not metered."""
-        one = self._clients.get(client)
+        one = self._clients.get(client) or self._made(client)
         if one is None:
-            battery = None if client < 0 else self.fleet.battery(client)
-            if client < 0 or (battery is None and not self.is_metering_all):
-                return None
-            battery = battery or _MAINS
-            self._clients[client] = one = _Client(battery, self.fleet.power(client), battery.level_j)
+            return None
+        self._clients[client] = one
         if at_ns > now_ns():
             one = one.alone()  # nobody can be asked who is at anything
         self._advance(client, one, at_ns)
         return one
+
+    def _made(self, client: int) -> _Client | None:
+        """Return a client as it is at the start; None if it is not metered, or is the server."""
+        if client < 0:
+            return None
+        battery = self.fleet.battery(client) or (_MAINS if self.is_metering_all else None)
+        return None if battery is None else _Client(battery, self.fleet.power(client), battery.level_j)
 
     def _advance(self, client: int, one: _Client, at_ns: int) -> None:
         while one.at_ns < at_ns:
