@@ -165,6 +165,8 @@ class CodecsOfRounds:
 
     def of(self, round: int) -> MessageCodecs | None:  # noqa: A002
         """Return those of a round; None where nothing is coded in it."""
+        if len(self._by_round) == 1:  # as in most runs: it is asked several times for each dispatch
+            return self._by_round[0][1]
         return next(codecs for first, codecs in reversed(self._by_round) if round >= first)
 
     def kinds(self, kinds: Sequence[type[Message]]) -> Iterable[type[Message]]:
