@@ -255,6 +255,8 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
         new_replies_only: Why replies to earlier rounds are refused; None if they are not.
         own_aggregation: Why its server can combine replies in its own way alone; None if ``aggregation``
             decides (:func:`fedsim.algorithms.common.model_rounds.combined`).
+        no_edges: Why edge aggregators cannot average its replies for the server; None if what its server
+            merges is a mean of models by ``config.weighting``, and it sends the same model to all.
     """
 
     about: ClassVar[About | None] = None
@@ -267,14 +269,17 @@ class Algorithm(Plugin[C], ABC, Generic[C, S, P]):
     discounted: ClassVar[Discounted | None] = None
     new_replies_only: ClassVar[str | None] = None
     own_aggregation: ClassVar[str | None] = "its server takes no mean of all models that came"
+    no_edges: ClassVar[str | None] = "its server takes no mean of models that it has sent to all alike"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Take a ``merge`` of a subclass's own for one that does not ask, unless the subclass says so."""
+        """Take hooks of a subclass's own for others than those replaced, unless the subclass says so."""
         super().__init_subclass__(**kwargs)
-        if cls.own_aggregation is None and "merge" in vars(cls) and "own_aggregation" not in vars(cls):
-            cls.own_aggregation = (
-                "it has its own merge (set own_aggregation = None if that calls the replaced one)"
-            )
+        for name, hooks in (("own_aggregation", ("merge",)), ("no_edges", ("merge", "send"))):
+            if getattr(cls, name) is None and name not in vars(cls):
+                for hook in hooks:
+                    if hook in vars(cls):
+                        why = f"it has its own {hook} (set {name} = None if that calls the replaced one)"
+                        setattr(cls, name, why)
 
     @property
     @abstractmethod

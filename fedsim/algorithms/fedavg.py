@@ -33,6 +33,7 @@ class FedAvg(ModelTraining[G, Model]):
 
     discounted: ClassVar[Discounted] = "shares"
     own_aggregation = None
+    no_edges = None
 
     async def merge(self, server: ServerContext, state: Model, replies: Replies[ModelUpdate]) -> Model:
         """Average: ``w <- sum_k n_k / n * w_k``."""

@@ -114,6 +114,7 @@ class PFedMe(FedAvg[PFedMeConfig]):
 
     about = About(kind="personal models", down="S", up="S", client="its model", server="the global model")
     own_aggregation = None
+    no_edges = None
 
     def start(self, server: ServerContext) -> Model:
         """Begin with the start values; warn of momentum, which no step has."""

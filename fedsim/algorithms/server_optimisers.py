@@ -49,6 +49,7 @@ class ServerOptimisation(ModelTraining[G, ServerState]):
     """FedAvg with an optimiser at the server."""
 
     own_aggregation = None
+    no_edges = None
     new_replies_only = "how the global model has moved since their dispatch would count as a change"
 
     @abstractmethod

@@ -75,6 +75,8 @@ KEYS = {
     "data": "name params root limit split global_test global_test_users public partition augmentation",
     "data.public": "size users source augment held",
     "engine": "executor params workers batching device numerics",
+    "edge": "0",
+    "edge.*": "cell rounds device up down latency",
     "energy": "carbon_intensity server_power pue",
     "evaluation": "every every_s at_start clients split batch_size per_class",
     "faults": "0",
@@ -165,7 +167,7 @@ def _paths(table: str) -> list[str]:
 
 def _starred(path: str) -> str:
     words = path.split(".")
-    if len(words) > 1 and words[0] in ("cell", "faults", "fleet", "models"):
+    if len(words) > 1 and words[0] in ("cell", "edge", "faults", "fleet", "models"):
         words[1] = "*"
     return ".".join(words)
 

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from asyncio import TimerHandle
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeGuard
 
@@ -20,7 +20,8 @@ import numpy as np
 
 from fedsim.clock import call_after, now_ns
 from fedsim.network.capacity_trace import Capacity
-from fedsim.network.cells import SharedLinks
+from fedsim.network.cells import SharedLinks, mean_bps
+from fedsim.network.edges import NO_EDGE, Edges
 from fedsim.params import Array
 from fedsim.plugins import C, Plugin
 
@@ -89,6 +90,7 @@ class Links:
         down_trace: Traces of downlinks.
         shared_up: Links towards the server that groups of clients share, if any.
         shared_down: Such links towards clients.
+        edges: Who stands for the server towards the clients of some cells, if anybody.
     """
 
     up_bps: PerClient
@@ -101,6 +103,7 @@ class Links:
     down_trace: TraceOf | None = None
     shared_up: SharedLinks | None = None
     shared_down: SharedLinks | None = None
+    edges: Edges | None = None
 
     def egress_bps(self, address: int) -> float:
         """Return the capacity out of a party (``-1`` is the server), bit/s; a client's cell is on its way."""
@@ -113,6 +116,13 @@ class Links:
         if address < 0:
             return self.server_down_bps
         return _narrowest_bps(self.down_bps, self.shared_down, address)
+
+    def seen_by(self, client: int) -> Links:
+        """Return the links with those of the client's edge, if it has one, in place of the server's."""
+        if self.edges is None or (edge := self.edges.edge_of(client)) == NO_EDGE:
+            return self
+        down, up = (mean_bps(self.edges.rates(up=up)[edge]) for up in (False, True))
+        return replace(self, server_up_bps=down, server_down_bps=up, server_latency_s=0.0)
 
     def between_s(self, sender: int, receiver: int) -> float:
         """Return the one-way latency from one party to another, s."""
@@ -281,6 +291,7 @@ class NetworkPlugin(Plugin[C], ABC):
 
     def alone_s(self, links: Links, sender: int, receiver: int, num_bytes: int) -> float:
         """Return how long a parcel takes alone, s, with links at their mean."""
+        links = links.seen_by(max(sender, receiver))
         rate_bps = min(links.egress_bps(sender), links.ingress_bps(receiver))
         return links.between_s(sender, receiver) + 8 * num_bytes / rate_bps
 

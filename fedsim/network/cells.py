@@ -46,6 +46,10 @@ class SharedLinks:
     rates: Sequence[Rate]
     names: Sequence[str]
 
+    def cell_of(self, address: int) -> int:
+        """Return the number of a client's cell; -1 for none, and for an edge."""
+        return NO_CELL if address < 0 else self.of.item(address)
+
     def mean_bps(self, client: int) -> float:
         """Return the mean capacity that a client shares, bit/s."""
         cell = self.of.item(client)
@@ -92,10 +96,14 @@ class Cells:
         names, latencies_s = [one.name for one in configs], [one.latency for one in configs]
         return cls(names, of, rates("up"), rates("down"), latencies_s)
 
-    def shared(self, *, up: bool) -> SharedLinks | None:
-        """Return the links of one direction; None where it has no limit. A cell without one is none in it."""
+    def shared(self, *, up: bool, apart: Collection[int] = ()) -> SharedLinks | None:
+        """Return the links of one direction; None where it has no limit. A cell without one is none in it.
+
+        Cells that are ``apart`` are none in either: what their clients share is no part of the way.
+        """
         rates = self.up if up else self.down
-        numbers = np.array([*(NO_CELL if rate == inf else cell for cell, rate in enumerate(rates)), NO_CELL])
+        is_none = [rate == inf or cell in apart for cell, rate in enumerate(rates)]
+        numbers = np.array([*(NO_CELL if none else cell for cell, none in enumerate(is_none)), NO_CELL])
         of = numbers.astype(np.int32)[self.of]
         return SharedLinks(of, rates, self.names) if (of != NO_CELL).any() else None
 

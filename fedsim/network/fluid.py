@@ -33,12 +33,14 @@ from fedsim.network.capacity_audit import LoadCheck
 from fedsim.network.capacity_trace import Capacity, read_capacity
 from fedsim.network.cells import NO_CELL, SharedLinks, is_traced
 from fedsim.network.fluid_cells import server_link, tree_of
+from fedsim.network.fluid_edges import EdgeStars, with_edges
 from fedsim.network.fluid_server_link import NEVER_NS, FluidPassage, end_ns
 from fedsim.network.max_min_star import Flow, MaxMinStar, noise_s
 from fedsim.network.max_min_tree import MaxMinTree
 from fedsim.network.uncontended_flows import fit_into_cells, uncontended_arrivals
 
 _NONE = -1  # in place of a parcel
+_SERVER = -1  # its address
 
 
 def contended_arrivals(
@@ -132,6 +134,9 @@ class FluidCarrier:
         *,
         is_checked: bool = False,
     ) -> None:
+        edges = links.edges
+        self._at_edges = None if edges is None else EdgeStars(links, edges, is_checked=is_checked)
+        links = links if edges is None else with_edges(links, edges)
         self._latency_s, self._server_latency_s = links.latency_s, links.server_latency_s
         down, up = (LoadCheck(), LoadCheck()) if is_checked else (None, None)
         self._shared = links.shared_down, links.shared_up
@@ -156,11 +161,16 @@ class FluidCarrier:
     def carry(self, parcel: Parcel, listener: Listener) -> Passage:
         """Start the transfer; its last byte leaves and arrives at one instant."""
         if self._loop is None:
-            self._loop = self._down.loop = self._up.loop = cast(VirtualTimeLoop, running_loop())
+            self._loop = cast(VirtualTimeLoop, running_loop())
+            for each in (self._down, self._up, *(() if self._at_edges is None else self._at_edges.all())):
+                each.loop = self._loop
         self._carried += 1
-        up = parcel.receiver < 0
-        client, link = (parcel.sender, self._up) if up else (parcel.receiver, self._down)
-        return FluidPassage(self._carried, link, client, self._latency_ns(client), parcel, listener)
+        up = parcel.receiver == _SERVER
+        address, link = (parcel.sender, self._up) if up else (parcel.receiver, self._down)
+        latency_s = float(self._latency_s[address]) + self._server_latency_s
+        if self._at_edges is not None and (at_edge := self._at_edges.link(address, up=up)) is not None:
+            link, latency_s = at_edge, float(self._latency_s[address])
+        return FluidPassage(self._carried, link, address, round(latency_s * 1e9), parcel, listener)
 
     def arrivals(self, parcels: Departures, *, up: bool, all_at_once: bool, by_ns: int) -> Arrivals:
         """Return when parcels would arrive; see :class:`fedsim.network.base.TimetableCarrier`."""
@@ -187,9 +197,6 @@ class FluidCarrier:
             all_at_once=all_at_once,
             by_ns=by_ns,
         )
-
-    def _latency_ns(self, client: int) -> int:
-        return round((float(self._latency_s[client]) + self._server_latency_s) * 1e9)
 
 
 class FluidConfig(Config):

@@ -42,7 +42,7 @@ class CellServerLink(ServerLink):
 
     def join(self, flow: FluidPassage, bits: float) -> None:
         """Start a flow."""
-        flow.cell = cell = self._shared.of.item(flow.client)
+        flow.cell = cell = self._shared.cell_of(flow.client)
         super().join(flow, bits)
         if (trace := self._traces.get(cell)) is not None:
             self._num_flows[cell] += 1

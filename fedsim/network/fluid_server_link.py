@@ -126,9 +126,11 @@ class ServerLink:
 
     Attributes:
         loop: The loop of the run; set before anything flows.
+        name: What it is called where it carries too much.
     """
 
     loop: VirtualTimeLoop
+    name = "the server's link"
 
     def __init__(
         self,
@@ -254,7 +256,7 @@ class ServerLink:
 
     def _loads(self, flows: Sequence[FluidPassage], now_s: float, now_ns: int) -> list[Link]:
         """Return all links that flows cross, with what they let pass since the last instant."""
-        links = [self._load("the server's link", self._star.capacity_bps, self._trace, flows, now_s, now_ns)]
+        links = [self._load(self.name, self._star.capacity_bps, self._trace, flows, now_s, now_ns)]
         for client, own in self._busy.items():
             name = f"the link of client {client}"
             links.append(self._load(name, own.rate_bps, own.trace, own.flows, now_s, now_ns))

@@ -21,7 +21,8 @@ from heapq import heapify, heappop, heappush, heapreplace
 
 from fedsim.network.max_min_star import BY_ORDER, FAR_BITS, UNITS, WHOLE_UNITS, Flow, MaxMinStar, noise_s
 
-_UNLIMITED_BPS = 1e30  # far above the sum of all caps, and finite, as a star's capacity has to be
+UNLIMITED_BPS = 1e30
+"""Far above the sum of all caps, and finite, as a star's capacity has to be."""
 _FEW_ENTRIES = 64
 
 
@@ -177,7 +178,7 @@ class MaxMinTree:
     def __init__(self, capacity_bps: float, cells_bps: Sequence[float]) -> None:
         self.capacity_bps = capacity_bps
         # The last one is number -1: flows that are in no cell are one without a limit.
-        self._cells_bps = [*cells_bps, _UNLIMITED_BPS]
+        self._cells_bps = [*cells_bps, UNLIMITED_BPS]
         self.restart()
 
     def restart(self) -> None:

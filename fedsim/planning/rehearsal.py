@@ -246,6 +246,7 @@ def rehearse(parts: Parts) -> Rehearsal:
             parts,
             fleet=parts.fleet.without_traces() if parts.fleet.is_traced else parts.fleet,
             cells=parts.cells and parts.cells.without_traces(),
+            edges=parts.edges and parts.edges.without_traces(),
             executor=executor,
             codec=parts.codec.at_longest(),
             faults=(),

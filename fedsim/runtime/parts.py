@@ -30,6 +30,7 @@ from fedsim.models import Architecture
 from fedsim.models.flops import Operations
 from fedsim.network import NO_OVERHEAD, Carrier, Links, NetworkPlugin, OverheadConfig
 from fedsim.network.cells import Cells
+from fedsim.network.edges import Edges
 from fedsim.network.fault_settings import ATTACKS, FATAL, OF_FRAMES, BaseFaultConfig, Kind, RetryConfig
 from fedsim.network.faults import FaultyCarrier, RunFault
 from fedsim.params import Array
@@ -99,6 +100,7 @@ class Parts:
         overhead: What protocols add to a frame on the link.
         codec: How messages are coded.
         cells: Networks that groups of clients share; None where there are none.
+        edges: Aggregators at the doors of cells; None where there are none.
         faults: What goes wrong in the network and at clients.
         retry: How frames are sent again that do not arrive; None where they are not.
         energy: Whether energy is computed once the run has ended, and what it costs.
@@ -145,6 +147,7 @@ class Parts:
     overhead: OverheadConfig = NO_OVERHEAD
     codec: CodecConfig = NO_CODECS
     cells: Cells | None = None
+    edges: Edges | None = None
     faults: tuple[BaseFaultConfig, ...] = ()
     retry: RetryConfig | None = None
     energy: EnergyConfig | None = None
@@ -201,14 +204,16 @@ class Parts:
 
     def links(self) -> Links:
         """Return the links of all clients, of cells and of the server."""
-        links, cells = self.fleet.links(), self.cells
+        links, cells, edges = self.fleet.links(), self.cells, self.edges
         if cells is None:
             return links
+        apart = () if edges is None else edges.cell
         return replace(
             links,
             latency_s=self.fleet.values("latency") + cells.latencies_s(),
-            shared_up=cells.shared(up=True),
-            shared_down=cells.shared(up=False),
+            shared_up=cells.shared(up=True, apart=apart),
+            shared_down=cells.shared(up=False, apart=apart),
+            edges=edges,
         )
 
     @property
@@ -272,6 +277,7 @@ class Parts:
         yield from self._schedule_misfits()
         yield from self._fault_misfits()
         yield from self._aggregation_misfits()
+        yield from self._edge_misfits()
         yield from self.codec.faults()
         yield from message_codecs.misfits(self)
         names = {told_losses.QUESTION} if self.selector.asks else set[str]()
@@ -428,6 +434,29 @@ class Parts:
         if self.pacing.discount(MAX_STALENESS) < self.pacing.discount(0):
             problem = f"{rule!r} counts all replies alike, and this staleness lets stale ones count less"
             yield Fault("participation.pacing.params.staleness", problem, "write 'constant'")
+
+    def _edge_misfits(self) -> Iterator[Fault]:
+        if self.edges is None:
+            return
+        algorithm, pacing, path = name_of(self.algorithm), name_of(self.pacing), "edge"
+        mend = "leave [[edge]] out, or choose an algorithm such as 'fedavg'"
+        if (why := self.algorithm.no_edges) is not None:
+            yield Fault(path, f"edges average replies, and {algorithm!r} cannot do with that: {why}", mend)
+        elif [(one.when, one.who) for one in self.algorithm.exchanges] != [("round", "cohort")]:
+            problem = f"edges stand for the server in rounds of one exchange, and {algorithm!r} has others"
+            yield Fault(path, problem, mend)
+        if self.pacing.merge_size(self.cohort_size) is not None or not self.pacing.waits_for_all:
+            problem = f"an edge waits for all of its clients, and {pacing!r} with these parameters does not"
+            mend = "write 'synchronous' without over_selection and deadlines, or leave [[edge]] out"
+            yield Fault("participation.pacing", problem, mend)
+        if self.aggregation.is_robust:
+            problem = f"{name_of(self.aggregation)!r} looks at the models of clients, and edges send means"
+            yield Fault("aggregation", problem, "write 'mean', or leave [[edge]] out")
+        if self.codec.is_on():
+            yield Fault("codec", "edges do not code frames", "leave out [codec] or [[edge]]")
+        if self.selector.asks:
+            problem = f"{name_of(self.selector)!r} has clients asked by the server, and edges stand between"
+            yield Fault("participation.selector", problem, "write 'uniform', or leave [[edge]] out")
 
     def _only_synchronous(self) -> str | None:
         """Return why the algorithm cannot be paced asynchronously, or None."""

@@ -29,6 +29,7 @@ from fedsim.runtime.past.snapshot import Snapshot
 from fedsim.runtime.records.recorder import Observe, Recorder, silent, unobserved
 from fedsim.runtime.records.result import RoundRow, RunResult
 from fedsim.runtime.server.actor import ServerActor
+from fedsim.runtime.server.edges import EdgeServers
 from fedsim.runtime.tasks import Tasks
 from fedsim.wire import COMMON, Kinds
 
@@ -139,6 +140,7 @@ async def _simulate(
         take = partial(Snapshot.of, actor, host, bus)
         actor.keep = partial(keeper.end_round, snapshot=take, initial=initial)
     bus.presence = presence = _presence(parts, bus, engine, host, trace, stages, meter)
+    actor.edges = None if parts.edges is None else EdgeServers(parts.edges, bus, trace, tasks)
     actor.cohorts = cohorts = CohortDrivers(parts, host, bus, presence, engine, trace)
 
     def begin_stage(settings: Settings) -> Settings:

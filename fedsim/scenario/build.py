@@ -18,10 +18,12 @@ from fedsim.data import Dataset, DatasetPlugin, FederatedData, LoadContext, Spre
 from fedsim.engine.worker_state import Resources
 from fedsim.errors import DataError, Fault, ScenarioError, UserError
 from fedsim.fleet import Fleet, build_fleet
+from fedsim.fleet.edges import build_edges, misplaced
 from fedsim.input_paths import data_folder, located, moved
 from fedsim.models import Architecture
 from fedsim.models.portable_operations import unportable_operations
 from fedsim.network.cells import Cells, members
+from fedsim.network.edges import Edges
 from fedsim.quoting import MAX_SHOWN, quoted, shortened
 from fedsim.rng import Key
 from fedsim.runtime.changeable_settings import Stages
@@ -100,6 +102,7 @@ def build(scenario: Scenario, source: str = "") -> Parts:
     data, architectures = _data_and_architectures(scenario, key, faults)
     fleet = _fleet(scenario, data, key, faults)
     cells = None if fleet is None else _cells(scenario, fleet, key, faults)
+    faults += misplaced(scenario.edge, [one.name for one in scenario.cell])
     idle = [] if fleet is None or data is None else _idle_groups(fleet, data)
     if faults or fleet is None or data is None:
         raise ScenarioError([*faults, *idle], source)
@@ -110,6 +113,7 @@ def build(scenario: Scenario, source: str = "") -> Parts:
         fleet=fleet,
         architectures=architectures,
         cells=cells,
+        edges=None if cells is None else _edges(scenario, cells, key),
         energy=scenario.energy,
         executor=executor(
             executor.Config(
@@ -314,6 +318,10 @@ def _cells(scenario: Scenario, fleet: Fleet, key: Key, faults: list[Fault]) -> C
     of, wrong = members(scenario.cell, fleet, key)
     faults += wrong
     return Cells.draw(scenario.cell, of, key)
+
+
+def _edges(scenario: Scenario, cells: Cells, key: Key) -> Edges | None:
+    return build_edges(scenario.edge, cells, key.child("edges")) if scenario.edge else None
 
 
 def _architectures(scenario: Scenario, task: Task, faults: list[Fault]) -> dict[str, Architecture]:

@@ -32,6 +32,7 @@ from fedsim.engine.executors.base import Batching
 from fedsim.engine.training_config import TrainingConfig
 from fedsim.fleet import GroupConfig, ServerConfig
 from fedsim.fleet.device_class import check_class
+from fedsim.fleet.edges import EdgeConfig
 from fedsim.fleet.power import EnergyConfig
 from fedsim.input_paths import InputPath
 from fedsim.network.cell_settings import CellConfig
@@ -237,6 +238,12 @@ class ServerEntry(ServerConfig):
     _exists = field_validator("device", mode="after")(_is_known)
 
 
+class EdgeEntry(EdgeConfig):
+    """One ``[[edge]]`` entry."""
+
+    _exists = field_validator("device", mode="after")(_is_known)
+
+
 class ParticipationConfig(Config):
     """Who takes part, and how long the server waits."""
 
@@ -347,6 +354,11 @@ class Scenario(Config):
     cell: Annotated[tuple[CellConfig, ...], AsTuple] = ()
     """Networks that clients share on their way to the server, one [[cell]] table each. Only the network model
     `fluid` follows them."""
+    edge: Annotated[
+        tuple[Annotated[EdgeEntry, AfterValidator(EdgeConfig.explicit)], ...], AsTuple
+    ] = ()
+    """Aggregators at the doors of cells, which average the replies of a cell's clients before they go up, one
+    [[edge]] table each."""
     codec: CodecConfig = NO_CODECS
     """How messages are made shorter before they travel, by direction and by what they hold."""
     faults: Annotated[tuple[FaultConfig, ...], AsTuple] = ()
@@ -384,6 +396,8 @@ def tables_of(scenario: Scenario) -> dict[str, Any]:
         del tables["algorithms"]
     if not scenario.cell:
         del tables["cell"]
+    if not scenario.edge:
+        del tables["edge"]
     if not scenario.codec.is_on():
         del tables["codec"]
     if not scenario.faults:

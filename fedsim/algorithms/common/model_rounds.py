@@ -100,6 +100,17 @@ def mean_of_models(replies: Replies[ModelUpdate], weighting: Weighting) -> Model
     return mean_model([reply.message for reply in replies], mean_weights(replies, weighting))
 
 
+def mean_at_edge(replies: Replies[ModelUpdate], weighting: Weighting) -> tuple[ModelUpdate, float]:
+    """Return what stands for replies in a mean at the server: their own mean, and its weight beside.
+
+    The mean over all is then that over the clients: a sum of samples says by itself what it weighs, and
+    where all clients weigh the same, the weight beside is their number.
+    """
+    num_samples = sum(reply.message.num_samples for reply in replies)
+    update = ModelUpdate.of(mean_of_models(replies, weighting), num_samples)
+    return update, 1.0 if weighting == "samples" else float(len(replies))
+
+
 def mean_weights(replies: Replies[ModelUpdate], weighting: Weighting) -> list[float]:
     """Return the weight of each reply in a mean; they sum to one."""
     return shares(replies, [reply.message.num_samples if weighting == "samples" else 1 for reply in replies])

@@ -218,7 +218,9 @@ class CohortDrivers:
         """Return whether the settings allow to drive cohorts, which may change in a fork."""
         until, pacing = self.parts.until, self.parts.pacing
         may_end_between = until is not None and not (until.bytes is None and until.joules is None)
-        return not may_end_between and pacing.waits_for_all and has_timetable(self.carrier)
+        if may_end_between or self.parts.edges is not None:  # cohorts of several edges overlap
+            return False
+        return pacing.waits_for_all and has_timetable(self.carrier)
 
     def _is_waited_for(self, exchange: str) -> bool:
         """Return whether the server waits for all replies of an exchange."""

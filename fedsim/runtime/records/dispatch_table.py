@@ -111,6 +111,7 @@ class DispatchTable(DispatchRows):
             "late": self._came_late,
             "reject": self._rejected,
             "merge": self._merged,
+            "edge_merge": self._merged_at_edge,
         }
         together: dict[Listener, TogetherListener] = {
             self._dispatched: self._dispatched_together,
@@ -351,6 +352,19 @@ class DispatchTable(DispatchRows):
                 self._staleness[one.row] = len(self._rounds_of_merges) - one.version
         if counts:
             self._rounds_of_merges.append(round)
+
+    def _merged_at_edge(
+        self,
+        at_ns: int,
+        round: int,  # noqa: A002
+        exchange: str,
+        edge: int,
+        clients: Sequence[int],
+        dispatches: Sequence[int],
+    ) -> None:
+        self.counts["merged"] += len(clients)
+        for client, dispatch in zip(clients, dispatches, strict=True):
+            self._close(client, dispatch, Fate.MERGED)
 
     def _find(self, client: int, dispatch: int) -> _Open | None:
         return self._open.get(client, _NO_DISPATCHES).get(dispatch)

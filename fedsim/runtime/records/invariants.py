@@ -84,7 +84,7 @@ def check_trace(trace: Trace, ledger: Ledger) -> None:
             if not jobs[tuple(values[:3])]:
                 raise _without_begin("job", values[:3], at_ns)
             jobs[tuple(values[:3])] -= 1
-        elif kind == "merge":
+        elif kind in ("merge", "edge_merge"):
             for reply in zip(values[3], values[4], strict=True):
                 if reply in merged:
                     raise InvariantError(

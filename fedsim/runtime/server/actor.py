@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedsim.algorithms.base import Exchange, Reply, When
+from fedsim.algorithms.common.model_rounds import mean_at_edge
 from fedsim.algorithms.contexts import Background, Initial, ServerContext
 from fedsim.algorithms.hook_work import HookWork
 from fedsim.bus import Delivery, Endpoint, Header, Log
@@ -34,10 +35,12 @@ from fedsim.runtime.parts import Parts
 from fedsim.runtime.past.journal import Journal
 from fedsim.runtime.past.repeated_hooks import Past, RepeatedHooks
 from fedsim.runtime.records.recorder import Recorder
+from fedsim.runtime.server.edges import EDGE_MERGE, EdgeServers
+from fedsim.runtime.server.non_finite import non_finite
 from fedsim.runtime.server.open_dispatches import RUN_ENDED, CohortDrivers, OpenDispatch, OpenDispatches
 from fedsim.runtime.server.selection import Selection
 from fedsim.runtime.server.server_hooks import LiveHooks, Messages, ServerHooks
-from fedsim.wire import SERVER, Message, Packed, pack
+from fedsim.wire import SERVER, Message, ModelUpdate, Packed, pack
 
 REJECT = RecordKind("reject", ("client", "dispatch", "reason"))
 PACING_ENDED = "another pacing has begun"
@@ -66,6 +69,7 @@ class ServerActor:
         begin_stage: Goes over to settings of a stage; returns those that have changed.
         meter: What knows the batteries of clients, and what they spend; None where nothing depends on it.
         cohorts: Drives cohorts without the loop, where that is possible.
+        edges: Aggregators between the server and clients; None where there are none.
         dispatches: The open dispatches.
         state: The algorithm's state at the server.
         merged: The newest dispatch of each client whose reply was merged, -1 where there is none.
@@ -89,6 +93,7 @@ class ServerActor:
     begin_stage: Callable[[Settings], Settings] = dict
     meter: Meter | None = None
     cohorts: CohortDrivers | None = field(default=None, init=False)
+    edges: EdgeServers | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         num_clients, exchanges = self.parts.data.num_clients, self.parts.algorithm.exchanges
@@ -162,6 +167,8 @@ class ServerActor:
 
     async def _stop(self) -> None:
         """End the rounds where they are: a budget was met."""
+        if self.edges is not None:
+            self.edges.stop()
         self.dispatches.discard_all(RUN_ENDED)
         self._background.drop()
         is_measured = self.parts.evaluation.is_on
@@ -218,6 +225,11 @@ class ServerActor:
         self.dispatches.take(delivery)
 
     # What a pacing can do
+
+    @property
+    def round(self) -> int:
+        """The number of the round."""
+        return self._round
 
     @property
     def version(self) -> int:
@@ -279,6 +291,12 @@ class ServerActor:
         if not whom:
             return []
         messages = await self._instruct(exchange, tuple(whom))
+        if self.edges is not None and exchange.when == "round":
+            return self.edges.dispatch(self, exchange, messages)
+        return self.send(exchange, messages)
+
+    def send(self, exchange: Exchange, messages: Messages) -> list[OpenDispatch]:
+        """Send clients messages of an exchange; ascending by client."""
         # A message for many is packed once.
         distinct = {id(message): message for message in messages.values()}
         clients, dispatches = sorted(messages), self.dispatches
@@ -306,12 +324,33 @@ class ServerActor:
             InvariantError: A dispatch that was merged before.
             MergeError: The merge has left the finite range; the state stays, and the replies are rejected.
         """
-        replies = self._collect(exchange, dispatches)
-        if replies:
-            await self._merge(exchange, replies)
+        of_edges = [dispatch.reply.result() for dispatch in dispatches if dispatch.client < SERVER]
+        replies = self._collect(exchange, [one for one in dispatches if one.client >= 0])
+        if replies or any(of_edges):
+            await self._merge(exchange, [*replies, *filter(None, of_edges)])
         else:
             self._unmerged = True
         return [reply.client for reply in replies]
+
+    def average(
+        self, edge: int, exchange: Exchange, dispatches: Sequence[OpenDispatch]
+    ) -> tuple[ModelUpdate, float] | None:
+        """Close all dispatches; return the mean of the replies that are there, and its weight beside.
+
+        None where there are none, or where their mean has left the finite range: then they are rejected.
+        """
+        replies = self._collect(exchange, dispatches)
+        if not replies:
+            return None
+        weighting = getattr(self.parts.algorithm.config, "weighting", "samples")
+        update, weight = mean_at_edge(replies, weighting)
+        if (fault := non_finite(update)) is not None:
+            for reply in replies:
+                self._reject(reply, f"the mean of its edge: {fault}")
+            return None
+        self._settle(replies)
+        self.trace.record(EDGE_MERGE, self._round, exchange.name, edge, *_named(replies))
+        return update, weight
 
     def release(self, dispatch: OpenDispatch) -> None:
         """Let a client that has replied be selected again, before its reply is merged."""
@@ -324,7 +363,8 @@ class ServerActor:
             InvariantError: A dispatch that was closed before.
         """
         for dispatch in dispatches:
-            self.dispatches.close(dispatch, cause, discarded=True)
+            if dispatch.client >= 0:  # else it is an edge's, whose clients are done
+                self.dispatches.close(dispatch, cause, discarded=True)
         self._background.drop()
 
     def predicted_s(self, exchange: Exchange, clients: Sequence[int]) -> list[float]:
@@ -466,31 +506,34 @@ class ServerActor:
         return messages
 
     async def _merge(self, exchange: Exchange, replies: Sequence[Reply]) -> None:
+        of_clients = [reply for reply in replies if reply.client >= 0]
         async with self._hook:
             context = self._context(f"merge_{exchange.name}", is_noted=True)
             try:
                 self.state = await self._hooks.merge(context, exchange, self.state, replies)
             except asyncio.CancelledError:  # a budget was met meanwhile
-                for reply in replies:
+                for reply in of_clients:
                     self._reject(reply, RUN_ENDED)
                 raise
             except MergeError as error:
                 self.recorder.refused(error)
-                for reply in replies:  # nothing of it is kept
+                for reply in of_clients:  # nothing of it is kept
                     self._reject(reply, str(error))
                 self._background.drop()
                 raise
         self._merges += 1
         self._calls.clear()
+        self._settle(of_clients)
+        self._record_merge(exchange, of_clients)
+
+    def _settle(self, replies: Sequence[Reply]) -> None:
+        """Take note of replies of clients that are merged, here or at an edge."""
         self._selection.known.record_losses(self._hooks.losses(replies))
         for reply in replies:
             self.merged[reply.client] = max(reply.dispatch, self.merged[reply.client])
-        self._record_merge(exchange, replies)
 
     def _record_merge(self, exchange: Exchange, replies: Sequence[Reply]) -> None:
-        clients = [reply.client for reply in replies]
-        dispatches = [reply.dispatch for reply in replies]
-        self.trace.record(MERGE, self._round, exchange.name, self._merges, clients, dispatches)
+        self.trace.record(MERGE, self._round, exchange.name, self._merges, *_named(replies))
 
     def _collect(self, exchange: Exchange, dispatches: Sequence[OpenDispatch]) -> list[Reply]:
         """Close dispatches; return the replies that are there and can be merged, ascending by client."""
@@ -561,3 +604,8 @@ class ServerActor:
             warn=self.log.warning,
             note=self.log.info,
         )
+
+
+def _named(replies: Sequence[Reply]) -> tuple[list[int], list[int]]:
+    """Return clients and dispatches of replies."""
+    return [reply.client for reply in replies], [reply.dispatch for reply in replies]
