@@ -13,7 +13,7 @@ import msgpack
 import pyarrow.parquet as pq
 
 TABLES = ("rounds", "clients", "evaluations", "dispatches", "messages")
-NOT_ALWAYS = ("client_classes", "classes", "confusion")
+NOT_ALWAYS = ("client_classes", "classes", "confusion", "edge_messages")
 """Tables of classifications, and under ``evaluation.per_class``; they are not read."""
 
 Row = dict[str, Any]

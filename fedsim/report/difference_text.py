@@ -190,6 +190,11 @@ def _merge(record: Mapping[str, Any]) -> str:
     return f"the server merges {whose}: {_place(record)}, version {record['version']}"
 
 
+def _of_edge(record: Mapping[str, Any]) -> str:
+    way = "from" if record["up"] else "to"
+    return f"the frame {way} edge {record['edge']} in round {record['round']}"
+
+
 def _evaluation(record: Mapping[str, Any]) -> str:
     measured = {"mean over clients": record["personal_mean"], "global model": record["global"]}
     accuracies = ", ".join(f"{name} {value:.4f}" for name, value in measured.items() if value is not None)
@@ -214,6 +219,14 @@ _WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "job_start": _job_began,
     "job_end": _job_ended,
     "merge": _merge,
+    "edge_start": lambda record: (
+        f"{_of_edge(record)} is sent: {record['message']}, {record['bytes']:,} B"
+    ),
+    "edge_end": lambda record: f"{_of_edge(record)} is {record['outcome']}",
+    "edge_merge": lambda record: (
+        f"edge {record['edge']} averages what {several(len(record['clients']), 'client')} sent: "
+        f"{_place(record)}"
+    ),
     "reject": lambda record: f"the reply to {_whose(record)} is rejected: {record['reason']}",
     "drop": lambda record: f"{_whose(record)} is dropped: {record['cause']}",
     "late": lambda record: f"the reply to {_whose(record)} comes late",

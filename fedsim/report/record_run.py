@@ -121,6 +121,8 @@ def record(
     """
     written, over_sockets = plan.scenario_toml, bus != "memory"
     with_checkpoints = plan.checkpoint.keep > 0 and not plan.parts.verify
+    # What edges have averaged is in no checkpoint, and the past could not be repeated without it.
+    with_checkpoints &= over_sockets or plan.parts.edges is None
     with_checkpoints &= not over_sockets or (clients_stay and is_kept)
     if goes_on is None:
         goes_on = with_checkpoints and can_go_on(folder, written, bus)

@@ -253,6 +253,25 @@ MESSAGES = Table(
     },
 )
 
+EDGE_MESSAGES = Table(
+    "edge_messages",
+    "edge_messages.parquet",
+    "One row for each frame between an edge and the server, in the order of sending, in a run with edges. "
+    "They are no part of messages, and count in no other table.",
+    {
+        "round": ROUND,
+        "edge": word("Name of the edge's cell."),
+        "kind": word("Kind of the message."),
+        "up": flag("Whether the frame was sent to the server."),
+        "bytes": size("Length of the frame."),
+        "parameters": count("Model parameters in the frame."),
+        "overhead": size("What protocols add to the frame on the link."),
+        "outcome": word("What became of the frame: delivered, or lost where the run ended before."),
+        "sent_at_s": seconds("Virtual time at which the frame was put on its links."),
+        "arrived_at_s": seconds("Virtual time at which the last byte arrived; null if it did not."),
+    },
+)
+
 _SET = {
     "round": MEASURED_ROUND,
     "test_set": word("Test set: clients for the own samples of all measured clients, or global."),
@@ -292,6 +311,19 @@ CONFUSION = Table(
 def _wide(column: Column) -> Column:
     return replace(column, type="int64")
 
+
+_EDGE_WAYS = {"up": "from edges to the server", "down": "from the server to edges"}
+
+_OF_EDGES = {
+    **{f"frames_{way}": count(f"Frames {words}.") for way, words in _EDGE_WAYS.items()},
+    **{f"bytes_{way}": size(f"Length of the frames {words}.") for way, words in _EDGE_WAYS.items()},
+    **{f"overhead_{way}": size(f"What protocols add to frames {words}.") for way, words in _EDGE_WAYS.items()},
+    **{
+        f"at_server_{way}": size(f"Length of all frames over the server's link {way}, without overhead.")
+        for way in _EDGE_WAYS
+    },
+}
+"""What a summary says of a run's edges."""
 
 COMPARISON = Table(
     "comparison",
@@ -342,6 +374,9 @@ COMPARISON = Table(
         "energy_<part>_j": joules("Energy, where it is computed: <part>."),
         "energy_<part>_g": Column("float64", "g", "CO2 of the energy of clients and server: <part>."),
         "faults_<kind>": count("Faults of the kind <kind>."),
+        "edges_count": count("Edges."),
+        "edges_means": count("How often edges have averaged replies."),
+        **{f"edges_{name}": column for name, column in _OF_EDGES.items()},
         **{f"participation_{name}": _wide(column) for name, column in OUTCOMES.items()},
         "participation_clients_asked": count("Clients that were asked at least once."),
         "participation_clients_merged": count("Clients of whom a reply was merged."),
@@ -365,7 +400,7 @@ RUN_TABLES = {
     table.name: table
     for table in (
         *(ROUNDS, CLIENTS, CLIENT_CLASSES, EVALUATIONS, DISPATCHES, MESSAGES),
-        *(CLASSES, CONFUSION),
+        *(CLASSES, CONFUSION, EDGE_MESSAGES),
     )
 }
 """Those in the folder of a run, by name."""

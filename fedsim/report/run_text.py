@@ -78,6 +78,10 @@ def pairs(summary: Summary, passed: str = SIMULATED) -> Pairs:
         ("drops", _counted(summary["drops"], summary["drops_by_cause"])),
         ("rejected", _counted(summary["rejected"], summary["rejected_by_reason"])),
     ]
+    if (edges := summary.get("edges")) is not None:
+        at_server = f"{number_format.size(edges['at_server_up'])} up"
+        at_server += f", {number_format.size(edges['at_server_down'])} down over the server's link"
+        lines.append(("edges", f"{number_format.several(edges['means'], 'mean')}, {at_server}"))
     if (faults := summary.get("faults")) is not None:
         lines.append(("faults", _counted(sum(faults.values()), faults)))
     if (who := ineligible_line(summary["ineligible"], summary["clients"])) is not None:

@@ -8,7 +8,9 @@ the run has diverged (:mod:`fedsim.report.divergence`); None if it has not. ``in
 clients that are never selected because they cannot hold their job in memory. ``macro_f1`` is there under
 ``evaluation.per_class``: that of the last evaluation by test set (:mod:`fedsim.report.tables`). ``faults``
 counts those that have struck by kind (of an attack the replies of attackers that were merged), and is there
-where the scenario has any. ``energy`` is there under ``energy`` (:mod:`fedsim.report.energy`).
+where the scenario has any. ``energy`` is there under ``energy`` (:mod:`fedsim.report.energy`). ``edges`` is
+there where there are any: how often they have averaged replies, and the frames between them and the server,
+which count in no other figure; ``at_server`` is the length of all frames over the server's link.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import numpy as np
 
 from fedsim import __version__
 from fedsim.errors import OutputError
+from fedsim.network.edges import NO_EDGE
 from fedsim.report import merge_statistics, number_format
 from fedsim.report.atomic_folder import MARK
 from fedsim.report.cost_breakdown import Summary, breakdown, wasted_shares
@@ -92,6 +95,7 @@ def summarise(
         "codec_saturated": result.num_saturated,
         **({"faults": _faults(plan.parts, result)} if plan.parts.faults else {}),
         **({"energy": energy.summary()} if energy is not None else {}),
+        **({"edges": of_edges} if (of_edges := _edges(plan.parts, result)) else {}),
         **({"macro_f1": _macro_f1(final)} if plan.parts.evaluation.per_class else {}),
     }
 
@@ -119,6 +123,21 @@ def _faults(parts: Parts, result: RunResult) -> dict[str, int]:
         counts.update(dict.fromkeys(filter(None, kinds), 0))
         counts.update(filter(None, kinds[columns["client"][merged]]))
     return dict(sorted(counts.items()))
+
+
+def _edges(parts: Parts, result: RunResult) -> dict[str, int]:
+    """Return what the summary says of edges; nothing without any."""
+    frames, edges = result.edge_frames, parts.edges
+    if edges is None or frames is None:
+        return {}
+    totals, columns = frames.totals(), result.ledger.columns()
+    is_direct = edges.of()[columns["client"]] == NO_EDGE
+    at_server = {
+        f"at_server_{way}": totals[f"bytes_{way}"]
+        + int(columns["bytes"][is_direct & (columns["up"] == (way == "up"))].sum())
+        for way in ("up", "down")
+    }
+    return {"count": len(edges.cell), "means": frames.num_means, **totals, **at_server}
 
 
 def _macro_f1(final: Accuracy | None) -> dict[str, float | None]:

@@ -35,7 +35,7 @@ from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult
 
-SCHEMA = 6
+SCHEMA = 7
 """Version of the columns; it grows when one is added, or changes its meaning, its name or its type."""
 
 MEASURED = {
@@ -67,6 +67,8 @@ def write_tables(
     if parts.evaluation.per_class:
         tables["classes"] = classes(result.rounds, parts.data.class_names)
         tables["confusion"] = confusion(result.rounds)
+    if parts.edges is not None and result.edge_frames is not None:
+        tables["edge_messages"] = result.edge_frames.columns(parts.edges.names)
     for name, columns in tables.items():
         with replacing(folder / RUN_TABLES[name].file, place, MEND) as file:
             write_table(file, RUN_TABLES[name], columns)

@@ -145,8 +145,8 @@ def why_not_resumable(state: Mapping[str, Any]) -> str | None:
     """Return why a run whose state this is cannot go on in this process; None if it can."""
     if not state["has_checkpoints"]:
         return (
-            "since it keeps no checkpoints (--bus http, --verify, run.checkpoint.keep = 0, or a finished run "
-            "over sockets)"
+            "since it keeps no checkpoints (--bus http, --verify, [[edge]], run.checkpoint.keep = 0, or a "
+            "finished run over sockets)"
         )
     for name, was in {"fedsim": state["fedsim"], **state["libraries"]}.items():
         if (now := library_version(name)) != was:

@@ -11,6 +11,7 @@ from fedsim.bus import Ledger, Totals
 from fedsim.params import Array
 from fedsim.runtime.evaluation import Accuracy, ClientModels
 from fedsim.runtime.records.dispatch_table import DispatchTable
+from fedsim.runtime.records.edge_frames import EdgeFrames
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,6 +71,7 @@ class RunResult:
         spent_j: What all clients have spent, J, under ``until.joules``; None else.
         battery_levels: The share that is left in each client's battery, ``[K]``, NaN where it has none; None
             where nobody has one.
+        edge_frames: Every frame between edges and the server; None of a result without a record of them.
     """
 
     simulated_s: float
@@ -90,6 +92,7 @@ class RunResult:
     faults: Mapping[str, int] = field(default_factory=dict)
     spent_j: float | None = None
     battery_levels: Array | None = None
+    edge_frames: EdgeFrames | None = None
 
     @property
     def failure(self) -> str | None:

@@ -137,6 +137,8 @@ def unused(parts: Parts) -> str | None:
     remarks = []
     if parts.cells is not None:
         remarks.append("[[cell]] plays no part over sockets: client processes have their own networks")
+    if parts.edges is not None:
+        remarks.append("[[edge]] plays no part over sockets: the server's process asks all clients itself")
     if kinds:
         remarks.append(
             f"[[faults]] of the kind {' and '.join(map(repr, kinds))} play no part over sockets: client "
