@@ -114,6 +114,8 @@ def random_scenario(seed: int, algorithm: str = "") -> RandomScenario:
     stale = scenario["participation"].get("pacing", {}).get("params", {}).get("staleness", "constant")
     if plugin_of(algorithm).own_aggregation is None and stale == "constant":
         scenario |= dice.child("aggregation").some(0.2, aggregation=_aggregation(dice.child("rule")))
+    if dice.child("with edges").chance(0.3):
+        _add_edges(dice.child("edges"), scenario, num_clients)
     split, evaluation = scenario["data"].get("split"), scenario["evaluation"]
     has_classes = not is_null and data_name not in ("sizes", "synthetic_regression")
     if has_classes and evaluation.get("every") != 0:
@@ -195,6 +197,37 @@ def _pace_otherwise(dice: Dice, scenario: Table, num_clients: int) -> None:
         scenario["data"]["partition"] = "iid"
     if scenario["data"]["name"] == "sizes":
         scenario["data"]["params"]["samples"] = dice.whole(5, 40)
+
+
+def _add_edges(dice: Dice, scenario: Table, num_clients: int) -> None:
+    """Add cells with edges if the algorithm can have them, and take out what they would be refused with."""
+    participation, algorithm = scenario["participation"], scenario["algorithm"]
+    pacing, selector = participation["pacing"], participation["selector"]
+    is_plain = "all_train" not in algorithm["params"] and algorithm["name"] not in (
+        "fedavg_ft",
+        "persfl",
+        "persfl_gd",
+    )
+    if plugin_of(algorithm["name"]).no_edges is not None or not is_plain or num_clients < 2:
+        return
+    if pacing["name"] not in ("synchronous", "tiered") or scenario["network"]["model"] != "fluid":
+        return
+    for name in ("over_selection", "deadline", "deadline_quantile", "late"):
+        pacing["params"].pop(name, None)
+    if selector["name"] in ("power_of_choice", "oort"):
+        participation["selector"] = {"name": "uniform", "params": {}}
+    for name in ("codec", "aggregation"):
+        scenario.pop(name, None)
+    names = dice.pick(["A"], ["A", "B"])
+    scenario["cell"] = [
+        {"name": name, "share": 0.5, "latency": dice.pick("0 s", "1 ns", "30 ms")}
+        | dice.some(0.5, up=dice.pick("20 kbit/s", "5 Mbit/s"), down=dice.pick("20 kbit/s", "5 Mbit/s"))
+        for name in names
+    ]
+    scenario["edge"] = [
+        {"cell": name, "rounds": dice.whole(1, 3), "device": dice.pick("server", "low", "edge_gpu")}
+        for name in names
+    ]
 
 
 def _overlapping(dice: Dice, scenario: Table, num_clients: int) -> Table:

@@ -136,6 +136,10 @@ EVENTS: Mapping[str, Came] = {
     "a reply was stale when it was merged": _dispatch(lambda one: one.staleness),
     "a reply of an attacker was merged": _attacked,
     "a robust rule combined several replies": _combined,
+    "an edge averaged several replies": _record("edge_merge", lambda one: len(one["clients"]) > 1),
+    "a frame of an edge was lost with the end of the run": _record(
+        "edge_end", lambda one: one["outcome"] == "lost"
+    ),
     "a reply was rejected": _record("reject"),
     "a merge left the finite range": _record("reject", lambda one: "the finite range" in one["reason"]),
     "a round ended without a reply": _record("round_end", lambda one: one["asked"] and not one["merged"]),

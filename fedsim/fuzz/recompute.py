@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import itemgetter
 from statistics import fmean, stdev
+from typing import Any
 
 from fedsim.fuzz.run_folder import Row, RunFolder
 
@@ -139,6 +140,10 @@ def seen_in(records: Sequence[Row]) -> Seen:
                 if counts:
                     version += 1
                     tally["merges"] += 1
+            case "edge_merge":
+                for merged in zip(record["clients"], record["dispatches"], strict=True):
+                    seen.dispatches[merged].outcome = "merged"
+                    tally["merged"] += 1
             case "round_end":
                 seen.rounds.append({**tally, "round": record["round"], "ended_at_s": at_ns / 1e9})
                 tally = Counter()
@@ -298,6 +303,7 @@ def recomputed(run: RunFolder, seen: Seen) -> Row:
         },
         "drops_by_cause": dict(Counter(one.cause for one in dispatches if one.cause is not None)),
         **({"faults": _faults(run, seen)} if "faults" in scenario else {}),
+        **({"edges": _edges(run, seen)} if "edge" in scenario else {}),
         "wasted": {
             "work": _share(time["wasted_s"], sum(time[f"{phase}_s"] for phase in PHASES[:3])),
             "payload": _share(
@@ -312,6 +318,40 @@ def recomputed(run: RunFolder, seen: Seen) -> Row:
             "clients_merged": len({one.client for one in dispatches if one.outcome == "merged"}),
         },
     }
+
+
+def _edge_names(run: RunFolder) -> list[str]:
+    return [one["cell"] for one in run.scenario.get("edge", ())]
+
+
+def edge_frames(run: RunFolder, seen: Seen) -> list[Row]:
+    """Return the frames between edges and the server."""
+    names, frames, under_way = _edge_names(run), list[Row](), dict[Any, Row]()
+    for record in sorted((*seen.records["edge_start"], *seen.records["edge_end"]), key=itemgetter("at_ns")):
+        at_s, way = record["at_ns"] / 1e9, (record["edge"], record["up"])
+        if record["kind"] == "edge_end":
+            frame = under_way.pop(way)
+            frame["outcome"] = record["outcome"]
+            frame["arrived_at_s"] = at_s if record["outcome"] == "delivered" else None
+            continue
+        same = {name: record[name] for name in ("round", "up", "bytes", "parameters", "overhead")}
+        under_way[way] = same | {"edge": names[record["edge"]], "kind": record["message"], "sent_at_s": at_s}
+        frames.append(under_way[way])
+    return frames
+
+
+def _edges(run: RunFolder, seen: Seen) -> Row:
+    names, frames, sums = _edge_names(run), edge_frames(run, seen), Row()
+    cells = {row["client"]: row["cell"] for row in run.tables["clients"]}
+    for way in ("up", "down"):
+        mine = [one for one in frames if one["up"] == (way == "up")]
+        direct = [one for one in seen.frames if one["up"] == (way == "up")]
+        sums[f"frames_{way}"] = len(mine)
+        sums[f"bytes_{way}"] = sum(one["bytes"] for one in mine)
+        sums[f"overhead_{way}"] = sum(one["overhead"] for one in mine)
+        at_server = sum(one["bytes"] for one in direct if cells[one["client"]] not in names)
+        sums[f"at_server_{way}"] = sums[f"bytes_{way}"] + at_server
+    return {"count": len(names), "means": len(seen.records["edge_merge"]), **sums}
 
 
 def num_rounds_of(run: RunFolder, seen: Seen) -> int:

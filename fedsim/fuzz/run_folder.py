@@ -13,8 +13,11 @@ import msgpack
 import pyarrow.parquet as pq
 
 TABLES = ("rounds", "clients", "evaluations", "dispatches", "messages")
-NOT_ALWAYS = ("client_classes", "classes", "confusion", "edge_messages")
+NOT_ALWAYS = ("client_classes", "classes", "confusion")
 """Tables of classifications, and under ``evaluation.per_class``; they are not read."""
+
+OF_EDGES = "edge_messages"
+"""The table of a run with edges; of another it is read as one without rows."""
 
 Row = dict[str, Any]
 
@@ -36,12 +39,16 @@ class RunFolder:
         """Read a folder."""
         return cls(
             *_read_trace((folder / "trace.msgpack").read_bytes()),
-            {name: pq.read_table(folder / f"{name}.parquet").to_pylist() for name in TABLES},
+            {name: _rows(folder / f"{name}.parquet") for name in (*TABLES, OF_EDGES)},
             json.loads((folder / "summary.json").read_text("utf-8")),
             tomllib.loads((folder / "scenario.toml").read_text("utf-8")),
             json.loads((folder / "run.json").read_text("utf-8")),
             [json.loads(line) for line in (folder / "log.jsonl").read_text("utf-8").splitlines()],
         )
+
+
+def _rows(file: Path) -> list[Row]:
+    return pq.read_table(file).to_pylist() if file.exists() or file.stem != OF_EDGES else []
 
 
 def _read_trace(content: bytes) -> tuple[list[Row], str]:
