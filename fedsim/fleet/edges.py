@@ -12,6 +12,7 @@ from fedsim.config import Config, fault
 from fedsim.errors import Fault
 from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.device_class import DevicePlugin, check_values
+from fedsim.fleet.distributions import Distribution
 from fedsim.fleet.entries import DEVICES, TABLE
 from fedsim.network.cells import Cells
 from fedsim.network.edges import Edges
@@ -23,9 +24,6 @@ from fedsim.rng import Key
 LINKS = ("up", "down", "latency")
 """The quantities of an edge's device that play a part: its mean, like that of the server, takes no time."""
 
-_BitRate = QUANTITIES["up"].type
-_Time = QUANTITIES["latency"].type
-
 
 class EdgeConfig(Config):
     """An aggregator at the door of a cell, which stands for the server towards the cell's clients."""
@@ -36,11 +34,11 @@ class EdgeConfig(Config):
     """How often it averages its clients' replies, kappa_2, in a round of the server."""
     device: str = "server"
     """Device class whose links it has to the server: one of ``fedsim.fleet.devices``, or a dotted path."""
-    up: _BitRate | None = None  # type: ignore[valid-type]
+    up: Annotated[Distribution, QUANTITIES["up"].spread] | None = None
     """Its uplink to the server, instead of the class's."""
-    down: _BitRate | None = None  # type: ignore[valid-type]
+    down: Annotated[Distribution, QUANTITIES["down"].spread] | None = None
     """Its downlink from the server, instead of the class's."""
-    latency: _Time | None = None  # type: ignore[valid-type]
+    latency: Annotated[Distribution, QUANTITIES["latency"].spread] | None = None
     """One-way latency between it and the server's door, instead of the class's."""
 
     @field_validator("device", mode="after")

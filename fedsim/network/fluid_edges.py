@@ -60,8 +60,7 @@ class EdgeStars:
         }
         self._stars = {
             up: [
-                star(way, name, rate, own)
-                for name, rate in zip(edges.names, edges.rates(up=up), strict=True)
+                star(way, name, rate, own) for name, rate in zip(edges.names, edges.rates(up=up), strict=True)
             ]
             for up, (way, own) in ways.items()
         }

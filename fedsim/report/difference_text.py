@@ -219,9 +219,7 @@ _WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "job_start": _job_began,
     "job_end": _job_ended,
     "merge": _merge,
-    "edge_start": lambda record: (
-        f"{_of_edge(record)} is sent: {record['message']}, {record['bytes']:,} B"
-    ),
+    "edge_start": lambda record: f"{_of_edge(record)} is sent: {record['message']}, {record['bytes']:,} B",
     "edge_end": lambda record: f"{_of_edge(record)} is {record['outcome']}",
     "edge_merge": lambda record: (
         f"edge {record['edge']} averages what {several(len(record['clients']), 'client')} sent: "

@@ -317,7 +317,9 @@ _EDGE_WAYS = {"up": "from edges to the server", "down": "from the server to edge
 _OF_EDGES = {
     **{f"frames_{way}": count(f"Frames {words}.") for way, words in _EDGE_WAYS.items()},
     **{f"bytes_{way}": size(f"Length of the frames {words}.") for way, words in _EDGE_WAYS.items()},
-    **{f"overhead_{way}": size(f"What protocols add to frames {words}.") for way, words in _EDGE_WAYS.items()},
+    **{
+        f"overhead_{way}": size(f"What protocols add to frames {words}.") for way, words in _EDGE_WAYS.items()
+    },
     **{
         f"at_server_{way}": size(f"Length of all frames over the server's link {way}, without overhead.")
         for way in _EDGE_WAYS

@@ -354,9 +354,7 @@ class Scenario(Config):
     cell: Annotated[tuple[CellConfig, ...], AsTuple] = ()
     """Networks that clients share on their way to the server, one [[cell]] table each. Only the network model
     `fluid` follows them."""
-    edge: Annotated[
-        tuple[Annotated[EdgeEntry, AfterValidator(EdgeConfig.explicit)], ...], AsTuple
-    ] = ()
+    edge: Annotated[tuple[Annotated[EdgeEntry, AfterValidator(EdgeConfig.explicit)], ...], AsTuple] = ()
     """Aggregators at the doors of cells, which average the replies of a cell's clients before they go up, one
     [[edge]] table each."""
     codec: CodecConfig = NO_CODECS

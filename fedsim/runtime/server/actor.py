@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedsim.algorithms.base import Exchange, Reply, When
-from fedsim.algorithms.common.model_rounds import mean_at_edge
+from fedsim.algorithms.common.model_rounds import Weighting, mean_at_edge
 from fedsim.algorithms.contexts import Background, Initial, ServerContext
 from fedsim.algorithms.hook_work import HookWork
 from fedsim.bus import Delivery, Endpoint, Header, Log
@@ -342,7 +342,7 @@ class ServerActor:
         replies = self._collect(exchange, dispatches)
         if not replies:
             return None
-        weighting = getattr(self.parts.algorithm.config, "weighting", "samples")
+        weighting: Weighting = getattr(self.parts.algorithm.config, "weighting", None) or "samples"
         update, weight = mean_at_edge(replies, weighting)
         if (fault := non_finite(update)) is not None:
             for reply in replies:

@@ -42,8 +42,7 @@ class KnownClients:
             took_s(exchange)  # is kept from now on
         self._took_s = took_s
         if any(fact.startswith(("times", "last")) for fact in wanted):
-            listeners = {"dispatch": self._dispatched, "merge": self._merged, "edge_merge": self._merged}
-            trace.listen(listeners)
+            trace.listen({"dispatch": self._dispatched, "merge": self._merged, "edge_merge": self._merged})
 
     def __call__(self, fact: Fact) -> Array:
         """Return what is known of all clients, ``[K]``.
