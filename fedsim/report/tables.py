@@ -35,7 +35,7 @@ from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import RunResult
 
-SCHEMA = 7
+SCHEMA = 6
 """Version of the columns; it grows when one is added, or changes its meaning, its name or its type."""
 
 MEASURED = {

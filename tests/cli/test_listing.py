@@ -126,6 +126,7 @@ def test_programs_are_told_of_all_columns(call: Call, details: bool) -> None:
     assert [one["file"] for one in tables] == [
         *("rounds.parquet", "clients.parquet", "client_classes.parquet", "evaluations.parquet"),
         *("dispatches.parquet", "messages.parquet", "classes.parquet", "confusion.parquet"),
+        "edge_messages.parquet",
         *("comparison.csv",),
         *("study.parquet", "answers.csv", "front.csv", "tuning.csv"),
     ]

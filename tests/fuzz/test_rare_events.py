@@ -96,6 +96,18 @@ CAME: dict[str, tuple[list[Row], Row]] = {
         [asked(), asked(1), merged(1, 1, 0) | {"clients": [0, 1], "dispatches": [0, 0]}],
         {"aggregation": {"name": "median"}},
     ),
+    "an edge averaged several replies": (
+        [
+            asked(),
+            asked(1),
+            at(1, "edge_merge", round=1, exchange="train", edge=0, clients=[0, 1], dispatches=[0, 0]),
+        ],
+        {},
+    ),
+    "a frame of an edge was lost with the end of the run": (
+        [at(1, "edge_end", edge=0, round=1, up=False, outcome="lost")],
+        {},
+    ),
     "a reply was rejected": ([asked(), rejected("num_samples")], {}),
     "a merge left the finite range": ([asked(), rejected("the merge leaves the finite range: inf")], {}),
     "a round ended without a reply": ([at(1, "round_end", round=1, asked=1, merged=0)], {}),

@@ -5,12 +5,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import fedsim
 from fedsim import toml_writer
 from fedsim.algorithms.fedavg import FedAvg
 from fedsim.errors import OutputError
+from fedsim.network.cells import Cells
+from fedsim.network.edges import Edges
+from fedsim.network.fluid import Fluid, FluidConfig
 from fedsim.report.places import CONTENTS, holds_run, is_own, run_place
 from fedsim.report.provenance import Bus
 from fedsim.report.record_run import record
@@ -101,7 +105,10 @@ def test_what_cannot_be_read_is_another_run(content: str) -> None:
 
 def test_what_may_be_replaced_is_what_a_run_leaves(plan: Plan, tmp_path: Path) -> None:
     written = plan.scenario_toml + "save_models = true\n"
-    parts = replace(plan.parts, evaluation=EvaluationConfig(per_class=True))
+    cells = Cells(["A"], np.zeros(plan.parts.data.num_clients, np.int32), [1e9], [1e9], [0.0])
+    edges = Edges(cells, [0], [1], [1e9], [1e9], [0.0])
+    parts = replace(plan.parts, network=Fluid(FluidConfig()), cells=cells, edges=edges)
+    parts = replace(parts, evaluation=EvaluationConfig(per_class=True))
     all_is_left = replace(plan, parts=parts, save_models=True, scenario_toml=written)
     done = record(all_is_left, tmp_path / "run", profile=True)
     assert {path.name for path in done.folder.iterdir()} == CONTENTS - {"checkpoints"}  # none was due

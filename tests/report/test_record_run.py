@@ -27,15 +27,16 @@ from fedsim.fleet.entries import GroupConfig, ServerConfig
 from fedsim.fleet.power import EnergyConfig
 from fedsim.network import OverheadConfig
 from fedsim.network.cells import Cells
+from fedsim.network.edges import Edges
 from fedsim.network.fault_settings import FaultConfig
-from fedsim.network.fluid import PLUGIN as FLUID
+from fedsim.network.fluid import Fluid, FluidConfig
 from fedsim.report import record_run as module
 from fedsim.report import run_text
 from fedsim.report.checkpoints import CheckpointFolder
 from fedsim.report.columns import Table
 from fedsim.report.keep_checkpoints import CheckpointKeeper, StoredPast
 from fedsim.report.record_run import Recorded, line_log, record
-from fedsim.report.run_columns import RUN_TABLES, SUMMED, TRAFFIC
+from fedsim.report.run_columns import EDGE_MESSAGES, RUN_TABLES, SUMMED, TRAFFIC
 from fedsim.report.summary import read_summary
 from fedsim.report.unfinished_runs import read_state
 from fedsim.rng import Key
@@ -247,16 +248,20 @@ def test_each_column_explains_itself_and_each_description_has_its_column(describ
     pacing = SYNCHRONOUS(SYNCHRONOUS.Config.model_validate({"deadline": "1 ms"}))
     faults = (FaultConfig.model_validate({"kind": "sign_flip", "share": 0.5}),)
     energy = EnergyConfig.model_validate({"carbon_intensity": "300 g/kWh"})
-    cells = Cells(["A"], np.array([0, -1, 0, -1], np.int32), up=[1e6], down=[inf], latency_s=[0.0])
+    cells = Cells(["A"], np.array([0, -1, 0, -1], np.int32), up=[1e9], down=[inf], latency_s=[0.0])
+    # An edge waits for all of its clients, whatever the deadline of the other tables.
+    edges = Edges(cells, [0], [1], [1e9], [1e9], [0.0])
+    waiting = {"edges": edges} if described is EDGE_MESSAGES else {"pacing": pacing}
     group = GroupConfig.model_validate(
         {"count": 4, "device": "high", "model": "linear", "battery": {"capacity": "1 kJ"}}
     )
     changes: dict[str, Any] = {
         "fleet": build_fleet([group], ServerConfig(), Key.root(0), default_model="linear"),
         "evaluation": EvaluationConfig(per_class=True),
-        "network": FLUID(FLUID.Config()),
+        "network": Fluid(FluidConfig()),
+        **waiting,
     }
-    done = do(pacing=pacing, faults=faults, energy=energy, cells=cells, **changes)
+    done = do(faults=faults, energy=energy, cells=cells, **changes)
     schema = pq.read_schema(done.folder / described.file)
     names = [name.replace("dropped_<cause>", "dropped_round_failed") for name in described.columns]
     assert schema.names == names
@@ -268,6 +273,27 @@ def test_each_column_explains_itself_and_each_description_has_its_column(describ
         assert field.metadata[b"unit"].decode() == column.unit
         stored = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
         assert stored == pa.type_for_alias(column.type)
+
+
+def test_edges_add_their_frames_to_the_summary_and_leave_the_other_tables_as_they_are(do: Do) -> None:
+    # Clients 0 and 1 are at the edge, 2 and 3 reach the server directly.
+    cells = Cells(["A"], np.array([0, 0, -1, -1], np.int32), [1e9], [1e9], [0.0])
+    edges = Edges(cells, [0], [2], [1e9], [1e9], [0.0])
+    done = do(network=Fluid(FluidConfig()), cells=cells, edges=edges)
+    messages, at_edge = table(done.folder, "messages"), table(done.folder, "edge_messages")
+    summary, told = done.summary, done.summary["edges"]
+    assert (told["count"], told["means"], len(at_edge)) == (1, 4, 4)
+    for way, up in (("up", True), ("down", False)):
+        assert summary[f"bytes_{way}"] == sum(one["bytes"] for one in messages if one["up"] == up)
+        for name in ("bytes", "overhead"):
+            assert told[f"{name}_{way}"] == sum(one[name] for one in at_edge if one["up"] == up)
+        direct = sum(one["bytes"] for one in messages if one["up"] == up and one["client"] >= 2)
+        assert told[f"at_server_{way}"] == told[f"bytes_{way}"] + direct
+        assert told[f"frames_{way}"] == 2
+    assert all(one["arrived_at_s"] > one["sent_at_s"] for one in at_edge)
+    words = dict(run_text.pairs(summary))["edges"]
+    assert words == "4 means, 16.8 kB up, 16.8 kB down over the server's link"
+    assert not (done.folder / "checkpoints").exists()
 
 
 def test_rounds_have_sums_since_the_start_and_a_row_before_training(do: Do) -> None:

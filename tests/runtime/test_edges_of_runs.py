@@ -125,7 +125,7 @@ def test_edge_rounds_are_means_of_means() -> None:
 
 def test_a_round_takes_latency_and_bytes_by_rate_on_each_hop() -> None:
     cell = {"name": "A", "groups": ["A"], "down": "3 Mbit/s", "up": "500 kbit/s", "latency": "5 ms"}
-    # A single client, so nothing is shared. The server's link is wide, and counts between edge and server only.
+    # A single client, so nothing is shared. The server's link counts between edge and server only.
     server = {"up": "8 Mbit/s", "down": "8 Mbit/s", "latency": "7 ms"}
     parts = halved(parts_of([{"cell": "A", **EDGE}], [group("A", 1)], [cell], server=server))
     result, trace = done(parts)

@@ -76,7 +76,7 @@ def test_it_says_everything(load: Load) -> None:
     assert tables["engine"]["workers"] == "auto"
     missing = set(Scenario.model_fields) - set(tables)
     # Of these this scenario has none.
-    assert missing == {"aggregation", "algorithms", "cell", "codec", "energy", "faults"}
+    assert missing == {"aggregation", "algorithms", "cell", "codec", "edge", "energy", "faults"}
 
 
 def test_a_comparison_can_be_taken_up_again(load: Load) -> None:
