@@ -72,6 +72,8 @@ def check(
     table(rehearsal.compute())
     table(rehearsal.frames())
     last, totals = rehearsal.last, rehearsal.totals
+    if parts.edges is not None and (frames := rehearsal.result.edge_frames) is not None:
+        table(preview.edges(parts.edges, frames.totals()))
     if parts.faults:
         table(preview.faults(parts, last))
     planned = rehearsal.planned

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from math import isfinite, isinf
 
@@ -16,6 +16,7 @@ from fedsim.fleet.load import Load
 from fedsim.fleet.power import ALL_QUANTITIES
 from fedsim.models import Architecture
 from fedsim.network.cells import NO_CELL, Cells, Rate, mean_bps
+from fedsim.network.edges import Edges
 from fedsim.network.fault_settings import ATTACKS, FATAL, OF_FRAMES
 from fedsim.planning.rehearsal import QUANTILE_HEADINGS, quantiles
 from fedsim.plugins import name_of
@@ -73,6 +74,23 @@ def cells(cells: Cells) -> TextTable:
     notes = ["capacities that follow traces: their means"] if cells.is_traced else []
     headings = ("cell", "clients", "up", "down", "latency")
     return TextTable(headings, rows, notes, text_columns=frozenset({0}), title="Cells")
+
+
+def edges(its: Edges, rehearsed: Mapping[str, int]) -> TextTable:
+    """Return the edges, given the totals of their frames in a rehearsal."""
+    clients, rates = Counter(its.of().tolist()), [its.up_bps, its.down_bps]
+    links = [[format_quantity(bps, "bit rate") for bps in each] for each in rates]
+    rows = [
+        (name, str(clients[edge]), str(its.rounds[edge]), links[0][edge], links[1][edge], duration(latency_s))
+        for edge, (name, latency_s) in enumerate(zip(its.names, its.latency_s, strict=True))
+    ]
+    frames = ", ".join(
+        f"{rehearsed[f'frames_{way}']} frames of {number_format.size(rehearsed[f'bytes_{way}'])} {way}"
+        for way in ("up", "down")
+    )
+    headings = ("edge", "clients", "rounds", "up", "down", "latency")
+    notes = [f"between them and the server in the rehearsed rounds: {frames}, which the costs below leave out"]
+    return TextTable(headings, rows, notes, title="Edges")
 
 
 def faults(parts: Parts, last: RoundRow) -> TextTable:

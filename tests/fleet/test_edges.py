@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
@@ -6,10 +7,12 @@ from fedsim.network.cells import Cells
 from fedsim.rng import Key
 
 
+CELLS = Cells(["A", "B"], np.array([0, 1], np.int32), [1e6] * 2, [1e6] * 2, [0.0] * 2)
+
+
 def test_an_edge_has_the_links_of_its_device_class_unless_it_has_its_own() -> None:
     config = EdgeConfig.model_validate({"cell": "B", "device": "edge_gpu", "up": "2 Mbit/s"})
-    cells = Cells(["A", "B"], [0, 1], [1e6] * 2, [1e6] * 2, [0.0] * 2)  # type: ignore[arg-type]
-    edges = build_edges([config], cells, Key.root(0))
+    edges = build_edges([config], CELLS, Key.root(0))
     assert (edges.cell, edges.rounds, edges.names) == ([1], [1], ["B"])
     assert (edges.up_bps, edges.down_bps, edges.latency_s) == ([2e6], [1e9], [0.005])
     explicit = config.explicit()
@@ -17,9 +20,8 @@ def test_an_edge_has_the_links_of_its_device_class_unless_it_has_its_own() -> No
 
 
 def test_draws_depend_on_the_cell_and_not_on_other_edges() -> None:
-    cells = Cells(["A", "B"], [0, 1], [1e6] * 2, [1e6] * 2, [0.0] * 2)  # type: ignore[arg-type]
     a, b = (EdgeConfig.model_validate({"cell": name, "device": "mid"}) for name in "AB")
-    both, alone = build_edges([a, b], cells, Key.root(0)), build_edges([b], cells, Key.root(0))
+    both, alone = build_edges([a, b], CELLS, Key.root(0)), build_edges([b], CELLS, Key.root(0))
     assert both.up_bps[1] == alone.up_bps[0]
     assert both.up_bps[0] != both.up_bps[1]
 
