@@ -84,13 +84,13 @@ def edges(its: Edges, rehearsed: Mapping[str, int]) -> TextTable:
         (name, str(clients[edge]), str(its.rounds[edge]), links[0][edge], links[1][edge], duration(latency_s))
         for edge, (name, latency_s) in enumerate(zip(its.names, its.latency_s, strict=True))
     ]
-    frames = ", ".join(
-        f"{rehearsed[f'frames_{way}']} frames of {number_format.size(rehearsed[f'bytes_{way}'])} {way}"
+    frames = "; ".join(
+        f"{rehearsed[f'frames_{way}']} frames {way}, {number_format.size(rehearsed[f'bytes_{way}'])}"
         for way in ("up", "down")
     )
     headings = ("edge", "clients", "rounds", "up", "down", "latency")
-    notes = [f"between them and the server in the rehearsed rounds: {frames}, which the costs below leave out"]
-    return TextTable(headings, rows, notes, title="Edges")
+    where = "between them and the server in the rehearsed rounds, which the costs below leave out"
+    return TextTable(headings, rows, [f"{where}: {frames}"], title="Edges")
 
 
 def faults(parts: Parts, last: RoundRow) -> TextTable:

@@ -26,6 +26,7 @@ from fedsim.runtime.parts import Parts
 from fedsim.runtime.past.journal import Keeper
 from fedsim.runtime.past.repeated_hooks import Past
 from fedsim.runtime.past.snapshot import Snapshot
+from fedsim.runtime.records.edge_frames import EdgeFrames
 from fedsim.runtime.records.recorder import Observe, Recorder, silent, unobserved
 from fedsim.runtime.records.result import RoundRow, RunResult
 from fedsim.runtime.server.actor import ServerActor
@@ -140,7 +141,9 @@ async def _simulate(
         take = partial(Snapshot.of, actor, host, bus)
         actor.keep = partial(keeper.end_round, snapshot=take, initial=initial)
     bus.presence = presence = _presence(parts, bus, engine, host, trace, stages, meter)
-    actor.edges = None if parts.edges is None else EdgeServers(parts.edges, bus, trace, tasks)
+    edge_frames = None
+    if parts.edges is not None:
+        actor.edges, edge_frames = EdgeServers(parts.edges, bus, trace, tasks), EdgeFrames(trace)
     actor.cohorts = cohorts = CohortDrivers(parts, host, bus, presence, engine, trace)
 
     def begin_stage(settings: Settings) -> Settings:
@@ -183,6 +186,7 @@ async def _simulate(
         cohorts=counts,
         spent_j=spent_j,
         battery_levels=levels,
+        edge_frames=edge_frames,
     )
 
 

@@ -6,7 +6,6 @@ from fedsim.fleet.edges import EdgeConfig, build_edges, misplaced
 from fedsim.network.cells import Cells
 from fedsim.rng import Key
 
-
 CELLS = Cells(["A", "B"], np.array([0, 1], np.int32), [1e6] * 2, [1e6] * 2, [0.0] * 2)
 
 

@@ -15,6 +15,7 @@ from fedsim.models.mlp import PLUGIN as MLP
 from fedsim.models.module_by_path import adopted
 from fedsim.network.capacity_trace import Capacity
 from fedsim.network.cells import Cells
+from fedsim.network.edges import Edges
 from fedsim.network.fault_settings import FaultConfig
 from fedsim.planning import preview
 from fedsim.planning.rehearsal import rehearse
@@ -166,6 +167,21 @@ def test_cells_by_hand() -> None:
         ("B", "1", "unlimited", "2 Mbit/s", "0 s"),
     ]
     assert shown.notes == ["capacities that follow traces: their means"]
+
+
+def test_edges_are_told_with_their_frames(make_parts: Callable[..., Parts]) -> None:
+    fluid: Any = plugins.load("fedsim.network", "fluid")
+    cells = Cells(["north", "south"], np.array([0, 0, 0, -1], np.int32), [1e6] * 2, [1e6] * 2, [0.0] * 2)
+    edges = Edges(cells, [0], [2], [1e9], [2e9], [0.005])
+    parts = make_parts(network=fluid(fluid.Config()), cells=cells, edges=edges)
+    frames = rehearse(parts).result.edge_frames
+    assert frames is not None
+    table = preview.edges(edges, frames.totals())
+    assert table.rows == [("north", "3", "2", "1 Gbit/s", "2 Gbit/s", "5 ms")]
+    assert table.notes == [
+        "between them and the server in the rehearsed rounds, which the costs below leave out: 2 frames up, "
+        "5.62 kB; 2 frames down, 5.58 kB"
+    ]
 
 
 def test_the_quantities_of_a_fleet_by_hand() -> None:

@@ -150,6 +150,18 @@ def test_every_kind_of_record_has_words() -> None:
             {"kind": "evaluation", "round": 1, "clients": 20, "personal_mean": None, "global": None},
             "evaluation of 20 clients after round 1",
         ),
+        (
+            {"kind": "edge_start", "edge": 1, "round": 2, "up": False, "message": "model", "bytes": 1234},
+            "the frame to edge 1 in round 2 is sent: model, 1,234 B",
+        ),
+        (
+            {"kind": "edge_end", "edge": 1, "round": 2, "up": True, "outcome": "delivered"},
+            "the frame from edge 1 in round 2 is delivered",
+        ),
+        (
+            {"kind": "edge_merge", "round": 2, "exchange": "train", "edge": 1, "clients": [4, 5]},
+            "edge 1 averages what 2 clients sent: exchange train of round 2",
+        ),
         ({"kind": "drop", **FAMILY, "cause": "timeout"}, "dispatch 0 to client 3 is dropped: timeout"),
         ({"kind": "leave", "client": 3, "policy": "resume"}, "client 3 leaves; its work will resume"),
         (

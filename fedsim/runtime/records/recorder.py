@@ -21,7 +21,6 @@ from fedsim.errors import MergeError
 from fedsim.runtime.evaluation import Accuracy, FinalModels
 from fedsim.runtime.records.dispatch_rows import OUTCOMES
 from fedsim.runtime.records.dispatch_table import DispatchTable
-from fedsim.runtime.records.edge_frames import EdgeFrames
 from fedsim.runtime.records.invariants import check_counts, check_trace
 from fedsim.runtime.records.result import RoundRow, RunResult, last_measured
 
@@ -66,7 +65,6 @@ class Recorder:
         watch: Told of each round as it ends.
         keep_spans: Whether it is kept when each dispatch was in which phase.
         dispatches: Every dispatch, and where its time went.
-        edge_frames: Every frame between edges and the server.
         rows: One per finished round.
         rejections: Replies that could not be merged, by reason.
         faults: How many faults have struck, by kind.
@@ -82,7 +80,6 @@ class Recorder:
 
     def __post_init__(self) -> None:
         self.dispatches = DispatchTable(self.trace, keep_spans=self.keep_spans)
-        self.edge_frames = EdgeFrames(self.trace)
         self.rows: list[RoundRow] = []
         self.rejections, self.faults = Counter[str](), Counter[str]()
         self._round = 0
@@ -209,7 +206,6 @@ class Recorder:
             self.num_rounds,
             self._stopped_by,
             faults=self.faults,
-            edge_frames=self.edge_frames,
         )
 
     # What the trace says

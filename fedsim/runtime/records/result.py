@@ -71,7 +71,7 @@ class RunResult:
         spent_j: What all clients have spent, J, under ``until.joules``; None else.
         battery_levels: The share that is left in each client's battery, ``[K]``, NaN where it has none; None
             where nobody has one.
-        edge_frames: Every frame between edges and the server; None of a result without a record of them.
+        edge_frames: Every frame between edges and the server; None where there are no edges.
     """
 
     simulated_s: float

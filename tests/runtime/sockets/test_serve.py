@@ -17,8 +17,10 @@ from fedsim.engine.executors.threads import PLUGIN as THREADS
 from fedsim.errors import RunError
 from fedsim.fleet import Fleet, GroupConfig, ServerConfig, build_fleet
 from fedsim.network.cells import Cells
+from fedsim.network.edges import Edges
 from fedsim.network.fault_settings import FaultConfig
 from fedsim.network.fluid import PLUGIN as FLUID
+from fedsim.network.fluid import Fluid, FluidConfig
 from fedsim.params import Model
 from fedsim.runtime.clients.held import Held
 from fedsim.runtime.policies.pacing.synchronous import PLUGIN as SYNCHRONOUS
@@ -154,6 +156,17 @@ def test_cells_play_no_part(world: Any) -> None:
     parts = world.make_parts(world.Scripted(), network=FLUID(FLUID.Config()))
     cells = Cells(["A"], np.zeros(3, np.int32), up=[1.0], down=[1.0], latency_s=[9.0])
     assert "[[cell]] plays no part over sockets" in str(unused(replace(parts, cells=cells)))
+
+
+def test_edges_play_no_part(world: Any) -> None:
+    cells = Cells(["A"], np.zeros(3, np.int32), [1e9], [1e9], [0.0])
+    algorithm = type("Averaging", (world.Scripted,), {"no_edges": None})()
+    parts = replace(world.make_parts(algorithm, verify=False), network=Fluid(FluidConfig()))
+    parts = replace(parts, cells=cells, edges=Edges(cells, [0], [2], [1e9], [1e9], [0.0]))
+    assert "[[edge]] plays no part over sockets" in str(unused(parts))
+    result, _ = over_http(lambda: parts, ["0-2"])
+    assert [row.merged for row in result.rounds] == [3]
+    assert result.edge_frames is None
 
 
 def test_faults_of_devices_play_no_part(world: Any) -> None:
