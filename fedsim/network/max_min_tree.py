@@ -51,7 +51,8 @@ class _Cell(MaxMinStar):
         self.taken_units = self.num_at_server = 0
         self._capacity_units = self._spare_units
         self._own_bps = self._server_bps = math.inf  # levels of the cell alone, and of the server
-        self._spare_beside = self._num_beside = 0
+        # What others leave of the server's capacity, less the cell's own, and how many of their flows share it.
+        self._beside_units = self._num_beside = 0
         self._floor_bps = -math.inf
         # Virtual work at a reading of the clock that moves it: the server's virtual work, or time.
         self._marked_bits = self._mark = 0.0
@@ -86,9 +87,12 @@ class _Cell(MaxMinStar):
             floor_bps: A level of the server below which nothing is settled.
             server_bits: The server's virtual work.
         """
-        self._spare_beside, self._num_beside, self._floor_bps = spare_units, num_sharing, floor_bps
+        self._beside_units, self._num_beside = spare_units - self._capacity_units, num_sharing
+        self._floor_bps = floor_bps
         self._solve()
-        self.is_open = not self._num_sharing or self._own_bps > max(self._server_bps, floor_bps)
+        self.is_open = not self._num_sharing or (
+            self._own_bps > floor_bps and self._own_bps > self._server_bps
+        )
         self.mark(server_bits)
         if self.is_open:
             self.taken_units = self._capacity_units - self._spare_units
@@ -98,10 +102,10 @@ class _Cell(MaxMinStar):
         return self._server_bps
 
     def _fair_bps(self) -> float:
-        self._own_bps = own_bps = _level_bps(self._spare_units, self._num_sharing)
-        taken_units = self._capacity_units - self._spare_units
+        spare_units, num_sharing = self._spare_units, self._num_sharing
+        self._own_bps = own_bps = _level_bps(spare_units, num_sharing)
         self._server_bps = level_bps = _level_bps(
-            self._spare_beside - taken_units, self._num_beside + self._num_sharing
+            self._beside_units + spare_units, self._num_beside + num_sharing
         )
         if level_bps < self._floor_bps:
             level_bps = self._floor_bps
@@ -125,7 +129,8 @@ class _Cell(MaxMinStar):
 
     def first_s(self) -> float:
         """Return when its first flow ends."""
-        return min(self._first_end_s(), self._first_reach_s())
+        end_s, reach_s = self._first_end_s(), self._first_reach_s()
+        return end_s if end_s < reach_s else reach_s
 
     def first(self) -> tuple[float, float]:
         """Return an instant and a reading of the server's virtual work, at the first of which a flow ends."""
