@@ -51,7 +51,7 @@ class _Cell(MaxMinStar):
         self.taken_units = self.num_at_server = 0
         self._capacity_units = self._spare_units
         self._own_bps = self._server_bps = math.inf  # levels of the cell alone, and of the server
-        # What others leave of the server's capacity, less the cell's own, and how many of their flows share it.
+        # What others leave of the server's capacity, less the cell's, and how many of their flows share it.
         self._beside_units = self._num_beside = 0
         self._floor_bps = -math.inf
         # Virtual work at a reading of the clock that moves it: the server's virtual work, or time.
