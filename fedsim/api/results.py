@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+_NO_EDGES = "add [[edge]] to the scenario before it"
 _UNCOUNTED = "set evaluation.per_class = true before it"
 
 
@@ -138,6 +139,15 @@ class Result:
             UserError: The run did not count classes.
         """
         return self._table("confusion", _UNCOUNTED)
+
+    @cached_property
+    def edge_messages(self) -> pa.Table:
+        """One row per frame between an edge and the server.
+
+        Raises:
+            UserError: The run had no edges.
+        """
+        return self._table("edge_messages", _NO_EDGES)
 
     def model(self, client: int | None = None, *, name: str | None = None) -> nn.Module:
         """Return a trained model as a torch module, in evaluation mode, on the CPU.

@@ -312,21 +312,6 @@ def _wide(column: Column) -> Column:
     return replace(column, type="int64")
 
 
-_EDGE_WAYS = {"up": "from edges to the server", "down": "from the server to edges"}
-
-_OF_EDGES = {
-    **{f"frames_{way}": count(f"Frames {words}.") for way, words in _EDGE_WAYS.items()},
-    **{f"bytes_{way}": size(f"Length of the frames {words}.") for way, words in _EDGE_WAYS.items()},
-    **{
-        f"overhead_{way}": size(f"What protocols add to frames {words}.") for way, words in _EDGE_WAYS.items()
-    },
-    **{
-        f"at_server_{way}": size(f"Length of all frames over the server's link {way}, without overhead.")
-        for way in _EDGE_WAYS
-    },
-}
-"""What a summary says of a run's edges."""
-
 COMPARISON = Table(
     "comparison",
     "comparison.csv",
@@ -376,9 +361,10 @@ COMPARISON = Table(
         "energy_<part>_j": joules("Energy, where it is computed: <part>."),
         "energy_<part>_g": Column("float64", "g", "CO2 of the energy of clients and server: <part>."),
         "faults_<kind>": count("Faults of the kind <kind>."),
-        "edges_count": count("Edges."),
-        "edges_means": count("How often edges have averaged replies."),
-        **{f"edges_{name}": column for name, column in _OF_EDGES.items()},
+        "edges_bytes_<way>": size("Length of all frames between edges and the server, <way>."),
+        "edges_overhead_<way>": size("What protocols add to these frames, <way>."),
+        "edges_at_server_<way>": size("Length of all frames over the server's link, with edges: <way>."),
+        "edges_<what>": count("Of edges, their number (count), how many means they took, or frames: <what>."),
         **{f"participation_{name}": _wide(column) for name, column in OUTCOMES.items()},
         "participation_clients_asked": count("Clients that were asked at least once."),
         "participation_clients_merged": count("Clients of whom a reply was merged."),

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from fedsim.algorithms.base import Exchange, Reply
 from fedsim.bus import Header, MemoryBus
@@ -32,6 +32,7 @@ EDGE_START = RecordKind(
 )
 """A frame between an edge and the server is put on its links."""
 EDGE_END = RecordKind("edge_end", ("edge", "round", "up", "outcome"))
+"""It is delivered, or lost where the run ends before."""
 EDGE_MERGE = RecordKind("edge_merge", ("round", "exchange", "edge", "clients", "dispatches"))
 """An edge averages replies; its fields are those of a merge, with the edge for the version."""
 
@@ -113,7 +114,7 @@ class EdgeServers:
         self, server: Asking, edge: int, exchange: Exchange, clients: Sequence[int], message: ModelBroadcast
     ) -> Reply | None:
         """Hold an edge's rounds, and return its reply to the server."""
-        await self._carry(edge, server.round, exchange, pack(message), up=False)
+        message = await self._carry(edge, server.round, exchange, pack(message), up=False)
         mean = None
         for _ in range(self.edges.rounds[edge]):
             dispatches = server.send(exchange, dict.fromkeys(clients, message))
@@ -124,11 +125,11 @@ class EdgeServers:
         if mean is None:
             return None
         update, weight = mean
-        await self._carry(edge, server.round, exchange, pack(update), up=True)
+        update = await self._carry(edge, server.round, exchange, pack(update), up=True)
         return Reply(address_of(edge), server.round, exchange.name, server.version, 0, weight, update)
 
-    async def _carry(self, edge: int, number: int, exchange: Exchange, packed: Packed, *, up: bool) -> None:
-        """Let a message cross the links of an edge and the server."""
+    async def _carry(self, edge: int, number: int, exchange: Exchange, packed: Packed, *, up: bool) -> Any:
+        """Let a message cross the links of an edge and the server; return it as it arrives."""
         on_link, crossing = self.bus.on_link(packed, exchange.name, up=up), _Crossing()
         ends = (address_of(edge), SERVER) if up else (SERVER, address_of(edge))
         self.trace.record(EDGE_START, edge, number, up, *on_link.what)
@@ -140,6 +141,11 @@ class EdgeServers:
         finally:
             passage.cancel()
             self.trace.record(EDGE_END, edge, number, up, outcome)
+        if self.bus.verify:
+            header = Header(SERVER, SERVER, number, exchange.name, 0, 0)  # edges have no address in a frame
+            frame = packed.frame(sender=SERVER, receiver=SERVER, round=number, exchange=exchange.name)
+            self.bus.read(header, frame)
+        return packed.received
 
 
 class _Crossing:
