@@ -283,6 +283,7 @@ def _evaluation_faults(run: RunFolder, seen: Seen) -> Iterator[str]:
                 due.append(number)
         due += [num_rounds, *closing]
     measured = measures(tables["evaluations"])
+    due = list(dict.fromkeys(due))  # a budget may be spent before the first round
     if list(measured) != due:
         yield f"evaluations: of the rounds {list(measured)}, and due are {due}"
     traced = [{**one, "mean": one["personal_mean"]} for one in seen.records["evaluation"]]

@@ -114,6 +114,35 @@ probability = 0.3
 its state counted as newer than the crash."""
 
 
-@pytest.mark.parametrize("toml", [FRAME_AT_THE_LAST_INSTANT, OVERTAKEN_DISPATCH, CRASH_BEHIND_A_REPLY])
+SPENT_BEFORE_THE_FIRST_ROUND = """
+[run]
+until = { joules = "3 J" }
+
+[data]
+public = { size = 1 }
+
+[algorithm]
+name = "fedmd"
+
+[[fleet]]
+count = 1
+speed = { distribution = "choice", values = ["3 MFLOP/s"] }
+
+[evaluation]
+at_start = true
+"""
+"""A budget of energy was spent before the first round. The check took the evaluation before it and the one
+after the last round for two."""
+
+
+@pytest.mark.parametrize(
+    "toml",
+    [
+        FRAME_AT_THE_LAST_INSTANT,
+        OVERTAKEN_DISPATCH,
+        CRASH_BEHIND_A_REPLY,
+        SPENT_BEFORE_THE_FIRST_ROUND,
+    ],
+)
 def test_it_fails_no_more(toml: str, tmp_path: Path) -> None:
     assert examine(RandomScenario(tomllib.loads(toml)), tmp_path).faults == ()
