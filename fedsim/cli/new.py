@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import keyword
 from pathlib import Path
+from typing import cast
 
 from fedsim import example_files
 from fedsim.cli.console import note, say
 from fedsim.errors import UserError
+from fedsim.fleet.device_class import DevicePlugin
+from fedsim.fleet.entries import DEVICES
 from fedsim.fleet.power_profile import device_class_source, read_power_profile
+from fedsim.plugins import load
 from fedsim.quoting import nearest, quoted
 from fedsim.report.atomic_folder import check_files, write_file
-from fedsim.scenario.choices import DEVICE
 
 
 def new(example: str, file: Path | None, force: bool) -> None:
@@ -35,11 +38,13 @@ def import_device(file: Path, like: str, name: str, out: Path | None, force: boo
     """Make a device class from a power profile."""
     if not name.isidentifier() or keyword.iskeyword(name):
         raise UserError(f"{quoted(name)} cannot name a class: write letters, digits and '_', such as Pixel8")
-    base = DEVICE.find(like)
+    base = cast("type[DevicePlugin]", load(DEVICES, like))
+    if out is not None and not (out.suffix == ".py" and out.stem.isidentifier()):
+        raise UserError(f"{out} cannot be imported: write letters, digits and '_', and .py, such as phone.py")
     source = device_class_source(read_power_profile(file), base, name, f"{file.name} (Android)")
     if out is None:
         say(source.rstrip())
         return
     check_files([out], force=force)
     write_file(out, source.encode())
-    note(f"wrote {out}: name it in a scenario as device = {f'{out.stem}.{name}'!r}")
+    note(f"wrote {out}: with its folder on Python's path, name it as device = {f'{out.stem}.{name}'!r}")

@@ -37,8 +37,13 @@ OF_DEVICES = (
     *("speed_flops", "memory_bytes", "up_bps", "down_bps", "latency_s", "overhead_s"),
     *("variation", "efficiency", "memory_bandwidth_bytes_per_s", "drop_out_per_s"),
     *("num_train", "num_val", "num_test", "cell", "attack", "battery_level"),
+    *("compute_power_w", "receive_power_w", "transmit_power_w", "receive_per_mbit_s_w"),
+    *("transmit_per_mbit_s_w", "tail_power_w", "radio_tail_s", "idle_power_w"),
 )
 """Columns of ``clients`` that were drawn before the run, or are no counts."""
+
+ENERGY = ("compute_j", "receive_j", "transmit_j", "tail_j", "idle_j", "server_j", "carbon_g")
+"""Columns of energy: tests/report/test_energy.py computes them from traces."""
 
 EMPTY = "battery empty"
 """Why a client gives its work up that has run empty."""
@@ -61,12 +66,16 @@ def faults_of(run: RunFolder) -> list[str]:
         *_idle_faults(run, seen),
         *_battery_faults(run, seen),
         *_summary_faults(run.summary, recomputed(run, seen), run.log),
-        *_rows("dispatches", tables["dispatches"], (_dispatch_row(one, labels) for one in dispatches)),
+        *_rows(
+            "dispatches",
+            _without(tables["dispatches"], *ENERGY),
+            (_dispatch_row(one, labels) for one in dispatches),
+        ),
         *_rows("messages", tables["messages"], seen.frames),
         *_rows("edge_messages", tables["edge_messages"], edge_frames(run, seen)),
-        *_rows("rounds", _without(tables["rounds"], *OF_NO_EVENT), _round_rows(tables, seen)),
+        *_rows("rounds", _without(tables["rounds"], *OF_NO_EVENT, *ENERGY), _round_rows(tables, seen)),
         *_began_faults(tables["rounds"]),
-        *_rows("clients", _without(tables["clients"], *OF_DEVICES), _client_rows(run, seen)),
+        *_rows("clients", _without(tables["clients"], *OF_DEVICES, *ENERGY), _client_rows(run, seen)),
         *_evaluation_faults(run, seen),
         *_log_faults(run, seen),
     ]

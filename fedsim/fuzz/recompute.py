@@ -24,6 +24,7 @@ NOT_DERIVABLE = {
     "model_hash": "no model is in the folder",
     "codec_saturated": "no frame is in the folder",
     "accuracy.others": "only means of what an algorithm measures beside are kept",
+    "energy": "tests/report/test_energy.py computes it from traces",
     "macro_f1": "tests/report/test_record_run.py computes it from the table of classes",
 }
 """Figures of the summary that are not recomputed, and why."""

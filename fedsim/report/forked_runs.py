@@ -30,7 +30,7 @@ from fedsim.report.tracking import Tell, warn
 from fedsim.report.unfinished_runs import FORK, INTERRUPTED, Beginning, state_of
 from fedsim.runtime.parts import Parts
 from fedsim.scenario import Overrides, Plan, Scenario, load_scenario, resolved_toml
-from fedsim.scenario.build import settings
+from fedsim.scenario.build import read_resolved, settings
 from fedsim.units import format_quantity
 
 _OF_ROUNDS = ("run.rounds", "participation.clients_per_round", "participation.pacing.params.")
@@ -76,12 +76,16 @@ def forked(
     after = load_scenario(before, overrides)
     rounds, left_at_s = _last_round(folder, at_s, after.run.rounds)
     earlier = origin_of(folder).get("scenarios", [])
+    if later := [text for ended, text in earlier if ended > rounds]:
+        # Before the instant at which a fork has left its run, the settings that held are those of that run.
+        before = read_resolved(later[0])
+        after = load_scenario(before, overrides)
     origin = {
         "of": str(folder.resolve()),
         "trace_hash": read_summary(folder)["trace_hash"],
         "after_round": rounds,
         "at_s": left_at_s,
-        "scenarios": [*earlier, [rounds, resolved_toml(before)]],
+        "scenarios": [*(one for one in earlier if one[0] <= rounds), [rounds, resolved_toml(before)]],
     }
     plan = planned(after, trackers, folder, origin)
     if faults := list(_faults(before, after, plan.parts)):

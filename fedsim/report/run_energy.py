@@ -26,7 +26,7 @@ from fedsim.rng import Key
 from fedsim.scenario.load import Overrides, load_scenario
 
 _MESSAGES = ("client", "dispatch", "up", "bytes", "overhead")
-_FREE = re.compile(rf"fleet\.\d+\.({'|'.join((*POWERS, 'radio'))})|energy(\..+)?")
+_FREE = re.compile(rf"fleet\.\d+\.({'|'.join(POWERS)}|radio(\..+)?)|energy(\..+)?")
 """Paths of a scenario on which no run depends."""
 
 _KEYS = ("client", "dispatch", "round", "label")

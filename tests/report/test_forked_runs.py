@@ -99,6 +99,22 @@ def test_a_fork_can_be_resumed_and_forked(whole: Path, tmp_path: Path) -> None:
     assert hashes(fork(back, 4, {}, tmp_path / "same")) == hashes(back)
 
 
+def test_a_fork_of_a_fork_from_before_it_is_one_of_the_run(whole: Path, tmp_path: Path) -> None:
+    late = fork(whole, 3, {"training.lr": 0.5}, tmp_path / "late")
+    early = fork(late, 1, {"training.epochs": 2}, tmp_path / "early")
+    assert hashes(early) == hashes(fork(whole, 1, {"training.epochs": 2}, tmp_path / "of-whole"))
+
+
+def test_a_budget_of_energy_counts_what_was_spent_before(tiny: dict[str, Any], tmp_path: Path) -> None:
+    whole = run(tiny, tmp_path / "whole", {"energy": {}})
+    joules = read_columns(whole / "rounds.parquet", ["receive_j", "transmit_j", "compute_j"])
+    spent_j = sum(float(column[:4].sum()) for column in joules.values())
+    budget = {"run.until.joules": f"{spent_j:.3f} J"}
+    wanted = run(tiny, tmp_path / "wanted", budget | {"energy": {}})
+    assert read_summary(wanted)["stopped_by"] == "joules"
+    assert hashes(fork(whole, 2, budget)) == hashes(wanted)
+
+
 def test_forks_of_one_round_in_a_row_have_the_last_settings(whole: Path, tmp_path: Path) -> None:
     first = fork(whole, 2, {"training.lr": 0.5}, tmp_path / "first")
     second = fork(first, 2, {"training.lr": 0.05}, tmp_path / "second")

@@ -220,6 +220,9 @@ class CohortDrivers:
         may_end_between = until is not None and not (until.bytes is None and until.joules is None)
         if may_end_between or self.parts.edges is not None:  # cohorts of several edges overlap
             return False
+        meter = None if self.presence is None else self.presence.meter
+        if meter is not None and meter.is_metering_all:  # also in a fork whose budget of energy comes later
+            return False
         return pacing.waits_for_all and has_timetable(self.carrier)
 
     def _is_waited_for(self, exchange: str) -> bool:
