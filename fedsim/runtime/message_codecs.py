@@ -186,6 +186,11 @@ class CodecsOfRounds:
         codecs = None if reply is None else self._decode.get(reply)
         return 0.0 if codecs is None else codecs.up.flops(reply)[1]
 
+    def count(self, reply: Message | None) -> None:
+        """Let the saturated values of a reply count, which was read here and is merged."""
+        if reply is not None and (codecs := self._decode.get(reply)) is not None:
+            codecs.up.count(reply)
+
     @property
     def num_saturated(self) -> tuple[int, int]:
         """Values up and down that were beyond the range of a codec, and have become its largest number."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar, cast, get_type_hints
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -137,6 +138,14 @@ class EncodedMessage(NamedTuple):
     residuals: Mapping[str, Tree]
 
 
+@dataclass(eq=False, slots=True)
+class _Saturated:
+    """Values of a received message that were beyond the range of a codec, and whether they count already."""
+
+    num_values: int = 0
+    counts: bool = False
+
+
 @dataclass(eq=False)
 class MessageCodec:
     """The codecs of one direction.
@@ -146,13 +155,14 @@ class MessageCodec:
         way: The direction.
         max_scalars: The most that a message from a peer that is not trusted stands for, unless its bytes are
             many (:data:`SCALARS_PER_BYTE`); None where the peer is trusted.
-        num_saturated: Values beyond the range of a codec, of what the server has sent or received so far.
+        num_saturated: Values beyond the range of a codec, of what the server has sent or merged so far.
     """
 
     config: CodecConfig
     way: Way
     max_scalars: int | None = None
     num_saturated: int = field(default=0, init=False)
+    _received: WeakKeyDictionary[Message, _Saturated] = field(default_factory=WeakKeyDictionary, init=False)
 
     def __post_init__(self) -> None:
         self._chains: dict[Held, Chain] = {held: self.config.of(self.way, held).made for held in HELD}
@@ -224,10 +234,13 @@ class MessageCodec:
             raise DecodeError(f"a coded message of kind {coded.KIND!r}, and nothing of it is coded here")
         self._check_size(coded)
 
+        saturated = _Saturated()
+
         def decoded(chain: Chain, name: str, path: str, tree: Tree) -> Tree:
             chain.check_form(form_of(tree))
             form = plain_form(form_of(tree))
-            work = partial(self._decoded, chain, tree, reference(name, form) if chain.subtracts else None)
+            subtracted = reference(name, form) if chain.subtracts else None
+            work = partial(self._decoded, chain, tree, subtracted, saturated)
             is_pending = type(tree) is PendingTree and tree.is_pending
             return PendingTree(form, work) if is_pending else work()
 
@@ -243,7 +256,17 @@ class MessageCodec:
                     made = kind(**values)
         except ValueError as error:
             raise DecodeError(f"fields of {kind.KIND!r}: {error}") from None
+        self._received[made] = saturated
         return made
+
+    def count(self, received: Message) -> None:
+        """Let a message that was decoded here count among the saturated ones: it is merged.
+
+        Others do not count, since whether their values are looked at at all depends on how a run is done.
+        """
+        if (saturated := self._received.pop(received, None)) is not None:
+            self.num_saturated += saturated.num_values
+            saturated.counts = True
 
     def _check_size(self, coded: Message) -> None:
         """Raise ``DecodeError`` where a message stands for too much; no memory has been taken for it."""
@@ -261,10 +284,12 @@ class MessageCodec:
                 f"a coded message stands for {size} scalars, at most {self.max_scalars} are sent"
             )
 
-    def _decoded(self, chain: Chain, tree: Tree, reference: Tree | None) -> Tree:
+    def _decoded(self, chain: Chain, tree: Tree, reference: Tree | None, saturated: _Saturated) -> Tree:
         decoded = chain.decode(tree, reference)
-        if self.way == "up":
+        if saturated.counts:
             self.num_saturated += decoded.num_saturated
+        else:
+            saturated.num_values += decoded.num_saturated
         return decoded.tree
 
     def like(self, sent: Message) -> Message:

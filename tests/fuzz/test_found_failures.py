@@ -135,6 +135,26 @@ at_start = true
 after the last round for two."""
 
 
+SATURATED_REPLY_THAT_IS_NOT_MERGED = """
+[run]
+rounds = 1
+
+[training]
+lr = 1000000.0
+
+[[fleet]]
+count = 1
+
+[participation.pacing]
+params = { min_replies = 2 }
+
+[codec.up]
+models = { chain = ["float16"] }
+"""
+"""A reply was too few to be merged, and values of it were beyond the range of a codec. They counted where
+somebody had looked at its bytes."""
+
+
 @pytest.mark.parametrize(
     "toml",
     [
@@ -142,6 +162,7 @@ after the last round for two."""
         OVERTAKEN_DISPATCH,
         CRASH_BEHIND_A_REPLY,
         SPENT_BEFORE_THE_FIRST_ROUND,
+        SATURATED_REPLY_THAT_IS_NOT_MERGED,
     ],
 )
 def test_it_fails_no_more(toml: str, tmp_path: Path) -> None:

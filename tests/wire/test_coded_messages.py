@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim.errors import DecodeError
-from fedsim.params import Form, Model, PendingTree, Tree, freeze
+from fedsim.params import Form, Model, PendingTree, Tree, form_of, freeze
 from fedsim.rng import Key
 from fedsim.wire import (
     COMMON,
@@ -263,11 +263,30 @@ def test_a_message_that_its_class_refuses_is_a_decode_error() -> None:
         codec.decode(coded_kind(LogitsUp)(**values))
 
 
+LARGE = np.full((2, 3), 1e6, np.float32)
+"""Values beyond those of float16."""
+
+
 def test_values_beyond_float16_are_counted_by_the_server_once() -> None:
-    large = update(w=np.full((2, 3), 1e6, np.float32))
+    large = update(w=LARGE)
     up, down = codec_of("up", models=["float16"]), codec_of("down", models=["float16"])
     for codec, counted_when_sent in ((up, 0), (down, 6)):
         coded = codec.encode(large, KEY).message
         assert codec.num_saturated == counted_when_sent
-        codec.decode(coded)
+        received = codec.decode(coded)
+        assert codec.num_saturated == counted_when_sent
+        if codec is up:
+            codec.count(received)  # it is merged
+            codec.count(received)
         assert codec.num_saturated == 6
+
+
+def test_values_that_are_decoded_after_they_count_are_counted() -> None:
+    codec = codec_of("up", models=["float16"])
+    large = PendingTree(form_of(freeze({"w": LARGE})), lambda: freeze({"w": LARGE}))
+    sent = ModelUpdate.of(Model("mlp", large, {"mean": drawn(3)}), 7)
+    received = cast(ModelUpdate, codec.decode(codec.encode(sent, KEY).message))
+    codec.count(received)
+    assert codec.num_saturated == 0
+    assert np.isfinite(received.params["w"]).all()
+    assert codec.num_saturated == 6

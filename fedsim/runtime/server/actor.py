@@ -550,6 +550,7 @@ class ServerActor:
                     reply = replace(reply, staleness=staleness, discount=discount)
                 reason = misfit(reply, dispatch.like)
                 if reason is None:
+                    self._codecs.count(reply.message)
                     replies.append(reply)
                 else:
                     self._reject(reply, reason)
