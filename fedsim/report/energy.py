@@ -12,7 +12,8 @@ It is a function of the run's finished phases and frames, and of what devices dr
 - *idle* while a dispatch waits and no other of the client is at work.
 
 Transfers of a client that overlap count once, for the one that began first; so does waiting. What stands
-still while its client is away costs nothing.
+still while its client is away costs nothing. Nor does a client that is gone from a dispatch for good, since
+it has dropped out, crashed or run empty: the tail of its radio and the waiting of the dispatch end then.
 """
 
 from __future__ import annotations
@@ -111,7 +112,9 @@ def estimated(
     client = dispatches.client()
     drawn = {name: fleet.values(name)[client] for name in POWERS}
     tail_ns = np.rint(drawn["radio_tail"] * 1e9).astype(np.int64)
-    times_ns = powered_ns(dispatches.spans, client, tail_ns, ended_ns)
+    gone_ns = np.full(len(client), ended_ns)
+    gone_ns[list(dispatches.gone_ns)] = list(dispatches.gone_ns.values())
+    times_ns = powered_ns(dispatches.spans, client, tail_ns, gone_ns, ended_ns)
     joules = {f"{part}_j": drawn[_POWER_OF[part]] * (ns / 1e9) for part, ns in times_ns.items()}
     row = dispatches.rows_of(frames["client"], frames["dispatch"])
     mbit = (frames["bytes"] + frames["overhead"]) * 8 / 1e6
@@ -121,13 +124,16 @@ def estimated(
     return Energy(config, joules, ended_ns / 1e9)
 
 
-def powered_ns(spans: Array, client: Array, tail_ns: Array, ended_ns: int) -> Mapping[str, Array]:
+def powered_ns(
+    spans: Array, client: Array, tail_ns: Array, gone_ns: Array, ended_ns: int
+) -> Mapping[str, Array]:
     """Return how long each dispatch draws each power, ns, int64 ``[dispatches]`` by part.
 
     Args:
         spans: Those of :class:`fedsim.runtime.records.dispatch_phases.PhaseLog`.
         client: The client of each dispatch.
         tail_ns: How long the tail of its radio is.
+        gone_ns: When the client was gone from it for good; the end of the run if it never was.
         ended_ns: When the run ended.
     """
     row, phase, began_ns, until_ns = spans[:, :4].T
@@ -147,12 +153,24 @@ def powered_ns(spans: Array, client: Array, tail_ns: Array, ended_ns: int) -> Ma
         result[part] = total(rows[mine], own_ns[mine])
     ends, next_ns, its_row = transfers.gaps(ended_ns)
     before = row[its_row]
-    result["tail"] = total(before, np.minimum(tail_ns[before], next_ns - ends))
+    is_gone = gone_ns < ended_ns
+    off_ns = _next_ns(client[is_gone], gone_ns[is_gone], client[before], ends, ended_ns)
+    result["tail"] = total(before, np.minimum(tail_ns[before], np.minimum(next_ns, off_ns) - ends))
     work = _Ordered(of, began_ns, until_ns, (phase >= DOWNLOAD) & (phase <= COMPUTE))
-    waits = _Ordered(of, began_ns, until_ns, phase == WAITING)
+    waits = _Ordered(of, began_ns, np.minimum(until_ns, np.maximum(gone_ns[row], began_ns)), phase == WAITING)
     alone_ns = (waits.until_ns - waits.since_ns) - work.covered_ns(waits.of, waits.since_ns, waits.until_ns)
     result["idle"] = total(row[waits.place], alone_ns)
     return result
+
+
+def _next_ns(of: Array, at_ns: Array, clients: Array, since_ns: Array, otherwise_ns: int) -> Array:
+    """Return the first of some instants of each client that is not before another one."""
+    instants = np.unique(np.concatenate([at_ns, since_ns]))
+    base, order = len(instants), np.lexsort((at_ns, of))
+    of, at_ns = np.append(of[order], -1), np.append(at_ns[order], otherwise_ns)
+    keys = of[:-1] * base + np.searchsorted(instants, at_ns[:-1])
+    place = np.searchsorted(keys, clients * base + np.searchsorted(instants, since_ns))
+    return np.where(of[place] == clients, at_ns[place], otherwise_ns)
 
 
 class _Ordered:

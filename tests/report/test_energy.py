@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,18 @@ Span = tuple[int, int, int, int]
 """Row of the dispatch, phase, begin and end."""
 
 
-def powered(spans: Sequence[Span], client: Sequence[int], tail: int = 0, end: int = 100) -> dict[str, Any]:
-    """Return the result as lists, without dispatches that draw nothing."""
+def powered(
+    spans: Sequence[Span],
+    client: Sequence[int],
+    tail: int = 0,
+    end: int = 100,
+    gone: Mapping[int, int] | None = None,
+) -> dict[str, Any]:
+    """Return the result as lists."""
     columns = np.array([(*span, 1) for span in spans], np.int64).reshape(-1, 5)
     tails = np.full(len(client), tail, np.int64)
-    found = powered_ns(columns, np.array(client, np.int64), tails, end)
+    gone_ns = np.array([(gone or {}).get(row, end) for row in range(len(client))], np.int64)
+    found = powered_ns(columns, np.array(client, np.int64), tails, gone_ns, end)
     return {part: ns.tolist() for part, ns in found.items()}
 
 
@@ -83,6 +90,14 @@ def test_being_away_costs_nothing() -> None:
         "tail": [5 + 5],
         "idle": [0],
     }
+
+
+def test_a_client_that_is_gone_draws_nothing() -> None:
+    spans = [(0, DOWNLOAD, 0, 10), (0, WAITING, 10, 50), (1, DOWNLOAD, 70, 75), (1, WAITING, 75, 90)]
+    found = powered(spans, [3, 3], tail=30, gone={0: 20, 1: 75})
+    assert found["idle"] == [10, 0]
+    assert found["tail"] == [10, 0]
+    assert powered(spans, [3, 4], tail=30, gone={0: 20})["tail"] == [10, 25]
 
 
 def test_no_spans() -> None:
@@ -263,8 +278,10 @@ def integral(folder: Path, fleet: Fleet) -> dict[tuple[int, int], float]:
                 events[client].append((at_ns, one["dispatch"], "compute", change))
             case "leave":
                 events[client].append((at_ns, -1, "away", 1))
-            case "return" | "abandon":
+            case "return":
                 events[client].append((at_ns, -1, "away", -1))
+            case "abandon":
+                events[client] += [(at_ns, -1, "away", -1), (at_ns, one["dispatch"], "gone", 1)]
     for row in run.tables["dispatches"]:
         for column, change in (("asked_at_s", 1), ("ended_at_s", -1)):
             events[row["client"]].append((round(row[column] * 1e9), row["dispatch"], "open", change))
@@ -272,16 +289,18 @@ def integral(folder: Path, fleet: Fleet) -> dict[tuple[int, int], float]:
     for client, own in events.items():
         power = {name: values[client] for name, values in powers.items()}
         active: dict[tuple[int, str], int] = defaultdict(int)
-        is_away, since_ns, last, began = False, 0, None, dict[int, int]()
+        is_away, since_ns, last, began, gone = False, 0, None, dict[int, int](), frozenset[int]()
         instants = sorted({at_ns for at_ns, *_ in own if at_ns <= ended_ns} | {ended_ns})
         for at_ns, next_ns in pairwise(instants):
             for when_ns, dispatch, what, change in own:
                 if when_ns == at_ns and what == "away":
                     is_away = change > 0
+                elif when_ns == at_ns and what == "gone":
+                    gone, last = gone | {dispatch}, None
                 elif when_ns == at_ns:
                     active[dispatch, what] += change
             passed_s, phases = (next_ns - at_ns) / 1e9, dict[int, str]()
-            for dispatch in {dispatch for dispatch, what in active if active[dispatch, "open"] > 0}:
+            for dispatch in {number for number, _ in active if active[number, "open"] > 0} - gone:
                 doing = [what for what in ("compute", "up", "down") if active[dispatch, what] > 0]
                 phases[dispatch] = ("away" if is_away else doing[0]) if doing else "waiting"
             moving = {dispatch: what for dispatch, what in phases.items() if what in ("up", "down")}

@@ -35,7 +35,7 @@ BATTERY = RecordKind("battery", ("client", "dispatch", "level_j"))
 EMPTY = "battery empty"
 """Why work is abandoned whose client has run empty."""
 
-CHANGING = ("dispatch", "transfer_end", "job_start", "job_end", "leave", "return", "abandon", "drop", "late")
+CHANGING = ("dispatch", "transfer_end", "job_start", "job_end", "leave", "return", "drop", "late")
 """Records of a client that may change what it draws, beside those of transfers that begin and of merges."""
 
 _MAINS = Battery(inf, inf, 0.0, 0.0)
@@ -174,6 +174,7 @@ class Meter:
     def __post_init__(self) -> None:
         listeners: dict[str, Callable[..., None]] = dict.fromkeys(CHANGING, self._changed_by)
         listeners |= {"transfer_start": self._transfer_began, "merge": self._merged}
+        listeners["abandon"] = self._abandoned
         # Cohorts whose records come together have no client that is metered.
         self.trace.listen(listeners, dict.fromkeys(listeners.values(), lambda columns: None))
 
@@ -351,6 +352,12 @@ class Meter:
 
     def _changed_by(self, at_ns: int, client: int, *_: Any) -> None:
         if (one := self._metered(client, at_ns)) is not None:
+            self._changed(client, one)
+
+    def _abandoned(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
+        if (one := self._metered(client, at_ns)) is not None:
+            one.over.add(dispatch)
+            one.tail_ends_ns = at_ns
             self._changed(client, one)
 
     def _transfer_began(

@@ -84,12 +84,14 @@ class DispatchTable(DispatchRows):
     Attributes:
         counts: How many dispatches had which outcome until now, by the names of :meth:`outcomes`.
         spans: When each dispatch was in which phase, once the table is finished; see :meth:`PhaseLog.spans`.
+        gone_ns: When a client was gone for good from a dispatch, by row: it had dropped out, say.
     """
 
     def __init__(self, trace: Records, *, keep_spans: bool = False) -> None:
         super().__init__()
         self.counts = Counter[str]()
         self.spans = np.empty((0, 5), np.int64)
+        self.gone_ns: dict[int, int] = {}
         self._keep_spans = keep_spans
         self._merges = 0
         self._log, self._max_logged = PhaseLog(), MAX_LOGGED
@@ -299,6 +301,7 @@ class DispatchTable(DispatchRows):
         one = self._find(client, dispatch)
         if one is not None:
             one.is_lost = True
+            self.gone_ns[one.row] = at_ns
             self._close_if_over(client, dispatch, one)
 
     def _tried_again(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
