@@ -133,7 +133,8 @@ def random_scenario(seed: int, algorithm: str = "") -> RandomScenario:
         )
     if (energy := dice.child("energy")).chance(0.3):
         scenario["energy"] = energy.some(0.5, server_power="20 W", carbon_intensity="300 g/kWh")
-    if network["model"] == "fluid" and (other := dice.child("cells")).chance(0.2):
+    can_have_cells = network["model"] == "fluid" and "edge" not in scenario  # edges have brought cells along
+    if can_have_cells and (other := dice.child("cells")).chance(0.2):
         scenario["cell"] = cells(other, [one["name"] for one in fleet], num_clients, files)
     return RandomScenario(scenario, files, f"seed-{seed}")
 
