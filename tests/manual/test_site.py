@@ -104,7 +104,7 @@ def test_pages_keep_nobody_out(browser: Browser, site: Path, axe: str, width: in
     [
         ("straggler", "how_to/pacing.html#", "Wait less for stragglers"),
         ("3G", "questions.html#", "No device class is a 3G phone"),
-        ("energy", "questions.html#", "fedsim does not simulate energy"),
+        ("energy", "how_to/energy.html#", "What a run costs its devices in joules"),
         ("quantisation", "questions.html#", "fedsim has no codecs"),
         ("quantization", "questions.html#", "fedsim has no codecs"),
         ("compression", "questions.html#", "fedsim has no codecs"),
