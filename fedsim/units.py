@@ -31,7 +31,16 @@ from fedsim.numerals import NUMBER, UNSIGNED
 from fedsim.quoting import quoted
 
 Dimension = Literal[
-    "time", "data size", "bit rate", "data rate", "compute", "power", "energy", "hazard", "carbon intensity"
+    "time",
+    "data size",
+    "bit rate",
+    "data rate",
+    "compute",
+    "power",
+    "energy",
+    "mass",
+    "hazard",
+    "carbon intensity",
 ]
 
 
@@ -117,6 +126,7 @@ _SCALES: dict[Dimension, _Scale] = {
         "1e9 MJ",
         {"mWh": 3.6, "Wh": 3600, "kWh": 3.6e6},
     ),
+    "mass": _Scale("a mass", "2 kg", {"mg": 1e-3, "g": 1, "kg": 1e3, "t": 1e6}, "0.001 mg", "1e9 t"),
     "carbon intensity": _Scale("a carbon intensity", "300 g/kWh", {"g/kWh": 1}, "1e-6 g/kWh", "1e6 g/kWh"),
     "hazard": _Scale(
         "a number of events per time",
@@ -131,7 +141,10 @@ _QUANTITY = re.compile(rf"\s*({NUMBER})\s*(\S(?:.*\S)?)?\s*")
 
 
 def parse(text: object, dimension: Dimension, *, positive: bool = False) -> float:
-    """Return the quantity written in ``text`` in the base unit: s, B, bit/s, B/s, FLOP/s, W, J or 1/s."""
+    """Return the quantity written in ``text`` in the base unit.
+
+    That is s, B, bit/s, B/s, FLOP/s, W, J, g, g/kWh or 1/s.
+    """
     value = _read(text, dimension)
     scale, limits = _SCALES[dimension], range_of(dimension)
     if positive and value == 0:

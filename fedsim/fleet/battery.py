@@ -10,7 +10,7 @@ A group without a battery has its energy from the grid. What devices draw is in 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 from pydantic import Discriminator, Field, Tag, model_validator
@@ -28,7 +28,7 @@ _CAPACITY = Spread("energy", positive=True)
 _LEVEL = Spread(None, plain=Range(0, 1))
 _CHARGE = Spread("power")
 
-WITH_AVAILABILITY = ("available", "away")
+WithAvailability = Literal["available", "away"]
 """Words for a battery that is charged while its client is there, or while it is away."""
 
 
@@ -44,11 +44,11 @@ class PluggedChoice(NamedChoice):
 
 
 def _form(plugged: Any) -> str:
-    return "word" if plugged in WITH_AVAILABILITY else "model"
+    return "word" if plugged in get_args(WithAvailability) else "model"
 
 
 Plugged = Annotated[
-    Annotated[Literal["available", "away"], Tag("word")] | Annotated[OrName[PluggedChoice], Tag("model")],
+    Annotated[WithAvailability, Tag("word")] | Annotated[OrName[PluggedChoice], Tag("model")],
     Discriminator(_form),
 ]
 
@@ -120,7 +120,7 @@ class Batteries:
         level: Share of it at the start, ``[num]``.
         floor: Share below which a client is not asked.
         charge_w: Power while it is charged, W, ``[num]``.
-        plugged: When that is; a word of :data:`WITH_AVAILABILITY` where it follows the client's availability,
+        plugged: When that is; a word of :data:`WithAvailability` where it follows the client's availability,
             None for never.
     """
 

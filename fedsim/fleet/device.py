@@ -44,10 +44,12 @@ class Quantity:
     @property
     def written_default(self) -> Any:
         """The default as a scenario spells it; ``...``, as pydantic has it, where there is none."""
-        if self.default is None:
-            return ...
+        return ... if self.default is None else self.spell(self.default)
+
+    def spell(self, value: float) -> Any:
+        """Return a value as a scenario spells it."""
         dimension = self.spread.dimension
-        return self.default if dimension is None else spell(self.default, dimension)
+        return value if dimension is None else spell(value, dimension)
 
     @property
     def columns(self) -> Mapping[str, float]:

@@ -8,12 +8,12 @@ from typing import Annotated, Any, Self
 import numpy as np
 from pydantic import Field, field_validator
 
-from fedsim.config import Config, fault
+from fedsim.config import Config
 from fedsim.errors import Fault
 from fedsim.fleet.device import QUANTITIES
 from fedsim.fleet.device_class import DevicePlugin, check_values
 from fedsim.fleet.distributions import Distribution
-from fedsim.fleet.entries import DEVICES, TABLE
+from fedsim.fleet.entries import DEVICES, no_table
 from fedsim.network.cells import Cells
 from fedsim.network.edges import Edges
 from fedsim.plugins import load
@@ -41,12 +41,7 @@ class EdgeConfig(Config):
     latency: Annotated[Distribution, QUANTITIES["latency"].spread] | None = None
     """One-way latency between it and the server's door, instead of the class's."""
 
-    @field_validator("device", mode="after")
-    @classmethod
-    def _one_device(cls, device: str) -> str:
-        if device == TABLE:
-            raise fault("device class 'table' is for groups", "name another class, and change it")
-        return device
+    _one_device = field_validator("device", mode="after")(no_table)
 
     def profile(self) -> DevicePlugin:
         """Return the device class with this edge's links."""

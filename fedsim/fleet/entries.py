@@ -34,6 +34,13 @@ TABLE = "table"
 _STAND_IN = Fixed(1.0)  # for a rate whose place a trace takes
 
 
+def no_table(device: str) -> str:
+    """Validate the device class of an entry that is no group."""
+    if device == TABLE:
+        raise fault("device class 'table' is for groups", "name another class, and change it")
+    return device
+
+
 @partial(with_overrides, quantities=QUANTITIES)
 class _Entry(Config):
     """A device class with quantities that replace its own."""
@@ -160,12 +167,7 @@ class ServerConfig(_Entry):
     device: str = "server"
     """Device class: one of ``fedsim.fleet.devices``, or a dotted path."""
 
-    @field_validator("device", mode="after")
-    @classmethod
-    def _one_device(cls, device: str) -> str:
-        if device == TABLE:
-            raise fault("device class 'table' is for groups", "name another class, and change it")
-        return device
+    _one_device = field_validator("device", mode="after")(no_table)
 
     @field_validator("drop_out", mode="after")
     @classmethod

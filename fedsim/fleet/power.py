@@ -18,7 +18,7 @@ from fedsim.config import Config, fault
 from fedsim.fleet.device import QUANTITIES, Quantity, quantities_of
 from fedsim.fleet.distributions import Fixed, Spread
 from fedsim.quoting import nearest, quoted
-from fedsim.units import Unit, spell
+from fedsim.units import Unit
 
 _WATTS = {"w": 1.0, "mw": 1e-3}
 _POWER = Spread("power")
@@ -124,7 +124,7 @@ tail is a default without a source.
 def radio_powers(name: str) -> dict[str, str]:
     """Return the quantities of a device with one of these radios, as a scenario spells them."""
     laws = RadioConfig.model_validate(RADIOS[name]).quantities()
-    return {name: spell(law.value, POWERS[name].spread.dimension or "power") for name, law in laws.items()}
+    return {name: POWERS[name].spell(law.value) for name, law in laws.items()}
 
 
 def _by_name(value: Any) -> Any:

@@ -23,13 +23,7 @@ def energy(joules: float | None) -> str:
 
 def mass(grams: float | None) -> str:
     """Return a mass, ``"1.23 kg"``."""
-    if grams is None:
-        return NOTHING
-    value, unit = next(
-        ((grams / size, unit) for unit, size in (("t", 1e6), ("kg", 1e3), ("g", 1.0)) if grams >= size),
-        (grams * 1e3, "mg"),
-    )
-    return f"{value:.3g} {unit}"
+    return NOTHING if grams is None else format_quantity(grams, "mass")
 
 
 def duration(seconds: float | None) -> str:
