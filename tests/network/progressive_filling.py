@@ -54,6 +54,15 @@ class ProgressiveFilling:
                 self._remaining_bits[name] = max(0.0, self._remaining_bits[name] - rate_bps * passed_s)
         self._now_s = at_s
 
+    def pass_until(self, at_s: float) -> dict[int, float]:
+        """Let time pass, take out the flows that end meanwhile, and return when each of them does."""
+        ended_s = dict[int, float]()
+        while self.next_end_s() <= at_s:
+            self.advance(end_s := self.next_end_s())
+            ended_s |= dict.fromkeys(self.finished(), end_s)
+        self.advance(at_s)
+        return ended_s | dict.fromkeys(self.finished(), at_s)
+
     def add(self, name: int, size_bits: float, route: Sequence[int]) -> None:
         assert name not in self._routes
         self._remaining_bits[name] = size_bits

@@ -174,20 +174,13 @@ def test_equal_to_progressive_filling_over_client_and_server_links(
 
     filling, expected_s = ProgressiveFilling([*rates, 1e6 * server_mbps]), dict[int, float]()
 
-    def pass_until(at_s: float) -> None:
-        while filling.next_end_s() <= at_s:
-            filling.advance(end_s := filling.next_end_s())
-            expected_s.update((number, end_s) for number in filling.finished())
-        filling.advance(at_s)
-        expected_s.update((number, at_s) for number in filling.finished())
-
     for number, (at_ms, client, value) in sorted(enumerate(parcels + steps), key=lambda pair: pair[1][0]):
-        pass_until(at_ms / 1e3)
+        expected_s |= filling.pass_until(at_ms / 1e3)
         if number < len(parcels):
             filling.add(number, 8.0 * value, [client, 3])
         else:
             filling.set_capacity(client, 1e6 * value)
-    pass_until(1e4)
+    expected_s |= filling.pass_until(1e4)
     arrived_ns = clock.run(main())
     assert arrived_ns.keys() == expected_s.keys()
     # Each end is rounded up, and keeps its share until then, so it may delay later ones by as much.

@@ -103,21 +103,14 @@ def test_equal_to_progressive_filling_over_three_links(
     capacities = [1e6 * mbps for mbps in (server_mbps, *cell_mbps, *client_mbps)]
     filling, expected_s = ProgressiveFilling(capacities), dict[int, float]()
 
-    def pass_until(at_s: float) -> None:
-        while filling.next_end_s() <= at_s:
-            filling.advance(end_s := filling.next_end_s())
-            expected_s.update((number, end_s) for number in filling.finished())
-        filling.advance(at_s)
-        expected_s.update((number, at_s) for number in filling.finished())
-
     for number, (at_ms, place, value) in sorted(enumerate(parcels + steps), key=lambda pair: pair[1][0]):
-        pass_until(at_ms / 1e3)
+        expected_s |= filling.pass_until(at_ms / 1e3)
         if number < len(parcels):
             route = [0, 3 + place] if of[place] < 0 else [0, 1 + of[place], 3 + place]
             filling.add(number, 8.0 * value, route)
         else:
             filling.set_capacity(1 + place, 1e6 * value)
-    pass_until(1e4)
+    expected_s |= filling.pass_until(1e4)
     # An end that rounding puts off to after a step would come as late as the step lets it.
     steps_s = [at_ms / 1e3 for at_ms, _, _ in steps]
     assume(all(abs(end_s - at_s) > 1e-6 for end_s in expected_s.values() for at_s in steps_s))
