@@ -1,9 +1,10 @@
 """What clients spend while a run goes on, and what is left in their batteries.
 
 A :class:`Meter` follows the phases of dispatches. The powers of a client are those of
-:mod:`fedsim.report.energy`, which has the same sum where no battery runs empty (but here a dispatch that the
-server has given up waits also where nothing comes of it any more). Between events power is constant. So a
-level is piecewise linear, and is computed only when something changes or somebody asks.
+:mod:`fedsim.report.energy`, which has the same sum where no battery runs empty and no dispatch is given up.
+One that the server has given up waits here until its client has finished it, and there only until the last
+event in which it takes part. Between events power is constant. So a level is piecewise linear, and is
+computed only when something changes or somebody asks.
 
 An empty battery gives nothing: its device is off, draws nothing any more, and leaves whatever it was at.
 """
@@ -11,7 +12,7 @@ An empty battery gives nothing: its device is off, draws nothing any more, and l
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
 from math import ceil, inf
@@ -369,15 +370,8 @@ class Meter:
             self._count(joules=one.spend((num_bytes + overhead) * 8 / 1e6 * per_mbit_j))
             self._changed(client, one)
 
-    def _merged(
-        self,
-        at_ns: int,
-        round: int,  # noqa: A002
-        exchange: str,
-        version: int,
-        clients: Sequence[int],
-        dispatches: Sequence[int],
-    ) -> None:
+    def _merged(self, at_ns: int, *values: Any) -> None:
+        *_, clients, _ = values
         for client in clients:
             if (one := self._clients.get(client)) is not None and one.phases:
                 self._changed_by(at_ns, client)

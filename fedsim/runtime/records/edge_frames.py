@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -55,18 +56,8 @@ class EdgeFrames:
 
     # What the trace says
 
-    def _sent(
-        self,
-        at_ns: int,
-        edge: int,
-        number: int,
-        up: bool,
-        kind: str,
-        num_bytes: int,
-        parameters: int,
-        is_data: bool,
-        overhead: int,
-    ) -> None:
+    def _sent(self, at_ns: int, edge: int, number: int, up: bool, *what: Any) -> None:
+        kind, num_bytes, parameters, _, overhead = what
         self._under_way[edge, up] = len(self._rows)
         self._rows.append((number, edge, kind, up, num_bytes, parameters, overhead, at_ns / 1e9))
         self._arrived_at_s.append(np.nan)
