@@ -163,6 +163,20 @@ def _output(*, track: str, force: str, verify: str) -> Callable[[Any], Any]:
     )
 
 
+speed_up_option = click.option(
+    "--speed-up",
+    type=click.FloatRange(0.0, min_open=True),
+    metavar="X",
+    help="In an emulation, let X seconds pass in a real one; below 1 it is slower.  [default: 1]",
+)
+emulate_options = all_of(
+    click.option(
+        "--emulate",
+        is_flag=True,
+        help="Over sockets, hold each client to its device, its link and its availability, in real time.",
+    ),
+    speed_up_option,
+)
 profile_option = click.option(
     "--profile",
     is_flag=True,

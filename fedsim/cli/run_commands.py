@@ -9,6 +9,7 @@ import click
 
 from fedsim.cli.options import (
     algorithm_option,
+    emulate_options,
     file_argument,
     late,
     number_option,
@@ -20,7 +21,9 @@ from fedsim.cli.options import (
     profile_option,
     read_by,
     scenario_file,
+    scenario_options,
     set_option,
+    speed_up_option,
 )
 from fedsim.errors import UserError
 
@@ -45,9 +48,12 @@ report_option = click.option(
     help="Simulate in this process, or run in real time over sockets between processes of this machine.",
 )
 @number_option("--processes", "Processes", "Client processes, with --bus http.  [default: 2]", "N")
+@emulate_options
 @profile_option
 @output_of_one
-def run(bus: str, processes: int | None, profile: bool, **values: Any) -> None:
+def run(
+    bus: str, processes: int | None, profile: bool, emulate: bool, speed_up: float | None, **values: Any
+) -> None:
     """Run a scenario, and write a folder with its results."""
     if bus == "http":
         if profile:
@@ -55,11 +61,49 @@ def run(bus: str, processes: int | None, profile: bool, **values: Any) -> None:
                 "--profile notes the jobs of this process, but over sockets processes of clients do them: "
                 "leave out --profile or --bus http"
             )
-        late("cli.sockets:run")(processes=processes or 2, **values)
+        late("cli.sockets:run")(processes=processes or 2, emulate=emulate, speed_up=speed_up, **values)
+    elif emulate or speed_up is not None:
+        raise UserError(
+            "--emulate holds client processes to their devices, and without --bus http there are none: give "
+            "--bus http too, or leave it out"
+        )
     elif processes is not None:
         raise UserError("--processes is for runs over sockets: give --bus http too, or leave it out")
     else:
         late("cli.run:run")(profile=profile, **values)
+
+
+@click.command()
+@scenario_options
+@click.option(
+    "--algorithms",
+    metavar="A,B",
+    callback=read_by("cli.values:algorithms"),
+    shell_complete=late("cli.completion:algorithms"),
+    help="Validate each of these algorithms, and their order by time.  [default: the scenario's]",
+)
+@number_option("--seed", "Seed", "Use this seed instead of the scenario's.")
+@speed_up_option
+@click.option(
+    "--without-emulation",
+    "is_plain",
+    is_flag=True,
+    help="Compare with a plain run over sockets, whose devices and links are those of this machine.",
+)
+@number_option("--processes", "Processes", "Client processes.  [default: 2]", "N")
+@path_option("--out", "DIR", "Folder of the results.  [default: runs/<name>/validation, or with a number]")
+@click.option("--quiet", "-q", is_flag=True, help="Show no progress, only the result.")
+def validate(speed_up: float | None, is_plain: bool, **values: Any) -> None:
+    """Hold a prediction against a real run.
+
+    The scenario is simulated, and then run over sockets in real time, where each client is held to its
+    device, its link and its availability. Shows how far rounds, phases and the order of replies are apart,
+    whether bytes and models are equal, and whether algorithms have the same order by time. The exit status is
+    0 if predictions agree.
+    """
+    if is_plain and speed_up is not None:
+        raise UserError("--speed-up is for emulations: leave it out, or leave out --without-emulation")
+    late("cli.validate:validate")(speed_up=speed_up, is_plain=is_plain, **values)
 
 
 @click.command()

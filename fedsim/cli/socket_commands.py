@@ -6,7 +6,15 @@ from typing import Any
 
 import click
 
-from fedsim.cli.options import late, number_option, one_run, output_of_one, path_option, read_by
+from fedsim.cli.options import (
+    emulate_options,
+    late,
+    number_option,
+    one_run,
+    output_of_one,
+    path_option,
+    read_by,
+)
 
 read_duration = read_by("units:parse", "time", positive=True)
 
@@ -34,6 +42,7 @@ read_duration = read_by("units:parse", "time", positive=True)
     callback=read_duration,
     help="Begin after this time with the clients that have joined, such as '5 min'.  [default: wait for all]",
 )
+@emulate_options
 @output_of_one
 def serve(**values: Any) -> None:
     """Run a scenario over real sockets, in real time.

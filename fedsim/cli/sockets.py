@@ -12,6 +12,7 @@ from typing import Any, Unpack
 from fedsim.api import sockets
 from fedsim.cli.console import note
 from fedsim.cli.run import Options, planned, run_and_show
+from fedsim.errors import UserError
 from fedsim.processes.addresses_and_tls import Address
 from fedsim.processes.server import ServerProcess
 from fedsim.runtime.sockets.serve import unused
@@ -25,10 +26,13 @@ def serve(
     tokens: Path | None,
     insecure: bool,
     wait_s: float | None,
+    emulate: bool,
+    speed_up: float | None,
     **options: Unpack[Options],
 ) -> None:
     """Run a scenario as the server of processes that join."""
-    plan, folder = planned(options, "http")
+    speed_up = _speed_up(emulate, speed_up)
+    plan, folder = planned(options, "http", clients_stay=not emulate)
     perform = ServerProcess(
         plan=plan,
         address=listen,
@@ -37,24 +41,35 @@ def serve(
         tokens=tokens,
         insecure=insecure,
         wait_s=wait_s,
-        listening=lambda url: _listening(plan, url),
+        listening=lambda url: _listening(plan, url, emulate),
         tell=None if options["quiet"] else note,
+        speed_up=speed_up,
     )
-    run_and_show(plan, folder, perform, "http", options)
+    run_and_show(plan, folder, perform, "http", options, clients_stay=not emulate)
 
 
-def run(processes: int, **options: Unpack[Options]) -> None:
+def run(processes: int, emulate: bool, speed_up: float | None, **options: Unpack[Options]) -> None:
     """Run a scenario as the server of client processes that it starts itself."""
+    speed_up = _speed_up(emulate, speed_up)
     plan, folder = planned(options, "http", clients_stay=False)
-    perform = ServerProcess.with_children(plan, processes)
-    _note_unused(plan)
+    perform = ServerProcess.with_children(plan, processes, speed_up)
+    if not emulate:
+        _note_unused(plan)
     run_and_show(plan, folder, perform, "http", options, clients_stay=False)
 
 
-def _listening(plan: Plan, url: str) -> None:
+def _speed_up(emulate: bool, speed_up: float | None) -> float | None:
+    """Return the speed of an emulation; None for none."""
+    if speed_up is not None and not emulate:
+        raise UserError("--speed-up is for emulations: give --emulate too, or leave it out")
+    return (speed_up or 1.0) if emulate else None
+
+
+def _listening(plan: Plan, url: str, emulate: bool) -> None:
     clients = len(plan.parts.fleet)
     note(f"listening at {url}, for {clients} clients: 0-{clients - 1}")
-    _note_unused(plan)
+    if not emulate:
+        _note_unused(plan)
 
 
 def _note_unused(plan: Plan) -> None:

@@ -374,7 +374,7 @@ class ComputeContext:
         # Turns are counted by exchange, and two exchanges may not meet the same load.
         key = self._key if self._dispatch < 0 else self._key.sibling(self._dispatch)
         load = load_of(device.variation, device.load, key.child("load", self._calls))
-        return TimedJob(job, effort, duration_s(device, effort, load))
+        return TimedJob(job, effort, duration_s(device, effort, load), load)
 
     def _perform(self, request: JobRequest) -> Awaitable[list[Any]]:
         """Have a request done; return what gives its results when it is awaited."""

@@ -51,13 +51,14 @@ def job_values(timed: TimedJob) -> tuple[str, float, float]:
     Raises:
         ValueError: A duration that is negative or not finite.
     """
-    job, effort, duration_s = timed
+    job, effort, duration_s, _ = timed
     if not 0 <= duration_s < inf:
         raise ValueError(f"a job of {duration_s!r} s: a duration is finite and not negative")
-    return _name(job), effort.total.flops, duration_s
+    return name_of_job(job), effort.total.flops, duration_s
 
 
-def _name(job: Job | PastJob) -> str:
+def name_of_job(job: Job | PastJob) -> str:
+    """Return what records call a job."""
     return job.name if isinstance(job, PastJob) else type(job).__name__.lower()
 
 
@@ -184,7 +185,7 @@ class Engine:
 
     def record_end(self, request: JobRequest, job: Job, outcome: str = DONE) -> None:
         """Record that a job of a request ends."""
-        self.trace.record(JOB_END, request.client, request.dispatch, _name(job), outcome)
+        self.trace.record(JOB_END, request.client, request.dispatch, name_of_job(job), outcome)
 
     def pause(self, client: int) -> None:
         """Stop the virtual time of a client's jobs, those that begin from now on too; real work goes on."""
@@ -307,6 +308,13 @@ class RunningRequest:
                 self._done = 0
             self._go_on()
 
+    def count_from(self, since_ns: int) -> None:
+        """Let the time of the jobs have begun at an instant that is past."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._since_ns = since_ns
+            self._set_timer(_virtual_loop())
+
     def stop(self) -> None:
         """Give up the jobs that have not ended; harmless where there is none."""
         jobs, under_way = self._request.jobs, self._engine._under_way
@@ -408,7 +416,7 @@ def _outcome(wait: Callable[[], Any], job: Job, place: Callable[[], str]) -> Any
         if isinstance(error, FedsimError) and not isinstance(error, JobError):
             raise
         reason = str(error) if isinstance(error, JobError) else f"{type(error).__name__}: {error}"
-        raise JobError(f"a {_name(job)} job failed{place()}: {reason}") from error
+        raise JobError(f"a {name_of_job(job)} job failed{place()}: {reason}") from error
 
 
 def late_outcome(wait: Callable[[], Fitted], job: Fit, place: Callable[[], str]) -> Fitted:

@@ -19,11 +19,13 @@ class TimedJob(NamedTuple):
         job: The job.
         effort: Its operations.
         duration_s: How long the party's device takes for it.
+        load: The factor in it of the device's load.
     """
 
     job: Job
     effort: Effort
     duration_s: float
+    load: float = 1.0
 
 
 @made_fast

@@ -20,7 +20,7 @@ import numpy as np
 
 from fedsim.clock import call_after, now_ns
 from fedsim.network.capacity_trace import Capacity
-from fedsim.network.cells import SharedLinks, mean_bps
+from fedsim.network.cells import Rate, SharedLinks, mean_bps
 from fedsim.network.edges import NO_EDGE, Edges
 from fedsim.params import Array
 from fedsim.plugins import C, Plugin
@@ -288,6 +288,10 @@ class NetworkPlugin(Plugin[C], ABC):
             verify: Whether the carrier also checks, if it can, that no link carries more than its capacity.
                 It raises :exc:`fedsim.errors.InvariantError` otherwise.
         """
+
+    def server_rates(self, links: Links) -> tuple[Rate, Rate]:
+        """Return the capacities out of the server and into it."""
+        return links.server_up_bps, links.server_down_bps
 
     def alone_s(self, links: Links, sender: int, receiver: int, num_bytes: int) -> float:
         """Return how long a parcel takes alone, s, with links at their mean."""

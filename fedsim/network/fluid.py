@@ -31,7 +31,7 @@ from fedsim.network.base import (
 )
 from fedsim.network.capacity_audit import LoadCheck
 from fedsim.network.capacity_trace import Capacity, read_capacity
-from fedsim.network.cells import NO_CELL, SharedLinks, is_traced
+from fedsim.network.cells import NO_CELL, Rate, SharedLinks, is_traced, mean_bps
 from fedsim.network.fluid_cells import server_link, tree_of
 from fedsim.network.fluid_edges import EdgeStars, with_edges
 from fedsim.network.fluid_server_link import NEVER_NS, FluidPassage, end_ns
@@ -226,13 +226,14 @@ class Fluid(NetworkPlugin[FluidConfig]):
         """Return a carrier in which transfers share the server's link."""
         return FluidCarrier(links, self._server_up, self._server_down, is_checked=verify)
 
+    def server_rates(self, links: Links) -> tuple[Rate, Rate]:
+        """Return the capacities out of the server and into it, which may follow traces."""
+        return self._server_up or links.server_up_bps, self._server_down or links.server_down_bps
+
     def alone_s(self, links: Links, sender: int, receiver: int, num_bytes: int) -> float:
         """Return how long a parcel takes alone, s, with links at their mean."""
-        up, down = self._server_up, self._server_down
-        if up is not None:
-            links = replace(links, server_up_bps=up.mean_bps)
-        if down is not None:
-            links = replace(links, server_down_bps=down.mean_bps)
+        up_bps, down_bps = map(mean_bps, self.server_rates(links))
+        links = replace(links, server_up_bps=up_bps, server_down_bps=down_bps)
         return super().alone_s(links, sender, receiver, num_bytes)
 
 

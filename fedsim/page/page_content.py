@@ -40,7 +40,7 @@ class Page:
     """A page, from its top to its bottom; ``table`` has the numbers behind the answer, if there are any."""
 
     title: str
-    kind: Literal["run", "comparison", "study"]
+    kind: Literal["run", "comparison", "study", "validation"]
     answer: str
     table: PageTable | None = None
     remarks: Sequence[str] = ()

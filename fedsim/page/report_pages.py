@@ -1,4 +1,4 @@
-"""The report pages of runs, and of studies and comparisons, from their folders."""
+"""The report pages of runs, studies, comparisons and validations, from their folders."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 from fedsim import toml_writer
 from fedsim.figures.run_figures import run_sections
 from fedsim.figures.study_figures import study_sections
+from fedsim.figures.validation_figures import validation_sections
 from fedsim.page.page_content import Page, named
-from fedsim.report import cost_breakdown, number_format, run_text
+from fedsim.report import cost_breakdown, number_format, run_text, validation
 from fedsim.report.atomic_folder import MARK
 from fedsim.report.cost_breakdown import Summary
 from fedsim.report.read_results import read_checked, read_provenance
@@ -59,6 +60,22 @@ def run_page(folder: Path, rounds: tuple[int, int] | None = None) -> Page:
         )
 
     return read_checked(folder / MARK, lambda file: page(summary))
+
+
+def validation_page(folder: Path) -> Page:
+    """Return the page of a validation."""
+    found = validation.read(folder)
+    answer, *others = named(validation.tables(found))
+    return Page(
+        folder.resolve().name,
+        "validation",
+        validation.sentence(found),
+        answer,
+        list(validation.remarks(found)),
+        validation_sections(found),
+        others,
+        [("fedsim", read_summary(folder / run)["fedsim"]) for run in validation.runs(folder)[:1]],
+    )
 
 
 def read_remarks(folder: Path) -> list[str]:

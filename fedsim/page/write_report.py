@@ -9,7 +9,7 @@ from fedsim.errors import OutputError, UserError
 from fedsim.figures.drawing import write_figures
 from fedsim.page.html import GENERATOR, html
 from fedsim.page.page_content import Page
-from fedsim.page.report_pages import run_page, study_page
+from fedsim.page.report_pages import run_page, study_page, validation_page
 from fedsim.report.atomic_folder import MARK, MEND, check_files, write_file
 from fedsim.report.places import kind_of
 
@@ -28,7 +28,7 @@ def write_report(
     rounds: tuple[int, int] | None = None,
     force: bool = False,
 ) -> Path:
-    """Write the report of a run, a study or a comparison, and return its place (:func:`report_place`).
+    """Write the report of a folder of results, and return its place (:func:`report_place`).
 
     ``figures`` is a folder for the figures as files; ``rounds`` are the first and the last round of a run
     that are shown client by client; ``force`` also replaces files that are no reports.
@@ -54,7 +54,7 @@ def write_report(
 
 
 def page_of(folder: Path, rounds: tuple[int, int] | None = None) -> Page:
-    """Return the page of a run, a study or a comparison."""
+    """Return the page of a folder of results."""
     if kind_of(folder) == "run":
         return run_page(folder, rounds)
     if rounds is not None:
@@ -62,7 +62,7 @@ def page_of(folder: Path, rounds: tuple[int, int] | None = None) -> Page:
             f"rounds are chosen for the report of one run, and {folder} holds several: name the folder "
             "of one of them, or leave out the rounds"
         )
-    return study_page(folder)
+    return validation_page(folder) if kind_of(folder) == "validation" else study_page(folder)
 
 
 def report_place(folder: Path) -> Path:

@@ -76,7 +76,7 @@ class ClientProcess:
             self.tell(f"joined {self.url} for the clients {self.clients}: {printable(greeting.algorithm)}")
             # Beside the loop, which has heartbeats to send meanwhile.
             parts = await asyncio.to_thread(self.build, greeting)
-            await host(parts, client, folder=folder, warn=self._warn)
+            await host(parts, client, folder=folder, warn=self._warn, emulates=greeting.emulates)
             self.tell("the run is over")
         except FedsimError as error:
             why = str(error)

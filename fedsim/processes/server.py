@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from fedsim.bus.http.access import Access, ClientRanges, is_loopback, new_token
 from fedsim.bus.http.messages import Names
 from fedsim.bus.http.server import HttpServer
 from fedsim.clock import Trace
+from fedsim.clock.paced_loop import PacedLoop
 from fedsim.data.fingerprints import fingerprint
 from fedsim.errors import FedsimError, FileError, UserError
 from fedsim.network import OverheadConfig
@@ -25,6 +27,7 @@ from fedsim.runtime.past.server_past import ServerPast
 from fedsim.runtime.records.recorder import Observe, unobserved
 from fedsim.runtime.records.result import RoundRow, RunResult
 from fedsim.runtime.run import kinds_of
+from fedsim.runtime.sockets.emulate import check_emulation, emulate
 from fedsim.runtime.sockets.handshake import Greeting
 from fedsim.runtime.sockets.serve import serve
 from fedsim.scenario.build import Plan
@@ -86,6 +89,7 @@ class ServerProcess:
         listening: Called with the URL once the server listens.
         tell: Called with a line for a person when a process joins or leaves.
         children: Returns the client processes that this process starts, given the address.
+        speed_up: Of an emulation, emulated seconds in a real one; None for none.
     """
 
     plan: Plan
@@ -99,12 +103,15 @@ class ServerProcess:
     listening: Callable[[str], None] = lambda url: None
     tell: Callable[[str], None] | None = None
     children: Callable[[Address], ChildProcesses] = lambda address: ChildProcesses((), {})
+    speed_up: float | None = None
     _round: int = field(default=0, init=False)
     _has_row: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         until = self.plan.parts.until
-        if until is not None and until.joules is not None:
+        if self.speed_up is not None:
+            check_emulation(self.plan.parts, self.speed_up)
+        elif until is not None and until.joules is not None:
             raise UserError(
                 "run.until.joules: over sockets nobody knows what devices draw: give another budget, or "
                 "run.rounds alone"
@@ -122,7 +129,7 @@ class ServerProcess:
             )
 
     @classmethod
-    def with_children(cls, plan: Plan, num_processes: int) -> ServerProcess:
+    def with_children(cls, plan: Plan, num_processes: int, speed_up: float | None = None) -> ServerProcess:
         """Return a server at a loopback address that starts its client processes itself, with a token."""
         clients = len(plan.parts.fleet)
         num_processes = min(num_processes, clients)
@@ -139,11 +146,14 @@ class ServerProcess:
             return ChildProcesses(commands, {"FEDSIM_TOKEN": secret})
 
         access = Access.from_lines([line])
-        return cls(plan=plan, address=Address("127.0.0.1", 0), access=access, children=children)
+        address = Address("127.0.0.1", 0)
+        return cls(plan=plan, address=address, access=access, children=children, speed_up=speed_up)
 
     def __call__(self, parts: Parts, **observers: Any) -> RunResult:
         """Run."""
-        return asyncio.run(self._run(parts, **observers))
+        loop = None if self.speed_up is None else partial(PacedLoop, self.speed_up)
+        with asyncio.Runner(loop_factory=loop) as runner:
+            return runner.run(self._run(parts, **observers))
 
     async def _run(
         self,
@@ -165,14 +175,16 @@ class ServerProcess:
 
         if self.tell is not None:
             log = _PrintingLog(log, self.tell, parts.data.num_clients)
-        ledger, data = Ledger(), fingerprint(parts.data)
+        ledger, data, emulates = Ledger(), fingerprint(parts.data), self.speed_up is not None
+        scenario, algorithm = self.plan.scenario_toml, self.plan.algorithm
         server = HttpServer(
             kinds=kinds_of(parts),
-            ledger=ledger,
-            trace=trace,
+            # Of an emulation, another bus enters frames.
+            ledger=Ledger() if emulates else ledger,
+            trace=Trace() if emulates else trace,
             overhead=OverheadConfig(protocol="bus", tls=self._tls is not None),
             access=self._access,
-            greeting=Greeting(self.plan.scenario_toml, self.plan.algorithm, data, parts.verify).encode(),
+            greeting=Greeting(scenario, algorithm, data, parts.verify, emulates).encode(),
             num_clients=parts.data.num_clients,
             log=log,
             health=self._health,
@@ -190,19 +202,13 @@ class ServerProcess:
             here = Address(self.address.host, port)
             self.listening(f"{'http' if self._tls is None else 'https'}://{here}")
             async with self.children(here) as children:
-                work = serve(
-                    parts,
-                    server,
-                    ledger=ledger,
-                    trace=trace,
-                    log=log,
-                    watch=note_round,
-                    observe=observe,
-                    wait_s=self.wait_s,
-                    past=past,
-                    keeper=keeper,
-                    num_kept=self.plan.checkpoint.keep,
-                )
+                common: Any = {"ledger": ledger, "trace": trace, "log": log, "watch": note_round}
+                common |= {"observe": observe, "wait_s": self.wait_s}
+                if emulates:
+                    work = emulate(parts, server, **common)
+                else:
+                    num_kept = self.plan.checkpoint.keep
+                    work = serve(parts, server, **common, past=past, keeper=keeper, num_kept=num_kept)
                 result = await children.during(work)
                 # If this process is killed before its end, those of clients are still there for the next one.
                 writing = asyncio.create_task(asyncio.to_thread(complete, result))

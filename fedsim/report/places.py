@@ -37,6 +37,9 @@ COMPARISON = "comparison.json"
 STUDY = "study.toml"
 """The file that marks the folder of a study."""
 
+VALIDATION = "validation.json"
+"""The file that marks the folder of a validation."""
+
 COMPARISON_CSV = "comparison.csv"
 
 TABLES = (COMPARISON_CSV, COMPARISON)
@@ -149,7 +152,7 @@ def _names_private(value: Any, *keys: str) -> bool:
     return False
 
 
-def kind_of(folder: Path) -> Literal["run", "study", "comparison"]:
+def kind_of(folder: Path) -> Literal["run", "study", "comparison", "validation"]:
     """Return what a folder holds."""
     if (folder / MARK).is_file() or is_unfinished(folder):
         return "run"
@@ -157,9 +160,11 @@ def kind_of(folder: Path) -> Literal["run", "study", "comparison"]:
         return "study"
     if (folder / COMPARISON).is_file():
         return "comparison"
+    if (folder / VALIDATION).is_file():
+        return "validation"
     raise OutputError(
         f"{folder} holds no results: name the folder of a run, in which is {MARK}, of a comparison, in which "
-        f"is {COMPARISON}, or of a study, in which is {STUDY}"
+        f"is {COMPARISON}, of a study, in which is {STUDY}, or of a validation, in which is {VALIDATION}"
     )
 
 

@@ -11,6 +11,7 @@ counts those that have struck by kind (of an attack the replies of attackers tha
 where the scenario has any. ``energy`` is there under ``energy`` (:mod:`fedsim.report.energy`). ``edges`` is
 there where there are any: how often they have averaged replies, and the frames between them and the server,
 which count in no other figure; ``at_server`` is the length of all frames over the server's link.
+``emulation`` is there for emulations: how late the host was.
 """
 
 from __future__ import annotations
@@ -96,6 +97,7 @@ def summarise(
         **({"faults": _faults(plan.parts, result)} if plan.parts.faults else {}),
         **({"energy": energy.summary()} if energy is not None else {}),
         **({"edges": of_edges} if (of_edges := _edges(plan.parts, result)) else {}),
+        **({"emulation": dict(result.emulation)} if result.emulation is not None else {}),
         **({"macro_f1": _macro_f1(final)} if plan.parts.evaluation.per_class else {}),
     }
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from typing import TypeVar
 
 from fedsim import clock
 from fedsim.bus import Ledger, Log, MemoryBus
@@ -33,6 +34,8 @@ from fedsim.runtime.server.actor import ServerActor
 from fedsim.runtime.server.edges import EdgeServers
 from fedsim.runtime.tasks import Tasks
 from fedsim.wire import COMMON, Kinds
+
+E = TypeVar("E", bound=Engine)
 
 __all__ = ["RunResult", "kinds_of", "open_engine", "run"]
 
@@ -93,9 +96,18 @@ def open_engine(parts: Parts, trace: Trace) -> Engine:
     Raises:
         UserError: The parts do not fit each other.
     """
+    return open_engine_of(Engine, parts, trace)
+
+
+def open_engine_of(engine_class: type[E], parts: Parts, trace: Trace) -> E:
+    """Return an engine of a class, likewise.
+
+    Raises:
+        UserError: The parts do not fit each other.
+    """
     if faults := list(parts.misfits()):
         raise UserError("\n".join(map(str, faults)))
-    return Engine(parts.executor, parts.resources(), trace, parts.slowdowns)
+    return engine_class(parts.executor, parts.resources(), trace, parts.slowdowns)
 
 
 def kinds_of(parts: Parts, stages: Stages | None = None) -> Kinds:
@@ -131,7 +143,7 @@ async def _simulate(
     host = ClientHost(parts, contexts, bus.clients, tasks, past=past, stages=stages)
     observer = Observer(parts, engine, contexts, host.states, trace)
     journal = None if keeper is None else keeper.journal
-    meter = _meter(parts, stages, trace, recorder)
+    meter = meter_of(parts, stages, trace, recorder)
     actor = ServerActor(
         *(parts, engine, bus.server, initial, observer, recorder, trace, log, past, journal),
         stages=stages,
@@ -140,7 +152,7 @@ async def _simulate(
     if keeper is not None:
         take = partial(Snapshot.of, actor, host, bus)
         actor.keep = partial(keeper.end_round, snapshot=take, initial=initial)
-    bus.presence = presence = _presence(parts, bus, engine, host, trace, stages, meter)
+    bus.presence = presence = presence_of(parts, bus, engine, host.abandon, trace, stages, meter)
     edge_frames = None
     if parts.edges is not None:
         actor.edges, edge_frames = EdgeServers(parts.edges, bus, trace, tasks), EdgeFrames(trace)
@@ -190,11 +202,11 @@ async def _simulate(
     )
 
 
-def _presence(
+def presence_of(
     parts: Parts,
     bus: MemoryBus,
     engine: Engine,
-    host: ClientHost,
+    abandon: Callable[[int], object],
     trace: Trace,
     stages: Stages,
     meter: Meter | None,
@@ -207,13 +219,13 @@ def _presence(
         return None
 
     def give_up(client: int, cause: str) -> None:
-        host.abandon(client)
+        abandon(client)
         bus.cancel(client, cause)
 
     return Churn(parts, (bus, engine), give_up, trace, parts.key, meter)
 
 
-def _meter(parts: Parts, stages: Stages, trace: Trace, recorder: Recorder) -> Meter | None:
+def meter_of(parts: Parts, stages: Stages, trace: Trace, recorder: Recorder) -> Meter | None:
     """Return what meters clients' energy; None where nothing depends on it."""
     budgets = [parts.until, *(settings["until"] for settings in stages.values())]
     is_watched = any(until is not None and until.joules is not None for until in budgets)

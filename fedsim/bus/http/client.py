@@ -29,6 +29,7 @@ from fedsim.bus.http.messages import (
     entry,
     framed,
     keys_entry,
+    nobody_emulates,
     read_keys,
     sendable,
 )
@@ -109,7 +110,7 @@ class HttpClient:
     Dispatches are handed over in the order of sending, each once. ``tell`` takes a line for the user when the
     server is away, and when it is back. With a state folder the session outlives the process. ``prober``
     answers the observer's questions; its errors go to the server. ``reporter`` returns the report of a reply
-    when that is sent.
+    when that is sent. ``heard`` is told what the server says of an emulation.
 
     A server that was started again goes on from its last checkpoint. Then this process goes back as far:
     dispatches, replies and states from after the checkpoint are forgotten.
@@ -145,6 +146,7 @@ class HttpClient:
         self._since_s: dict[Key, float] = {}  # when each dispatch at hand was received
         self._replies: dict[Key, Reply] = {}  # those that the server may not have, in order
         self.prober: Prober | None = None
+        self.heard: Callable[[Entry], object] = nobody_emulates
         self.reporter: Reporter = lambda header: Report()
         self._http: aiohttp.ClientSession | None = None
         self._channel: Channel | None = None
@@ -216,6 +218,10 @@ class HttpClient:
         held_s = now_s - self._since_s.pop((header.client, header.dispatch), now_s)
         notes = written(report.notes, report.left_out)
         return self._give(header, frame, spent_s=(held_s, report.compute_ns / 1e9), notes=notes)
+
+    def tell(self, what: str, client: int, dispatch: int, *numbers: int, body: Parts | None = None) -> None:
+        """Send the server something of an emulation."""
+        self._say(entry("m", what, client, dispatch, *numbers, body=body))
 
     async def over(self) -> None:
         """Wait until the server says that the run is over; a ConnectionError, RunError or UserError else."""
@@ -344,6 +350,8 @@ class HttpClient:
             case "b":
                 if self._states is not None:
                     self._states.forget(_marks(found))
+            case "m":
+                self.heard(found)
             case "h" | "x" | "o":
                 raise ProtocolError(f"{letter} came after the greeting")
 

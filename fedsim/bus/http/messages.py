@@ -24,6 +24,7 @@ s      client       answer: number of the question, whether there is one; the an
 a      both         a sign of life
 l      client       the process leaves: why
 e      server       the end: whether the run has come to its end, why
+m      both         of an emulation: what, client, dispatch, two numbers; what belongs to it, if anything
 ====== ============ ====================================================================================
 """
 
@@ -43,7 +44,7 @@ from fedsim.errors import DecodeError, FedsimError
 from fedsim.quoting import printable, quoted, shortened
 from fedsim.wire import Envelope, Frame, Kinds, Limits, Message, Packed, decode, pack
 
-PROTOCOL = 7
+PROTOCOL = 8
 """Version of this protocol."""
 MAX_TEXT = 1024
 MAX_SPENT_S = 1e9
@@ -134,10 +135,11 @@ _CHECKS: dict[str, tuple[Check, ...]] = {
     "a": (),
     "l": (_is_text,),
     "e": (_is_flag, _is_text),
+    "m": (_is_text, _INDEX, _INDEX, _NUMBER, _NUMBER),
 }
-_WITH_BODY, _MAYBE_WITH_BODY = frozenset("jhboqs"), frozenset("dr")
-FROM_SERVER = frozenset("hboxdtqae")
-FROM_CLIENT = frozenset("jokcrusal")
+_WITH_BODY, _MAYBE_WITH_BODY = frozenset("jhboqs"), frozenset("drm")
+FROM_SERVER = frozenset("hboxdtqaem")
+FROM_CLIENT = frozenset("jokcrusalm")
 _pack = msgpack.Packer(use_single_float=True).pack
 
 
@@ -174,6 +176,11 @@ def read_head(data: bytes, letters: frozenset[str]) -> tuple[Entry, int | None, 
     if not is_right:
         raise ProtocolError(f"{letter}: a body of {quoted(num_bytes)} bytes")
     return Entry(letter, values), num_bytes, rest
+
+
+def nobody_emulates(found: Entry) -> None:
+    """Refuse what is said of an emulation where there is none."""
+    raise ProtocolError(f"{quoted(found.values[0])} is said of an emulation, and there is none")
 
 
 def keys_entry(keys: Iterable[Key], letter: str = "o") -> Parts:

@@ -43,6 +43,7 @@ from fedsim.bus.http.messages import (
     entry,
     framed,
     keys_entry,
+    nobody_emulates,
     read_keys,
     sendable,
 )
@@ -78,7 +79,8 @@ class HttpServer:
 
     ``greeting`` is sent to every process that joins; ``health`` adds to the answer of ``GET /health``;
     ``names`` are those of the run and of the server; ``firsts`` has, where the server was started again, the
-    next dispatch of each client that had one; ``rejected`` counts the faults of peers by cause.
+    next dispatch of each client that had one; ``rejected`` counts the faults of peers by cause; ``heard`` is
+    told what processes say of an emulation, and raises a :class:`ProtocolError` if it makes no sense.
     """
 
     def __init__(
@@ -112,6 +114,7 @@ class HttpServer:
         self.rejected = self._records.rejected
         self._faulty = FaultyFrames((), None, self._records)
         self._hand_over: Callable[[Delivery], object] = lambda delivery: None
+        self.heard: Callable[[Entry], object] = nobody_emulates
         self._sessions: dict[str, Session] = {}
         self._hosts: dict[int, Session] = {}  # by client
         self._dispatches: dict[Key, Dispatch] = {}  # the open ones, in the order of sending
@@ -220,6 +223,17 @@ class HttpServer:
     def feed(self, take: Callable[[Delivery], object]) -> None:
         """Give all replies to a function from now on, in order of arrival."""
         self._hand_over = take
+
+    def tell(self, what: str, client: int, dispatch: int, *numbers: int, body: Parts | None = None) -> None:
+        """Send the process of a client something of an emulation; whether it is there shows elsewhere."""
+        if (session := self._hosts.get(client)) is not None:
+            session.say(entry("m", what, client, dispatch, *numbers, body=body))
+
+    async def wait_for_loss(self, clients: Collection[int]) -> int:
+        """Wait until the process of one of these clients is not connected; return the client."""
+        while not (away := [client for client in clients if not self.is_connected(client)]):
+            await self._change.wait()
+        return away[0]
 
     def is_connected(self, client: int) -> bool:
         """Whether a process that hosts this client is connected and understands messages."""
@@ -464,6 +478,10 @@ class HttpServer:
                 asked = self._questions.get(number)
                 if asked is not None and asked.client in session.clients and not asked.answer.done():
                     self._take_answer(asked, is_answer, bytes(body or b""))
+            case "m":
+                if values[1] not in session.clients:
+                    raise ProtocolError(f"client {values[1]} is hosted elsewhere")
+                self.heard(found)
             case "l":
                 session.has_left = True
                 why = shortened(values[0], MAX_SHOWN)

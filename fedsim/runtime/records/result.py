@@ -72,6 +72,8 @@ class RunResult:
         battery_levels: The share that is left in each client's battery, ``[K]``, NaN where it has none; None
             where nobody has one.
         edge_frames: Every frame between edges and the server; None where there are no edges.
+        emulation: How late the host of an emulation was (:class:`fedsim.runtime.sockets.emulate.Lateness`);
+            None of other runs.
     """
 
     simulated_s: float
@@ -93,6 +95,7 @@ class RunResult:
     spent_j: float | None = None
     battery_levels: Array | None = None
     edge_frames: EdgeFrames | None = None
+    emulation: Mapping[str, float] | None = None
 
     @property
     def failure(self) -> str | None:

@@ -17,7 +17,7 @@ from fedsim.errors import UserError
 from fedsim.quoting import printable, quoted
 from fedsim.runtime.state_encoding import fits, hints_of
 
-FORMAT = 2
+FORMAT = 3
 """Version of greetings and of the data that processes exchange beside frames."""
 
 MAX_BYTES = 1 << 20
@@ -28,12 +28,16 @@ _MAX_PART = 300
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """A server's greeting; ``scenario`` is in TOML, ``data`` the fingerprint of the server's data."""
+    """A server's greeting; ``scenario`` is in TOML, ``data`` the fingerprint of the server's data.
+
+    ``emulates`` says whether clients are held to their devices.
+    """
 
     scenario: str
     algorithm: str
     data: Mapping[str, str] = field(default_factory=dict)
     verify: bool = False
+    emulates: bool = False
     fedsim: str = __version__
     format: int = FORMAT
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from fedsim.bus import Header, Ledger
 from fedsim.bus.http.state_versions import Marks, StateVersions
 from fedsim.bus.reply_report import MAX_NOTES, Note, Report, in_words
 from fedsim.clock import Trace, start_clock
+from fedsim.engine.engine import Engine
 from fedsim.errors import DecodeError, FedsimError, RunError, UserError
 from fedsim.network.fault_settings import ATTACKS
 from fedsim.params import unwarned
@@ -21,8 +23,10 @@ from fedsim.runtime.clients.held import Held
 from fedsim.runtime.clients.host import ClientHost, in_task
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.invariants import check_trace
-from fedsim.runtime.run import kinds_of, open_engine
+from fedsim.runtime.run import kinds_of, open_engine_of
+from fedsim.runtime.sockets.held_clients import HeldClients, HeldEngine
 from fedsim.runtime.sockets.serve import QUESTION
+from fedsim.runtime.sockets.warm_up import warm_up
 from fedsim.runtime.tasks import Tasks
 
 if TYPE_CHECKING:
@@ -169,13 +173,28 @@ class _Holder:
 
 
 async def host(
-    parts: Parts, client: HttpClient, *, folder: StateFolder | None = None, warn: Warn = ignored
+    parts: Parts,
+    client: HttpClient,
+    *,
+    folder: StateFolder | None = None,
+    warn: Warn = ignored,
+    emulates: bool = False,
 ) -> None:
-    """Host clients until the run is over; the connection stays as it is."""
+    """Host clients until the run is over; the connection stays as it is.
+
+    Args:
+        parts: What the run is made of.
+        client: The connection.
+        folder: Where states outlive this process; None for no folder.
+        warn: Told of warnings of clients.
+        emulates: Whether the server keeps the time of clients' devices and links.
+    """
     start_clock()
-    # Of frames the server decides, and devices are real here.
-    attacks = tuple(one for one in parts.faults if one.kind in ATTACKS)
-    parts = replace(parts, faults=attacks, retry=None)
+    # Of frames the server decides, and devices are real here. In an emulation a crash loses states.
+    kept = ATTACKS | {"crash"} if emulates else ATTACKS
+    parts = replace(parts, faults=tuple(one for one in parts.faults if one.kind in kept), retry=None)
+    if emulates:
+        await asyncio.to_thread(warm_up, parts)
     trace = Trace(keep=parts.verify)
     reports = Reports(trace)
 
@@ -183,12 +202,12 @@ async def host(
         reports.warn(event, **values)
         warn(event, **values)
 
-    engine = open_engine(parts, trace)
+    engine = open_engine_of(HeldEngine if emulates else Engine, parts, trace)
     store = FolderStore(folder, parts) if folder is not None else MemoryStore()
     try:
         tasks = Tasks()
         contexts = Contexts(parts, engine, parts.initial(), warned, reports.note)
-        hosted = ClientHost(parts, contexts, client, tasks, store, in_task)
+        hosted = ClientHost(parts, contexts, client, tasks, None if emulates else store, in_task)
 
         async def answer(number: int, question: bytes) -> bytes:
             try:
@@ -203,6 +222,10 @@ async def host(
         client.prober = answer
         client.reporter = reports.take
         with unwarned():
+            if isinstance(engine, HeldEngine):
+                held = HeldClients(client, kinds_of(parts), hosted, reports.take)
+                engine.clients, engine.device_of = held, parts.fleet.device
+                hosted.endpoint, client.heard = held, tasks.guarded(held.hear)
             codecs = hosted.codecs.of(0)
             read = None if codecs is None else codecs.read_from_server
             states = _Holder(hosted, store.versions, reports)

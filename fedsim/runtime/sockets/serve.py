@@ -207,7 +207,7 @@ async def serve(
             actor.remember(past.load(initial).values)
         if (remark := unused(parts)) is not None:
             log.warning("real time", remark=remark)
-        await _gather(parts, server, wait_s, log)
+        await gather_clients(parts, server, wait_s, log)
         states.look()
         start_clock(began_ns)
         server.meet_faults(parts.faults_of_frames(), parts.retry)
@@ -266,8 +266,10 @@ class _RoundEnds:
         return ServerSnapshot(self._actor.remembered(), self._actor.has_used_length)
 
 
-async def _gather(parts: Parts, server: HttpServer, wait_s: float | None, log: Log) -> None:
-    """Wait for the clients that can take part."""
+async def gather_clients(
+    parts: Parts, server: HttpServer, wait_s: float | None, log: Log, *, are_all_needed: bool = False
+) -> None:
+    """Wait for the clients that can take part; a RunError if none has come, or not all that are needed."""
     clients = parts.eligible().tolist()
     try:
         async with asyncio.timeout(wait_s):
@@ -276,4 +278,9 @@ async def _gather(parts: Parts, server: HttpServer, wait_s: float | None, log: L
         missing = [client for client in clients if not server.is_connected(client)]
         if len(missing) == len(clients):
             raise RunError(f"no client has come within {wait_s:g} s: start some with 'fedsim join'") from None
+        if are_all_needed:
+            raise RunError(
+                f"{len(missing)} clients have not come within {wait_s:g} s, such as client {missing[0]}, and "
+                "an emulation needs all: start more with 'fedsim join'"
+            ) from None
         log.warning("clients missing", count=len(missing), first=missing[:20])

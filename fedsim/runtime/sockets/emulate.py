@@ -1,0 +1,380 @@
+"""The server's process of an emulation: the run of the simulation, with real work and real bytes.
+
+What :func:`fedsim.runtime.run.run` does in virtual time is done on a real clock: server, bus, presence of
+clients, faults, batteries and records are the same. Two things are real. Client processes train, and a job
+lasts as long as its device would take (:mod:`fedsim.runtime.sockets.held_clients`). And the bytes of frames
+cross sockets, when token buckets let them (:mod:`fedsim.network.token_buckets`).
+
+Evaluation is outside, as in a simulation: the clock stands still. What the server does beside its jobs, such
+as encoding, and what sockets take, is real, and no part of the model. It is counted how late the host is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import msgpack
+
+from fedsim.algorithms.contexts import place_of
+from fedsim.bus import Delivery, Header, Ledger, Log, MemoryBus
+from fedsim.bus.http.messages import Entry, Key, ProtocolError
+from fedsim.bus.reply_report import read
+from fedsim.clock import Trace, now_ns
+from fedsim.clock.paced_loop import PacedLoop
+from fedsim.engine.cost import Effort
+from fedsim.engine.engine import Engine, RunningRequest
+from fedsim.engine.jobs import PastJob
+from fedsim.engine.requests import JobRequest, TimedJob
+from fedsim.errors import RunError, UserError
+from fedsim.fleet import Device
+from fedsim.models.flops import Operations
+from fedsim.network import Parcel
+from fedsim.network.token_buckets import PacedCarrier
+from fedsim.params import unwarned
+from fedsim.plugins import name_of
+from fedsim.runtime.clients.contexts import Contexts
+from fedsim.runtime.evaluation import Accuracy, Observer
+from fedsim.runtime.parts import Parts
+from fedsim.runtime.records.recorder import Observe, Recorder, silent, unobserved
+from fedsim.runtime.records.result import RoundRow, RunResult
+from fedsim.runtime.run import kinds_of, meter_of, open_engine_of, presence_of
+from fedsim.runtime.server.actor import ServerActor
+from fedsim.runtime.sockets.held_clients import held_s
+from fedsim.runtime.sockets.serve import RemoteStates, gather_clients
+from fedsim.runtime.sockets.warm_up import warm_up
+from fedsim.runtime.tasks import Tasks
+from fedsim.wire import SERVER, FrameSize, Kinds, SizedPacked
+
+if TYPE_CHECKING:
+    from fedsim.bus.http.server import HttpServer
+
+LATE = 0.05
+"""A dispatch counts as late whose host has needed more than this share of its time beyond the model."""
+
+
+@dataclass(eq=False)
+class Lateness:
+    """How late the host was.
+
+    Attributes:
+        speed_up: Emulated seconds in a real one.
+        num_dispatches: Dispatches with a reply.
+        num_late: Those that took longer than the model by more than :data:`LATE` of their time.
+        worst: The largest such share.
+        late_s: Emulated seconds by which all dispatches were late.
+    """
+
+    speed_up: float
+    num_dispatches: int = 0
+    num_late: int = 0
+    worst: float = 0.0
+    late_s: float = 0.0
+    _late_ns: Counter[Key] = field(default_factory=Counter)
+    _began_ns: dict[Key, int] = field(default_factory=dict)
+
+    def add(self, key: Key, late_ns: int) -> None:
+        """Note that something of a dispatch was late, in emulated ns."""
+        self._late_ns[key] += max(0, late_ns)
+
+    def begin(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
+        """Note that a dispatch has begun."""
+        self._began_ns[client, dispatch] = at_ns
+
+    def end(self, key: Key) -> None:
+        """Note that its reply has come."""
+        late_ns, lasted_ns = self._late_ns.pop(key, 0), now_ns() - self._began_ns.pop(key)
+        share = late_ns / lasted_ns if lasted_ns else 0.0
+        self.num_dispatches += 1
+        self.num_late += share > LATE
+        self.worst, self.late_s = max(self.worst, share), self.late_s + late_ns / 1e9
+
+    def figures(self) -> Mapping[str, float]:
+        """Return what the summary says."""
+        names = ("speed_up", "num_dispatches", "num_late", "worst", "late_s")
+        return {name: getattr(self, name) for name in names}
+
+
+class RemoteClients:
+    """Clients in other processes, whose time is kept here; a :class:`fedsim.network.token_buckets.Mover`.
+
+    Args:
+        server: The connections.
+        engine: Counts the time of jobs.
+        kinds: The kinds of message that may travel.
+        lateness: How late the host is.
+        log: Where clients' notes go.
+    """
+
+    bus: MemoryBus
+
+    def __init__(
+        self, server: HttpServer, engine: Engine, kinds: Kinds, lateness: Lateness, log: Log
+    ) -> None:
+        self._server, self._engine, self._kinds = server, engine, kinds
+        self._lateness, self._log = lateness, log
+        self._headers: dict[Key, Header] = {}
+        self._since_ns: dict[Key, int] = {}  # since when a client can go on
+        self._running: dict[int, RunningRequest] = {}
+        self._data: dict[Key, memoryview] = {}  # of frames on their way, in either direction
+        self._arrived: dict[Key, Callable[[], object]] = {}
+        self._handlers: Mapping[str, Callable[..., None]] = {
+            "had": self._had,
+            "jobs": self._jobs,
+            "reply": self._reply,
+            "piece": self._piece,
+        }
+
+    def hear(self, found: Entry) -> None:
+        """Take what a process says; a ProtocolError if it makes no sense."""
+        what, client, dispatch, *numbers = found.values
+        try:
+            self._handlers[what]((client, dispatch), *numbers, found.body)
+        except (KeyError, ValueError, TypeError, msgpack.UnpackException) as error:
+            raise ProtocolError(f"{what!r} of client {client} makes no sense: {error}") from None
+
+    # For the bus, and for those who watch clients
+
+    def take(self, delivery: Delivery) -> None:
+        """A dispatch has arrived: let its client begin."""
+        header = delivery.header
+        key = header.client, header.dispatch
+        self._headers[key] = header
+        self._since_ns[key] = now_ns()
+        self._data.pop(key, None)
+        body = msgpack.packb((header.round, header.exchange, header.turn, header.merged))
+        has_frame = int(delivery.message is not None)
+        self._server.tell("begin", *key, now_ns(), has_frame, body=(body,))
+
+    def abandon(self, client: int) -> None:
+        """Give up what a client is at."""
+        if (running := self._running.pop(client, None)) is not None:
+            running.stop()
+        for its in (self._headers, self._data, self._arrived):
+            for mine in [mine for mine in its if mine[0] == client]:
+                del its[mine]
+        self._server.tell("stop", client, 0, 0, 0)
+
+    def move(self, parcel: Parcel, share: tuple[float, float], arrived: Callable[[Any], object]) -> None:
+        """Move a part of a frame."""
+        key, is_last = (parcel.client, parcel.dispatch), share[1] == 1
+        if parcel.sender == SERVER and share[0] == 0:
+            self._data[key] = memoryview(parcel.payload.join())
+        whole = parcel.payload.num_bytes
+        start, end = (round(whole * part) for part in share)
+        if is_last:
+            self._arrived[key] = partial(arrived, parcel.payload)
+        if parcel.sender != SERVER:
+            if is_last:
+                self._arrived[key] = lambda: arrived(self._data.pop(key).toreadonly())
+            self._server.tell("pull", *key, start, end)
+        elif start < end or is_last:
+            self._server.tell("piece", *key, start, whole, body=(self._data[key][start:end],))
+
+    # What processes say
+
+    def _had(self, key: Key, *_: Any) -> None:
+        if (arrived := self._arrived.pop(key, None)) is not None:  # else it was given up meanwhile
+            arrived()
+
+    def _jobs(self, key: Key, late_ns: int, _: int, body: memoryview) -> None:
+        if key not in self._headers:
+            return
+        self._be_late(key, late_ns)
+        client, dispatch = key
+        jobs = [
+            TimedJob(cast(Any, PastJob(str(name))), Effort((), Operations(flops), 0.0), duration_s)
+            for name, flops, duration_s in msgpack.unpackb(body)
+        ]
+        request = JobRequest(client, dispatch, jobs, partial(place_of, client, self._headers[key].round))
+        ended = partial(self._time_is_over, key)
+        self._running[client] = running = self._engine.start(request, ended, [None] * len(jobs))
+        running.count_from(self._since_ns[key])
+        due_ns = self._since_ns[key] + request.ends_ns()[-1]
+        self._lateness.add(key, now_ns() - due_ns)
+
+    def _time_is_over(self, key: Key, results: Any, error: Exception | None) -> None:
+        self._running.pop(key[0], None)
+        self._since_ns[key] = now_ns()
+        self._server.tell("go", *key, now_ns(), 0)
+
+    def _reply(self, key: Key, late_ns: int, num_bytes: int, body: memoryview) -> None:
+        if key not in self._headers:
+            return
+        self._be_late(key, late_ns)
+        about, notes = msgpack.unpackb(body)
+        for level, event, values in [] if notes is None else read(notes):
+            say = self._log.warning if level == "warning" else self._log.info
+            say(event, client=key[0], **values, told_by="client")
+        packed = None
+        if about is not None:
+            kind, num_parameters, is_data, plain_bytes = about
+            size = FrameSize(kind, num_bytes, num_parameters, is_data, plain_bytes)
+            plan = self._kinds.get(kind)
+            if plan is None:
+                raise ValueError(f"{kind!r} is no kind of message of this run")
+            packed = SizedPacked(size, plan)
+        departure = self.bus.clients.send(self._headers.pop(key).reply(), packed)
+        departure.then(lambda: self._server.tell("left", *key, 0, 0))
+
+    def _piece(self, key: Key, start: int, whole: int, body: memoryview) -> None:
+        if start == 0:
+            self._data[key] = memoryview(bytearray(whole))
+        if key not in self._data:
+            return
+        end = start + len(body)
+        self._data[key][start:end] = body
+        if end == whole and (arrived := self._arrived.pop(key, None)) is not None:
+            arrived()
+
+    def _be_late(self, key: Key, late_ns: int) -> None:
+        self._lateness.add(key, int(late_ns * self._lateness.speed_up))
+
+
+class _ServerEngine(Engine):
+    """Does the server's jobs, each of which lasts as long as its device would take; counts clients' times."""
+
+    device: Device
+
+    async def run(self, request: JobRequest, results: Sequence[Any] | None = None) -> list[Any]:
+        """Do the jobs of a request; return their results when they and their time are over."""
+        time = asyncio.get_running_loop().create_future()
+        jobs = [
+            timed._replace(duration_s=held_s(self.device, timed.effort, timed.load)) for timed in request.jobs
+        ]
+        running = self.start(replace(request, jobs=jobs), partial(_end, time), [None] * len(jobs))
+        work = asyncio.ensure_future(self.observe_all(request))
+        try:
+            await time
+            return await work
+        finally:
+            running.stop()
+            work.cancel()
+
+
+def _end(time: asyncio.Future[None], *_: Any) -> None:
+    if not time.done():
+        time.set_result(None)
+
+
+class _Unnoticed(Observer):
+    """An observer that takes no emulated time."""
+
+    async def measure(self, *arguments: Any) -> Accuracy | None:
+        with cast(PacedLoop, asyncio.get_running_loop()).stopped_clock():
+            return await super().measure(*arguments)
+
+    async def accuracies(self, *arguments: Any) -> dict[int, float]:
+        with cast(PacedLoop, asyncio.get_running_loop()).stopped_clock():
+            return await super().accuracies(*arguments)
+
+
+def check_emulation(parts: Parts, speed_up: float) -> None:
+    """Check that a run can be emulated; a UserError says why not."""
+    if parts.edges is not None:
+        raise UserError("[[edge]]: an emulation has no edges: remove them, or simulate")
+    if name_of(parts.network) == "none":
+        raise UserError("network.model: 'none' has no links that could be emulated: write 'fluid' or 'naive'")
+    if not 0 < speed_up <= 1e6:
+        raise UserError(f"a speed-up of {speed_up:g}: write a number greater than 0")
+
+
+async def emulate(
+    parts: Parts,
+    server: HttpServer,
+    *,
+    ledger: Ledger,
+    trace: Trace,
+    log: Log | None = None,
+    watch: Callable[[RoundRow], None] = lambda row: None,
+    observe: Observe = unobserved,
+    wait_s: float | None = None,
+) -> RunResult:
+    """Wait for clients, run, and return what the run has shown, on a :class:`PacedLoop`.
+
+    Args:
+        parts: What the run is made of.
+        server: The server's endpoint.
+        ledger: Where frames are entered.
+        trace: Where events are recorded.
+        log: Where drops, rejections and rounds are noted.
+        watch: Told of each round as it ends.
+        observe: Given what will record the run.
+        wait_s: Time for all clients to join; None for any.
+
+    Raises:
+        RunError: The run failed, or a process has left.
+        UserError: The parts do not fit each other, or this host cannot send as fast as it would have to.
+    """
+    log, loop = log or silent(), cast(PacedLoop, asyncio.get_running_loop())
+    await asyncio.to_thread(warm_up, parts)
+    engine = open_engine_of(_ServerEngine, parts, trace)
+    engine.device = parts.fleet.server
+    try:
+        initial, tasks, kinds = parts.initial(), Tasks(), kinds_of(parts)
+        loop.set_exception_handler(
+            lambda _, told: tasks.fail(told.get("exception") or RunError(told["message"]))
+        )
+        recorder = Recorder(
+            parts.data.num_clients, ledger, trace, log, watch, keep_spans=parts.energy is not None
+        )
+        observe(recorder, parts)
+        lateness = Lateness(loop.speed_up)
+        clients = RemoteClients(server, engine, kinds, lateness, log)
+        plain = PacedCarrier(
+            parts.links(),
+            parts.network.server_rates(parts.links()),
+            clients,
+            lambda parcel, late_ns: lateness.add((parcel.client, parcel.dispatch), late_ns),
+            loop.speed_up,
+        )
+        carrier = parts.with_faults(plain, trace)
+        clients.bus = bus = MemoryBus(
+            carrier, kinds, ledger, trace, parts.overhead, verify=parts.verify, retry=parts.retry
+        )
+        contexts = Contexts(parts, engine, initial, log.warning, log.info)
+        states = RemoteStates(parts, server, contexts, initial, trace, log)
+        observer = _Unnoticed(parts, engine, contexts, states, trace)
+        meter = meter_of(parts, {}, trace, recorder)
+        actor = ServerActor(parts, engine, bus.server, initial, observer, recorder, trace, log, meter=meter)
+        bus.presence = presence = presence_of(parts, bus, engine, clients.abandon, trace, {}, meter)
+        trace.listen({"dispatch": lateness.begin})
+
+        def take(delivery: Delivery) -> None:
+            lateness.end((delivery.header.client, delivery.header.dispatch))
+            actor.take(delivery)
+
+        server.heard = clients.hear
+        bus.clients.feed(clients.take)
+        bus.server.feed(take)
+        everybody = parts.eligible().tolist()
+        await gather_clients(parts, server, wait_s, log, are_all_needed=True)
+        states.look()
+
+        async def lose() -> None:
+            client = await server.wait_for_loss(everybody)
+            raise RunError(f"the process of client {client} is gone, and an emulation needs all of them")
+
+        tasks.start(lose(), "loss of a process")
+        loop.start_clock()
+        with unwarned():
+            await tasks.until(actor.run())
+            with loop.stopped_clock():
+                if presence is not None:
+                    presence.close()
+                result = recorder.close(verify=parts.verify, is_going_on=not bus.is_idle)
+                final = result(await observer.final_models(actor.state, actor.merged, recorder.num_rounds))
+        has_batteries = meter is not None and parts.fleet.has_batteries
+        return replace(
+            final,
+            num_saturated=sum(actor.saturations),
+            spent_j=meter.spent_j() if meter is not None and meter.is_metering_all else None,
+            battery_levels=meter.levels() if meter is not None and has_batteries else None,
+            emulation=lateness.figures(),
+        )
+    finally:
+        engine.close()

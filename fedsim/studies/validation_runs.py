@@ -1,0 +1,81 @@
+"""Doing the runs of a validation: each algorithm is simulated, and run over sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from fedsim.errors import UserError
+from fedsim.processes.server import ServerProcess
+from fedsim.report import validation
+from fedsim.report.atomic_folder import check_folders
+from fedsim.report.places import RUNS, first_fit, run_name
+from fedsim.report.record_run import record
+from fedsim.report.validation import Validation
+from fedsim.runtime.records.result import RoundRow
+from fedsim.runtime.run import run
+from fedsim.scenario import Plan, Scenario
+
+Watching = Callable[[str, int | None], AbstractContextManager[Callable[[RoundRow], None]]]
+"""Given what is done and its number of rounds, yields what is told of each round."""
+
+
+def validation_place(scenario: Scenario) -> Path:
+    """Return a free folder for a validation."""
+    return first_fit(RUNS / scenario.run.name / "validation", lambda folder: not folder.exists())
+
+
+def validate(
+    scenarios: Sequence[Scenario],
+    folder: Path,
+    *,
+    speed_up: float | None,
+    processes: int,
+    watching: Watching,
+    tell: Callable[[str], None],
+) -> list[Validation]:
+    """Do the runs, write their folders, and return how well each was predicted.
+
+    Args:
+        scenarios: Each with another algorithm.
+        folder: Where the folders of runs and the file that names them go.
+        speed_up: Emulated seconds in a real one; None to compare with runs without emulation.
+        processes: Client processes.
+        watching: Shows the progress of a run.
+        tell: Told what a person has to know.
+
+    Raises:
+        UserError: A scenario that cannot be validated.
+    """
+    real = "emulated" if speed_up is not None else "real"
+    pairs: dict[str, tuple[str, str]] = {}
+    for scenario in scenarios:
+        if scenario.run.rounds == 1:
+            raise UserError(
+                "run.rounds: one round does not show how errors differ from round to round: write 2 or more"
+            )
+        name = run_name(scenario.algorithm.name, scenario.run.seed)
+        pairs[scenario.algorithm.name] = f"simulated/{name}", f"{real}/{name}"
+    check_folders([folder / run for pair in pairs.values() for run in pair], force=False)
+    servers = [
+        ServerProcess.with_children(Plan.of(scenario, scenario.run.name), processes, speed_up)
+        for scenario in scenarios
+    ]
+    for server, pair in zip(servers, pairs.values(), strict=True):
+        plan = server.plan
+        for name, perform in zip(pair, (run, server), strict=True):
+            with watching(name, plan.parts.rounds) as watch:
+                bus = "memory" if perform is run else "http"
+                record(
+                    *(plan, folder / name),
+                    watch=watch,
+                    perform=perform,
+                    bus=bus,
+                    tell=tell,
+                    is_kept=False,
+                    keeps_checkpoints=False,
+                    clients_stay=False,
+                )
+    validation.write(folder, pairs)
+    return validation.read(folder)
