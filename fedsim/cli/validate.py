@@ -32,10 +32,8 @@ def validate(
     quiet: bool,
 ) -> None:
     """Simulate a scenario, run it over sockets, and show how well it was predicted."""
-    scenarios = [
-        load_scenario(scenario_file, overrides, algorithm=algorithm, seed=seed)
-        for algorithm in algorithms or [None]
-    ]
+    chosen: Sequence[str | None] = algorithms or [None]
+    scenarios = [load_scenario(scenario_file, overrides, algorithm=name, seed=seed) for name in chosen]
     folder = out or validation_place(scenarios[0])
     found = do_runs(
         scenarios,

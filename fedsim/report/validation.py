@@ -25,6 +25,7 @@ from fedsim.report.read_results import read_checked, read_object, read_scenario,
 from fedsim.report.summary import read_summary
 from fedsim.report.text_table import TextTable
 from fedsim.runtime.records.dispatch_phases import PHASES
+from fedsim.runtime.sockets.emulate import rounded
 
 MAX_MEDIAN, MAX_LATE_QUANTILE = 0.02, 0.05
 """Errors of the duration of rounds up to which a prediction agrees: the median, and the 95th percentile."""
@@ -123,11 +124,11 @@ class Validation:
             return None
         emulation = self.emulation
         slower = emulation["speed_up"] * max(0.1, min(0.5, MAX_LATE / emulation["worst"]))
+        count, worst = emulation["num_dispatches"], _percent(emulation["worst"])
         return (
-            f"{self.algorithm}: the host was late with {emulation['num_late']:g} of "
-            f"{emulation['num_dispatches']:g} dispatches, with the worst by {_percent(emulation['worst'])} of "
-            f"its time, so nothing can be said: give --speed-up {slower:.1g}, end other programs, or validate "
-            "a scenario whose devices are slower"
+            f"{self.algorithm}: the host was late with {emulation['num_late']:g} of {count:g} dispatches, "
+            f"with the worst by {worst} of its time, so nothing can be said: give --speed-up "
+            f"{rounded(slower)}, end other programs, or validate a scenario whose devices are slower"
         )
 
 
@@ -252,8 +253,8 @@ def sentence(validations: Sequence[Validation]) -> str:
     counted = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
     worst = max(validations, key=lambda one: abs(one.error))
     return (
-        f"Of {number_format.several(len(validations), 'prediction')}: {counted}. The largest error of the time "
-        f"of a run is {_signed(worst.error)} ({worst.algorithm})."
+        f"Of {number_format.several(len(validations), 'prediction')}: {counted}. The largest error of a "
+        f"run's time is {_signed(worst.error)} ({worst.algorithm})."
     )
 
 

@@ -11,7 +11,8 @@ from fedsim.processes.server import ServerProcess
 from fedsim.report import validation
 from fedsim.report.atomic_folder import check_folders
 from fedsim.report.places import RUNS, first_fit, run_name
-from fedsim.report.record_run import record
+from fedsim.report.provenance import Bus
+from fedsim.report.record_run import Perform, record
 from fedsim.report.validation import Validation
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import run
@@ -64,9 +65,9 @@ def validate(
     ]
     for server, pair in zip(servers, pairs.values(), strict=True):
         plan = server.plan
-        for name, perform in zip(pair, (run, server), strict=True):
+        ways: list[tuple[str, Perform, Bus]] = [(pair[0], run, "memory"), (pair[1], server, "http")]
+        for name, perform, bus in ways:
             with watching(name, plan.parts.rounds) as watch:
-                bus = "memory" if perform is run else "http"
                 record(
                     *(plan, folder / name),
                     watch=watch,

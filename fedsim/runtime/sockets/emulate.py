@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import isfinite
 from typing import TYPE_CHECKING, Any, cast
 
 import msgpack
@@ -34,6 +35,7 @@ from fedsim.errors import RunError, UserError
 from fedsim.fleet import Device
 from fedsim.models.flops import Operations
 from fedsim.network import Parcel
+from fedsim.network.cells import mean_bps
 from fedsim.network.token_buckets import PacedCarrier
 from fedsim.params import unwarned
 from fedsim.plugins import name_of
@@ -48,11 +50,15 @@ from fedsim.runtime.sockets.held_clients import held_s
 from fedsim.runtime.sockets.serve import RemoteStates, gather_clients
 from fedsim.runtime.sockets.warm_up import warm_up
 from fedsim.runtime.tasks import Tasks
+from fedsim.units import format_quantity
 from fedsim.wire import SERVER, FrameSize, Kinds, SizedPacked
 
 if TYPE_CHECKING:
     from fedsim.bus.http.server import HttpServer
 
+PROBE_BYTES = 4 << 20
+"""Bytes that are sent to measure how fast this host sends."""
+PROBE_TIMEOUT_S = 60.0
 LATE = 0.05
 """A dispatch counts as late whose host has needed more than this share of its time beyond the model."""
 
@@ -273,6 +279,11 @@ class _Unnoticed(Observer):
             return await super().accuracies(*arguments)
 
 
+def rounded(number: float) -> str:
+    """Return a number to one digit."""
+    return f"{float(f'{number:.1g}'):g}"
+
+
 def check_emulation(parts: Parts, speed_up: float) -> None:
     """Check that a run can be emulated; a UserError says why not."""
     if parts.edges is not None:
@@ -281,6 +292,21 @@ def check_emulation(parts: Parts, speed_up: float) -> None:
         raise UserError("network.model: 'none' has no links that could be emulated: write 'fluid' or 'naive'")
     if not 0 < speed_up <= 1e6:
         raise UserError(f"a speed-up of {speed_up:g}: write a number greater than 0")
+
+
+async def _check_rate(parts: Parts, server: HttpServer, clients: Sequence[int], speed_up: float) -> None:
+    """Check that this host can send as fast as the fastest link; a UserError says how fast it can."""
+    links, rates = parts.links(), map(mean_bps, parts.network.server_rates(parts.links()))
+    fastest_bps = min(max(rates), max(max(links.ingress_bps(one), links.egress_bps(one)) for one in clients))
+    began_s = asyncio.get_running_loop().time()
+    await server.probe(clients[0], bytes(PROBE_BYTES), PROBE_TIMEOUT_S)
+    able_bps = 8 * PROBE_BYTES / (asyncio.get_running_loop().time() - began_s)
+    if isfinite(fastest_bps) and speed_up * fastest_bps > able_bps:
+        needed, able = (format_quantity(rate, "bit rate") for rate in (speed_up * fastest_bps, able_bps))
+        raise UserError(
+            f"a speed-up of {speed_up:g}: the fastest link would carry {needed}, and this host sends {able} "
+            f"to a client process: give a speed-up of {rounded(able_bps / fastest_bps)} or less"
+        )
 
 
 async def emulate(
@@ -354,6 +380,7 @@ async def emulate(
         everybody = parts.eligible().tolist()
         await gather_clients(parts, server, wait_s, log, are_all_needed=True)
         states.look()
+        await _check_rate(parts, server, everybody, loop.speed_up)
 
         async def lose() -> None:
             client = await server.wait_for_loss(everybody)

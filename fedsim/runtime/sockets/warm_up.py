@@ -21,7 +21,7 @@ COUNTED_ROUNDS = 10
 
 def warm_up(parts: Parts) -> None:
     """Simulate a run's first rounds, and throw the results away."""
-    parts = replace(parts, evaluation=EvaluationConfig(every=0), verify=False)
+    parts = replace(parts, evaluation=EvaluationConfig(every=0), verify=False, until=None)
     null: Any = plugins.load("fedsim.engine.executors", "null")
     for executor, rounds in ((null(null.Config()), COUNTED_ROUNDS), (parts.executor, 1)):
         with suppress(RunError):  # the emulation will say so
