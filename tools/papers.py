@@ -166,8 +166,11 @@ def _problem(answers: Answers, name: str, folder: Path) -> str | None:
     file = STUDIES / f"{name}.toml"
     if not file.is_file():
         return f"there is no {file}"
-    # A run that has diverged is a result too: its accuracy counts as it was measured.
-    failed = {run: why for run, why in answers.failed.items() if why != NOT_FINITE}
+    # A run that has diverged is a result too: its accuracy counts as it was measured. A trial that has failed,
+    # such as one with a rate that the algorithm refuses, was not chosen.
+    failed = {
+        run: why for run, why in answers.failed.items() if why != NOT_FINITE and run not in _trials(name)
+    }
     if failed:
         run, why = next(iter(failed.items()))
         return f"{number_format.several(len(failed), 'run')} missing or failed, such as {run}: {why}"
@@ -179,6 +182,11 @@ def _problem(answers: Answers, name: str, folder: Path) -> str | None:
     if committed_s > began_s:
         return f"the settings of {file.name} were not committed before the first run: run it again"
     return None
+
+
+def _trials(name: str) -> list[str]:
+    """Return the labels of a study's trials."""
+    return [trial.label for trial in load_study(STUDIES / f"{name}.toml").all_trials]
 
 
 def settings_commit(name: str) -> tuple[str, float]:
@@ -203,8 +211,9 @@ def _text(answers: Answers, name: str, folder: Path) -> str:
     """Return the text of a result."""
     runs = answers.plan.runs
     rows = [row(answers, run.setting, run.seed, folder / run.label) for run in runs]
-    labels = [run.label for run in (*load_study(STUDIES / f"{name}.toml").all_trials, *runs)]
-    real_s = sum(read_summary(folder / label)["wall_s"] for label in labels)
+    labels = [*_trials(name), *(run.label for run in runs)]
+    done = [folder / label for label in labels if (folder / label / "summary.json").is_file()]
+    real_s = sum(read_summary(place)["wall_s"] for place in done)
     said = {
         "settings": settings_hash(name),
         "commit": settings_commit(name)[0],
