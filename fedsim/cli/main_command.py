@@ -10,7 +10,7 @@ import click
 
 from fedsim import __version__
 from fedsim.cli.error_handling import Group
-from fedsim.cli.result_commands import diff, energy, report, timeline, track
+from fedsim.cli.result_commands import calibrate, diff, energy, report, timeline, track
 from fedsim.cli.run_commands import compare, extend, fork, fuzz, resume, run, study, validate
 from fedsim.cli.scenario_commands import check, completion, devices, list_, new, schema
 from fedsim.cli.socket_commands import join, serve, token
@@ -28,7 +28,7 @@ def main() -> None:
 
 for command in (
     *(run, resume, extend, fork, compare, study, validate, fuzz),
-    *(report, timeline, energy, diff, track),
+    *(report, timeline, energy, calibrate, diff, track),
     *(serve, join, token),
     *(list_, check, new, devices, schema, completion),
 ):

@@ -70,6 +70,28 @@ def energy(**values: Any) -> None:
 
 
 @click.command()
+@click.argument("folder", metavar="RUN", type=click.Path(path_type=Path))
+@click.option(
+    "--by",
+    type=click.Choice(["label", "client"]),
+    default="label",
+    show_default=True,
+    help="Find a device for each label, or for each client.",
+)
+@path_option("--out", "FILE", "Also write a fleet file, CSV, to simulate with.")
+@click.option("--force", is_flag=True, help="Replace a file.")
+def calibrate(**values: Any) -> None:
+    """Find devices and links from a real run.
+
+    RUN is the folder of a run over sockets. The speed of devices, a fixed overhead of each job, the rates of
+    links and their latency are fitted to every other round. The other rounds are predicted, and the errors
+    shown. Frames and jobs of several sizes are needed to find all of them: the algorithm
+    fedsim.planning.probe.Probe sends such.
+    """
+    late("cli.results:calibrate")(**values)
+
+
+@click.command()
 @click.argument("first", metavar="RUN", type=click.Path(path_type=Path))
 @click.argument("second", metavar="RUN", type=click.Path(path_type=Path))
 def diff(**values: Any) -> None:

@@ -9,7 +9,10 @@ from click.exceptions import Exit
 
 from fedsim.cli.console import note, say, table, terminal
 from fedsim.page.write_report import REPORT, is_report, write_report
-from fedsim.report.atomic_folder import check_files
+from fedsim.report.atomic_folder import check_files, write_file
+from fedsim.report.calibration import calibrate as find_devices
+from fedsim.report.calibration import fleet_csv, server_latency_s
+from fedsim.report.calibration import table as calibration_table
 from fedsim.report.difference_text import remarks, tables, verdict
 from fedsim.report.number_format import several, size
 from fedsim.report.run_difference import run_difference
@@ -59,6 +62,17 @@ def energy(folder: Path, overrides: Sequence[str]) -> None:
     """Print what the devices of a run have drawn."""
     estimate, dispatches = run_energy(folder, overrides)
     table(energy_table(estimate, dispatches["label"].to_numpy(), f"energy of {folder.resolve().name}"))
+
+
+def calibrate(folder: Path, by: str, out: Path | None, force: bool) -> None:
+    """Print what a run says of devices and links, and write a fleet file."""
+    if out is not None:
+        check_files([out], force=force)
+    found = find_devices(folder, by)
+    table(calibration_table(found))
+    if out is not None:
+        write_file(out, fleet_csv(found, server_latency_s(folder), is_population=by == "label").encode())
+        note(f'\nthe fleet is in {out}: write file = "{out.name}" in [[fleet]], in place of a device')
 
 
 def diff(first: Path, second: Path) -> None:
