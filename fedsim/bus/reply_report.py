@@ -40,11 +40,16 @@ class Note(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Time in which jobs of a dispatch ran, notes (:func:`in_words`), and the number of further ones."""
+    """Time in which jobs of a dispatch ran, notes (:func:`in_words`), and the number of further ones.
+
+    ``num_jobs`` and ``flops`` are how many jobs they were, and their operations.
+    """
 
     compute_ns: int = 0
     notes: Sequence[Note] = ()
     left_out: int = 0
+    num_jobs: int = 0
+    flops: float = 0.0
 
 
 def in_words(note: Note) -> Note:

@@ -25,6 +25,7 @@ from fedsim.bus.http.messages import (
     Key,
     Parts,
     ProtocolError,
+    Spent,
     decode_frame,
     entry,
     framed,
@@ -71,12 +72,13 @@ def jitter() -> float:
 class Reply:
     """A reply, or why the frame of a dispatch cannot be used, until the server has taken it.
 
-    ``spent_s`` are the seconds for which the dispatch was held until ``at_s``, and for which its jobs ran.
+    ``spent`` are the seconds for which the dispatch was held until ``at_s``, and for which its jobs ran, the
+    number of jobs, and their operations.
     """
 
     header: Header
     frame: Frame | None
-    spent_s: tuple[float, float]
+    spent: Spent
     notes: str | None
     fault: str
     at_s: float
@@ -87,9 +89,14 @@ class Reply:
         key = self.header.client, self.header.dispatch
         if self.fault:
             return entry("u", *key, self.fault)
-        held_s, worked_s = self.spent_s
-        spent_s = held_s + now_s - self.at_s, worked_s
-        return entry("r", *key, spent_s, self.notes, body=None if self.frame is None else self.frame.parts)
+        held_s, *work = self.spent
+        return entry(
+            "r",
+            *key,
+            (held_s + now_s - self.at_s, *work),
+            self.notes,
+            body=None if self.frame is None else self.frame.parts,
+        )
 
     def settle(self) -> None:
         """Let its sender go on."""
@@ -217,7 +224,8 @@ class HttpClient:
         report, now_s = self.reporter(header), asyncio.get_running_loop().time()
         held_s = now_s - self._since_s.pop((header.client, header.dispatch), now_s)
         notes = written(report.notes, report.left_out)
-        return self._give(header, frame, spent_s=(held_s, report.compute_ns / 1e9), notes=notes)
+        spent = held_s, report.compute_ns / 1e9, float(report.num_jobs), float(report.flops)
+        return self._give(header, frame, spent=spent, notes=notes)
 
     def tell(self, what: str, client: int, dispatch: int, *numbers: int, body: Parts | None = None) -> None:
         """Send the server something of an emulation."""
@@ -412,13 +420,13 @@ class HttpClient:
         header: Header,
         frame: Frame | None,
         *,
-        spent_s: tuple[float, float] = (0.0, 0.0),
+        spent: Spent = (0.0, 0.0, 0.0, 0.0),
         notes: str | None = None,
         fault: str = "",
     ) -> asyncio.Future[None]:
         """Start to bring a reply to the server; the result is done once it is taken or lost."""
         loop = asyncio.get_running_loop()
-        reply = Reply(header, frame, spent_s, notes, fault, loop.time(), loop.create_future())
+        reply = Reply(header, frame, spent, notes, fault, loop.time(), loop.create_future())
         if self._failure is not None:
             reply.settle()  # it is lost, and a sender learns of no loss
         else:

@@ -2,8 +2,9 @@
 
 An entry is one or several WebSocket messages: the length of its head (2 bytes), the head, and the body. The
 head is a msgpack array: a letter, exactly the values of that letter, and the length of the body or nil.
-Anything else is a :class:`ProtocolError`. A *spent* pair has the seconds for which a client's process held a
-dispatch and for which its jobs ran. Notes for the server's log are checked in :mod:`fedsim.bus.reply_report`.
+Anything else is a :class:`ProtocolError`. *Spent* are the seconds for which a client's process held a
+dispatch and for which its jobs ran, the number of jobs, and their operations. Notes for the server's log are
+checked in :mod:`fedsim.bus.reply_report`.
 
 ====== ============ ====================================================================================
 letter from         values; body
@@ -47,7 +48,7 @@ from fedsim.wire import Envelope, Frame, Kinds, Limits, Message, Packed, decode,
 PROTOCOL = 8
 """Version of this protocol."""
 MAX_TEXT = 1024
-MAX_SPENT_S = 1e9
+MAX_SPENT = 1e9, 1e9, 1e9, 1e30
 HEAD_LENGTH = struct.Struct(">H")
 """Before each head: its length."""
 _SMALL: dict[str, Any] = {
@@ -92,6 +93,8 @@ class Entry(NamedTuple):
 
 Key = tuple[int, int]
 """Client and dispatch."""
+Spent = tuple[float, float, float, float]
+"""What a client's process says of a dispatch: seconds held, seconds of jobs, jobs, operations."""
 Parts = Sequence[bytes | memoryview]
 """Bytes that need not be joined."""
 
@@ -107,9 +110,9 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_spent(value: Any) -> bool:
-    if type(value) is not tuple or len(value) != 2:
+    if type(value) is not tuple or len(value) != len(MAX_SPENT):
         return False
-    return all(type(seconds) is float and 0 <= seconds <= MAX_SPENT_S for seconds in value)
+    return all(type(one) is float and 0 <= one <= most for one, most in zip(value, MAX_SPENT, strict=True))
 
 
 def _is_flag(value: Any) -> bool:

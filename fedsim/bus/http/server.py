@@ -518,8 +518,8 @@ class HttpServer:
             self._lost(dispatch, why)
             return
         self._records.ended(dispatch, Outcome.DELIVERED)
-        _, _, spent_s, notes = reply.values
-        self._records.reported(dispatch, spent_s, notes, reply.first_ns)
+        _, _, spent, notes = reply.values
+        self._records.reported(dispatch, spent, notes, reply.first_ns)
         self._forget(dispatch)
         header = dispatch.header.reply()
         if reply.body is None:

@@ -17,6 +17,7 @@ from collections import Counter
 from typing import Any
 
 from fedsim.bus.base import Header, Log
+from fedsim.bus.http.messages import Spent
 from fedsim.bus.http.sessions import Dispatch
 from fedsim.bus.ledger import Ledger, Outcome
 from fedsim.bus.memory import (
@@ -40,6 +41,8 @@ UNREADABLE = "unreadable"
 """The kind, in ledger and trace, of a reply that cannot be decoded."""
 SPENT = RecordKind("spent", ("client", "dispatch", "download_ns", "compute_ns", "upload_ns"))
 """Where the time of a replied dispatch went, as far as it is known."""
+WORKED = RecordKind("worked", ("client", "dispatch", "jobs", "flops"))
+"""How many jobs a client has done for a dispatch, and their operations."""
 
 
 class TransferRecords:
@@ -81,10 +84,8 @@ class TransferRecords:
             self.end(dispatch.header, dispatch.row, outcome, cause, num_copies)
             dispatch.row = -1
 
-    def reported(
-        self, dispatch: Dispatch, spent_s: tuple[float, float], notes: Any, first_ns: int = -1
-    ) -> None:
-        """Record the times that a process reports (held, computed), and log its notes.
+    def reported(self, dispatch: Dispatch, spent: Spent, notes: Any, first_ns: int = -1) -> None:
+        """Record the times and the work that a process reports, and log its notes.
 
         ``first_ns`` is the start of a large upload, negative for a small reply.
         """
@@ -93,8 +94,11 @@ class TransferRecords:
         header = dispatch.header
         if notes is not None:
             self._note(header.client, notes)
-        if any(spent_ns := _spent_ns(dispatch, spent_s, first_ns)):
+        held_s, worked_s, num_jobs, flops = spent
+        if any(spent_ns := _spent_ns(dispatch, (held_s, worked_s), first_ns)):
             self._trace.record(SPENT, header.client, header.dispatch, *spent_ns)
+        if num_jobs:
+            self._trace.record(WORKED, header.client, header.dispatch, int(num_jobs), flops)
 
     def received(
         self, header: Header, packed: Packed | None, num_bytes: int, why: str = "", num_copies: int = 0

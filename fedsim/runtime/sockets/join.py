@@ -37,12 +37,14 @@ if TYPE_CHECKING:
 class _Work:
     """The jobs of one dispatch; those at the same time count once."""
 
-    __slots__ = ("since_ns", "spent_ns", "under_way")
+    __slots__ = ("flops", "num_jobs", "since_ns", "spent_ns", "under_way")
 
     def __init__(self) -> None:
         self.under_way = 0
         self.since_ns = 0
         self.spent_ns = 0
+        self.num_jobs = 0
+        self.flops = 0.0
 
 
 class Reports:
@@ -69,6 +71,7 @@ class Reports:
             0 if work is None else work.spent_ns,
             self._notes.pop(header.client, ()),
             self._left_out.pop(header.client, 0),
+            *((0, 0.0) if work is None else (work.num_jobs, work.flops)),
         )
 
     def clear(self) -> None:
@@ -83,8 +86,10 @@ class Reports:
         else:
             self._left_out[client] += 1  # a hook that notes without end takes up no more
 
-    def _began(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
+    def _began(self, at_ns: int, client: int, dispatch: int, name: str, flops: float, *_: Any) -> None:
         work = self._work.setdefault((client, dispatch), _Work())
+        work.num_jobs += 1
+        work.flops += flops
         if not work.under_way:
             work.since_ns = at_ns
         work.under_way += 1

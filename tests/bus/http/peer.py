@@ -12,7 +12,7 @@ from fedsim.wire import ModelUpdate, pack
 
 NAME = "0123456789abcdef" * 2
 """The secret of its session."""
-SPENT = (0.0, 0.0)
+SPENT = (0.0, 0.0, 0.0, 0.0)
 HAS_NOTHING = b"".join(keys_entry([]))
 
 

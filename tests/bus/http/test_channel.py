@@ -13,7 +13,7 @@ from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.messages import FROM_CLIENT, ProtocolError, entry
 from fedsim.network.overhead import CHUNK_BYTES
 
-SPENT = (0.0, 0.0)
+SPENT = (0.0, 0.0, 0.0, 0.0)
 
 
 class Socket:

@@ -22,7 +22,7 @@ from fedsim.bus.http.messages import (
 )
 from fedsim.wire import Limits, PublicBatch
 
-SPENT = (0.5, 0.25)
+SPENT = (0.5, 0.25, 2.0, 1e9)
 ALL = FROM_CLIENT | FROM_SERVER
 
 
@@ -75,7 +75,12 @@ def raw(data: bytes) -> bytes:
         (head("u", 1.0, 1, "why", None), FROM_CLIENT, r"u\[0\]: 1.0"),
         *(
             (head("r", 1, 1, times, None, None), FROM_CLIENT, r"r\[2\]")
-            for times in ((float("nan"), 0.0), (0.0, -1.0), (0.0, 2e9), (0, 0.0), (0.0,), 1.0)
+            for times in (
+                *((*pair, 0.0, 0.0) for pair in ((float("nan"), 0.0), (0.0, -1.0), (0.0, 2e9), (0, 0.0))),
+                (0.0, 0.0, 0.0, 2e30),
+                (0.0, 0.0),
+                1.0,
+            )
         ),
         (head("r", 1, True, SPENT, None, None), FROM_CLIENT, r"r\[1\]: True"),
         (head("r", 0, 2**31, SPENT, None, None), FROM_CLIENT, r"r\[1\]: 2147483648"),

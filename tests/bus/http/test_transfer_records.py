@@ -68,7 +68,9 @@ def test_where_time_went(
             books.ended(dispatch, Outcome.DELIVERED)
         now_s = 120.0
         books.ended(dispatch, Outcome.DELIVERED)
-        books.reported(dispatch, spent_s, None, -1 if upload_at_s is None else int(upload_at_s * 1e9))
+        books.reported(
+            dispatch, (*spent_s, 0.0, 0.0), None, -1 if upload_at_s is None else int(upload_at_s * 1e9)
+        )
 
     asyncio.run(main())
     told = [tuple(ns / 1e9 for ns in record[4:]) for record in trace.kept if record[1] == "spent"]

@@ -11,7 +11,7 @@ import pytest
 
 from fedsim import clock
 from fedsim.bus import Header
-from fedsim.bus.reply_report import MAX_NOTES, Note, written
+from fedsim.bus.reply_report import MAX_NOTES, Note, Report, written
 from fedsim.clock import RecordKind, Trace
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.threads import PLUGIN as THREADS
@@ -273,8 +273,12 @@ def test_how_long_jobs_ran(records: Any, spent_s: dict[tuple[int, int], int]) ->
 
     clock.run(main())
     for of, seconds in spent_s.items():
-        assert reports.take(reply(*of)).compute_ns == seconds * 1_000_000_000
-        assert reports.take(reply(*of)).compute_ns == 0  # it was told
+        told = reports.take(reply(*of))
+        count = sum(edge == "+" and (client, dispatch) == of for _, edge, client, dispatch in records)
+        if "?" not in [edge for _, edge, *_ in records]:
+            assert (told.num_jobs, told.flops) == (count, float(count))
+        assert told.compute_ns == seconds * 1_000_000_000
+        assert reports.take(reply(*of)) == Report()  # it was told
 
 
 def test_notes_go_with_the_next_reply_of_their_client_and_keep_nothing_alive() -> None:
