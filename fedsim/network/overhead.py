@@ -24,7 +24,7 @@ HTTP_HEADER_BYTES = {"up": 261, "down": 157}
 """Of aiohttp's POST with a bearer token, and of its answer to a GET."""
 CHUNK_BYTES = 262_144
 """fedsim's own bus: a longer frame travels in several messages of about this length."""
-ENTRY_BYTES = {"up": 35, "down": 36}
+ENTRY_BYTES = {"up": 45, "down": 36}
 """fedsim's own bus: beside each frame, and in the message that confirms it."""
 MASK_BYTES = 4
 """WebSocket: clients mask what they send."""

@@ -310,4 +310,4 @@ def test_notes_without_end_are_bounded_and_counted() -> None:
     assert last == ["warning", "notes left out", {"count": 9_984}]
     assert reports.take(reply(1, 0)).left_out == 0  # each client has its own
     reports.note("again", client=0)
-    assert reports.take(reply(0, 1)) == (0, [Note("info", "again", {})], 0)  # and it was told
+    assert reports.take(reply(0, 1)) == Report(notes=[Note("info", "again", {})])  # and it was told
