@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from fedsim.cli.options import late, number_option, path_option, read_by, set_option
+from fedsim.errors import UserError
 
 
 @click.command()
@@ -70,25 +71,50 @@ def energy(**values: Any) -> None:
 
 
 @click.command()
-@click.argument("folder", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("place", metavar="RUN|SCENARIO", type=click.Path(path_type=Path))
 @click.option(
     "--by",
     type=click.Choice(["label", "client"]),
-    default="label",
-    show_default=True,
-    help="Find a device for each label, or for each client.",
+    help="Of a run, find a device for each label, or for each client.  [default: label]",
+)
+@click.option("--host", is_flag=True, help="Time the models of a scenario on this machine.")
+@click.option(
+    "--rate",
+    "rate_bps",
+    metavar="RATE",
+    callback=read_by("units:parse", "bit rate", positive=True),
+    help="With --host, the link's rate in the fleet file.  [default: that of a loopback, measured]",
+)
+@click.option(
+    "--latency",
+    "latency_s",
+    metavar="DURATION",
+    callback=read_by("units:parse", "time"),
+    help="With --host, its latency, likewise.",
 )
 @path_option("--out", "FILE", "Also write a fleet file, CSV, to simulate with.")
 @click.option("--force", is_flag=True, help="Replace a file.")
-def calibrate(**values: Any) -> None:
-    """Find devices and links from a real run.
+def calibrate(
+    place: Path, by: str | None, host: bool, rate_bps: float | None, latency_s: float | None, **values: Any
+) -> None:
+    """Find devices and links from a real run, or time this machine.
 
     RUN is the folder of a run over sockets. The speed of devices, a fixed overhead of each job, the rates of
     links and their latency are fitted to every other round. The other rounds are predicted, and the errors
     shown. Frames and jobs of several sizes are needed to find all of them: the algorithm
     fedsim.planning.probe.Probe sends such.
+
+    With --host, training steps of a SCENARIO's models are timed on this machine, by kind of layer and size of
+    batches, and a loopback.
     """
-    late("cli.results:calibrate")(**values)
+    if host:
+        if by is not None:
+            raise UserError("--by is for runs: leave it out, or leave out --host")
+        late("cli.results:calibrate_host")(place, rate_bps, latency_s, **values)
+    elif rate_bps is not None or latency_s is not None:
+        raise UserError("--rate and --latency are for --host: leave them out, or give --host and a scenario")
+    else:
+        late("cli.results:calibrate")(place, by or "label", **values)
 
 
 @click.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,19 +10,22 @@ from click.exceptions import Exit
 
 from fedsim.cli.console import note, say, table, terminal
 from fedsim.page.write_report import REPORT, is_report, write_report
+from fedsim.planning.host_speed import host_csv, host_speeds, host_table, loopback
 from fedsim.report.atomic_folder import check_files, write_file
 from fedsim.report.calibration import calibrate as find_devices
 from fedsim.report.calibration import fleet_csv, server_latency_s
 from fedsim.report.calibration import table as calibration_table
 from fedsim.report.difference_text import remarks, tables, verdict
-from fedsim.report.number_format import several, size
+from fedsim.report.number_format import duration, several, size
 from fedsim.report.run_difference import run_difference
 from fedsim.report.run_energy import energy_table, run_energy
 from fedsim.report.shown_clients import MAX_CLIENTS
 from fedsim.report.tracking import run_folders
 from fedsim.report.tracking import track as track_run
+from fedsim.scenario import build, load_scenario
 from fedsim.scenario.load import load_tracker
 from fedsim.timeline.run_timeline import save_timeline
+from fedsim.units import format_quantity
 
 DIFFERENT = 1
 """The exit status of ``fedsim diff`` if runs differ, as that of diff."""
@@ -72,7 +76,30 @@ def calibrate(folder: Path, by: str, out: Path | None, force: bool) -> None:
     table(calibration_table(found))
     if out is not None:
         write_file(out, fleet_csv(found, server_latency_s(folder), is_population=by == "label").encode())
-        note(f'\nthe fleet is in {out}: write file = "{out.name}" in [[fleet]], in place of a device')
+        note_fleet(out)
+
+
+def calibrate_host(
+    scenario_file: Path, rate_bps: float | None, latency_s: float | None, out: Path | None, force: bool
+) -> None:
+    """Print how fast this machine trains the models of a scenario, and write a fleet file."""
+    if out is not None:
+        check_files([out], force=force)
+    parts = build(load_scenario(scenario_file), str(scenario_file))
+    found, size = host_speeds(parts), parts.training.batch_size
+    table(host_table(found, size))
+    measured_bps, measured_s = asyncio.run(loopback())
+    rate_bps, latency_s = rate_bps or measured_bps, measured_s if latency_s is None else latency_s
+    say(f"link: {format_quantity(rate_bps, 'bit rate')}, latency {duration(latency_s)}")
+    if out is not None:
+        memory = float(parts.fleet.server.memory_bytes)
+        write_file(out, host_csv(found, size, memory, rate_bps, latency_s).encode())
+        note_fleet(out)
+
+
+def note_fleet(out: Path) -> None:
+    """Say what a fleet file is for."""
+    note(f'\nthe fleet is in {out}: write file = "{out.name}" in [[fleet]], in place of a device')
 
 
 def diff(first: Path, second: Path) -> None:
