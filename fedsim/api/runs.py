@@ -196,11 +196,13 @@ def record_run(
     profile: bool = False,
     live: LivePage | None = None,
     perform: Callable[[Plan], Perform] | None = None,
+    clients_stay: bool = True,
 ) -> Result:
     """Run a scenario that was loaded; ``perform`` returns what does it, if that is not virtual time."""
     with plain_torch():
         plan = Plan.of(scenario, scenario.run.name, verify=verify)
-    return record_plan(plan, out, force, listener_of, profile=profile, live=live, perform=perform)
+    more: Any = {"profile": profile, "live": live, "perform": perform, "clients_stay": clients_stay}
+    return record_plan(plan, out, force, listener_of, **more)
 
 
 def record_plan(
@@ -213,8 +215,9 @@ def record_plan(
     live: LivePage | None = None,
     perform: Callable[[Plan], Perform] | None = None,
     goes_on: bool | None = None,
+    clients_stay: bool = True,
 ) -> Result:
-    """Do a run, likewise; ``goes_on`` is that of :func:`fedsim.report.record_run.record`."""
+    """Do a run, likewise; ``goes_on`` and ``clients_stay`` are those of :func:`record`."""
     place, temporary = place_of(out)
     label = run_name(plan.algorithm, plan.parts.seed)
     known_as = RUNS / plan.name / label if temporary else place
@@ -232,6 +235,7 @@ def record_plan(
             is_kept=temporary is None,
             perform=simulate if perform is None else perform(plan),
             bus="memory" if perform is None else "http",
+            clients_stay=clients_stay,
         )
     if (why := done.result.failure or done.summary["divergence"]) is not None:
         warn(f"{plan.name} {label}: {why}")

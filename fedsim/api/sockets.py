@@ -30,6 +30,7 @@ def serve(
     tokens: str | Path | None = None,
     insecure: bool = False,
     wait_s: float | None = None,
+    speed_up: float | None = None,
     listening: Tell = print,
     tell: Tell = print,
     algorithm: Algorithm | None = None,
@@ -50,6 +51,8 @@ def serve(
         tokens: File of tokens to ask for, as ``fedsim token new`` writes it.
         insecure: Whether to listen beyond this machine without TLS or without tokens all the same.
         wait_s: Begin after so long with the clients that have joined; None to wait for all.
+        speed_up: Emulate: hold each client to its device, its link and its availability, and let so many
+            emulated seconds pass in a real one. None: devices and links are those of the processes.
         listening: Called with the server's URL once it listens.
         tell: Called with a line for a person when a process joins, leaves or is refused, and why.
         algorithm: Run this one instead of the scenario's.
@@ -64,7 +67,7 @@ def serve(
         ScenarioError: All that is wrong with the scenario.
         OutputError: The place of the results is occupied or cannot be written.
         RunError: The run failed, or no client has come.
-        UserError: The address cannot be listened at, or everybody could join.
+        UserError: The address cannot be listened at, or everybody could join; or the run cannot be emulated.
     """
     loaded = load_scenario(scenario, overrides or (), algorithm=algorithm, seed=seed)
     where = address(listen)
@@ -78,12 +81,14 @@ def serve(
             tokens=tokens,
             insecure=insecure,
             wait_s=wait_s,
+            speed_up=speed_up,
             listening=listening,
             tell=tell,
         )
 
     with round_listeners(progress, [loaded.run.rounds]) as listener_of:
-        return call(partial(record_run, loaded, out, force, verify, listener_of, perform=perform))
+        do = partial(record_run, loaded, out, force, verify, listener_of, perform=perform)
+        return call(partial(do, clients_stay=speed_up is None))
 
 
 def join(
