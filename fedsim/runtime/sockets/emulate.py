@@ -151,7 +151,6 @@ class RemoteClients:
         key = header.client, header.dispatch
         self._headers[key] = header
         self._since_ns[key] = now_ns()
-        self._data.pop(key, None)
         body = msgpack.packb((header.round, header.exchange, header.turn, header.merged))
         has_frame = int(delivery.message is not None)
         self._server.tell("begin", *key, now_ns(), has_frame, body=(body,))
@@ -180,6 +179,8 @@ class RemoteClients:
             self._server.tell("pull", *key, start, end)
         elif start < end or is_last:
             self._server.tell("piece", *key, start, whole, body=(self._data[key][start:end],))
+            if is_last:
+                del self._data[key]
 
     # What processes say
 

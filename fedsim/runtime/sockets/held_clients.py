@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from fedsim.runtime.clients.host import ClientHost
 
 
+MAX_FRAMES = 8
+"""Dispatches of a client whose frames are kept: they may be under way, or be sent again."""
+
+
 def held_s(device: Device, effort: Effort, load: float) -> float:
     """Return how long a device takes for a job, s.
 
@@ -131,6 +135,7 @@ class HeldClients:
             about = packed.kind, packed.num_parameters, packed.is_data, packed.plain_bytes(header.exchange)
         data = memoryview(b"" if frame is None else frame.join())
         left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        _forget_before(self._replies, key)
         self._replies[key] = data, left
         body = msgpack.packb((about, written(report.notes, report.left_out)))
         self._client.tell("reply", *key, self._late_ns.pop(key, 0), len(data), body=(body,))
@@ -140,6 +145,7 @@ class HeldClients:
 
     def _piece(self, key: Key, start: int, whole: int, body: memoryview) -> None:
         if start == 0:
+            _forget_before(self._frames, key)
             self._frames[key] = memoryview(bytearray(whole))
         end = start + len(body)
         self._frames[key][start:end] = body
@@ -163,12 +169,13 @@ class HeldClients:
             time.set_result(None)
 
     def _pull(self, key: Key, start: int, end: int, body: None) -> None:
-        data = self._replies[key][0]
-        self._client.tell("piece", *key, start, len(data), body=(data[start:end],))
+        if key in self._replies:
+            data = self._replies[key][0]
+            self._client.tell("piece", *key, start, len(data), body=(data[start:end],))
 
     def _left(self, key: Key, *_: Any) -> None:
-        left = self._replies.pop(key)[1]
-        if not left.done():
+        # Its bytes stay: a fault may lose them, and then they are sent again.
+        if key in self._replies and not (left := self._replies[key][1]).done():
             left.set_result(None)
 
     def _stop(self, key: Key, *_: Any) -> None:
@@ -178,3 +185,10 @@ class HeldClients:
         for its in every:
             for mine in [mine for mine in its if mine[0] == client]:
                 del its[mine]
+
+
+def _forget_before(frames: dict[Key, Any], key: Key) -> None:
+    """Forget frames of a client's dispatches long before one."""
+    client, dispatch = key
+    for old in [old for old in frames if old[0] == client and old[1] < dispatch - MAX_FRAMES]:
+        del frames[old]

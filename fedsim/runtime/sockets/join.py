@@ -194,6 +194,10 @@ async def host(
         warn: Told of warnings of clients.
         emulates: Whether the server keeps the time of clients' devices and links.
     """
+    if emulates and folder is not None:
+        raise UserError(
+            "an emulation ends with its processes, so no state outlives them: leave the folder out"
+        )
     start_clock()
     # Of frames the server decides, and devices are real here. In an emulation a crash loses states.
     kept = ATTACKS | {"crash"} if emulates else ATTACKS
