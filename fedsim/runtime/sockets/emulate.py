@@ -159,7 +159,8 @@ class RemoteClients:
         """Give up what a client is at."""
         if (running := self._running.pop(client, None)) is not None:
             running.stop()
-        for its in (self._headers, self._data, self._arrived):
+        its: dict[Key, Any]
+        for its in (self._headers, self._since_ns, self._data, self._arrived):
             for mine in [mine for mine in its if mine[0] == client]:
                 del its[mine]
         self._server.tell("stop", client, 0, 0, 0)
@@ -225,6 +226,7 @@ class RemoteClients:
             if plan is None:
                 raise ValueError(f"{kind!r} is no kind of message of this run")
             packed = SizedPacked(size, plan)
+        del self._since_ns[key]
         departure = self.bus.clients.send(self._headers.pop(key).reply(), packed)
         departure.then(lambda: self._server.tell("left", *key, 0, 0))
 
