@@ -1,4 +1,4 @@
-"""Token buckets in virtual time, where bytes are there as soon as they are moved; compared with fluid flows."""
+"""Token buckets in virtual time, where bytes are there as soon as they are moved, against fluid flows."""
 
 import asyncio
 from collections import defaultdict
@@ -529,7 +529,7 @@ def test_equal_parcels_arrive_over_cells_when_fluid_flows_do(
     )
 )
 def test_a_link_is_never_idle_while_somebody_waits(parcels: list[tuple[int, int, int]]) -> None:
-    """Parcels as (start in ms, client, bytes): the last arrives when the server's link alone has served all."""
+    """Parcels as (start in ms, client, bytes): the last arrives when the server's link has served all."""
 
     async def main() -> dict[str, int]:
         world = World(links([1e12] * 3, 8e6))
