@@ -167,7 +167,13 @@ class HeldClients:
         self._client.tell("piece", *key, start, len(data), body=(data[start:end],))
 
     def _left(self, key: Key, *_: Any) -> None:
-        left = self._replies.pop(key)[1]
+        if key not in self._replies:
+            return  # it was given up meanwhile
+        # It stays, since it may be sent again, and those before it go.
+        for other in [one for one in self._replies if one[0] == key[0] and one[1] < key[1]]:
+            if self._replies[other][1].done():
+                del self._replies[other]
+        left = self._replies[key][1]
         if not left.done():
             left.set_result(None)
 
