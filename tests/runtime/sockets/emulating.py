@@ -1,9 +1,8 @@
-"""Emulations over real sockets: the server on its paced loop, and client processes in threads of their own."""
+"""Emulations over real sockets: the server on its paced loop, and client processes in threads here."""
 
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from threading import Thread
 from typing import Any
@@ -33,15 +32,14 @@ class Emulated:
         self.ledger, self.trace, self.log = Ledger(), Trace(keep=True), Log()
         self.server: Any = None
         self.errors: list[Exception] = []
-        self.clients: list[HttpClient] = []
-        self.during: Callable[[Emulated], Any] | None = None
+        self._hosting: dict[str, tuple[asyncio.AbstractEventLoop, Any]] = {}
 
     def host(self, make: Callable[[], Parts], url: str, share: str, change: Change) -> None:
         """Be a client process, in this thread, until the run is over."""
 
         async def main() -> None:
+            self._hosting[share] = asyncio.get_running_loop(), asyncio.current_task()
             client = HttpClient(url, clients=ClientRanges.parse(share))
-            self.clients.append(client)
             change(client)
             try:
                 await client.connect()
@@ -50,9 +48,15 @@ class Emulated:
                 await client.close(1.0)
 
         try:
-            asyncio.run(main())
+            with suppress(asyncio.CancelledError):
+                asyncio.run(main())
         except Exception as error:
             self.errors.append(error)
+
+    def stop(self, share: str) -> None:
+        """Let a client process leave."""
+        loop, task = self._hosting[share]
+        loop.call_soon_threadsafe(task.cancel)
 
 
 def emulated(
@@ -63,10 +67,11 @@ def emulated(
     change: Change = lambda client: None,
     during: Callable[[Emulated], Any] | None = None,
     wait_s: float | None = 30.0,
+    **observers: Any,
 ) -> tuple[RunResult, Emulated]:
     """Emulate; return the result and the server's side, closed.
 
-    ``during`` is awaited, as a task, while the run goes on.
+    ``during`` is awaited, as a task, while the run goes on; ``observers`` are those of :func:`emulate`.
     """
     parts, world = make(), Emulated()
 
@@ -88,7 +93,7 @@ def emulated(
         beside = None if during is None else asyncio.ensure_future(during(world))
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                common: Any = {"ledger": world.ledger, "trace": world.trace, "log": world.log}
+                common: Any = {"ledger": world.ledger, "trace": world.trace, "log": world.log} | observers
                 result = await emulate(parts, server, **common, wait_s=wait_s)
             server.finish()
             return result
@@ -102,5 +107,4 @@ def emulated(
                 await asyncio.to_thread(thread.join, TIMEOUT_S)
 
     with asyncio.Runner(loop_factory=partial(PacedLoop, speed_up)) as runner:
-        result = runner.run(main())
-    return replace(result), world
+        return runner.run(main()), world

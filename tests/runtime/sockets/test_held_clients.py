@@ -1,6 +1,7 @@
 """How long devices are held to their jobs, and what client processes hear of an emulation."""
 
 import asyncio
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -164,6 +165,15 @@ async def test_a_reply_leaves_in_the_pieces_for_which_the_server_asks() -> None:
     assert not left.done()
     clients.hear(says("left", 3, 5, 0, 0))
     assert left.done()
+    clients.hear(says("pull", 3, 5, 0, 10))  # it was lost on its way
+    assert told.said[-1][-1] == frame[:10]
+    later = clients.send(replace(header, dispatch=6), None)
+    clients.hear(says("left", 3, 6, 0, 0))
+    assert later.done()
+    with pytest.raises(KeyError):
+        clients.hear(says("pull", 3, 5, 0, 10))  # now it is gone
+    clients.hear(says("stop", 3, 0, 0, 0))
+    clients.hear(says("left", 3, 6, 0, 0))  # as the server gives its transfer up
 
 
 async def test_a_header_alone_has_no_bytes() -> None:
