@@ -15,8 +15,17 @@ def validation(algorithm: str, num: int, later_s: float) -> Validation:
     at_s = np.arange(1.0, num + 1)
     phases = {phase: (float(place), place + later_s) for place, phase in enumerate(PHASES)}
     return Validation(
-        *(algorithm, float(num), num + later_s, np.array([0.0, 0.01, -0.02])),
-        *(np.arange(num) % 7, np.stack([at_s, at_s + later_s]), phases, np.zeros(num), 1.0, 0, (1, 1)),
+        algorithm=algorithm,
+        predicted_s=float(num),
+        real_s=num + later_s,
+        round_errors=np.array([0.0, 0.01, -0.02]),
+        clients=np.arange(num) % 7,
+        arrivals=np.stack([at_s, at_s + later_s]),
+        phases=phases,
+        compute_errors=np.zeros(num),
+        tau=1.0,
+        num_unmatched=0,
+        num_bytes=(1, 1),
         has_same_models=True,
         needs_same_models=True,
         emulation=None,

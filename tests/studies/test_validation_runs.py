@@ -72,12 +72,17 @@ def faster_links(patch: pytest.MonkeyPatch) -> None:
 
     def links(self: Parts) -> Any:
         found = real(self)
-        clients = np.arange(len(self.fleet))
         up, down = (
-            np.array([1.1 * rates[client] for client in clients]) for rates in (found.up_bps, found.down_bps)
+            np.array([1.1 * rates[client] for client in range(len(self.fleet))])
+            for rates in (found.up_bps, found.down_bps)
         )
-        server = {"server_up_bps": 1.1 * found.server_up_bps, "server_down_bps": 1.1 * found.server_down_bps}
-        return replace(found, up_bps=up, down_bps=down, **server)
+        return replace(
+            found,
+            up_bps=up,
+            down_bps=down,
+            server_up_bps=1.1 * found.server_up_bps,
+            server_down_bps=1.1 * found.server_down_bps,
+        )
 
     patch.setattr(Parts, "links", links)
 
