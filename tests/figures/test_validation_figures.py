@@ -13,7 +13,9 @@ from tests.figures.conftest import chart_of
 
 def validation(algorithm: str, num: int, later_s: float) -> Validation:
     at_s = np.arange(1.0, num + 1)
-    phases = {phase: (float(place), place + later_s) for place, phase in enumerate(PHASES)}
+    phases: dict[str, tuple[float, float]] = {
+        str(phase): (float(place), place + later_s) for place, phase in enumerate(PHASES)
+    }
     return Validation(
         algorithm=algorithm,
         predicted_s=float(num),
