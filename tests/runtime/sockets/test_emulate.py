@@ -111,6 +111,24 @@ def test_what_clients_give_up_and_when_they_are_away_is_that_of_the_simulation()
     assert there.model_hash == here.model_hash
 
 
+# Clients wait for each other, and a client that is away in the middle of a dispatch resumes it.
+ABSENCES = """
+availability = { name = "duty_cycle", params = { period = "2 s", on_share = 0.5 } }
+[participation]
+client_timeout = "1 h"
+on_leave = "resume"
+"""
+
+
+def test_work_and_frames_of_clients_that_leave_go_on_when_they_are_back() -> None:
+    trace = Trace(keep=True)
+    run(parts(ABSENCES, rounds=3), trace=trace)
+    assert any(record[1] == "leave" for record in trace.kept)
+    _, there, world = both(ABSENCES, speed_up=8.0, rounds=3)
+    assert any(record[1] == "leave" for record in world.trace.kept)
+    assert not there.drops
+
+
 FAULTS = """
 [participation]
 client_timeout = "4 s"
