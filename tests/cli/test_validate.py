@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -112,11 +113,12 @@ def test_a_prediction_that_disagrees_is_a_status_and_is_said(
     call: Call, again: Any, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # All that is said of runs without emulation are bytes, models and the time of computing.
-    monkeypatch.setattr("fedsim.report.validation._sent", lambda summary: summary["wall_s"])
+    counts = cycle((100, 99))
+    monkeypatch.setattr("fedsim.report.validation._sent", lambda summary: next(counts))
     result = call("validate", "tiny.toml", "--quiet", "--without-emulation", "--out", "there")
     assert result.exit_code == 1, result.output
     assert again.made == [(2, None)]
-    assert "note: fedavg: bytes: " in " ".join(result.stderr.split())
+    assert "note: fedavg: bytes: 100 predicted, 99 sent" in " ".join(result.stderr.split())
     assert "1 disagrees" in result.stdout
     assert left(here / "there") == ["real", "report.html", "simulated", "validation.json"]
 
