@@ -122,7 +122,7 @@ class PacedPassage:
         self._parcel, self._listener, self._mover, self._late = parcel, listener, mover, late
         self._latency_ns, self._buckets, self._speed_up = latency_ns, buckets, speed_up
         self._moved = self._piece = self._planned_ns = 0
-        self._is_paused = False
+        self._is_paused = self._is_cancelled = False
         self._sent = dict.fromkeys(buckets, 0)  # bytes that are in the queue of each link, or were
         self._served = dict.fromkeys(buckets, 0)
         self._start()
@@ -163,8 +163,8 @@ class PacedPassage:
         self._go_on(at_ns)
 
     def _arrived(self, payload: Any) -> None:
-        if self._moved < self._parcel.num_bytes:
-            return  # it was given up meanwhile
+        if self._is_cancelled:
+            return
         self._late(self._parcel, now_ns() - self._planned_ns)
         self._listener.left()
         self._listener.arrived(self._parcel._replace(payload=payload))
@@ -172,11 +172,11 @@ class PacedPassage:
     def cancel(self) -> None:
         """Cancel the transfer."""
         self.generation += 1
-        self._moved, self._is_paused = 0, False
+        self._is_paused, self._is_cancelled = False, True
 
     def pause(self) -> None:
         """Pause the transfer: the piece that is under way begins anew."""
-        if self._moved < self._parcel.num_bytes and not self._is_paused:
+        if self._moved < self._parcel.num_bytes and not (self._is_paused or self._is_cancelled):
             self.generation += 1
             self._is_paused = True
 

@@ -140,7 +140,7 @@ class RemoteClients:
         what, client, dispatch, *numbers = found.values
         try:
             self._handlers[what]((client, dispatch), *numbers, found.body)
-        except (KeyError, ValueError, TypeError, msgpack.UnpackException) as error:
+        except (LookupError, ValueError, TypeError, ArithmeticError, msgpack.UnpackException) as error:
             raise ProtocolError(f"{what!r} of client {client} makes no sense: {error}") from None
 
     # For the bus, and for those who watch clients
@@ -175,6 +175,8 @@ class RemoteClients:
         if is_last:
             self._arrived[key] = partial(arrived, parcel.payload)
         if parcel.sender != SERVER:
+            if share[0] == 0:
+                self._data[key] = memoryview(bytearray(whole))
             if is_last:
                 self._arrived[key] = lambda: arrived(self._data.pop(key).toreadonly())
             self._server.tell("pull", *key, start, end)
@@ -195,7 +197,7 @@ class RemoteClients:
         self._be_late(key, late_ns)
         client, dispatch = key
         jobs = [
-            TimedJob(cast(Any, PastJob(str(name))), Effort((), Operations(flops), 0.0), duration_s)
+            TimedJob(cast(Any, PastJob(str(name))), Effort((), Operations(float(flops)), 0.0), duration_s)
             for name, flops, duration_s in msgpack.unpackb(body)
         ]
         request = JobRequest(client, dispatch, jobs, partial(place_of, client, self._headers[key].round))
@@ -214,6 +216,10 @@ class RemoteClients:
         if key not in self._headers:
             return
         self._be_late(key, late_ns)
+        if num_bytes > self._server.limits.frame.frame_bytes:
+            raise ValueError(
+                f"a frame of {num_bytes} bytes: the limit is {self._server.limits.frame.frame_bytes}"
+            )
         about, notes = msgpack.unpackb(body)
         for level, event, values in [] if notes is None else read(notes):
             say = self._log.warning if level == "warning" else self._log.info
@@ -231,10 +237,10 @@ class RemoteClients:
         departure.then(lambda: self._server.tell("left", *key, 0, 0))
 
     def _piece(self, key: Key, start: int, whole: int, body: memoryview) -> None:
-        if start == 0:
-            self._data[key] = memoryview(bytearray(whole))
         if key not in self._data:
             return
+        if whole != len(self._data[key]):
+            raise ValueError(f"a part of {whole} bytes, of which there are {len(self._data[key])}")
         end = start + len(body)
         self._data[key][start:end] = body
         if end == whole and (arrived := self._arrived.pop(key, None)) is not None:

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 
 from fedsim.bus.http.access import Access, ClientRanges, new_token
-from fedsim.bus.http.messages import MAX_TEXT, PROTOCOL
+from fedsim.bus.http.messages import MAX_TEXT, PROTOCOL, Entry
 from fedsim.errors import UserError
 from fedsim.wire import DEFAULT
 from tests.bus.http.peer import HAS_NOTHING, NAME, SPENT, joining, peer, reply, up, whole
@@ -178,3 +178,22 @@ async def test_any_reason_can_be_given(world: Any) -> None:
     await client.close(why="\ud800\x1b" + "x" * 2 * MAX_TEXT)
     (left,) = world.log.of("process left")
     assert left["why"].startswith("??xxx")
+
+
+async def test_what_is_said_of_an_emulation_where_there_is_none_ends_the_connection(world: Any) -> None:
+    async with peer(world) as bad:
+        await bad.say(whole("m", "reply", 0, 0, 0, 0, body=b"it"))
+        assert await bad.is_cut()
+    assert world.server.rejected == {"protocol": 1}
+    await world.still_works()
+
+
+async def test_only_a_clients_host_speaks_of_it_in_an_emulation(world: Any) -> None:
+    heard: list[Entry] = []
+    world.server.heard = heard.append
+    async with peer(world, clients="0-4") as bad:
+        await bad.say(whole("m", "had", 3, 0, 0, 0), whole("m", "had", 5, 0, 0, 0))
+        assert await bad.is_cut()
+    assert [found.values for found in heard] == [("had", 3, 0, 0, 0)]
+    assert world.server.rejected == {"protocol": 1}
+    await world.still_works()

@@ -17,6 +17,7 @@ from fedsim.bus.http.messages import (
     ProtocolError,
     entry,
     framed,
+    nobody_emulates,
     read_head,
     sendable,
 )
@@ -41,6 +42,8 @@ ALL = FROM_CLIENT | FROM_SERVER
         ("u", (3, 5, "spoilt"), None),
         ("s", (7, False), b"why"),
         ("e", (True, "over"), None),
+        ("m", ("piece", 3, 5, 0, 2**53), b"part"),
+        ("m", ("go", 3, 5, 7, 0), None),
     ],
 )
 def test_entries_come_back(letter: str, values: tuple[Any, ...], body: bytes | None) -> None:
@@ -91,6 +94,21 @@ def raw(data: bytes) -> bytes:
         *((head("u", 1, 1, "why", size), FROM_CLIENT, "u: a body of") for size in (0, 5, "x")),
         *((head("r", 1, 1, SPENT, None, size), FROM_CLIENT, "a body of") for size in (-1, 1.0, True, 2**60)),
         (head("s", 1, True, None), FROM_CLIENT, "a body of None bytes"),
+        *(
+            (head("m", "piece", *numbers, None), FROM_CLIENT, rf"m\[{place}\]")
+            for place, numbers in (
+                (1, (-1, 0, 0, 0)),
+                (2, (0, 2**31, 0, 0)),
+                (3, (0, 0, -1, 0)),
+                (4, (0, 0, 0, 2**53 + 1)),
+                (4, (0, 0, 0, 1.5)),
+                (3, (0, 0, True, 0)),
+            )
+        ),
+        (head("m", 7, 0, 0, 0, 0, None), FROM_SERVER, r"m\[0\]: 7"),
+        (head("m", "\n", 0, 0, 0, 0, None), FROM_SERVER, r"m\[0\]"),
+        (head("m", "piece", 0, 0, 0, None), FROM_CLIENT, "4 values, not 5"),
+        (head("m", "piece", 0, 0, 0, 0, -1), FROM_CLIENT, "m: a body of -1"),
         (head("k", None, rest=b"x"), FROM_CLIENT, "a body of None bytes"),
         (head("r", 1, 1, SPENT, None, None, rest=b"x"), FROM_CLIENT, "a body of None bytes"),
         *(
@@ -123,3 +141,9 @@ def test_a_frame_that_is_too_long_is_not_sent() -> None:
     assert framed(header, None, Limits()) == (None, None)
     with pytest.raises(ValueError, match=r"the limit is 100; raise HttpLimits\.frame"):
         framed(header, PublicBatch(np.arange(30)), Limits(frame_bytes=100))
+
+
+def test_what_is_said_of_an_emulation_is_refused_where_there_is_none() -> None:
+    found, _, _ = read_head(b"".join(entry("m", "piece", 0, 0, 0, 0)), ALL)
+    with pytest.raises(ProtocolError, match=r"'piece' is said of an emulation, and there is none"):
+        nobody_emulates(found)

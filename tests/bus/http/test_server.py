@@ -147,3 +147,50 @@ async def test_a_proxy_counts_the_bytes_of_the_modelled_overhead(world: Any, cou
     modelled = sum(model.stream_bytes(size, "up" if up else "down") for size, up in rows)
     await asyncio.sleep(0.1)  # until all confirmations have come
     assert proxy.up + proxy.down - before == pytest.approx(modelled, rel=0.01)
+
+
+async def test_both_sides_are_told_of_an_emulation(world: Any) -> None:
+    said: list[tuple[Any, bytes | None]] = []
+
+    def note(found: Any) -> None:
+        said.append((found.values, None if found.body is None else bytes(found.body)))
+
+    one, other = await world.join("0-4"), await world.join("5-9")
+    world.server.heard = one.heard = other.heard = note
+    await world.within(world.server.wait_for_clients(range(10)))
+    world.server.tell("piece", 7, 3, 0, 2**40, body=(b"some", b" bytes"))
+    await world.until(lambda: len(said) == 1)
+    other.tell("had", 7, 3, 1, 0)
+    await world.until(lambda: len(said) == 2)
+    one.tell("reply", 4, 0, 5, 6, body=(bytes(100_000),))
+    await world.until(lambda: len(said) == 3)
+    assert said == [
+        (("piece", 7, 3, 0, 2**40), b"some bytes"),
+        (("had", 7, 3, 1, 0), None),
+        (("reply", 4, 0, 5, 6), bytes(100_000)),
+    ]
+    assert len(world.ledger) == 0
+    assert world.trace.kept == []
+
+
+async def test_nobody_is_told_where_nobody_is(world: Any) -> None:
+    world.server.tell("go", 3, 0, 0, 0)
+    client = world.client("0-4")
+    client.tell("had", 3, 0, 0, 0)  # before it has joined
+    await world.within(client.connect())
+    await asyncio.sleep(10)
+    assert not world.server.rejected
+
+
+async def test_a_process_that_leaves_is_a_loss_of_its_clients(world: Any) -> None:
+    one, _ = await world.join("0-4"), await world.join("5-9")
+    await world.within(world.server.wait_for_clients(range(10)))
+    losing = asyncio.ensure_future(world.server.wait_for_loss([2, 3, 8]))
+    others = asyncio.ensure_future(world.server.wait_for_loss([7, 8]))
+    await asyncio.sleep(10)
+    assert not losing.done()
+    await one.close(1.0)
+    assert await world.within(losing) == 2
+    await asyncio.sleep(10)
+    assert not others.done()
+    others.cancel()
