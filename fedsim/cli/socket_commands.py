@@ -49,7 +49,8 @@ def serve(**values: Any) -> None:
 
     Clients are hosted by processes that 'fedsim join' starts, on this machine or others. The run begins when
     all clients that can take part have joined, and writes the same folder as 'fedsim run'. Speeds, links and
-    availability of the scenario's devices are not used: machines have their own.
+    availability of the scenario's devices are not used, as machines have their own, unless --emulate holds
+    clients to them.
     """
     late("cli.sockets:serve")(**values)
 
