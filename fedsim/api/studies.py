@@ -15,11 +15,12 @@ from fedsim.api.interruptible_thread import call
 from fedsim.api.progress import Progress, each_round_listener, study_listener
 from fedsim.api.results import Comparison, Result, Temporary
 from fedsim.api.runs import place_of, plain_torch
-from fedsim.errors import UserError
+from fedsim.errors import OutputError, UserError
 from fedsim.page.live_session import study_on
 from fedsim.page.write_report import write_report
 from fedsim.quoting import quoted
 from fedsim.ranges import Processes, ends
+from fedsim.report import validation
 from fedsim.report.places import COMPARISON, RUNS, kind_of
 from fedsim.report.read_results import read_object
 from fedsim.report.saved_models import EndModels
@@ -295,5 +296,9 @@ def open(folder: str | Path) -> Result | Comparison | StudyResult:  # noqa: A001
         return Result(place)
     if kind == "study":
         return StudyResult(read_folder(place), place)
+    if kind == "validation":
+        raise OutputError(
+            f"{folder} is a validation: open one of its runs, such as {place / validation.runs(place)[0]}"
+        )
     runs = read_object(place / COMPARISON, ("runs",))["runs"]
     return Comparison(place, [Result(place / run["folder"]) for run in runs])

@@ -20,6 +20,7 @@ from fedsim.report.number_format import duration, several, size
 from fedsim.report.run_difference import run_difference
 from fedsim.report.run_energy import energy_table, run_energy
 from fedsim.report.shown_clients import MAX_CLIENTS
+from fedsim.report.summary import read_summary
 from fedsim.report.tracking import run_folders
 from fedsim.report.tracking import track as track_run
 from fedsim.scenario import build, load_scenario
@@ -75,7 +76,8 @@ def calibrate(folder: Path, by: str, out: Path | None, force: bool) -> None:
     found = find_devices(folder, by)
     table(calibration_table(found))
     if out is not None:
-        write_file(out, fleet_csv(found, server_latency_s(folder), is_population=by == "label").encode())
+        num_clients = read_summary(folder)["clients"] if by == "client" else None
+        write_file(out, fleet_csv(found, server_latency_s(folder), num_clients).encode())
         note_fleet(out)
 
 

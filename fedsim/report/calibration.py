@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedsim.errors import OutputError
+from fedsim.network.overhead import CHUNK_BYTES
 from fedsim.params import Array
 from fedsim.report.cost_breakdown import Columns
 from fedsim.report.number_format import NOTHING, duration
@@ -27,11 +28,14 @@ from fedsim.report.summary import read_summary
 from fedsim.report.text_table import TextTable
 from fedsim.units import format_quantity, parse
 
+MIN_POINTS = 4
+"""Dispatches of which two numbers are found; of fewer, the sums alone."""
 APART = 1.5
 """Sizes are told apart whose largest is so many times the smallest."""
 OUTLIER = 4.0
 """Times are left out whose error is so many times the median error: another transfer was on the same link."""
 _PARTS = ("download", "upload", "compute")
+_NUMBERS = ("num_", ""), ("size_", ""), ("", "_s")
 _NEEDED = ("client", "dispatch", "round", "outcome", "label", *(f"{part}_s" for part in (*_PARTS, "waiting")))
 
 
@@ -53,7 +57,7 @@ class LineFit:
 
     def seconds(self, counts: Array, sizes: Array) -> Array:
         """Return how long transfers or jobs take, given how many they are and their sizes in all."""
-        seconds: Array = counts * self.fixed_s + sizes / self.per_second
+        seconds: Array = (sizes > 0) * (counts * self.fixed_s + sizes / self.per_second)
         return seconds
 
 
@@ -92,9 +96,14 @@ def fit_line(counts: Array, sizes: Array, seconds: Array) -> LineFit:
         counts: Transfers or jobs of each dispatch, ``[n]``.
         sizes: Bits or operations of each, ``[n]``.
         seconds: How long they took, ``[n]``.
+
+    Returns:
+        The fit; of no dispatches, one whose rate is infinite.
     """
+    if not len(sizes):
+        return LineFit(0.0, np.inf, False, 0.0)
     each = sizes / counts
-    is_apart = bool(each.max() >= APART * each.min())
+    is_apart = len(sizes) >= MIN_POINTS and bool(each.max() >= APART * each.min())
     kept = np.ones(len(sizes), bool)
     for _ in range(2):
         of = np.stack([counts, sizes], 1)[kept] / seconds[kept, None]
@@ -137,7 +146,7 @@ def calibrate(folder: Path, by: str = "label") -> list[DeviceFit]:
     chosen = rows["label"] if by == "label" else rows["client"]
     is_fitted = np.isin(rows["round"], rounds[::2])
     found = []
-    for name in dict.fromkeys(chosen.tolist()):
+    for name in dict.fromkeys(clients[by].tolist()):
         of, of_clients = chosen == name, clients[by] == name
         before = {key: column[of & is_fitted] for key, column in rows.items()}
         after = {key: column[of & ~is_fitted] for key, column in rows.items()}
@@ -149,12 +158,14 @@ def calibrate(folder: Path, by: str = "label") -> list[DeviceFit]:
 
 
 def _device(name: str, before: Columns, after: Columns, memory_bytes: Array) -> DeviceFit:
-    down, up, jobs = (
-        fit_line(before[f"num_{part}"], before[f"size_{part}"], before[f"{part}_s"]) for part in _PARTS
-    )
-    fits = dict(zip(_PARTS, (down, up, jobs), strict=True))
+    fits = dict[str, LineFit]()
+    for part in _PARTS:
+        known = before[f"size_{part}"] > 0
+        fits[part] = fit_line(*(before[f"{what}{part}{unit}"][known] for what, unit in _NUMBERS))
     each = [fit.seconds(after[f"num_{part}"], after[f"size_{part}"]) for part, fit in fits.items()]
-    errors: Array = np.sum([after[f"{part}_s"] for part in _PARTS], axis=0) / np.sum(each, axis=0) - 1
+    real = [after[f"{part}_s"] * (after[f"size_{part}"] > 0) for part in _PARTS]
+    errors: Array = np.sum(real, axis=0) / np.sum(each, axis=0) - 1
+    down, up, jobs = fits.values()
     return DeviceFit(name, len(memory_bytes), down, up, jobs, errors, float(np.median(memory_bytes)))
 
 
@@ -181,18 +192,24 @@ def _work(folder: Path) -> Mapping[str, Counter[tuple[int, int]]]:
 def _rows(folder: Path, work: Mapping[str, Counter[tuple[int, int]]]) -> Columns:
     """Return the dispatches with a reply that have frames and jobs, with their times and sizes."""
     columns = dict(read_columns(folder / "dispatches.parquet", _NEEDED))
-    if read_summary(folder).get("emulation") is not None:  # the host's own time belongs to that of its jobs
+    is_emulated = read_summary(folder).get("emulation") is not None
+    if is_emulated:  # the host's own time belongs to that of its jobs
         columns["compute_s"] = columns["compute_s"] + columns["waiting_s"]
     keys = list(zip(columns["client"].tolist(), columns["dispatch"].tolist(), strict=True))
     for name, counts in work.items():
         columns[name] = np.array([counts[key] for key in keys], float)
+    if not is_emulated:  # the server's clock sees an upload from the end of its first message on
+        columns["size_upload"] = np.maximum(columns["size_upload"] - 8 * CHUNK_BYTES, 0)
     whole = np.isin(columns["outcome"].astype(str), ("merged", "rejected"))
     for part in _PARTS:
-        whole &= (columns[f"size_{part}"] > 0) & (columns[f"{part}_s"] > 0)
+        is_timed = columns[f"{part}_s"] > 0
+        columns[f"size_{part}"] = columns[f"size_{part}"] * is_timed
+        if part != "upload":
+            whole &= is_timed & (columns[f"size_{part}"] > 0)
     if not whole.any():
         raise OutputError(
-            f"{folder} has no dispatch with a download, a job and an upload whose times are known: give a "
-            "run whose clients are sent something, work and reply"
+            f"{folder} has no dispatch with a download and a job whose times are known: give a run whose "
+            "clients are sent something, work and reply"
         )
     return {name: column[whole] for name, column in columns.items()}
 
@@ -209,6 +226,9 @@ def table(found: Sequence[DeviceFit]) -> TextTable:
     def part(fit: LineFit) -> str:
         return duration(fit.fixed_s) if fit.is_apart else NOTHING
 
+    def rate(fit: LineFit) -> str:
+        return format_quantity(fit.per_second, "bit rate") if np.isfinite(fit.per_second) else NOTHING
+
     notes = [
         "error: of the predicted time of dispatches in rounds that were not used, median and 95th percentile"
     ]
@@ -222,8 +242,8 @@ def table(found: Sequence[DeviceFit]) -> TextTable:
         "clients": lambda one: str(one.num_clients),
         "speed": lambda one: format_quantity(one.jobs.per_second, "compute"),
         "overhead\nof a job": lambda one: part(one.jobs),
-        "down": lambda one: format_quantity(one.down.per_second, "bit rate"),
-        "up": lambda one: format_quantity(one.up.per_second, "bit rate"),
+        "down": lambda one: rate(one.down),
+        "up": lambda one: rate(one.up),
         "latency\ndown": lambda one: part(one.down),
         "latency\nup": lambda one: part(one.up),
         "variation": lambda one: f"{one.jobs.sigma:.3f}",
@@ -233,18 +253,26 @@ def table(found: Sequence[DeviceFit]) -> TextTable:
     return TextTable.of(found, columns, title="devices and links", notes=notes)
 
 
-def fleet_csv(found: Sequence[DeviceFit], door_s: float, is_population: bool) -> str:
+def fleet_csv(found: Sequence[DeviceFit], door_s: float, num_clients: int | None = None) -> str:
     """Return a fleet file (:mod:`fedsim.fleet.device_table`).
 
     Args:
         found: The devices.
         door_s: The latency at the server's door, which is taken off, s.
-        is_population: Whether devices are drawn from the rows; else each row is one device.
+        num_clients: Each row is one device, and there have to be so many; None: devices are drawn from rows.
     """
+    if num_clients is not None and len(found) < num_clients:
+        raise OutputError(
+            f"{num_clients - len(found)} of {num_clients} clients have too few replies, and a fleet file by "
+            "client has a row for each: give a longer run, or leave out --by client"
+        )
+    is_population = num_clients is None
     shared, quantities = "share," * is_population, "speed_gflops,memory_gb,up_mbps,down_mbps"
     lines = [f"label,{shared}{quantities},latency_ms,overhead_s,variation"]
     for one in found:
-        values = [one.jobs.per_second / 1e9, one.memory_bytes / 1e9, one.up.per_second / 1e6]
+        # Of an uplink that nobody could time, the other direction is the best guess.
+        up_bps = one.up.per_second if np.isfinite(one.up.per_second) else one.down.per_second
+        values = [one.jobs.per_second / 1e9, one.memory_bytes / 1e9, up_bps / 1e6]
         values += [one.down.per_second / 1e6, 1e3 * max(0.0, one.latency_s - door_s), one.jobs.fixed_s]
         label = f'"{one.name}"' if "," in one.name else one.name
         shares = [str(one.num_clients)] if is_population else []

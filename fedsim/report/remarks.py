@@ -2,7 +2,7 @@
 
 Availability that hardly matters, leases that were waited for, work that did not fit its deadline.
 
-It concerns runs in virtual time only: over sockets time is real, and availability is ignored.
+It concerns runs in virtual time and emulations: in plain runs over sockets availability is ignored.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from fedsim.network.fault_settings import FATAL
 from fedsim.report.number_format import duration, several
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.result import RunResult
+from fedsim.runtime.sockets.emulate import LATE
 
 MIN_COVERED = 0.1
 """Share of the time over which availability changes that a run should cover."""
@@ -45,6 +46,12 @@ def remarks(parts: Parts, result: RunResult, simulated_s: float | None = None) -
         for name, scale_s in parts.fleet.time_scales
         if covered_s < MIN_COVERED * scale_s
     ]
+    if (host := result.emulation) is not None and host["num_late"]:
+        notes.append(
+            f"this machine was late with {host['num_late']:g} of {host['num_dispatches']:g} dispatches, by "
+            f"more than {100 * LATE:g} % of their time, with the worst by {100 * host['worst']:.0f} %: give a "
+            "smaller --speed-up, or end other programs"
+        )
     if result.num_saturated:
         notes.append(
             f"{several(result.num_saturated, 'value')} beyond the range of a codec became its largest "

@@ -123,7 +123,7 @@ class Validation:
         if self.emulation is None or not self.is_late:
             return None
         emulation = self.emulation
-        slower = emulation["speed_up"] * max(0.1, min(0.5, MAX_LATE / emulation["worst"]))
+        slower = emulation["speed_up"] * min(0.5, MAX_LATE / emulation["worst"])
         count, worst = emulation["num_dispatches"], _percent(emulation["worst"])
         return (
             f"{self.algorithm}: the host was late with {emulation['num_late']:g} of {count:g} dispatches, "
@@ -250,12 +250,11 @@ def runs(folder: Path) -> list[str]:
 def sentence(validations: Sequence[Validation]) -> str:
     """Return the answer in a sentence."""
     verdicts = Counter(one.verdict() for one in validations)
-    counted = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
+    counted = f"{verdicts['agrees']} of {number_format.several(len(validations), 'prediction')} agreed"
+    if unknown := verdicts["no verdict"]:
+        counted += f", and of {unknown} nothing can be said"
     worst = max(validations, key=lambda one: abs(one.error))
-    return (
-        f"Of {number_format.several(len(validations), 'prediction')}: {counted}. The largest error of a "
-        f"run's time is {_signed(worst.error)} ({worst.algorithm})."
-    )
+    return f"{counted}. The largest error of a run's time is {_signed(worst.error)} ({worst.algorithm})."
 
 
 def remarks(validations: Sequence[Validation]) -> Iterator[str]:

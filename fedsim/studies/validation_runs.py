@@ -13,13 +13,15 @@ from fedsim.report.atomic_folder import check_folders
 from fedsim.report.places import RUNS, first_fit, run_name
 from fedsim.report.provenance import Bus
 from fedsim.report.record_run import Perform, record
+from fedsim.report.run_text import PASSED, SIMULATED
 from fedsim.report.validation import Validation
 from fedsim.runtime.records.result import RoundRow
 from fedsim.runtime.run import run
 from fedsim.scenario import Plan, Scenario
 
-Watching = Callable[[str, int | None], AbstractContextManager[Callable[[RoundRow], None]]]
-"""Given what is done and its number of rounds, yields what is told of each round."""
+Watching = Callable[..., AbstractContextManager[Callable[[RoundRow], None]]]
+"""Given what is done, its number of rounds and what is said of its time (``passed``), yields what is told of
+each round."""
 
 
 def validation_place(scenario: Scenario) -> Path:
@@ -67,7 +69,8 @@ def validate(
         plan = server.plan
         ways: list[tuple[str, Perform, Bus]] = [(pair[0], run, "memory"), (pair[1], server, "http")]
         for name, perform, bus in ways:
-            with watching(name, plan.parts.rounds) as watch:
+            passed = SIMULATED if bus == "memory" else PASSED
+            with watching(name, plan.parts.rounds, passed=passed) as watch:
                 record(
                     *(plan, folder / name),
                     watch=watch,

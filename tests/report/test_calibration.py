@@ -119,7 +119,7 @@ def test_devices_that_nobody_has_told_are_found(tmp_path: Path) -> None:
 def test_a_fleet_file_has_what_was_found_without_the_servers_door(tmp_path: Path) -> None:
     folder = measured(tmp_path / "run")
     file = tmp_path / "fleet.csv"
-    file.write_text(fleet_csv(calibrate(folder), server_latency_s(folder), is_population=True), "utf-8")
+    file.write_text(fleet_csv(calibrate(folder), server_latency_s(folder)), "utf-8")
     columns = read_table(str(file)).columns
     np.testing.assert_allclose(sorted(columns["speed"]), [1e6, 4e6], rtol=0.01)
     np.testing.assert_allclose(sorted(columns["latency"]), [0.015, 0.04], rtol=0.02)
@@ -129,8 +129,12 @@ def test_a_fleet_file_has_what_was_found_without_the_servers_door(tmp_path: Path
 
 def test_by_client_there_is_a_row_for_each(tmp_path: Path) -> None:
     found = calibrate(measured(tmp_path / "run"), "client")
-    assert sorted(one.name for one in found) == ["0", "1", "2", "3"]
-    assert fleet_csv(found, 0.0, is_population=False).splitlines()[0].startswith("label,speed_gflops")
+    assert [one.name for one in found] == ["0", "1", "2", "3"]
+    lines = fleet_csv(found, 0.0, 4).splitlines()
+    assert lines[0].startswith("label,speed_gflops")
+    assert [line.partition(",")[0] for line in lines[1:]] == ["0", "1", "2", "3"]
+    with pytest.raises(OutputError, match="1 of 4 clients have too few replies"):
+        fleet_csv(found[1:], 0.0, 4)
 
 
 def test_frames_of_one_length_tell_sums_alone(tmp_path: Path) -> None:
@@ -143,7 +147,7 @@ def test_frames_of_one_length_tell_sums_alone(tmp_path: Path) -> None:
     ("changes", "problem"),
     [
         ({"run": {"name": "probes", "rounds": 1}}, "replies of 1 round, and one half of the rounds predicts"),
-        ({"algorithm": {"name": "local"}}, "no dispatch with a download, a job and an upload"),
+        ({"algorithm": {"name": "local"}}, "no dispatch with a download and a job"),
     ],
 )
 def test_what_says_too_little_is_refused(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
