@@ -49,8 +49,8 @@ def remarks(parts: Parts, result: RunResult, simulated_s: float | None = None) -
     if (host := result.emulation) is not None and host["num_late"]:
         notes.append(
             f"this machine was late with {host['num_late']:g} of {host['num_dispatches']:g} dispatches, by "
-            f"more than {100 * LATE:g} % of their time, with the worst by {100 * host['worst']:.0f} %: give a "
-            "smaller --speed-up, or end other programs"
+            f"more than {100 * LATE:g} % of their time, with the worst by {100 * host['worst']:.0f} %: give "
+            "a smaller --speed-up, or end other programs"
         )
     if result.num_saturated:
         notes.append(

@@ -47,7 +47,8 @@ class Validation:
         algorithm: What was run.
         predicted_s: The predicted time of all rounds, s.
         real_s: Their time over sockets, s; in emulated time, if that runs faster or slower.
-        round_errors: Of the duration of each round, ``[rounds]``.
+        round_errors: Of the duration of each round, ``[rounds]``; under a pacing that is not synchronous, in
+            which rounds are no more than counts of replies, of the instant at which each has ended.
         clients: Who has replied, ``[dispatches]``.
         arrivals: When each reply arrived, s: predicted and real, ``[2, dispatches]``.
         phases: Time in each phase, summed over these dispatches, s: predicted and real.
@@ -147,16 +148,18 @@ def compare(predicted: Path, real: Path) -> Validation:
         for one, places in zip(dispatches, zip(*matched, strict=True), strict=True)
     )
     arrivals = np.stack([_arrived_s(first), _arrived_s(second)])
-    lasted = [one["ended_at_s"] - one["began_at_s"] for one in rounds]
-    num_rounds = min(map(len, lasted))
-    with_time = lasted[0][:num_rounds] > 0
     pacing = read_scenario(predicted)["participation"]["pacing"]["name"]
+    is_synchronous = pacing == "synchronous"
+    lasted = [one["ended_at_s"] - one["began_at_s"] * is_synchronous for one in rounds]
+    num_rounds = min(map(len, lasted))
+    before, after = (its[:num_rounds] for its in lasted)
+    has_time = before > 0
     lost = any(one["drops"] or one["rejected"] for one in summaries)
     return Validation(
         summaries[0]["algorithm"],
         float(rounds[0]["ended_at_s"][-1]),
         float(rounds[1]["ended_at_s"][-1]),
-        _errors(lasted[0][:num_rounds][with_time], lasted[1][:num_rounds][with_time]),
+        _errors(before[has_time], after[has_time]),
         first["client"],
         arrivals,
         {phase: (float(first[f"{phase}_s"].sum()), float(second[f"{phase}_s"].sum())) for phase in PHASES},
@@ -165,7 +168,7 @@ def compare(predicted: Path, real: Path) -> Validation:
         num_unmatched,
         (_sent(summaries[0]), _sent(summaries[1])),
         summaries[0]["model_hash"] == summaries[1]["model_hash"],
-        pacing == "synchronous" and not lost,
+        is_synchronous and not lost,
         summaries[1].get("emulation"),
     )
 
