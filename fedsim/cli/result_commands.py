@@ -110,11 +110,12 @@ def calibrate(
     if host:
         if by is not None:
             raise UserError("--by is for runs: leave it out, or leave out --host")
-        late("cli.results:calibrate_host")(place, rate_bps, latency_s, **values)
+        link = {"rate_bps": rate_bps, "latency_s": latency_s}
+        late("cli.results:calibrate_host")(scenario_file=place, **link, **values)
     elif rate_bps is not None or latency_s is not None:
         raise UserError("--rate and --latency are for --host: leave them out, or give --host and a scenario")
     else:
-        late("cli.results:calibrate")(place, by or "label", **values)
+        late("cli.results:calibrate")(folder=place, by=by or "label", **values)
 
 
 @click.command()

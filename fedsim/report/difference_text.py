@@ -242,6 +242,9 @@ _WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
         f"{record['dispatch']}"
     ),
     "stop": lambda record: f"a budget ends the rounds: {record['budget']}",
+    "worked": lambda record: (
+        f"client {record['client']} did {several(record['jobs'], 'job')} for dispatch {record['dispatch']}"
+    ),
     "spent": lambda record: (
         f"{_whose(record)} took {instant(record['download_ns'])} to download, "
         f"{instant(record['compute_ns'])} to compute, {instant(record['upload_ns'])} to upload"

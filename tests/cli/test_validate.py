@@ -100,7 +100,7 @@ def test_a_validation_leaves_its_runs_and_a_report(call: Call, here: Path, again
             assert (folder / name / "summary.json").exists()
     assert left(folder) == ["emulated", "report.html", "simulated", "validation.json"]
     said = " ".join(result.stdout.split())
-    assert "Of 2 predictions: 2 agrees. The largest error of a run's time is +0.00 %" in said
+    assert "2 of 2 predictions agreed. The largest error of a run's time is +0.00 %" in said
     assert (folder / "report.html").read_text().count("Error of each round")
     # Another one finds another place.
     assert call("validate", "tiny.toml", "--quiet", "--processes", "3", "--seed", "5").exit_code == 0
@@ -119,7 +119,7 @@ def test_a_prediction_that_disagrees_is_a_status_and_is_said(
     assert result.exit_code == 1, result.output
     assert again.made == [(2, None)]
     assert "note: fedavg: bytes: 100 predicted, 99 sent" in " ".join(result.stderr.split())
-    assert "1 disagrees" in result.stdout
+    assert "0 of 1 prediction agreed" in result.stdout
     assert left(here / "there") == ["real", "report.html", "simulated", "validation.json"]
 
 

@@ -90,8 +90,9 @@ def device(name: str, **values: str) -> dict[str, Any]:
 def measured(folder: Path, **changes: Any) -> Path:
     """Return the folder of a run that passes for a real one, whose times are those of its devices."""
     fedsim.run(scenario(**changes), out=folder)
-    file = folder / "run.json"
-    file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | {"bus": "http"}), "utf-8")
+    for name, values in (("run.json", {"bus": "http"}), ("summary.json", {"emulation": {}})):
+        file = folder / name
+        file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | values), "utf-8")
     return folder
 
 
@@ -135,6 +136,26 @@ def test_by_client_there_is_a_row_for_each(tmp_path: Path) -> None:
     assert [line.partition(",")[0] for line in lines[1:]] == ["0", "1", "2", "3"]
     with pytest.raises(OutputError, match="1 of 4 clients have too few replies"):
         fleet_csv(found[1:], 0.0, 4)
+
+
+def test_of_plain_uploads_the_first_message_has_no_time(tmp_path: Path) -> None:
+    folder = measured(tmp_path / "run")
+    file = folder / "summary.json"
+    file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | {"emulation": None}), "utf-8")
+    old, _ = calibrate(folder)
+    # Of three lengths the longest alone is more than a message, and here its whole time counts.
+    assert not old.up.is_apart
+    seconds = 0.042 + 8 * (1_000_000 + 300) / 6e6
+    assert old.up.per_second == pytest.approx(8 * (1_000_000 + 300 - 262_144) / seconds, rel=0.02)
+    short = {"frame_bytes": [1000, 2000, 4000], "steps": [1, 4, 16]}
+    folder = measured(tmp_path / "short", algorithm=scenario()["algorithm"] | {"params": short})
+    file = folder / "summary.json"
+    file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | {"emulation": None}), "utf-8")
+    (row, _) = table(found := calibrate(folder)).rows
+    assert row[5] == "-"
+    assert (
+        fleet_csv(found, 0.0).splitlines()[1].split(",")[4:6] == [f"{found[0].down.per_second / 1e6:.6g}"] * 2
+    )
 
 
 def test_frames_of_one_length_tell_sums_alone(tmp_path: Path) -> None:

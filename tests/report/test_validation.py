@@ -239,7 +239,7 @@ def test_what_agrees(changes: Mapping[str, Any], verdict: str, said: list[str] |
 
 
 @pytest.mark.parametrize(
-    ("worst", "speed_up", "advised"), [(0.1, 1.0, "0.5"), (0.2, 4.0, "1"), (3.0, 1.0, "0.1"), (0.06, 8, "4")]
+    ("worst", "speed_up", "advised"), [(0.1, 1.0, "0.5"), (0.2, 4.0, "1"), (3.0, 1.0, "0.02"), (0.06, 8, "4")]
 )
 def test_where_the_host_was_late_a_slower_pace_is_advised(
     worst: float, speed_up: float, advised: str
@@ -260,7 +260,7 @@ def test_the_answer_is_a_sentence_and_tables() -> None:
         made(algorithm="slow", emulation={**HOST, "num_late": 9}),
     ]
     said = validation.sentence(all_of_them)
-    assert said.startswith("Of 3 predictions: 1 agrees, 1 disagrees, 1 no verdict.")
+    assert said.startswith("1 of 3 predictions agreed, and of 1 nothing can be said.")
     assert said.endswith("The largest error of a run's time is +20.00 % (fedmd).")
     answer, phases = validation.tables(all_of_them)
     rows = [dict(zip(answer.headings, row, strict=True)) for row in answer.rows]
