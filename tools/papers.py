@@ -166,8 +166,8 @@ def _problem(answers: Answers, name: str, folder: Path) -> str | None:
     file = STUDIES / f"{name}.toml"
     if not file.is_file():
         return f"there is no {file}"
-    # A run that has diverged is a result too: its accuracy counts as it was measured. A trial that has failed,
-    # such as one with a rate that the algorithm refuses, was not chosen.
+    # A run that has diverged is a result too: its accuracy counts as it was measured. A trial that has
+    # failed, such as one with a rate that the algorithm refuses, was not chosen.
     failed = {
         run: why for run, why in answers.failed.items() if why != NOT_FINITE and run not in _trials(name)
     }

@@ -73,7 +73,7 @@ def calibrate(folder: Path, by: str, out: Path | None, force: bool) -> None:
     """Print what a run says of devices and links, and write a fleet file."""
     if out is not None:
         check_files([out], force=force)
-    found = find_devices(folder, by)
+    found = find_devices(folder, by, note)
     table(calibration_table(found))
     if out is not None:
         num_clients = read_summary(folder)["clients"] if by == "client" else None

@@ -270,9 +270,11 @@ class RunningRequest:
         "_since_ns",
         "_slowdowns",
         "_timer",
+        "due_ns",
     )
 
     _timer: asyncio.TimerHandle | None  # of the end of the next job; None while the client is away
+    due_ns: int  # when the job at hand ends, as far as is known
 
     def __init__(
         self, engine: Engine, request: JobRequest, ended: Ended, results: Sequence[Any] | None
@@ -343,6 +345,7 @@ class RunningRequest:
             due_ns = since_ns + end_ns - int(self._done)
         else:
             due_ns = slowdowns.end_ns(self._request.client, since_ns, end_ns - self._done)
+        self.due_ns = due_ns
         self._timer = loop.call_at_ns(due_ns, self._end, event_class=EventClass.JOIN)
 
     def _count_work(self) -> None:

@@ -95,6 +95,7 @@ def host_speeds(parts: Parts) -> list[HostSpeed]:
 
                 seconds = [_shortest_s(partial(_done, job, steps)) for steps in STEPS]
                 step_s, overhead_s = np.polyfit(STEPS, seconds, 1)
+                step_s = step_s if step_s > 0 else seconds[-1] / STEPS[-1]  # on a machine with other work
                 step_flops = jobs[-1] / STEPS[-1]
                 net = parts.architectures[label].plugin.build(parts.data.task)
                 layers = list(_layers(label, net, torch.as_tensor(samples.x), batch_size))
@@ -189,7 +190,8 @@ def _layers(label: str, net: nn.Module, x: Tensor, batch_size: int) -> Iterator[
     met = dict[str, list[tuple[nn.Module, Tensor]]]()
 
     def meet(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        met.setdefault(type(module).__name__, []).append((module, inputs[0].detach()))
+        if len(inputs) == 1:
+            met.setdefault(type(module).__name__, []).append((module, inputs[0].detach()))
 
     for module in net.modules():
         if any(parameter.ndim >= 2 for parameter in module.parameters(recurse=False)):

@@ -8,9 +8,11 @@ parts of a line apart: then the whole time counts as that of the rate or speed, 
 
 from __future__ import annotations
 
+import csv
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,12 @@ import numpy as np
 from fedsim.errors import OutputError
 from fedsim.network.overhead import CHUNK_BYTES
 from fedsim.params import Array
+from fedsim.quoting import MAX_SHOWN, shortened
 from fedsim.report.cost_breakdown import Columns
 from fedsim.report.number_format import NOTHING, duration
 from fedsim.report.read_parquet import read_columns
 from fedsim.report.read_results import read_provenance, read_scenario
-from fedsim.report.run_trace import replay
+from fedsim.report.run_trace import check_is_run, replay
 from fedsim.report.summary import read_summary
 from fedsim.report.text_table import TextTable
 from fedsim.units import format_quantity, parse
@@ -110,10 +113,10 @@ def fit_line(counts: Array, sizes: Array, seconds: Array) -> LineFit:
         if is_apart:
             scale = of.mean(axis=0)
             solved, *_ = np.linalg.lstsq(of / scale, np.ones(len(of)), rcond=None)
-            fixed_s, per_unit = np.maximum(solved / scale, 0.0)
+            fixed_s, per_unit = solved / scale
         else:
             fixed_s, per_unit = 0.0, 0.0
-        if not is_apart or per_unit == 0:
+        if not is_apart or min(fixed_s, per_unit) <= 0:  # no fixed time can be seen
             per_unit, fixed_s = float(np.median(seconds[kept] / sizes[kept])), 0.0
         fitted = counts * fixed_s + sizes * per_unit
         errors = np.abs(seconds / fitted - 1)
@@ -122,13 +125,17 @@ def fit_line(counts: Array, sizes: Array, seconds: Array) -> LineFit:
     return LineFit(float(fixed_s), 1 / float(per_unit), is_apart, sigma)
 
 
-def calibrate(folder: Path, by: str = "label") -> list[DeviceFit]:
+def calibrate(
+    folder: Path, by: str = "label", tell: Callable[[str], object] = lambda line: None
+) -> list[DeviceFit]:
     """Return what the run of a folder says of its devices and links; an OutputError if it cannot say it.
 
     Args:
         folder: Of a run over sockets.
         by: ``label`` or ``client``.
+        tell: Told which devices are left out, since they have too few replies.
     """
+    check_is_run(folder)
     if read_provenance(folder)["bus"] == "memory":
         raise OutputError(
             f"{folder} is a simulation, whose times are those of its scenario: give the folder of a run over "
@@ -152,6 +159,9 @@ def calibrate(folder: Path, by: str = "label") -> list[DeviceFit]:
         after = {key: column[of & ~is_fitted] for key, column in rows.items()}
         if len(before["round"]) and len(after["round"]):
             found.append(_device(str(name), before, after, clients["memory_bytes"][of_clients]))
+    names = {one.name for one in found}
+    if left_out := [name for name in dict.fromkeys(map(str, clients[by].tolist())) if name not in names]:
+        tell(f"left out, since they have too few replies: {shortened(', '.join(left_out), MAX_SHOWN)}")
     if not found:
         raise OutputError(f"{folder}: no device has replies in both halves of the rounds: give a longer run")
     return found
@@ -266,15 +276,16 @@ def fleet_csv(found: Sequence[DeviceFit], door_s: float, num_clients: int | None
             f"{num_clients - len(found)} of {num_clients} clients have too few replies, and a fleet file by "
             "client has a row for each: give a longer run, or leave out --by client"
         )
-    is_population = num_clients is None
-    shared, quantities = "share," * is_population, "speed_gflops,memory_gb,up_mbps,down_mbps"
-    lines = [f"label,{shared}{quantities},latency_ms,overhead_s,variation"]
+    shared = ["share"] if num_clients is None else []
+    quantities = "speed_gflops", "memory_gb", "up_mbps", "down_mbps"
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["label", *shared, *quantities, "latency_ms", "overhead_s", "variation"])
     for one in found:
         # Of an uplink that nobody could time, the other direction is the best guess.
         up_bps = one.up.per_second if np.isfinite(one.up.per_second) else one.down.per_second
         values = [one.jobs.per_second / 1e9, one.memory_bytes / 1e9, up_bps / 1e6]
         values += [one.down.per_second / 1e6, 1e3 * max(0.0, one.latency_s - door_s), one.jobs.fixed_s]
-        label = f'"{one.name}"' if "," in one.name else one.name
-        shares = [str(one.num_clients)] if is_population else []
-        lines.append(",".join([label, *shares, *(f"{value:.6g}" for value in (*values, one.jobs.sigma))]))
-    return "\n".join(lines) + "\n"
+        shares = [one.num_clients] * len(shared)
+        writer.writerow([one.name, *shares, *(f"{value:.6g}" for value in (*values, one.jobs.sigma))])
+    return text.getvalue()

@@ -57,7 +57,9 @@ class Validation:
         num_unmatched: Dispatches with a reply in one of both runs alone.
         num_bytes: Bytes of frames, up and down: predicted and real.
         has_same_models: Whether both have ended with the same models.
-        needs_same_models: Whether they have to: rounds are synchronous, and no reply was lost.
+        needs_same_models: Whether they have to: rounds are synchronous, no reply was lost, and the same
+            clients were asked.
+        num_rounds: Predicted and real.
         emulation: What is said of the host (:class:`fedsim.runtime.sockets.emulate.Lateness`); None of a run
             without emulation.
     """
@@ -75,6 +77,7 @@ class Validation:
     num_bytes: tuple[int, int]
     has_same_models: bool
     needs_same_models: bool
+    num_rounds: tuple[int, int]
     emulation: Mapping[str, float] | None
 
     @property
@@ -104,6 +107,8 @@ class Validation:
                 found = self.round_error(quantile)
                 if found > most:
                     yield f"rounds: {name} error {_percent(found)}, at most {_percent(most)}"
+        if self.num_rounds[0] != self.num_rounds[1]:
+            yield f"rounds: {self.num_rounds[0]} predicted, {self.num_rounds[1]} real"
         if self.needs_same_models and self.num_bytes[0] != self.num_bytes[1]:
             yield f"bytes: {self.num_bytes[0]} predicted, {self.num_bytes[1]} sent"
         if self.needs_same_models and not self.has_same_models:
@@ -149,7 +154,8 @@ def compare(predicted: Path, real: Path) -> Validation:
     )
     arrivals = np.stack([_arrived_s(first), _arrived_s(second)])
     pacing = read_scenario(predicted)["participation"]["pacing"]["name"]
-    is_synchronous = pacing == "synchronous"
+    # Where others are asked than was predicted, rounds are no longer the same rounds.
+    is_synchronous = pacing == "synchronous" and not num_unmatched
     lasted = [one["ended_at_s"] - one["began_at_s"] * is_synchronous for one in rounds]
     num_rounds = min(map(len, lasted))
     before, after = (its[:num_rounds] for its in lasted)
@@ -169,15 +175,19 @@ def compare(predicted: Path, real: Path) -> Validation:
         (_sent(summaries[0]), _sent(summaries[1])),
         summaries[0]["model_hash"] == summaries[1]["model_hash"],
         is_synchronous and not lost,
+        (len(lasted[0]), len(lasted[1])),
         summaries[1].get("emulation"),
     )
 
 
 def ranking(validations: Sequence[Validation]) -> tuple[float, int]:
-    """Return Kendall's tau of algorithms by time, and how many pairs it counts: those that are apart."""
+    """Return Kendall's tau of algorithms by time, and how many pairs it counts: those that are apart.
+
+    Runs of which nothing can be said do not count.
+    """
     pairs = [
         (one, other)
-        for one, other in combinations(validations, 2)
+        for one, other in combinations([one for one in validations if not one.is_late], 2)
         if abs(one.predicted_s - other.predicted_s) > APART * min(one.predicted_s, other.predicted_s)
     ]
     agree = [(one.predicted_s < other.predicted_s) == (one.real_s < other.real_s) for one, other in pairs]
@@ -188,8 +198,8 @@ def tables(validations: Sequence[Validation]) -> list[TextTable]:
     """Return tables: how well runs were predicted, and where their time went."""
     notes = [
         f"errors of rounds: {_percent(MAX_MEDIAN)} in the median and {_percent(MAX_LATE_QUANTILE)} at the "
-        "95th percentile are allowed; tau: Kendall's, of the order in which replies arrived in rounds; late: "
-        "dispatches with which the host was late"
+        "95th percentile are allowed; tau: Kendall's, of the order in which replies arrived in rounds; "
+        "unlike replies: those of one run alone; late: dispatches with which the host was late"
     ]
     tau, num_pairs = ranking(validations)
     if num_pairs:
@@ -207,6 +217,7 @@ def tables(validations: Sequence[Validation]) -> list[TextTable]:
             "rounds\nmedian": lambda one: _percent(one.round_error(0.5)),
             "rounds\n95th": lambda one: _percent(one.round_error(0.95)),
             "tau": lambda one: f"{one.tau:.3f}",
+            "unlike\nreplies": lambda one: str(one.num_unmatched),
             "bytes": lambda one: "equal" if one.num_bytes[0] == one.num_bytes[1] else "differ",
             "models": lambda one: "equal" if one.has_same_models else "differ",
             "late": lambda one: _percent(one.late) if one.emulation else number_format.NOTHING,
@@ -214,7 +225,7 @@ def tables(validations: Sequence[Validation]) -> list[TextTable]:
         },
         title="predicted and real",
         notes=notes,
-        text_columns=frozenset({0, 7, 8, 10}),
+        text_columns=frozenset({0, 8, 9, 11}),
     )
     rows = [
         (one.algorithm, phase, *map(number_format.duration, both), number_format.duration(both[1] - both[0]))
@@ -304,10 +315,11 @@ def _tau(rounds: Array, predicted: Array, real: Array) -> float:
     """Return Kendall's tau over the pairs of one round whose predicted instants differ."""
     agree = count = 0
     for number in np.unique(rounds):
-        its = rounds == number
-        before, after = (np.sign(values[its][:, None] - values[its]) for values in (predicted, real))
-        agree += int((before * after).sum())
-        count += int(np.abs(before).sum())
+        before, after = predicted[rounds == number], real[rounds == number]
+        for place in range(len(before)):
+            signs = np.sign(before[place + 1 :] - before[place])
+            agree += int((signs * np.sign(after[place + 1 :] - after[place])).sum())
+            count += int(np.abs(signs).sum())
     return agree / count if count else 1.0
 
 

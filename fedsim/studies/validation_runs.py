@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from fedsim.errors import UserError
+from fedsim.errors import OutputError, UserError
 from fedsim.processes.server import ServerProcess
 from fedsim.report import validation
-from fedsim.report.atomic_folder import check_folders
 from fedsim.report.places import RUNS, first_fit, run_name
 from fedsim.report.provenance import Bus
 from fedsim.report.record_run import Perform, record
@@ -60,26 +60,42 @@ def validate(
             )
         name = run_name(scenario.algorithm.name, scenario.run.seed)
         pairs[scenario.algorithm.name] = f"simulated/{name}", f"{real}/{name}"
-    check_folders([folder / run for pair in pairs.values() for run in pair], force=False)
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise OutputError(f"{folder} exists already: choose another place for the validation")
     servers = [
         ServerProcess.with_children(Plan.of(scenario, scenario.run.name), processes, speed_up)
         for scenario in scenarios
     ]
-    for server, pair in zip(servers, pairs.values(), strict=True):
-        plan = server.plan
-        ways: list[tuple[str, Perform, Bus]] = [(pair[0], run, "memory"), (pair[1], server, "http")]
-        for name, perform, bus in ways:
-            passed = SIMULATED if bus == "memory" else PASSED
-            with watching(name, plan.parts.rounds, passed=passed) as watch:
-                record(
-                    *(plan, folder / name),
-                    watch=watch,
-                    perform=perform,
-                    bus=bus,
-                    tell=tell,
-                    is_kept=False,
-                    keeps_checkpoints=False,
-                    clients_stay=False,
-                )
-    validation.write(folder, pairs)
+    try:
+        for server, pair in zip(servers, pairs.values(), strict=True):
+            _do_both(server, pair, folder, watching, tell)
+        validation.write(folder, pairs)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)  # all in it was written just now, and none of it is whole
+        raise
     return validation.read(folder)
+
+
+def _do_both(
+    server: ServerProcess,
+    pair: tuple[str, str],
+    folder: Path,
+    watching: Watching,
+    tell: Callable[[str], None],
+) -> None:
+    """Simulate, and run over sockets."""
+    plan = server.plan
+    ways: list[tuple[str, Perform, Bus]] = [(pair[0], run, "memory"), (pair[1], server, "http")]
+    for name, perform, bus in ways:
+        passed = SIMULATED if bus == "memory" else PASSED
+        with watching(name, plan.parts.rounds, passed=passed) as watch:
+            record(
+                *(plan, folder / name),
+                watch=watch,
+                perform=perform,
+                bus=bus,
+                tell=tell,
+                is_kept=False,
+                keeps_checkpoints=False,
+                clients_stay=False,
+            )

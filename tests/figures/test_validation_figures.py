@@ -30,6 +30,7 @@ def validation(algorithm: str, num: int, later_s: float) -> Validation:
         num_bytes=(1, 1),
         has_same_models=True,
         needs_same_models=True,
+        num_rounds=(3, 3),
         emulation=None,
     )
 

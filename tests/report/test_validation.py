@@ -96,6 +96,7 @@ def made(**changes: Any) -> Validation:
         *({"compute": (1.0, 1.0)}, np.zeros(2), 1.0, 0, (100, 100)),
         has_same_models=True,
         needs_same_models=True,
+        num_rounds=(3, 3),
         emulation=HOST,
     )
     return replace(base, **changes)
@@ -166,8 +167,8 @@ def test_dispatches_in_one_of_both_alone_are_counted(
     short = {"run": {"name": "tiny", "rounds": 2}}
     found = compare(simulate(), emulated(simulate(**short)))
     assert (len(found.round_errors), len(found.clients), found.num_unmatched) == (2, 8, 4)
-    assert "bytes: " in ", ".join(found.disagreements())
-    assert "the models at the end are others" in list(found.disagreements())
+    assert list(found.disagreements()) == ["rounds: 3 predicted, 2 real"]
+    assert not found.needs_same_models  # others were asked
 
 
 def test_no_reply_in_common_is_an_error(simulate: Simulate, tmp_path: Path) -> None:

@@ -67,6 +67,7 @@ class ServerActor:
         keep: Called at the end of each round that is not repeated, with the number of those that have ended.
         stages: In a fork, its settings from the beginning on, and from the ends of rounds on.
         begin_stage: Goes over to settings of a stage; returns those that have changed.
+        make_hooks: Makes what calls the algorithm's hooks.
         meter: What knows the batteries of clients, and what they spend; None where nothing depends on it.
         cohorts: Drives cohorts without the loop, where that is possible.
         edges: Aggregators between the server and clients; None where there are none.
@@ -92,6 +93,7 @@ class ServerActor:
     stages: Stages = field(default_factory=dict)
     begin_stage: Callable[[Settings], Settings] = dict
     meter: Meter | None = None
+    make_hooks: Callable[..., LiveHooks] = LiveHooks
     cohorts: CohortDrivers | None = field(default=None, init=False)
     edges: EdgeServers | None = field(default=None, init=False)
 
@@ -123,7 +125,7 @@ class ServerActor:
         self._unmerged = False
         self._rounds_before = 0  # in a server that was started again
         self._rounds_began_ns = -1
-        self._live = LiveHooks(self.parts, self._codecs, self.observer, self.journal)
+        self._live = self.make_hooks(self.parts, self._codecs, self.observer, self.journal)
         self._hooks: ServerHooks = self._live if self.past is None else RepeatedHooks(self.past, self)
 
     async def run(self) -> None:

@@ -5,18 +5,18 @@ clients, faults, batteries and records are the same. Two things are real. Client
 lasts as long as its device would take (:mod:`fedsim.runtime.sockets.held_clients`). And the bytes of frames
 cross sockets, when token buckets let them (:mod:`fedsim.network.token_buckets`).
 
-Evaluation is outside, as in a simulation: the clock stands still. What the server does beside its jobs, such
-as encoding, and what sockets take, is real, and no part of the model. It is counted how late the host is.
+Evaluation is outside, as in a simulation: the clock stands still. What sockets and the server's own Python
+take is real, and no part of the model: it makes the host late, and :class:`Lateness` counts it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import isfinite
+from math import inf, isfinite
 from typing import TYPE_CHECKING, Any, cast
 
 import msgpack
@@ -46,6 +46,7 @@ from fedsim.runtime.records.recorder import Observe, Recorder, silent, unobserve
 from fedsim.runtime.records.result import RoundRow, RunResult
 from fedsim.runtime.run import kinds_of, meter_of, open_engine_of, presence_of
 from fedsim.runtime.server.actor import ServerActor
+from fedsim.runtime.server.server_hooks import LiveHooks
 from fedsim.runtime.sockets.held_clients import held_s
 from fedsim.runtime.sockets.serve import RemoteStates, gather_clients
 from fedsim.runtime.sockets.warm_up import warm_up
@@ -56,8 +57,11 @@ from fedsim.wire import SERVER, FrameSize, Kinds, SizedPacked
 if TYPE_CHECKING:
     from fedsim.bus.http.server import HttpServer
 
+MAX_SPEED_UP = 1e6
 PROBE_BYTES = 4 << 20
-"""Bytes that are sent to measure how fast this host sends."""
+"""Bytes that are sent to measure how fast this host sends, ..."""
+NUM_PROBES = 3
+"""... so many times, of which the slowest counts."""
 PROBE_TIMEOUT_S = 60.0
 LATE = 0.05
 """A dispatch counts as late whose host has needed more than this share of its time beyond the model."""
@@ -69,7 +73,7 @@ class Lateness:
 
     Attributes:
         speed_up: Emulated seconds in a real one.
-        num_dispatches: Dispatches with a reply.
+        num_dispatches: Dispatches that have ended.
         num_late: Those that took longer than the model by more than :data:`LATE` of their time.
         worst: The largest such share.
         late_s: Emulated seconds by which all dispatches were late.
@@ -82,18 +86,30 @@ class Lateness:
     late_s: float = 0.0
     _late_ns: Counter[Key] = field(default_factory=Counter)
     _began_ns: dict[Key, int] = field(default_factory=dict)
+    _of_server_ns: int = 0  # of hooks since the last dispatch, which those that come next are late by
+    _is_charged: bool = False
 
     def add(self, key: Key, late_ns: int) -> None:
         """Note that something of a dispatch was late, in emulated ns."""
         self._late_ns[key] += max(0, late_ns)
 
+    def add_of_server(self, late_ns: int) -> None:
+        """Note that a hook of the server took longer than its jobs, in emulated ns."""
+        self._of_server_ns = max(0, late_ns) + (0 if self._is_charged else self._of_server_ns)
+        self._is_charged = False
+
     def begin(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
         """Note that a dispatch has begun."""
-        self._began_ns[client, dispatch] = at_ns
+        self._began_ns[client, dispatch] = at_ns - self._of_server_ns
+        self._late_ns[client, dispatch] = self._of_server_ns
+        self._is_charged = True
 
-    def end(self, key: Key) -> None:
-        """Note that its reply has come."""
-        late_ns, lasted_ns = self._late_ns.pop(key, 0), now_ns() - self._began_ns.pop(key)
+    def end(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
+        """Note that its reply has come, or is waited for no longer."""
+        key = client, dispatch
+        if (began_ns := self._began_ns.pop(key, None)) is None:
+            return  # it was dropped before
+        late_ns, lasted_ns = self._late_ns.pop(key), at_ns - began_ns
         share = late_ns / lasted_ns if lasted_ns else 0.0
         self.num_dispatches += 1
         self.num_late += share > LATE
@@ -124,9 +140,10 @@ class RemoteClients:
         self._server, self._engine, self._kinds = server, engine, kinds
         self._lateness, self._log = lateness, log
         self._headers: dict[Key, Header] = {}
-        self._since_ns: dict[Key, int] = {}  # since when a client can go on
-        self._running: dict[int, RunningRequest] = {}
-        self._data: dict[Key, memoryview] = {}  # of frames on their way, in either direction
+        self._since_ns: dict[Key, int] = {}  # since when a client can go on with a dispatch
+        self._free_ns: dict[int, int] = {}  # when its last reply has left: it serves one dispatch at a time
+        self._running: dict[Key, RunningRequest] = {}
+        self._data: dict[Key, memoryview] = {}  # of replies on their way
         self._arrived: dict[Key, Callable[[], object]] = {}
         self._handlers: Mapping[str, Callable[..., None]] = {
             "had": self._had,
@@ -157,33 +174,35 @@ class RemoteClients:
 
     def abandon(self, client: int) -> None:
         """Give up what a client is at."""
-        if (running := self._running.pop(client, None)) is not None:
-            running.stop()
+        for key in [key for key in self._running if key[0] == client]:
+            self._running.pop(key).stop()
         its: dict[Key, Any]
         for its in (self._headers, self._since_ns, self._data, self._arrived):
             for mine in [mine for mine in its if mine[0] == client]:
                 del its[mine]
         self._server.tell("stop", client, 0, 0, 0)
 
+    def taken(self, header: Header) -> None:
+        """A reply has come to the server: its process can forget it."""
+        self._server.tell("done", header.client, header.dispatch, 0, 0)
+
     def move(self, parcel: Parcel, share: tuple[float, float], arrived: Callable[[Any], object]) -> None:
         """Move a part of a frame."""
         key, is_last = (parcel.client, parcel.dispatch), share[1] == 1
-        if parcel.sender == SERVER and share[0] == 0:
-            self._data[key] = memoryview(parcel.payload.join())
         whole = parcel.payload.num_bytes
         start, end = (round(whole * part) for part in share)
+        if parcel.sender == SERVER:
+            if is_last:
+                self._arrived[key] = partial(arrived, parcel.payload)
+            if start < end or is_last:
+                body = list(_slices(parcel.payload.parts, start, end))
+                self._server.tell("piece", *key, start, whole, body=body)
+            return
+        if share[0] == 0:
+            self._data[key] = memoryview(bytearray(whole))
         if is_last:
-            self._arrived[key] = partial(arrived, parcel.payload)
-        if parcel.sender != SERVER:
-            if share[0] == 0:
-                self._data[key] = memoryview(bytearray(whole))
-            if is_last:
-                self._arrived[key] = lambda: arrived(self._data.pop(key).toreadonly())
-            self._server.tell("pull", *key, start, end)
-        elif start < end or is_last:
-            self._server.tell("piece", *key, start, whole, body=(self._data[key][start:end],))
-            if is_last:
-                del self._data[key]
+            self._arrived[key] = lambda: arrived(self._data.pop(key).toreadonly())
+        self._server.tell("pull", *key, start, end)
 
     # What processes say
 
@@ -191,10 +210,9 @@ class RemoteClients:
         if (arrived := self._arrived.pop(key, None)) is not None:  # else it was given up meanwhile
             arrived()
 
-    def _jobs(self, key: Key, late_ns: int, _: int, body: memoryview) -> None:
+    def _jobs(self, key: Key, _: int, __: int, body: memoryview) -> None:
         if key not in self._headers:
             return
-        self._be_late(key, late_ns)
         client, dispatch = key
         jobs = [
             TimedJob(cast(Any, PastJob(str(name))), Effort((), Operations(float(flops)), 0.0), duration_s)
@@ -202,20 +220,23 @@ class RemoteClients:
         ]
         request = JobRequest(client, dispatch, jobs, partial(place_of, client, self._headers[key].round))
         ended = partial(self._time_is_over, key)
-        self._running[client] = running = self._engine.start(request, ended, [None] * len(jobs))
-        running.count_from(self._since_ns[key])
-        due_ns = self._since_ns[key] + request.ends_ns()[-1]
-        self._lateness.add(key, now_ns() - due_ns)
+        self._running[key] = running = self._engine.start(request, ended, [None] * len(jobs))
+        running.count_from(max(self._since_ns[key], self._free_ns.get(client, 0)))
 
     def _time_is_over(self, key: Key, results: Any, error: Exception | None) -> None:
-        self._running.pop(key[0], None)
-        self._since_ns[key] = now_ns()
+        # When it should have been over: what the host is late by now, the next job may make up for.
+        self._since_ns[key] = self._running.pop(key).due_ns
         self._server.tell("go", *key, now_ns(), 0)
 
-    def _reply(self, key: Key, late_ns: int, num_bytes: int, body: memoryview) -> None:
+    def _left(self, key: Key) -> None:
+        self._free_ns[key[0]] = now_ns()
+        self._server.tell("left", *key, 0, 0)
+
+    def _reply(self, key: Key, _: int, num_bytes: int, body: memoryview) -> None:
         if key not in self._headers:
             return
-        self._be_late(key, late_ns)
+        since_ns = max(self._since_ns.pop(key), self._free_ns.get(key[0], 0))
+        self._lateness.add(key, now_ns() - since_ns)
         if num_bytes > self._server.limits.frame.frame_bytes:
             raise ValueError(
                 f"a frame of {num_bytes} bytes: the limit is {self._server.limits.frame.frame_bytes}"
@@ -232,9 +253,8 @@ class RemoteClients:
             if plan is None:
                 raise ValueError(f"{kind!r} is no kind of message of this run")
             packed = SizedPacked(size, plan)
-        del self._since_ns[key]
         departure = self.bus.clients.send(self._headers.pop(key).reply(), packed)
-        departure.then(lambda: self._server.tell("left", *key, 0, 0))
+        departure.then(partial(self._left, key))
 
     def _piece(self, key: Key, start: int, whole: int, body: memoryview) -> None:
         if key not in self._data:
@@ -246,14 +266,26 @@ class RemoteClients:
         if end == whole and (arrived := self._arrived.pop(key, None)) is not None:
             arrived()
 
-    def _be_late(self, key: Key, late_ns: int) -> None:
-        self._lateness.add(key, int(late_ns * self._lateness.speed_up))
+
+def _slices(parts: Sequence[bytes | memoryview], start: int, end: int) -> Iterator[memoryview]:
+    """Yield views of the bytes from one place to another, of parts that follow each other."""
+    for part in parts:
+        view = memoryview(part).cast("B")
+        if start < len(view) and end > 0:
+            yield view[max(0, start) : end]
+        start, end = start - len(view), end - len(view)
 
 
 class _ServerEngine(Engine):
     """Does the server's jobs, each of which lasts as long as its device would take; counts clients' times."""
 
     device: Device
+    _num_running = _busy_ns = _since_ns = 0
+
+    @property
+    def busy_ns(self) -> int:
+        """For how long the server's device has been at work, ns."""
+        return self._busy_ns + (now_ns() - self._since_ns if self._num_running else 0)
 
     async def run(self, request: JobRequest, results: Sequence[Any] | None = None) -> list[Any]:
         """Do the jobs of a request; return their results when they and their time are over."""
@@ -261,19 +293,50 @@ class _ServerEngine(Engine):
         jobs = [
             timed._replace(duration_s=held_s(self.device, timed.effort, timed.load)) for timed in request.jobs
         ]
+        self._busy_ns, self._since_ns = self.busy_ns, now_ns()
+        self._num_running += 1
         running = self.start(replace(request, jobs=jobs), partial(_end, time), [None] * len(jobs))
         work = asyncio.ensure_future(self.observe_all(request))
         try:
             await time
+        finally:
+            self._busy_ns, self._since_ns = self.busy_ns - max(0, now_ns() - running.due_ns), now_ns()
+            self._num_running -= 1
+            running.stop()
+        try:
             return await work
         finally:
-            running.stop()
             work.cancel()
 
 
 def _end(time: asyncio.Future[None], *_: Any) -> None:
     if not time.done():
         time.set_result(None)
+
+
+@dataclass(frozen=True, eq=False)
+class _TimedHooks(LiveHooks):
+    """Calls hooks, and notes how much longer they take than their jobs."""
+
+    engine: _ServerEngine | None = None
+    lateness: Lateness | None = None
+
+    async def instruct(self, *arguments: Any) -> Any:
+        """Call an *instruct* hook."""
+        return await self._timed(super().instruct(*arguments))
+
+    async def merge(self, *arguments: Any) -> Any:
+        """Call a *merge* hook."""
+        return await self._timed(super().merge(*arguments))
+
+    async def _timed(self, hook: Awaitable[Any]) -> Any:
+        assert self.engine is not None  # noqa: S101
+        assert self.lateness is not None  # noqa: S101
+        idle_ns = now_ns() - self.engine.busy_ns
+        try:
+            return await hook
+        finally:
+            self.lateness.add_of_server(now_ns() - self.engine.busy_ns - idle_ns)
 
 
 class _Unnoticed(Observer):
@@ -299,17 +362,19 @@ def check_emulation(parts: Parts, speed_up: float) -> None:
         raise UserError("[[edge]]: an emulation has no edges: remove them, or simulate")
     if name_of(parts.network) == "none":
         raise UserError("network.model: 'none' has no links that could be emulated: write 'fluid' or 'naive'")
-    if not 0 < speed_up <= 1e6:
-        raise UserError(f"a speed-up of {speed_up:g}: write a number greater than 0")
+    if not 0 < speed_up <= MAX_SPEED_UP:
+        raise UserError(f"a speed-up of {speed_up:g}: write a number above 0, at most {MAX_SPEED_UP:,.0f}")
 
 
 async def _check_rate(parts: Parts, server: HttpServer, clients: Sequence[int], speed_up: float) -> None:
     """Check that this host can send as fast as the fastest link; a UserError says how fast it can."""
     links, rates = parts.links(), map(mean_bps, parts.network.server_rates(parts.links()))
     fastest_bps = min(max(rates), max(max(links.ingress_bps(one), links.egress_bps(one)) for one in clients))
-    began_s = asyncio.get_running_loop().time()
-    await server.probe(clients[0], bytes(PROBE_BYTES), PROBE_TIMEOUT_S)
-    able_bps = 8 * PROBE_BYTES / (asyncio.get_running_loop().time() - began_s)
+    able_bps = inf
+    for _ in range(NUM_PROBES):
+        began_s = asyncio.get_running_loop().time()
+        await server.probe(clients[0], bytes(PROBE_BYTES), PROBE_TIMEOUT_S)
+        able_bps = min(able_bps, 8 * PROBE_BYTES / (asyncio.get_running_loop().time() - began_s))
     if isfinite(fastest_bps) and speed_up * fastest_bps > able_bps:
         needed, able = (format_quantity(rate, "bit rate") for rate in (speed_up * fastest_bps, able_bps))
         raise UserError(
@@ -375,12 +440,17 @@ async def emulate(
         states = RemoteStates(parts, server, contexts, initial, trace, log)
         observer = _Unnoticed(parts, engine, contexts, states, trace)
         meter = meter_of(parts, {}, trace, recorder)
-        actor = ServerActor(parts, engine, bus.server, initial, observer, recorder, trace, log, meter=meter)
+        actor = ServerActor(
+            *(parts, engine, bus.server, initial, observer, recorder, trace, log),
+            meter=meter,
+            make_hooks=partial(_TimedHooks, engine=engine, lateness=lateness),
+        )
         bus.presence = presence = presence_of(parts, bus, engine, clients.abandon, trace, {}, meter)
-        trace.listen({"dispatch": lateness.begin})
+        trace.listen({"dispatch": lateness.begin, "drop": lateness.end})
 
         def take(delivery: Delivery) -> None:
-            lateness.end((delivery.header.client, delivery.header.dispatch))
+            clients.taken(delivery.header)
+            lateness.end(now_ns(), delivery.header.client, delivery.header.dispatch)
             actor.take(delivery)
 
         server.heard = clients.hear

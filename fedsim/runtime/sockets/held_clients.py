@@ -16,7 +16,7 @@ import msgpack
 from fedsim.bus import Delivery, Header
 from fedsim.bus.http.messages import Entry, Key, decode_frame, framed
 from fedsim.bus.reply_report import Report, written
-from fedsim.clock import start_clock, wait
+from fedsim.clock import start_clock
 from fedsim.engine.cost import Effort
 from fedsim.engine.engine import Engine, name_of_job
 from fedsim.engine.requests import JobRequest
@@ -66,11 +66,6 @@ class HeldEngine(Engine):
         work = asyncio.ensure_future(self.observe_all(request))
         try:
             await self.clients.ask_time(request.client, request.dispatch, jobs)
-            if not work.done():
-                waits_s = asyncio.get_running_loop().time()
-                await wait([work])
-                late_s = asyncio.get_running_loop().time() - waits_s
-                self.clients.was_late(request.client, request.dispatch, late_s)
             return await work
         finally:
             work.cancel()
@@ -98,13 +93,13 @@ class HeldClients:
         self._frames: dict[Key, memoryview] = {}
         self._replies: dict[Key, tuple[memoryview, asyncio.Future[None]]] = {}
         self._times: dict[Key, asyncio.Future[None]] = {}
-        self._late_ns: dict[Key, int] = {}
         self._handlers: Mapping[str, Callable[..., None]] = {
             "piece": self._piece,
             "begin": self._begin,
             "go": self._go,
             "pull": self._pull,
             "left": self._left,
+            "done": self._done,
             "stop": self._stop,
         }
 
@@ -117,14 +112,8 @@ class HeldClients:
         """Let the server count the time of jobs, each with name, operations and duration, s; wait for it."""
         key = client, dispatch
         self._times[key] = time = asyncio.get_running_loop().create_future()
-        late_ns = self._late_ns.pop(key, 0)
-        self._client.tell("jobs", *key, late_ns, 0, body=(msgpack.packb(jobs),))
+        self._client.tell("jobs", *key, 0, 0, body=(msgpack.packb(jobs),))
         await time
-
-    def was_late(self, client: int, dispatch: int, late_s: float) -> None:
-        """Note that jobs took longer than the device would, by some real seconds."""
-        key = client, dispatch
-        self._late_ns[key] = self._late_ns.get(key, 0) + int(late_s * 1e9)
 
     def send(self, header: Header, message: Message | Packed | None) -> asyncio.Future[None]:
         """Say that there is a reply; what is returned is done when its last byte has left."""
@@ -138,7 +127,7 @@ class HeldClients:
         _forget_before(self._replies, key)
         self._replies[key] = data, left
         body = msgpack.packb((about, written(report.notes, report.left_out)))
-        self._client.tell("reply", *key, self._late_ns.pop(key, 0), len(data), body=(body,))
+        self._client.tell("reply", *key, 0, len(data), body=(body,))
         return left
 
     # What the server says
@@ -178,10 +167,13 @@ class HeldClients:
         if key in self._replies and not (left := self._replies[key][1]).done():
             left.set_result(None)
 
+    def _done(self, key: Key, *_: Any) -> None:
+        self._replies.pop(key, None)
+
     def _stop(self, key: Key, *_: Any) -> None:
         client = key[0]
         self._hosted.abandon(client)
-        every: tuple[dict[Key, Any], ...] = self._frames, self._replies, self._times, self._late_ns
+        every: tuple[dict[Key, Any], ...] = self._frames, self._replies, self._times
         for its in every:
             for mine in [mine for mine in its if mine[0] == client]:
                 del its[mine]

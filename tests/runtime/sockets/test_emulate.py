@@ -211,7 +211,7 @@ def test_what_has_no_links_or_edges_is_refused() -> None:
     with pytest.raises(UserError, match=r"\[\[edge\]\]: an emulation has no edges: remove them, or simulate"):
         check_emulation(replace(parts(), edges=object()), 1.0)  # type: ignore[arg-type]
     for speed_up in (0, -1, 2e6, float("nan")):
-        with pytest.raises(UserError, match=r"a speed-up of .*: write a number greater than 0"):
+        with pytest.raises(UserError, match=r"a speed-up of .*: write a number above 0, at most 1,000,000"):
             check_emulation(parts(), speed_up)
     check_emulation(parts(), 1e6)
 
@@ -222,6 +222,20 @@ def test_a_speed_up_that_the_host_cannot_send_is_refused(monkeypatch: pytest.Mon
     message = r"a speed-up of 1000: the fastest link would carry 8 Gbit/s, and this host sends .* to a client"
     with pytest.raises(UserError, match=message + r" process: give a speed-up of [0-9.e-]+ or less"):
         emulated(parts, speed_up=1000.0)
+
+
+def test_what_hooks_of_the_server_take_makes_the_next_dispatches_late() -> None:
+    late = Lateness(1.0)
+    late.add_of_server(30_000_000)  # a merge
+    late.add_of_server(20_000_000)  # and an instruction
+    late.begin(1_000_000_000, 0, 0)
+    late.begin(1_000_000_000, 1, 0)
+    late.add_of_server(-5)
+    late.begin(3_000_000_000, 2, 0)
+    for client, at_ns in ((0, 1_450_000_000), (1, 1_950_000_000), (2, 4_000_000_000)):
+        late.end(at_ns, client, 0)
+    # 50 ms of 500 ms, of 1 s, and nothing.
+    assert (late.num_late, late.worst, late.late_s) == (1, 0.1, pytest.approx(0.1))
 
 
 def test_speeds_are_given_to_one_digit() -> None:
@@ -273,6 +287,22 @@ def hearing(use: Any) -> None:
 
 def says(*values: Any, body: bytes | None = None) -> Entry:
     return Entry("m", values, None if body is None else memoryview(body))
+
+
+def test_a_dispatch_that_waits_behind_another_takes_its_whole_time() -> None:
+    async def use(clients: Any, fake: Fake) -> None:
+        jobs = msgpack.packb([("fit", 1.0, 5.0)])
+        await clock.sleep_until(1)
+        clients.take(Delivery(Header(SERVER, 1, 1, "train", 3, 1, -1), None))
+        clients.hear(says("jobs", 1, 2, 0, 0, body=jobs))
+        await clock.sleep_until(5.5)  # half a second late
+        clients.hear(says("reply", 1, 2, 0, 0, body=msgpack.packb((None, None))))
+        clients.hear(says("jobs", 1, 3, 0, 0, body=jobs))
+        await clock.sleep_until(20)
+        went = {dispatch: at_ns / 1e9 for what, _, dispatch, at_ns, _ in fake.said if what == "go"}
+        assert went == {2: 5.0, 3: 10.5}
+
+    hearing(use)
 
 
 HOSTILE = {
@@ -373,13 +403,14 @@ def test_lateness_counts_dispatches_that_took_longer_than_their_model() -> None:
         late.add((0, 1), 40_000_000)
         late.add((0, 2), 60_000_000)
         late.add((0, 3), -10)
-        late.end((0, 0))  # in no time
+        late.end(now_ns(), 0, 0)  # in no time
         await clock.sleep_for(1)
-        for dispatch in (1, 2, 3):
-            late.end((0, dispatch))
+        for dispatch in (1, 2, 3, 3):  # the last one comes after its drop
+            late.end(now_ns(), 0, dispatch)
         return late
 
-    assert clock.run(main()).figures() == {
+    figures = clock.run(main()).figures()
+    assert figures == {
         "speed_up": 4.0,
         "num_dispatches": 4,
         "num_late": 1,
