@@ -199,7 +199,7 @@ def tables(validations: Sequence[Validation]) -> list[TextTable]:
     notes = [
         f"errors of rounds: {_percent(MAX_MEDIAN)} in the median and {_percent(MAX_LATE_QUANTILE)} at the "
         "95th percentile are allowed; tau: Kendall's, of the order in which replies arrived in rounds; "
-        "unlike replies: those of one run alone; late: dispatches with which the host was late"
+        "unmatched replies: those of one run alone; late: dispatches with which the host was late"
     ]
     tau, num_pairs = ranking(validations)
     if num_pairs:
@@ -217,7 +217,7 @@ def tables(validations: Sequence[Validation]) -> list[TextTable]:
             "rounds\nmedian": lambda one: _percent(one.round_error(0.5)),
             "rounds\n95th": lambda one: _percent(one.round_error(0.95)),
             "tau": lambda one: f"{one.tau:.3f}",
-            "unlike\nreplies": lambda one: str(one.num_unmatched),
+            "unmatched\nreplies": lambda one: str(one.num_unmatched),
             "bytes": lambda one: "equal" if one.num_bytes[0] == one.num_bytes[1] else "differ",
             "models": lambda one: "equal" if one.has_same_models else "differ",
             "late": lambda one: _percent(one.late) if one.emulation else number_format.NOTHING,
