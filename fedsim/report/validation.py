@@ -30,7 +30,7 @@ from fedsim.runtime.sockets.emulate import rounded
 MAX_MEDIAN, MAX_LATE_QUANTILE = 0.02, 0.05
 """Errors of the duration of rounds up to which a prediction agrees: the median, and the 95th percentile."""
 MAX_LATE = 0.05
-"""The share of dispatches with which the host may be late."""
+"""The share of dispatches with which the host may be late; of their time altogether it is ``MAX_MEDIAN``."""
 MAX_COMPUTE = 0.15
 """The median error of the time of computing up to which a prediction agrees with a run without emulation."""
 APART = 0.05
@@ -92,9 +92,15 @@ class Validation:
         return emulation["num_late"] / max(1, emulation["num_dispatches"]) if emulation else 0.0
 
     @property
+    def late_time(self) -> float:
+        """The share of the time of dispatches by which the host was late."""
+        real_s = sum(real for _, real in self.phases.values())
+        return self.emulation["late_s"] / real_s if self.emulation and real_s else 0.0
+
+    @property
     def is_late(self) -> bool:
         """Whether the host has not kept up, so that nothing can be said."""
-        return self.late > MAX_LATE
+        return self.late > MAX_LATE or self.late_time > MAX_MEDIAN
 
     def disagreements(self) -> Iterator[str]:
         """Yield in what the prediction disagrees with the run, in words."""
@@ -129,12 +135,14 @@ class Validation:
         if self.emulation is None or not self.is_late:
             return None
         emulation = self.emulation
-        slower = emulation["speed_up"] * min(0.5, MAX_LATE / emulation["worst"])
+        shares = MAX_LATE / emulation["worst"], MAX_MEDIAN / max(self.late_time, 1e-9)
+        slower = emulation["speed_up"] * min(0.5, *shares)
         count, worst = emulation["num_dispatches"], _percent(emulation["worst"])
         return (
             f"{self.algorithm}: the host was late with {emulation['num_late']:g} of {count:g} dispatches, "
-            f"with the worst by {worst} of its time, so nothing can be said: give --speed-up "
-            f"{rounded(slower)}, end other programs, or validate a scenario whose devices are slower"
+            f"with the worst by {worst} of its time, and by {_percent(self.late_time)} of all their time, so "
+            f"nothing can be said: give --speed-up {rounded(slower)}, end other programs, or validate a "
+            "scenario whose devices are slower"
         )
 
 

@@ -43,7 +43,7 @@ SCENARIO: dict[str, Any] = {
         },
     ],
 }
-HOST = {"speed_up": 2.0, "num_dispatches": 10, "num_late": 0, "worst": 0.01, "late_s": 0.02}
+HOST = {"speed_up": 2.0, "num_dispatches": 10, "num_late": 0, "worst": 0.01, "late_s": 1e-4}
 Simulate = Callable[..., Path]
 
 
@@ -229,6 +229,9 @@ def test_the_file_of_a_validation_names_its_runs(simulate: Simulate, tmp_path: P
         ({"emulation": {**HOST, "num_late": 1}, "round_errors": np.ones(3)}, "no verdict", None),
         ({"emulation": {**HOST, "num_dispatches": 20, "num_late": 1}}, "agrees", []),  # 5 % may be
         ({"emulation": {**HOST, "num_dispatches": 0}}, "agrees", []),
+        # Of the second that all dispatches took.
+        ({"emulation": {**HOST, "late_s": 0.02}, "has_same_models": False}, "disagrees", ["the models"]),
+        ({"emulation": {**HOST, "late_s": 0.021}, "has_same_models": False}, "no verdict", None),
     ],
 )
 def test_what_agrees(changes: Mapping[str, Any], verdict: str, said: list[str] | None) -> None:
@@ -245,13 +248,18 @@ def test_what_agrees(changes: Mapping[str, Any], verdict: str, said: list[str] |
 def test_where_the_host_was_late_a_slower_pace_is_advised(
     worst: float, speed_up: float, advised: str
 ) -> None:
-    host = {"speed_up": speed_up, "num_dispatches": 10, "num_late": 3, "worst": worst, "late_s": 1.0}
+    host = {"speed_up": speed_up, "num_dispatches": 10, "num_late": 3, "worst": worst, "late_s": 0.01}
     one = made(emulation=host, has_same_models=False)
     assert (one.late, one.is_late, one.verdict()) == (0.3, True, "no verdict")
     (remark,) = validation.remarks([one])
     assert remark == one.advice()
     assert "fedavg: the host was late with 3 of 10 dispatches, with the worst by " in remark
-    assert f"give --speed-up {advised}, end other programs, or" in remark
+    assert f"by 1.0 % of all their time, so nothing can be said: give --speed-up {advised}, end" in remark
+
+
+def test_a_host_that_is_a_little_late_each_time_is_too_slow_too() -> None:
+    (remark,) = validation.remarks([made(emulation={**HOST, "late_s": 0.1})])
+    assert "by 10.0 % of all their time, so nothing can be said: give --speed-up 0.4, end other" in remark
 
 
 def test_the_answer_is_a_sentence_and_tables() -> None:

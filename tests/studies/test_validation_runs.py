@@ -91,7 +91,7 @@ def nothing(patch: pytest.MonkeyPatch) -> None: ...
 
 
 @contextmanager
-def unwatched(name: str, rounds: int | None) -> Iterator[Any]:
+def unwatched(name: str, rounds: int | None, *, passed: str) -> Iterator[Any]:
     yield lambda row: None
 
 
