@@ -180,3 +180,20 @@ def test_a_simulation_is_no_measurement(tmp_path: Path) -> None:
     fedsim.run(scenario(run={"name": "probes", "rounds": 2}), out=tmp_path / "run")
     with pytest.raises(OutputError, match="is a simulation, whose times are those of its scenario"):
         calibrate(tmp_path / "run")
+
+
+def test_devices_with_too_few_replies_are_named(tmp_path: Path) -> None:
+    said: list[str] = []
+    changes = {"participation": {"clients_per_round": 1}, "run": {"name": "probes", "rounds": 2, "seed": 1}}
+    folder = measured(tmp_path / "run", **changes)
+    with pytest.raises(OutputError, match="no device has replies in both halves of the rounds"):
+        calibrate(folder, "client", said.append)
+    assert said == ["left out, since they have too few replies: 0, 1, 2, 3"]
+
+
+def test_the_rate_of_a_line_without_a_fixed_part_is_that_of_all_times() -> None:
+    # Fitted freely, the fixed part would be negative, and the rate too low.
+    seconds = SIZES / 1e6
+    seconds[SIZES == 1e4] /= 4
+    fit = fit_line(ONE_EACH, SIZES, seconds)
+    assert (fit.fixed_s, fit.per_second) == pytest.approx((0.0, 1e6))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fedsim.engine import compute_context, cost
+from fedsim.errors import OutputError
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.run import run
 from fedsim.scenario import Plan, load_scenario
@@ -140,3 +141,17 @@ def test_each_validation_has_a_place_of_its_own(tmp_path: Path, monkeypatch: pyt
     second = validation_place(scenario)
     assert second.parent == first.parent
     assert second != first
+
+
+def test_an_occupied_folder_is_refused_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text("{}")
+    with pytest.raises(OutputError, match="exists already: choose another place for the validation"):
+        validate(
+            [load_scenario(SCENARIO)],
+            tmp_path,
+            speed_up=1.0,
+            processes=2,
+            watching=unwatched,
+            tell=lambda line: None,
+        )
+    assert [file.name for file in tmp_path.iterdir()] == ["summary.json"]
