@@ -76,7 +76,7 @@ class Lateness:
         num_dispatches: Dispatches that have ended.
         num_late: Those that took longer than the model by more than :data:`LATE` of their time.
         worst: The largest such share.
-        late_s: Emulated seconds by which all dispatches were late.
+        late_s: Emulated seconds by which all dispatches were late, or began late because of the server's hooks.
     """
 
     speed_up: float
@@ -86,7 +86,7 @@ class Lateness:
     late_s: float = 0.0
     _late_ns: Counter[Key] = field(default_factory=Counter)
     _began_ns: dict[Key, int] = field(default_factory=dict)
-    _of_server_ns: int = 0  # of hooks since the last dispatch, which those that come next are late by
+    _of_server_ns: int = 0  # of hooks since the last dispatch: those that come next begin so late
     _is_charged: bool = False
 
     def add(self, key: Key, late_ns: int) -> None:
@@ -100,8 +100,9 @@ class Lateness:
 
     def begin(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
         """Note that a dispatch has begun."""
-        self._began_ns[client, dispatch] = at_ns - self._of_server_ns
-        self._late_ns[client, dispatch] = self._of_server_ns
+        self._began_ns[client, dispatch] = at_ns
+        self._late_ns[client, dispatch] = 0
+        self.late_s += self._of_server_ns / 1e9
         self._is_charged = True
 
     def end(self, at_ns: int, client: int, dispatch: int, *_: Any) -> None:
