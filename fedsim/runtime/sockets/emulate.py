@@ -76,7 +76,7 @@ class Lateness:
         num_dispatches: Dispatches that have ended.
         num_late: Those that took longer than the model by more than :data:`LATE` of their time.
         worst: The largest such share.
-        late_s: Emulated seconds by which all dispatches were late, or began late because of the server's hooks.
+        late_s: Emulated seconds by which all dispatches were late, or began late by hooks of the server.
     """
 
     speed_up: float
