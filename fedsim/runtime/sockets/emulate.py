@@ -211,8 +211,14 @@ class RemoteClients:
         if (arrived := self._arrived.pop(key, None)) is not None:  # else it was given up meanwhile
             arrived()
 
+    def _is_asked(self, key: Key) -> bool:
+        """Whether a dispatch is still under way; a ValueError if its jobs are running."""
+        if key in self._running:
+            raise ValueError("its jobs are still running")
+        return key in self._headers
+
     def _jobs(self, key: Key, _: int, __: int, body: memoryview) -> None:
-        if key not in self._headers:
+        if not self._is_asked(key):
             return
         client, dispatch = key
         jobs = [
@@ -234,7 +240,7 @@ class RemoteClients:
         self._server.tell("left", *key, 0, 0)
 
     def _reply(self, key: Key, _: int, num_bytes: int, body: memoryview) -> None:
-        if key not in self._headers:
+        if not self._is_asked(key):
             return
         since_ns = max(self._since_ns.pop(key), self._free_ns.get(key[0], 0))
         self._lateness.add(key, now_ns() - since_ns)
@@ -299,12 +305,12 @@ class _ServerEngine(Engine):
         running = self.start(replace(request, jobs=jobs), partial(_end, time), [None] * len(jobs))
         work = asyncio.ensure_future(self.observe_all(request))
         try:
-            await time
-        finally:
-            self._busy_ns, self._since_ns = self.busy_ns - max(0, now_ns() - running.due_ns), now_ns()
-            self._num_running -= 1
-            running.stop()
-        try:
+            try:
+                await time
+            finally:
+                self._busy_ns, self._since_ns = self.busy_ns - max(0, now_ns() - running.due_ns), now_ns()
+                self._num_running -= 1
+                running.stop()
             return await work
         finally:
             work.cancel()
@@ -319,8 +325,8 @@ def _end(time: asyncio.Future[None], *_: Any) -> None:
 class _TimedHooks(LiveHooks):
     """Calls hooks, and notes how much longer they take than their jobs."""
 
-    engine: _ServerEngine | None = None
-    lateness: Lateness | None = None
+    engine: _ServerEngine = field(kw_only=True)
+    lateness: Lateness = field(kw_only=True)
 
     async def instruct(self, *arguments: Any) -> Any:
         """Call an *instruct* hook."""
@@ -331,8 +337,6 @@ class _TimedHooks(LiveHooks):
         return await self._timed(super().merge(*arguments))
 
     async def _timed(self, hook: Awaitable[Any]) -> Any:
-        assert self.engine is not None  # noqa: S101
-        assert self.lateness is not None  # noqa: S101
         idle_ns = now_ns() - self.engine.busy_ns
         try:
             return await hook

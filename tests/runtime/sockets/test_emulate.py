@@ -5,7 +5,7 @@ import tomllib
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import msgpack
 import pytest
@@ -17,11 +17,15 @@ from fedsim.bus import Delivery, Header
 from fedsim.bus.http.limits import HttpLimits
 from fedsim.bus.http.messages import Entry, ProtocolError
 from fedsim.clock import Trace, now_ns
+from fedsim.engine.cost import Effort
+from fedsim.engine.jobs import PastJob
+from fedsim.engine.requests import JobRequest, TimedJob
 from fedsim.errors import RunError, UserError
+from fedsim.models.flops import Operations
 from fedsim.network.none import PLUGIN as NONE
 from fedsim.runtime.parts import Parts
 from fedsim.runtime.records.result import RunResult
-from fedsim.runtime.run import kinds_of, open_engine, run
+from fedsim.runtime.run import kinds_of, open_engine, open_engine_of, run
 from fedsim.runtime.sockets import emulate as emulating_module
 from fedsim.runtime.sockets.emulate import Lateness, RemoteClients, check_emulation, rounded
 from fedsim.scenario import Scenario, build
@@ -29,6 +33,7 @@ from fedsim.wire import SERVER
 from tests.bus.http.conftest import Log
 from tests.runtime.sockets.emulating import Emulated, emulated
 
+HOURS = TimedJob(cast(Any, PastJob("fit")), Effort.of([(1, Operations(1e18))]), 0.0)
 SCENARIO = """
 run = { seed = 3, rounds = 2 }
 data = { name = "digits", limit = 240, global_test = 0.1, public.size = 20 }
@@ -238,6 +243,38 @@ def test_what_hooks_of_the_server_take_makes_the_next_dispatches_late() -> None:
     assert (late.num_late, late.worst, late.late_s) == pytest.approx((0, 0.0, 0.1))
 
 
+def test_a_hook_that_is_cancelled_leaves_no_work_of_the_server_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ended = []
+
+    async def observe_all(engine: Any, request: JobRequest) -> list[Any]:
+        try:
+            await clock.sleep_for(1e6)
+            return []
+        finally:
+            ended.append(now_ns())
+
+    monkeypatch.setattr(emulating_module._ServerEngine, "observe_all", observe_all)
+
+    async def main() -> None:
+        made = parts()
+        engine = open_engine_of(emulating_module._ServerEngine, made, Trace())
+        engine.device = made.fleet.server
+        try:
+            request = JobRequest(SERVER, -1, [HOURS], lambda: "the server")
+            asking = asyncio.ensure_future(engine.run(request))
+            await clock.sleep_for(2)
+            asking.cancel()
+            await clock.sleep_for(1)
+            assert asking.cancelled()
+            assert ended == [2_000_000_000]
+        finally:
+            engine.close()
+
+    clock.run(main())
+
+
 def test_speeds_are_given_to_one_digit() -> None:
     assert [rounded(number) for number in (0.0123, 0.96, 1.5, 37, 2500)] == ["0.01", "1", "2", "40", "2000"]
 
@@ -316,6 +353,8 @@ HOSTILE = {
         f"a duration of {seconds}": says("jobs", 1, 2, 0, 0, body=msgpack.packb([("fit", 1.0, seconds)]))
         for seconds in (-1.0, float("nan"), float("inf"), 1e305)
     },
+    "jobs while its jobs are running": says("jobs", 1, 4, 0, 0, body=msgpack.packb([("fit", 1.0, 5.0)])),
+    "a reply while its jobs are running": says("reply", 1, 4, 0, 0, body=msgpack.packb((None, None))),
     "a reply without a body": says("reply", 1, 2, 0, 0),
     "a reply of one value": says("reply", 1, 2, 0, 0, body=msgpack.packb(1)),
     "a kind that is none": says("reply", 1, 2, 0, 9, body=msgpack.packb((("dance", 1, False, None), None))),
@@ -329,8 +368,13 @@ HOSTILE = {
 @pytest.mark.parametrize("why", HOSTILE)
 def test_what_makes_no_sense_is_a_protocol_error(why: str) -> None:
     async def use(clients: RemoteClients, fake: Fake) -> None:
+        clients.take(Delivery(Header(SERVER, 1, 1, "train", 4, 1, -1), None))
+        clients.hear(says("jobs", 1, 4, 0, 0, body=msgpack.packb([("fit", 1.0, 5.0)])))
+        fake.said.clear()
         with pytest.raises(ProtocolError, match="of client 1 makes no sense"):
             clients.hear(HOSTILE[why])
+        await clock.sleep_for(6)
+        assert fake.said == [("go", 1, 4, 5_000_000_000, 0)]
 
     hearing(use)
 
@@ -365,6 +409,14 @@ def test_whatever_a_process_says_is_taken_or_a_protocol_error(said: list[Any]) -
         for *values, body in said:
             with suppress(ProtocolError):
                 clients.hear(says(*values, body=body))
+        # It has done nothing but to answer its own dispatch, once at most, and others are served as before.
+        assert {header.client for header, _ in fake.sent} <= {1}
+        assert {header.dispatch for header, _ in fake.sent} <= {2}
+        assert len(fake.sent) <= 1
+        fake.sent.clear()
+        clients.take(Delivery(Header(SERVER, 3, 1, "train", 7, 0, -1), None))
+        clients.hear(says("reply", 3, 7, 0, 0, body=msgpack.packb((None, None))))
+        assert [header.dispatch for header, _ in fake.sent] == [7]
 
     hearing(use)
 
