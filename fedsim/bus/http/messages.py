@@ -119,7 +119,7 @@ def _is_flag(value: Any) -> bool:
     return type(value) is bool
 
 
-_NUMBER = _integer(0, 2**53)
+_NUMBER, _NUMBER_OR_NS = (_integer(0, high) for high in (2**53, 2**62))
 _INDEX, _INDEX_OR_NONE = (_integer(low, 2**31 - 1) for low in (0, -1))
 _CHECKS: dict[str, tuple[Check, ...]] = {
     "j": (_is_text, _is_text),
@@ -138,7 +138,7 @@ _CHECKS: dict[str, tuple[Check, ...]] = {
     "a": (),
     "l": (_is_text,),
     "e": (_is_flag, _is_text),
-    "m": (_is_text, _INDEX, _INDEX, _NUMBER, _NUMBER),
+    "m": (_is_text, _INDEX, _INDEX, _NUMBER_OR_NS, _NUMBER_OR_NS),
 }
 _WITH_BODY, _MAYBE_WITH_BODY = frozenset("jhboqs"), frozenset("drm")
 FROM_SERVER = frozenset("hboxdtqaem")
