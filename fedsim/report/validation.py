@@ -18,6 +18,7 @@ import numpy as np
 from fedsim.errors import OutputError
 from fedsim.params import Array
 from fedsim.report import number_format
+from fedsim.report.atomic_folder import write_file
 from fedsim.report.cost_breakdown import Columns
 from fedsim.report.places import VALIDATION
 from fedsim.report.read_parquet import read_columns
@@ -135,7 +136,7 @@ class Validation:
         if self.emulation is None or not self.is_late:
             return None
         emulation = self.emulation
-        shares = MAX_LATE / emulation["worst"], MAX_MEDIAN / max(self.late_time, 1e-9)
+        shares = MAX_LATE / max(emulation["worst"], 1e-9), MAX_MEDIAN / max(self.late_time, 1e-9)
         slower = emulation["speed_up"] * min(0.5, *shares)
         count, worst = emulation["num_dispatches"], _percent(emulation["worst"])
         return (
@@ -252,7 +253,7 @@ def tables(validations: Sequence[Validation]) -> list[TextTable]:
 
 def write(folder: Path, runs: Mapping[str, Sequence[str]]) -> None:
     """Write which folders hold the predicted and the real run of each algorithm."""
-    (folder / VALIDATION).write_bytes(to_json({algorithm: list(pair) for algorithm, pair in runs.items()}))
+    write_file(folder / VALIDATION, to_json({algorithm: list(pair) for algorithm, pair in runs.items()}))
 
 
 def read(folder: Path) -> list[Validation]:
@@ -332,7 +333,7 @@ def _tau(rounds: Array, predicted: Array, real: Array) -> float:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+    return f"{number_format.percent(share)} %"
 
 
 def _signed(share: float) -> str:
