@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import Context, copy_context
+from contextvars import Context
 from heapq import heappop, heappush
 from selectors import SelectSelector
 from typing import Any, TypeVarTuple, Unpack, cast
 
 from fedsim.clock.handles import EventClass
-from fedsim.clock.loop import Timer, VirtualTimeLoop, of_thread
+from fedsim.clock.loop import Timer, of_thread
 
 Ts = TypeVarTuple("Ts")
 
@@ -75,13 +75,7 @@ class PacedLoop(asyncio.SelectorEventLoop):
         context: Context | None = None,
     ) -> Timer:
         """Schedule a callback at an instant of emulated time; one that is past is now."""
-        timer = Timer.__new__(Timer)
-        timer._callback = callback
-        timer._args = args
-        timer._context = copy_context() if context is None else context
-        timer._loop = cast(VirtualTimeLoop, self)
-        timer._scheduled = True
-        timer._when = when_ns
+        timer = Timer(when_ns, callback, args, self, context)
         heappush(self._heap, (when_ns, event_class, self.take_turn() if turn is None else turn, timer))
         if self._heap[0][3] is timer:
             self._set_wake()
@@ -100,9 +94,6 @@ class PacedLoop(asyncio.SelectorEventLoop):
         finally:
             of_thread.loop = None
 
-    def _note_cancelled_timer(self) -> None:
-        """Do nothing: a cancelled timer is left out when its turn comes."""
-
     def _set_wake(self) -> None:
         """Wake up when the first timer is due."""
         if self._wake is not None:
@@ -117,7 +108,6 @@ class PacedLoop(asyncio.SelectorEventLoop):
         try:
             while heap and heap[0][0] <= self.now_ns and not self._num_stops:
                 *_, timer = heappop(heap)
-                timer._scheduled = False
                 if (callback := timer._callback) is not None:
                     timer._context.run(callback, *timer._args)
         finally:
