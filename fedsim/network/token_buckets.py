@@ -23,9 +23,9 @@ from fedsim.network.capacity_trace import Capacity
 from fedsim.network.cells import NO_CELL, Rate
 
 PIECE_S = 0.005
-"""How long a piece takes alone, in real seconds, ..."""
+"""How long a piece takes alone, in real seconds, within the limits below."""
 MIN_PIECES, MAX_PIECES = 8, 256
-"""... but a parcel has so many."""
+"""The smallest and the largest number of pieces of a parcel."""
 AHEAD = 4
 """Pieces by which a link may be ahead of the others."""
 _SERVER = -1
@@ -103,8 +103,7 @@ class PacedPassage:
 
     Attributes:
         tags: The start tag of its next piece on each link, bytes.
-        generation: How often it has begun or stood still; what was under way before counts no more.
-        late_ns: How much later than planned it has arrived, ns.
+        generation: How often it was paused or cancelled; pieces of an earlier generation are ignored.
     """
 
     def __init__(
@@ -123,14 +122,12 @@ class PacedPassage:
         self._latency_ns, self._buckets, self._speed_up = latency_ns, buckets, speed_up
         self._moved = self._piece = self._planned_ns = 0
         self._is_paused = self._is_cancelled = False
-        self._sent = dict.fromkeys(buckets, 0)  # bytes that are in the queue of each link, or were
-        self._served = dict.fromkeys(buckets, 0)
         self._start()
 
     def _start(self) -> None:
         at_ns, num_bytes = now_ns(), self._parcel.num_bytes
         self._is_paused = False
-        self._sent = dict.fromkeys(self._buckets, self._moved)
+        self._sent = dict.fromkeys(self._buckets, self._moved)  # bytes in the queue of each link, or served
         self._served = dict.fromkeys(self._buckets, self._moved)
         alone_s = max(bucket.alone_ns(num_bytes, at_ns) for bucket in self._buckets) / 1e9
         num_pieces = min(MAX_PIECES, max(MIN_PIECES, ceil(alone_s / (PIECE_S * self._speed_up))))

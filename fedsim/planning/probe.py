@@ -49,7 +49,7 @@ class Probe(Algorithm[ProbeConfig, None, None]):
         """Nothing is known."""
 
     def join(self, client: ClientContext) -> None:
-        """Likewise."""
+        """Nothing is known."""
 
     async def instruct(
         self, server: ServerContext, state: None, cohort: Sequence[int]

@@ -3,7 +3,7 @@
 A transfer takes a latency and its bytes by a rate; the jobs of a dispatch take a fixed overhead each and
 their operations by a speed. Both are lines, fitted to every other round with relative errors; the other
 rounds are predicted. Where all frames are about as long, or all jobs about as large, nobody can tell the two
-parts of a line apart: then the whole time counts as that of the rate or speed, and the table says so.
+parts of a line apart: then the latency or overhead is taken as 0, and the table says so.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ APART = 1.5
 OUTLIER = 4.0
 """Times are left out whose error is so many times the median error: another transfer was on the same link."""
 _PARTS = ("download", "upload", "compute")
-_NUMBERS = ("num_", ""), ("size_", ""), ("", "_s")
+_PREFIX_AND_UNIT = ("num_", ""), ("size_", ""), ("", "_s")
 _NEEDED = ("client", "dispatch", "round", "outcome", "label", *(f"{part}_s" for part in (*_PARTS, "waiting")))
 
 
@@ -171,7 +171,7 @@ def _device(name: str, before: Columns, after: Columns, memory_bytes: Array) -> 
     fits = dict[str, LineFit]()
     for part in _PARTS:
         known = before[f"size_{part}"] > 0
-        fits[part] = fit_line(*(before[f"{what}{part}{unit}"][known] for what, unit in _NUMBERS))
+        fits[part] = fit_line(*(before[f"{prefix}{part}{unit}"][known] for prefix, unit in _PREFIX_AND_UNIT))
     each = [fit.seconds(after[f"num_{part}"], after[f"size_{part}"]) for part, fit in fits.items()]
     real = [after[f"{part}_s"] * (after[f"size_{part}"] > 0) for part in _PARTS]
     errors: Array = np.sum(real, axis=0) / np.sum(each, axis=0) - 1

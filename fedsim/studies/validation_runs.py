@@ -50,6 +50,7 @@ def validate(
 
     Raises:
         UserError: A scenario that cannot be validated.
+        OutputError: The folder is not empty, or cannot be written.
     """
     real = "emulated" if speed_up is not None else "real"
     pairs: dict[str, tuple[str, str]] = {}
