@@ -133,6 +133,16 @@ def test_the_losses_of_some_clients_are_a_measure() -> None:
     assert found.values("a", "client_losses[0,2]") == {0: 2.0, 1: 1.5}
 
 
+def test_the_share_of_clients_that_chose_an_architecture_is_a_measure() -> None:
+    cells = {"a": ["one two two two", "one one one two"]}
+    found = result(cells, "architectures")
+    assert found.values("a", "architectures[one]") == {0: 25.0, 1: 75.0}
+    assert found.values("a", "architectures[*]") == {0: 75.0, 1: 75.0}
+    assert found.values("a", "architectures[four]") == {0: 0.0, 1: 0.0}
+    claim = {"measure": "architectures[*]", "value": "a", "at_most": 90}
+    assert said(claim, cells, "architectures") == "shown"
+
+
 def test_holms_procedure_stops_at_the_first_that_it_keeps() -> None:
     assert holm([0.01, 0.04, 0.03]) == [True, False, False]
     assert holm([0.01, 0.02, 0.04]) == [True, True, True]

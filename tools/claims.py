@@ -40,7 +40,7 @@ from fedsim.studies.intervals import Interval, interval
 LEVEL = 0.05
 LESS_IS_BETTER = ("loss", "client_losses", "std_", "bytes", "parameters", "simulated_s", "client_compute_s")
 """Prefixes of measures of which less is better."""
-COUNTED = ("bytes", "parameters", "best_for")
+COUNTED = ("bytes", "parameters", "best_for", "architectures")
 """Prefixes of measures that are counted, so that equal differences with every seed are certain."""
 
 BOUNDS = ("at_least", "at_most")

@@ -144,7 +144,8 @@ def _words(claim: Mapping[str, Any], one: Comparison, measure: str) -> str:
     if "best_for" in claim:
         return f"{one.words} {found.mean:.0f} ± {found.half or 0:.0f} % of the clients"
     if "value" in claim:
-        return f"{one.words}: {found.mean:.2f} ± {found.half or 0:.2f}"
+        unit = " % of the clients" if measure.startswith("architectures") else ""
+        return f"{one.words}: {found.mean:.2f} ± {found.half or 0:.2f}{unit}"
     return _difference(one, measure)
 
 

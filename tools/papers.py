@@ -81,7 +81,8 @@ class Result:
         """Return the values of a column by seed; infinite where a target was not reached.
 
         A cell may name a column of its own: ``"fedavg_ft : untuned @ 0.1"``. ``client_losses[0,2]`` is the
-        mean loss of these clients.
+        mean loss of these clients, ``architectures[four]`` the percentage of clients that have chosen this
+        one, and ``architectures[*]`` that of the one that most have chosen.
         """
         variant, at, point = cell.partition(" @ ")
         variant, _, own = variant.partition(" : ")
@@ -92,6 +93,13 @@ class Result:
             losses = {seed: row["client_losses"].split() for seed, row in rows.items()}
             return {
                 seed: fmean(float(values[client]) for client in chosen) for seed, values in losses.items()
+            }
+        if column.startswith("architectures["):
+            label = column[len("architectures[") : -1]
+            choices = {seed: row["architectures"].split() for seed, row in rows.items()}
+            return {
+                seed: 100 * max(map(chosen.count, chosen if label == "*" else [label])) / len(chosen)
+                for seed, chosen in choices.items()
             }
         if not column.startswith("parameters_to_") and not all(row[column] for row in rows.values()):
             raise ValueError(f"{cell} has no {column}")
@@ -270,7 +278,7 @@ def row(answers: Answers, setting: Setting, seed: int, folder: Path) -> dict[str
         "model_hash": summary["model_hash"][:16],
         "clients": _of_clients(folder, "accuracy", 100, ".1f"),
         "client_losses": _of_clients(folder, "loss", 1, ".6g"),
-        **_students(folder),
+        **_choices(folder),
     }
 
 
@@ -293,11 +301,15 @@ def _of_clients(folder: Path, column: str, factor: float, form: str) -> str:
     return " ".join(f"{factor * value:{form}}" for value in values)
 
 
-def _students(folder: Path) -> dict[str, str]:
-    """Return the mean weight of the teacher that PersFL's clients have chosen, if this is a run of PersFL."""
+def _choices(folder: Path) -> dict[str, str]:
+    """Return what clients have chosen: the teacher's weight (PersFL, the mean), an architecture (FedMe)."""
     lines = (folder / "log.jsonl").read_text("utf-8").splitlines()
     weights = [json.loads(line)["weight"] for line in lines if '"student chosen"' in line]
-    return {"teacher_weight": f"{fmean(weights):.4f}"} if weights else {}
+    labels = [json.loads(line)["architecture"] for line in lines if '"architecture chosen"' in line]
+    return {
+        **({"teacher_weight": f"{fmean(weights):.4f}"} if weights else {}),
+        **({"architectures": " ".join(labels)} if labels else {}),
+    }
 
 
 def _targets(answers: Answers, setting: Setting, seed: int) -> Iterator[tuple[str, int | str]]:

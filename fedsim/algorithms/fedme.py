@@ -315,6 +315,8 @@ class FedMe(Algorithm[FedMeConfig, ServerState, Model]):
             loss = await validation_loss(client, model)
             if least is None or loss < least:  # of equals the first
                 best, least = model if self.config.start_trained else start, loss
+        if self.config.candidates:
+            client.note("architecture chosen", architecture=best.architecture)
         return best, None
 
     async def local_enrol(

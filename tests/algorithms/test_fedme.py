@@ -383,6 +383,9 @@ def test_fine_tuning_works_on_a_copy(world: Any) -> None:
 class _Tuning(Client):
     """A client whose models are called after the passes that they have had, best after the second."""
 
+    def note(self, event: str, **values: Any) -> None:
+        self.noted = (event, values)
+
     async def fit(self, model: Model, *, epochs: int, name: str, **kept: Any) -> Any:
         return SimpleNamespace(model=Model(str(int(model.architecture) + epochs), {}))
 
@@ -401,6 +404,7 @@ def test_candidates_are_trained_for_as_many_passes_as_told(world: Any) -> None:
         )
         state, reply = asyncio.run(algorithm.local_enrol(client, Model("0", {}), None))
         assert state.architecture == reply.architecture == best
+        assert client.noted == ("architecture chosen", {"architecture": best})
 
 
 # The rest
