@@ -202,6 +202,23 @@ def cells_of(claim: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 DOCUMENT = tomllib.loads(claims_page.FILE.read_text("utf-8"))
+
+
+def test_a_table_shows_what_claims_compare_also_where_rows_lack_it() -> None:
+    rows = [{"accuracy": "80", "best_global": ""}, {"accuracy": "81", "best_global": "70"}]
+    found = Result("study", "hash", "commit", 1.0, rows)
+    assert claims_page._is_shown("best_global", found, {"best_global"})
+    assert not claims_page._is_shown("best_global", found, {"accuracy"})
+    assert claims_page._spread(rows, "best_global") == "-"
+
+
+def test_the_page_says_which_variants_have_collapsed() -> None:
+    found = result({"a": [80.0, 10.0, 82.0], "b": CLOSE, "c": [""]})
+    assert list(claims_page._collapses(found)) == [
+        "a has collapsed with 1 of 3 seeds, where it has 10.0 %; with the best it has 82.0 %."
+    ]
+
+
 KEYS = {"id", "study", "says", "paper", "measure", "at", "margin", "experiments", "reason"}
 FORMS = {"order", "pairs", "alike", "ratio", "value", "best_for"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -30,6 +30,8 @@ TOO_CLOSE = 3.0
 """If training alone comes within so many points of the best method, a table cannot judge personal methods."""
 CEILING = 97.0
 """Accuracy in percent, above which methods are hard to tell apart."""
+COLLAPSED = 0.6
+"""With one seed a variant has collapsed if its accuracy is below this share of that with another seed."""
 
 
 def page() -> str:
@@ -49,7 +51,8 @@ def page() -> str:
         lines += [f"## {about['title']}", "", about["setting"], ""]
         of_study = [(claim, judgement) for claim, judgement in judged if claim.get("study") == name]
         if name in results:
-            lines += [*_study(results[name], about.get("figures", {})), ""]
+            measures = _measures(document["claim"], name)
+            lines += [*_study(results[name], about.get("figures", {}), measures), ""]
             lines += _claims(of_study, results)
         else:
             lines += ["Not run yet.", ""]
@@ -62,7 +65,16 @@ def _verdict(claim: Mapping[str, Any], judgement: Judgement | None) -> str:
     return f"not tested; needs {claim['needs']}" if "needs" in claim else "not run yet"
 
 
-def _study(result: Result, figures: Mapping[str, str]) -> Iterator[str]:
+def _measures(claims: Sequence[Mapping[str, Any]], study: str) -> set[str]:
+    """Return the measures by which claims and their experiments compare a study's cells."""
+    return {
+        claim.get("measure", "accuracy")
+        for claim in claims
+        if study in (claim.get("study"), *(one.get("study") for one in claim.get("experiments", ())))
+    }
+
+
+def _study(result: Result, figures: Mapping[str, str], measures: Collection[str]) -> Iterator[str]:
     """Yield a study's command, its cost and its table; ``figures`` are the paper's, by cell."""
     yield "```console"
     yield f"$ fedsim study scenarios/papers/studies/{result.name}.toml"
@@ -74,7 +86,7 @@ def _study(result: Result, figures: Mapping[str, str]) -> Iterator[str]:
         f"{number_format.duration(result.real_s)} of real time, one after the other."
     )
     yield ""
-    shown = [name for name in MEASURES if _is_shown(name, result)]
+    shown = [name for name in MEASURES if _is_shown(name, result, measures)]
     heads = ["variant", *(path.split(".")[-1] for path in result.tuned)]
     heads += [*(["paper %"] if figures else []), *(MEASURES[name][0] for name in shown)]
     yield f"| {' | '.join([*heads, 'simulated', 'computing', 'bytes', 'parameters'])} |"
@@ -88,7 +100,20 @@ def _study(result: Result, figures: Mapping[str, str]) -> Iterator[str]:
         cells += [number_format.size(_mean(rows, "bytes")), f"{_mean(rows, 'parameters'):,.0f}"]
         yield f"| {' | '.join(cells)} |"
     yield ""
+    yield from _collapses(result)
     yield from _limits(result)
+
+
+def _collapses(result: Result) -> Iterator[str]:
+    """Yield which variants have collapsed with some seeds."""
+    for cell, rows in result.cells.items():
+        values = {seed: float(row["accuracy"] or "nan") for seed, row in rows.items()}
+        highest = max(values.values())
+        if low := [f"{value:.1f}" for value in values.values() if value < COLLAPSED * highest]:
+            yield (
+                f"{cell} has collapsed with {len(low)} of {len(values)} seeds, where it has "
+                f"{', '.join(low)} %; with the best it has {highest:.1f} %."
+            )
 
 
 def _limits(result: Result) -> Iterator[str]:
@@ -152,6 +177,8 @@ def _words(claim: Mapping[str, Any], one: Comparison, measure: str) -> str:
 def _difference(one: Comparison, measure: str) -> str:
     if one.interval is None:
         return f"{one.words}: not reached with every seed"
+    if measure.startswith("parameters"):
+        return f"{one.words}: {one.interval.mean / 1e6:+.0f} ± {(one.interval.half or 0) / 1e6:.0f} million"
     if measure not in MEASURES:
         return f"{one.words}: {one.interval.mean:+.3g} ± {one.interval.half or 0:.2g}"
     _, decimals, unit = MEASURES[measure]
@@ -159,8 +186,10 @@ def _difference(one: Comparison, measure: str) -> str:
     return f"{one.words}: {one.interval.mean:+.{decimals}f}{spread}{unit}"
 
 
-def _is_shown(name: str, result: Result) -> bool:
-    """Whether a table has a column of a measure: losses only where there are no accuracies."""
+def _is_shown(name: str, result: Result, measures: Collection[str]) -> bool:
+    """Whether a table has a column: claims compare it, or all rows have it (losses: without accuracies)."""
+    if name in measures:
+        return any(row.get(name) for row in result.rows)
     there = [name for name in MEASURES if all(row.get(name) for row in result.rows)]
     return name in there and (name != "loss" or "accuracy" not in there)
 
@@ -170,6 +199,8 @@ def _mean(rows: Sequence[Mapping[str, str]], name: str) -> float:
 
 
 def _spread(rows: Sequence[Mapping[str, str]], name: str) -> str:
+    if not all(row[name] for row in rows):
+        return "-"
     found, decimals = interval([float(row[name]) for row in rows]), MEASURES[name][1]
     assert found is not None
     spread = "" if found.half is None else f" ± {found.half:.{decimals}f}"
