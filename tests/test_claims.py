@@ -205,18 +205,29 @@ DOCUMENT = tomllib.loads(claims_page.FILE.read_text("utf-8"))
 
 
 def test_a_table_shows_what_claims_compare_also_where_rows_lack_it() -> None:
-    rows = [{"accuracy": "80", "best_global": ""}, {"accuracy": "81", "best_global": "70"}]
-    found = Result("study", "hash", "commit", 1.0, rows)
+    found = result({"a": ["", ""], "b": [70.0, 74.0]}, "best_global")
     assert claims_page._is_shown("best_global", found, {"best_global"})
     assert not claims_page._is_shown("best_global", found, {"accuracy"})
-    assert claims_page._spread(rows, "best_global") == "-"
+    assert claims_page._spread(found, "a", "best_global") == "-"
+    assert claims_page._spread(found, "b", "best_global").startswith("72.0 ± ")
+    reached = result({"a": [3e6, 5e6], "b": [3e6, ""]}, "parameters_to_70")
+    assert claims_page._spread(reached, "a", "parameters_to_70").startswith("4 ± ")
+    assert claims_page._spread(reached, "b", "parameters_to_70") == "not reached"
 
 
 def test_the_page_says_which_variants_have_collapsed() -> None:
     found = result({"a": [80.0, 10.0, 82.0], "b": CLOSE, "c": [""]})
     assert list(claims_page._collapses(found)) == [
-        "a has collapsed with 1 of 3 seeds, where it has 10.0 %; with the best it has 82.0 %."
+        "a has collapsed with 1 of 3 seeds, where it has 10.0 %; with the best it has 82.0 %.",
+        "",
     ]
+
+
+def test_the_page_judges_each_point_of_a_claim_of_several() -> None:
+    cells = {"a @ x": CLOSE, "b @ x": FAR, "a @ y": FAR, "b @ y": CLOSE}
+    claim = {"study": "s", "order": [["a"], ["b"]], "at": ["x", "y"]}
+    assert claims_page._by_point(claim, {"s": result(cells)}) == " (x: shown, y: contradicted)"
+    assert claims_page._by_point({**claim, "at": ["x"]}, {"s": result(cells)}) == ""
 
 
 KEYS = {"id", "study", "says", "paper", "measure", "at", "margin", "experiments", "reason"}

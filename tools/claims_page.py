@@ -4,27 +4,46 @@ from __future__ import annotations
 
 import math
 import tomllib
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from claims import Comparison, Judgement, better, judge
-from papers import Result, finished, read_result
+from papers import STUDIES, Result, finished, read_result
 
 from fedsim.report import number_format
-from fedsim.studies.intervals import interval
+from fedsim.studies.intervals import Interval, interval
 
 FILE = Path(__file__).with_name("paper_claims.toml")
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How a measure is written."""
+
+    heading: str
+    decimals: int
+    unit: str
+    """The unit of differences."""
+    factor: float = 1.0
+
+
 MEASURES = {
-    "accuracy": ("accuracy %", 1, " points"),
-    "std_over_clients": ("SD over clients", 1, " points"),
-    "global": ("global %", 1, " points"),
-    "best_global": ("best global %", 1, " points"),
-    "loss": ("loss", 3, ""),
-    "client_losses[0,2]": ("loss of clients 0 and 2", 3, ""),
+    "accuracy": Measure("accuracy %", 1, " points"),
+    "untuned": Measure("before fine-tuning %", 1, " points"),
+    "std_over_clients": Measure("SD over clients", 1, " points"),
+    "global": Measure("global %", 1, " points"),
+    "best_global": Measure("best global %", 1, " points"),
+    "loss": Measure("loss", 3, ""),
+    "client_losses[0,2]": Measure("loss of clients 0 and 2", 3, ""),
+    "parameters_to_60": Measure("millions of parameters to 60 %", 0, " million", 1e-6),
+    "parameters_to_70": Measure("millions of parameters to 70 %", 0, " million", 1e-6),
 }
-"""Headings of measures, with the decimals and the unit of differences."""
+ALWAYS = ("accuracy", "std_over_clients", "global", "best_global")
+"""Measures of which a table has a column where all rows have them; of others where claims compare them."""
 SHOWN = {"shown": "**shown**", "not shown": "not shown", "contradicted": "**contradicted**"}
 TOO_CLOSE = 3.0
 """If training alone comes within so many points of the best method, a table cannot judge personal methods."""
@@ -32,6 +51,8 @@ CEILING = 97.0
 """Accuracy in percent, above which methods are hard to tell apart."""
 COLLAPSED = 0.6
 """With one seed a variant has collapsed if its accuracy is below this share of that with another seed."""
+IN_A_LINE = 4
+"""More comparisons than this are written as a list."""
 
 
 def page() -> str:
@@ -42,7 +63,10 @@ def page() -> str:
         (claim, judge(claim, results[claim["study"]]) if claim.get("study") in results else None)
         for claim in document["claim"]
     ]
-    lines = ["## All verdicts", "", "| claim | says | study | verdict |", "|---|---|---|---|"]
+    counts = Counter(_verdict(claim, judgement).partition(";")[0].strip("*") for claim, judgement in judged)
+    words = ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
+    lines = ["## All verdicts", "", f"Of {len(judged)} claims: {words}.", ""]
+    lines += ["| claim | says | study | verdict |", "|---|---|---|---|"]
     for claim, judgement in judged:
         study = document["study"].get(claim.get("study"), {}).get("title", "-")
         lines.append(f"| {claim['id']} | {claim['says']} | {study} | {_verdict(claim, judgement)} |")
@@ -65,16 +89,17 @@ def _verdict(claim: Mapping[str, Any], judgement: Judgement | None) -> str:
     return f"not tested; needs {claim['needs']}" if "needs" in claim else "not run yet"
 
 
-def _measures(claims: Sequence[Mapping[str, Any]], study: str) -> set[str]:
-    """Return the measures by which claims and their experiments compare a study's cells."""
-    return {
+def _measures(claims: Sequence[Mapping[str, Any]], study: str) -> list[str]:
+    """Return the measures by which claims and their experiments compare a study's cells, in their order."""
+    found = [
         claim.get("measure", "accuracy")
         for claim in claims
         if study in (claim.get("study"), *(one.get("study") for one in claim.get("experiments", ())))
-    }
+    ]
+    return list(dict.fromkeys(found))
 
 
-def _study(result: Result, figures: Mapping[str, str], measures: Collection[str]) -> Iterator[str]:
+def _study(result: Result, figures: Mapping[str, str], measures: Sequence[str]) -> Iterator[str]:
     """Yield a study's command, its cost and its table; ``figures`` are the paper's, by cell."""
     yield "```console"
     yield f"$ fedsim study scenarios/papers/studies/{result.name}.toml"
@@ -88,20 +113,41 @@ def _study(result: Result, figures: Mapping[str, str], measures: Collection[str]
     yield ""
     shown = [name for name in MEASURES if _is_shown(name, result, measures)]
     heads = ["variant", *(path.split(".")[-1] for path in result.tuned)]
-    heads += [*(["paper %"] if figures else []), *(MEASURES[name][0] for name in shown)]
+    for name in shown:
+        heads += [*(["paper %"] if figures and name == measures[0] else []), MEASURES[name].heading]
     yield f"| {' | '.join([*heads, 'simulated', 'computing', 'bytes', 'parameters'])} |"
     yield "|---" * (len(heads) + 4) + "|"
+    ends = grid_ends(result.name)
     for label, by_seed in result.cells.items():
         rows = list(by_seed.values())
-        cells = [label, *(rows[0][path] for path in result.tuned)]
-        cells += [figures.get(label, "-")] if figures else []
-        cells += [_spread(rows, name) for name in shown]
+        rates = [(rows[0][path], ends[path]) for path in result.tuned]
+        cells = [label, *(f"{rate}*" if float(rate) in end else rate for rate, end in rates)]
+        for name in shown:
+            cells += [figures.get(label, "-")] if figures and name == measures[0] else []
+            cells += [_spread(result, label, name)]
         cells += [number_format.duration(_mean(rows, name)) for name in ("simulated_s", "client_compute_s")]
         cells += [number_format.size(_mean(rows, "bytes")), f"{_mean(rows, 'parameters'):,.0f}"]
         yield f"| {' | '.join(cells)} |"
     yield ""
+    if result.tuned:
+        yield "A star marks the lowest or highest value of the grid: a better one may lie outside."
+        yield ""
     yield from _collapses(result)
     yield from _limits(result)
+
+
+def _named(point: str, name: str) -> str:
+    """Return a point of a study's grid, a number with the name of what it is: ``alpha = 0.1``."""
+    if not point.replace(".", "").isdigit():
+        return point
+    path, *_ = tomllib.loads((STUDIES / f"{name}.toml").read_text("utf-8"))["grid"]
+    return f"{path.split('.')[-1]} = {point}"
+
+
+def grid_ends(name: str) -> dict[str, tuple[float, float]]:
+    """Return the lowest and the highest value of each path that a study tunes."""
+    tune = tomllib.loads((STUDIES / f"{name}.toml").read_text("utf-8")).get("tune", {})
+    return {path: (min(values), max(values)) for path, values in tune.items() if path != "seeds"}
 
 
 def _collapses(result: Result) -> Iterator[str]:
@@ -114,6 +160,7 @@ def _collapses(result: Result) -> Iterator[str]:
                 f"{cell} has collapsed with {len(low)} of {len(values)} seeds, where it has "
                 f"{', '.join(low)} %; with the best it has {highest:.1f} %."
             )
+            yield ""
 
 
 def _limits(result: Result) -> Iterator[str]:
@@ -125,7 +172,7 @@ def _limits(result: Result) -> Iterator[str]:
             by_kind = points.setdefault(cell.partition(" @ ")[2], {True: [], False: []})
             by_kind[one["algorithm"] == "local"].append(_mean(list(rows.values()), "accuracy"))
     for point, by_kind in points.items():
-        at = f" with {point}" if point else ""
+        at = f" with {_named(point, result.name)}" if point else ""
         alone, best = max(by_kind[True]), max(by_kind[False])
         if best - alone < TOO_CLOSE:
             yield (
@@ -142,20 +189,36 @@ def _claims(
     for claim, judgement in judged:
         assert judgement is not None
         measure = claim.get("measure", "accuracy")
-        words = [_words(claim, one, measure) for one in judgement.comparisons]
+        words = list(dict.fromkeys(_words(claim, one, measure) for one in judgement.comparisons))
         yield f"**{claim['id']}**: {claim['says']} *Paper:* {claim['paper']}"
-        yield f"*Here:* {SHOWN[judgement.verdict]}. {'; '.join(dict.fromkeys(words))}."
+        here = f"*Here:* {SHOWN[judgement.verdict]}{_by_point(claim, results)}."
+        if len(words) > IN_A_LINE:
+            yield from (here, "", *(f"- {one}" for one in words))
+        else:
+            yield f"{here} {'; '.join(words)}."
         yield ""
+        if claim.get("experiments") and len(words) > IN_A_LINE:
+            yield from ("Experiments:", "")
         for experiment in claim.get("experiments", ()):
             result = results.get(experiment.get("study", claim["study"]))
             if result is not None:
                 first, second = experiment["cells"]
-                one = better(result, first, second, measure)
-                yield f"- {experiment['asks']} {_difference(one, measure)}."
+                of = experiment.get("measure", measure)
+                yield f"- {experiment['asks']} {_difference(better(result, first, second, of), of)}."
         yield ""
         if "reason" in claim:
             yield claim["reason"].strip()
             yield ""
+
+
+def _by_point(claim: Mapping[str, Any], results: Mapping[str, Result]) -> str:
+    """Return the verdict at each point of the grid, where a claim is of several points."""
+    points = claim.get("at", ())
+    if len(points) < 2:
+        return ""
+    verdicts = {point: judge({**claim, "at": [point]}, results[claim["study"]]).verdict for point in points}
+    words = (f"{_named(point, claim['study'])}: {verdict}" for point, verdict in verdicts.items())
+    return f" ({', '.join(words)})"
 
 
 def _words(claim: Mapping[str, Any], one: Comparison, measure: str) -> str:
@@ -177,31 +240,38 @@ def _words(claim: Mapping[str, Any], one: Comparison, measure: str) -> str:
 def _difference(one: Comparison, measure: str) -> str:
     if one.interval is None:
         return f"{one.words}: not reached with every seed"
-    if measure.startswith("parameters"):
-        return f"{one.words}: {one.interval.mean / 1e6:+.0f} ± {(one.interval.half or 0) / 1e6:.0f} million"
     if measure not in MEASURES:
         return f"{one.words}: {one.interval.mean:+.3g} ± {one.interval.half or 0:.2g}"
-    _, decimals, unit = MEASURES[measure]
-    spread = "" if one.interval.half is None else f" ± {one.interval.half:.{decimals}f}"
-    return f"{one.words}: {one.interval.mean:+.{decimals}f}{spread}{unit}"
+    return f"{one.words}: {_written(one.interval, MEASURES[measure], '+')}{MEASURES[measure].unit}"
+
+
+def _written(found: Interval, measure: Measure, sign: str = "") -> str:
+    """Return a mean with half of its interval."""
+    mean, half = found.mean * measure.factor, found.half
+    spread = "" if half is None else f" ± {half * measure.factor:.{measure.decimals}f}"
+    return f"{mean:{sign}.{measure.decimals}f}{spread}"
 
 
 def _is_shown(name: str, result: Result, measures: Collection[str]) -> bool:
-    """Whether a table has a column: claims compare it, or all rows have it (losses: without accuracies)."""
-    if name in measures:
-        return any(row.get(name) for row in result.rows)
-    there = [name for name in MEASURES if all(row.get(name) for row in result.rows)]
-    return name in there and (name != "loss" or "accuracy" not in there)
+    """Whether a table has a column for a measure."""
+    has = [_spread(result, cell, name) != "-" for cell in result.cells]
+    if name in measures or name == "untuned":
+        return any(has)
+    return name in ALWAYS and all(has)
 
 
 def _mean(rows: Sequence[Mapping[str, str]], name: str) -> float:
     return fmean(float(row[name]) for row in rows)
 
 
-def _spread(rows: Sequence[Mapping[str, str]], name: str) -> str:
-    if not all(row[name] for row in rows):
+def _spread(result: Result, cell: str, name: str) -> str:
+    """Return a measure of a cell with half of its interval; a dash where it has none."""
+    try:
+        values = list(result.values(cell, name).values())
+    except (LookupError, ValueError):
         return "-"
-    found, decimals = interval([float(row[name]) for row in rows]), MEASURES[name][1]
+    if not all(map(math.isfinite, values)):
+        return "not reached"
+    found = interval(values)
     assert found is not None
-    spread = "" if found.half is None else f" ± {found.half:.{decimals}f}"
-    return f"{found.mean:.{decimals}f}{spread}"
+    return _written(found, MEASURES[name])
