@@ -112,6 +112,8 @@ class BaseLoop(asyncio.AbstractEventLoop):
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Log an error and keep its exception in :attr:`unseen_errors`."""
         error = context.get("exception")
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            return  # a task's: it came straight out of the loop when it was raised
         details = "".join(
             f"\n  {key}: {value!r}"
             for key, value in sorted(context.items())

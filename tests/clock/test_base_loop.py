@@ -1,6 +1,7 @@
 """Tasks, errors that reach the loop, and what it refuses."""
 
 import asyncio
+import gc
 import logging
 from collections.abc import Callable
 
@@ -50,6 +51,22 @@ def test_an_interrupt_in_a_callback_or_task_comes_straight_out(
     with pytest.raises(exception):
         loop.run_until_complete(main())
     assert loop.run_until_complete(asyncio.sleep(5.0, "goes on")) == "goes on"
+
+
+def test_an_interrupted_task_that_nobody_awaits_is_not_told_of_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    async def main() -> None:
+        asyncio.create_task(interrupted())  # noqa: RUF006 - the loop holds it until it runs
+        await asyncio.Event().wait()
+
+    with pytest.raises(KeyboardInterrupt):
+        clock.run(main())
+    gc.collect()
+    assert caplog.text == ""
 
 
 def test_an_error_nobody_retrieved_is_logged_and_fails_the_run(caplog: pytest.LogCaptureFixture) -> None:
