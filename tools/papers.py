@@ -274,6 +274,7 @@ def row(answers: Answers, setting: Setting, seed: int, folder: Path) -> dict[str
         "rounds": summary["rounds"],
         "simulated_s": f"{summary['simulated_s']:.6g}",
         "client_compute_s": f"{summary['time']['compute_s']:.6g}",
+        **({"joules": f"{energy['clients_j']:.6g}"} if (energy := summary.get("energy")) else {}),
         "real_s": f"{summary['wall_s']:.1f}",
         "model_hash": summary["model_hash"][:16],
         "clients": _of_clients(folder, "accuracy", 100, ".1f"),
