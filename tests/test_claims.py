@@ -2,14 +2,14 @@
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from itertools import chain, product
+from itertools import product
 from typing import Any
 
 import claims
 import claims_page
 import papers
 import pytest
-from claims import Comparison, holm, judge, verdict
+from claims import Comparison, cells_of, holm, judge, verdict
 from hypothesis import given
 from hypothesis import strategies as st
 from papers import Result
@@ -189,18 +189,6 @@ def test_no_settings_are_newer_than_their_result(name: str) -> None:
     )
 
 
-def cells_of(claim: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the study and the label of each cell that a claim and its experiments name."""
-    named = [*chain.from_iterable(claim.get("order", ())), *chain.from_iterable(claim.get("pairs", ()))]
-    named += [*claim.get("alike", ()), *claim.get("ratio", ()), *claim.get("than", ())]
-    named += [claim[key] for key in ("value", "best_for") if key in claim]
-    points = [f" @ {point}" if point else "" for point in claim.get("at", [""])]
-    cells = [(claim["study"], name + point) for name in named for point in points]
-    for experiment in claim.get("experiments", ()):
-        cells += [(experiment.get("study", claim["study"]), name) for name in experiment["cells"]]
-    return cells
-
-
 DOCUMENT = tomllib.loads(claims_page.FILE.read_text("utf-8"))
 
 
@@ -213,6 +201,12 @@ def test_a_table_shows_what_claims_compare_also_where_rows_lack_it() -> None:
     reached = result({"a": [3e6, 5e6], "b": [3e6, ""]}, "parameters_to_70")
     assert claims_page._spread(reached, "a", "parameters_to_70").startswith("4 ± ")
     assert claims_page._spread(reached, "b", "parameters_to_70") == "not reached"
+
+
+def test_a_table_shows_the_measures_of_claims_and_of_cells_with_a_column_of_their_own() -> None:
+    claim = {"study": "s", "measure": "best_global", "order": [["a : untuned @ x"], ["b @ x"]]}
+    other = {"study": "t", "order": [["c"], ["d"]]}
+    assert claims_page._measures([claim, other, {"needs": "more"}], "s") == {"untuned", "best_global"}
 
 
 def test_the_page_says_which_variants_have_collapsed() -> None:

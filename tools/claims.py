@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, pairwise, product
+from itertools import chain, combinations, pairwise, product
 from statistics import fmean, stdev
 from typing import Any, Literal
 
@@ -108,6 +108,18 @@ def verdict(comparisons: Sequence[Comparison]) -> Verdict:
     if any(holm([one.p_against for one in comparisons])):
         return "contradicted"
     return "shown" if all(holm([one.p_for for one in comparisons])) else "not shown"
+
+
+def cells_of(claim: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the study and the label of each cell that a claim and its experiments name."""
+    named = [*chain.from_iterable(claim.get("order", ())), *chain.from_iterable(claim.get("pairs", ()))]
+    named += [*claim.get("alike", ()), *claim.get("ratio", ()), *claim.get("than", ())]
+    named += [claim[key] for key in ("value", "best_for") if key in claim]
+    points = [f" @ {point}" if point else "" for point in claim.get("at", [""])]
+    cells = [(claim["study"], name + point) for name in named for point in points]
+    for experiment in claim.get("experiments", ()):
+        cells += [(experiment.get("study", claim["study"]), name) for name in experiment["cells"]]
+    return cells
 
 
 def holm(p_values: Sequence[float]) -> list[bool]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from claims import Comparison, Judgement, better, judge
+from claims import Comparison, Judgement, better, cells_of, judge
 from papers import STUDIES, Result, finished, read_result
 
 from fedsim.report import number_format
@@ -89,17 +89,17 @@ def _verdict(claim: Mapping[str, Any], judgement: Judgement | None) -> str:
     return f"not tested; needs {claim['needs']}" if "needs" in claim else "not run yet"
 
 
-def _measures(claims: Sequence[Mapping[str, Any]], study: str) -> list[str]:
-    """Return the measures by which claims and their experiments compare a study's cells, in their order."""
-    found = [
-        claim.get("measure", "accuracy")
-        for claim in claims
-        if study in (claim.get("study"), *(one.get("study") for one in claim.get("experiments", ())))
-    ]
-    return list(dict.fromkeys(found))
+def _measures(claims: Sequence[Mapping[str, Any]], study: str) -> set[str]:
+    """Return the measures by which claims and their experiments compare a study's cells."""
+    found = set()
+    for claim in claims:
+        for cell in [cell for of, cell in cells_of(claim) if of == study] if "study" in claim else []:
+            _, _, own = cell.partition(" @ ")[0].partition(" : ")
+            found.add(own or claim.get("measure", "accuracy"))
+    return found
 
 
-def _study(result: Result, figures: Mapping[str, str], measures: Sequence[str]) -> Iterator[str]:
+def _study(result: Result, figures: Mapping[str, str], measures: Collection[str]) -> Iterator[str]:
     """Yield a study's command, its cost and its table; ``figures`` are the paper's, by cell."""
     yield "```console"
     yield f"$ fedsim study scenarios/papers/studies/{result.name}.toml"
@@ -112,9 +112,10 @@ def _study(result: Result, figures: Mapping[str, str], measures: Sequence[str]) 
     )
     yield ""
     shown = [name for name in MEASURES if _is_shown(name, result, measures)]
+    printed = "best_global" if "best_global" in measures else "accuracy"  # what the paper's figures are
     heads = ["variant", *(path.split(".")[-1] for path in result.tuned)]
     for name in shown:
-        heads += [*(["paper %"] if figures and name == measures[0] else []), MEASURES[name].heading]
+        heads += [*(["paper %"] if figures and name == printed else []), MEASURES[name].heading]
     yield f"| {' | '.join([*heads, 'simulated', 'computing', 'bytes', 'parameters'])} |"
     yield "|---" * (len(heads) + 4) + "|"
     ends = grid_ends(result.name)
@@ -123,7 +124,7 @@ def _study(result: Result, figures: Mapping[str, str], measures: Sequence[str]) 
         rates = [(rows[0][path], ends[path]) for path in result.tuned]
         cells = [label, *(f"{rate}*" if float(rate) in end else rate for rate, end in rates)]
         for name in shown:
-            cells += [figures.get(label, "-")] if figures and name == measures[0] else []
+            cells += [figures.get(label, "-")] if figures and name == printed else []
             cells += [_spread(result, label, name)]
         cells += [number_format.duration(_mean(rows, name)) for name in ("simulated_s", "client_compute_s")]
         cells += [number_format.size(_mean(rows, "bytes")), f"{_mean(rows, 'parameters'):,.0f}"]
@@ -170,7 +171,10 @@ def _limits(result: Result) -> Iterator[str]:
         one = next(iter(rows.values()))
         if one["accuracy"] and one["algorithm"] != "centralized":
             by_kind = points.setdefault(cell.partition(" @ ")[2], {True: [], False: []})
-            by_kind[one["algorithm"] == "local"].append(_mean(list(rows.values()), "accuracy"))
+            by_kind[one["algorithm"] == "local"].append(mean := _mean(list(rows.values()), "accuracy"))
+            if mean > CEILING:
+                yield f"{cell} has {mean:.1f} %: above {CEILING:g} % methods are hard to tell apart."
+                yield ""
     for point, by_kind in points.items():
         at = f" with {_named(point, result.name)}" if point else ""
         alone, best = max(by_kind[True]), max(by_kind[False])
@@ -179,8 +183,6 @@ def _limits(result: Result) -> Iterator[str]:
                 f"Training alone comes within {TOO_CLOSE:g} points of the best method{at}, or is better: "
                 "there this study cannot judge personal methods."
             )
-        if best > CEILING:
-            yield f"The best method is above {CEILING:g} %{at}: there methods are hard to tell apart."
 
 
 def _claims(
@@ -255,7 +257,7 @@ def _written(found: Interval, measure: Measure, sign: str = "") -> str:
 def _is_shown(name: str, result: Result, measures: Collection[str]) -> bool:
     """Whether a table has a column for a measure."""
     has = [_spread(result, cell, name) != "-" for cell in result.cells]
-    if name in measures or name == "untuned":
+    if name in measures:
         return any(has)
     return name in ALWAYS and all(has)
 
