@@ -177,8 +177,7 @@ def _limits(result: Result) -> Iterator[str]:
                 yield ""
     for point, by_kind in points.items():
         at = f" with {_named(point, result.name)}" if point else ""
-        alone, best = max(by_kind[True]), max(by_kind[False])
-        if best - alone < TOO_CLOSE:
+        if all(by_kind.values()) and max(by_kind[False]) - max(by_kind[True]) < TOO_CLOSE:
             yield (
                 f"Training alone comes within {TOO_CLOSE:g} points of the best method{at}, or is better: "
                 "there this study cannot judge personal methods."
