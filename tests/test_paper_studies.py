@@ -81,7 +81,12 @@ def test_every_variant_runs(path: Path, tmp_path: Path) -> None:
         assert result.non_finite is None, one.label
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    # The reasons are of one server's model: the table that they explain has the personal methods.
+    "path",
+    [path for path in FILES if path.stem != "fedet_reasons"],
+    ids=lambda path: path.stem,
+)
 def test_a_table_has_training_alone_and_fine_tuned_averages(path: Path) -> None:
     algorithms = {variant["algorithm"] for variant in document(path)["variant"]}
     assert "local" in algorithms
