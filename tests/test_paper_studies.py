@@ -45,6 +45,8 @@ def small(path: Path, tmp_path: Path) -> StudyPlan:
             changes["data.public.source"] = _foreign()
         if "data.public" in changes:
             changes["data.public"]["size"] = 40
+        if "data.public.size" in changes:
+            changes["data.public.size"] = 80
         if wanted := changes.get("participation.clients_per_round"):
             changes["participation.clients_per_round"] = min(wanted, 6)
     study.pop("tune", None)
