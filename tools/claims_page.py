@@ -7,6 +7,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -93,7 +94,7 @@ def _measures(claims: Sequence[Mapping[str, Any]], study: str) -> set[str]:
     """Return the measures by which claims and their experiments compare a study's cells."""
     found = set()
     for claim in claims:
-        for cell in [cell for of, cell in cells_of(claim) if of == study] if "study" in claim else []:
+        for cell in [cell for of, cell in cells_of(claim) if of == study]:
             _, _, own = cell.partition(" @ ")[0].partition(" : ")
             found.add(own or claim.get("measure", "accuracy"))
     return found
@@ -118,7 +119,7 @@ def _study(result: Result, figures: Mapping[str, str], measures: Collection[str]
         heads += [*(["paper %"] if figures and name == printed else []), MEASURES[name].heading]
     yield f"| {' | '.join([*heads, 'simulated', 'computing', 'bytes', 'parameters'])} |"
     yield "|---" * (len(heads) + 4) + "|"
-    ends = grid_ends(result.name)
+    ends = _grid_ends(result.name)
     for label, by_seed in result.cells.items():
         rows = list(by_seed.values())
         rates = [(rows[0][path], ends[path]) for path in result.tuned]
@@ -141,14 +142,19 @@ def _named(point: str, name: str) -> str:
     """Return a point of a study's grid, a number with the name of what it is: ``alpha = 0.1``."""
     if not point.replace(".", "").isdigit():
         return point
-    path, *_ = tomllib.loads((STUDIES / f"{name}.toml").read_text("utf-8"))["grid"]
+    path, *_ = _settings(name)["grid"]
     return f"{path.split('.')[-1]} = {point}"
 
 
-def grid_ends(name: str) -> dict[str, tuple[float, float]]:
+def _grid_ends(name: str) -> dict[str, tuple[float, float]]:
     """Return the lowest and the highest value of each path that a study tunes."""
-    tune = tomllib.loads((STUDIES / f"{name}.toml").read_text("utf-8")).get("tune", {})
+    tune = _settings(name).get("tune", {})
     return {path: (min(values), max(values)) for path, values in tune.items() if path != "seeds"}
+
+
+@cache
+def _settings(name: str) -> dict[str, Any]:
+    return tomllib.loads((STUDIES / f"{name}.toml").read_text("utf-8"))
 
 
 def _collapses(result: Result) -> Iterator[str]:
@@ -165,7 +171,7 @@ def _collapses(result: Result) -> Iterator[str]:
 
 
 def _limits(result: Result) -> Iterator[str]:
-    """Yield a warning where training alone is as good as the best method, or the best is near 100 %."""
+    """Yield which variants are near 100 %, and where training alone is as good as the best method."""
     points: dict[str, dict[bool, list[float]]] = {}
     for cell, rows in result.cells.items():
         one = next(iter(rows.values()))
@@ -255,10 +261,10 @@ def _written(found: Interval, measure: Measure, sign: str = "") -> str:
 
 def _is_shown(name: str, result: Result, measures: Collection[str]) -> bool:
     """Whether a table has a column for a measure."""
+    if name not in measures and name not in ALWAYS:
+        return False
     has = [_spread(result, cell, name) != "-" for cell in result.cells]
-    if name in measures:
-        return any(has)
-    return name in ALWAYS and all(has)
+    return any(has) if name in measures else all(has)
 
 
 def _mean(rows: Sequence[Mapping[str, str]], name: str) -> float:
@@ -269,7 +275,7 @@ def _spread(result: Result, cell: str, name: str) -> str:
     """Return a measure of a cell with half of its interval; a dash where it has none."""
     try:
         values = list(result.values(cell, name).values())
-    except (LookupError, ValueError):
+    except (KeyError, ValueError):
         return "-"
     if not all(map(math.isfinite, values)):
         return "not reached"

@@ -113,7 +113,7 @@ class BaseLoop(asyncio.AbstractEventLoop):
         """Log an error and keep its exception in :attr:`unseen_errors`."""
         error = context.get("exception")
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
-            return  # a task's: it came straight out of the loop when it was raised
+            return  # it was raised in a task, and ended run_forever then
         details = "".join(
             f"\n  {key}: {value!r}"
             for key, value in sorted(context.items())
