@@ -45,7 +45,7 @@ STUDIES, RESULTS = FOLDER / "studies", FOLDER / "results"
 
 MAX_CLIENTS = 20
 """Clients of which a result has single accuracies."""
-CURVE = ("simulated_s", "bytes_up", "bytes_down", "accuracy_personal_mean")
+CURVE = ("round", "simulated_s", "bytes_up", "bytes_down", "accuracy_personal_mean")
 """Columns of the evaluations of a study."""
 
 Row = Mapping[str, str]
@@ -269,18 +269,24 @@ def row(answers: Answers, setting: Setting, seed: int, folder: Path) -> dict[str
         **{key: "" if share is None else f"{100 * share:.4f}" for key, share in shown.items()},
         "loss": "" if (loss := summary["loss"]["personal_mean"]) is None else f"{loss:.6g}",
         "bytes": sum(summary[key] for key in ("bytes_up", "bytes_down", "data_up", "data_down")),
+        "data_bytes": summary["data_up"] + summary["data_down"],
         "parameters": summary["parameters_up"] + summary["parameters_down"],
         **dict(_targets(answers, setting, seed)),
         "rounds": summary["rounds"],
         "simulated_s": f"{summary['simulated_s']:.6g}",
         "client_compute_s": f"{summary['time']['compute_s']:.6g}",
-        **({"joules": f"{energy['clients_j']:.6g}"} if (energy := summary.get("energy")) else {}),
+        **(_energy(energy) if (energy := summary.get("energy")) else {}),
         "real_s": f"{summary['wall_s']:.1f}",
         "model_hash": summary["model_hash"][:16],
         "clients": _of_clients(folder, "accuracy", 100, ".1f"),
         "client_losses": _of_clients(folder, "loss", 1, ".6g"),
         **_choices(folder),
     }
+
+
+def _energy(energy: Mapping[str, float]) -> dict[str, str]:
+    """Return what the clients have drawn, and what of it their radios drew after transfers, in J."""
+    return {"joules": f"{energy['clients_j']:.6g}", "tail_joules": f"{energy['tail_j']:.6g}"}
 
 
 def cell_of(setting: Setting) -> str:
