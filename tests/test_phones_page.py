@@ -1,5 +1,8 @@
 """The tables and the pictures of the manual's page on phones."""
 
+import math
+
+import numpy as np
 import papers
 import phones_page
 import pytest
@@ -30,6 +33,20 @@ def test_training_alone_does_not_differ_from_itself_and_sends_nothing() -> None:
     assert alone[phones_page.DIFFERENCE + 1] == "+0.0 ± 0.0"
     (costs,) = (row for row in rows_of(phones_page.table_of_costs()) if row[0] == phones_page.ALONE)
     assert costs[3] == "0 B"
+
+
+def test_accuracies_are_interpolated_between_evaluations() -> None:
+    curve = {
+        "round": np.array([40.0, 50.0]),
+        "simulated_s": np.array([10.0, 20.0]),
+        "bytes_up": np.array([1e6, 3e6]),
+        "bytes_down": np.array([1e6, 5e6]),
+        "accuracy_personal_mean": np.array([0.5, 0.6]),
+    }
+    assert phones_page.accuracy_at(curve, "round", 46) == pytest.approx(56)
+    assert phones_page.accuracy_at(curve, "simulated_s", 60.0) == pytest.approx(60)
+    assert phones_page.accuracy_at(curve, "bytes", 5e6) == pytest.approx(55)  # of 2 and 8 MB
+    assert math.isnan(phones_page.accuracy_at(curve, "bytes", 1e6))
 
 
 def test_methods_are_compared_after_as_many_rounds_with_images_sent_and_on_phones() -> None:

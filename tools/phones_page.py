@@ -24,7 +24,6 @@ from fedsim.figures.drawing import write_figures
 from fedsim.figures.study_curves import study_curve_figures
 from fedsim.params import Array
 from fedsim.report import number_format
-from fedsim.studies.budgets import Budget, accuracy_within
 from fedsim.studies.intervals import Interval, interval, is_best
 from fedsim.studies.plan import load_study
 
@@ -34,7 +33,8 @@ PUBLIC = "phone_public"
 """The same with the public images on the phones from the start."""
 PICTURES = Path(__file__).parents[1] / "docs" / "static"
 COLOURS = ("local", "fedavg_ft", "ditto", "fedper", "persfl", "fedmd", "perfed_ckt", "perfedavg")
-"""Methods of pictures, in the order of colours; under other conditions they have the same, other dashes."""
+"""Methods of pictures, one for each of the eight colours, which then repeat with other dashes: a method under
+other conditions is eight places on. ``perfedavg`` is in no picture; it fills the eighth place."""
 IMAGES_THERE = "fedmd, images on phones"
 ROUNDS = tuple(name for name in COLOURS if name != "perfedavg")
 """What the picture of time shows."""
@@ -70,12 +70,21 @@ def late_accuracy(curve: Mapping[str, Array], until_s: float) -> float:
     )
 
 
+def accuracy_at(curve: Mapping[str, Array], key: str, amount: float) -> float:
+    """Return the accuracy after so much time, so many bytes or rounds, in percent.
+
+    It is interpolated between the evaluations, whose distance differs between methods: in bytes it is that of
+    ten seconds. NaN before the first evaluation; after the last that of the last.
+    """
+    spent = curve["bytes_up"] + curve["bytes_down"] if key == "bytes" else curve[key]
+    return 100 * float(np.interp(amount, spent, curve["accuracy_personal_mean"], left=math.nan))
+
+
 def table() -> str:
     """Return what each variant reaches within the budgets of the study, in Markdown."""
     result, curves = read_result(STUDY), read_curves(STUDY)
     at = load_study(STUDIES / f"{STUDY}.toml").config.at
     early_s, late_s = at.simulated
-    by_cost = [Budget("bytes", amount, True) for amount in at.bytes]
     late = {
         cell: {seed: late_accuracy(curve, late_s) for seed, curve in by_seed.items()}
         for cell, by_seed in curves.items()
@@ -83,15 +92,15 @@ def table() -> str:
     found: dict[str, list[Interval | None]] = {}
     for cell, by_seed in curves.items():
         columns = [
-            [100 * accuracy_within(curve, budget, "personal_mean") for curve in by_seed.values()]
-            for budget in (Budget("time_s", early_s, True), *by_cost)
+            [accuracy_at(curve, key, amount) for curve in by_seed.values()]
+            for key, amount in (("simulated_s", early_s), *(("bytes", size) for size in at.bytes))
         ]
         difference = [value - late[ALONE][seed] for seed, value in late[cell].items()]
         columns[1:1] = [[*late[cell].values()], difference]
         columns.append([*result.values(cell, "accuracy").values()])
         found[cell] = [None if any(map(math.isnan, values)) else interval(values) for values in columns]
     heads = [f"after {number_format.duration(early_s)}", "last minute", f"last minute - {ALONE}"]
-    heads += [f"within {number_format.size(budget.amount)}" for budget in by_cost]
+    heads += [f"within {number_format.size(amount)}" for amount in at.bytes]
     heads.append("in the end")
     lines = [
         f"Settings of commit {result.commit}, {len(late[ALONE])} seeds. All runs and trials took "
@@ -136,13 +145,10 @@ def table_of_rounds() -> str:
     ):
         result, curves = read_result(study), read_curves(study)
         for cell in cells:
-            early = [
-                100 * accuracy_within(curve, Budget("bytes", first, True), "personal_mean")
-                for curve in curves[cell].values()
-            ]
+            early = [accuracy_at(curve, "bytes", first) for curve in curves[cell].values()]
             accuracy, rounds = result.values(cell, "accuracy"), result.values(cell, "rounds")
             difference = interval(
-                [accuracy[seed] - _accuracy_after(alone[seed], rounds[seed]) for seed in accuracy]
+                [accuracy[seed] - accuracy_at(alone[seed], "round", rounds[seed]) for seed in accuracy]
             )
             of, sent, data = (
                 fmean(result.values(cell, what).values()) for what in ("accuracy", "bytes", "data_bytes")
@@ -160,11 +166,6 @@ def table_of_rounds() -> str:
             ]
             lines.append(f"| {' | '.join(words)} |")
     return "\n".join(lines)
-
-
-def _accuracy_after(curve: Mapping[str, Array], rounds: float) -> float:
-    """Return the accuracy of the last evaluation within a number of rounds, in percent."""
-    return 100 * float(curve["accuracy_personal_mean"][curve["round"] <= rounds][-1])
 
 
 def figures() -> dict[str, Figure]:
