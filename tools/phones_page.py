@@ -71,10 +71,10 @@ def late_accuracy(curve: Mapping[str, Array], until_s: float) -> float:
 
 
 def accuracy_at(curve: Mapping[str, Array], key: str, amount: float) -> float:
-    """Return the accuracy after so much time, so many bytes or rounds, in percent.
+    """Return the accuracy after an amount of time, bytes or rounds, in percent.
 
-    It is interpolated between the evaluations, whose distance differs between methods: in bytes it is that of
-    ten seconds. NaN before the first evaluation; after the last that of the last.
+    It is interpolated: evaluations are ten seconds apart, in which some methods send far more than others. NaN
+    before the first evaluation; after the last one its accuracy.
     """
     spent = curve["bytes_up"] + curve["bytes_down"] if key == "bytes" else curve[key]
     return 100 * float(np.interp(amount, spent, curve["accuracy_personal_mean"], left=math.nan))
@@ -92,12 +92,12 @@ def table() -> str:
     found: dict[str, list[Interval | None]] = {}
     for cell, by_seed in curves.items():
         columns = [
-            [accuracy_at(curve, key, amount) for curve in by_seed.values()]
-            for key, amount in (("simulated_s", early_s), *(("bytes", size) for size in at.bytes))
+            [accuracy_at(curve, "simulated_s", early_s) for curve in by_seed.values()],
+            [*late[cell].values()],
+            [value - late[ALONE][seed] for seed, value in late[cell].items()],
+            *([accuracy_at(curve, "bytes", amount) for curve in by_seed.values()] for amount in at.bytes),
+            [*result.values(cell, "accuracy").values()],
         ]
-        difference = [value - late[ALONE][seed] for seed, value in late[cell].items()]
-        columns[1:1] = [[*late[cell].values()], difference]
-        columns.append([*result.values(cell, "accuracy").values()])
         found[cell] = [None if any(map(math.isnan, values)) else interval(values) for values in columns]
     heads = [f"after {number_format.duration(early_s)}", "last minute", f"last minute - {ALONE}"]
     heads += [f"within {number_format.size(amount)}" for amount in at.bytes]
@@ -150,7 +150,7 @@ def table_of_rounds() -> str:
             difference = interval(
                 [accuracy[seed] - accuracy_at(alone[seed], "round", rounds[seed]) for seed in accuracy]
             )
-            of, sent, data = (
+            mean, sent, data = (
                 fmean(result.values(cell, what).values()) for what in ("accuracy", "bytes", "data_bytes")
             )
             assert difference is not None
@@ -158,7 +158,7 @@ def table_of_rounds() -> str:
                 images if cell in PREDICTIONS else "-",
                 cell,
                 f"{fmean(rounds.values()):.0f}",
-                f"{of:.1f}",
+                f"{mean:.1f}",
                 f"{difference.mean:+.1f} ± {difference.half or 0:.1f}",
                 f"{fmean(early):.1f}",
                 number_format.size(sent),
