@@ -73,8 +73,8 @@ def late_accuracy(curve: Mapping[str, Array], until_s: float) -> float:
 def accuracy_at(curve: Mapping[str, Array], key: str, amount: float) -> float:
     """Return the accuracy after an amount of time, bytes or rounds, in percent.
 
-    It is interpolated: evaluations are ten seconds apart, in which some methods send far more than others. NaN
-    before the first evaluation; after the last one its accuracy.
+    It is interpolated: evaluations are ten seconds apart, in which some methods send far more than others.
+    Before the first evaluation it is NaN; after the last one it stays.
     """
     spent = curve["bytes_up"] + curve["bytes_down"] if key == "bytes" else curve[key]
     return 100 * float(np.interp(amount, spent, curve["accuracy_personal_mean"], left=math.nan))
