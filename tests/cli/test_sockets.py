@@ -135,14 +135,17 @@ def _has_checkpoint(folder: Path, least: int) -> bool:
     return any(int(file.stem) >= least for file in folder.glob("checkpoints/*.checkpoint"))
 
 
+# Rounds of fedavg are short, and checkpoints are as far apart as the disk is slow: it needs more of them.
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-@pytest.mark.parametrize("given", [SLOW, CODED], ids=["fedme", "fedavg with error feedback"])
+@pytest.mark.parametrize(
+    ("given", "rounds"), [(SLOW, 20), (CODED, 60)], ids=["fedme", "fedavg with error feedback"]
+)
 def test_a_server_that_is_started_again_finds_its_processes(
-    given: Sequence[str], how: signal.Signals, shell: Shell, call: Call, here: Path
+    given: Sequence[str], rounds: int, how: signal.Signals, shell: Shell, call: Call, here: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    given, there = (*given, "--set", "run.rounds=20"), here / "there"
+    given, there = (*given, "--set", f"run.rounds={rounds}"), here / "there"
     command = ("serve", "tiny.toml", "--listen", f"127.0.0.1:{port}", "--out", "there", *given, *OFTEN)
     serve = shell.start(*command)
     serve.says("listening")
