@@ -47,11 +47,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "run"
 
 
-def commit(monkeypatch: pytest.MonkeyPatch, at_s: int) -> None:
-    """Let git say that the present settings were committed at a time."""
+def commit(monkeypatch: pytest.MonkeyPatch, at_s: int, settings: str = SETTINGS) -> None:
+    """Let git say that settings were committed at a time."""
 
     def git(command: str, *_: str) -> str:
-        return {"log": f"0abc123 {at_s}", "rev-parse": "c0de"}.get(command, SETTINGS)
+        return {"log": f"0abc123 {at_s}", "rev-parse": "c0de"}.get(command, settings)
 
     monkeypatch.setattr(papers, "_git", git)
 
@@ -110,6 +110,19 @@ def test_a_study_with_missing_runs_has_no_result(
     shutil.rmtree(next(folder.glob("local*seed1")))
     assert write(monkeypatch, folder) == 1
     assert "1 run missing or failed, such as local" in capsys.readouterr().err
+
+
+def test_a_study_with_a_missing_trial_has_no_result_unless_fedsim_refuses_the_trial(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tuned = '[[variant]]\nalgorithm = "pfedme"\n[tune]\nseeds = [100]\n"training.lr" = [0.05, 0.1, 0.2]\n'
+    (papers.STUDIES / "tiny.toml").write_text(SETTINGS + tuned, "utf-8")
+    commit(monkeypatch, at_s=1, settings=SETTINGS + tuned)
+    fedsim.study(papers.STUDIES / "tiny.toml", out=folder, jobs=1, force=True)
+    assert write(monkeypatch, folder) == 0  # 0.2 times lam, 15, is too large a step
+    shutil.rmtree(next(folder.glob("tuning/pfedme*0.05*")))
+    assert write(monkeypatch, folder) == 1
+    assert "missing or failed, such as tuning/pfedme" in capsys.readouterr().err
 
 
 def test_a_run_that_has_diverged_is_in_the_result(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,11 +32,13 @@ from typing import Any
 import numpy as np
 
 from fedsim import example_files
+from fedsim.errors import ScenarioError
 from fedsim.params import Array
 from fedsim.report import number_format
 from fedsim.report.read_parquet import read_columns
 from fedsim.report.summary import read_summary
 from fedsim.runtime.budget import MEASURES
+from fedsim.scenario import build, load_scenario
 from fedsim.studies.answer_files import NOT_FINITE, Answers, read_folder
 from fedsim.studies.plan import Setting, load_study
 
@@ -174,10 +176,13 @@ def _problem(answers: Answers, name: str, folder: Path) -> str | None:
     file = STUDIES / f"{name}.toml"
     if not file.is_file():
         return f"there is no {file}"
-    # A run that has diverged is a result too: its accuracy counts as it was measured. A trial that has
-    # failed, such as one with a rate that the algorithm refuses, was not chosen.
+    # A run that has diverged is a result too: its accuracy counts as it was measured. A trial that cannot run,
+    # such as one with a rate that the algorithm refuses, was not chosen. One that was killed might have been.
+    trials = {trial.label: trial.scenario_toml for trial in load_study(file).all_trials}
     failed = {
-        run: why for run, why in answers.failed.items() if why != NOT_FINITE and run not in _trials(name)
+        run: why
+        for run, why in answers.failed.items()
+        if why != NOT_FINITE and not (run in trials and _is_refused(trials[run]))
     }
     if failed:
         run, why = next(iter(failed.items()))
@@ -192,9 +197,13 @@ def _problem(answers: Answers, name: str, folder: Path) -> str | None:
     return None
 
 
-def _trials(name: str) -> list[str]:
-    """Return the labels of a study's trials."""
-    return [trial.label for trial in load_study(STUDIES / f"{name}.toml").all_trials]
+def _is_refused(scenario: str) -> bool:
+    """Return whether a scenario has a fault, so that it cannot run."""
+    try:
+        build(load_scenario(tomllib.loads(scenario)), "a trial")
+    except ScenarioError:
+        return True
+    return False
 
 
 def settings_commit(name: str) -> tuple[str, float]:
@@ -219,7 +228,7 @@ def _text(answers: Answers, name: str, folder: Path) -> str:
     """Return the text of a result."""
     runs = answers.plan.runs
     rows = [row(answers, run.setting, run.seed, folder / run.label) for run in runs]
-    labels = [*_trials(name), *(run.label for run in runs)]
+    labels = [run.label for run in (*load_study(STUDIES / f"{name}.toml").all_trials, *runs)]
     done = [folder / label for label in labels if (folder / label / "summary.json").is_file()]
     real_s = sum(read_summary(place)["wall_s"] for place in done)
     said = {
