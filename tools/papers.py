@@ -176,8 +176,8 @@ def _problem(answers: Answers, name: str, folder: Path) -> str | None:
     file = STUDIES / f"{name}.toml"
     if not file.is_file():
         return f"there is no {file}"
-    # A run that has diverged is a result too: its accuracy counts as it was measured. A trial that cannot run,
-    # such as one with a rate that the algorithm refuses, was not chosen. One that was killed might have been.
+    # A run that has diverged is a result too: its accuracy counts as it was measured. A trial that has a
+    # fault, such as a rate that the algorithm refuses, was not chosen. One that was killed might have been.
     trials = {trial.label: trial.scenario_toml for trial in load_study(file).all_trials}
     failed = {
         run: why
