@@ -77,6 +77,15 @@ def test_a_result_has_a_row_for_each_run(folder: Path, monkeypatch: pytest.Monke
     assert untuned == {seed: float(row["untuned"]) for seed, row in result.cells["tuned @ iid"].items()}
 
 
+def test_results_of_several_studies_are_joined(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert write(monkeypatch, folder) == 0
+    text = (papers.RESULTS / "tiny.csv").read_text("utf-8")
+    (papers.RESULTS / "other.csv").write_text(text.replace("iid", "dirichlet"), "utf-8")
+    result, part = papers.joined("both", ["tiny", "other"]), papers.read_result("tiny")
+    assert list(result.cells) == ["local @ iid", "tuned @ iid", "local @ dirichlet", "tuned @ dirichlet"]
+    assert (result.commit, result.real_s) == (part.commit, 2 * part.real_s)
+
+
 def test_evaluations_are_written_where_a_study_states_budgets(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from claims import Comparison, Judgement, better, cells_of, judge
-from papers import STUDIES, Result, finished, read_result
+from papers import STUDIES, Result, finished, joined
 
 from fedsim.report import number_format
 from fedsim.studies.intervals import Interval, interval
@@ -59,7 +59,11 @@ IN_A_LINE = 4
 def page() -> str:
     """Return the page's sections: all verdicts, then each study with its table and its claims."""
     document = tomllib.loads(FILE.read_text("utf-8"))
-    results = {name: read_result(name) for name in finished()}
+    results = {
+        name: joined(name, studies)
+        for name, about in document["study"].items()
+        if set(studies := studies_of(name, about)) <= set(finished())
+    }
     judged = [
         (claim, judge(claim, results[claim["study"]]) if claim.get("study") in results else None)
         for claim in document["claim"]
@@ -84,6 +88,11 @@ def page() -> str:
     return "\n".join(lines)
 
 
+def studies_of(name: str, about: Mapping[str, Any]) -> Sequence[str]:
+    """Return the studies of a section of the page: what it names, or that of its own name."""
+    return list(about.get("studies", [name]))
+
+
 def _verdict(claim: Mapping[str, Any], judgement: Judgement | None) -> str:
     if judgement is not None:
         return SHOWN[judgement.verdict]
@@ -103,7 +112,8 @@ def _measures(claims: Sequence[Mapping[str, Any]], study: str) -> set[str]:
 def _study(result: Result, figures: Mapping[str, str], measures: Collection[str]) -> Iterator[str]:
     """Yield a study's command, its cost and its table; ``figures`` are the paper's, by cell."""
     yield "```console"
-    yield f"$ fedsim study scenarios/papers/studies/{result.name}.toml"
+    for name in result.studies:
+        yield f"$ fedsim study scenarios/papers/studies/{name}.toml"
     yield "```"
     yield ""
     seeds = len({row["seed"] for row in result.rows})
@@ -119,7 +129,7 @@ def _study(result: Result, figures: Mapping[str, str], measures: Collection[str]
         heads += [*(["paper %"] if figures and name == printed else []), MEASURES[name].heading]
     yield f"| {' | '.join([*heads, 'simulated', 'computing', 'bytes', 'parameters'])} |"
     yield "|---" * (len(heads) + 4) + "|"
-    ends = _grid_ends(result.name)
+    ends = _grid_ends(result.studies[0])
     for label, by_seed in result.cells.items():
         rows = list(by_seed.values())
         rates = [(rows[0][path], ends[path]) for path in result.tuned]

@@ -65,6 +65,8 @@ class Result:
     real_s: float
     """Real time of all runs and trials, one after the other, in seconds."""
     rows: Sequence[Row]
+    studies: Sequence[str] = ()
+    """The studies that have measured a part each, if there are several."""
 
     @property
     def tuned(self) -> list[str]:
@@ -130,6 +132,14 @@ def read_result(name: str) -> Result:
     said = dict(part.split(" ", 1) for part in head.removeprefix("# ").split(", "))
     rows = list(csv.DictReader(lines))
     return Result(name, said["settings"], said["commit"], float(said["real_s"]), rows)
+
+
+def joined(name: str, studies: Sequence[str]) -> Result:
+    """Return the results of several studies as one; their cells have different labels."""
+    parts = [read_result(study) for study in studies]
+    commits = ", ".join(dict.fromkeys(part.commit for part in parts))
+    rows = [row for part in parts for row in part.rows]
+    return Result(name, parts[0].settings, commits, sum(part.real_s for part in parts), rows, studies)
 
 
 def read_curves(name: str) -> dict[str, dict[int, dict[str, Array]]]:
