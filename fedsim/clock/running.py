@@ -29,6 +29,7 @@ class _Quiet:
 
     runs: int = 0
     thresholds: tuple[int, int, int] = (0, 0, 0)
+    freezes: bool = False
     lock: Lock = field(default_factory=Lock)
 
 
@@ -95,15 +96,12 @@ def _clean_up(loop: VirtualTimeLoop) -> None:
 
 @contextmanager
 def quiet_collector() -> Iterator[None]:
-    """Let the cyclic collector run rarely until the last run of the process ends.
-
-    From the first run on it skips what was there before, mostly modules. What was there before later runs
-    is not skipped, as it may be the garbage of earlier runs, with their data sets.
-    """
+    """Let the cyclic collector run rarely and skip older objects, until the last run of the process ends."""
     with _quiet.lock:
         if _quiet.runs == 0:
             _quiet.thresholds = gc.get_threshold()
-            if gc.get_freeze_count() == 0:
+            _quiet.freezes = gc.get_freeze_count() == 0  # another's freeze is not ours to undo
+            if _quiet.freezes:
                 gc.freeze()
             gc.set_threshold(_GEN0_THRESHOLD, *_quiet.thresholds[1:])
         _quiet.runs += 1
@@ -114,3 +112,5 @@ def quiet_collector() -> Iterator[None]:
             _quiet.runs -= 1
             if _quiet.runs == 0:
                 gc.set_threshold(*_quiet.thresholds)
+                if _quiet.freezes:
+                    gc.unfreeze()

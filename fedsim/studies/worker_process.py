@@ -7,6 +7,7 @@ nothing half-written.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -30,8 +31,10 @@ def main() -> None:
 
     with suppress(KeyboardInterrupt):
         signal.signal(signal.SIGTERM, _end)
-        while True:
+        # What _end raises is lost if the collector is at work just then.
+        while signal.getsignal(signal.SIGTERM) is _end:
             tell(outlet, do(tasks.get(), outlet))
+            gc.collect()  # a run leaves cycles, with its data set, which the next run would let it skip
     if has_ended.is_set():
         os._exit(0)  # the study was killed: nobody waits for the second in which Python frees all it has
 
