@@ -49,6 +49,10 @@ class FilesConfig(Config):
     """Name of the array of users in a .npz."""
     num_classes: Classes | None = None
     """Classes; without it, one more than the largest label."""
+    standardise: bool = False
+    """Whether each value of an image is shifted and scaled to mean 0 and standard deviation 1 over all
+    clients' training samples, and all other images alike. A value that is the same in all of them is only
+    shifted."""
 
     @model_validator(mode="after")
     def _test_part_is_whole(self) -> "FilesConfig":
@@ -67,7 +71,7 @@ class Files(DatasetPlugin[FilesConfig]):
     origin = ("images",)
 
     def load(self, context: LoadContext) -> Dataset:
-        """Return the arrays, images scaled to [0, 1] and channels first."""
+        """Return the arrays, channels first, with images in [0, 1] that may yet be standardised."""
         config = self.config
         x, y = _part(context, config)
         test_x, test_y = (None, None) if config.test_images is None else _part(context, config, "test_")
@@ -75,7 +79,8 @@ class Files(DatasetPlugin[FilesConfig]):
             raise DataError(f"test images have the shape {test_x.shape[1:]}, but the others {x.shape[1:]}")
         users = read_users(context, config.users, config.user_key, len(x))
         num_classes = config.num_classes or _num_classes(y, test_y)
-        return Dataset(Task(x.shape[1:], num_classes), x, y, test_x, test_y, users=users)
+        task = Task(x.shape[1:], num_classes)
+        return Dataset(task, x, y, test_x, test_y, users=users, standardise=config.standardise)
 
 
 def _part(context: LoadContext, config: FilesConfig, prefix: str = "") -> tuple[Samples, Labels]:

@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from fedsim.data import Spreading, federate
 from fedsim.data.base import Dataset, LoadContext
 from fedsim.data.files import Files, FilesConfig
+from fedsim.data.partitions.iid import PLUGIN as IID
 from fedsim.errors import DataError
 from fedsim.rng import Key
 from fedsim.task import Task
@@ -44,6 +46,16 @@ def test_grey_bytes(tmp_path: Path) -> None:
     assert np.unique(x).tolist() == [np.float32(0.2)]
     assert y.tolist() == [0, 1, 2, 1]
     assert dataset.test_x is None
+
+
+def test_images_are_standardised_over_the_training_samples_alone(tmp_path: Path) -> None:
+    save(tmp_path, x=images(40, 2, 2) // 2, y=np.arange(40) % 2)
+    dataset = load(tmp_path, standardise=True)
+    data = federate(dataset, IID(IID.Config()), Spreading(2, (0.5, 0.25, 0.25)), Key.root(1))
+    train, val = (data.x[data.pooled(part)] for part in ("train", "val"))
+    assert train.mean(axis=0) == pytest.approx(np.zeros((1, 2, 2)), abs=1e-6)
+    assert train.std(axis=0) == pytest.approx(np.ones((1, 2, 2)), abs=1e-6)
+    assert abs(float(val.mean())) > 1e-3
 
 
 def test_channels_come_first_wherever_they_were(tmp_path: Path) -> None:
