@@ -31,10 +31,11 @@ def main() -> None:
 
     with suppress(KeyboardInterrupt):
         signal.signal(signal.SIGTERM, _end)
-        # What _end raises is lost if the collector is at work just then.
+        # A run leaves its data set in cycles, which the next run would freeze (clock.running). While the
+        # collector deletes them, what _end raises may be ignored, so the loop asks whether _end was called.
         while signal.getsignal(signal.SIGTERM) is _end:
             tell(outlet, do(tasks.get(), outlet))
-            gc.collect()  # a run leaves cycles, with its data set, which the next run would let it skip
+            gc.collect()
     if has_ended.is_set():
         os._exit(0)  # the study was killed: nobody waits for the second in which Python frees all it has
 
