@@ -124,12 +124,12 @@ def test_a_study_with_missing_runs_has_no_result(
 def test_a_study_with_a_missing_trial_has_no_result_unless_fedsim_refuses_the_trial(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tuned = '[[variant]]\nalgorithm = "pfedme"\n[tune]\nseeds = [100]\n"training.lr" = [0.05, 0.1, 0.2]\n'
+    tuned = '[[variant]]\nalgorithm = "pfedme"\n[tune]\nseeds = [100]\n"training.lr" = [0.1, 0.2]\n'
     (papers.STUDIES / "tiny.toml").write_text(SETTINGS + tuned, "utf-8")
     commit(monkeypatch, at_s=1, settings=SETTINGS + tuned)
     fedsim.study(papers.STUDIES / "tiny.toml", out=folder, jobs=1, force=True)
     assert write(monkeypatch, folder) == 0  # 0.2 times lam, 15, is too large a step
-    shutil.rmtree(next(folder.glob("tuning/pfedme*0.05*")))
+    shutil.rmtree(next(folder.glob("tuning/pfedme*0.1-*")))
     assert write(monkeypatch, folder) == 1
     assert "missing or failed, such as tuning/pfedme" in capsys.readouterr().err
 

@@ -66,7 +66,7 @@ class Result:
     """Real time of all runs and trials, one after the other, in seconds."""
     rows: Sequence[Row]
     studies: Sequence[str] = ()
-    """The studies that have measured a part each, if there are several."""
+    """The studies whose results were joined to this one."""
 
     @property
     def tuned(self) -> list[str]:
@@ -186,18 +186,19 @@ def _problem(answers: Answers, name: str, folder: Path) -> str | None:
     file = STUDIES / f"{name}.toml"
     if not file.is_file():
         return f"there is no {file}"
-    # A run that has diverged is a result too: its accuracy counts as it was measured. A trial that has a
-    # fault, such as a rate that the algorithm refuses, was not chosen. One that was killed might have been.
-    trials = {trial.label: trial.scenario_toml for trial in load_study(file).all_trials}
+    # A run that has diverged is a result too: its accuracy counts as it was measured. A trial whose rate the
+    # algorithm refuses was not chosen. One that was killed might have been.
+    plan = load_study(file)
+    trials = {trial.label: trial.scenario_toml for trial in plan.all_trials}
     failed = {
         run: why
         for run, why in answers.failed.items()
-        if why != NOT_FINITE and not (run in trials and _is_refused(trials[run]))
+        if why != NOT_FINITE and not (run in trials and _is_refused(trials[run], plan.tuned))
     }
     if failed:
         run, why = next(iter(failed.items()))
         return f"{number_format.several(len(failed), 'run')} missing or failed, such as {run}: {why}"
-    expected = {run.label: run.scenario_toml for run in load_study(file).runs}
+    expected = {run.label: run.scenario_toml for run in plan.runs}
     if any(expected.get(run.label) != run.scenario_toml for run in answers.plan.runs):
         return f"{file.name} has changed since: run it again"
     _, committed_s = settings_commit(name)
@@ -207,12 +208,12 @@ def _problem(answers: Answers, name: str, folder: Path) -> str | None:
     return None
 
 
-def _is_refused(scenario: str) -> bool:
-    """Return whether a scenario has a fault, so that it cannot run."""
+def _is_refused(trial: str, tuned: Sequence[str]) -> bool:
+    """Return whether a trial cannot run because of a value that is tuned, and of nothing else."""
     try:
-        build(load_scenario(tomllib.loads(scenario)), "a trial")
-    except ScenarioError:
-        return True
+        build(load_scenario(tomllib.loads(trial)), "a trial")
+    except ScenarioError as error:
+        return all(fault.path in tuned for fault in error.faults)
     return False
 
 
