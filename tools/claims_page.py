@@ -59,11 +59,7 @@ IN_A_LINE = 4
 def page() -> str:
     """Return the page's sections: all verdicts, then each study with its table and its claims."""
     document = tomllib.loads(FILE.read_text("utf-8"))
-    results = {
-        name: joined(name, studies)
-        for name, about in document["study"].items()
-        if set(studies := studies_of(name, about)) <= set(finished())
-    }
+    results = results_of(document)
     judged = [
         (claim, judge(claim, results[claim["study"]]) if claim.get("study") in results else None)
         for claim in document["claim"]
@@ -86,6 +82,13 @@ def page() -> str:
         else:
             lines += ["Not run yet.", ""]
     return "\n".join(lines)
+
+
+def results_of(document: Mapping[str, Any]) -> dict[str, Result]:
+    """Return the results of those sections of the page whose studies have all run."""
+    done = set(finished())
+    sections = {name: studies_of(name, about) for name, about in document["study"].items()}
+    return {name: joined(name, studies) for name, studies in sections.items() if done.issuperset(studies)}
 
 
 def studies_of(name: str, about: Mapping[str, Any]) -> Sequence[str]:

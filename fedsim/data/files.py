@@ -71,7 +71,7 @@ class Files(DatasetPlugin[FilesConfig]):
     origin = ("images",)
 
     def load(self, context: LoadContext) -> Dataset:
-        """Return the arrays, channels first, with images in [0, 1] that may yet be standardised."""
+        """Return the arrays, images scaled to [0, 1] and channels first."""
         config = self.config
         x, y = _part(context, config)
         test_x, test_y = (None, None) if config.test_images is None else _part(context, config, "test_")

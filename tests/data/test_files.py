@@ -49,7 +49,7 @@ def test_grey_bytes(tmp_path: Path) -> None:
 
 
 def test_images_are_standardised_over_the_training_samples_alone(tmp_path: Path) -> None:
-    save(tmp_path, x=images(40, 2, 2) // 2, y=np.arange(40) % 2)
+    save(tmp_path, x=images(40, 2, 2), y=np.arange(40) % 2)
     dataset = load(tmp_path, standardise=True)
     data = federate(dataset, IID(IID.Config()), Spreading(2, (0.5, 0.25, 0.25)), Key.root(1))
     train, val = (data.x[data.pooled(part)] for part in ("train", "val"))
