@@ -24,18 +24,16 @@ def main() -> None:
     # What plugins print must not get between the lines.
     outlet = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
-    tasks, has_ended = SimpleQueue[dict[str, Any]](), threading.Event()
+    tasks, has_ended = SimpleQueue[dict[str, Any] | None](), threading.Event()
     threading.Thread(target=_read, args=(tasks, has_ended), daemon=True).start()
     # Importing this takes seconds, in which the study may be killed.
     from fedsim.studies.worker import do, tell
 
     with suppress(KeyboardInterrupt):
         signal.signal(signal.SIGTERM, _end)
-        # A run leaves its data set in cycles, which the next run would freeze (clock.running). While the
-        # collector deletes them, what _end raises may be ignored, so the loop asks whether _end was called.
-        while signal.getsignal(signal.SIGTERM) is _end:
-            tell(outlet, do(tasks.get(), outlet))
-            gc.collect()
+        for task in iter(tasks.get, None):
+            tell(outlet, do(task, outlet))
+            gc.collect()  # a run leaves its data set in cycles, which clock.run would freeze next
     if has_ended.is_set():
         os._exit(0)  # the study was killed: nobody waits for the second in which Python frees all it has
 
@@ -47,11 +45,13 @@ def _end(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _read(tasks: SimpleQueue[dict[str, Any]], has_ended: threading.Event) -> None:
+def _read(tasks: SimpleQueue[dict[str, Any] | None], has_ended: threading.Event) -> None:
     for line in sys.stdin:
         tasks.put(json.loads(line))
     has_ended.set()
-    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGTERM)  # ends a run
+    # Between runs the signal may come just before the wait for a task, or be ignored in the collector.
+    tasks.put(None)
 
 
 if __name__ == "__main__":
