@@ -39,8 +39,10 @@ def small(path: Path, tmp_path: Path) -> StudyPlan:
                 params["distill_epochs"] = 1
     for table in (study, *study["variant"]):
         changes = table.get("set", {})
-        for path_ in [name for name in changes if name in ("data.limit", "run.rounds")]:
+        for path_ in [name for name in changes if name in ("data.limit", "run.rounds", "fleet.0.count")]:
             del changes[path_]
+        if "participation.clients_per_round" in changes:
+            changes["participation.clients_per_round"] = 4
         if "data.public.source" in changes:
             changes["data.public.source"] = _foreign()
         if "data.public" in changes:
