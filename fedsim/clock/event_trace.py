@@ -209,13 +209,19 @@ class Trace:
         def stop_all() -> None:
             stop()
             for listener in its:
-                del self._together[listener]
+                self._together.pop(listener, None)
 
         return stop_all
 
     def end(self) -> None:
-        """Take no more records: what still happens, such as a frame that arrives, is not part of the run."""
+        """Take no more records: what still happens, such as a frame that arrives, is not part of the run.
+
+        Listeners are forgotten: whoever has the trace, such as a result, would keep all of the run with them.
+        """
         self._is_over = True
+        for listeners in self._listeners.values():
+            listeners.clear()
+        self._together.clear()
 
     def hash(self) -> str:
         """Return the hash of all records so far: 32 hexadecimal characters."""
@@ -285,7 +291,8 @@ def _listen(
 
     def stop() -> None:
         for name, listener in listeners.items():
-            listening[name].remove(listener)
+            if listener in listening[name]:  # otherwise the trace has ended
+                listening[name].remove(listener)
 
     return stop
 

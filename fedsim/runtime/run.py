@@ -11,6 +11,7 @@ from typing import TypeVar
 from fedsim import clock
 from fedsim.bus import Ledger, Log, MemoryBus
 from fedsim.clock import Trace
+from fedsim.clock.running import quiet_collector
 from fedsim.engine.engine import Engine
 from fedsim.errors import UserError
 from fedsim.params import spreading, unwarned
@@ -81,7 +82,9 @@ def run(
         parts = changeable(parts, stages)
         engine.slowdowns = parts.slowdowns
     try:
-        with unwarned(), spreading(engine.executor.spread):
+        # The collector skips what was there when it became quiet: the simulation is made after that, so that
+        # its data set, which is in a cycle, is collected at the end.
+        with unwarned(), spreading(engine.executor.spread), quiet_collector():
             simulation = _simulate(
                 parts, engine, trace, log or silent(), watch, observe, past, keeper, stages or {}
             )

@@ -19,7 +19,6 @@ from fedsim import walk
 from fedsim.algorithms.base import About, Algorithm, Exchange, Setting
 from fedsim.algorithms.contexts import ServerContext
 from fedsim.algorithms.local import Local, LocalConfig
-from fedsim.clock import running
 from fedsim.engine.executors.base import ExecutorConfig
 from fedsim.engine.executors.null import PLUGIN as NULL
 from fedsim.engine.executors.threads import Threads
@@ -315,29 +314,14 @@ def test_growing_memory_is_seen(party: str, remembered: Any) -> None:
 LARGE = torch.Tensor, Model, Message, Packed, Fit
 
 
-class Collector:
-    """The cyclic collector, which also counts what large things it has freed at the end of a run."""
-
-    def __init__(self) -> None:
-        self.freed: Counter[str] = Counter()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(gc, name)
-
-    def collect(self) -> int:
-        before = self._alive()
-        found = gc.collect()
-        self.freed += before - self._alive()
-        return found
-
-    def _alive(self) -> Counter[str]:
-        # Not by gc.garbage: what generators hold is freed before it would come there.
-        return Counter(type(one).__name__ for one in gc.get_objects() if isinstance(one, LARGE))
+def _alive() -> Counter[str]:
+    # Not by gc.garbage: what generators hold is freed before it would come there.
+    return Counter(type(one).__name__ for one in gc.get_objects() if isinstance(one, LARGE))
 
 
 @main_else_slow
 def test_survives_lost_uploads_and_leaves_nothing_large_to_the_cyclic_collector(
-    name: str, world: Any, monkeypatch: pytest.MonkeyPatch
+    name: str, world: Any
 ) -> None:
     # Every second frame towards the server is lost; the lease tells the server.
     uploads = []
@@ -349,15 +333,21 @@ def test_survives_lost_uploads_and_leaves_nothing_large_to_the_cyclic_collector(
         return False
 
     # The collector hardly runs during a run, so samples, models and frames in a cycle would pile up by the
-    # gigabyte.
-    collector = Collector()
-    monkeypatch.setattr(running, "gc", collector)
-    result = world.run(world.quick(name), lost=every_second_upload, client_timeout_s=50.0)
+    # gigabyte. Counted at the ends of rounds: the end of the run frees all that it consists of.
+    freed = Counter[str]()
+
+    def count_freed(row: Any) -> None:
+        before = _alive()
+        gc.collect()
+        freed.update(before - _alive())
+
+    parts = world.parts(world.quick(name), lost=every_second_upload, client_timeout_s=50.0)
+    result = run(parts, watch=count_freed)
     dropped = sum(row.dropped for row in result.rounds)
     assert dropped == len(uploads) // 2
     assert [row.round for row in result.rounds if 0 < row.round <= 3] == [1, 2, 3]
     assert result.drops["timeout"] == dropped
-    assert not collector.freed
+    assert not freed
 
 
 @every

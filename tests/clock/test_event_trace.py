@@ -89,11 +89,13 @@ def test_the_hash_does_not_depend_on_sink_or_keep() -> None:
 def test_a_trace_that_has_ended_takes_no_more_records() -> None:
     sink, heard = io.BytesIO(), list[Any]()
     trace = record_all(Trace(sink, keep=True), EXAMPLE[:2])
-    trace.listen({"send": lambda *record: heard.append(record)})
+    hear = heard.append
+    stop = trace.listen({"send": lambda *record: hear(record), "merge": hear}, {hear: hear})
     before = trace.hash(), trace.count, len(trace.kept), sink.getvalue()
     trace.end()
     record_all(trace, EXAMPLE[2:])
     trace.record_together([(SEND, Columns(1, [np.array([2]), 1, 1]))], [0])
+    stop()
     assert (trace.hash(), trace.count, len(trace.kept), sink.getvalue(), heard) == (*before, [])
 
 

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from weakref import ref
 
 import pytest
 
@@ -44,6 +45,16 @@ def test_final_is_the_last_and_best_the_highest_of_all_measured(world: Any) -> N
 
 def _predictor(observer: Any) -> Any:
     return Predictor(observer.initial_model())
+
+
+def test_a_run_that_is_over_keeps_nothing_but_its_result(world: Any) -> None:
+    # A run is made of cycles, which hold its data set too.
+    recorders = list[ref[Any]]()
+    trace, parts = Trace(keep=True), world.make_parts(world.Scripted())
+    result = run(parts, trace=trace, observe=lambda recorder, parts: recorders.append(ref(recorder)))
+    assert [recorder() for recorder in recorders] == [None]
+    assert len(result.rounds) == 1
+    assert trace.count > 0
 
 
 def test_a_run_of_no_rounds_leaves_nothing(world: Any) -> None:

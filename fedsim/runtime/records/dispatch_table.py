@@ -78,7 +78,7 @@ class DispatchTable(DispatchRows):
     """The table; a row costs more than its bytes only while it is open.
 
     Args:
-        trace: What to listen to, until :meth:`finish`.
+        trace: What to listen to until it ends.
         keep_spans: Whether ``spans`` are kept.
 
     Attributes:
@@ -122,11 +122,10 @@ class DispatchTable(DispatchRows):
             self._job_began: self._jobs_began,
             self._job_ended: self._jobs_ended,
         }
-        self._stop = trace.listen(self._handlers, together)
+        trace.listen(self._handlers, together)
 
     def finish(self, at_ns: int) -> None:
         """End the table with the run; what is under way counts until now."""
-        self._stop()
         for one in (one for mine in self._open.values() for one in mine.values()):
             if any(one.active) or self._fate[one.row] == Fate.OPEN:
                 self._log.add(one.row, at_ns, PASSED)
@@ -136,7 +135,6 @@ class DispatchTable(DispatchRows):
     def until(self, at_ns: int) -> DispatchTable:
         """Return the table as if the run had ended at an instant, which is now."""
         copied = copy(self)
-        copied._stop = lambda: None
         copied._log, copied._times, copied._open = self._log.copy(), self._times[:], self._open.copy()
         copied._lock = Lock()
         copied.finish(at_ns)

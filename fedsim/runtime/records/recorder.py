@@ -90,7 +90,7 @@ class Recorder:
         self._refusal: tuple[int, str] | None = None  # the first: round and reason
         self.num_rounds = 0
         self._stopped_by: str | None = None
-        self._stop = self.trace.listen(
+        self.trace.listen(
             {
                 "stop": self._was_stopped,
                 "drop": self._dropped,
@@ -169,7 +169,6 @@ class Recorder:
             if self._began_at_s is None:
                 self._round += 1
             self.end_round()
-        self._stop()
         self.trace.end()
         dispatches.finish(now_ns())
         check_counts(ledger, rows, dispatches)
