@@ -49,7 +49,7 @@ slow: $(READY)  ## run what `make test` leaves out: longer runs, runs between pr
 	$(BIN)/python -m pytest $(PARALLEL) -m 'slow or hypothesis' --durations 10
 
 processors: $(READY)  ## check under simulated processors that jobs computed together have the bits of single jobs
-	$(BIN)/python tools/check_processors.py
+	$(BIN)/python tools/check_processors.py --seeds 0-29
 
 lint: $(READY)  ## check style and formatting
 	$(BIN)/ruff check .

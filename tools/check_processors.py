@@ -1,9 +1,10 @@
 """Check under simulated processors that jobs computed together have the bits of single jobs.
 
 Variables that torch, MKL, oneDNN and NumPy read at their start make them compute as on other processors.
-Under each setting run the tests of equal bits, the tests of the demo's table and of portable numbers, and
-random scenarios of nets with odd sizes (:mod:`odd_nets`). Each scenario runs one job at a time, then jobs
-together, then jobs together under ``verify``. The hashes have to be equal::
+Under each setting run the tests of equal bits and of portable numbers, and random scenarios of nets with odd
+sizes (:mod:`odd_nets`). Each scenario runs one job at a time, then jobs together, then jobs together under
+``verify``. The hashes have to be equal. The tests of the demo's table run under two settings. No tests run on
+the processor as it is, as ``make test`` and ``make slow`` run them::
 
     python tools/check_processors.py [--seeds 0-99] [--only NAME ...] [--without-tests]
 """
@@ -32,7 +33,9 @@ TESTS = (
     *("tests/engine/batched", "tests/engine/cluster", "tests/engine/executors"),
     *("tests/engine/test_execute.py", "tests/test_mkl_mode.py", "tests/wire/codecs/test_chain.py"),
 )
-SLOW_TESTS = ("tests/test_readme.py", "tests/test_portable_numerics.py")
+PORTABLE_TESTS = "tests/test_portable_numerics.py"
+DEMO_TESTS = "tests/test_readme.py"
+WITH_DEMO = ("torch default", "all the least")
 
 NO_REQUEST = {"MKL_CBWR": "", "FEDSIM_KEEP_MKL_MODE": "1"}
 NUMPY_LEAST = " ".join(numpy_features())
@@ -91,9 +94,10 @@ def check(name: str, seeds: str, *, with_tests: bool) -> tuple[bool, str]:
     variables = {"PYTHONPATH": os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])}
     environment = {**os.environ, **variables, **SETTINGS[name]}
     commands = [[sys.executable, str(HERE), "--seeds", seeds, "--here"]]
-    if with_tests:
+    if with_tests and SETTINGS[name]:
+        slow = [PORTABLE_TESTS, DEMO_TESTS] if name in WITH_DEMO else [PORTABLE_TESTS]
         pytest = [sys.executable, "-m", "pytest", "-q", "--hypothesis-profile", "quick"]
-        commands += [[*pytest, *TESTS], [*pytest, "-m", "slow", *SLOW_TESTS]]
+        commands += [[*pytest, *TESTS], [*pytest, "-m", "slow", *slow]]
     failed = ""
     for command in commands:
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)

@@ -136,12 +136,11 @@ def _has_checkpoint(folder: Path, least: int) -> bool:
 
 
 # Rounds of fedavg are short, and checkpoints are as far apart as the disk is slow: it needs more of them.
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 @pytest.mark.parametrize(
     ("given", "rounds"), [(SLOW, 20), (CODED, 60)], ids=["fedme", "fedavg with error feedback"]
 )
 def test_a_server_that_is_started_again_finds_its_processes(
-    given: Sequence[str], rounds: int, how: signal.Signals, shell: Shell, call: Call, here: Path
+    given: Sequence[str], rounds: int, shell: Shell, call: Call, here: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -154,7 +153,7 @@ def test_a_server_that_is_started_again_finds_its_processes(
         shell.start("join", url, "--clients", "0,1"),
         shell.start("join", url, "--clients", "2-3", "--state", "state"),
     ]
-    for reached in (4, 10):
+    for reached, how in ((4, signal.SIGKILL), (10, signal.SIGINT)):
         serve.waits(partial(_has_checkpoint, there, reached))
         serve.process.send_signal(how)
         assert serve.ends() == (130 if how == signal.SIGINT else -how)

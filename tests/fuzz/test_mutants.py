@@ -1,16 +1,14 @@
 """Each mutant of fedsim is found by a seed below 200.
 
-``pytest tests/fuzz/test_mutants.py -m slow`` looks for the first seed that finds each, as is needed when the
-seeds' scenarios have changed.
+``tools/mutant_seeds.py`` looks for such seeds, as is needed when the seeds' scenarios have changed.
 """
 
 import inspect
 from pathlib import Path
 
 import pytest
-from check_seeds import limited
 
-from fedsim.fuzz.examine import Verdict, examine
+from fedsim.fuzz.examine import examine
 from fedsim.fuzz.random_scenarios import random_scenario
 from tests.fuzz import mutants
 
@@ -69,15 +67,3 @@ def test_a_mutant_is_found(name: str, tmp_path: Path, monkeypatch: pytest.Monkey
     found = examine(random_scenario(seed), tmp_path)
     assert found.end == "failed"
     assert words in "\n".join(found.faults)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FOUND)
-def test_200_seeds_find_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    getattr(mutants, name)(monkeypatch)
-    first = next(seed for seed in range(200) if limited(_verdict, seed).faults)
-    assert first <= FOUND[name][0]
-
-
-def _verdict(seed: int, place: Path) -> Verdict:
-    return examine(random_scenario(seed), place)
