@@ -2,7 +2,7 @@
 
 ``tests/fuzz/test_mutants.py`` needs such seeds when the seeds' scenarios have changed::
 
-    python tools/mutant_seeds.py [NAME ...]
+    python tools/mutant_seeds.py
 """
 
 from __future__ import annotations
@@ -34,14 +34,13 @@ def _verdict(seed: int, place: Path) -> Verdict:
 
 
 def main() -> None:
-    """Print a line for each mutant, or for those that are named."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    """Print a line for each mutant."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter).parse_args()
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from tests.fuzz import mutants
     from tests.fuzz.test_mutants import FOUND
 
-    parser.add_argument("names", nargs="*", choices=[[], *FOUND], metavar="NAME")
-    for name in parser.parse_args().names or FOUND:
+    for name in FOUND:
         print(f"{name}: {first_seed(getattr(mutants, name))}", flush=True)
 
 

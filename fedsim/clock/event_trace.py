@@ -207,9 +207,11 @@ class Trace:
         self._together |= its
 
         def stop_all() -> None:
+            if self._is_over:
+                return
             stop()
             for listener in its:
-                self._together.pop(listener, None)
+                del self._together[listener]
 
         return stop_all
 
@@ -291,8 +293,7 @@ def _listen(
 
     def stop() -> None:
         for name, listener in listeners.items():
-            if listener in listening[name]:  # otherwise the trace has ended
-                listening[name].remove(listener)
+            listening[name].remove(listener)
 
     return stop
 

@@ -7,6 +7,7 @@ nothing half-written.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -32,6 +33,7 @@ def main() -> None:
         signal.signal(signal.SIGTERM, _end)
         for task in iter(tasks.get, None):
             tell(outlet, do(task, outlet))
+            gc.collect()  # a failed run leaves its data set in cycles, which the next run would freeze
     if has_ended.is_set():
         os._exit(0)  # the study was killed: nobody waits for the second in which Python frees all it has
 
