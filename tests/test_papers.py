@@ -77,6 +77,25 @@ def test_a_result_has_a_row_for_each_run(folder: Path, monkeypatch: pytest.Monke
     assert untuned == {seed: float(row["untuned"]) for seed, row in result.cells["tuned @ iid"].items()}
 
 
+def test_a_repeated_study_says_what_differs_from_the_present_result(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(monkeypatch, folder)
+    assert "present result" not in capsys.readouterr().out
+    write(monkeypatch, folder)
+    assert "all values but real times are those of the present result" in capsys.readouterr().out
+    old = "# head\ncell,seed,accuracy,clients,real_s,model_hash\na,0,50,4 6,1,1e5\na,1,60,,2,cd\n"
+    new = "# head\ncell,seed,accuracy,new,clients,real_s,model_hash\na,0,52,7,4 8,3,1e6\na,1,59,7,,2,cd\n"
+    assert papers.differences(old, new) == [
+        "accuracy differs in 2 of 2 runs, by up to 2",
+        "clients differs in 1 of 2 runs",
+        "model_hash differs in 1 of 2 runs",
+    ]
+    assert papers.differences(old, new.replace("a,1", "b,1")) == [
+        "the runs are other ones than those of the present result"
+    ]
+
+
 def test_results_of_several_studies_are_joined(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert write(monkeypatch, folder) == 0
     text = (papers.RESULTS / "tiny.csv").read_text("utf-8")

@@ -9,7 +9,7 @@ A result has a row for each variant, point of the grid and seed. Its first line 
 their commit, that of the code, and the real time of all runs and trials. Refused are studies whose settings
 were not committed before the first run or have changed since, and studies with missing runs. For a study with
 budgets (``at``) all evaluations are written too, below ``curves``. ``tests/test_claims.py`` fails if settings
-are newer than their result.
+are newer than their result. Where there is a result already the tool prints how the new one differs from it.
 """
 
 from __future__ import annotations
@@ -128,10 +128,9 @@ def _hash(text: str) -> str:
 
 def read_result(name: str) -> Result:
     """Return a result of the folder."""
-    head, *lines = (RESULTS / f"{name}.csv").read_text("utf-8").splitlines()
-    said = dict(part.split(" ", 1) for part in head.removeprefix("# ").split(", "))
-    rows = list(csv.DictReader(lines))
-    return Result(name, said["settings"], said["commit"], float(said["real_s"]), rows)
+    text = (RESULTS / f"{name}.csv").read_text("utf-8")
+    said = dict(part.split(" ", 1) for part in text.splitlines()[0].removeprefix("# ").split(", "))
+    return Result(name, said["settings"], said["commit"], float(said["real_s"]), _rows(text))
 
 
 def joined(name: str, studies: Sequence[str]) -> Result:
@@ -171,14 +170,44 @@ def main() -> int:
             print(f"{folder}: {problem}", file=sys.stderr)
             return 1
         RESULTS.mkdir(exist_ok=True)
-        (RESULTS / f"{name}.csv").write_text(_text(answers, name, Path(folder)), "utf-8")
-        print(f"wrote {RESULTS / name}.csv")
+        file, text = RESULTS / f"{name}.csv", _text(answers, name, Path(folder))
+        if file.is_file():
+            print("\n".join(differences(file.read_text("utf-8"), text)))
+        file.write_text(text, "utf-8")
+        print(f"wrote {file}")
         at = answers.plan.config.at
         if at.simulated or at.bytes:
             (RESULTS / "curves").mkdir(exist_ok=True)
             (RESULTS / "curves" / f"{name}.csv").write_text(_csv(list(_curves(answers))), "utf-8")
             print(f"wrote {RESULTS / 'curves' / name}.csv")
     return 0
+
+
+def differences(old: str, new: str) -> list[str]:
+    """Return how two results of the same settings differ, apart from real times and new columns."""
+    before, after = ({(row["cell"], row["seed"]): row for row in _rows(text)} for text in (old, new))
+    if before.keys() != after.keys():
+        return ["the runs are other ones than those of the present result"]
+    runs, found = number_format.several(len(before), "run"), []
+    for column in next(iter(before.values())):
+        pairs = [(before[run][column], after[run].get(column, "")) for run in before]
+        unequal = [pair for pair in pairs if pair[0] != pair[1]]
+        if column != "real_s" and unequal:
+            far = [abs(float(a) - float(b)) for a, b in unequal if _is_number(a) and _is_number(b)]
+            by = f", by up to {max(far):.4g}" if far and column != "model_hash" else ""
+            found.append(f"{column} differs in {len(unequal)} of {runs}{by}")
+    return found or ["all values but real times are those of the present result"]
+
+
+def _rows(text: str) -> list[Row]:
+    return list(csv.DictReader(text.splitlines()[1:]))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def _problem(answers: Answers, name: str, folder: Path) -> str | None:
