@@ -66,7 +66,7 @@ def page() -> str:
     ]
     counts = Counter(_verdict(claim, judgement).partition(";")[0].strip("*") for claim, judgement in judged)
     words = ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
-    lines = ["## All verdicts", "", f"Of {len(judged)} claims: {words}.", ""]
+    lines = ["## All verdicts", "", f"Of the table's {len(judged)} rows: {words}.", ""]
     lines += ["| claim | says | study | verdict |", "|---|---|---|---|"]
     for claim, judgement in judged:
         study = document["study"].get(claim.get("study"), {}).get("title", "-")
