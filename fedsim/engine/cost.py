@@ -91,11 +91,11 @@ def duration_s(device: Device, effort: Effort, load: float | Array = 1.0) -> Any
     if not (waits.any() if are_many else waits):  # no step waits for memory: the common case
         return unhindered_s
     longer: Any = np.maximum if are_many else max
-    steps_s = [
-        times * longer(step.flops / flops_per_s, step.moved_bytes / bytes_per_s)
-        for times, step in effort.steps
-    ]
-    hindered_s = device.overhead_s + sum(steps_s) * load
+    steps_s: Any = 0.0
+    for times, step in effort.steps:
+        # Not by sum(), which rounds numbers otherwise than arrays from Python 3.12 on.
+        steps_s += times * longer(step.flops / flops_per_s, step.moved_bytes / bytes_per_s)
+    hindered_s = device.overhead_s + steps_s * load
     return np.where(waits, hindered_s, unhindered_s) if are_many else hindered_s
 
 

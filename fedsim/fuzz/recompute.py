@@ -306,7 +306,7 @@ def recomputed(run: RunFolder, seen: Seen) -> Row:
         **({"faults": _faults(run, seen)} if "faults" in scenario else {}),
         **({"edges": _edges(run, seen)} if "edge" in scenario else {}),
         "wasted": {
-            "work": _share(time["wasted_s"], sum(time[f"{phase}_s"] for phase in PHASES[:3])),
+            "work": _share(time["wasted_s"], time["download_s"] + time["compute_s"] + time["upload_s"]),
             "payload": _share(
                 wasted_bytes(seen, seen.frames),
                 sum(totals[f"{what}_{way}"] for what in ("bytes", "data") for way in ("up", "down")),
