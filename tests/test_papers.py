@@ -8,6 +8,7 @@ import papers
 import pytest
 
 import fedsim
+from fedsim.report.provenance import processor
 
 SETTINGS = """
 seeds = [0, 1]
@@ -67,6 +68,8 @@ def test_a_result_has_a_row_for_each_run(folder: Path, monkeypatch: pytest.Monke
     assert list(result.cells) == ["local @ iid", "tuned @ iid"]
     assert [list(by_seed) for by_seed in result.cells.values()] == [[0, 1], [0, 1]]
     assert (result.commit, result.settings) == ("0abc123", papers.settings_hash("tiny"))
+    head = (papers.RESULTS / "tiny.csv").read_text("utf-8").splitlines()[0]
+    assert head.endswith(f", processor {processor()}")
     assert result.real_s == pytest.approx(sum(float(row["real_s"]) for row in result.rows), abs=1)
     for row in result.rows:
         assert 0 <= float(row["accuracy"]) <= 100

@@ -6,10 +6,11 @@ Run from the root of the repository, with the folders of the studies::
     python tools/papers.py runs/ktpfl_table1_fashion
 
 A result has a row for each variant, point of the grid and seed. Its first line has the hash of the settings,
-their commit, that of the code, and the real time of all runs and trials. Refused are studies whose settings
-were not committed before the first run or have changed since, and studies with missing runs. For a study with
-budgets (``at``) all evaluations are written too, below ``curves``. ``tests/test_claims.py`` fails if settings
-are newer than their result. Where there is a result already the tool prints how the new one differs from it.
+their commit, that of the code, the real time of all runs and trials, and the kinds of processors. Refused are
+studies whose settings were not committed before the first run or have changed since, and studies with missing
+runs. For a study with budgets (``at``) all evaluations are written too, below ``curves``.
+``tests/test_claims.py`` fails if settings are newer than their result. Where there is a result already the
+tool prints how the new one differs from it.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from fedsim.errors import ScenarioError
 from fedsim.params import Array
 from fedsim.report import number_format
 from fedsim.report.read_parquet import read_columns
+from fedsim.report.read_results import read_provenance
 from fedsim.report.summary import read_summary
 from fedsim.runtime.budget import MEASURES
 from fedsim.scenario import build, load_scenario
@@ -271,11 +273,13 @@ def _text(answers: Answers, name: str, folder: Path) -> str:
     labels = [run.label for run in (*load_study(STUDIES / f"{name}.toml").all_trials, *runs)]
     done = [folder / label for label in labels if (folder / label / "summary.json").is_file()]
     real_s = sum(read_summary(place)["wall_s"] for place in done)
+    processors = {read_provenance(place).get("processor", "unknown") for place in done}
     said = {
         "settings": settings_hash(name),
         "commit": settings_commit(name)[0],
         "code": _git("rev-parse", "--short", "HEAD"),
         "real_s": f"{real_s:.0f}",
+        "processor": " and ".join(sorted(processors)),
     }
     return f"# {', '.join(f'{key} {value}' for key, value in said.items())}\n{_csv(rows)}"
 

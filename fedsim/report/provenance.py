@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -55,6 +56,7 @@ def provenance(
         "libraries": {name: library_version(name) for name in LIBRARIES},
         "platform": platform.platform(),
         "machine": platform.machine(),
+        "processor": processor(),
         "processors": os.cpu_count(),
         "mkl_mode": mkl_mode(),
         "numerics": plan.parts.numerics,
@@ -83,6 +85,19 @@ def library_version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
+
+
+@cache
+def processor(described: Path = Path("/proc/cpuinfo")) -> str:
+    """Return the kind of processor, on which the last bits of models depend, as far as Linux tells it."""
+    try:
+        lines = described.read_text("utf-8").partition("\n\n")[0].splitlines()
+    except OSError:
+        lines = []
+    known = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    vendor = known.get("vendor_id", platform.machine())
+    kind = [f"{name.removeprefix('cpu ')} {known[name]}" for name in ("cpu family", "model") if name in known]
+    return " ".join([vendor, *kind, torch.backends.cpu.get_cpu_capability()])
 
 
 def _device(device: str) -> str:
