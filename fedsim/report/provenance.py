@@ -88,10 +88,10 @@ def library_version(name: str) -> str | None:
 
 
 @cache
-def processor(described: Path = Path("/proc/cpuinfo")) -> str:
-    """Return the kind of processor, on which the last bits of models depend, as far as Linux tells it."""
+def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Return the kind of processor, such as ``"AuthenticAMD family 25 model 1 AVX2"``."""
     try:
-        lines = described.read_text("utf-8").partition("\n\n")[0].splitlines()
+        lines = cpuinfo.read_text("utf-8").partition("\n\n")[0].splitlines()
     except OSError:
         lines = []
     known = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
